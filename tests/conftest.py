@@ -1,0 +1,126 @@
+"""Fixtures. Every test runs sealed: its own home, no inherited git or shadowsnap settings."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import hypothesis
+import pytest
+from hypothesis.database import DirectoryBasedExampleDatabase
+
+import helpers
+
+# --- the whole run ----------------------------------------------------------------------------------
+
+EXAMPLES = {"default": 40, "ci": 100, "long": 2000}
+
+for profile, max_examples in EXAMPLES.items():
+    hypothesis.settings.register_profile(
+        profile,
+        max_examples=max_examples,
+        deadline=None,
+        derandomize=False,
+        print_blob=True,
+        database=DirectoryBasedExampleDatabase(helpers.ROOT / ".hypothesis" / "examples"),
+        # Examples run real git, and make a fresh directory each below the fixture's one.
+        suppress_health_check=[
+            hypothesis.HealthCheck.too_slow,
+            hypothesis.HealthCheck.function_scoped_fixture,
+        ],
+    )
+hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "default")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if hasattr(config, "workerinput"):
+        return  # a worker of a parallel run: the controller watches for all of them
+    # A root of our own for tmp_path: pytest's shared one is closed to other users (see `as_user`) again
+    # by every other pytest that starts on this machine.
+    temproot = tempfile.mkdtemp(prefix="ss-")
+    os.chmod(temproot, 0o711)
+    os.environ["PYTEST_DEBUG_TEMPROOT"] = temproot
+    config.stash[_TEMPROOT] = temproot
+    config.stash[_PLACES] = helpers.real_places()
+    config.stash[_BEFORE] = helpers.fingerprint(config.stash[_PLACES])
+
+
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    config = session.config
+    if _BEFORE in config.stash:
+        after = helpers.fingerprint(config.stash[_PLACES])
+        config.stash[_TOUCHED] = helpers.differences(config.stash[_BEFORE], after)
+        if config.stash[_TOUCHED]:
+            session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        config.stash[_KEEP] = session.exitstatus == pytest.ExitCode.TESTS_FAILED
+
+
+def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> None:
+    for path in config.stash.get(_TOUCHED, []):
+        terminalreporter.write_line(f"ERROR: the real {path} was created or changed during the run", red=True)
+    if config.stash.get(_KEEP, False):
+        terminalreporter.write_line(f"files of failed tests: {config.stash[_TEMPROOT]}")
+
+
+def pytest_unconfigure(config: pytest.Config) -> None:
+    if _TEMPROOT in config.stash and not config.stash.get(_KEEP, False):
+        shutil.rmtree(config.stash[_TEMPROOT], ignore_errors=True)
+
+
+_TEMPROOT = pytest.StashKey[str]()
+_PLACES = pytest.StashKey[list[Path]]()
+_BEFORE = pytest.StashKey[dict[Path, int | None]]()
+_TOUCHED = pytest.StashKey[list[Path]]()
+_KEEP = pytest.StashKey[bool]()
+
+
+# --- every test -------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _sealed_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """For fixtures that outlive one test."""
+    with helpers.sealed_environment(tmp_path_factory.mktemp("session-home")):
+        yield
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path_factory: pytest.TempPathFactory, _sealed_session: None) -> Iterator[Path]:
+    """The sealed home of this test. It lies beside `tmp_path`: a directory above $HOME is refused."""
+    home = tmp_path_factory.mktemp("home")
+    with helpers.sealed_environment(home):
+        yield home
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    """Where the store goes; not made yet."""
+    return tmp_path / "base"
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Path:
+    """A directory with a few files: text, binary, executable, private, empty, a link, a subdirectory."""
+    project = tmp_path / "project"
+    (project / "src").mkdir(parents=True)
+    (project / "README.md").write_text("# A project\n")
+    (project / "src" / "main.py").write_text("print('hello')\n")
+    (project / "data.bin").write_bytes(bytes(range(256)))
+    (project / "empty").touch()
+    (project / "run.sh").write_text("#!/bin/sh\necho run\n")
+    (project / "run.sh").chmod(0o755)
+    (project / "private.txt").write_text("mine\n")
+    (project / "private.txt").chmod(0o600)
+    (project / "link").symlink_to("src/main.py")
+    return project
+
+
+@pytest.fixture
+def as_user(tmp_path: Path, home: Path) -> Callable[..., Any]:
+    """`as_user(function, *args)`: call it in a child that is not root and owns `tmp_path` and `home`."""
+    return partial(helpers.call_unprivileged, owning=(tmp_path, home))
