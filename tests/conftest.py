@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -69,7 +68,7 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
 
 def pytest_unconfigure(config: pytest.Config) -> None:
     if _TEMPROOT in config.stash and not config.stash.get(_KEEP, False):
-        shutil.rmtree(config.stash[_TEMPROOT], ignore_errors=True)
+        helpers.remove_tree(config.stash[_TEMPROOT])
 
 
 _TEMPROOT = pytest.StashKey[str]()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import pickle
+import shutil
 import signal
 import stat
 import subprocess
@@ -88,6 +89,17 @@ def _entry(full: bytes, st: os.stat_result) -> Entry:
         return kind, 0, os.readlink(full)
     content = Path(os.fsdecode(full)).read_bytes() if kind == "file" else None
     return kind, stat.S_IMODE(st.st_mode), content
+
+
+def remove_tree(top: str | Path) -> None:
+    """Remove a tree although tests have closed some of its directories."""
+    os.chmod(top, 0o700)
+    for parent, directories, _ in os.walk(top):
+        for name in directories:
+            path = os.path.join(parent, name)
+            if not os.path.islink(path):
+                os.chmod(path, 0o700)  # before os.walk goes in
+    shutil.rmtree(top)
 
 
 # --- a sealed environment ---------------------------------------------------------------------------

@@ -12,7 +12,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from helpers import differences, fingerprint, git, manifest, real_places, sealed_environment, snapshot_dotgit
+from helpers import (
+    differences,
+    fingerprint,
+    git,
+    manifest,
+    real_places,
+    remove_tree,
+    sealed_environment,
+    snapshot_dotgit,
+)
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX permissions and names")
 
@@ -116,6 +125,18 @@ def test_any_write_in_dotgit_shows(project: Path) -> None:
 def test_a_dotgit_file_shows_too(project: Path) -> None:
     (project / ".git").write_text("gitdir: elsewhere\n")
     assert snapshot_dotgit(project)[b"."][2] == b"gitdir: elsewhere\n"
+
+
+@posix
+def test_a_closed_tree_can_be_removed(as_user: Callable[..., Any], project: Path) -> None:
+    outside = project.parent / "outside"
+    outside.mkdir(0o500)
+    (project / "src" / "out").symlink_to(outside)
+    for closed in (project / "src", project):
+        closed.chmod(0)
+    as_user(remove_tree, project)
+    assert not project.exists()
+    assert outside.stat().st_mode & 0o777 == 0o500
 
 
 # --- the unprivileged child -------------------------------------------------------------------------
