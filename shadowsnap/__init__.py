@@ -1,0 +1,32 @@
+"""shadowsnap keeps people's files safe from their AI agents.
+
+Importing this package imports almost nothing: it is started once per tool call by agent
+hooks, so the names below are loaded on first use.
+"""
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "CheckpointManager": "manager",
+    "Settings": "config",
+    "ShadowsnapError": "errors",
+    **dict.fromkeys(
+        ("Change", "Checkpoint", "Diff", "Event", "Kept", "Outcome", "RestoreResult", "Skipped"), "model"
+    ),
+}
+__all__ = ["__version__", *_HOMES]
+
+
+def __getattr__(name: str) -> object:
+    home = _HOMES.get(name)
+    if home is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from importlib import import_module
+
+    value = getattr(import_module(f"{__name__}.{home}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_HOMES})

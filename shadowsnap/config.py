@@ -1,0 +1,49 @@
+"""Settings: what can be set, the defaults, and where the store lies."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All settings of a manager; limits of 0 mean "no limit"."""
+
+    enabled: bool = True
+    max_snapshots: int = 20
+    max_total_size_mb: float = 500
+    max_file_size_mb: float = 10
+    base: Path | None = None
+    deadline: float = 30.0
+    """Seconds one operation may take before it gives up (0: as long as it needs)."""
+    excludes: tuple[str, ...] = ()
+    """More patterns in .gitignore syntax, on top of the defaults."""
+    include_secrets: bool = False
+    """Capture files that look like secrets too."""
+    fsync: bool = True
+    """Flush a checkpoint to the disk before calling it taken."""
+
+    @property
+    def max_file_bytes(self) -> int | None:
+        return int(self.max_file_size_mb * 1024 * 1024) if self.max_file_size_mb > 0 else None
+
+    def resolved_base(self) -> Path:
+        return Path(os.path.realpath(Path(self.base).expanduser() if self.base else default_base()))
+
+
+def default_base() -> Path:
+    if home := os.environ.get("SHADOWSNAP_HOME"):
+        return Path(home).expanduser()
+    if sys.platform == "win32":
+        local = os.environ.get("LOCALAPPDATA")
+        return (Path(local) if local else Path.home() / "AppData" / "Local") / "shadowsnap"
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Application Support" / "shadowsnap"
+    state = os.environ.get("XDG_STATE_HOME")
+    # The XDG rules say that a relative value is to be ignored.
+    if state and os.path.isabs(state):
+        return Path(state) / "shadowsnap"
+    return Path.home() / ".local" / "state" / "shadowsnap"

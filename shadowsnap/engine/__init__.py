@@ -1,0 +1,1 @@
+"""A project's files: scanning, capturing, comparing and restoring them."""

@@ -1,0 +1,325 @@
+"""Capturing: from the files of a project to a tree in the store.
+
+A `Capture` starts from what the last one remembered, takes in what a scan found (and what
+the caller names), and yields the tree with everything a tree cannot say: permission bits,
+directories without files, and what was left out and why.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import stat
+import time
+from collections import Counter
+from collections.abc import Iterable
+from typing import Any
+
+from shadowsnap.engine.files import Content, Left, read_file
+from shadowsnap.engine.person import ignored_paths, tracked_despite_excludes
+from shadowsnap.engine.scan import Findings, scan_changes, scan_everything
+from shadowsnap.engine.steps import step
+from shadowsnap.engine.workspace import Workspace
+from shadowsnap.engine.worktree import parents
+from shadowsnap.engine.writing import FEW, write_contents, write_trees
+from shadowsnap.errors import DeadlineExceeded
+from shadowsnap.git.index import Entry, Index, Known
+from shadowsnap.git.objects import ObjectReader
+from shadowsnap.git.trees import LINK, Leaf, patch_tree
+from shadowsnap.store.excludes import VERSION as EXCLUDES_VERSION
+from shadowsnap.store.scancache import Modes, ScanCache, load_cache, save_cache
+
+# The clock that stamps files may lag behind ours by a timer tick.
+_CLOCK_SLACK_NS = 100_000_000
+
+_STATE_FACTS = ("scope", "modes", "empty_dirs", "skipped", "absent", "excludes")
+
+
+class Capture:
+    """One capture in the making. Scope `tree` is the whole directory, `paths` only what is
+    included by name."""
+
+    def __init__(self, space: Workspace, scope: str = "tree") -> None:
+        self.space = space
+        self.scope = scope
+        whole = scope == "tree"
+        self.cache = load_cache(space.store, space.project) if whole else ScanCache(Index(space.store.git_dir))
+        self.skipped: dict[bytes, str] = {}
+        self.absent: set[bytes] = set()
+        """Included paths that did not exist."""
+        base, workdir = space.store.base, space.project.workdir
+        self._store_inside = os.fsencode(base.relative_to(workdir)) if base.is_relative_to(workdir) else None
+        self._began_ns = time.time_ns() - _CLOCK_SLACK_NS
+        self._entries: dict[bytes, Entry | None] = {}
+        self._tree_changes: dict[bytes, Leaf | None] = {}
+
+    # --- taking in ---------------------------------------------------------------------------
+
+    def scan(self, named: Iterable[bytes] = (), usual: Modes | None = None) -> None:
+        """Take in everything that differs from the last capture, and the named paths. Without
+        a last capture, permission bits are told against the `usual` ones."""
+        found = self._find()
+        step("capture:scanned")
+        cache = self.cache
+        fresh = len(cache.index) == 0
+        self._remove(found.gone)
+        cache.directories = found.directories
+        wanted = cache.named | cache.tracked | set(named)
+        try:
+            self._take(found.changed | wanted - cache.index.lookup(wanted).keys())
+        except DeadlineExceeded:
+            self._save_progress()
+            raise
+        cache.named |= {path for path in named if self._has(path)}
+        self._note_uncaptured(found)
+        self._note_directories()
+        if fresh:
+            self._choose_usual_modes(usual)
+        self._settle_bare(found)
+        cache.patterns = self.space.patterns
+        step("capture:read")
+
+    def include(self, paths: Iterable[bytes], *, unfiltered: bool = False) -> None:
+        """Take in these paths whether ignored or not; `unfiltered`: even if they are large or
+        look like secrets. Those that do not exist are noted as absent."""
+        paths = set(paths)
+        self._take(paths, unfiltered=unfiltered)
+        self.absent |= {path for path in paths if not self._has(path) and path not in self.skipped}
+        self.cache.named |= {path for path in paths if self._has(path)}
+        self._note_directories()
+        self.cache.bare -= {parent for path in paths if self._has(path) for parent in parents(path)}
+
+    # --- the result --------------------------------------------------------------------------
+
+    def tree(self) -> str:
+        """The tree of everything taken in so far."""
+        if self._tree_changes:
+            write, finish = write_trees(self.space, len(self._tree_changes) > FEW)
+            with ObjectReader(self.space.git) as reader:
+                self.cache.tree = patch_tree(
+                    self.cache.tree, self._tree_changes, lambda name: reader.read(name, b"tree"), write
+                )
+            finish()
+            self._tree_changes.clear()
+        return self.cache.tree
+
+    def facts(self) -> dict[str, Any]:
+        """What belongs into the checkpoint beside the tree."""
+        return {
+            "scope": self.scope,
+            "modes": self.cache.modes.to_json(),
+            "empty_dirs": _names(self.cache.bare),
+            "skipped": [[os.fsdecode(path), why] for path, why in sorted(self.skipped.items())],
+            "absent": _names(self.absent),
+            "excludes": {"defaults": EXCLUDES_VERSION, "own": self.space.patterns},
+        }
+
+    def fingerprint(self) -> str:
+        return fingerprint(self.tree(), self.facts())
+
+    def known(self, path: bytes) -> Known | None:
+        """What was captured at this path."""
+        if path not in self._entries:
+            return self.cache.index.lookup([path]).get(path)
+        entry = self._entries[path]
+        return None if entry is None else Known.of(entry)
+
+    def _save_progress(self) -> None:
+        """Time ran out while reading: let the next attempt go on from here."""
+        if self.space.lasting and self.scope == "tree":
+            self.cache.patterns = None  # so that everything is listed anew
+            self.cache.newest = {}
+            self.tree()
+            self.remember()
+
+    def remember(self) -> None:
+        """Make the next capture start from this one."""
+        if self.scope != "tree":
+            return
+        if self._entries:
+            self.cache.unsettled = {
+                path for path, entry in self._entries.items() if entry and self._is_recent(entry)
+            }
+            self.cache.index = self.cache.index.write(self._entries, self._began_ns)
+            self._entries = {}
+        else:
+            self.cache.index.touch(self._began_ns)
+        step("capture:index-written")
+        save_cache(self.space.store, self.space.project, self.cache)
+
+    # --- finding -----------------------------------------------------------------------------
+
+    def _find(self) -> Findings:
+        cache, space = self.cache, self.space
+        found = Findings(rules_changed=True)
+        if len(cache.index):
+            found = scan_changes(space, cache, self._began_ns)
+            found.changed |= self._touched_meanwhile() - found.gone
+        dropped = self._ask_what_person_tracks(found.rules_changed)
+        if found.rules_changed:
+            return scan_everything(space, cache, self._began_ns, found)
+        found.gone |= dropped
+        found.changed -= dropped
+        return found
+
+    def _touched_meanwhile(self) -> set[bytes]:
+        """Git compares times by the second: a change of permission bits in the very second of
+        the last capture would escape it. So we look at those files ourselves, once."""
+        known = self.cache.index.lookup(self.cache.unsettled)
+        self.cache.unsettled = set()
+        looks = {path: self.space.worktree.lstat(path) for path in known}
+        return {path for path, seen in looks.items() if seen is None or not known[path].is_untouched(seen)} | {
+            path for path, entry in known.items() if entry.ctime_ns // 10**9 >= self._began_ns // 10**9
+        }
+
+    def _is_recent(self, entry: Entry) -> bool:
+        return entry.stat.st_ctime_ns // 10**9 >= self._began_ns // 10**9
+
+    def _ask_what_person_tracks(self, again: bool) -> set[bytes]:
+        """Learn which files their git tracks although an exclude matches, if that may have
+        changed; returns those that it no longer tracks and that are to be left out again."""
+        cache, space = self.cache, self.space
+        now = space.repository.index_signature() if space.repository else []
+        if now == cache.tracked_as_of and not again:
+            return set()
+        tracked: list[bytes] | None = []
+        if space.repository is not None and now:
+            files = [space.store.git_dir / "info" / "exclude", space.store.exclude_file(space.project.id)]
+            tracked = tracked_despite_excludes(space.repository, space.git, space.project.workdir, files)
+        if tracked is None:
+            return set()  # their repository cannot be read now: what we know of it stays
+        no_longer = cache.tracked - set(tracked) - cache.named
+        cache.tracked, cache.tracked_as_of = set(tracked), now
+        return ignored_paths(space.git, sorted(no_longer))
+
+    # --- files -------------------------------------------------------------------------------
+
+    def _take(self, paths: set[bytes], *, unfiltered: bool = False) -> None:
+        """Read these files and note what they hold now."""
+        paths = {path for path in paths if not self._in_store(path)}
+        known = self.cache.index.lookup(paths)
+        directories = self.cache.directories
+
+        def read(path: bytes) -> Content | Left:
+            self.space.deadline.check("reading files")
+            if path.rpartition(b"/")[0] not in directories and not self.space.worktree.reaches(path):
+                return Left(None)
+            try:
+                return read_file(self.space, path, unfiltered=unfiltered)
+            except Left as left:
+                return left
+
+        for path, content in write_contents(self.space, sorted(paths), read, known):
+            self.skipped.pop(path, None)
+            if isinstance(content, Content):
+                self._keep(path, content, known.get(path))
+                continue
+            if content.why is not None:
+                self.skipped[path] = content.why
+            self._remove([path])
+
+    def _keep(self, path: bytes, content: Content, known: Known | None) -> None:
+        self._entries[path] = Entry(content.mode, content.id, content.stat)
+        if known is None or (known.mode, known.id) != (content.mode, content.id):
+            self._tree_changes[path] = (content.mode, content.id)
+        bits = stat.S_IMODE(content.stat.st_mode)
+        if content.mode == LINK or bits == self.cache.modes.usual(content.mode):
+            self.cache.modes.other.pop(path, None)
+        else:
+            self.cache.modes.other[path] = bits
+
+    def _remove(self, paths: Iterable[bytes]) -> None:
+        paths = list(paths)
+        known = self.cache.index.lookup(paths)
+        for path in paths:
+            if path in known or path in self._entries:
+                self._entries[path] = None
+                self._tree_changes[path] = None
+            if path not in self.cache.directories:
+                self.cache.modes.other.pop(path, None)
+
+    def _has(self, path: bytes) -> bool:
+        return self.known(path) is not None
+
+    def _in_store(self, path: bytes) -> bool:
+        """Our own files are never captured, wherever they lie."""
+        inside = self._store_inside
+        return inside is not None and (path == inside or path.startswith(inside + b"/"))
+
+    # --- what a tree cannot say --------------------------------------------------------------
+
+    def _note_uncaptured(self, found: Findings) -> None:
+        self.cache.specials = {path for path in found.specials if not self._in_store(path)}
+        for path in self.cache.specials:
+            self.skipped[path] = "special"
+        for folder in found.unreadable:
+            self.skipped[folder + b"/"] = "unreadable"
+            self._remove(self.cache.index.paths_below(folder))
+
+    def _note_directories(self) -> None:
+        """Permission bits of every directory, also of those that only a captured file shows."""
+        directories, modes = self.cache.directories, self.cache.modes
+        for path, entry in self._entries.items():
+            for parent in parents(path) if entry is not None else ():
+                if parent in directories:
+                    break
+                seen = self.space.worktree.lstat(parent)
+                if seen is not None:
+                    directories[parent] = (stat.S_IMODE(seen.st_mode), 0)
+        for path, (bits, _) in directories.items():
+            if bits == modes.directory or not path:
+                modes.other.pop(path, None)
+            else:
+                modes.other[path] = bits
+        # Directories that are gone; files were dealt with when they went.
+        for path in [path for path in modes.other if path not in directories and not self._has(path)]:
+            del modes.other[path]
+
+    def _choose_usual_modes(self, usual: Modes | None) -> None:
+        """On the first capture, let the bits that most files have be the usual ones."""
+        modes, directories = self.cache.modes, self.cache.directories
+        files = {path: entry for path, entry in self._entries.items() if entry is not None and entry.mode != LINK}
+        bits = {path: stat.S_IMODE(entry.stat.st_mode) for path, entry in files.items()}
+        if usual is not None:
+            modes.file, modes.executable, modes.directory = usual.file, usual.executable, usual.directory
+        else:
+            modes.file = _most(bits[path] for path in files if not files[path].mode & 0o100) or modes.file
+            modes.executable = _most(bits[path] for path in files if files[path].mode & 0o100) or modes.executable
+            modes.directory = _most(row[0] for path, row in directories.items() if path) or modes.directory
+        modes.other = {path: bits[path] for path in bits if bits[path] != modes.usual(files[path].mode)}
+        modes.other.update(
+            (path, row[0]) for path, row in directories.items() if path and row[0] != modes.directory
+        )
+
+    def _settle_bare(self, found: Findings) -> None:
+        """Directories without captured files: those the scan found, and those that lost their
+        last one."""
+        emptied = {
+            parent for path in (*found.gone, *self._entries) if not self._has(path) for parent in parents(path)
+        }
+        emptied |= {parent for path in self.skipped for parent in parents(path)}
+        full = {parent for path, entry in self._entries.items() if entry is not None for parent in parents(path)}
+        candidates = (found.bare | emptied) - full
+        self.cache.bare = {
+            path for path in candidates if path in self.cache.directories and self._nothing_below(path)
+        }
+
+    def _nothing_below(self, folder: bytes) -> bool:
+        return all(
+            path in self._entries and self._entries[path] is None for path in self.cache.index.paths_below(folder)
+        )
+
+
+def fingerprint(tree: str, facts: dict[str, Any]) -> str:
+    """Equal for two captures of the same state."""
+    told = {name: facts[name] for name in _STATE_FACTS if facts.get(name)}
+    return hashlib.sha256(json.dumps([tree, told], sort_keys=True).encode()).hexdigest()
+
+
+def _most(values: Iterable[int]) -> int | None:
+    return max(Counter(values).items(), key=lambda item: (item[1], -item[0]), default=(None, 0))[0]
+
+
+def _names(paths: Iterable[bytes]) -> list[str]:
+    return sorted(os.fsdecode(path) for path in paths)

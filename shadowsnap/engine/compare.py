@@ -1,0 +1,78 @@
+"""The difference between two states, for people: per path and as unified text."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+from shadowsnap.engine.state import Difference, State, mode_differences, tree_differences
+from shadowsnap.git.runner import Git, side_by_side
+from shadowsnap.git.trees import DIRECTORY
+from shadowsnap.model import Change
+
+_TEXT = ("diff-tree", "-r", "-p", "--no-renames", "--no-color", "--no-ext-diff", "--no-textconv")
+_NUMBERS = ("diff-tree", "-r", "-z", "--numstat", "--no-renames")
+
+
+def compare(git: Git, old: State, new: State, paths: Sequence[bytes]) -> tuple[tuple[Change, ...], str]:
+    """What differs, of everything or below some paths."""
+    differing = [item for item in tree_differences(git, old.tree, new.tree) if selected(item.path, paths)]
+    numbers, text = _numbers_and_text(git, old, new, paths) if differing else ({}, "")
+    changes = [_change(item, numbers.get(item.path, (0, 0))) for item in differing]
+    modes = mode_differences(git, old, new, [item.path for item in differing])
+    for item in modes:
+        if selected(item.path, paths):
+            changes.append(_change(item, (0, 0)))
+            text += _mode_text(item, old, new)
+    changes += [
+        _bare(path, "added") for path in new.bare - old.bare if selected(path, paths) and new.scope == old.scope
+    ]
+    changes += [
+        _bare(path, "deleted") for path in old.bare - new.bare if _vanished(path, changes, paths, old, new)
+    ]
+    return tuple(sorted(changes, key=lambda change: change.path)), text
+
+
+def selected(path: bytes, paths: Sequence[bytes]) -> bool:
+    """Whether a path is one of the chosen ones or lies below one; no choice means all."""
+    return not paths or any(not top or path == top or path.startswith(top + b"/") for top in paths)
+
+
+def _vanished(path: bytes, changes: list[Change], paths: Sequence[bytes], old: State, new: State) -> bool:
+    below = os.fsdecode(path) + "/"
+    filled = any(change.path.startswith(below) for change in changes)
+    return selected(path, paths) and new.scope == old.scope and not filled
+
+
+def _numbers_and_text(
+    git: Git, old: State, new: State, paths: Sequence[bytes]
+) -> tuple[dict[bytes, tuple[int | None, int | None]], str]:
+    chosen = [path for path in paths if path]
+    limits = [b"--", *chosen] if chosen and len(chosen) == len(paths) else []
+    numbers = git.start(*_NUMBERS, old.tree, new.tree, *limits)
+    text = git.start(*_TEXT, old.tree, new.tree, *limits)
+    with side_by_side(numbers, text):
+        rows = (row.split(b"\t", 2) for row in numbers.output().split(b"\0")[:-1])
+        counted = {path: (_count(added), _count(removed)) for added, removed, path in rows}
+        return counted, text.output().decode("utf-8", "surrogateescape")
+
+
+def _change(item: Difference, numbers: tuple[int | None, int | None]) -> Change:
+    slash = "/" if (item.new or item.old or (0, ""))[0] == DIRECTORY else ""
+    return Change(os.fsdecode(item.path) + slash, item.status, *numbers)
+
+
+def _bare(path: bytes, status: str) -> Change:
+    return Change(os.fsdecode(path) + "/", status)
+
+
+def _mode_text(item: Difference, old: State, new: State) -> str:
+    assert item.old is not None and item.new is not None
+    name = os.fsdecode(item.path)
+    kind = item.new[0] & 0o170000
+    before, after = old.bits(item.path, item.old[0]), new.bits(item.path, item.new[0])
+    return f"diff --git a/{name} b/{name}\nold mode {kind | before:06o}\nnew mode {kind | after:06o}\n"
+
+
+def _count(number: bytes) -> int | None:
+    return None if number == b"-" else int(number)

@@ -1,0 +1,104 @@
+"""Reading one file for a capture: filtered before it is read, and only if it holds still."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass, replace
+
+from shadowsnap.engine.rules import is_secret
+from shadowsnap.engine.workspace import Workspace
+from shadowsnap.engine.worktree import same_file
+from shadowsnap.git.objects import CHUNK, object_id, stream_id
+from shadowsnap.git.trees import EXECUTABLE, LINK, REGULAR
+
+IN_MEMORY = CHUNK
+"""Larger files are streamed, so that memory stays bounded."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """A file as it was read."""
+
+    mode: int
+    id: str
+    stat: os.stat_result
+    data: bytes | None
+    """None for a large file, which is read once more when it is written."""
+
+    def without_data(self) -> Content:
+        return replace(self, data=None)
+
+
+class Left(Exception):
+    """A file that is not captured; `why` is None if there is none."""
+
+    def __init__(self, why: str | None) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+def read_file(space: Workspace, path: bytes, *, unfiltered: bool = False) -> Content:
+    """Read a file that holds still; raises `Left` for what is not captured."""
+    if any(part.lower() == b".git" for part in path.split(b"/")):
+        raise Left("unstorable")  # git keeps such names out of trees
+    if not unfiltered and not space.settings.include_secrets and is_secret(path):
+        raise Left("secret" if space.worktree.lstat(path) is not None else None)
+    for _ in range(2):
+        try:
+            content = _attempt(space, path, None if unfiltered else space.settings.max_file_bytes)
+        except OSError:
+            raise Left("unreadable" if _exists(space, path) else None) from None
+        if content is not None:
+            return content
+    raise Left("changing")
+
+
+def _attempt(space: Workspace, path: bytes, limit: int | None) -> Content | None:
+    """None if the file changed while it was read."""
+    seen = space.worktree.lstat(path)
+    if seen is None or stat.S_ISDIR(seen.st_mode):
+        raise Left(None)
+    if stat.S_ISLNK(seen.st_mode):
+        return _link(space, path, seen)
+    if not stat.S_ISREG(seen.st_mode):
+        raise Left("special")
+    if limit is not None and seen.st_size > limit:
+        raise Left("too-large")
+    descriptor = space.worktree.open(path)
+    try:
+        if not same_file(seen, os.fstat(descriptor)):
+            return None
+        data, name = _bytes(descriptor, seen.st_size)
+        if not same_file(seen, os.fstat(descriptor)):
+            return None
+    finally:
+        os.close(descriptor)
+    return Content(EXECUTABLE if seen.st_mode & 0o100 else REGULAR, name, seen, data)
+
+
+def _link(space: Workspace, path: bytes, seen: os.stat_result) -> Content | None:
+    target = space.worktree.readlink(path)
+    if path.rpartition(b"/")[2].lower() == b".gitmodules":
+        raise Left("unstorable")  # git refuses such a link in an index
+    again = space.worktree.lstat(path)
+    if again is None or not same_file(seen, again):
+        return None
+    return Content(LINK, object_id(b"blob", target), seen, target)
+
+
+def _bytes(descriptor: int, size: int) -> tuple[bytes | None, str]:
+    if size > IN_MEMORY:
+        return None, stream_id(descriptor, size)
+    pieces = []
+    while piece := os.read(descriptor, CHUNK):
+        pieces.append(piece)
+    data = b"".join(pieces)
+    return data, object_id(b"blob", data)
+
+
+def _exists(space: Workspace, path: bytes) -> bool:
+    try:
+        return space.worktree.lstat(path) is not None
+    except OSError:
+        return True  # it cannot even be looked at

@@ -1,0 +1,265 @@
+"""Planning a restore: what is written, deleted and left alone to get from the files as they
+are to a checkpoint, and what stands in the way. Nothing is changed here."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shadowsnap.engine.capture import Capture
+from shadowsnap.engine.compare import selected
+from shadowsnap.engine.person import ignored_paths
+from shadowsnap.engine.state import Difference, State, mode_differences, tree_differences
+from shadowsnap.engine.workspace import Workspace
+from shadowsnap.engine.worktree import Worktree, parents
+from shadowsnap.git.files import remove_tree
+from shadowsnap.git.objects import ObjectReader
+from shadowsnap.git.trees import DIRECTORY, Leaf, TreeReader
+
+
+@dataclass
+class Plan:
+    """Every deed of a restore, in terms of paths."""
+
+    write: dict[bytes, tuple[Leaf, int]] = field(default_factory=dict)
+    """Files to put in place: git mode and object, permission bits."""
+    delete: set[bytes] = field(default_factory=set)
+    chmod: dict[bytes, int] = field(default_factory=dict)
+    """Files whose bits alone differ."""
+    make: dict[bytes, int] = field(default_factory=dict)
+    """Directories that are missing, with their bits."""
+    clear: set[bytes] = field(default_factory=set)
+    """Directories to remove, which are empty once the deletions are done."""
+    chmod_directories: dict[bytes, int] = field(default_factory=dict)
+    stay: set[bytes] = field(default_factory=set)
+    """Directories that stay even if they become empty."""
+    kept: dict[bytes, str] = field(default_factory=dict)
+    conflicts: dict[bytes, str] = field(default_factory=dict)
+    unsaved: set[bytes] = field(default_factory=set)
+    """Paths in the way, or about to appear where they are ignored, that the checkpoint taken
+    before must include."""
+
+    @property
+    def empty(self) -> bool:
+        return not (self.write or self.delete or self.chmod or self.make or self.clear or self.chmod_directories)
+
+
+def plan_restore(capture: Capture, target: State, paths: Sequence[bytes]) -> Plan:
+    """How to get from the captured state to the target, of everything or below some paths."""
+    space, current, plan = capture.space, State.of_capture(capture), Plan()
+    differing = [
+        item for item in tree_differences(space.git, current.tree, target.tree) if selected(item.path, paths)
+    ]
+    if target.scope == "paths":
+        differing = [item for item in differing if item.new is not None or item.path in target.absent]
+    for item in differing:
+        if item.new is not None:
+            plan.write[item.path] = (item.new, target.bits(item.path, item.new[0]))
+    with ObjectReader(space.git) as reader:
+        lookup = TreeReader(target.tree, lambda name: reader.read(name, b"tree"))
+        _plan_deletions(
+            plan, space, current, target, [item for item in differing if item.new is None], lookup, reader
+        )
+        _plan_directories(plan, capture, current, target, paths, lookup, reader)
+    _plan_modes(
+        plan, mode_differences(space.git, current, target, [item.path for item in differing]), target, paths
+    )
+    _find_obstacles(plan, capture, [item.path for item in differing if item.old is None])
+    _note_kept(plan, space, current, target, paths)
+    return plan
+
+
+# --- deletions -------------------------------------------------------------------------------
+
+
+def _plan_deletions(
+    plan: Plan, space: Workspace, current: State, target: State, gone: list[Difference], lookup: TreeReader,
+    reader: ObjectReader,
+) -> None:  # fmt: skip
+    """Delete what the checkpoint knew not to exist; keep what it could not have known."""
+    unknown: list[bytes] = []
+    for item in gone:
+        path = item.path
+        why = _skipped_then(path, target)
+        if path in target.absent or _replaced(path, plan, target, lookup):
+            plan.delete.add(path)
+        elif why is not None:
+            plan.kept[path] = f"{why} at the checkpoint"
+        else:
+            unknown.append(path)
+    ignored = _ignored_then(space, current, target, unknown, lookup, reader)
+    plan.delete.update(path for path in unknown if path not in ignored)
+    plan.kept.update((path, "ignored at the checkpoint") for path in ignored)
+
+
+def _replaced(path: bytes, plan: Plan, target: State, lookup: TreeReader) -> bool:
+    """Whether the target has a file in place of a directory above this path, or a directory in
+    place of the path itself."""
+    above = any(parent in plan.write for parent in parents(path))
+    return above or path in target.bare or lookup.find(path) is not None
+
+
+def _skipped_then(path: bytes, target: State) -> str | None:
+    if path in target.skipped:
+        return target.skipped[path]
+    return next((target.skipped[up + b"/"] for up in parents(path) if up + b"/" in target.skipped), None)
+
+
+def _ignored_then(
+    space: Workspace,
+    current: State,
+    target: State,
+    paths: list[bytes],
+    lookup: TreeReader,
+    reader: ObjectReader,
+) -> set[bytes]:
+    """Which of the paths the ignore rules of the checkpoint match. The rules are laid out in a
+    directory of their own, and git is asked there."""
+    if not paths or target.scope == "paths":
+        return set()
+    scratch = space.store.git_dir / f"scratch-rules-{space.project.id}-{os.getpid()}"
+    remove_tree(scratch)
+    try:
+        scratch.mkdir()
+        for folder in {b"", *(parent for path in paths for parent in parents(path))}:
+            rules = _rules_then(space, current, lookup, reader, folder)
+            if rules is not None:
+                place = scratch / os.fsdecode(folder) / ".gitignore"
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(rules)
+        own = scratch / ".git" / "own-patterns"
+        own.parent.mkdir()
+        own.write_text("".join(f"{line}\n" for line in target.patterns), "utf-8", "surrogateescape")
+        return ignored_paths(space.git.bound(work_tree=scratch, config=(f"core.excludesFile={own}",)), paths)
+    finally:
+        remove_tree(scratch)
+
+
+def _rules_then(
+    space: Workspace, current: State, lookup: TreeReader, reader: ObjectReader, folder: bytes
+) -> bytes | None:
+    path = folder + b"/.gitignore" if folder else b".gitignore"
+    leaf = lookup.find(path)
+    if leaf is not None:
+        return reader.read(leaf[1], b"blob")
+    captured = TreeReader(current.tree, lambda name: reader.read(name, b"tree")).find(path) is not None
+    # A .gitignore that is itself ignored is in no checkpoint: the one on disk is all we have.
+    on_disk = Path(space.project.workdir, os.fsdecode(path))
+    return on_disk.read_bytes() if not captured and on_disk.is_file() else None
+
+
+# --- directories and bits --------------------------------------------------------------------
+
+
+def _plan_directories(
+    plan: Plan, capture: Capture, current: State, target: State, paths: Sequence[bytes], lookup: TreeReader,
+    reader: ObjectReader,
+) -> None:  # fmt: skip
+    there = capture.cache.directories
+    needed = {parent for path in plan.write for parent in parents(path)}
+    needed |= {path for path in target.bare if selected(path, paths)}
+    needed |= {parent for path in list(needed) for parent in parents(path)}
+    plan.make = {path: target.bits(path, DIRECTORY) for path in needed if path not in there}
+    then = target.bare | {
+        parent for path in (*target.bare, *target.skipped) for parent in parents(path.rstrip(b"/"))
+    }
+    emptied = {parent for path in plan.delete for parent in parents(path)}
+    plan.stay = {path for path in emptied | current.bare if path in then or _is_directory(lookup.find(path))}
+    if target.scope == "paths":
+        plan.stay |= emptied
+        return
+    unknown = [path for path in current.bare if selected(path, paths) and path not in plan.stay]
+    ignored = _ignored_then(capture.space, current, target, unknown, lookup, reader)
+    plan.clear = {path for path in unknown if path not in ignored and not _skipped_then(path + b"/", target)}
+
+
+def _is_directory(leaf: Leaf | None) -> bool:
+    return leaf is not None and leaf[0] == DIRECTORY
+
+
+def _plan_modes(plan: Plan, differing: list[Difference], target: State, paths: Sequence[bytes]) -> None:
+    for item in differing:
+        if not selected(item.path, paths) or item.new is None:
+            continue
+        where = plan.chmod_directories if item.new[0] == DIRECTORY else plan.chmod
+        where[item.path] = target.bits(item.path, item.new[0])
+
+
+# --- obstacles -------------------------------------------------------------------------------
+
+
+def _find_obstacles(plan: Plan, capture: Capture, appearing: list[bytes]) -> None:
+    """What is on disk, uncaptured, where the target wants something else. It must be saved
+    first, and goes."""
+    free: list[bytes] = []
+    for path in appearing:
+        obstacle = _obstacle(capture.space.worktree, path)
+        if obstacle is None:
+            free.append(path)
+        elif obstacle[1]:
+            _clear_directory(plan, capture, path)
+        elif capture.known(obstacle[0]) is None:
+            plan.unsaved.add(obstacle[0])
+    # An undo must know that these did not exist, though the rules of now ignore them.
+    plan.unsaved |= ignored_paths(capture.space.git, free) - capture.absent
+
+
+def _obstacle(worktree: Worktree, path: bytes) -> tuple[bytes, bool] | None:
+    """The first thing on the way to a path that is not a directory, or whatever is at the path
+    itself; and whether that is a directory."""
+    for place in [*reversed([*parents(path)]), path]:
+        seen = worktree.lstat(place)
+        if seen is None:
+            return None
+        if place == path or not stat.S_ISDIR(seen.st_mode):
+            return place, stat.S_ISDIR(seen.st_mode)
+    return None
+
+
+def _clear_directory(plan: Plan, capture: Capture, folder: bytes) -> None:
+    """A directory makes way for a file: everything in it must be captured."""
+    for path, problem in _everything_below(capture, folder):
+        if problem is not None:
+            plan.conflicts[path] = problem
+        elif capture.known(path) is None:
+            plan.unsaved.add(path)
+
+
+def _everything_below(capture: Capture, folder: bytes) -> Iterator[tuple[bytes, str | None]]:
+    stack = [folder]
+    while stack:
+        path = stack.pop()
+        try:
+            items = list(capture.space.worktree.items(path))
+        except OSError:
+            yield path + b"/", "it cannot be read, so it cannot be saved first"
+            continue
+        for item in items:
+            inside = path + b"/" + item.name
+            if item.name.lower() == b".git":
+                yield inside, "a repository would be lost with its directory"
+            elif item.is_directory:
+                stack.append(inside)
+            else:
+                yield (
+                    inside,
+                    "it is neither a file nor a link and cannot be saved" if item.is_special else None,
+                )
+
+
+# --- what is left alone ----------------------------------------------------------------------
+
+
+def _note_kept(plan: Plan, space: Workspace, current: State, target: State, paths: Sequence[bytes]) -> None:
+    """Report what is there and was not, or is not, captured."""
+    for path, why in target.skipped.items():
+        name = path.rstrip(b"/")
+        if selected(name, paths) and path not in plan.write and space.worktree.lstat(name) is not None:
+            plan.kept.setdefault(path, f"{why} at the checkpoint")
+    if target.scope == "tree":
+        for path, why in current.skipped.items():
+            if selected(path.rstrip(b"/"), paths) and path not in plan.unsaved:
+                plan.kept.setdefault(path, f"{why} now")

@@ -1,0 +1,99 @@
+"""What is left out: patterns of this project beside the defaults, and secrets by name."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from fnmatch import translate
+from functools import lru_cache
+from pathlib import Path
+
+from shadowsnap.config import Settings
+from shadowsnap.engine.person import PersonRepository, read_patterns
+
+SECRET_NAMES = (
+    ".env", ".env.*", "*.env", "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.kdbx", "*.ppk",
+    "id_rsa", "id_dsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk", ".netrc", "_netrc", ".pgpass",
+    ".pypirc", ".git-credentials", ".htpasswd",
+)  # fmt: skip
+NOT_SECRET_ENDINGS = (".example", ".sample", ".template", ".dist", ".defaults", ".tpl", ".md")
+
+
+def is_secret(path: bytes) -> bool:
+    name = os.fsdecode(path.rpartition(b"/")[2]).lower()
+    return bool(_secrets().match(name)) and not name.endswith(NOT_SECRET_ENDINGS) and name != "example.env"
+
+
+def project_patterns(
+    workdir: Path, repository: PersonRepository | None, settings: Settings, base: Path
+) -> list[str]:
+    """The exclude patterns that hold for this project only, on top of the defaults."""
+    patterns = list(settings.excludes)
+    if repository is not None:
+        patterns += repository.exclude_lines() if repository.top == workdir else []
+        patterns += _inherited(workdir, repository)
+    if base.is_relative_to(workdir):
+        patterns.append("/" + _escaped(base.relative_to(workdir).as_posix()) + "/")
+    return patterns
+
+
+@lru_cache(maxsize=1)
+def _secrets() -> re.Pattern[str]:
+    return re.compile("|".join(translate(name) for name in SECRET_NAMES))
+
+
+def _escaped(path: str) -> str:
+    return re.sub(r"([\\*?\[\]!# ])", r"\\\1", path)
+
+
+def _inherited(workdir: Path, repository: PersonRepository) -> list[str]:
+    """Patterns of the .gitignore files above a project that is a subdirectory of a repository,
+    outermost first, turned into patterns relative to the project."""
+    inherited: list[str] = []
+    folders = [folder for folder in reversed(workdir.parents) if folder.is_relative_to(repository.top)]
+    for folder in folders:
+        lines = repository.exclude_lines() if folder == repository.top else []
+        inside = workdir.relative_to(folder).parts
+        for line in lines + read_patterns(folder / ".gitignore"):
+            moved = _moved_down(line, inside)
+            if moved is None:
+                return []  # the project itself is ignored up there: their rules are not about it
+            inherited += moved
+    return inherited
+
+
+def _moved_down(line: str, inside: tuple[str, ...]) -> list[str] | None:
+    """One pattern as seen from a directory below: none, one, or None if it ignores the
+    directory itself."""
+    negated, pattern = line.startswith("!"), line.lstrip("!") if line.startswith("!") else line
+    pattern = pattern if pattern.endswith("\\ ") else pattern.rstrip(" ")
+    body = pattern.rstrip("/")
+    if "/" not in body:
+        if any(_fits(part, body) for part in inside):
+            return [] if negated else None
+        return [line]
+    rests = list(_rests(body.lstrip("/").split("/"), inside))
+    if any(not rest for rest in rests):
+        return [] if negated else None
+    tail = "/" if pattern.endswith("/") else ""
+    return [f"{'!' if negated else ''}/{'/'.join(rest)}{tail}" for rest in rests]
+
+
+def _rests(pattern: list[str], inside: tuple[str, ...]) -> Iterator[list[str]]:
+    """What is left of a pattern's parts after they matched the way down to the directory."""
+    if not inside or not pattern:
+        yield pattern
+        return
+    if pattern[0] == "**":
+        yield from _rests(pattern[1:], inside)
+        if inside[1:]:
+            yield from _rests(pattern, inside[1:])
+        else:
+            yield pattern
+    elif _fits(inside[0], pattern[0]):
+        yield from _rests(pattern[1:], inside[1:])
+
+
+def _fits(name: str, pattern: str) -> bool:
+    return re.match(translate(pattern.replace("[^", "[!")), name) is not None

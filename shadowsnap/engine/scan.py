@@ -1,0 +1,196 @@
+"""Scanning: what may differ from the last capture. Two git processes side by side, and a look
+at every known directory meanwhile; no walk of the tree."""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass, field
+
+from shadowsnap.engine.person import ignored_paths
+from shadowsnap.engine.workspace import Workspace
+from shadowsnap.engine.worktree import Worktree, parents
+from shadowsnap.git.index import Entry, Index
+from shadowsnap.git.objects import EMPTY_BLOB
+from shadowsnap.git.runner import side_by_side
+from shadowsnap.git.trees import REGULAR
+from shadowsnap.store.excludes import default_directory_names
+from shadowsnap.store.scancache import Directories, ScanCache
+
+_MOST_ARGUMENTS = 200
+_STANDARD = ("ls-files", "-z", "-o", "--exclude-standard")
+
+
+@dataclass
+class Findings:
+    """What a scan found, as far as it differs or may differ from the cache."""
+
+    changed: set[bytes] = field(default_factory=set)
+    """Known files whose stat data differ, and files not known yet."""
+    gone: set[bytes] = field(default_factory=set)
+    directories: Directories = field(default_factory=dict)
+    bare: set[bytes] = field(default_factory=set)
+    """Directories that may hold nothing that is captured."""
+    specials: set[bytes] = field(default_factory=set)
+    unreadable: set[bytes] = field(default_factory=set)
+    """Directories that could not be read."""
+    rules_changed: bool = False
+    """The ignore rules are not those of the cache: everything has to be listed anew."""
+
+
+def scan_changes(space: Workspace, cache: ScanCache, settled_ns: int) -> Findings:
+    """Compare the files with the cache. What happened at or after `settled_ns` may still be
+    under way, so it is looked at again next time."""
+    found = Findings(specials=set(cache.specials))
+    files = space.git.start("diff-files", "--raw", "-z", "--no-renames", "--ignore-submodules=all")
+    others = space.git.start(*_STANDARD, "--directory")
+    with side_by_side(files, others):
+        unchanged = _look_at_directories(space.worktree, cache.directories, found, settled_ns)
+        _read_differences(files.output(), found)
+        untracked = others.output().split(b"\0")[:-1]
+    found.changed.update(path for path in untracked if not path.endswith(b"/"))
+    found.rules_changed = cache.patterns != space.patterns or _touches_rules(found)
+    if not found.rules_changed:
+        collapsed = {path[:-1] for path in untracked if path.endswith(b"/")}
+        quiet = {path for path in collapsed if path in cache.bare and _nothing_new_below(path, cache, unchanged)}
+        found.bare = {bare for bare in cache.bare if bare in quiet or any(up in quiet for up in parents(bare))}
+        found.changed.update(_explore(space, sorted(collapsed - quiet), found, settled_ns))
+    return found
+
+
+def scan_everything(space: Workspace, cache: ScanCache, settled_ns: int, differences: Findings) -> Findings:
+    """List every file and directory: there is no cache, or the ignore rules changed."""
+    found = Findings()
+    listed = set(_explore(space, [b""], found, settled_ns))
+    known = set(cache.index.paths())
+    wanted = listed | cache.named | cache.tracked
+    found.changed = (listed - known) | (differences.changed & wanted)
+    found.gone = differences.gone | (known - wanted)
+    return found
+
+
+def _touches_rules(found: Findings) -> bool:
+    return any(path.rpartition(b"/")[2] == b".gitignore" for path in (*found.changed, *found.gone))
+
+
+def _read_differences(raw: bytes, found: Findings) -> None:
+    parts = raw.split(b"\0")
+    for meta, path in zip(parts[0:-1:2], parts[1::2], strict=True):
+        (found.gone if meta.endswith(b" D") else found.changed).add(path)
+
+
+def _look_at_directories(worktree: Worktree, known: Directories, found: Findings, settled_ns: int) -> set[bytes]:
+    """Look at every known directory; into those that changed. Returns the unchanged ones."""
+    unchanged, vanished = set(), set()
+    for path, (_, ctime) in known.items():  # sorted: what lies above comes first
+        seen = None if path.rpartition(b"/")[0] in vanished else worktree.lstat(path)
+        if seen is None or not stat.S_ISDIR(seen.st_mode):
+            vanished.add(path)
+            _forget_below(found.specials, path)
+        elif seen.st_ctime_ns == ctime:
+            found.directories[path] = (stat.S_IMODE(seen.st_mode), ctime)
+            unchanged.add(path)
+        else:
+            _look_into(worktree, path, found, seen, settled_ns)
+    return unchanged
+
+
+def _look_into(worktree: Worktree, path: bytes, found: Findings, seen: os.stat_result, settled_ns: int) -> None:
+    """Read one directory for what git does not report: sockets and the like, unreadability."""
+    prefix = path + b"/" if path else b""
+    found.specials -= {special for special in found.specials if special.rpartition(b"/")[0] == path}
+    try:
+        found.specials.update(prefix + item.name for item in worktree.items(path) if item.is_special)
+    except OSError:
+        found.unreadable.add(path)
+    settled = seen.st_ctime_ns < settled_ns and path not in found.unreadable
+    found.directories[path] = (stat.S_IMODE(seen.st_mode), seen.st_ctime_ns if settled else 0)
+
+
+def _forget_below(paths: set[bytes], folder: bytes) -> None:
+    paths -= {path for path in paths if path.startswith(folder + b"/")}
+
+
+def _nothing_new_below(path: bytes, cache: ScanCache, unchanged: set[bytes]) -> bool:
+    below = path + b"/"
+    return all(each in unchanged for each in cache.directories if each == path or each.startswith(below))
+
+
+# --- directories that are not known yet ------------------------------------------------------
+
+
+def _explore(space: Workspace, tops: list[bytes], found: Findings, settled_ns: int) -> list[bytes]:
+    """List all files below unknown directories, in nested repositories as in any other
+    directory (git alone would stop there), and note the directories."""
+    new: list[bytes] = []
+    nested: list[bytes] = []
+    files = False
+    for top in tops:
+        files = _walk(space, top, found, new, nested, settled_ns) or files
+    listed = _untracked_below(space, tops, nested) if files else []
+    full = {parent for path in listed for parent in parents(path)}
+    empty = [path for path in new if path not in full and path]
+    # Git named the tops because they are not ignored; what lies deeper may be.
+    doubtful = [path + b"/" for path in empty if path not in tops]
+    ignored = {path[:-1] for path in ignored_paths(space.git, doubtful)}
+    for path in ignored:
+        found.directories.pop(path, None)
+        found.unreadable.discard(path)
+        _forget_below(found.specials, path)
+    found.bare.update(set(empty) - ignored)
+    return listed
+
+
+def _walk(
+    space: Workspace, top: bytes, found: Findings, new: list[bytes], nested: list[bytes], settled_ns: int
+) -> bool:
+    """Walk one unknown directory, noting directories, nested repositories and special files;
+    says whether there is any file to ask git about."""
+    pruned = _pruned()
+    worktree, files, stack = space.worktree, False, [top]
+    while stack:
+        path = stack.pop()
+        space.deadline.check("looking for new files")
+        seen = worktree.lstat(path)
+        if seen is None or not stat.S_ISDIR(seen.st_mode):
+            continue
+        prefix = path + b"/" if path else b""
+        new.append(path)
+        try:
+            for item in worktree.items(path):
+                if item.is_directory:
+                    if item.name not in pruned:
+                        stack.append(prefix + item.name)
+                elif item.is_special:
+                    found.specials.add(prefix + item.name)
+                else:
+                    files = True
+                if item.name == b".git" and path:
+                    nested.append(path)
+        except OSError:
+            found.unreadable.add(path)
+        settled = seen.st_ctime_ns < settled_ns and path not in found.unreadable
+        found.directories[path] = (stat.S_IMODE(seen.st_mode), seen.st_ctime_ns if settled else 0)
+    return files
+
+
+def _pruned() -> frozenset[bytes]:
+    return frozenset(os.fsencode(name) for name in default_directory_names())
+
+
+def _untracked_below(space: Workspace, tops: list[bytes], nested: list[bytes]) -> list[bytes]:
+    """Files below these directories that are not ignored. Git walks into a nested repository
+    if its index holds a path in it, so it is given an index that does."""
+    path = space.store.index_file(f"{space.project.id}.scratch")
+    placeholder = Entry(REGULAR, EMPTY_BLOB, os.stat(space.project.workdir))
+    try:
+        Index(path).write({folder + b"/.shadowsnap-placeholder": placeholder for folder in nested}, 0)
+        everywhere = tops == [b""] or len(tops) > _MOST_ARGUMENTS
+        limits = [] if everywhere else [b"--", *(top + b"/" for top in tops)]
+        listed = space.git.bound(index_file=path).run(*_STANDARD, *limits).split(b"\0")[:-1]
+    finally:
+        path.unlink(missing_ok=True)
+    if len(tops) > _MOST_ARGUMENTS:
+        wanted = set(tops)
+        listed = [file for file in listed if any(parent in wanted for parent in parents(file))]
+    return [file for file in listed if not file.endswith(b"/")]

@@ -1,0 +1,151 @@
+"""Taking a snapshot: capture, compare with the newest checkpoint, record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from shadowsnap.engine.capture import Capture, fingerprint
+from shadowsnap.engine.state import State
+from shadowsnap.engine.steps import step
+from shadowsnap.engine.workspace import Workspace
+from shadowsnap.git.deadline import Deadline
+from shadowsnap.model import Checkpoint
+from shadowsnap.store.checkpoints import (
+    list_checkpoints,
+    newest_checkpoint,
+    newest_name,
+    read_checkpoint,
+    record_checkpoint,
+)
+from shadowsnap.store.journal import read_journal, write_journal
+from shadowsnap.store.projects import known_turn, read_record, touch_record
+from shadowsnap.store.scancache import Modes
+
+
+@dataclass(frozen=True)
+class Request:
+    """Why a snapshot is taken, and for whom."""
+
+    reason: str
+    kind: str = "manual"
+    turn: int | None = None
+    """The turn it belongs to; None in a snapshot of kind `turn` begins the project's next."""
+    facts: tuple[tuple[str, Any], ...] = ()
+
+
+def take_snapshot(space: Workspace, request: Request, named: Iterable[bytes] = ()) -> tuple[Checkpoint, bool]:
+    """The checkpoint that holds the whole directory as it is now, and whether it is new."""
+    capture = begin_capture(space, named)
+    return keep_capture(capture, request)
+
+
+def take_paths(space: Workspace, request: Request, paths: Iterable[bytes]) -> Checkpoint:
+    """A checkpoint of these paths alone."""
+    capture = Capture(space, scope="paths")
+    capture.include(paths)
+    return keep_capture(capture, request)[0]
+
+
+def begin_capture(space: Workspace, named: Iterable[bytes] = ()) -> Capture:
+    capture = Capture(space)
+    capture.scan(named, usual=None if len(capture.cache.index) else _usual_modes(space))
+    return capture
+
+
+def capture_same_scope(space: Workspace, state: State) -> Capture:
+    """Capture now what a state is about: the whole directory, or its paths alone."""
+    if state.scope == "tree":
+        return begin_capture(space)
+    capture = Capture(space, scope="paths")
+    listed = space.git.run("ls-tree", "-r", "-z", "--name-only", state.tree).split(b"\0")[:-1]
+    capture.include({*listed, *state.absent}, unfiltered=True)
+    return capture
+
+
+def keep_capture(capture: Capture, request: Request) -> tuple[Checkpoint, bool]:
+    """Record what was captured, unless the newest checkpoint holds just that."""
+    space, state = capture.space, capture.fingerprint()
+    step("snapshot:captured")
+    same = _newest_if_same(space, capture, state)
+    if same is not None:
+        capture.remember()
+        touch_record(space.store, space.project)
+        return same, False
+    request = replace(request, turn=request.turn or _next_turn(space, request))
+    checkpoint = record_checkpoint(
+        space.store, space.project, capture.tree(), request.reason, _body(capture, request)
+    )
+    step("snapshot:recorded")
+    if capture.scope == "tree":
+        capture.cache.newest = {"ref": checkpoint.ref, "state": state}
+        capture.remember()
+    step("snapshot:remembered")
+    touch_record(
+        space.store, space.project, **({"turn": request.turn} if request.turn else {"newest": checkpoint.id})
+    )
+    if request.kind != "pre-restore":
+        _end_redo(space)
+    return checkpoint, True
+
+
+def _newest_if_same(space: Workspace, capture: Capture, state: str) -> Checkpoint | None:
+    if capture.scope != "tree":
+        return None
+    known, newest = capture.cache.newest, newest_name(space.store, space.project)
+    if newest is None:
+        return None
+    if known.get("ref") == newest:
+        return (
+            read_checkpoint(space.store, space.project, newest, space.deadline)
+            if known["state"] == state
+            else None
+        )
+    # Another process recorded it, or ours died before it could remember.
+    checkpoint = newest_checkpoint(space.store, space.project, space.deadline)
+    if checkpoint is None or checkpoint.scope != "tree" or _state_of(checkpoint) != state:
+        return None
+    capture.cache.newest = {"ref": checkpoint.ref, "state": state}
+    return checkpoint
+
+
+def _state_of(checkpoint: Checkpoint) -> str:
+    skipped = [[item.path, item.why] for item in checkpoint.skipped]
+    return fingerprint(checkpoint.tree, {**checkpoint.metadata, "scope": checkpoint.scope, "skipped": skipped})
+
+
+def _usual_modes(space: Workspace) -> Modes | None:
+    """The permission bits that this project's checkpoints are told against."""
+    newest = newest_checkpoint(space.store, space.project, space.deadline)
+    return Modes.from_json(newest.metadata["modes"]) if newest and newest.metadata.get("modes") else None
+
+
+def _next_turn(space: Workspace, request: Request) -> int | None:
+    if request.kind != "turn":
+        return None
+    record = read_record(space.store, space.project)
+    if "turn" not in record:  # a new project, or a record that was damaged
+        past = list_checkpoints(
+            space.store, space.project, Deadline(space.deadline.remaining() or 0), statistics=False
+        )
+        return 1 + max((checkpoint.turn or 0 for checkpoint in past), default=0)
+    return 1 + known_turn(record)
+
+
+def _body(capture: Capture, request: Request) -> dict[str, Any]:
+    head, branch = capture.space.repository.head() if capture.space.repository else (None, None)
+    return {
+        **dict(request.facts),
+        **capture.facts(),
+        "kind": request.kind,
+        "turn": request.turn,
+        "git_head": head,
+        "git_branch": branch,
+    }
+
+
+def _end_redo(space: Workspace) -> None:
+    journal = read_journal(space.store, space.project)
+    if journal.redo:
+        write_journal(space.store, space.project, replace(journal, redo=()))

@@ -1,0 +1,127 @@
+"""A state of the files, as a checkpoint or a capture tells it, and what differs between two."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from shadowsnap.engine.capture import Capture
+from shadowsnap.git.objects import ObjectReader
+from shadowsnap.git.runner import Git
+from shadowsnap.git.trees import DIRECTORY, LINK, Leaf, TreeReader
+from shadowsnap.model import Checkpoint
+from shadowsnap.store.scancache import Modes
+
+
+@dataclass(frozen=True)
+class State:
+    tree: str
+    modes: Modes
+    bare: frozenset[bytes]
+    """Directories without captured files."""
+    skipped: dict[bytes, str]
+    absent: frozenset[bytes]
+    """Paths that were looked for and did not exist."""
+    scope: str
+    patterns: tuple[str, ...]
+    """Exclude patterns of the project, beside the defaults."""
+
+    @classmethod
+    def of_checkpoint(cls, checkpoint: Checkpoint) -> State:
+        told = checkpoint.metadata
+        return cls(
+            tree=checkpoint.tree,
+            modes=Modes.from_json(told.get("modes", {})),
+            bare=_paths(told.get("empty_dirs", ())),
+            skipped={os.fsencode(item.path): item.why for item in checkpoint.skipped},
+            absent=_paths(told.get("absent", ())),
+            scope=checkpoint.scope,
+            patterns=tuple(told.get("excludes", {}).get("own", ())),
+        )
+
+    @classmethod
+    def of_capture(cls, capture: Capture) -> State:
+        return cls(
+            tree=capture.tree(),
+            modes=capture.cache.modes,
+            bare=frozenset(capture.cache.bare),
+            skipped=dict(capture.skipped),
+            absent=frozenset(capture.absent),
+            scope=capture.scope,
+            patterns=tuple(capture.space.patterns),
+        )
+
+    def bits(self, path: bytes, mode: int) -> int:
+        """Permission bits of a path whose git mode is known."""
+        usual = self.modes.directory if mode == DIRECTORY else self.modes.usual(mode)
+        return self.modes.other.get(path, usual)
+
+
+class Difference(NamedTuple):
+    """One path that differs: what was and what is there, None for nothing."""
+
+    path: bytes
+    old: Leaf | None
+    new: Leaf | None
+
+    @property
+    def status(self) -> str:
+        if self.old is None:
+            return "added"
+        if self.new is None:
+            return "deleted"
+        return "typechange" if _kind(self.old) != _kind(self.new) else "modified"
+
+
+def tree_differences(git: Git, old: str, new: str) -> list[Difference]:
+    """Every file that differs between two trees."""
+    if old == new:
+        return []
+    parts = git.run("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", old, new).split(b"\0")
+    return [_parsed(meta, path) for meta, path in zip(parts[0:-1:2], parts[1::2], strict=True)]
+
+
+def mode_differences(git: Git, old: State, new: State, changed: Iterable[bytes]) -> list[Difference]:
+    """Files and directories that are in both states and differ in permission bits only."""
+    doubtful = set(old.modes.other.keys() | new.modes.other.keys()) - set(changed)
+    if _usual(old.modes) != _usual(new.modes):
+        listed = git.run("ls-tree", "-r", "-t", "-z", "--name-only", new.tree).split(b"\0")[:-1]
+        doubtful |= set(listed) - set(changed)
+    if not doubtful:
+        return []
+    found = []
+    with ObjectReader(git) as reader:
+        before, after = (
+            TreeReader(tree, lambda name: reader.read(name, b"tree")) for tree in (old.tree, new.tree)
+        )
+        for path in sorted(doubtful):
+            was = before.find(path) or ((DIRECTORY, "") if path in old.bare else None)
+            now = after.find(path) or ((DIRECTORY, "") if path in new.bare else None)
+            if was is None or now is None or was[0] != now[0] or now[0] == LINK:
+                continue
+            if old.bits(path, was[0]) != new.bits(path, now[0]):
+                found.append(Difference(path, was, now))
+    return found
+
+
+def _parsed(meta: bytes, path: bytes) -> Difference:
+    old_mode, new_mode, old_id, new_id, _ = meta[1:].split(b" ")
+    return Difference(path, _leaf(old_mode, old_id), _leaf(new_mode, new_id))
+
+
+def _leaf(mode: bytes, name: bytes) -> Leaf | None:
+    return (int(mode, 8), name.decode()) if int(mode, 8) else None
+
+
+def _kind(leaf: Leaf) -> int:
+    return leaf[0] & 0o170000
+
+
+def _usual(modes: Modes) -> tuple[int, int, int]:
+    return modes.file, modes.executable, modes.directory
+
+
+def _paths(names: Iterable[str]) -> frozenset[bytes]:
+    return frozenset(os.fsencode(name) for name in names)

@@ -1,0 +1,93 @@
+"""Everything one operation on one project needs, opened once and closed at its end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from shadowsnap.config import Settings
+from shadowsnap.engine.person import PersonRepository, find_repository
+from shadowsnap.engine.rules import project_patterns
+from shadowsnap.engine.worktree import Worktree
+from shadowsnap.git.deadline import Deadline
+from shadowsnap.git.files import remove_tree
+from shadowsnap.git.objects import LooseObjects
+from shadowsnap.git.runner import Git
+from shadowsnap.store.atomic import write_bytes
+from shadowsnap.store.layout import Store
+from shadowsnap.store.locks import locked
+from shadowsnap.store.projects import Project
+
+
+@dataclass(frozen=True)
+class Workspace:
+    store: Store
+    project: Project
+    settings: Settings
+    deadline: Deadline
+    worktree: Worktree
+    repository: PersonRepository | None
+    patterns: list[str]
+    git: Git
+    """Bound to the store, the project's files, its private index and its excludes."""
+    objects: LooseObjects
+    """Where new objects go."""
+
+    @property
+    def lasting(self) -> bool:
+        """Whether what is captured stays, or is only looked at."""
+        return self.git.scratch_objects is None
+
+
+@contextmanager
+def open_workspace(
+    store: Store,
+    project: Project,
+    settings: Settings,
+    deadline: Deadline,
+    doing: str,
+    *,
+    lasting: bool = True,
+) -> Iterator[Workspace]:
+    """Lock the project and open its files. If not `lasting`, new objects go to a scratch
+    directory and vanish at the end, and the index stays as it is."""
+    git = store.git(deadline)
+    with (
+        locked(store.store_lock(), doing, deadline, shared=True),
+        locked(store.project_lock(project.id), doing, deadline),
+        Worktree(project.workdir) as worktree,
+    ):
+        repository = find_repository(project.workdir)
+        patterns = project_patterns(project.workdir, repository, settings, store.base)
+        excludes = _exclude_file(store, project, patterns)
+        git = git.bound(
+            work_tree=project.workdir,
+            index_file=store.index_file(project.id),
+            config=(f"core.excludesFile={excludes}",),
+        )
+        objects, scratch = store.objects, None
+        if not lasting:
+            scratch = store.git_dir / f"scratch-{project.id}-{os.getpid()}"
+            remove_tree(scratch)  # left by a dead process that had our number
+            scratch.mkdir()
+            objects, git = LooseObjects(scratch, fsync=False), git.bound(scratch_objects=scratch)
+        try:
+            yield Workspace(store, project, settings, deadline, worktree, repository, patterns, git, objects)
+        finally:
+            if scratch is not None:
+                remove_tree(scratch)
+
+
+def _exclude_file(store: Store, project: Project, patterns: list[str]) -> Path:
+    path = store.exclude_file(project.id)
+    content = "".join(f"{line}\n" for line in patterns).encode("utf-8", "surrogateescape")
+    try:
+        current: bytes | None = path.read_bytes()
+    except FileNotFoundError:
+        current = None
+    if current != content:
+        write_bytes(path, content)
+    return path

@@ -1,0 +1,120 @@
+"""The files of a project: every touch goes through here, relative to the project's root.
+
+Where the system can, calls are made relative to an open directory: paths may then be as long
+as the system allows, and the root cannot be exchanged under us.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+_RELATIVE = os.open in os.supports_dir_fd and os.stat in os.supports_dir_fd and os.rename in os.supports_dir_fd
+_OPEN = (
+    os.O_RDONLY
+    | getattr(os, "O_NOFOLLOW", 0)
+    | getattr(os, "O_NONBLOCK", 0)  # a FIFO in place of a file must not make us wait
+    | getattr(os, "O_CLOEXEC", 0)
+    | getattr(os, "O_BINARY", 0)
+)
+
+
+class Item(NamedTuple):
+    name: bytes
+    is_directory: bool
+    is_special: bool
+
+
+class Worktree:
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._fd: int | None = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) if _RELATIVE else None
+        self._prefix = b"" if _RELATIVE else os.fsencode(root) + b"/"
+
+    def __enter__(self) -> Worktree:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if self._fd is not None:
+            os.close(self._fd)
+            self._fd = None
+
+    def lstat(self, path: bytes) -> os.stat_result | None:
+        """What is at this path itself; None if there is nothing."""
+        try:
+            return os.stat(self._at(path), dir_fd=self._fd, follow_symlinks=False)
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def reaches(self, path: bytes) -> bool:
+        """Whether every directory on the way to this path is a real one, inside the project."""
+        parts = path.split(b"/")[:-1]
+        for depth in range(1, len(parts) + 1):
+            seen = self.lstat(b"/".join(parts[:depth]))
+            if seen is None or not stat.S_ISDIR(seen.st_mode):
+                return False
+        return True
+
+    def open(self, path: bytes) -> int:
+        return os.open(self._at(path), _OPEN, dir_fd=self._fd)
+
+    def readlink(self, path: bytes) -> bytes:
+        return os.fsencode(os.readlink(self._at(path), dir_fd=self._fd))
+
+    def items(self, path: bytes) -> Iterator[Item]:
+        """What a directory holds; raises OSError if it cannot be read."""
+        flags = _OPEN | getattr(os, "O_DIRECTORY", 0)
+        where: int | bytes = self._prefix + path
+        if self._fd is not None:
+            where = os.open(path or b".", flags, dir_fd=self._fd)
+        try:
+            with os.scandir(where) as entries:
+                for entry in entries:
+                    directory = entry.is_dir(follow_symlinks=False)
+                    plain = directory or entry.is_symlink() or entry.is_file(follow_symlinks=False)
+                    yield Item(os.fsencode(entry.name), directory, not plain)
+        finally:
+            if isinstance(where, int):
+                os.close(where)
+
+    def rename(self, old: bytes, new: bytes) -> None:
+        os.rename(self._at(old), self._at(new), src_dir_fd=self._fd, dst_dir_fd=self._fd)
+
+    def link(self, old: bytes, new: bytes) -> None:
+        os.link(self._at(old), self._at(new), src_dir_fd=self._fd, dst_dir_fd=self._fd, follow_symlinks=False)
+
+    def may_change(self, folder: bytes) -> bool:
+        """Whether entries can be made and removed in a directory."""
+        return os.access(self._at(folder), os.W_OK | os.X_OK, dir_fd=self._fd)
+
+    def mkdir(self, path: bytes, mode: int = 0o777) -> None:
+        os.mkdir(self._at(path), mode, dir_fd=self._fd)
+
+    def rmdir(self, path: bytes) -> None:
+        os.rmdir(self._at(path), dir_fd=self._fd)
+
+    def unlink(self, path: bytes) -> None:
+        os.unlink(self._at(path), dir_fd=self._fd)
+
+    def chmod(self, path: bytes, mode: int) -> None:
+        os.chmod(self._at(path), mode, dir_fd=self._fd)
+
+    def _at(self, path: bytes) -> bytes:
+        return self._prefix + path if self._prefix else path or b"."
+
+
+def parents(path: bytes) -> Iterator[bytes]:
+    """The directories above a path, nearest first, without the root."""
+    while (cut := path.rfind(b"/")) > 0:
+        path = path[:cut]
+        yield path
+
+
+def same_file(one: os.stat_result, other: os.stat_result) -> bool:
+    """Whether nothing happened to a file between two looks at it."""
+    return (one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns, one.st_mode) == (
+        other.st_ino, other.st_size, other.st_mtime_ns, other.st_ctime_ns, other.st_mode,
+    )  # fmt: skip

@@ -1,0 +1,173 @@
+"""Every error shadowsnap raises. The docstring of a class is its message, and each class has
+a fixed exit code, so this file reads like the table in the documentation.
+
+Exit codes: 1 failed, 2 wrong usage, 3 no such checkpoint or project, 4 refused because
+something would be lost.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class ShadowsnapError(Exception):
+    """{detail}"""
+
+    exit_code = 1
+    hint = ""
+
+    def __init__(self, **facts: Any) -> None:
+        self.facts = facts
+        super().__init__((type(self).__doc__ or "").format(**facts))
+
+    def to_dict(self) -> dict[str, str]:
+        return {"type": type(self).__name__, "message": str(self), "hint": self.hint}
+
+
+# --- git and the machine -------------------------------------------------------------------
+
+
+class GitMissing(ShadowsnapError):
+    """git was not found on the PATH"""
+
+    hint = "install git 2.34 or newer"
+
+
+class GitTooOld(ShadowsnapError):
+    """git {found} is too old: shadowsnap needs {needed} or newer"""
+
+    hint = "update git"
+
+
+class GitFailed(ShadowsnapError):
+    """git {command} failed with status {status}: {stderr}"""
+
+
+class DeadlineExceeded(ShadowsnapError):
+    """the time limit of {seconds:g} s ran out while {doing}"""
+
+    hint = "raise the deadline setting, or name the paths that matter"
+
+
+class LockTimeout(ShadowsnapError):
+    """waited {seconds:.1f} s for the {name} lock, which is held by {holder}"""
+
+    hint = "wait for that process, or end it: the lock goes with the process that holds it"
+
+
+# --- the store -----------------------------------------------------------------------------
+
+
+class StoreTooNew(ShadowsnapError):
+    """{path} was written by a newer shadowsnap (format {found}, this one knows {known})"""
+
+    hint = "update shadowsnap"
+
+
+class StoreUnusable(ShadowsnapError):
+    """the store at {path} cannot be used: {why}"""
+
+
+class DamagedObject(ShadowsnapError):
+    """object {id} is missing from the store or damaged"""
+
+    hint = "the checkpoint that needs it cannot be restored in full; others are not affected"
+
+
+class MalformedObject(ShadowsnapError):
+    """cannot read {what}: {why}"""
+
+
+# --- references ----------------------------------------------------------------------------
+
+
+class NoSuchProject(ShadowsnapError):
+    """no checkpoint was ever taken of {workdir}"""
+
+    exit_code = 3
+
+
+class NoSuchCheckpoint(ShadowsnapError):
+    """there is no checkpoint {ref!r} of {workdir}"""
+
+    exit_code = 3
+    hint = "list the checkpoints to see which there are"
+
+
+class AmbiguousReference(ShadowsnapError):
+    """{ref!r} fits {count} checkpoints: {candidates}"""
+
+    exit_code = 3
+    hint = "give more digits"
+
+
+class MalformedReference(ShadowsnapError):
+    """{ref!r} is not a checkpoint reference"""
+
+    exit_code = 2
+    hint = "use 4 to 40 hex digits, 'last', 'last~N' or a label"
+
+
+class MalformedLabel(ShadowsnapError):
+    """{label!r} cannot be a label: {why}"""
+
+    exit_code = 2
+
+
+class ForeignCheckpoint(ShadowsnapError):
+    """checkpoint {ref!r} belongs to another project ({other}), not to {workdir}"""
+
+    exit_code = 3
+    hint = "run the command in the directory the checkpoint was taken of"
+
+
+# --- refusals ------------------------------------------------------------------------------
+
+
+class DirectoryRefused(ShadowsnapError):
+    """{workdir} is not snapshotted as a whole: {why}"""
+
+    exit_code = 4
+    hint = "name single files with paths=, or choose the project's own directory"
+
+
+class PathRefused(ShadowsnapError):
+    """path {path!r} is refused: {why}"""
+
+    exit_code = 4
+
+
+class NoSuchPath(ShadowsnapError):
+    """{path!r} is neither in checkpoint {ref} nor among the captured files now"""
+
+    exit_code = 3
+
+
+class RestoreRefused(ShadowsnapError):
+    """nothing was restored, because it could not be undone: {conflicts}"""
+
+    exit_code = 4
+    hint = "move these paths out of the way, or restore other paths only"
+
+
+class RestoreFailed(ShadowsnapError):
+    """the restore could not be finished and everything was put back: {why}"""
+
+
+class RestoreStranded(ShadowsnapError):
+    """the restore could not be finished, and putting it back failed too: {why}; every version is safe as \
+checkpoint {before} and {target}, moved files are in {staging}"""
+
+    hint = "the next operation on this project tries again to finish it"
+
+
+class NothingToUndo(ShadowsnapError):
+    """there is no restore of {workdir} to undo"""
+
+    exit_code = 3
+
+
+class NothingToRedo(ShadowsnapError):
+    """there is no undone restore of {workdir} to redo"""
+
+    exit_code = 3

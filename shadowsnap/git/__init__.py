@@ -1,0 +1,1 @@
+"""The only room that runs git or knows its file formats."""

@@ -1,0 +1,48 @@
+"""Small file operations that git itself is careful about. (`tempfile` would cost a hook more
+time to import than the work takes.)"""
+
+from __future__ import annotations
+
+import os
+from itertools import count
+from pathlib import Path
+
+_numbers = count()
+_OPEN_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+
+
+def open_temporary(folder: Path, prefix: str) -> tuple[int, Path]:
+    """A new file of our own in a folder, which is made if need be."""
+    while True:
+        path = folder / f"{prefix}{os.getpid()}_{next(_numbers)}"
+        try:
+            return os.open(path, _OPEN_NEW, 0o600), path
+        except FileNotFoundError:
+            folder.mkdir(parents=True, exist_ok=True)
+        except FileExistsError:
+            continue  # left by a dead process that had our number
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def sync_directory(folder: Path) -> None:
+    """Make a rename in this folder durable, where the system offers that."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:  # Windows cannot open directories
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a directory of ours with all that is in it, if it is there."""
+    import shutil
+
+    shutil.rmtree(folder, ignore_errors=True)

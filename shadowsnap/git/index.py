@@ -1,0 +1,259 @@
+"""The private index: git's own file format, used as the stat cache of the newest capture.
+
+Git reads this file (`diff-files`, `ls-files`) and never writes it; we write it without git,
+so that recording one changed file in a tree of 80,000 costs a copy of the file and not three
+processes. Entries are grouped in blocks, announced in git's "index entry offset table": git
+uses it to load the file with several threads, we use it to find a path without reading all.
+
+Racy files: git trusts an entry whose mtime is older than the index file. So the index file is
+given the time at which the scan *began*: whatever changed since then is compared by content.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+import sys
+from bisect import bisect_right
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from shadowsnap.errors import MalformedObject
+
+_HEADER = struct.Struct(">4sII")
+_FIXED = struct.Struct(">IIIIIIIIII20sH")
+_BLOCK_ENTRIES = 512
+_LONG_NAME = 0xFFF
+_LOW = 0xFFFFFFFF
+
+
+class Entry(NamedTuple):
+    mode: int
+    id: str
+    stat: os.stat_result
+
+
+class Known(NamedTuple):
+    """What the index says about a path."""
+
+    mode: int
+    id: str
+    ctime_ns: int
+    mtime_ns: int
+    inode: int
+    size: int
+
+    @classmethod
+    def of(cls, entry: Entry) -> Known:
+        seen = entry.stat
+        times = seen.st_ctime_ns, seen.st_mtime_ns
+        return cls(entry.mode, entry.id, *times, seen.st_ino & _LOW, seen.st_size & _LOW)
+
+    def is_unwritten(self, seen: os.stat_result) -> bool:
+        """Whether a file was not written to since; its ctime may have changed by a rename."""
+        now = (seen.st_mtime_ns, seen.st_ino & _LOW, seen.st_size & _LOW)
+        return now == (self.mtime_ns, self.inode, self.size)
+
+    def is_untouched(self, seen: os.stat_result) -> bool:
+        """Whether nothing at all happened to a file since."""
+        return seen.st_ctime_ns == self.ctime_ns and self.is_unwritten(seen)
+
+
+class _Block(NamedTuple):
+    start: int
+    end: int
+    entries: int
+
+
+class Index:
+    """One index file, as it was when it was read."""
+
+    def __init__(self, path: Path, data: bytes = b"") -> None:
+        self.path = path
+        self._data = memoryview(data)
+        self._blocks = list(_read_blocks(data)) if data else []
+        self._firsts = [_path_at(data, block.start) for block in self._blocks]
+
+    @classmethod
+    def load(cls, path: Path) -> Index:
+        """The index at `path`; an absent one is an empty one."""
+        try:
+            data = path.read_bytes()
+        except FileNotFoundError:
+            return cls(path)
+        try:
+            return cls(path, data)
+        except (struct.error, IndexError, ValueError) as problem:
+            raise MalformedObject(what=path.name, why=problem) from None
+
+    @property
+    def checksum(self) -> str:
+        """Names this exact content; empty for an empty index."""
+        return bytes(self._data[-20:]).hex()
+
+    def __len__(self) -> int:
+        return sum(block.entries for block in self._blocks)
+
+    def lookup(self, paths: Iterable[bytes]) -> dict[bytes, Known]:
+        """What is known of those of the paths that are in the index."""
+        found: dict[bytes, Known] = {}
+        for number, wanted in self._by_block(paths).items():
+            names = set(wanted)
+            for path, raw in self._entries(self._blocks[number]):
+                if path in names:
+                    cs, cn, ms, mn, _, inode, mode, _, _, size, name, _ = _FIXED.unpack_from(raw)
+                    found[path] = Known(mode, name.hex(), cs * 10**9 + cn, ms * 10**9 + mn, inode, size)
+        return found
+
+    def paths(self) -> Iterator[bytes]:
+        for block in self._blocks:
+            for path, _ in self._entries(block):
+                yield path
+
+    def paths_below(self, folder: bytes) -> Iterator[bytes]:
+        """Every path inside a directory."""
+        prefix = folder + b"/"
+        for number in range(max(0, bisect_right(self._firsts, prefix) - 1), len(self._blocks)):
+            if self._firsts[number] > prefix and not self._firsts[number].startswith(prefix):
+                return
+            for path, _ in self._entries(self._blocks[number]):
+                if path.startswith(prefix):
+                    yield path
+
+    def write(self, changes: Mapping[bytes, Entry | None], scanned_at_ns: int) -> Index:
+        """Write the file anew with these entries set or removed."""
+        chunks: list[tuple[int, bytes | memoryview]] = []
+        touched = self._by_block(changes) if self._blocks else {0: sorted(changes)}
+        for number in range(max(1, len(self._blocks))):
+            if number not in touched:
+                block = self._blocks[number]
+                chunks.append((block.entries, self._data[block.start : block.end]))
+                continue
+            old = self._entries(self._blocks[number]) if self._blocks else ()
+            entries: dict[bytes, bytes | memoryview] = dict(old)
+            for path in touched[number]:
+                entry = changes[path]
+                if entry is None:
+                    entries.pop(path, None)
+                else:
+                    entries[path] = _encode(path, entry)
+            chunks.extend(_chunked(entries))
+        self._save(chunks, scanned_at_ns)
+        return Index.load(self.path)
+
+    def touch(self, scanned_at_ns: int) -> None:
+        """Say that everything in the index was found true by a scan that began then."""
+        if self._blocks:
+            os.utime(self.path, ns=(scanned_at_ns, scanned_at_ns))
+
+    def _by_block(self, paths: Iterable[bytes]) -> dict[int, list[bytes]]:
+        grouped: dict[int, list[bytes]] = {}
+        if self._blocks:
+            for path in sorted(paths):
+                grouped.setdefault(max(0, bisect_right(self._firsts, path) - 1), []).append(path)
+        return grouped
+
+    def _entries(self, block: _Block) -> Iterator[tuple[bytes, memoryview]]:
+        at = block.start
+        for _ in range(block.entries):
+            path = _path_at(self._data, at)
+            end = at + _entry_size(len(path))
+            yield path, self._data[at:end]
+            at = end
+        if at != block.end:
+            raise MalformedObject(what=self.path.name, why="its blocks do not add up")
+
+    def _save(self, chunks: list[tuple[int, bytes | memoryview]], scanned_at_ns: int) -> None:
+        digest = hashlib.sha1(usedforsecurity=False)
+        temporary = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
+        try:
+            with open(temporary, "wb") as file:
+
+                def put(data: bytes | memoryview) -> None:
+                    digest.update(data)
+                    file.write(data)
+
+                put(_HEADER.pack(b"DIRC", 2, sum(count for count, _ in chunks)))
+                table, at = [], _HEADER.size
+                for count, data in chunks:
+                    put(data)
+                    if count:
+                        table.append(struct.pack(">II", at, count))
+                    at += len(data)
+                put(_extensions(table, at))
+                file.write(digest.digest())
+            os.utime(temporary, ns=(scanned_at_ns, scanned_at_ns))
+            os.replace(temporary, self.path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def _encode(path: bytes, entry: Entry) -> bytes:
+    seen = entry.stat
+    inode, uid, gid = seen.st_ino, seen.st_uid, seen.st_gid
+    if sys.platform == "win32":  # git for Windows fills these with zero
+        inode = uid = gid = 0
+    fixed = _FIXED.pack(
+        seen.st_ctime_ns // 10**9 & _LOW, seen.st_ctime_ns % 10**9,
+        seen.st_mtime_ns // 10**9 & _LOW, seen.st_mtime_ns % 10**9,
+        seen.st_dev & _LOW, inode & _LOW, entry.mode, uid & _LOW, gid & _LOW, seen.st_size & _LOW,
+        bytes.fromhex(entry.id), min(len(path), _LONG_NAME),
+    )  # fmt: skip
+    return (fixed + path).ljust(_entry_size(len(path)), b"\0")
+
+
+def _entry_size(name_length: int) -> int:
+    return (_FIXED.size + name_length + 8) & ~7
+
+
+def _path_at(data: bytes | memoryview, at: int) -> bytes:
+    start = at + _FIXED.size
+    length = (data[start - 2] & 0x0F) << 8 | data[start - 1]
+    if length < _LONG_NAME:
+        return bytes(data[start : start + length])
+    end = start + _LONG_NAME
+    while data[end]:
+        end += 1
+    return bytes(data[start:end])
+
+
+def _chunked(entries: Mapping[bytes, bytes | memoryview]) -> Iterator[tuple[int, bytes]]:
+    ordered = sorted(entries)
+    # Blocks may grow to twice the usual size before they are cut, so that adding files to a
+    # full block does not cut it anew each time.
+    size = _BLOCK_ENTRIES if len(ordered) > 2 * _BLOCK_ENTRIES else 2 * _BLOCK_ENTRIES
+    for at in range(0, len(ordered), size):
+        part = ordered[at : at + size]
+        yield len(part), b"".join(entries[path] for path in part)
+
+
+def _extensions(table: list[bytes], entries_end: int) -> bytes:
+    if not table:
+        return b""
+    body = struct.pack(">I", 1) + b"".join(table)
+    offsets = b"IEOT" + struct.pack(">I", len(body))
+    named = hashlib.sha1(offsets, usedforsecurity=False).digest()
+    return offsets + body + b"EOIE" + struct.pack(">II", 24, entries_end) + named
+
+
+def _read_blocks(data: bytes) -> Iterator[_Block]:
+    signature, version, count = _HEADER.unpack_from(data)
+    if signature != b"DIRC" or version != 2:
+        raise ValueError("not an index of version 2")
+    if count == 0:
+        return
+    tail = len(data) - 20 - 32
+    if data[tail : tail + 4] != b"EOIE":
+        raise ValueError("no entry table")
+    (entries_end,) = struct.unpack_from(">I", data, tail + 8)
+    name, size, _ = struct.unpack_from(">4sII", data, entries_end)
+    if name != b"IEOT":
+        raise ValueError("no entry table")
+    rows = list(struct.iter_unpack(">II", data[entries_end + 12 : entries_end + 8 + size]))
+    ends = [start for start, _ in rows[1:]] + [entries_end]
+    if sum(number for _, number in rows) != count or rows[0][0] != _HEADER.size:
+        raise ValueError("the entry table does not add up")
+    for (start, number), end in zip(rows, ends, strict=True):
+        yield _Block(start, end, number)

@@ -1,0 +1,151 @@
+"""Git objects: naming, writing and reading them without a process where that is possible.
+
+A snapshot writes a handful of objects; starting git for each would cost more than the work.
+Loose objects are written here; what is not loose is asked of one `cat-file --batch`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zlib
+from collections.abc import Callable
+from contextlib import ExitStack
+from pathlib import Path
+from subprocess import Popen
+
+from shadowsnap.errors import DamagedObject
+from shadowsnap.git.files import open_temporary, write_all
+from shadowsnap.git.runner import Git
+
+EMPTY_BLOB = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
+EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+
+CHUNK = 1 << 20
+
+
+def object_id(kind: bytes, data: bytes) -> str:
+    digest = hashlib.sha1(b"%s %d\0" % (kind, len(data)), usedforsecurity=False)
+    digest.update(data)
+    return digest.hexdigest()
+
+
+def stream_id(descriptor: int, size: int) -> str:
+    """The name of the blob that an open file holds."""
+    digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+    while chunk := os.read(descriptor, CHUNK):
+        digest.update(chunk)
+    return digest.hexdigest()
+
+
+class LooseObjects:
+    """Writes objects into one object directory. An object that is there already is written
+    again: a damaged or empty file under the right name is thereby replaced, never trusted."""
+
+    def __init__(self, directory: Path, *, fsync: bool) -> None:
+        self.directory = directory
+        self._fsync = fsync
+
+    def write(self, kind: bytes, data: bytes) -> str:
+        name = object_id(kind, data)
+        packed = zlib.compress(b"%s %d\0" % (kind, len(data)) + data, 1)
+        self._place(name, lambda descriptor: write_all(descriptor, packed))
+        return name
+
+    def write_stream(self, descriptor: int, size: int, name: str) -> bool:
+        """Write the blob `name` of `size` bytes from an open file; False if the file no longer
+        holds what was named."""
+        digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+
+        def copy(target: int) -> None:
+            squeeze = zlib.compressobj(1)
+            write_all(target, squeeze.compress(b"blob %d\0" % size))
+            while chunk := os.read(descriptor, CHUNK):
+                digest.update(chunk)
+                write_all(target, squeeze.compress(chunk))
+            write_all(target, squeeze.flush())
+
+        return self._place(name, copy, lambda: digest.hexdigest() == name)
+
+    def _place(self, name: str, fill: Callable[[int], None], check: Callable[[], bool] = lambda: True) -> bool:
+        folder = self.directory / name[:2]
+        descriptor, temporary = open_temporary(folder, "tmp_obj_")
+        try:
+            try:
+                fill(descriptor)
+                os.chmod(temporary, 0o444)
+                if self._fsync:
+                    os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            if not check():
+                return False
+            os.replace(temporary, folder / name[2:])
+            return True
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+class ObjectReader:
+    """Reads objects: loose ones directly, all others through one git process that is started
+    when the first of them is wanted."""
+
+    def __init__(self, git: Git) -> None:
+        self._git = git
+        self._folders = [git.git_dir / "objects"]
+        if git.scratch_objects is not None:
+            self._folders.insert(0, git.scratch_objects)
+        self._stack = ExitStack()
+        self._batch: Popen[bytes] | None = None
+
+    def __enter__(self) -> ObjectReader:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+
+    def read(self, name: str, kind: bytes) -> bytes:
+        data = self._loose(name, kind)
+        return self._ask(name, kind) if data is None else data
+
+    def _loose(self, name: str, kind: bytes) -> bytes | None:
+        for folder in self._folders:
+            try:
+                whole = zlib.decompress((folder / name[:2] / name[2:]).read_bytes())
+            except (OSError, zlib.error):
+                continue  # not loose here, or damaged: git may still have it in a pack
+            header, _, data = whole.partition(b"\0")
+            if header == b"%s %d" % (kind, len(data)):
+                return data
+        return None
+
+    def _ask(self, name: str, kind: bytes) -> bytes:
+        if self._batch is None:
+            self._batch = self._stack.enter_context(self._git.conversation("cat-file", "--batch"))
+        assert self._batch.stdin is not None and self._batch.stdout is not None
+        try:
+            self._batch.stdin.write(name.encode() + b"\n")
+            self._batch.stdin.flush()
+            header = self._batch.stdout.readline().split()
+            if len(header) != 3 or header[1] != kind:
+                raise DamagedObject(id=name)
+            data = self._batch.stdout.read(int(header[2]))
+            self._batch.stdout.read(1)
+        except OSError:
+            data, header = b"", [b"", b"", b"-1"]
+        self._git.deadline.check("reading objects")
+        if len(data) != int(header[2]):
+            raise DamagedObject(id=name)
+        return data
+
+
+def missing_objects(git: Git, names: list[str]) -> list[str]:
+    """Which of these are not in the store, or not readable there."""
+    if not names:
+        return []
+    answer = git.run("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=_lines(names))
+    return [line.split()[0].decode() for line in answer.splitlines() if line.endswith(b" missing")]
+
+
+def _lines(names: list[str]) -> bytes:
+    return "".join(f"{name}\n" for name in names).encode()

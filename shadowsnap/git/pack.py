@@ -1,0 +1,128 @@
+"""Writing many objects at once as one pack, instead of one file per object.
+
+Thousands of new files (a first snapshot, an unpacked archive) go into one file; the pack's
+own index follows from what was learned on the way, so nothing is read twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import struct
+import zlib
+from itertools import accumulate
+from pathlib import Path
+from typing import NamedTuple
+
+from shadowsnap.git.files import open_temporary, sync_directory
+from shadowsnap.git.objects import CHUNK, object_id
+
+_KINDS = {b"tree": 2, b"blob": 3}
+_LARGE_OFFSET = 1 << 31
+
+
+class Deflated(NamedTuple):
+    """An object ready to be packed."""
+
+    kind: bytes
+    id: str
+    size: int
+    payload: bytes
+
+
+def deflate(kind: bytes, data: bytes) -> Deflated:
+    return Deflated(kind, object_id(kind, data), len(data), zlib.compress(data, 1))
+
+
+class PackWriter:
+    """A pack in the making; it exists for git only after `finish`."""
+
+    def __init__(self, objects: Path, *, fsync: bool) -> None:
+        self._folder = objects / "pack"
+        self._fsync = fsync
+        descriptor, self._temporary = open_temporary(self._folder, "tmp_pack_")
+        self._file = os.fdopen(descriptor, "w+b")
+        self._file.write(struct.pack(">4sII", b"PACK", 2, 0))
+        self._offset = 12
+        self._rows: dict[str, tuple[int, int]] = {}
+
+    def add(self, item: Deflated) -> str:
+        if item.id not in self._rows:
+            header = _entry_header(_KINDS[item.kind], item.size)
+            self._file.write(header)
+            self._file.write(item.payload)
+            self._rows[item.id] = (zlib.crc32(item.payload, zlib.crc32(header)), self._offset)
+            self._offset += len(header) + len(item.payload)
+        return item.id
+
+    def finish(self) -> None:
+        """Make the pack visible to git: first the data, then the index that announces it."""
+        if not self._rows:
+            self.abandon()
+            return
+        checksum = self._seal()
+        name = self._folder / f"pack-{checksum.hex()}"
+        index = self._index(checksum)
+        descriptor, temporary = open_temporary(self._folder, "tmp_idx_")
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(index)
+            if self._fsync:
+                file.flush()
+                os.fsync(file.fileno())
+        for path in (self._temporary, temporary):
+            os.chmod(path, 0o444)
+        os.replace(self._temporary, f"{name}.pack")
+        os.replace(temporary, f"{name}.idx")
+        if self._fsync:
+            sync_directory(self._folder)
+
+    def abandon(self) -> None:
+        """Leave nothing behind; after `finish`, nothing happens."""
+        self._file.close()
+        self._temporary.unlink(missing_ok=True)
+
+    def _seal(self) -> bytes:
+        self._file.seek(8)
+        self._file.write(struct.pack(">I", len(self._rows)))
+        self._file.seek(0)
+        digest = hashlib.sha1(usedforsecurity=False)
+        while chunk := self._file.read(CHUNK):
+            digest.update(chunk)
+        self._file.write(digest.digest())
+        self._file.flush()
+        if self._fsync:
+            os.fsync(self._file.fileno())
+        self._file.close()
+        return digest.digest()
+
+    def _index(self, pack_checksum: bytes) -> bytes:
+        rows = sorted((bytes.fromhex(name), crc, offset) for name, (crc, offset) in self._rows.items())
+        counts = [0] * 256
+        for name, _, _ in rows:
+            counts[name[0]] += 1
+        offsets: list[int] = []
+        large: list[int] = []
+        for _, _, offset in rows:
+            if offset >= _LARGE_OFFSET:
+                offsets.append(_LARGE_OFFSET | len(large))
+                large.append(offset)
+            else:
+                offsets.append(offset)
+        body = b"".join((
+            b"\377tOc", struct.pack(">I256I", 2, *accumulate(counts)),
+            b"".join(name for name, _, _ in rows),
+            struct.pack(f">{len(rows)}I", *(crc for _, crc, _ in rows)),
+            struct.pack(f">{len(rows)}I", *offsets), struct.pack(f">{len(large)}Q", *large),
+            pack_checksum,
+        ))  # fmt: skip
+        return body + hashlib.sha1(body, usedforsecurity=False).digest()
+
+
+def _entry_header(kind: int, size: int) -> bytes:
+    low, size = size & 0x0F, size >> 4
+    header = bytearray([kind << 4 | low])
+    while size:
+        header[-1] |= 0x80
+        header.append(size & 0x7F)
+        size >>= 7
+    return bytes(header)

@@ -1,0 +1,38 @@
+"""Ending a git process together with its children, on each platform."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+
+def kill_tree(process: subprocess.Popen[bytes]) -> None:
+    """Kill and reap a process that was started by `start_options`."""
+    if process.poll() is None:
+        if sys.platform == "win32":
+            subprocess.run(["taskkill", "/F", "/T", "/PID", str(process.pid)], capture_output=True, check=False)
+        else:
+            _kill_group(process.pid)
+    for pipe in (process.stdin, process.stdout, process.stderr):
+        if pipe is not None:
+            try:
+                pipe.close()
+            except OSError:  # unwritten input of a dead process
+                pass
+    process.wait()
+
+
+if sys.platform == "win32":
+    START_OPTIONS = {"creationflags": subprocess.CREATE_NO_WINDOW | subprocess.CREATE_NEW_PROCESS_GROUP}
+else:
+    import signal
+
+    # A session of its own: Ctrl-C in the terminal reaches us, and we end git in good order.
+    START_OPTIONS = {"start_new_session": True}
+
+    def _kill_group(pid: int) -> None:
+        try:
+            os.killpg(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            pass

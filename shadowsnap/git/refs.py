@@ -1,0 +1,100 @@
+"""Refs: creating and finding them by file, listing and deleting them through git."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from pathlib import Path
+
+from shadowsnap.git.files import sync_directory
+from shadowsnap.git.runner import Git
+
+
+class RefExists(Exception):
+    """A ref that was to be created is there already."""
+
+
+def create_ref(git_dir: Path, ref: str, object_id: str, *, fsync: bool) -> None:
+    """Create a ref that must not exist yet, the way git does it: through `<ref>.lock`."""
+    path = git_dir / ref
+    path.parent.mkdir(parents=True, exist_ok=True)
+    lock = Path(f"{path}.lock")
+    descriptor = os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    try:
+        try:
+            os.write(descriptor, object_id.encode() + b"\n")
+            if fsync:
+                os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+        if ref_exists(git_dir, ref):
+            raise RefExists(ref)
+        os.replace(lock, path)
+    finally:
+        lock.unlink(missing_ok=True)
+    if fsync:
+        sync_directory(path.parent)
+
+
+def ref_exists(git_dir: Path, ref: str) -> bool:
+    return os.path.exists(git_dir / ref) or b" %s\n" % ref.encode() in _packed(git_dir)
+
+
+def newest_ref(git_dir: Path, prefix: str) -> str | None:
+    """The last ref below a prefix in name order, which is time order."""
+    names = [f"{prefix}/{name}" for name in _loose_names(git_dir / prefix)]
+    packed = _packed(git_dir)
+    if (at := packed.rfind(b" %s/" % prefix.encode())) >= 0:  # packed refs are sorted
+        names.append(packed[at + 1 : packed.index(b"\n", at)].decode())
+    return max(names, default=None)
+
+
+def read_refs(git_dir: Path, prefix: str) -> dict[str, str]:
+    """Name below the prefix -> object id, for refs of one level."""
+    found: dict[str, str] = {}
+    wanted = b"%s/" % prefix.encode()
+    for line in _packed(git_dir).splitlines():
+        if line[41:].startswith(wanted):
+            found[line[41 + len(wanted) :].decode()] = line[:40].decode()
+    for name in _loose_names(git_dir / prefix):
+        try:
+            found[name] = (git_dir / prefix / name).read_text("ascii").strip()
+        except (OSError, ValueError):
+            continue  # deleted meanwhile, or damaged
+    return found
+
+
+def _packed(git_dir: Path) -> bytes:
+    try:
+        return (git_dir / "packed-refs").read_bytes()
+    except OSError:
+        return b""
+
+
+def _loose_names(folder: Path) -> list[str]:
+    try:
+        return [name for name in os.listdir(folder) if not name.endswith(".lock")]
+    except OSError:
+        return []
+
+
+def list_refs(git: Git, fields: Iterable[str], *prefixes: str, newest: int | None = None) -> list[list[bytes]]:
+    """The wanted fields of every ref below the prefixes, newest name first."""
+    names = list(fields)
+    # NUL after every field: messages may hold anything else.
+    layout = "".join(f"%({name})%00" for name in names)
+    options = [] if newest is None else [f"--count={newest}"]
+    answer = git.run("for-each-ref", "--sort=-refname", f"--format={layout}", *options, *prefixes)
+    parts = answer.split(b"\0")[:-1]
+    rows = [parts[at : at + len(names)] for at in range(0, len(parts), len(names))]
+    return [[row[0].lstrip(b"\n"), *row[1:]] for row in rows]
+
+
+def delete_refs(git: Git, refs: Iterable[str]) -> None:
+    commands = b"".join(b"delete %s\0\0" % ref.encode() for ref in refs)
+    if commands:
+        git.run("update-ref", "--stdin", "-z", stdin=commands)
+
+
+def set_ref(git: Git, ref: str, object_id: str) -> None:
+    git.run("update-ref", ref, object_id)

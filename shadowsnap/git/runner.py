@@ -1,0 +1,137 @@
+"""Running git: one class, one environment, one way to time out."""
+
+from __future__ import annotations
+
+import subprocess
+import threading
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from shadowsnap.errors import GitFailed
+from shadowsnap.git.deadline import NO_DEADLINE, Deadline
+from shadowsnap.git.environment import sealed_environment
+from shadowsnap.git.processes import START_OPTIONS, kill_tree
+
+processes_started = 0
+"""How many git processes this Python process has started: tests count them."""
+
+
+@dataclass(frozen=True)
+class Git:
+    """git bound to one repository, and where needed to a work tree, an index file and an
+    object directory of their own."""
+
+    executable: str
+    git_dir: Path
+    work_tree: Path | None = None
+    index_file: Path | None = None
+    scratch_objects: Path | None = None
+    """Where new objects go instead of the repository, which is then only read."""
+    config: tuple[str, ...] = ()
+    literal_pathspecs: bool = True
+    deadline: Deadline = NO_DEADLINE
+
+    def bound(self, **changes: object) -> Git:
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+    def run(self, *args: str | bytes, stdin: bytes = b"", ok: Sequence[int] = (0,)) -> bytes:
+        """Run one git command to its end and return what it printed."""
+        return self.start(*args, stdin=stdin, ok=ok).output()
+
+    def start(self, *args: str | bytes, stdin: bytes = b"", ok: Sequence[int] = (0,)) -> Running:
+        """Start a command and return at once, so that several can run side by side."""
+        return Running(self._spawn(args, bool(stdin)), str(args[0]), stdin, tuple(ok), self.deadline)
+
+    @contextmanager
+    def conversation(self, *args: str | bytes) -> Iterator[subprocess.Popen[bytes]]:
+        """A command that is asked and answers line by line (`cat-file --batch`)."""
+        process = self._spawn(args, True)
+        left = self.deadline.remaining()
+        watchdog = threading.Timer(left, kill_tree, [process]) if left is not None else None
+        if watchdog is not None:
+            watchdog.daemon = True
+            watchdog.start()
+        try:
+            yield process
+        finally:
+            if watchdog is not None:
+                watchdog.cancel()
+            kill_tree(process)
+
+    def _spawn(self, args: Sequence[str | bytes], talks: bool) -> subprocess.Popen[bytes]:
+        global processes_started
+        self.deadline.check(f"starting git {args[0]!s}")
+        processes_started += 1
+        options = [part for setting in self.config for part in ("-c", setting)]
+        process: subprocess.Popen[bytes] = subprocess.Popen(
+            [self.executable, *options, *args],
+            stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=self._environment(),
+            cwd=self.work_tree or self.git_dir,
+            **START_OPTIONS,  # type: ignore[call-overload]
+        )
+        return process
+
+    def _environment(self) -> dict[str, str]:
+        environment = sealed_environment()
+        environment["GIT_DIR"] = str(self.git_dir)
+        if self.literal_pathspecs:
+            environment["GIT_LITERAL_PATHSPECS"] = "1"
+        if self.work_tree is not None:
+            environment["GIT_WORK_TREE"] = str(self.work_tree)
+        if self.index_file is not None:
+            environment["GIT_INDEX_FILE"] = str(self.index_file)
+        if self.scratch_objects is not None:
+            environment["GIT_OBJECT_DIRECTORY"] = str(self.scratch_objects)
+            environment["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = str(self.git_dir / "objects")
+        return environment
+
+
+class Running:
+    """A git command under way."""
+
+    def __init__(
+        self,
+        process: subprocess.Popen[bytes],
+        command: str,
+        stdin: bytes,
+        ok: tuple[int, ...],
+        deadline: Deadline,
+    ) -> None:
+        self._process = process
+        self._command = command
+        self._stdin = stdin
+        self._ok = ok
+        self._deadline = deadline
+
+    def output(self) -> bytes:
+        process = self._process
+        try:
+            out, err = process.communicate(self._stdin or None, timeout=self._deadline.remaining())
+        except subprocess.TimeoutExpired:
+            raise self._deadline.exceeded(f"git {self._command} was running") from None
+        finally:
+            if process.poll() is None:
+                kill_tree(process)
+        if process.returncode not in self._ok:
+            message = err.decode("utf-8", "replace").strip()
+            raise GitFailed(command=self._command, status=process.returncode, stderr=message)
+        return out
+
+    def abandon(self) -> None:
+        """End the command; for a caller that failed before it wanted the output."""
+        kill_tree(self._process)
+
+
+@contextmanager
+def side_by_side(*running: Running) -> Iterator[None]:
+    """Make sure that no command outlives the block it was started for."""
+    try:
+        yield
+    finally:
+        for command in running:
+            command.abandon()

@@ -1,0 +1,379 @@
+"""What an agent loop owns: a `CheckpointManager` that takes one snapshot per directory per
+turn, never raises on that path, and brings any state back."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from shadowsnap.config import Settings
+from shadowsnap.engine.compare import compare
+from shadowsnap.engine.places import path_inside, refusal
+from shadowsnap.engine.restore import recover, redo, restore, undo
+from shadowsnap.engine.snapshot import Request, capture_same_scope, take_paths, take_snapshot
+from shadowsnap.engine.state import State
+from shadowsnap.engine.workspace import Workspace, open_workspace
+from shadowsnap.errors import (
+    DeadlineExceeded,
+    DirectoryRefused,
+    GitMissing,
+    GitTooOld,
+    LockTimeout,
+    NoSuchProject,
+    PathRefused,
+    StoreTooNew,
+)
+from shadowsnap.git.deadline import Deadline
+from shadowsnap.model import Checkpoint, Diff, Event, Outcome, RestoreResult, Skipped
+from shadowsnap.store.checkpoints import (
+    delete_checkpoints,
+    find_checkpoint,
+    list_checkpoints,
+    newest_name,
+    set_label,
+    set_pinned,
+)
+from shadowsnap.store.layout import Store, open_store
+from shadowsnap.store.projects import Project, project_of
+
+_REFUSALS = (DirectoryRefused, GitMissing, GitTooOld, StoreTooNew)
+_DONE = ("taken", "unchanged", "partial")
+# What the capture of single named files may take after the deadline of the whole ran out.
+_GRACE_SECONDS = 5.0
+_ROOT_MARKERS = (
+    ".git", "pyproject.toml", "package.json", "Cargo.toml", "go.mod", "Makefile", "pom.xml", ".hg", "Gemfile",
+)  # fmt: skip
+
+PathLike = str | os.PathLike[str]
+
+
+class CheckpointManager:
+    """Snapshots and restores for any number of directories, from any number of threads."""
+
+    def __init__(
+        self,
+        enabled: bool = True,
+        max_snapshots: int = 20,
+        max_total_size_mb: float = 500,
+        max_file_size_mb: float = 10,
+        base: PathLike | None = None,
+        on_event: Callable[[Event], None] | None = None,
+        **more: Any,
+    ) -> None:
+        self.settings = Settings(
+            enabled, max_snapshots, max_total_size_mb, max_file_size_mb, Path(base) if base else None, **more
+        )
+        self._on_event = on_event
+        self._turn = _Turn()
+        self._turn_lock = threading.Lock()
+
+    # --- turns: these never raise ------------------------------------------------------------
+
+    def new_turn(self, session_id: str | None = None) -> None:
+        """A new message of the person: the next writing tool call takes a new snapshot."""
+        with self._turn_lock:
+            self._turn = _Turn(session_id)
+
+    def ensure_checkpoint(
+        self,
+        working_dir: PathLike,
+        reason: str = "auto",
+        paths: Sequence[PathLike] = (),
+        tool: str | None = None,
+    ) -> Outcome:
+        """Make sure that the directory as it was at the beginning of this turn is safe. `paths`
+        are files a tool names: they are captured even if ignored."""
+        if not self.settings.enabled:
+            return Outcome("disabled")
+        turn = self._turn
+        try:
+            outcome = self._ensure(turn, working_dir, str(reason), [os.fspath(path) for path in paths], tool)
+        except _REFUSALS as problem:
+            outcome = Outcome("refused", error=problem)
+        except Exception as problem:  # promise 4: an agent is never stopped by its safety net
+            outcome = Outcome("failed", error=problem)
+        self._tell(f"checkpoint-{outcome.status}", working_dir, outcome=outcome)
+        return outcome
+
+    def end_turn(self) -> list[Outcome]:
+        """Close the turn with a snapshot of each directory that was touched in it."""
+        turn, outcomes = self._turn, []
+        for slot in list(turn.slots.values()):
+            if slot.done is None or slot.whole is None:
+                continue
+            try:
+                request = Request("end of turn", "turn-end", slot.turn, _facts(turn, None))
+                outcomes.append(self._snapshot(slot.whole, request, []))
+            except Exception as problem:
+                outcomes.append(Outcome("failed", error=problem))
+            self._tell(f"checkpoint-{outcomes[-1].status}", slot.whole.workdir, outcome=outcomes[-1])
+        return outcomes
+
+    # --- looking -----------------------------------------------------------------------------
+
+    def list_checkpoints(
+        self,
+        working_dir: PathLike,
+        limit: int | None = None,
+        session_id: str | None = None,
+        path: PathLike | None = None,
+    ) -> list[Checkpoint]:
+        """Newest first; of one session, or only those that changed one path."""
+        store, project = self._known(working_dir)
+        inside = None if path is None else path_inside(project.workdir, path)
+        narrow = session_id is not None or inside is not None
+        found = list_checkpoints(store, project, self._deadline(), None if narrow else limit, path=inside)
+        if inside is not None:
+            found = [checkpoint for checkpoint in found if checkpoint.files_changed != 0]
+        if session_id is not None:
+            found = [checkpoint for checkpoint in found if checkpoint.session_id == session_id]
+        return found[:limit]
+
+    def get(self, working_dir: PathLike, ref: str) -> Checkpoint:
+        """The checkpoint that a hash prefix, `last`, `last~2` or a label names."""
+        store, project = self._known(working_dir)
+        return find_checkpoint(store, project, ref, self._deadline())
+
+    def diff(
+        self, working_dir: PathLike, ref: str, other: str | None = None, paths: Sequence[PathLike] = ()
+    ) -> Diff:
+        """What changed from one checkpoint to another, or to the files on disk now."""
+        store, project = self._known(working_dir)
+        deadline = self._deadline()
+        chosen = [path_inside(project.workdir, path) for path in paths]
+        first = find_checkpoint(store, project, ref, deadline)
+        old = State.of_checkpoint(first)
+        if other is not None:
+            second = find_checkpoint(store, project, other, deadline)
+            changes, text = compare(store.git(deadline), old, State.of_checkpoint(second), chosen)
+            return Diff(first.id, second.id, changes, text)
+        with open_workspace(store, project, self.settings, deadline, "diff", lasting=False) as space:
+            now = State.of_capture(capture_same_scope(space, old))
+            return Diff(first.id, None, *compare(space.git, old, now, chosen))
+
+    def get_working_dir_for_path(self, file_path: PathLike) -> Path:
+        """The project a file belongs to: the nearest directory above it that looks like the root
+        of one, never at or above the home directory; otherwise the file's own directory."""
+        path = Path(os.path.abspath(Path(file_path).expanduser()))
+        start = path if path.is_dir() else path.parent
+        while not start.is_dir() and start != start.parent:
+            start = start.parent
+        base = self.settings.resolved_base()
+        for folder in (start, *start.parents):
+            if refusal(Path(os.path.realpath(folder)), base) is not None:
+                break
+            if any((folder / marker).exists() for marker in _ROOT_MARKERS):
+                return folder
+        return start
+
+    # --- going back and forth ----------------------------------------------------------------
+
+    def restore(
+        self, working_dir: PathLike, ref: str, paths: Sequence[PathLike] = (), dry_run: bool = False
+    ) -> RestoreResult:
+        """Bring a state back, of everything or of some paths; `dry_run` returns the plan."""
+        store, project = self._known(working_dir)
+        with self._opened(store, project, "restore", lasting=not dry_run) as (space, note):
+            target = find_checkpoint(store, project, ref, space.deadline)
+            chosen = [path_inside(project.workdir, path, absolute=False) for path in _listed(paths)]
+            return self._restored(replace(restore(space, target, chosen), note=note))
+
+    def undo(self, working_dir: PathLike, dry_run: bool = False) -> RestoreResult:
+        """Return to the state before the last restore."""
+        store, project = self._known(working_dir)
+        with self._opened(store, project, "undo", lasting=not dry_run) as (space, note):
+            return self._restored(replace(undo(space), note=note))
+
+    def redo(self, working_dir: PathLike, dry_run: bool = False) -> RestoreResult:
+        """Take the last undo back."""
+        store, project = self._known(working_dir)
+        with self._opened(store, project, "redo", lasting=not dry_run) as (space, note):
+            return self._restored(replace(redo(space), note=note))
+
+    # --- keeping -----------------------------------------------------------------------------
+
+    def pin(self, working_dir: PathLike, ref: str) -> Checkpoint:
+        """Keep a checkpoint whatever the limits say."""
+        return self._change(working_dir, ref, lambda *known: set_pinned(*known, pinned=True))
+
+    def unpin(self, working_dir: PathLike, ref: str) -> Checkpoint:
+        return self._change(working_dir, ref, lambda *known: set_pinned(*known, pinned=False))
+
+    def label(self, working_dir: PathLike, ref: str, label: str | None) -> Checkpoint:
+        """Give a checkpoint a name that can be used as a reference, or take it away."""
+        return self._change(working_dir, ref, lambda *known: set_label(*known, label=label))
+
+    def delete(self, working_dir: PathLike, refs: str | Iterable[str]) -> list[Checkpoint]:
+        """Drop checkpoints, pinned or not. Every other id stays what it is."""
+        store, project = self._known(working_dir)
+        deadline = self._deadline()
+        wanted = [refs] if isinstance(refs, str) else list(refs)
+        found = [find_checkpoint(store, project, ref, deadline) for ref in wanted]
+        delete_checkpoints(store, project, found, deadline)
+        return found
+
+    # --- one attempt -------------------------------------------------------------------------
+
+    def _ensure(
+        self, turn: _Turn, working_dir: PathLike, reason: str, paths: list[str], tool: str | None
+    ) -> Outcome:
+        project = project_of(working_dir)
+        slot = turn.slot(project.id)
+        began = time.monotonic()
+        if not slot.lock.acquire(timeout=self.settings.deadline or -1):
+            waited = time.monotonic() - began
+            raise LockTimeout(seconds=waited, name=project.id, holder="another thread of this process")
+        try:
+            named, outside = _named_inside(project, paths)
+            if slot.done is not None and not set(named) - slot.named:
+                return Outcome("already-taken", slot.done.checkpoint, skipped=slot.done.skipped)
+            request = Request(reason, "turn", slot.turn, _facts(turn, tool))
+            outcome = self._snapshot(project, request, named)
+            if outside:
+                outcome = replace(
+                    outcome, skipped=(*outcome.skipped, *(Skipped(path, "outside") for path in outside))
+                )
+            if outcome.status in _DONE:
+                slot.remember(outcome, project, named)
+            return outcome
+        finally:
+            slot.lock.release()
+
+    def _snapshot(self, project: Project, request: Request, named: list[bytes]) -> Outcome:
+        store = open_store(self.settings)
+        why = refusal(project.workdir, store.base) or _unusable(project.workdir)
+        if why is not None:
+            problem = DirectoryRefused(workdir=project.workdir, why=why)
+            return self._paths_alone(store, project, request, named, problem, "refused")
+        try:
+            with self._opened(store, project, request.kind) as (space, note):
+                checkpoint, new = take_snapshot(space, request, named)
+        except DeadlineExceeded as problem:
+            return self._paths_alone(store, project, request, named, problem, "failed")
+        return Outcome("taken" if new else "unchanged", checkpoint, skipped=checkpoint.skipped, note=note)
+
+    def _paths_alone(
+        self,
+        store: Store,
+        project: Project,
+        request: Request,
+        named: list[bytes],
+        problem: Exception,
+        otherwise: str,
+    ) -> Outcome:
+        """The whole directory cannot be had: capture at least what the tool names."""
+        if not named or not project.workdir.is_dir():
+            return Outcome(otherwise, error=problem)
+        deadline = Deadline(_GRACE_SECONDS)
+        with open_workspace(store, project, self.settings, deadline, request.kind) as space:
+            checkpoint = take_paths(space, request, named)
+        return Outcome("partial", checkpoint, error=problem, skipped=checkpoint.skipped)
+
+    # --- small steps -------------------------------------------------------------------------
+
+    def _deadline(self) -> Deadline:
+        return Deadline(self.settings.deadline)
+
+    def _known(self, working_dir: PathLike) -> tuple[Store, Project]:
+        """The store and a project that has checkpoints."""
+        store, project = open_store(self.settings), project_of(working_dir)
+        if newest_name(store, project) is None:
+            raise NoSuchProject(workdir=project.workdir)
+        return store, project
+
+    @contextmanager
+    def _opened(
+        self, store: Store, project: Project, doing: str, *, lasting: bool = True
+    ) -> Iterator[tuple[Workspace, str]]:
+        """A locked workspace in which no earlier restore is left half done."""
+        with open_workspace(store, project, self.settings, self._deadline(), doing, lasting=lasting) as space:
+            note = recover(space) if lasting else ""
+            if note:
+                self._tell("recovered", project.workdir, note=note)
+            yield space, note
+
+    def _change(
+        self,
+        working_dir: PathLike,
+        ref: str,
+        deed: Callable[[Store, Project, Checkpoint, Deadline], Checkpoint],
+    ) -> Checkpoint:
+        store, project = self._known(working_dir)
+        deadline = self._deadline()
+        return deed(store, project, find_checkpoint(store, project, ref, deadline), deadline)
+
+    def _restored(self, result: RestoreResult) -> RestoreResult:
+        if result.applied:
+            self._tell("restored", result.target.workdir, result=result)
+        return result
+
+    def _tell(self, kind: str, working_dir: PathLike, **facts: Any) -> None:
+        if self._on_event is None:
+            return
+        try:
+            self._on_event(Event(kind, os.fspath(working_dir), facts))
+        except Exception:  # a listener's error is the listener's, not the agent's
+            pass
+
+
+# --- one turn --------------------------------------------------------------------------------
+
+
+@dataclass
+class _Slot:
+    """One directory in one turn: whoever comes second waits for the first."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    done: Outcome | None = None
+    named: set[bytes] = field(default_factory=set)
+    turn: int | None = None
+    whole: Project | None = None
+
+    def remember(self, outcome: Outcome, project: Project, named: list[bytes]) -> None:
+        self.done = outcome
+        self.named.update(named)
+        if outcome.status == "taken" and outcome.checkpoint is not None:
+            self.turn = outcome.checkpoint.turn
+        if outcome.status != "partial":
+            self.whole = project
+
+
+@dataclass
+class _Turn:
+    session_id: str | None = None
+    slots: dict[str, _Slot] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def slot(self, project: str) -> _Slot:
+        with self.lock:
+            return self.slots.setdefault(project, _Slot())
+
+
+def _facts(turn: _Turn, tool: str | None) -> tuple[tuple[str, Any], ...]:
+    return (("session_id", turn.session_id), ("tool", tool))
+
+
+def _named_inside(project: Project, paths: list[str]) -> tuple[list[bytes], list[str]]:
+    inside, outside = [], []
+    for path in paths:
+        try:
+            inside.append(path_inside(project.workdir, path))
+        except PathRefused:
+            outside.append(path)
+    return [path for path in inside if path], outside
+
+
+def _unusable(workdir: Path) -> str | None:
+    if workdir.is_dir():
+        return None
+    return "it is not a directory" if workdir.exists() else "it does not exist"
+
+
+def _listed(paths: Sequence[PathLike] | PathLike) -> Sequence[PathLike]:
+    return [paths] if isinstance(paths, (str, os.PathLike)) else paths

@@ -1,0 +1,138 @@
+"""What shadowsnap hands out: frozen dataclasses, each with `to_dict()` for JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+
+class _Record:
+    def to_dict(self) -> dict[str, Any]:
+        return {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, _Record):
+        return value.to_dict()
+    if isinstance(value, Exception):
+        to_dict = getattr(value, "to_dict", None)
+        return to_dict() if to_dict else {"type": type(value).__name__, "message": str(value), "hint": ""}
+    if isinstance(value, datetime):
+        return value.isoformat()
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    return value
+
+
+@dataclass(frozen=True)
+class Skipped(_Record):
+    """A path that exists but is not in the checkpoint, and why: `too-large`, `unreadable`,
+    `special`, `changing`, `secret`, `unstorable` or `outside`."""
+
+    path: str
+    why: str
+
+
+@dataclass(frozen=True)
+class Checkpoint(_Record):
+    """One captured state of one project."""
+
+    id: str
+    project: str
+    workdir: str
+    created_at: datetime
+    reason: str
+    kind: str = "turn"
+    scope: str = "tree"
+    session_id: str | None = None
+    turn: int | None = None
+    tool: str | None = None
+    files_changed: int | None = None
+    insertions: int | None = None
+    deletions: int | None = None
+    skipped: tuple[Skipped, ...] = ()
+    pinned: bool = False
+    label: str | None = None
+    metadata: dict[str, Any] = field(default_factory=dict)
+    tree: str = field(default="", repr=False)
+    ref: str = field(default="", repr=False)
+
+    @property
+    def short_id(self) -> str:
+        return self.id[:8]
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"short_id": self.short_id, **super().to_dict()}
+
+
+@dataclass(frozen=True)
+class Outcome(_Record):
+    """What `ensure_checkpoint` did. True only if it took a checkpoint just now."""
+
+    status: str
+    checkpoint: Checkpoint | None = None
+    error: Exception | None = None
+    skipped: tuple[Skipped, ...] = ()
+    note: str = ""
+
+    def __bool__(self) -> bool:
+        return self.status in ("taken", "partial") and self.checkpoint is not None
+
+
+@dataclass(frozen=True)
+class Change(_Record):
+    """One path that differs. Line counts are None for binary files."""
+
+    path: str
+    status: str
+    insertions: int | None = 0
+    deletions: int | None = 0
+
+
+@dataclass(frozen=True)
+class Diff(_Record):
+    """What differs between two checkpoints, or (`to_id` None) a checkpoint and the disk."""
+
+    from_id: str
+    to_id: str | None
+    changes: tuple[Change, ...]
+    text: str
+
+    def __bool__(self) -> bool:
+        return bool(self.changes)
+
+
+@dataclass(frozen=True)
+class Kept(_Record):
+    """A path that a restore left alone, and why."""
+
+    path: str
+    why: str
+
+
+@dataclass(frozen=True)
+class RestoreResult(_Record):
+    """What a restore did (`applied`) or would do. Directories end in a slash."""
+
+    target: Checkpoint
+    written: tuple[str, ...] = ()
+    deleted: tuple[str, ...] = ()
+    kept: tuple[Kept, ...] = ()
+    conflicts: tuple[Kept, ...] = ()
+    undo_id: str | None = None
+    applied: bool = False
+    conversation: Any = None
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Event(_Record):
+    """Something a host may want to know: `kind` names it, `facts` holds the rest."""
+
+    kind: str
+    workdir: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)

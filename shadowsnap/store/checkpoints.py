@@ -1,0 +1,325 @@
+"""Checkpoints: parentless commits under one ref each. Recording, listing, finding them."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from datetime import datetime, timezone
+from typing import Any
+
+from shadowsnap.errors import (
+    AmbiguousReference,
+    ForeignCheckpoint,
+    MalformedLabel,
+    MalformedReference,
+    NoSuchCheckpoint,
+)
+from shadowsnap.git.deadline import Deadline
+from shadowsnap.git.objects import EMPTY_TREE, ObjectReader
+from shadowsnap.git.refs import create_ref, delete_refs, list_refs, newest_ref, read_refs, ref_exists, set_ref
+from shadowsnap.git.runner import Git
+from shadowsnap.model import Checkpoint, Skipped
+from shadowsnap.store.atomic import read_json
+from shadowsnap.store.layout import Store
+from shadowsnap.store.projects import Project
+
+_FIELDS = ("refname", "objectname", "tree", "contents")
+_LAST = re.compile(r"last(?:~(\d{1,9}))?")
+_HEX = re.compile(r"[0-9a-fA-F]{4,40}")
+_PLAIN_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def record_checkpoint(store: Store, project: Project, tree: str, reason: str, body: dict[str, Any]) -> Checkpoint:
+    """Write the commit and its ref. From here on the checkpoint exists."""
+    moment = _next_moment(store, project)
+    if tree == EMPTY_TREE:
+        store.objects.write(b"tree", b"")  # git knows it unasked, but fsck and repack want it there
+    message = _message(reason, {**body, "workdir": str(project.workdir)})
+    who = f"shadowsnap <shadowsnap@localhost> {moment // 1000} +0000"
+    commit = f"tree {tree}\nauthor {who}\ncommitter {who}\n\n".encode() + message
+    commit_id = store.objects.write(b"commit", commit)
+    ref = f"{project.refs}/{moment:013d}-{commit_id[:12]}"
+    create_ref(store.git_dir, ref, commit_id, fsync=store.fsync)
+    return _decode(project, ref, commit_id, tree, message)
+
+
+def list_checkpoints(
+    store: Store, project: Project, deadline: Deadline, limit: int | None = None, *, statistics: bool = True,
+    path: bytes | None = None,
+) -> list[Checkpoint]:  # fmt: skip
+    """Newest first, with what each changed against the one before it (of one path, if given). At
+    most two processes."""
+    wanted = None if limit is None else limit + 1
+    git = store.git(deadline)
+    found = _load(git, store, project, project.refs, newest=wanted)
+    return (_with_statistics(git, found, path) if statistics else found)[:limit]
+
+
+def newest_name(store: Store, project: Project) -> str | None:
+    """The ref of the newest checkpoint."""
+    return newest_ref(store.git_dir, project.refs)
+
+
+def read_checkpoint(store: Store, project: Project, ref: str, deadline: Deadline) -> Checkpoint:
+    """One checkpoint by its ref; without a process as long as its commit is loose."""
+    project_refs, _, name = ref.rpartition("/")
+    commit_id = read_refs(store.git_dir, project_refs).get(name, "")
+    with ObjectReader(store.git(deadline)) as reader:
+        commit = reader.read(commit_id, b"commit")
+    header, _, message = commit.partition(b"\n\n")
+    checkpoint = _decode(project, ref, commit_id, header[5:45].decode(), message)
+    pinned = name in read_refs(store.git_dir, project.pins)
+    return replace(checkpoint, pinned=pinned, label=_labels(store, project).get(commit_id))
+
+
+def find_checkpoint(store: Store, project: Project, ref: str, deadline: Deadline) -> Checkpoint:
+    """The checkpoint that a hash prefix, `last`, `last~N` or a label names."""
+    checkpoint = read_checkpoint(store, project, _resolve(store, project, ref), deadline)
+    if _HEX.fullmatch(ref) and len(ref) > 12 and not checkpoint.id.startswith(ref.lower()):
+        raise NoSuchCheckpoint(ref=ref, workdir=project.workdir)
+    return checkpoint
+
+
+def newest_checkpoint(store: Store, project: Project, deadline: Deadline) -> Checkpoint | None:
+    ref = newest_name(store, project)
+    return read_checkpoint(store, project, ref, deadline) if ref else None
+
+
+def delete_checkpoints(
+    store: Store, project: Project, checkpoints: Iterable[Checkpoint], deadline: Deadline
+) -> None:
+    """Drop checkpoints with their pins and labels; every other id stays what it is."""
+    names = {checkpoint.ref.rpartition("/")[2]: checkpoint.id for checkpoint in checkpoints}
+    ids = set(names.values())
+    refs = [f"{project.refs}/{name}" for name in names]
+    refs += [f"{project.pins}/{name}" for name in read_refs(store.git_dir, project.pins) if name in names]
+    refs += [
+        f"{project.labels}/{key}" for key, of in read_refs(store.git_dir, project.labels).items() if of in ids
+    ]
+    delete_refs(store.git(deadline), refs)
+
+
+def set_pinned(
+    store: Store, project: Project, checkpoint: Checkpoint, deadline: Deadline, *, pinned: bool
+) -> Checkpoint:
+    ref = f"{project.pins}/{checkpoint.ref.rpartition('/')[2]}"
+    git = store.git(deadline)
+    if pinned:
+        set_ref(git, ref, checkpoint.id)
+    elif ref_exists(store.git_dir, ref):
+        delete_refs(git, [ref])
+    return replace(checkpoint, pinned=pinned)
+
+
+def set_label(
+    store: Store, project: Project, checkpoint: Checkpoint, deadline: Deadline, *, label: str | None
+) -> Checkpoint:
+    """Give a checkpoint its one name, taking that name from any other."""
+    git = store.git(deadline)
+    if label is not None:
+        _check_label(label)
+    old = [key for key, of in read_refs(store.git_dir, project.labels).items() if of == checkpoint.id]
+    delete_refs(git, [f"{project.labels}/{key}" for key in old])
+    if label is not None:
+        set_ref(git, f"{project.labels}/{_label_key(label)}", checkpoint.id)
+    return replace(checkpoint, label=label)
+
+
+# --- references ----------------------------------------------------------------------------
+
+
+def _resolve(store: Store, project: Project, ref: str) -> str:
+    names = sorted(read_refs(store.git_dir, project.refs), reverse=True)
+    if last := _LAST.fullmatch(ref):
+        back = int(last[1] or 0)
+        if back >= len(names):
+            raise NoSuchCheckpoint(ref=ref, workdir=project.workdir)
+        return f"{project.refs}/{names[back]}"
+    if _PLAIN_LABEL.fullmatch(ref) or not _unlabelable(ref):
+        labelled = read_refs(store.git_dir, project.labels).get(_label_key(ref))
+        for name in names:
+            if labelled and name.endswith(f"-{labelled[:12]}"):
+                return f"{project.refs}/{name}"
+    if not _HEX.fullmatch(ref):
+        problem = MalformedReference if _unlabelable(ref) else NoSuchCheckpoint
+        raise problem(ref=ref, workdir=project.workdir)
+    return f"{project.refs}/{_by_hash(store, project, ref.lower(), names)}"
+
+
+def _by_hash(store: Store, project: Project, digits: str, names: Sequence[str]) -> str:
+    fitting = [name for name in names if name.rpartition("-")[2].startswith(digits[:12])]
+    if len(fitting) == 1:
+        return fitting[0]
+    if fitting:
+        shown = ", ".join(name.rpartition("-")[2] for name in fitting[:5])
+        raise AmbiguousReference(ref=digits, count=len(fitting), candidates=shown)
+    for other in _project_ids(store):
+        if other != project.id and any(
+            name.rpartition("-")[2].startswith(digits[:12])
+            for name in read_refs(store.git_dir, f"refs/shadowsnap/{other}")
+        ):
+            where = (read_json(store.project_file(other)) or {}).get("workdir", other)
+            raise ForeignCheckpoint(ref=digits, other=where, workdir=project.workdir)
+    raise NoSuchCheckpoint(ref=digits, workdir=project.workdir)
+
+
+def _project_ids(store: Store) -> list[str]:
+    return [
+        name.removesuffix(".json") for name in os.listdir(store.git_dir / "projects") if name.endswith(".json")
+    ]
+
+
+def _check_label(label: str) -> None:
+    why = _unlabelable(label)
+    if why is None and (_LAST.fullmatch(label) or _HEX.fullmatch(label)):
+        why = "it reads like a reference of another kind"
+    if why is not None:
+        raise MalformedLabel(label=label, why=why)
+
+
+def _unlabelable(text: str) -> str | None:
+    if not text or len(text) > 100:
+        return "it must have 1 to 100 characters"
+    if text.startswith("-"):
+        return "it must not start with '-'"
+    if not text.isprintable() or text != text.strip():
+        return "it has characters that cannot be typed back"
+    return None
+
+
+def _label_key(label: str) -> str:
+    """A label as one component of a ref name."""
+    return "".join(c if c.isascii() and c.isalnum() else "".join(f"_{b:02x}" for b in c.encode()) for c in label)
+
+
+def _label_of(key: str) -> str:
+    return re.sub(
+        r"((?:_[0-9a-f]{2})+)", lambda m: bytes.fromhex(m[1].replace("_", "")).decode("utf-8", "replace"), key
+    )
+
+
+# --- commits -------------------------------------------------------------------------------
+
+
+def _next_moment(store: Store, project: Project) -> int:
+    """Now in milliseconds, but later than every other checkpoint of the project, also when the
+    clock was set back."""
+    now = time.time_ns() // 10**6
+    newest = newest_ref(store.git_dir, project.refs)
+    return now if newest is None else max(now, _moment(newest) + 1)
+
+
+def _moment(ref: str) -> int:
+    digits = ref.rpartition("/")[2].partition("-")[0]
+    return int(digits) if digits.isdigit() else 0
+
+
+def _message(reason: str, body: dict[str, Any]) -> bytes:
+    subject = " ".join(reason.split())[:200] or "checkpoint"
+    subject = "".join(c for c in subject if c.isprintable())
+    facts = {key: value for key, value in body.items() if value not in (None, [], {}, "")}
+    if subject != reason:
+        facts["reason"] = reason
+    return f"{subject}\n\n{json.dumps(facts, sort_keys=True, separators=(',', ':'))}\n".encode()
+
+
+def _load(git: Git, store: Store, project: Project, prefix: str, newest: int | None = None) -> list[Checkpoint]:
+    rows = list_refs(git, _FIELDS, prefix, newest=newest)
+    pins = read_refs(store.git_dir, project.pins)
+    labels = _labels(store, project)
+    found = []
+    for ref, commit, tree, message in rows:
+        name = ref.decode()
+        checkpoint = _decode(project, name, commit.decode(), tree.decode(), message)
+        pinned = name.rpartition("/")[2] in pins
+        found.append(replace(checkpoint, pinned=pinned, label=labels.get(checkpoint.id)))
+    return found
+
+
+def _labels(store: Store, project: Project) -> dict[str, str]:
+    return {of: _label_of(key) for key, of in read_refs(store.git_dir, project.labels).items()}
+
+
+def _decode(project: Project, ref: str, commit: str, tree: str, message: bytes) -> Checkpoint:
+    subject, _, rest = message.decode("utf-8", "replace").partition("\n\n")
+    try:
+        body = json.loads(rest)
+    except ValueError:
+        body = {}
+    if not isinstance(body, dict):
+        body = {}
+    take = body.pop
+    return Checkpoint(
+        id=commit,
+        project=project.id,
+        workdir=take("workdir", str(project.workdir)),
+        created_at=datetime.fromtimestamp(_moment(ref) / 1000, timezone.utc),
+        reason=take("reason", subject),
+        kind=take("kind", "manual"),
+        scope=take("scope", "tree"),
+        session_id=take("session_id", None),
+        turn=take("turn", None),
+        tool=take("tool", None),
+        skipped=tuple(Skipped(path, why) for path, why in take("skipped", ())),
+        metadata=body,
+        tree=tree,
+        ref=ref,
+    )
+
+
+# --- statistics ----------------------------------------------------------------------------
+
+
+def _with_statistics(git: Git, newest_first: list[Checkpoint], path: bytes | None = None) -> list[Checkpoint]:
+    """Compare every checkpoint with the whole-directory one before it."""
+    before: str | None = None
+    pairs: list[tuple[str, str] | None] = []
+    for checkpoint in reversed(newest_first):
+        comparable = checkpoint.scope == "tree"
+        pairs.append((before, checkpoint.tree) if comparable and before else None)
+        before = checkpoint.tree if comparable else before
+    pairs.reverse()
+    numbers = _statistics(git, {pair for pair in pairs if pair is not None and pair[0] != pair[1]}, path)
+    result = []
+    for checkpoint, pair in zip(newest_first, pairs, strict=True):
+        if pair is not None:
+            files, insertions, deletions = numbers.get(pair, (0, 0, 0))
+            checkpoint = replace(checkpoint, files_changed=files, insertions=insertions, deletions=deletions)
+        result.append(checkpoint)
+    return result
+
+
+def _statistics(
+    git: Git, pairs: set[tuple[str, str]], path: bytes | None
+) -> dict[tuple[str, str], tuple[int, int, int]]:
+    if not pairs:
+        return {}
+    asked = "".join(f"{old} {new}\n" for old, new in pairs).encode()
+    limit: list[bytes] = [b"--", path] if path else []
+    answer = git.run("diff-tree", "--stdin", "-r", "--numstat", "-z", "--no-renames", *limit, stdin=asked)
+    numbers: dict[tuple[str, str], tuple[int, int, int]] = {}
+    current, at = ("", ""), 0
+    while at < len(answer):
+        if (
+            answer[at + 40 : at + 41] == b" "
+            and answer[at + 81 : at + 82] == b"\n"
+            and b"\t" not in answer[at : at + 81]
+        ):
+            current = (answer[at : at + 40].decode(), answer[at + 41 : at + 81].decode())
+            numbers[current] = (0, 0, 0)
+            at += 82
+            continue
+        end = answer.index(b"\0", at)
+        added, removed, _ = answer[at:end].split(b"\t", 2)
+        files, insertions, deletions = numbers[current]
+        numbers[current] = (files + 1, insertions + _count(added), deletions + _count(removed))
+        at = end + 1
+    return numbers
+
+
+def _count(number: bytes) -> int:
+    return 0 if number == b"-" else int(number)  # "-": binary

@@ -1,0 +1,97 @@
+"""The journal of a project: a restore that is under way, and the ways back and forth.
+
+`open` is written before the first file is touched and cleared after the last, so a restore
+that died in between is known to whoever comes next. `undo` and `redo` are stacks of the
+states to return to.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass, field
+from typing import Any
+
+from shadowsnap.store.atomic import read_json, write_json
+from shadowsnap.store.layout import Store
+from shadowsnap.store.projects import Project
+
+_DEPTH = 100
+
+
+@dataclass(frozen=True)
+class Step:
+    """A state to return to, and which paths of it (none: all)."""
+
+    checkpoint: str
+    paths: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class OpenRestore:
+    """A restore that was begun: from `before` towards `target`."""
+
+    before: str
+    target: str
+    paths: tuple[str, ...]
+    staging: tuple[str, ...]
+    applying: bool = False
+    """Whether files may have been moved; until then only staged copies exist."""
+    then: str = "restore"
+    """Which stacks the finished restore belongs on: restore, undo or redo."""
+
+
+@dataclass(frozen=True)
+class Journal:
+    open: OpenRestore | None = None
+    undo: tuple[Step, ...] = ()
+    redo: tuple[Step, ...] = ()
+    told: str = field(default="", compare=False)
+    """What the person was not told yet."""
+
+
+def read_journal(store: Store, project: Project) -> Journal:
+    """The journal; a damaged one is an empty one, set aside so that nothing is lost."""
+    path = store.journal_file(project.id)
+    record = read_json(path)
+    if record is None:
+        return _set_aside(store, project) if path.exists() else Journal()
+    try:
+        begun = record.get("open")
+        return Journal(
+            open=None if begun is None else _open_restore(begun),
+            undo=tuple(_step(item) for item in record.get("undo", ())),
+            redo=tuple(_step(item) for item in record.get("redo", ())),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return _set_aside(store, project)
+
+
+def write_journal(store: Store, project: Project, journal: Journal) -> None:
+    record: dict[str, Any] = {
+        "open": None if journal.open is None else dataclasses.asdict(journal.open),
+        "undo": [[step.checkpoint, list(step.paths)] for step in journal.undo[-_DEPTH:]],
+        "redo": [[step.checkpoint, list(step.paths)] for step in journal.redo[-_DEPTH:]],
+    }
+    write_json(store.journal_file(project.id), record, fsync=store.fsync)
+
+
+def _set_aside(store: Store, project: Project) -> Journal:
+    path = store.journal_file(project.id)
+    path.replace(path.with_suffix(".damaged"))
+    return Journal(told="the record of undo and redo was damaged and starts anew")
+
+
+def _step(item: list[Any]) -> Step:
+    checkpoint, paths = item
+    return Step(str(checkpoint), tuple(str(path) for path in paths))
+
+
+def _open_restore(record: dict[str, Any]) -> OpenRestore:
+    return OpenRestore(
+        before=str(record["before"]),
+        target=str(record["target"]),
+        paths=tuple(record["paths"]),
+        staging=tuple(record["staging"]),
+        applying=bool(record["applying"]),
+        then=str(record["then"]),
+    )

@@ -1,0 +1,147 @@
+"""Where everything lies below the base directory, and making it on first use."""
+
+from __future__ import annotations
+
+import os
+import sys
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from shadowsnap.config import Settings
+from shadowsnap.errors import StoreTooNew, StoreUnusable
+from shadowsnap.git.deadline import NO_DEADLINE, Deadline
+from shadowsnap.git.environment import usable_git
+from shadowsnap.git.objects import LooseObjects
+from shadowsnap.git.runner import Git
+from shadowsnap.store.atomic import write_bytes
+from shadowsnap.store.excludes import exclude_file
+
+FORMAT = 1
+
+_FOLDERS = ("objects/info", "objects/pack", "refs/heads", "info", "indexes", "projects", "journal", "locks")
+
+# Beats every .gitattributes in a tree: bytes go in and come out as they are.
+_ATTRIBUTES = b"* -text -filter -ident -working-tree-encoding -eol !diff !merge\n"
+
+_CONFIG = """\
+[core]
+\trepositoryformatversion = 0
+\tbare = true
+\tfilemode = {posix}
+\tsymlinks = {posix}
+\tignorecase = false
+\tprecomposeunicode = false
+\tprotectHFS = {mac}
+\tprotectNTFS = {windows}
+\tautocrlf = false
+\tsafecrlf = false
+\tfsmonitor = false
+\tuntrackedCache = false
+\tsplitIndex = false
+\tpreloadIndex = true
+\tlogAllRefUpdates = false
+\thooksPath = {null}
+\tattributesFile = {null}
+\tcompression = 1
+[index]
+\tversion = 2
+\tthreads = true
+[gc]
+\tauto = 0
+[maintenance]
+\tauto = false
+[commit]
+\tgpgSign = false
+"""
+
+
+@dataclass(frozen=True)
+class Store:
+    """An opened store."""
+
+    base: Path
+    fsync: bool = True
+
+    @cached_property
+    def git_dir(self) -> Path:
+        return self.base / "store"
+
+    @cached_property
+    def objects(self) -> LooseObjects:
+        return LooseObjects(self.git_dir / "objects", fsync=self.fsync)
+
+    def git(self, deadline: Deadline = NO_DEADLINE) -> Git:
+        return Git(usable_git(self.git_dir / "git-version.json"), self.git_dir, deadline=deadline)
+
+    def index_file(self, project: str) -> Path:
+        return self.git_dir / "indexes" / project
+
+    def exclude_file(self, project: str) -> Path:
+        """The exclude patterns of one project, beside the defaults in info/exclude."""
+        return self.git_dir / "indexes" / f"{project}.exclude"
+
+    def project_file(self, project: str) -> Path:
+        return self.git_dir / "projects" / f"{project}.json"
+
+    def journal_file(self, project: str) -> Path:
+        return self.git_dir / "journal" / f"{project}.json"
+
+    def project_lock(self, project: str) -> Path:
+        return self.git_dir / "locks" / f"{project}.lock"
+
+    def store_lock(self) -> Path:
+        return self.git_dir / "locks" / "store.lock"
+
+
+def open_store(settings: Settings) -> Store:
+    """The store below the base directory, made if it is not there."""
+    store = Store(settings.resolved_base(), settings.fsync)
+    try:
+        if not _check_format(store):
+            _create(store)
+        _keep_current(store.git_dir / "info" / "exclude", exclude_file())
+    except OSError as problem:
+        raise StoreUnusable(path=store.base, why=problem) from problem
+    return store
+
+
+def _check_format(store: Store) -> bool:
+    """Whether there is a store of our format."""
+    path = store.git_dir / "format"
+    try:
+        found = path.read_text("ascii").strip()
+    except (FileNotFoundError, ValueError):
+        return False
+    if found.isdigit() and int(found) > FORMAT:
+        raise StoreTooNew(path=store.base, found=found, known=FORMAT)
+    return found == str(FORMAT)
+
+
+def _create(store: Store) -> None:
+    """Everything `git init --bare` would make, without starting git. Safe to run twice, and by
+    two processes at once."""
+    store.base.mkdir(parents=True, exist_ok=True)
+    os.chmod(store.base, 0o700)
+    for folder in _FOLDERS:
+        (store.git_dir / folder).mkdir(parents=True, exist_ok=True)
+    null = os.devnull.replace("\\", "/")
+    windows, mac = sys.platform == "win32", sys.platform == "darwin"
+    config = _CONFIG.format(posix=_word(not windows), windows=_word(windows), mac=_word(mac), null=null)
+    _keep_current(store.git_dir / "config", config.encode())
+    _keep_current(store.git_dir / "info" / "attributes", _ATTRIBUTES)
+    _keep_current(store.git_dir / "HEAD", b"ref: refs/heads/none\n")
+    _keep_current(store.git_dir / "format", f"{FORMAT}\n".encode())
+
+
+def _word(value: bool) -> str:
+    return "true" if value else "false"
+
+
+def _keep_current(path: Path, content: bytes) -> None:
+    try:
+        if path.read_bytes() == content:
+            return
+    except FileNotFoundError:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    write_bytes(path, content)

@@ -1,0 +1,67 @@
+"""Projects: one directory, its id, and the small record kept about it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shadowsnap.errors import StoreTooNew
+from shadowsnap.store.atomic import read_json, write_json
+from shadowsnap.store.layout import FORMAT, Store
+
+_TOUCH_EVERY = 3600.0
+
+
+@dataclass(frozen=True)
+class Project:
+    id: str
+    workdir: Path
+
+    @property
+    def refs(self) -> str:
+        return f"refs/shadowsnap/{self.id}"
+
+    @property
+    def pins(self) -> str:
+        return f"refs/shadowsnap-pins/{self.id}"
+
+    @property
+    def labels(self) -> str:
+        return f"refs/shadowsnap-labels/{self.id}"
+
+
+def project_of(working_dir: str | os.PathLike[str]) -> Project:
+    workdir = os.path.realpath(Path(working_dir).expanduser())
+    return Project(hashlib.sha256(os.fsencode(workdir)).hexdigest()[:16], Path(workdir))
+
+
+def read_record(store: Store, project: Project) -> dict[str, Any]:
+    """What is kept about a project. A damaged record is an empty one: all that matters is also
+    in the checkpoints."""
+    record = read_json(store.project_file(project.id)) or {}
+    found = record.get("format", FORMAT)
+    if isinstance(found, int) and found > FORMAT:
+        raise StoreTooNew(path=store.project_file(project.id), found=found, known=FORMAT)
+    return record
+
+
+def touch_record(store: Store, project: Project, **facts: Any) -> None:
+    """Note that the project was used now. Without new facts, at most once an hour."""
+    record = read_record(store, project)
+    now = time.time()
+    if not facts and now - _number(record.get("last_touch")) < _TOUCH_EVERY:
+        return
+    fixed = {"format": FORMAT, "workdir": str(project.workdir), "last_touch": now}
+    write_json(store.project_file(project.id), {"created_at": now, **record, **fixed, **facts})
+
+
+def known_turn(record: dict[str, Any]) -> int:
+    return int(_number(record.get("turn")))
+
+
+def _number(value: Any) -> float:
+    return float(value) if isinstance(value, (int, float)) else 0.0

@@ -1,0 +1,167 @@
+"""What is remembered between two captures of a project, so that only changes cost time.
+
+The private index holds every captured file with its stat data; beside it lie the directories
+(mode and ctime) and a small JSON file. All of it can be made anew from the files and the
+newest checkpoint; whatever does not fit together is forgotten.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shadowsnap.errors import MalformedObject
+from shadowsnap.git.index import Index
+from shadowsnap.git.objects import EMPTY_TREE
+from shadowsnap.store.atomic import read_json, write_bytes, write_json
+from shadowsnap.store.layout import Store
+from shadowsnap.store.projects import Project
+
+_VERSION = 1
+Directories = dict[bytes, tuple[int, int]]
+"""Path -> permission bits and ctime (0: look again); sorted when read from disk."""
+
+
+@dataclass
+class Modes:
+    """Permission bits: the usual ones of this project, and every path that differs."""
+
+    file: int = 0o644
+    executable: int = 0o755
+    directory: int = 0o755
+    other: dict[bytes, int] = field(default_factory=dict)
+
+    def usual(self, git_mode: int) -> int:
+        return self.executable if git_mode & 0o100 else self.file
+
+    def to_json(self) -> dict[str, Any]:
+        other = {os.fsdecode(path): f"{bits:o}" for path, bits in sorted(self.other.items())}
+        usual = {"file": f"{self.file:o}", "exec": f"{self.executable:o}", "dir": f"{self.directory:o}"}
+        return {**usual, "other": other} if other else usual
+
+    @classmethod
+    def from_json(cls, value: dict[str, Any]) -> Modes:
+        other = {os.fsencode(path): int(bits, 8) for path, bits in value.get("other", {}).items()}
+        file, executable, directory = (int(value.get(name, "0"), 8) for name in ("file", "exec", "dir"))
+        return cls(file or 0o644, executable or 0o755, directory or 0o755, other)
+
+
+@dataclass
+class ScanCache:
+    index: Index
+    tree: str = EMPTY_TREE
+    modes: Modes = field(default_factory=Modes)
+    directories: Directories = field(default_factory=dict)
+    bare: set[bytes] = field(default_factory=set)
+    """Directories that are there although nothing in them is captured."""
+    specials: set[bytes] = field(default_factory=set)
+    """Sockets, FIFOs and devices."""
+    named: set[bytes] = field(default_factory=set)
+    """Captured because a tool named them, though ignored."""
+    tracked: set[bytes] = field(default_factory=set)
+    """Captured because the person's git tracks them, though excluded."""
+    tracked_as_of: list[int] = field(default_factory=list)
+    unsettled: set[bytes] = field(default_factory=set)
+    """Files that changed in the very second of the last capture."""
+    patterns: list[str] | None = None
+    """The project's own exclude patterns that all this was found under."""
+    newest: dict[str, str] = field(default_factory=dict)
+    """Ref and fingerprint of the newest checkpoint."""
+
+
+def load_cache(store: Store, project: Project) -> ScanCache:
+    """What the last capture remembered, or an empty cache if that is lost or damaged."""
+    path = store.index_file(project.id)
+    empty = ScanCache(Index(path))
+    state = read_json(_state_file(path))
+    if state is None or state.get("version") != _VERSION:
+        return empty
+    try:
+        directories = _read_directories(path, state["directories"])
+        index = Index.load(path)
+        if directories is None or index.checksum != state["index"]:
+            return empty
+        return ScanCache(
+            index=index,
+            tree=state["tree"],
+            modes=Modes.from_json(state["modes"]),
+            directories=directories,
+            bare=_paths(state["bare"]),
+            specials=_paths(state["specials"]),
+            named=_paths(state["named"]),
+            tracked=_paths(state["tracked"]),
+            tracked_as_of=list(state["tracked_as_of"]),
+            unsettled=_paths(state["unsettled"]),
+            patterns=None if state["patterns"] is None else list(state["patterns"]),
+            newest=dict(state["newest"]),
+        )
+    except (MalformedObject, OSError, KeyError, TypeError, ValueError, AttributeError):
+        return empty
+
+
+def save_cache(store: Store, project: Project, cache: ScanCache) -> None:
+    path = store.index_file(project.id)
+    rows = b"".join(
+        b"%o %d %s\0" % (mode, ctime, name) for name, (mode, ctime) in sorted(cache.directories.items())
+    )
+    name = hashlib.sha1(rows, usedforsecurity=False).hexdigest()
+    if not _same_directories(path, name):
+        write_bytes(_directories_file(path), name.encode() + rows)
+    state = {
+        "version": _VERSION,
+        "index": cache.index.checksum,
+        "directories": name,
+        "tree": cache.tree,
+        "modes": cache.modes.to_json(),
+        "bare": _names(cache.bare),
+        "specials": _names(cache.specials),
+        "named": _names(cache.named),
+        "tracked": _names(cache.tracked),
+        "tracked_as_of": cache.tracked_as_of,
+        "unsettled": _names(cache.unsettled),
+        "patterns": cache.patterns,
+        "newest": cache.newest,
+    }
+    write_json(_state_file(path), state)
+
+
+def forget_cache(store: Store, project: Project) -> None:
+    """Make the next capture look at every file again."""
+    path = store.index_file(project.id)
+    for each in (_state_file(path), _directories_file(path), path):
+        each.unlink(missing_ok=True)
+
+
+def _state_file(index: Path) -> Path:
+    return index.with_name(f"{index.name}.json")
+
+
+def _directories_file(index: Path) -> Path:
+    return index.with_name(f"{index.name}.dirs")
+
+
+def _same_directories(index: Path, name: str) -> bool:
+    try:
+        with open(_directories_file(index), "rb") as file:
+            return file.read(40) == name.encode()
+    except OSError:
+        return False
+
+
+def _read_directories(index: Path, name: str) -> Directories | None:
+    data = _directories_file(index).read_bytes()
+    if data[:40] != name.encode():
+        return None
+    rows = (row.split(b" ", 2) for row in data[40:].split(b"\0")[:-1])
+    return {path: (int(mode, 8), int(ctime)) for mode, ctime, path in rows}
+
+
+def _paths(names: list[str]) -> set[bytes]:
+    return {os.fsencode(name) for name in names}
+
+
+def _names(paths: set[bytes]) -> list[str]:
+    return sorted(os.fsdecode(path) for path in paths)
