@@ -16,7 +16,7 @@ from shadowsnap.config import Settings
 from shadowsnap.engine.compare import compare
 from shadowsnap.engine.places import path_inside, refusal
 from shadowsnap.engine.restore import recover, redo, restore, undo
-from shadowsnap.engine.snapshot import Request, capture_same_scope, take_paths, take_snapshot
+from shadowsnap.engine.snapshot import Request, capture_same_scope, take_paths, take_snapshot, unprotected
 from shadowsnap.engine.state import State
 from shadowsnap.engine.workspace import Workspace, open_workspace
 from shadowsnap.errors import (
@@ -231,7 +231,7 @@ class CheckpointManager:
             raise LockTimeout(seconds=waited, name=project.id, holder="another thread of this process")
         try:
             named, outside = _named_inside(project, paths)
-            if slot.done is not None and not set(named) - slot.named:
+            if slot.done is not None and not self._still_unprotected(project, slot, named):
                 return Outcome("already-taken", slot.done.checkpoint, skipped=slot.done.skipped)
             request = Request(reason, "turn", slot.turn, _facts(turn, tool))
             outcome = self._snapshot(project, request, named)
@@ -239,11 +239,21 @@ class CheckpointManager:
                 outcome = replace(
                     outcome, skipped=(*outcome.skipped, *(Skipped(path, "outside") for path in outside))
                 )
-            if outcome.status in _DONE:
+            if outcome.status in _DONE and not isinstance(outcome.error, DeadlineExceeded):
                 slot.remember(outcome, project, named)
             return outcome
         finally:
             slot.lock.release()
+
+    def _still_unprotected(self, project: Project, slot: _Slot, named: list[bytes]) -> bool:
+        """Whether a tool names something now that the snapshot of this turn does not hold."""
+        new = set(named) - slot.named
+        if not new or slot.whole is None:
+            return bool(new)
+        slot.named |= new
+        store = open_store(self.settings)
+        with open_workspace(store, project, self.settings, self._deadline(), "looking") as space:
+            return bool(unprotected(space, new))
 
     def _snapshot(self, project: Project, request: Request, named: list[bytes]) -> Outcome:
         store = open_store(self.settings)

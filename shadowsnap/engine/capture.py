@@ -18,7 +18,7 @@ from typing import Any
 
 from shadowsnap.engine.files import Content, Left, read_file
 from shadowsnap.engine.person import ignored_paths, tracked_despite_excludes
-from shadowsnap.engine.scan import Findings, scan_changes, scan_everything
+from shadowsnap.engine.scan import Findings, pruned_names, scan_changes, scan_everything
 from shadowsnap.engine.steps import step
 from shadowsnap.engine.workspace import Workspace
 from shadowsnap.engine.worktree import parents
@@ -62,20 +62,20 @@ class Capture:
         found = self._find()
         step("capture:scanned")
         cache = self.cache
-        fresh = len(cache.index) == 0
+        named = self._files_named(named)
         self._remove(found.gone)
         cache.directories = found.directories
-        wanted = cache.named | cache.tracked | set(named)
+        wanted = cache.named | cache.tracked | named
         try:
             self._take(found.changed | wanted - cache.index.lookup(wanted).keys())
         except DeadlineExceeded:
+            self._choose_usual_modes(usual)
             self._save_progress()
             raise
         cache.named |= {path for path in named if self._has(path)}
         self._note_uncaptured(found)
         self._note_directories()
-        if fresh:
-            self._choose_usual_modes(usual)
+        self._choose_usual_modes(usual)
         self._settle_bare(found)
         cache.patterns = self.space.patterns
         step("capture:read")
@@ -83,7 +83,7 @@ class Capture:
     def include(self, paths: Iterable[bytes], *, unfiltered: bool = False) -> None:
         """Take in these paths whether ignored or not; `unfiltered`: even if they are large or
         look like secrets. Those that do not exist are noted as absent."""
-        paths = set(paths)
+        paths = self._files_named(paths)
         self._take(paths, unfiltered=unfiltered)
         self.absent |= {path for path in paths if not self._has(path) and path not in self.skipped}
         self.cache.named |= {path for path in paths if self._has(path)}
@@ -193,6 +193,18 @@ class Capture:
         cache.tracked, cache.tracked_as_of = set(tracked), now
         return ignored_paths(space.git, sorted(no_longer))
 
+    def _files_named(self, paths: Iterable[bytes]) -> set[bytes]:
+        """The paths, and for a directory among them the files in it."""
+        files: set[bytes] = set()
+        for path in paths:
+            seen = self.space.worktree.lstat(path) if self.space.worktree.reaches(path) else None
+            if seen is not None and stat.S_ISDIR(seen.st_mode):
+                below = self.space.worktree.everything_below(path, pruned_names())
+                files.update(each for each, item in below if item is not None and not item.is_special)
+            else:
+                files.add(path)
+        return files
+
     # --- files -------------------------------------------------------------------------------
 
     def _take(self, paths: set[bytes], *, unfiltered: bool = False) -> None:
@@ -278,6 +290,8 @@ class Capture:
 
     def _choose_usual_modes(self, usual: Modes | None) -> None:
         """On the first capture, let the bits that most files have be the usual ones."""
+        if len(self.cache.index):
+            return
         modes, directories = self.cache.modes, self.cache.directories
         files = {path: entry for path, entry in self._entries.items() if entry is not None and entry.mode != LINK}
         bits = {path: stat.S_IMODE(entry.stat.st_mode) for path, entry in files.items()}

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -221,33 +221,15 @@ def _obstacle(worktree: Worktree, path: bytes) -> tuple[bytes, bool] | None:
 
 def _clear_directory(plan: Plan, capture: Capture, folder: bytes) -> None:
     """A directory makes way for a file: everything in it must be captured."""
-    for path, problem in _everything_below(capture, folder):
-        if problem is not None:
-            plan.conflicts[path] = problem
+    for path, item in capture.space.worktree.everything_below(folder):
+        if item is None:
+            plan.conflicts[path] = "it cannot be read, so it cannot be saved first"
+        elif item.name.lower() == b".git":
+            plan.conflicts[path] = "a repository would be lost with its directory"
+        elif item.is_special:
+            plan.conflicts[path] = "it is neither a file nor a link and cannot be saved"
         elif capture.known(path) is None:
             plan.unsaved.add(path)
-
-
-def _everything_below(capture: Capture, folder: bytes) -> Iterator[tuple[bytes, str | None]]:
-    stack = [folder]
-    while stack:
-        path = stack.pop()
-        try:
-            items = list(capture.space.worktree.items(path))
-        except OSError:
-            yield path + b"/", "it cannot be read, so it cannot be saved first"
-            continue
-        for item in items:
-            inside = path + b"/" + item.name
-            if item.name.lower() == b".git":
-                yield inside, "a repository would be lost with its directory"
-            elif item.is_directory:
-                stack.append(inside)
-            else:
-                yield (
-                    inside,
-                    "it is neither a file nor a link and cannot be saved" if item.is_special else None,
-                )
 
 
 # --- what is left alone ----------------------------------------------------------------------

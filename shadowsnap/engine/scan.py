@@ -52,9 +52,11 @@ def scan_changes(space: Workspace, cache: ScanCache, settled_ns: int) -> Finding
     found.rules_changed = cache.patterns != space.patterns or _touches_rules(found)
     if not found.rules_changed:
         collapsed = {path[:-1] for path in untracked if path.endswith(b"/")}
-        quiet = {path for path in collapsed if path in cache.bare and _nothing_new_below(path, cache, unchanged)}
+        stirred = {up for path in cache.directories.keys() - unchanged for up in (path, *parents(path))}
+        quiet = (collapsed & cache.bare & unchanged) - stirred
         found.bare = {bare for bare in cache.bare if bare in quiet or any(up in quiet for up in parents(bare))}
         found.changed.update(_explore(space, sorted(collapsed - quiet), found, settled_ns))
+        found.specials -= ignored_paths(space.git, sorted(found.specials - cache.specials))
     return found
 
 
@@ -62,6 +64,7 @@ def scan_everything(space: Workspace, cache: ScanCache, settled_ns: int, differe
     """List every file and directory: there is no cache, or the ignore rules changed."""
     found = Findings()
     listed = set(_explore(space, [b""], found, settled_ns))
+    found.specials -= ignored_paths(space.git, sorted(found.specials))
     known = set(cache.index.paths())
     wanted = listed | cache.named | cache.tracked
     found.changed = (listed - known) | (differences.changed & wanted)
@@ -111,11 +114,6 @@ def _forget_below(paths: set[bytes], folder: bytes) -> None:
     paths -= {path for path in paths if path.startswith(folder + b"/")}
 
 
-def _nothing_new_below(path: bytes, cache: ScanCache, unchanged: set[bytes]) -> bool:
-    below = path + b"/"
-    return all(each in unchanged for each in cache.directories if each == path or each.startswith(below))
-
-
 # --- directories that are not known yet ------------------------------------------------------
 
 
@@ -146,7 +144,7 @@ def _walk(
 ) -> bool:
     """Walk one unknown directory, noting directories, nested repositories and special files;
     says whether there is any file to ask git about."""
-    pruned = _pruned()
+    pruned = pruned_names()
     worktree, files, stack = space.worktree, False, [top]
     while stack:
         path = stack.pop()
@@ -174,7 +172,8 @@ def _walk(
     return files
 
 
-def _pruned() -> frozenset[bytes]:
+def pruned_names() -> frozenset[bytes]:
+    """Names of directories that a walk of ours does not enter."""
     return frozenset(os.fsencode(name) for name in default_directory_names())
 
 

@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shadowsnap.engine.capture import Capture, fingerprint
+from shadowsnap.engine.person import ignored_paths
 from shadowsnap.engine.state import State
 from shadowsnap.engine.steps import step
 from shadowsnap.engine.workspace import Workspace
-from shadowsnap.git.deadline import Deadline
 from shadowsnap.model import Checkpoint
 from shadowsnap.store.checkpoints import (
     list_checkpoints,
@@ -21,7 +21,7 @@ from shadowsnap.store.checkpoints import (
 )
 from shadowsnap.store.journal import read_journal, write_journal
 from shadowsnap.store.projects import known_turn, read_record, touch_record
-from shadowsnap.store.scancache import Modes
+from shadowsnap.store.scancache import Modes, load_cache
 
 
 @dataclass(frozen=True)
@@ -52,6 +52,15 @@ def begin_capture(space: Workspace, named: Iterable[bytes] = ()) -> Capture:
     capture = Capture(space)
     capture.scan(named, usual=None if len(capture.cache.index) else _usual_modes(space))
     return capture
+
+
+def unprotected(space: Workspace, paths: Iterable[bytes]) -> list[bytes]:
+    """Which of these paths exist and are ignored, so that the snapshot of this turn does not hold
+    them. (What exists, is not ignored and not held was made after it.)"""
+    known = load_cache(space.store, space.project).index.lookup(paths := list(paths))
+    doubtful = [path for path in paths if path not in known and space.worktree.reaches(path)]
+    there = [path for path in doubtful if space.worktree.lstat(path) is not None]
+    return sorted(ignored_paths(space.git, there))
 
 
 def capture_same_scope(space: Workspace, state: State) -> Capture:
@@ -122,15 +131,16 @@ def _usual_modes(space: Workspace) -> Modes | None:
 
 
 def _next_turn(space: Workspace, request: Request) -> int | None:
-    if request.kind != "turn":
+    if request.kind not in ("turn", "turn-end"):
         return None
     record = read_record(space.store, space.project)
-    if "turn" not in record:  # a new project, or a record that was damaged
-        past = list_checkpoints(
-            space.store, space.project, Deadline(space.deadline.remaining() or 0), statistics=False
-        )
-        return 1 + max((checkpoint.turn or 0 for checkpoint in past), default=0)
-    return 1 + known_turn(record)
+    if "turn" in record:
+        return 1 + known_turn(record)
+    if newest_name(space.store, space.project) is None:
+        return 1
+    # The record was damaged: the checkpoints themselves know.
+    past = list_checkpoints(space.store, space.project, space.deadline, statistics=False)
+    return 1 + max((checkpoint.turn or 0 for checkpoint in past), default=0)
 
 
 def _body(capture: Capture, request: Request) -> dict[str, Any]:

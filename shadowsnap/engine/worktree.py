@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -79,6 +79,26 @@ class Worktree:
         finally:
             if isinstance(where, int):
                 os.close(where)
+
+    def everything_below(
+        self, folder: bytes, pruned: Container[bytes] = ()
+    ) -> Iterator[tuple[bytes, Item | None]]:
+        """Every file below a directory (links are not followed); None for a directory that cannot
+        be read."""
+        stack = [folder]
+        while stack:
+            path = stack.pop()
+            try:
+                items = list(self.items(path))
+            except OSError:
+                yield path + b"/", None
+                continue
+            for item in items:
+                if item.is_directory and item.name.lower() != b".git":
+                    if item.name not in pruned:
+                        stack.append(path + b"/" + item.name)
+                else:
+                    yield path + b"/" + item.name, item
 
     def rename(self, old: bytes, new: bytes) -> None:
         os.rename(self._at(old), self._at(new), src_dir_fd=self._fd, dst_dir_fd=self._fd)

@@ -8,6 +8,7 @@ newest checkpoint; whatever does not fit together is forgotten.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,7 +17,7 @@ from typing import Any
 from shadowsnap.errors import MalformedObject
 from shadowsnap.git.index import Index
 from shadowsnap.git.objects import EMPTY_TREE
-from shadowsnap.store.atomic import read_json, write_bytes, write_json
+from shadowsnap.store.atomic import write_bytes
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project
 
@@ -68,6 +69,8 @@ class ScanCache:
     """Files that changed in the very second of the last capture."""
     patterns: list[str] | None = None
     """The project's own exclude patterns that all this was found under."""
+    saved: bytes = field(default=b"", compare=False, repr=False)
+    """The small JSON file as it was read."""
     newest: dict[str, str] = field(default_factory=dict)
     """Ref and fingerprint of the newest checkpoint."""
 
@@ -76,10 +79,11 @@ def load_cache(store: Store, project: Project) -> ScanCache:
     """What the last capture remembered, or an empty cache if that is lost or damaged."""
     path = store.index_file(project.id)
     empty = ScanCache(Index(path))
-    state = read_json(_state_file(path))
-    if state is None or state.get("version") != _VERSION:
-        return empty
     try:
+        saved = _state_file(path).read_bytes()
+        state = json.loads(saved)
+        if state["version"] != _VERSION:
+            return empty
         directories = _read_directories(path, state["directories"])
         index = Index.load(path)
         if directories is None or index.checksum != state["index"]:
@@ -97,6 +101,7 @@ def load_cache(store: Store, project: Project) -> ScanCache:
             unsettled=_paths(state["unsettled"]),
             patterns=None if state["patterns"] is None else list(state["patterns"]),
             newest=dict(state["newest"]),
+            saved=saved,
         )
     except (MalformedObject, OSError, KeyError, TypeError, ValueError, AttributeError):
         return empty
@@ -125,7 +130,10 @@ def save_cache(store: Store, project: Project, cache: ScanCache) -> None:
         "patterns": cache.patterns,
         "newest": cache.newest,
     }
-    write_json(_state_file(path), state)
+    saved = json.dumps(state, separators=(",", ":")).encode("ascii")
+    if saved != cache.saved:
+        write_bytes(_state_file(path), saved)
+        cache.saved = saved
 
 
 def forget_cache(store: Store, project: Project) -> None:
