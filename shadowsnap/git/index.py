@@ -49,11 +49,11 @@ class Known(NamedTuple):
     def of(cls, entry: Entry) -> Known:
         seen = entry.stat
         times = seen.st_ctime_ns, seen.st_mtime_ns
-        return cls(entry.mode, entry.id, *times, seen.st_ino & _LOW, seen.st_size & _LOW)
+        return cls(entry.mode, entry.id, *times, _inode(seen), seen.st_size & _LOW)
 
     def is_unwritten(self, seen: os.stat_result) -> bool:
         """Whether a file was not written to since; its ctime may have changed by a rename."""
-        now = (seen.st_mtime_ns, seen.st_ino & _LOW, seen.st_size & _LOW)
+        now = (seen.st_mtime_ns, _inode(seen), seen.st_size & _LOW)
         return now == (self.mtime_ns, self.inode, self.size)
 
     def is_untouched(self, seen: os.stat_result) -> bool:
@@ -84,6 +84,9 @@ class Index:
         except FileNotFoundError:
             return cls(path)
         try:
+            # Git does not check this when it reads: what was damaged on disk would be believed.
+            if hashlib.sha1(memoryview(data)[:-20], usedforsecurity=False).digest() != data[-20:]:
+                raise ValueError("its checksum is wrong")
             return cls(path, data)
         except (struct.error, IndexError, ValueError) as problem:
             raise MalformedObject(what=path.name, why=problem) from None
@@ -141,7 +144,7 @@ class Index:
                     entries[path] = _encode(path, entry)
             chunks.extend(_chunked(entries))
         self._save(chunks, scanned_at_ns)
-        return Index.load(self.path)
+        return Index(self.path, self.path.read_bytes())
 
     def touch(self, scanned_at_ns: int) -> None:
         """Say that everything in the index was found true by a scan that began then."""
@@ -192,16 +195,17 @@ class Index:
 
 def _encode(path: bytes, entry: Entry) -> bytes:
     seen = entry.stat
-    inode, uid, gid = seen.st_ino, seen.st_uid, seen.st_gid
-    if sys.platform == "win32":  # git for Windows fills these with zero
-        inode = uid = gid = 0
     fixed = _FIXED.pack(
         seen.st_ctime_ns // 10**9 & _LOW, seen.st_ctime_ns % 10**9,
         seen.st_mtime_ns // 10**9 & _LOW, seen.st_mtime_ns % 10**9,
-        seen.st_dev & _LOW, inode & _LOW, entry.mode, uid & _LOW, gid & _LOW, seen.st_size & _LOW,
+        seen.st_dev & _LOW, _inode(seen), entry.mode, seen.st_uid & _LOW, seen.st_gid & _LOW, seen.st_size & _LOW,
         bytes.fromhex(entry.id), min(len(path), _LONG_NAME),
     )  # fmt: skip
     return (fixed + path).ljust(_entry_size(len(path)), b"\0")
+
+
+def _inode(seen: os.stat_result) -> int:
+    return 0 if sys.platform == "win32" else seen.st_ino & _LOW  # git for Windows knows none
 
 
 def _entry_size(name_length: int) -> int:
