@@ -77,6 +77,7 @@ class Capture:
         self._note_directories()
         self._choose_usual_modes(usual)
         self._settle_bare(found)
+        cache.skipped = {path for path in self.skipped if not path.endswith(b"/")} - cache.specials
         cache.patterns = self.space.patterns
         step("capture:read")
 
@@ -191,7 +192,8 @@ class Capture:
             return set()  # their repository cannot be read now: what we know of it stays
         no_longer = cache.tracked - set(tracked) - cache.named
         cache.tracked, cache.tracked_as_of = set(tracked), now
-        return ignored_paths(space.git, sorted(no_longer))
+        # Git refuses to answer about paths behind a link; those are gone anyway.
+        return ignored_paths(space.git, sorted(filter(space.worktree.reaches, no_longer)))
 
     def _files_named(self, paths: Iterable[bytes]) -> set[bytes]:
         """The paths, and for a directory among them the files in it."""

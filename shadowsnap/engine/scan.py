@@ -19,6 +19,7 @@ from shadowsnap.store.scancache import Directories, ScanCache
 
 _MOST_ARGUMENTS = 200
 _STANDARD = ("ls-files", "-z", "-o", "--exclude-standard")
+_REPOSITORY = b" 160000 "
 
 
 @dataclass
@@ -51,10 +52,11 @@ def scan_changes(space: Workspace, cache: ScanCache, settled_ns: int) -> Finding
     found.changed.update(path for path in untracked if not path.endswith(b"/"))
     found.rules_changed = cache.patterns != space.patterns or _touches_rules(found)
     if not found.rules_changed:
-        collapsed = {path[:-1] for path in untracked if path.endswith(b"/")}
+        collapsed = {path[:-1] for path in untracked if path.endswith(b"/")} | _turned_directories(space, found)
         stirred = {up for path in cache.directories.keys() - unchanged for up in (path, *parents(path))}
         quiet = (collapsed & cache.bare & unchanged) - stirred
         found.bare = {bare for bare in cache.bare if bare in quiet or any(up in quiet for up in parents(bare))}
+        found.changed.update(path for path in cache.skipped if any(up in quiet for up in parents(path)))
         found.changed.update(_explore(space, sorted(collapsed - quiet), found, settled_ns))
         found.specials -= ignored_paths(space.git, sorted(found.specials - cache.specials))
     return found
@@ -72,6 +74,14 @@ def scan_everything(space: Workspace, cache: ScanCache, settled_ns: int, differe
     return found
 
 
+def _turned_directories(space: Workspace, found: Findings) -> set[bytes]:
+    """Directories where the last capture knew a file. Git names neither them nor what they hold:
+    it takes their name for that of the file."""
+    looks = {path: space.worktree.lstat(path) for path in found.gone}
+    turned = [path for path, seen in looks.items() if seen is not None and stat.S_ISDIR(seen.st_mode)]
+    return set(turned) - ignored_paths(space.git, turned)
+
+
 def _touches_rules(found: Findings) -> bool:
     return any(path.rpartition(b"/")[2] == b".gitignore" for path in (*found.changed, *found.gone))
 
@@ -79,7 +89,9 @@ def _touches_rules(found: Findings) -> bool:
 def _read_differences(raw: bytes, found: Findings) -> None:
     parts = raw.split(b"\0")
     for meta, path in zip(parts[0:-1:2], parts[1::2], strict=True):
-        (found.gone if meta.endswith(b" D") else found.changed).add(path)
+        # A nested repository where a file was is to git a change of type, to us a lost file.
+        gone = meta.endswith(b" D") or _REPOSITORY in meta
+        (found.gone if gone else found.changed).add(path)
 
 
 def _look_at_directories(worktree: Worktree, known: Directories, found: Findings, settled_ns: int) -> set[bytes]:
@@ -128,9 +140,9 @@ def _explore(space: Workspace, tops: list[bytes], found: Findings, settled_ns: i
     listed = _untracked_below(space, tops, nested) if files else []
     full = {parent for path in listed for parent in parents(path)}
     empty = [path for path in new if path not in full and path]
-    # Git named the tops because they are not ignored; what lies deeper may be.
-    doubtful = [path + b"/" for path in empty if path not in tops]
-    ignored = {path[:-1] for path in ignored_paths(space.git, doubtful)}
+    # Git named the tops because they are not ignored; what lies deeper may be. (With a slash behind
+    # them, git would hold a "*" in the .gitignore of the directory against the directory itself.)
+    ignored = ignored_paths(space.git, [path for path in empty if path not in tops])
     for path in ignored:
         found.directories.pop(path, None)
         found.unreadable.discard(path)

@@ -58,6 +58,11 @@ class Worktree:
                 return False
         return True
 
+    def is_directory(self, path: bytes) -> bool:
+        """Whether a path is a real directory, inside the project."""
+        seen = self.lstat(path)
+        return seen is not None and stat.S_ISDIR(seen.st_mode) and self.reaches(path)
+
     def open(self, path: bytes) -> int:
         return os.open(self._at(path), _OPEN, dir_fd=self._fd)
 

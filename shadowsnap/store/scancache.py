@@ -67,6 +67,8 @@ class ScanCache:
     tracked_as_of: list[int] = field(default_factory=list)
     unsettled: set[bytes] = field(default_factory=set)
     """Files that changed in the very second of the last capture."""
+    skipped: set[bytes] = field(default_factory=set)
+    """Files that were left out; where git has nothing to report they are looked at again."""
     patterns: list[str] | None = None
     """The project's own exclude patterns that all this was found under."""
     saved: bytes = field(default=b"", compare=False, repr=False)
@@ -99,6 +101,7 @@ def load_cache(store: Store, project: Project) -> ScanCache:
             tracked=_paths(state["tracked"]),
             tracked_as_of=list(state["tracked_as_of"]),
             unsettled=_paths(state["unsettled"]),
+            skipped=_paths(state["skipped"]),
             patterns=None if state["patterns"] is None else list(state["patterns"]),
             newest=dict(state["newest"]),
             saved=saved,
@@ -127,6 +130,7 @@ def save_cache(store: Store, project: Project, cache: ScanCache) -> None:
         "tracked": _names(cache.tracked),
         "tracked_as_of": cache.tracked_as_of,
         "unsettled": _names(cache.unsettled),
+        "skipped": _names(cache.skipped),
         "patterns": cache.patterns,
         "newest": cache.newest,
     }

@@ -1,0 +1,225 @@
+"""The heart of the capture: starting from what the last one remembered gives the same as starting from
+nothing, whatever happened to the files in between."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from helpers import git
+from shadowsnap import Checkpoint, CheckpointManager
+from shadowsnap.engine import capture
+
+# The clock that stamps files lags behind by a timer tick, which is 10 ms at most. The real slack is
+# generous; a tight one makes time pass quickly here.
+SLACK_NS = 12_000_000
+
+
+# --- what can happen to files -----------------------------------------------------------------------
+
+FOLDERS = ("d", "d/s", "e", "build", "d/build", "n", "n/m")
+FILES = (
+    *("a", "b", ".env", "x.log", "d", "e"),
+    *(f"{folder}/{name}" for folder in FOLDERS for name in ("a", "b", ".env", "x.log", "big")),
+)
+ANYTHING = tuple(dict.fromkeys((*FILES, *FOLDERS)))
+RULES = (
+    "", "a\n", "*.log\n!x.log\n", "d/\n", "/d/s\n", "*\n", "*\n!.gitignore\n", "!build/\n", "b\n!d/b\n", ".gitignore\n",
+    "n/\n", "s/\n.env\n", "**/s/a\n", "/*\n!/d\n",
+)  # fmt: skip
+CONTENTS = (b"", b"one\n", b"two\n", b"\r\n\0", b"x" * 3000)
+MODES = (0o644, 0o600, 0o755, 0o444, 0o4755, 0o700, 0o640)
+EXCLUDES: tuple[tuple[str, ...], ...] = ((), ("b",), ("e/",), ("s/", "!a"))
+
+
+@dataclass
+class Scene:
+    """A project, its manager, and the things that may happen."""
+
+    top: Path
+    project: Path
+    base: Path
+    excludes: tuple[str, ...] = ()
+    done: list[str] = field(default_factory=list)
+
+    def manager(self) -> CheckpointManager:
+        return CheckpointManager(
+            base=self.base, max_file_size_mb=2048 / 2**20, excludes=self.excludes, fsync=False
+        )
+
+    # --- files
+
+    def write(self, path: str, content: bytes) -> None:
+        self._cleared(path).write_bytes(content)
+
+    def overwrite_unnoticed(self, path: str, content: bytes) -> None:
+        """As a tool that keeps times does: same name, other content, old mtime."""
+        if self._kind(path) == stat.S_IFREG:
+            before = os.stat(self.project / path)
+            (self.project / path).write_bytes(content)
+            os.utime(self.project / path, ns=(before.st_atime_ns, before.st_mtime_ns))
+
+    def chmod(self, path: str, mode: int) -> None:
+        kind = self._kind(path)
+        if kind in (stat.S_IFREG, stat.S_IFDIR):
+            (self.project / path).chmod(mode | 0o700 if kind == stat.S_IFDIR else mode)
+
+    def move(self, path: str, other: str) -> None:
+        if self._kind(path) and not f"{other}/".startswith(f"{path}/"):
+            kept = self.top / "moving"
+            os.rename(self.project / path, kept)
+            os.rename(kept, self._cleared(other))
+
+    def delete(self, path: str) -> None:
+        kind = self._kind(path)
+        if kind == stat.S_IFDIR:
+            shutil.rmtree(self.project / path)
+        elif kind:
+            (self.project / path).unlink()
+
+    def mkdir(self, path: str) -> None:
+        if self._kind(path) != stat.S_IFDIR:
+            self._cleared(path).mkdir()
+
+    def symlink(self, path: str, to: str) -> None:
+        self._cleared(path).symlink_to(to)
+
+    def fifo(self, path: str) -> None:
+        os.mkfifo(self._cleared(path))
+
+    def rules(self, folder: str, content: str) -> None:
+        self.write(f"{folder}/.gitignore" if folder else ".gitignore", content.encode())
+
+    def settings(self, excludes: tuple[str, ...]) -> None:
+        self.excludes = excludes
+
+    # --- git
+
+    def git_init(self, folder: str) -> None:
+        if folder:
+            self.mkdir(folder)
+        git(self.project / folder, "init", "-q", "--template=")
+
+    def git_add(self, path: str) -> None:
+        parents = [self.project / parent for parent in Path(path).parents][:-1]
+        nested = any((parent / ".git").exists() for parent in parents)
+        if (self.project / ".git").exists() and self._kind(path) == stat.S_IFREG and not nested:
+            git(self.project, "add", "-f", "--", path)
+
+    def git_forget(self, path: str) -> None:
+        if (self.project / ".git").exists():
+            git(self.project, "rm", "-r", "-q", "--cached", "--ignore-unmatch", "--", path)
+
+    # --- time
+
+    def moment(self) -> None:
+        """Until the clock of the file system has moved on."""
+        end = time.time_ns() + 2 * SLACK_NS
+        while time.time_ns() < end:
+            pass
+
+    def second(self) -> None:
+        """Until every change so far lies in an earlier second: git compares times by the second."""
+        end = (time.time_ns() // 10**9 + 1) * 10**9 + 2 * SLACK_NS
+        while time.time_ns() < end:
+            time.sleep(0.001)
+
+    # --- steps
+
+    def _kind(self, path: str) -> int:
+        """The type of what is at a path, 0 for nothing. Links are not followed, on the way neither."""
+        place = self.project
+        for name in path.split("/"):
+            if not stat.S_ISDIR(place.lstat().st_mode) or not os.path.lexists(place / name):
+                return 0
+            place /= name
+        return stat.S_IFMT(place.lstat().st_mode)
+
+    def _cleared(self, path: str) -> Path:
+        """The place of a path, with nothing there and directories on the way."""
+        folder, _, _ = path.rpartition("/")
+        if folder and self._kind(folder) != stat.S_IFDIR:
+            self._cleared(folder).mkdir()
+        self.delete(path)
+        return self.project / path
+
+
+folders, files, anything = st.sampled_from(FOLDERS), st.sampled_from(FILES), st.sampled_from(ANYTHING)
+contents, modes = st.sampled_from(CONTENTS), st.sampled_from(MODES)
+happening = st.one_of(
+    st.tuples(st.just("write"), files, contents),
+    st.tuples(st.just("overwrite_unnoticed"), files, contents),
+    st.tuples(st.just("chmod"), anything, modes),
+    st.tuples(st.just("move"), anything, anything),
+    st.tuples(st.just("delete"), anything),
+    st.tuples(st.just("mkdir"), folders),
+    st.tuples(st.just("symlink"), anything, st.sampled_from(("a", "nowhere", "d", "../e", "/nonexistent"))),
+    st.tuples(st.just("fifo"), files),
+    st.tuples(st.just("rules"), st.sampled_from(("", "d", "n", "d/s")), st.sampled_from(RULES)),
+    st.tuples(st.just("settings"), st.sampled_from(EXCLUDES)),
+    st.tuples(st.just("git_init"), st.sampled_from(("", "d", "n", "n/m", "build"))),
+    st.tuples(st.just("git_add"), files),
+    st.tuples(st.just("git_forget"), anything),
+    st.tuples(st.just("moment")),
+)
+"""The name of a method of `Scene` and its arguments."""
+episodes = st.lists(st.lists(happening, max_size=5), min_size=2, max_size=6)
+"""Between two lists a snapshot is taken."""
+
+
+# --- the property -----------------------------------------------------------------------------------
+
+
+@given(episodes)
+def test_an_incremental_capture_equals_one_from_nothing(
+    tmp_path_factory: pytest.TempPathFactory, episodes: list[list[tuple[Any, ...]]]
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(capture, "_CLOCK_SLACK_NS", SLACK_NS)
+        check(tmp_path_factory.mktemp("scene"), episodes)
+
+
+def check(top: Path, episodes: list[list[tuple[Any, ...]]]) -> None:
+    scene = Scene(top, top / "project", top / "base")
+    scene.project.mkdir()
+    try:
+        for events in episodes:
+            for name, *arguments in events:
+                getattr(scene, name)(*arguments)
+            incremental = scene.manager().ensure_checkpoint(scene.project)
+            assert incremental.status in ("taken", "unchanged"), incremental.error
+            again = scene.manager().ensure_checkpoint(scene.project)
+            assert (again.status, told(again.checkpoint)) == ("unchanged", told(incremental.checkpoint))
+            anew = from_nothing(scene)
+            assert told(anew.checkpoint) == told(incremental.checkpoint)
+            assert anew.status == "unchanged"
+    finally:
+        shutil.rmtree(top)
+
+
+def from_nothing(scene: Scene) -> Any:
+    """Capture with an empty cache, and put the cache back: the story goes on with what it knew."""
+    kept = scene.top / "cache"
+    indexes = scene.base / "store" / "indexes"
+    indexes.rename(kept)
+    indexes.mkdir()
+    outcome = scene.manager().ensure_checkpoint(scene.project)
+    shutil.rmtree(indexes)
+    kept.rename(indexes)
+    return outcome
+
+
+def told(checkpoint: Checkpoint | None) -> dict[str, Any]:
+    """All that a checkpoint says about the files."""
+    assert checkpoint is not None
+    facts = {key: value for key, value in checkpoint.metadata.items() if not key.startswith("git_")}
+    return {"tree": checkpoint.tree, "skipped": checkpoint.skipped, **facts}
