@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from shadowsnap.engine.files import Content, Left
 from shadowsnap.engine.workspace import Workspace
 from shadowsnap.errors import DeadlineExceeded
 from shadowsnap.git.index import Known
-from shadowsnap.git.pack import PackWriter, deflate
+from shadowsnap.git.pack import Deflated, PackWriter, deflate
+
+if TYPE_CHECKING:
+    from concurrent.futures import Future
 
 FEW = 100
 """Up to so many objects are written loose."""
 
 Read = Callable[[bytes], Content | Left]
 Result = tuple[bytes, Content | Left]
+_Prepared = tuple[bytes, Content | Left, Deflated | None]
+
+_PORTION = 1 << 20
+_MOST_FILES = 256
 
 
 def write_contents(
@@ -43,24 +52,65 @@ def write_trees(space: Workspace, many: bool) -> tuple[Callable[[bytes], str], C
 def _packed(
     space: Workspace, paths: Sequence[bytes], read: Read, known: Mapping[bytes, Known]
 ) -> Iterator[Result]:
+    """One pack for all. This thread reads, others compress; what is read ahead is bounded."""
+    from concurrent.futures import ThreadPoolExecutor
+
+    workers = os.cpu_count() or 2
     pack = _new_pack(space)
     try:
-        for path in paths:
-            try:
-                content = read(path)
-            except DeadlineExceeded:
-                pack.finish()  # the next attempt goes on from here
-                raise
-            if isinstance(content, Content) and not _stored(path, content, known):
-                if content.data is None:
-                    content = _write_loose(space, path, content)
-                else:
-                    pack.add(deflate(b"blob", content.data))
-                    content = content.without_data()
-            yield path, content
+        with ThreadPoolExecutor(workers) as pool:
+            pending: deque[Future[list[_Prepared]]] = deque()
+            for batch in _batches(space, paths, read, known):
+                pending.append(pool.submit(_compressed, batch))
+                if len(pending) > 2 * workers:
+                    yield from _added(pack, pending.popleft().result())
+            while pending:
+                yield from _added(pack, pending.popleft().result())
         pack.finish()
+    except DeadlineExceeded:
+        pack.finish()  # the next attempt goes on from here
+        raise
     finally:
         pack.abandon()
+
+
+def _batches(
+    space: Workspace, paths: Sequence[bytes], read: Read, known: Mapping[bytes, Known]
+) -> Iterator[list[Result]]:
+    """Files that were read, in portions that are worth handing to another thread."""
+    batch: list[Result] = []
+    size = 0
+    for path in paths:
+        content = read(path)
+        if isinstance(content, Content):
+            if _stored(path, content, known):
+                content = content.without_data()
+            elif content.data is None:
+                content = _write_loose(space, path, content)
+            else:
+                size += len(content.data)
+        batch.append((path, content))
+        if size >= _PORTION or len(batch) >= _MOST_FILES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _compressed(batch: list[Result]) -> list[_Prepared]:
+    return [
+        (path, content, None)
+        if isinstance(content, Left) or content.data is None
+        else (path, content.without_data(), deflate(b"blob", content.data, content.id))
+        for path, content in batch
+    ]
+
+
+def _added(pack: PackWriter, batch: list[_Prepared]) -> Iterator[Result]:
+    for path, content, deflated in batch:
+        if deflated is not None:
+            pack.add(deflated)
+        yield path, content
 
 
 def _new_pack(space: Workspace) -> PackWriter:

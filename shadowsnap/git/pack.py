@@ -30,8 +30,8 @@ class Deflated(NamedTuple):
     payload: bytes
 
 
-def deflate(kind: bytes, data: bytes) -> Deflated:
-    return Deflated(kind, object_id(kind, data), len(data), zlib.compress(data, 1))
+def deflate(kind: bytes, data: bytes, name: str = "") -> Deflated:
+    return Deflated(kind, name or object_id(kind, data), len(data), zlib.compress(data, 1))
 
 
 class PackWriter:
