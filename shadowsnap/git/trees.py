@@ -7,6 +7,7 @@ not of the tree.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Union
 
 from shadowsnap.git.objects import EMPTY_TREE
@@ -43,45 +44,81 @@ def patch_tree(base: str, changes: Mapping[bytes, Leaf | None], read: ReadTree, 
     directory removes all of it."""
     if not changes:
         return base
-    return _patch(None if base == EMPTY_TREE else base, _nested(changes), read, write) or write(b"")
+    # No recursion: directories may be nested deeper than Python calls.
+    top = _Opened.directory(None if base == EMPTY_TREE else base, _nested(changes), read)
+    opened = [top]
+    for directory in opened:  # grows on the way: what lies above comes first
+        opened += directory.change_entries(read)
+    for directory in reversed(opened):
+        directory.close(write)
+    return top.new or write(b"")
 
 
 def _nested(changes: Mapping[bytes, Leaf | None]) -> _Node:
+    """The changes by directory. What is removed and has changes below it (a file that became a
+    directory) is marked by an empty name."""
     root: _Node = {}
-    # Removals first: a file that became a directory is removed *and* has paths set below it.
-    for path, leaf in sorted(changes.items(), key=lambda item: item[1] is not None):
+    for path, leaf in sorted(changes.items(), key=lambda item: item[1] is not None):  # removals first
         *folders, name = path.split(b"/")
         node = root
         for folder in folders:
             below = node.get(folder)
             if not isinstance(below, dict):
-                below = node[folder] = {}
+                below = node[folder] = {b"": None} if folder in node else {}
             node = below
-        if leaf is not None or name not in node:
+        there = node.get(name)
+        if leaf is None and isinstance(there, dict):
+            there[b""] = None
+        else:
             node[name] = leaf
     return root
 
 
-def _patch(base: str | None, node: _Node, read: ReadTree, write: WriteTree) -> str | None:
-    before = b"" if base is None else read(base)
-    entries = parse_tree(before)
-    for name, change in node.items():
-        if isinstance(change, dict):
-            old = entries.get(name)
-            below = old[1] if old is not None and old[0] == DIRECTORY else None
-            new = _patch(below, change, read, write)
-            if new is not None:
-                entries[name] = (DIRECTORY, new)
-            elif below is not None:
-                del entries[name]
-        elif change is None:
-            entries.pop(name, None)
-        else:
-            entries[name] = change
-    if not entries:
-        return None
-    after = format_tree(entries)
-    return base if base is not None and after == before else write(after)
+@dataclass
+class _Opened:
+    """A directory that is being changed."""
+
+    base: str | None
+    changes: _Node
+    before: bytes
+    entries: dict[bytes, Leaf]
+    above: _Opened | None = None
+    name: bytes = b""
+    new: str | None = None
+
+    @classmethod
+    def directory(cls, base: str | None, changes: _Node, read: ReadTree) -> _Opened:
+        before = b"" if base is None else read(base)
+        return cls(base, changes, before, parse_tree(before))
+
+    def change_entries(self, read: ReadTree) -> list[_Opened]:
+        """Set and remove what lies in this directory itself; returns the directories below
+        that have to be changed."""
+        below = []
+        for name, change in self.changes.items():
+            if isinstance(change, dict):
+                if b"" in change:
+                    self.entries.pop(name, None)
+                old = self.entries.get(name)
+                base = old[1] if old is not None and old[0] == DIRECTORY else None
+                below.append(replace(_Opened.directory(base, change, read), above=self, name=name))
+            elif change is None:
+                self.entries.pop(name, None)
+            else:
+                self.entries[name] = change
+        return below
+
+    def close(self, write: WriteTree) -> None:
+        """Write the directory if it changed and holds anything, and tell the one above."""
+        if self.entries:
+            after = format_tree(self.entries)
+            self.new = self.base if self.base is not None and after == self.before else write(after)
+        if self.above is None:
+            return
+        if self.new is not None:
+            self.above.entries[self.name] = (DIRECTORY, self.new)
+        elif self.base is not None:
+            del self.above.entries[self.name]
 
 
 class TreeReader:
