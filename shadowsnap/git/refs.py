@@ -17,9 +17,8 @@ class RefExists(Exception):
 def create_ref(git_dir: Path, ref: str, object_id: str, *, fsync: bool) -> None:
     """Create a ref that must not exist yet, the way git does it: through `<ref>.lock`."""
     path = git_dir / ref
-    path.parent.mkdir(parents=True, exist_ok=True)
     lock = Path(f"{path}.lock")
-    descriptor = os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    descriptor = _open_lock(lock)
     try:
         try:
             os.write(descriptor, object_id.encode() + b"\n")
@@ -34,6 +33,21 @@ def create_ref(git_dir: Path, ref: str, object_id: str, *, fsync: bool) -> None:
         lock.unlink(missing_ok=True)
     if fsync:
         sync_directory(path.parent)
+
+
+def _open_lock(lock: Path, attempts: int = 100) -> int:
+    try:
+        return os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+    except FileNotFoundError:
+        if not attempts:
+            raise
+    # The directory was never made, or `pack-refs` emptied and removed it: it may do so again
+    # before we are in.
+    try:
+        lock.parent.mkdir(parents=True, exist_ok=True)
+    except FileNotFoundError:
+        pass
+    return _open_lock(lock, attempts - 1)
 
 
 def ref_exists(git_dir: Path, ref: str) -> bool:
@@ -52,16 +66,23 @@ def newest_ref(git_dir: Path, prefix: str) -> str | None:
 def read_refs(git_dir: Path, prefix: str) -> dict[str, str]:
     """Name below the prefix -> object id, for refs of one level."""
     found: dict[str, str] = {}
-    wanted = b"%s/" % prefix.encode()
-    for line in _packed(git_dir).splitlines():
-        if line[41:].startswith(wanted):
-            found[line[41 + len(wanted) :].decode()] = line[:40].decode()
+    # Loose ones first: a ref that is being packed is in the packed file before it ceases to be
+    # loose, so in this order it cannot escape.
     for name in _loose_names(git_dir / prefix):
         try:
             found[name] = (git_dir / prefix / name).read_text("ascii").strip()
         except (OSError, ValueError):
-            continue  # deleted meanwhile, or damaged
+            continue  # deleted or packed meanwhile, or damaged
+    wanted = b"%s/" % prefix.encode()
+    for line in _packed(git_dir).splitlines():
+        if line[41:].startswith(wanted):
+            found.setdefault(line[41 + len(wanted) :].decode(), line[:40].decode())
     return found
+
+
+def count_refs(git_dir: Path, prefix: str) -> int:
+    """About how many refs there are below a prefix (one that is loose and packed counts twice)."""
+    return len(_loose_names(git_dir / prefix)) + _packed(git_dir).count(b" %s/" % prefix.encode())
 
 
 def _packed(git_dir: Path) -> bytes:

@@ -1,7 +1,12 @@
 """Locks between threads and processes: one per project, one for the whole store.
 
 A snapshot or restore holds its project's lock and shares the store's; upkeep that removes
-objects holds the store's alone. A lock that was left by a dead process is no lock.
+objects holds the store's alone, for an instant. A lock that was left by a dead process is no
+lock.
+
+Where snapshots never cease, there is no moment in which nobody shares the store's lock. So
+everyone who wants to share it passes a gate first, and who wants it alone closes the gate for
+a moment: those inside finish, nobody new comes in.
 """
 
 from __future__ import annotations
@@ -16,18 +21,81 @@ from shadowsnap.errors import LockTimeout
 from shadowsnap.git.deadline import Deadline
 from shadowsnap.store.filelock import try_lock
 
+# How long the gate stays closed at a time (a snapshot that comes meanwhile waits that long), and
+# how long it stays open until the next attempt.
+_CLOSED_SECONDS = 0.15
+_OPEN_SECONDS = 0.3
+
 
 @contextmanager
 def locked(path: Path, doing: str, deadline: Deadline, *, shared: bool = False) -> Iterator[None]:
     """Hold the lock file at `path`, waiting for it until the deadline."""
     descriptor = _open(path)
     try:
-        _wait(descriptor, path, deadline, shared)
-        if not shared:
+        if shared:
+            with _passing(_gate(path), deadline):
+                _wait(descriptor, path, deadline, shared)
+        else:
+            _wait(descriptor, path, deadline, shared)
             _sign(descriptor, doing)
         yield
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def alone(path: Path, doing: str, deadline: Deadline) -> Iterator[None]:
+    """Hold a lock that others share, without them, however many they are. For an instant: they
+    all wait."""
+    descriptor = _open(path)
+    try:
+        while not _closing_gate(descriptor, path, deadline):
+            deadline.check(f"waiting for the {path.stem} lock")
+            time.sleep(_OPEN_SECONDS)
+        _sign(descriptor, doing)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+@contextmanager
+def if_free(path: Path, doing: str) -> Iterator[int | None]:
+    """Hold a lock only if nobody else does: its descriptor (a child that inherits it holds the
+    lock too), or None."""
+    descriptor = _open(path)
+    try:
+        free = try_lock(descriptor, shared=False)
+        if free:
+            _sign(descriptor, doing)
+        yield descriptor if free else None
+    finally:
+        os.close(descriptor)
+
+
+def _gate(path: Path) -> Path:
+    return path.with_suffix(".gate")
+
+
+@contextmanager
+def _passing(gate: Path, deadline: Deadline) -> Iterator[None]:
+    descriptor = _open(gate)
+    try:
+        _wait(descriptor, gate, deadline, shared=True)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _closing_gate(descriptor: int, path: Path, deadline: Deadline) -> bool:
+    """Try to get the lock while nobody new is let in."""
+    left = deadline.remaining()
+    patience = Deadline(_CLOSED_SECONDS if left is None else max(0.001, min(left, _CLOSED_SECONDS)))
+    try:
+        with locked(_gate(path), "closing", deadline):
+            _wait(descriptor, path, patience, shared=False)
+    except LockTimeout:
+        return False
+    return True
 
 
 def _open(path: Path) -> int:
