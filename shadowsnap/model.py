@@ -31,7 +31,8 @@ def _plain(value: Any) -> Any:
 @dataclass(frozen=True)
 class Skipped(_Record):
     """A path that exists but is not in the checkpoint, and why: `too-large`, `unreadable`,
-    `special`, `changing`, `secret`, `unstorable` or `outside`."""
+    `special`, `changing`, `secret`, `unstorable`, `outside`, `repository` (of an imported
+    checkpoint) or `damaged` (it was there, and its content was lost)."""
 
     path: str
     why: str
@@ -136,3 +137,89 @@ class Event(_Record):
     kind: str
     workdir: str = ""
     facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Finding(_Record):
+    """One thing that is not as it should be: `code` names the kind, `subject` the file, ref or
+    checkpoint. Severity: `error` (something fails or is lost), `warning` (it works, but should
+    not stay so) or `info`. Without a `repair` there is nothing to be done about it."""
+
+    code: str
+    severity: str
+    subject: str
+    meaning: str
+    repair: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Checkup(_Record):
+    """What an examination found, and (`applied`) what was mended. What could not be saved was
+    moved to `set_aside`, never deleted."""
+
+    base: str
+    findings: tuple[Finding, ...] = ()
+    repaired: tuple[Finding, ...] = ()
+    set_aside: str | None = None
+    checkpoints: int = 0
+    intact: int = 0
+    applied: bool = False
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nothing is left that fails or is lost."""
+        return not any(item.severity == "error" and item not in self.repaired for item in self.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"healthy": self.healthy, **super().to_dict()}
+
+
+@dataclass(frozen=True)
+class ImportedItem(_Record):
+    """One checkpoint of another tool. `status`: imported (or, in a dry run, importable), skipped
+    or failed; `why` says more of the last two."""
+
+    status: str
+    original_id: str
+    workdir: str
+    source: str
+    reason: str = ""
+    created_at: datetime | None = None
+    checkpoint_id: str | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class ImportReport(_Record):
+    """What an import did (`applied`) or would do."""
+
+    source: str
+    layouts: tuple[str, ...] = ()
+    imported: int = 0
+    skipped: int = 0
+    failed: int = 0
+    items: tuple[ImportedItem, ...] = ()
+    applied: bool = False
+
+
+@dataclass(frozen=True)
+class ClearedItem(_Record):
+    """One thing that is removed: a project's checkpoints, the whole store, an archive."""
+
+    subject: str
+    checkpoints: int = 0
+    pinned: int = 0
+    bytes: int = 0
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class ClearReport(_Record):
+    """What was cleared (`applied`) or would be. The bytes of single checkpoints come free when
+    the store is repacked; until then `pending_bytes` tells how many."""
+
+    items: tuple[ClearedItem, ...] = ()
+    bytes_freed: int = 0
+    pending_bytes: int = 0
+    applied: bool = False

@@ -12,6 +12,7 @@ from shadowsnap.config import Settings
 from shadowsnap.errors import StoreTooNew, StoreUnusable
 from shadowsnap.git.deadline import NO_DEADLINE, Deadline
 from shadowsnap.git.environment import usable_git
+from shadowsnap.git.files import sync_directory
 from shadowsnap.git.objects import LooseObjects
 from shadowsnap.git.runner import Git
 from shadowsnap.store.atomic import write_bytes
@@ -19,7 +20,9 @@ from shadowsnap.store.excludes import exclude_file
 
 FORMAT = 1
 
-_FOLDERS = ("objects/info", "objects/pack", "refs/heads", "info", "indexes", "projects", "journal", "locks")
+FOLDERS = (
+    "objects/info", "objects/pack", "refs/heads", "refs/shadowsnap", "info", "indexes", "projects", "journal", "locks",
+)  # fmt: skip
 
 # Beats every .gitattributes in a tree: bytes go in and come out as they are.
 _ATTRIBUTES = b"* -text -filter -ident -working-tree-encoding -eol !diff !merge\n"
@@ -99,7 +102,7 @@ def open_store(settings: Settings) -> Store:
     store = Store(settings.resolved_base(), settings.fsync)
     try:
         if not _check_format(store):
-            _create(store)
+            create_store(store)
         _keep_current(store.git_dir / "info" / "exclude", exclude_file())
     except OSError as problem:
         raise StoreUnusable(path=store.base, why=problem) from problem
@@ -118,30 +121,41 @@ def _check_format(store: Store) -> bool:
     return found == str(FORMAT)
 
 
-def _create(store: Store) -> None:
+def create_store(store: Store) -> None:
     """Everything `git init --bare` would make, without starting git. Safe to run twice, and by
     two processes at once."""
     store.base.mkdir(parents=True, exist_ok=True)
     os.chmod(store.base, 0o700)
-    for folder in _FOLDERS:
+    for folder in FOLDERS:
         (store.git_dir / folder).mkdir(parents=True, exist_ok=True)
+    for name, content in store_files().items():
+        _keep_current(store.git_dir / name, content, fsync=store.fsync)
+    if store.fsync:
+        for folder in (store.git_dir / "refs", store.git_dir, store.base, store.base.parent):
+            sync_directory(folder)
+
+
+def store_files() -> dict[str, bytes]:
+    """The files that make a directory a store of ours; `format` comes last."""
     null = os.devnull.replace("\\", "/")
     windows, mac = sys.platform == "win32", sys.platform == "darwin"
     config = _CONFIG.format(posix=_word(not windows), windows=_word(windows), mac=_word(mac), null=null)
-    _keep_current(store.git_dir / "config", config.encode())
-    _keep_current(store.git_dir / "info" / "attributes", _ATTRIBUTES)
-    _keep_current(store.git_dir / "HEAD", b"ref: refs/heads/none\n")
-    _keep_current(store.git_dir / "format", f"{FORMAT}\n".encode())
+    return {
+        "config": config.encode(),
+        "info/attributes": _ATTRIBUTES,
+        "HEAD": b"ref: refs/heads/none\n",
+        "format": f"{FORMAT}\n".encode(),
+    }
 
 
 def _word(value: bool) -> str:
     return "true" if value else "false"
 
 
-def _keep_current(path: Path, content: bytes) -> None:
+def _keep_current(path: Path, content: bytes, *, fsync: bool = False) -> None:
     try:
         if path.read_bytes() == content:
             return
     except FileNotFoundError:
         path.parent.mkdir(parents=True, exist_ok=True)
-    write_bytes(path, content)
+    write_bytes(path, content, fsync=fsync)
