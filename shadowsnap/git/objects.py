@@ -15,7 +15,7 @@ from pathlib import Path
 from subprocess import Popen
 
 from shadowsnap.errors import DamagedObject
-from shadowsnap.git.files import open_temporary, write_all
+from shadowsnap.git.files import open_temporary, sync_directory, write_all
 from shadowsnap.git.runner import Git
 
 EMPTY_BLOB = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
@@ -45,6 +45,15 @@ class LooseObjects:
     def __init__(self, directory: Path, *, fsync: bool) -> None:
         self.directory = directory
         self._fsync = fsync
+        self._unsettled: set[Path] = set()
+
+    def settle(self) -> None:
+        """Make everything written so far survive a power cut; to be called before a ref is made
+        that needs it. (The content of each object is flushed before it gets its name.)"""
+        if self._unsettled:
+            for folder in (*sorted(self._unsettled), self.directory):  # that may be new in this one
+                sync_directory(folder)
+            self._unsettled.clear()
 
     def write(self, kind: bytes, data: bytes) -> str:
         name = object_id(kind, data)
@@ -81,6 +90,8 @@ class LooseObjects:
             if not check():
                 return False
             os.replace(temporary, folder / name[2:])
+            if self._fsync:
+                self._unsettled.add(folder)
             return True
         finally:
             temporary.unlink(missing_ok=True)

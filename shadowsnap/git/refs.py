@@ -32,7 +32,8 @@ def create_ref(git_dir: Path, ref: str, object_id: str, *, fsync: bool) -> None:
     finally:
         lock.unlink(missing_ok=True)
     if fsync:
-        sync_directory(path.parent)
+        for folder in path.parents[: len(Path(ref).parts) - 2]:  # up to refs/shadowsnap: they may be new
+            sync_directory(folder)
 
 
 def _open_lock(lock: Path, attempts: int = 100) -> int:

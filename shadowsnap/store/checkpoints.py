@@ -43,6 +43,7 @@ def record_checkpoint(store: Store, project: Project, tree: str, reason: str, bo
     commit = f"tree {tree}\nauthor {who}\ncommitter {who}\n\n".encode() + message
     commit_id = store.objects.write(b"commit", commit)
     ref = f"{project.refs}/{moment:013d}-{commit_id[:12]}"
+    store.objects.settle()
     create_ref(store.git_dir, ref, commit_id, fsync=store.fsync)
     return _decode(project, ref, commit_id, tree, message)
 

@@ -21,7 +21,8 @@ from shadowsnap.store.excludes import exclude_file
 FORMAT = 1
 
 FOLDERS = (
-    "objects/info", "objects/pack", "refs/heads", "refs/shadowsnap", "info", "indexes", "projects", "journal", "locks",
+    "objects/info", "objects/pack", "refs/heads", "refs/shadowsnap", "info", "indexes", "projects", "journal",
+    "locks",
 )  # fmt: skip
 
 # Beats every .gitattributes in a tree: bytes go in and come out as they are.
