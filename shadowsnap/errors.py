@@ -2,7 +2,7 @@
 a fixed exit code, so this file reads like the table in the documentation.
 
 Exit codes: 1 failed, 2 wrong usage, 3 no such checkpoint or project, 4 refused because
-something would be lost.
+something would be lost or confirmation is missing, 130 interrupted.
 """
 
 from __future__ import annotations
@@ -85,6 +85,7 @@ class NoSuchProject(ShadowsnapError):
     """no checkpoint was ever taken of {workdir}"""
 
     exit_code = 3
+    hint = "take one first, or go to the directory that has some"
 
 
 class NoSuchCheckpoint(ShadowsnapError):
@@ -124,11 +125,18 @@ class ForeignCheckpoint(ShadowsnapError):
 # --- refusals ------------------------------------------------------------------------------
 
 
+class DirectoryMissing(ShadowsnapError):
+    """{workdir} is not there, or is not a directory"""
+
+    exit_code = 3
+    hint = "its checkpoints are safe: make an empty directory there, then restore"
+
+
 class DirectoryRefused(ShadowsnapError):
     """{workdir} is not snapshotted as a whole: {why}"""
 
     exit_code = 4
-    hint = "name single files with paths=, or choose the project's own directory"
+    hint = "name single files, or choose the project's own directory"
 
 
 class PathRefused(ShadowsnapError):
@@ -171,3 +179,39 @@ class NothingToRedo(ShadowsnapError):
     """there is no undone restore of {workdir} to redo"""
 
     exit_code = 3
+
+
+# --- the command line ------------------------------------------------------------------------
+
+
+class WrongUsage(ShadowsnapError):
+    """{why}"""
+
+    exit_code = 2
+    hint = "shadowsnap --help lists the commands, shadowsnap COMMAND --help explains one"
+
+
+class NoSuchTopic(ShadowsnapError):
+    """there is no documentation on {topic!r}, only on {topics}"""
+
+    exit_code = 2
+
+
+class NotConfirmed(ShadowsnapError):
+    """nothing was changed: {why}"""
+
+    exit_code = 4
+    hint = "--yes does it without asking; where there is --dry-run, that shows what it would do"
+
+
+class PinnedCheckpoint(ShadowsnapError):
+    """checkpoint {ref} is pinned"""
+
+    exit_code = 4
+    hint = "unpin it first"
+
+
+class Interrupted(ShadowsnapError):
+    """interrupted; nothing was left half done"""
+
+    exit_code = 130

@@ -21,6 +21,7 @@ from shadowsnap.engine.state import State
 from shadowsnap.engine.workspace import Workspace, open_workspace
 from shadowsnap.errors import (
     DeadlineExceeded,
+    DirectoryMissing,
     DirectoryRefused,
     GitMissing,
     GitTooOld,
@@ -33,6 +34,7 @@ from shadowsnap.git.deadline import Deadline
 from shadowsnap.model import Checkpoint, Diff, Event, Outcome, RestoreResult, Skipped
 from shadowsnap.store.checkpoints import (
     delete_checkpoints,
+    files_of,
     find_checkpoint,
     list_checkpoints,
     newest_name,
@@ -40,7 +42,7 @@ from shadowsnap.store.checkpoints import (
     set_pinned,
 )
 from shadowsnap.store.layout import Store, open_store
-from shadowsnap.store.projects import Project, project_of
+from shadowsnap.store.projects import Project, known_projects, project_of
 
 _REFUSALS = (DirectoryRefused, GitMissing, GitTooOld, StoreTooNew)
 _DONE = ("taken", "unchanged", "partial")
@@ -101,6 +103,28 @@ class CheckpointManager:
         self._tell(f"checkpoint-{outcome.status}", working_dir, outcome=outcome)
         return outcome
 
+    def snapshot(
+        self,
+        working_dir: PathLike,
+        reason: str = "manual",
+        paths: Sequence[PathLike] = (),
+        tool: str | None = None,
+        session_id: str | None = None,
+        **labels: Any,
+    ) -> Outcome:
+        """Take a checkpoint now, whatever the turn. Unlike `ensure_checkpoint` it raises what goes
+        wrong; `labels` are the host's own facts about it, kept in its metadata."""
+        if not self.settings.enabled:
+            return Outcome("disabled")
+        project = project_of(working_dir)
+        named = [path_inside(project.workdir, path) for path in _listed(paths)]
+        facts = (*labels.items(), ("session_id", session_id), ("tool", tool))
+        outcome = self._snapshot(project, Request(str(reason), "manual", None, facts), list(filter(None, named)))
+        self._tell(f"checkpoint-{outcome.status}", working_dir, outcome=outcome)
+        if outcome.checkpoint is None and outcome.error is not None:
+            raise outcome.error
+        return outcome
+
     def end_turn(self) -> list[Outcome]:
         """Close the turn with a snapshot of each directory that was touched in it."""
         turn, outcomes = self._turn, []
@@ -153,9 +177,35 @@ class CheckpointManager:
             second = find_checkpoint(store, project, other, deadline)
             changes, text = compare(store.git(deadline), old, State.of_checkpoint(second), chosen)
             return Diff(first.id, second.id, changes, text)
+        _check_there(project)
         with open_workspace(store, project, self.settings, deadline, "diff", lasting=False) as space:
             now = State.of_capture(capture_same_scope(space, old))
             return Diff(first.id, None, *compare(space.git, old, now, chosen))
+
+    def files(self, working_dir: PathLike, ref: str) -> list[str]:
+        """Every file that a checkpoint holds."""
+        store, project = self._known(working_dir)
+        deadline = self._deadline()
+        return files_of(store, find_checkpoint(store, project, ref, deadline), deadline)
+
+    def projects(self) -> list[Path]:
+        """Every directory that has checkpoints."""
+        store = open_store(self.settings)
+        return [project.workdir for project in known_projects(store) if newest_name(store, project) is not None]
+
+    def find_project(self, directory: PathLike) -> Path:
+        """The project that is meant by someone who stands in this directory: the nearest one at
+        or above it that has checkpoints, as far up as their repository reaches. If there is none,
+        the one that a snapshot would be taken of."""
+        store, start = open_store(self.settings), project_of(directory).workdir
+        for folder in (start, *start.parents):
+            if folder != start and refusal(folder, store.base) is not None:
+                break  # the home directory may have checkpoints of single files
+            if newest_name(store, project_of(folder)) is not None:
+                return folder
+            if (folder / ".git").exists():
+                break
+        return self.get_working_dir_for_path(start)
 
     def get_working_dir_for_path(self, file_path: PathLike) -> Path:
         """The project a file belongs to: the nearest directory above it that looks like the root
@@ -302,6 +352,7 @@ class CheckpointManager:
         self, store: Store, project: Project, doing: str, *, lasting: bool = True
     ) -> Iterator[tuple[Workspace, str]]:
         """A locked workspace in which no earlier restore is left half done."""
+        _check_there(project)
         with open_workspace(store, project, self.settings, self._deadline(), doing, lasting=lasting) as space:
             note = recover(space) if lasting else ""
             if note:
@@ -377,6 +428,11 @@ def _named_inside(project: Project, paths: list[str]) -> tuple[list[bytes], list
         except PathRefused:
             outside.append(path)
     return [path for path in inside if path], outside
+
+
+def _check_there(project: Project) -> None:
+    if not project.workdir.is_dir():
+        raise DirectoryMissing(workdir=project.workdir)
 
 
 def _unusable(workdir: Path) -> str | None:

@@ -85,6 +85,12 @@ def find_checkpoint(store: Store, project: Project, ref: str, deadline: Deadline
     return checkpoint
 
 
+def files_of(store: Store, checkpoint: Checkpoint, deadline: Deadline) -> list[str]:
+    """Every file that a checkpoint holds."""
+    listed = store.git(deadline).run("ls-tree", "-r", "-z", "--name-only", checkpoint.tree)
+    return [os.fsdecode(path) for path in listed.split(b"\0")[:-1]]
+
+
 def newest_checkpoint(store: Store, project: Project, deadline: Deadline) -> Checkpoint | None:
     ref = newest_name(store, project)
     return read_checkpoint(store, project, ref, deadline) if ref else None

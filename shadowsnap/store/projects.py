@@ -39,6 +39,12 @@ def project_of(working_dir: str | os.PathLike[str]) -> Project:
     return Project(hashlib.sha256(os.fsencode(workdir)).hexdigest()[:16], Path(workdir))
 
 
+def known_projects(store: Store) -> list[Project]:
+    """Every project that a record is kept about, by directory."""
+    records = (read_json(path) or {} for path in (store.git_dir / "projects").glob("*.json"))
+    return sorted((project_of(record["workdir"]) for record in records if "workdir" in record), key=_directory)
+
+
 def read_record(store: Store, project: Project) -> dict[str, Any]:
     """What is kept about a project. A damaged record is an empty one: all that matters is also
     in the checkpoints."""
@@ -61,6 +67,10 @@ def touch_record(store: Store, project: Project, **facts: Any) -> None:
 
 def known_turn(record: dict[str, Any]) -> int:
     return int(_number(record.get("turn")))
+
+
+def _directory(project: Project) -> Path:
+    return project.workdir
 
 
 def _number(value: Any) -> float:
