@@ -107,3 +107,25 @@ def test_no_ref_escapes_a_reader_while_refs_are_packed(tmp_path: Path) -> None:
     finally:
         over.set()
         packing.join()
+
+
+def test_a_ref_is_created_although_its_directory_keeps_vanishing(tmp_path: Path) -> None:
+    folder, over = tmp_path / "refs" / "shadowsnap" / "p", threading.Event()
+
+    def remove_empty_directories() -> None:
+        while not over.wait(0.0001):
+            for path in (folder, folder.parent):
+                try:
+                    os.rmdir(path)
+                except OSError:
+                    pass  # not there, or not empty
+
+    removing = threading.Thread(target=remove_empty_directories)
+    removing.start()
+    try:
+        for number in range(3000):
+            create_ref(tmp_path, f"refs/shadowsnap/p/{number}", "0" * 40, fsync=False)
+            (folder / str(number)).unlink()
+    finally:
+        over.set()
+        removing.join()

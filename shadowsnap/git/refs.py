@@ -32,8 +32,7 @@ def create_ref(git_dir: Path, ref: str, object_id: str, *, fsync: bool) -> None:
     finally:
         lock.unlink(missing_ok=True)
     if fsync:
-        for folder in path.parents[: len(Path(ref).parts) - 2]:  # up to refs/shadowsnap: they may be new
-            sync_directory(folder)
+        sync_directory(path.parent)
 
 
 def _open_lock(lock: Path, attempts: int = 100) -> int:
@@ -46,7 +45,7 @@ def _open_lock(lock: Path, attempts: int = 100) -> int:
     # before we are in.
     try:
         lock.parent.mkdir(parents=True, exist_ok=True)
-    except FileNotFoundError:
+    except (FileNotFoundError, FileExistsError):  # removed while it was being made
         pass
     return _open_lock(lock, attempts - 1)
 
