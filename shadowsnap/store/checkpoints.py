@@ -33,12 +33,15 @@ _HEX = re.compile(r"[0-9a-fA-F]{4,40}")
 _PLAIN_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
-def record_checkpoint(store: Store, project: Project, tree: str, reason: str, body: dict[str, Any]) -> Checkpoint:
-    """Write the commit and its ref. From here on the checkpoint exists."""
-    moment = _next_moment(store, project)
+def record_checkpoint(
+    store: Store, project: Project, tree: str, reason: str, body: dict[str, Any], moment: int | None = None
+) -> Checkpoint:
+    """Write the commit and its ref. From here on the checkpoint exists. The moment, in milliseconds,
+    is now unless it is given; just the same checkpoint of the same moment is refused (`RefExists`)."""
+    moment = _next_moment(store, project) if moment is None else moment
     if tree == EMPTY_TREE:
         store.objects.write(b"tree", b"")  # git knows it unasked, but fsck and repack want it there
-    message = _message(reason, {**body, "workdir": str(project.workdir)})
+    message = _message(reason, {**body, "workdir": str(project.workdir), "ms": moment % 1000})
     who = f"shadowsnap <shadowsnap@localhost> {moment // 1000} +0000"
     commit = f"tree {tree}\nauthor {who}\ncommitter {who}\n\n".encode() + message
     commit_id = store.objects.write(b"commit", commit)
@@ -260,6 +263,7 @@ def _decode(project: Project, ref: str, commit: str, tree: str, message: bytes) 
     if not isinstance(body, dict):
         body = {}
     take = body.pop
+    take("ms", None)
     return Checkpoint(
         id=commit,
         project=project.id,
