@@ -10,9 +10,11 @@ import sys
 from functools import lru_cache
 from pathlib import Path
 
-from shadowsnap.errors import GitMissing, GitTooOld
+from shadowsnap.errors import DeadlineExceeded, GitMissing, GitTooOld
+from shadowsnap.git.processes import START_OPTIONS, kill_tree
 
 MINIMUM = (2, 34)
+_VERSION_SECONDS = 10.0
 
 # Everything else stays outside: an agent may itself run inside a git hook, with GIT_DIR set.
 _ALLOWED = ("PATH", "SYSTEMROOT", "SystemRoot", "COMSPEC", "PATHEXT", "WINDIR", "TEMP", "TMP", "TMPDIR")
@@ -80,11 +82,20 @@ def _version(executable: str, memory: Path | None) -> tuple[int, ...]:
 
 
 def _ask_version(executable: str) -> tuple[int, ...]:
-    answer = subprocess.run(
-        [executable, "version"], env=sealed_environment(), stdin=subprocess.DEVNULL, capture_output=True,
-        timeout=30, check=False,
-    )  # fmt: skip
-    found = re.search(rb"(\d+)\.(\d+)(?:\.(\d+))?", answer.stdout)
+    try:
+        process: subprocess.Popen[bytes] = subprocess.Popen(
+            [executable, "version"], env=sealed_environment(), stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, **START_OPTIONS,  # type: ignore[call-overload]
+        )  # fmt: skip
+    except OSError:  # something that cannot be run
+        raise GitMissing() from None
+    try:
+        answer, _ = process.communicate(timeout=_VERSION_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise DeadlineExceeded(seconds=_VERSION_SECONDS, doing="git version was running") from None
+    finally:
+        kill_tree(process)
+    found = re.search(rb"(\d+)\.(\d+)(?:\.(\d+))?", answer)
     if found is None:
         raise GitMissing()
     return tuple(int(part) for part in found.groups() if part is not None)

@@ -4,6 +4,7 @@ time to import than the work takes.)"""
 from __future__ import annotations
 
 import os
+import sys
 from itertools import count
 from pathlib import Path
 
@@ -21,6 +22,12 @@ def open_temporary(folder: Path, prefix: str) -> tuple[int, Path]:
             folder.mkdir(parents=True, exist_ok=True)
         except FileExistsError:
             continue  # left by a dead process that had our number
+
+
+def make_read_only(path: Path) -> None:
+    """As git does with objects. Not on Windows, where such a file cannot be replaced or removed."""
+    if sys.platform != "win32":
+        os.chmod(path, 0o444)
 
 
 def write_all(descriptor: int, data: bytes) -> None:

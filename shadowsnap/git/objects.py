@@ -15,7 +15,7 @@ from pathlib import Path
 from subprocess import Popen
 
 from shadowsnap.errors import DamagedObject
-from shadowsnap.git.files import open_temporary, sync_directory, write_all
+from shadowsnap.git.files import make_read_only, open_temporary, sync_directory, write_all
 from shadowsnap.git.runner import Git
 
 EMPTY_BLOB = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
@@ -82,7 +82,7 @@ class LooseObjects:
         try:
             try:
                 fill(descriptor)
-                os.chmod(temporary, 0o444)
+                make_read_only(temporary)
                 if self._fsync:
                     os.fsync(descriptor)
             finally:
@@ -138,20 +138,21 @@ class ObjectReader:
             self._batch.stdin.write(name.encode() + b"\n")
             self._batch.stdin.flush()
             header = self._batch.stdout.readline().split()
-            if len(header) != 3 or header[1] != kind:
-                raise DamagedObject(id=name)
-            data = self._batch.stdout.read(int(header[2]))
-            self._batch.stdout.read(1)
+            size = int(header[2]) if len(header) == 3 else -1
+            data = self._batch.stdout.read(size + 1)[:-1] if size >= 0 else b""
         except OSError:
-            data, header = b"", [b"", b"", b"-1"]
+            header, size, data = [], -1, b""
+        if not header or len(data) < size:  # git died of it: the next object gets another
+            self._stack.close()
+            self._batch = None
         self._git.deadline.check("reading objects")
-        if len(data) != int(header[2]):
+        if len(data) != size or header[1] != kind:
             raise DamagedObject(id=name)
         return data
 
 
 def missing_objects(git: Git, names: list[str]) -> list[str]:
-    """Which of these are not in the store, or not readable there."""
+    """Which of these are not in the store, or cannot even be opened there."""
     if not names:
         return []
     answer = git.run("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=_lines(names))

@@ -14,11 +14,12 @@ from itertools import accumulate
 from pathlib import Path
 from typing import NamedTuple
 
-from shadowsnap.git.files import open_temporary, sync_directory
+from shadowsnap.git.files import make_read_only, open_temporary, sync_directory
 from shadowsnap.git.objects import CHUNK, object_id
 
 _KINDS = {b"tree": 2, b"blob": 3}
 _LARGE_OFFSET = 1 << 31
+"""From here on, an offset does not fit beside the bit that says so."""
 
 
 class Deflated(NamedTuple):
@@ -62,23 +63,28 @@ class PackWriter:
             return
         checksum = self._seal()
         name = self._folder / f"pack-{checksum.hex()}"
-        index = self._index(checksum)
         descriptor, temporary = open_temporary(self._folder, "tmp_idx_")
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(index)
-            if self._fsync:
-                file.flush()
-                os.fsync(file.fileno())
-        for path in (self._temporary, temporary):
-            os.chmod(path, 0o444)
-        os.replace(self._temporary, f"{name}.pack")
-        os.replace(temporary, f"{name}.idx")
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(self._index(checksum))
+                if self._fsync:
+                    file.flush()
+                    os.fsync(file.fileno())
+            for path in (self._temporary, temporary):
+                make_read_only(path)
+            os.replace(self._temporary, f"{name}.pack")
+            os.replace(temporary, f"{name}.idx")
+        finally:
+            temporary.unlink(missing_ok=True)
         if self._fsync:
             sync_directory(self._folder)
 
     def abandon(self) -> None:
         """Leave nothing behind; after `finish`, nothing happens."""
-        self._file.close()
+        try:
+            self._file.close()
+        except OSError:  # a full disk: what was not written is not wanted
+            pass
         self._temporary.unlink(missing_ok=True)
 
     def _seal(self) -> bytes:
@@ -104,7 +110,7 @@ class PackWriter:
         large: list[int] = []
         for _, _, offset in rows:
             if offset >= _LARGE_OFFSET:
-                offsets.append(_LARGE_OFFSET | len(large))
+                offsets.append(1 << 31 | len(large))
                 large.append(offset)
             else:
                 offsets.append(offset)

@@ -8,12 +8,8 @@ import sys
 
 
 def kill_tree(process: subprocess.Popen[bytes]) -> None:
-    """Kill and reap a process that was started by `start_options`."""
-    if process.poll() is None:
-        if sys.platform == "win32":
-            subprocess.run(["taskkill", "/F", "/T", "/PID", str(process.pid)], capture_output=True, check=False)
-        else:
-            _kill_group(process.pid)
+    """Kill a process that was started with `START_OPTIONS`, reap it and close its pipes."""
+    kill_without_reaping(process)
     for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe is not None:
             try:
@@ -21,6 +17,17 @@ def kill_tree(process: subprocess.Popen[bytes]) -> None:
             except OSError:  # unwritten input of a dead process
                 pass
     process.wait()
+
+
+def kill_without_reaping(process: subprocess.Popen[bytes]) -> None:
+    """For a second thread: the first one may be using the pipes, and reaps."""
+    # Not `poll`: as long as nobody reaped it, its number is its own, and children that outlived
+    # it are reached through it.
+    if process.returncode is None:
+        if sys.platform == "win32":
+            subprocess.run(["taskkill", "/F", "/T", "/PID", str(process.pid)], capture_output=True, check=False)
+        else:
+            _kill_group(process.pid)
 
 
 if sys.platform == "win32":
@@ -34,5 +41,5 @@ else:
     def _kill_group(pid: int) -> None:
         try:
             os.killpg(pid, signal.SIGKILL)
-        except ProcessLookupError:
+        except (ProcessLookupError, PermissionError):  # macOS says the latter of a group of the dead
             pass

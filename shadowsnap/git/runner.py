@@ -12,7 +12,7 @@ from pathlib import Path
 from shadowsnap.errors import GitFailed
 from shadowsnap.git.deadline import NO_DEADLINE, Deadline
 from shadowsnap.git.environment import sealed_environment
-from shadowsnap.git.processes import START_OPTIONS, kill_tree
+from shadowsnap.git.processes import START_OPTIONS, kill_tree, kill_without_reaping
 
 processes_started = 0
 """How many git processes this Python process has started: tests count them."""
@@ -49,7 +49,7 @@ class Git:
         """A command that is asked and answers line by line (`cat-file --batch`)."""
         process = self._spawn(args, True)
         left = self.deadline.remaining()
-        watchdog = threading.Timer(left, kill_tree, [process]) if left is not None else None
+        watchdog = threading.Timer(left, kill_without_reaping, [process]) if left is not None else None
         if watchdog is not None:
             watchdog.daemon = True
             watchdog.start()
@@ -58,6 +58,7 @@ class Git:
         finally:
             if watchdog is not None:
                 watchdog.cancel()
+                watchdog.join()
             kill_tree(process)
 
     def _spawn(self, args: Sequence[str | bytes], talks: bool) -> subprocess.Popen[bytes]:
@@ -87,8 +88,14 @@ class Git:
             environment["GIT_INDEX_FILE"] = str(self.index_file)
         if self.scratch_objects is not None:
             environment["GIT_OBJECT_DIRECTORY"] = str(self.scratch_objects)
-            environment["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = str(self.git_dir / "objects")
+            environment["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = _quoted(self.git_dir / "objects")
         return environment
+
+
+def _quoted(path: Path) -> str:
+    """A path in a list that git splits at colons (semicolons on Windows)."""
+    escaped = str(path).replace("\\", "\\\\").replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 class Running:
@@ -115,8 +122,7 @@ class Running:
         except subprocess.TimeoutExpired:
             raise self._deadline.exceeded(f"git {self._command} was running") from None
         finally:
-            if process.poll() is None:
-                kill_tree(process)
+            kill_tree(process)
         if process.returncode not in self._ok:
             message = err.decode("utf-8", "replace").strip()
             raise GitFailed(command=self._command, status=process.returncode, stderr=message)
