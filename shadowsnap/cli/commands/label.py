@@ -1,0 +1,29 @@
+"""Give a checkpoint a name that can be used as its ID.
+
+A checkpoint has one name, and a name belongs to one checkpoint: it moves if it was taken.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+from shadowsnap.cli.context import Context
+from shadowsnap.cli.timeline import described
+from shadowsnap.errors import WrongUsage
+
+GROUP = "keeping"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("ref", metavar="ID", help="the checkpoint")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="its new name")
+    parser.add_argument("--remove", action="store_true", help="take its name away instead")
+
+
+def run(args: argparse.Namespace, context: Context) -> int:
+    if (args.name is None) != args.remove:
+        raise WrongUsage(why="give either a NAME or --remove")
+    checkpoint = context.manager.label(context.workdir, context.checkpoint(args.ref).id, args.name)
+    return context.ui.answer(
+        {"checkpoint": checkpoint.to_dict()}, f"{checkpoint.short_id}  {described(checkpoint)}"
+    )

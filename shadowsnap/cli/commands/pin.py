@@ -1,0 +1,29 @@
+"""Keep checkpoints whatever the limits say."""
+
+from __future__ import annotations
+
+import argparse
+
+from shadowsnap.cli.context import Context
+from shadowsnap.cli.timeline import described
+
+GROUP = "keeping"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("refs", metavar="ID", nargs="+", help="the checkpoints")
+
+
+def run(args: argparse.Namespace, context: Context) -> int:
+    return set_pins(args.refs, context, pinned=True)
+
+
+def set_pins(words: list[str], context: Context, *, pinned: bool) -> int:
+    chosen = [context.checkpoint(word) for word in words]
+    change = context.manager.pin if pinned else context.manager.unpin
+    changed = [change(context.workdir, checkpoint.id) for checkpoint in chosen]
+    word = "pinned" if pinned else "unpinned"
+    return context.ui.answer(
+        {"checkpoints": [checkpoint.to_dict() for checkpoint in changed]},
+        [f"{word} {checkpoint.short_id}  {described(checkpoint)}" for checkpoint in changed],
+    )

@@ -1,0 +1,77 @@
+"""Take a checkpoint of the project now.
+
+The whole directory is captured. Each PATH is captured even if it is ignored; a directory
+stands for every file in it. If nothing changed since the newest checkpoint, none is taken.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from shadowsnap.cli.context import Context
+from shadowsnap.cli.text import ago, safe
+from shadowsnap.cli.timeline import changed, described
+from shadowsnap.errors import DirectoryRefused
+
+if TYPE_CHECKING:
+    from shadowsnap.model import Checkpoint, Outcome
+
+GROUP = "taking and looking"
+
+
+def add_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-m", dest="reason", metavar="REASON", default="manual", help="what it is taken for")
+    parser.add_argument("paths", metavar="PATH", nargs="*", help="capture this too, though it is ignored")
+
+
+def run(args: argparse.Namespace, context: Context) -> int:
+    outcome = context.manager.snapshot(context.workdir, args.reason, paths=list(_files(args.paths, context)))
+    if outcome.note:
+        context.ui.say(safe(outcome.note))
+    checkpoint = _with_statistics(outcome.checkpoint, context)
+    # Named files of a directory that is too broad are all that was asked for; if time ran out, they are not.
+    complete = outcome.error is None or isinstance(outcome.error, DirectoryRefused)
+    data = {**outcome.to_dict(), "checkpoint": checkpoint and checkpoint.to_dict()}
+    return context.ui.answer(data, _lines(outcome, checkpoint), code=0 if complete else 1)
+
+
+def _with_statistics(checkpoint: Checkpoint | None, context: Context) -> Checkpoint | None:
+    """As it stands in the list, with what it changed; that is the newest, unless others are at work."""
+    newest = context.manager.list_checkpoints(context.workdir, limit=1) if checkpoint else []
+    return newest[0] if checkpoint and newest and newest[0].id == checkpoint.id else checkpoint
+
+
+def _files(words: list[str], context: Context) -> Iterator[str]:
+    for word in words:
+        path = os.path.join(context.here, word)
+        if not os.path.lexists(path):
+            context.ui.say(f"warning: {safe(word)} does not exist")
+        if not os.path.isdir(path) or os.path.islink(path):
+            yield context.path(word)
+        elif os.path.realpath(path) != str(context.workdir):  # the project itself is captured by its rules
+            yield from _files_below(path, context)
+
+
+def _files_below(top: str, context: Context) -> Iterator[str]:
+    for folder, folders, files in os.walk(top):
+        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
+        folders[:] = [name for name in folders if name.lower() != ".git"]
+        for name in (*files, *links):
+            if name.lower() != ".git":
+                yield context.path(os.path.join(folder, name))
+
+
+def _lines(outcome: Outcome, checkpoint: Checkpoint | None) -> list[str]:
+    if checkpoint is None:
+        return [outcome.status]
+    if outcome.status == "unchanged":
+        what = f"nothing changed since this one, {ago(checkpoint.created_at)}: {described(checkpoint)}"
+    else:
+        what = "  ".join(part for part in (described(checkpoint), changed(checkpoint)) if part)
+    lines = [f"{outcome.status} {checkpoint.short_id}  {what}"]
+    if outcome.error is not None:
+        lines.append(f"  only the named files: {safe(str(outcome.error))}")
+    return lines + [f"  not captured: {safe(item.path)} ({item.why})" for item in outcome.skipped]

@@ -1,0 +1,92 @@
+"""Where a command runs: which project is meant, and what paths and references mean there."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Iterable
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shadowsnap.cli.ui import Ui
+from shadowsnap.errors import MalformedReference, NoSuchCheckpoint, WrongUsage
+
+if TYPE_CHECKING:
+    from shadowsnap.manager import CheckpointManager
+    from shadowsnap.model import Checkpoint
+
+_NUMBER = re.compile(r"[1-9]\d{0,2}")
+
+
+class Context:
+    def __init__(self, ui: Ui, directories: Iterable[str] = ()) -> None:
+        self.ui = ui
+        self._given = os.path.join("", *directories)
+
+    @cached_property
+    def manager(self) -> CheckpointManager:
+        from shadowsnap.manager import CheckpointManager
+
+        return CheckpointManager()
+
+    @cached_property
+    def here(self) -> str:
+        """Where the person stands, or says to stand with -C."""
+        return os.path.realpath(os.path.join(_current_directory(self._given), self._given))
+
+    @cached_property
+    def workdir(self) -> Path:
+        """The directory of the project that is meant."""
+        return self.manager.find_project(self.here)
+
+    def path(self, word: str) -> str:
+        """A path as the person wrote it, relative to the project."""
+        inside = os.path.relpath(self.here, self.workdir)
+        if not os.path.isabs(word):
+            return os.path.join("" if inside == os.curdir else inside, word)
+        # The last part of a path is never followed, the way to it is.
+        folder, name = os.path.split(word.rstrip(os.sep) or word)
+        resolved = os.path.join(os.path.realpath(folder), name)
+        return os.path.relpath(resolved, self.workdir) if _is_inside(resolved, self.workdir) else word
+
+    def paths(self, words: Iterable[str]) -> list[str]:
+        return [self.path(word) for word in words]
+
+    def checkpoint(self, word: str) -> Checkpoint:
+        """The checkpoint that a word names: any reference, or its number in the list."""
+        try:
+            return self.manager.get(self.workdir, word)
+        except (NoSuchCheckpoint, MalformedReference) as problem:
+            if _NUMBER.fullmatch(word):
+                return self._by_number(word, problem)
+            if os.path.lexists(os.path.join(self.here, word)):
+                problem.hint = f"if you mean the file, put -- before it: -- {shlex.quote(word)}"
+            raise
+
+    def line(self, *words: str) -> str:
+        """A command line that means this project, wherever the person ran us from."""
+        where = ("-C", self.here) if self._given else ()
+        return shlex.join(("shadowsnap", *where, *words))
+
+    def _by_number(self, word: str, problem: Exception) -> Checkpoint:
+        newest = self.manager.list_checkpoints(self.workdir, limit=int(word))
+        if len(newest) < int(word):
+            raise problem
+        return newest[-1]
+
+
+def _current_directory(given: str) -> str:
+    if os.path.isabs(given):
+        return given
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        problem = WrongUsage(why="the current directory does not exist any more")
+        problem.hint = "name the project's directory with -C"
+        raise problem from None
+
+
+def _is_inside(path: str, folder: Path) -> bool:
+    return Path(path).is_relative_to(folder)

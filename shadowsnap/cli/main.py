@@ -1,0 +1,92 @@
+"""The command line from the words to the exit code.
+
+Only the module of the command that runs is imported, and next to nothing before it: agents
+start this program once per tool call.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from shadowsnap.cli.ui import Ui
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command; returns its exit code and raises nothing."""
+    from shadowsnap.cli.ui import Ui
+
+    words = list(sys.argv[1:] if argv is None else argv)
+    options = words[: words.index("--")] if "--" in words else words
+    ui = Ui(json="--json" in options, plain="--no-color" in options)
+    try:
+        code = _run(words, ui)
+        ui.flush()
+        return code
+    except BrokenPipeError:
+        return _reader_left()
+    except SystemExit as end:  # argparse, after --help
+        return end.code if isinstance(end.code, int) else 0
+    except KeyboardInterrupt:
+        from shadowsnap.errors import Interrupted
+
+        return _fail(ui, Interrupted())
+    except Exception as problem:
+        return _fail(ui, problem)
+
+
+def _run(words: list[str], ui: Ui) -> int:
+    from shadowsnap.cli.commands import load_command
+    from shadowsnap.cli.parser import command_parser, parse, split_words, top_help, unknown_command
+
+    first = split_words(words)
+    if first.wants_version:
+        from shadowsnap import __version__
+
+        return ui.answer({"version": __version__}, f"shadowsnap {__version__}")
+    if first.wants_help:
+        return ui.answer({"help": top_help()}, top_help())
+    command = load_command(first.command)
+    if command is None:
+        raise unknown_command(first.command)
+    args = parse(command_parser(first.command, command), first.rest)
+
+    from shadowsnap.cli.context import Context
+
+    return command.run(args, Context(ui, [*first.directories, *args.directory])) or 0
+
+
+def _fail(ui: Ui, problem: BaseException) -> int:
+    """Say what went wrong, and nothing else on stdout but that."""
+    from shadowsnap.errors import ShadowsnapError
+
+    if isinstance(problem, ShadowsnapError):
+        record, code = problem.to_dict(), problem.exit_code
+    else:
+        known = isinstance(problem, OSError)
+        hint = "" if known else "this should not happen; SHADOWSNAP_DEBUG=1 shows where it did"
+        record, code = {"type": type(problem).__name__, "message": str(problem), "hint": hint}, 1
+    try:
+        if os.environ.get("SHADOWSNAP_DEBUG"):
+            import traceback
+
+            ui.say("".join(traceback.format_exception(problem)))
+        ui.complain(record)
+        ui.flush()
+    except BrokenPipeError:
+        _reader_left()
+    return code
+
+
+def _reader_left() -> int:
+    """Whoever read our output has seen enough. The rest goes nowhere, so that the interpreter
+    does not complain at its end."""
+    try:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except (OSError, ValueError):
+        pass  # not a real stream
+    return 0

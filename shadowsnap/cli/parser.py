@@ -1,0 +1,165 @@
+"""From words to arguments: the options before the command by hand, the rest by argparse."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from types import ModuleType
+from typing import NoReturn
+
+from shadowsnap.cli.commands import GROUPS, command_names, load_all
+from shadowsnap.errors import WrongUsage
+
+USAGE = "shadowsnap [-C DIR] [--json] [--no-color] COMMAND ..."
+GLOBAL_OPTIONS = (
+    ("-C DIR", "run as if started in DIR"),
+    ("--json", "answer with one JSON object"),
+    ("--no-color", "no colour, whatever the terminal"),
+    ("--version", "show the version"),
+    ("-h, --help", "show this help; after a command, the help of that command"),
+)
+
+
+class FirstWords:
+    """What stands before the command, the command, and what follows it."""
+
+    def __init__(self) -> None:
+        self.directories: list[str] = []
+        self.command = ""
+        self.rest: list[str] = []
+        self.wants_help = False
+        self.wants_version = False
+
+
+def split_words(words: Sequence[str]) -> FirstWords:
+    first, left = FirstWords(), list(words)
+    while left:
+        word = left.pop(0)
+        if word in ("-h", "--help"):
+            first.wants_help = True
+            return first
+        elif word == "--version":
+            first.wants_version = True
+            return first
+        elif word in ("--json", "--no-color"):
+            continue  # the Ui has seen them
+        elif word == "-C":
+            if not left:
+                raise _wrong("-C needs a directory", USAGE)
+            first.directories.append(left.pop(0))
+        elif word.startswith("-C"):
+            first.directories.append(word[2:])
+        elif word.startswith("-"):
+            raise _wrong(f"there is no option {word}", USAGE)
+        else:
+            first.command, first.rest = word, left
+            return first
+    raise _wrong("a command is missing", USAGE)
+
+
+def command_parser(name: str, module: ModuleType) -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog=f"shadowsnap {name}",
+        description=description(module),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    module.add_arguments(parser)
+    shared = parser.add_argument_group("options of every command")
+    shared.add_argument("-C", dest="directory", metavar="DIR", action="append", default=[], help=_help("-C DIR"))
+    shared.add_argument("--json", action="store_true", help=_help("--json"))
+    shared.add_argument("--no-color", action="store_true", help=_help("--no-color"))
+    parser.usage = usage(parser)
+    return parser
+
+
+def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
+    """Options may stand anywhere; everything after -- is a path."""
+    words = list(words)
+    after: list[str] = []
+    if "--" in words:
+        cut = words.index("--")
+        words, after = words[:cut], words[cut + 1 :]
+    args = parser.parse_intermixed_args(words)
+    if after and not hasattr(args, "paths"):
+        parser.error("this command takes no paths, so nothing can follow --")
+    if after:
+        args.paths = [*args.paths, *after]
+    return args
+
+
+def summary(module: ModuleType) -> str:
+    """One line about a command."""
+    return (module.__doc__ or "").partition("\n")[0].rstrip(".")
+
+
+def description(module: ModuleType) -> str:
+    return (module.__doc__ or "").strip()
+
+
+def usage(parser: argparse.ArgumentParser) -> str:
+    """The usage in one line, without what every command has."""
+    parts = [positional_usage(action) for action in parser._actions if not action.option_strings]
+    parts += [option_usage(action) for action in own_options(parser)]
+    return " ".join([parser.prog, *parts, *getattr(parser, "usage_end", ())])
+
+
+def own_options(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    return [
+        action
+        for action in parser._actions
+        if action.option_strings and action.dest not in ("help", "directory", "json", "no_color")
+    ]
+
+
+def option_usage(action: argparse.Action) -> str:
+    value = "" if action.nargs == 0 else f" {placeholder(action)}"
+    return f"[{action.option_strings[0]}{value}]"
+
+
+def positional_usage(action: argparse.Action) -> str:
+    word = placeholder(action)
+    shapes = {"?": f"[{word}]", "*": f"[{word}...]", "+": f"{word}..."}
+    return shapes.get(str(action.nargs), word)
+
+
+def placeholder(action: argparse.Action) -> str:
+    if action.choices is not None:
+        return "|".join(str(choice) for choice in action.choices)
+    return str(action.metavar or action.dest.upper())
+
+
+def top_help() -> str:
+    lines = [f"usage: {USAGE}", "", "Bring files back to any state they had before an agent's turn."]
+    commands = load_all()
+    wide = max(len(name) for name in commands)
+    for group in GROUPS:
+        members = {name: module for name, module in commands.items() if group == module.GROUP}
+        lines += ["", f"{group}:", *(f"  {name:{wide}}  {summary(module)}" for name, module in members.items())]
+    lines += ["", "options:", *(f"  {option:{wide}}  {text}" for option, text in GLOBAL_OPTIONS)]
+    lines += ["", "An ID is 4 or more digits of a hash, last, last~2, a label, or a number from the list."]
+    return "\n".join(lines)
+
+
+def unknown_command(word: str) -> WrongUsage:
+    from difflib import get_close_matches
+
+    close = get_close_matches(word, command_names(), 1)
+    problem = WrongUsage(why=f"there is no command {word!r}")
+    problem.hint = f"did you mean {close[0]}?" if close else "shadowsnap --help lists the commands"
+    return problem
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise _wrong(message, usage(self))
+
+
+def _wrong(why: str, how: str) -> WrongUsage:
+    problem = WrongUsage(why=why)
+    problem.hint = f"usage: {how}"
+    return problem
+
+
+def _help(option: str) -> str:
+    return dict(GLOBAL_OPTIONS)[option]

@@ -1,0 +1,119 @@
+"""The documentation that is made from the code: `python -m shadowsnap.cli.reference` writes it."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator
+
+from shadowsnap import errors
+from shadowsnap.cli.commands import GROUPS, load_all
+from shadowsnap.cli.commands.docs import FOLDER
+from shadowsnap.cli.parser import (
+    GLOBAL_OPTIONS,
+    USAGE,
+    command_parser,
+    description,
+    own_options,
+    placeholder,
+    usage,
+)
+
+EXIT_CODES = {
+    0: "done",
+    1: "failed",
+    2: "wrong usage",
+    3: "no such checkpoint, project or path",
+    4: "refused, because something would be lost or confirmation is missing",
+    130: "interrupted by Ctrl-C; nothing was left half done",
+}
+
+_CLI = """\
+# The command line
+
+    {usage}
+
+{options}
+
+The options `-C`, `--json` and `--no-color` can stand before or after the command. Everything
+after `--` is a path.
+
+- The project is the nearest directory, at or above the current one, that has checkpoints, as far up
+  as your repository reaches.
+- An ID is 4 or more digits of a hash, `last`, `last~2`, a label, or a number from the list.
+- stdout is data, stderr is talk. With `--json`, stdout is one object with `"schema": 1`. An error is
+  `{{"schema": 1, "error": {{"type", "message", "hint"}}}}`.
+- Colour only on a terminal; `NO_COLOR` and `FORCE_COLOR` are respected.
+- Diffs and documentation go through `GIT_PAGER`, `PAGER` or `less` on a terminal.
+- What changes or drops something asks on a terminal. Elsewhere it needs `--yes`.
+- `SHADOWSNAP_DEBUG=1` adds a traceback to an error.
+
+Exit codes:
+
+{codes}
+"""
+
+_ERRORS = """\
+# Errors
+
+Every error has a fixed name and a fixed exit code. In Python they are subclasses of
+`shadowsnap.ShadowsnapError`, in `shadowsnap.errors`. With `--json` the name is `error.type`. What stands in
+braces is filled in.
+
+{codes}
+"""
+
+
+def cli_markdown() -> str:
+    options = "\n".join(f"- `{option}`: {text}" for option, text in GLOBAL_OPTIONS)
+    parts = [_CLI.format(usage=USAGE, options=options, codes=_code_list())]
+    commands = load_all()
+    for group in GROUPS:
+        parts.append(f"## {group[0].upper()}{group[1:]}\n")
+        for name, module in commands.items():
+            if group == module.GROUP:
+                parts.append(_command(command_parser(name, module), name, description(module)))
+    return "\n".join(parts)
+
+
+def errors_markdown() -> str:
+    lines = [_ERRORS.format(codes=_code_list())]
+    lines += ["| error | exit code | message | hint |", "|---|---|---|---|"]
+    for kind in error_classes():
+        cells = (f"`{kind.__name__}`", str(kind.exit_code), kind.__doc__ or "", kind.hint)
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def error_classes() -> list[type[errors.ShadowsnapError]]:
+    """In the order of the source, which is by subject."""
+    base = errors.ShadowsnapError
+    found = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, base)]
+    return [kind for kind in found if kind is not base]
+
+
+def write_all() -> None:
+    for name, text in {"cli": cli_markdown(), "errors": errors_markdown()}.items():
+        (FOLDER / f"{name}.md").write_text(text, "utf-8")
+
+
+def _code_list() -> str:
+    return "\n".join(f"- {code}: {meaning}" for code, meaning in EXIT_CODES.items())
+
+
+def _command(parser: argparse.ArgumentParser, name: str, about: str) -> str:
+    return "\n".join([f"### {name}", "", f"    {usage(parser)}", "", about, "", *_arguments(parser)])
+
+
+def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
+    # The shared options are told once, at the top.
+    own = [action for action in parser._actions if not action.option_strings] + own_options(parser)
+    for action in own:
+        value = "" if action.nargs == 0 else f" {placeholder(action)}"
+        names = [f"`{option}{value}`" for option in action.option_strings] or [f"`{placeholder(action)}`"]
+        yield f"- {', '.join(names)}: {action.help}"
+    if own:
+        yield ""
+
+
+if __name__ == "__main__":
+    write_all()

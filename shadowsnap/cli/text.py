@@ -1,0 +1,93 @@
+"""Text for people: made harmless, cut to fit, and short phrases for ages and counts."""
+
+from __future__ import annotations
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from datetime import datetime
+
+_JOINER = "\u200d"  # holds emoji together
+_SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
+
+
+def safe(text: str, keep: str = "") -> str:
+    """Text that cannot do anything to a terminal: control characters, invisible ones and bytes
+    that are no text are shown as escapes."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() or char == _JOINER or char in keep else _escape(char) for char in text
+    )
+
+
+def one_line(text: str) -> str:
+    return safe(" ".join(text.split()))
+
+
+def encodable(text: str, encoding: str | None) -> str:
+    """Text that a stream of this encoding can take."""
+    encoding = encoding or "utf-8"
+    return text.encode(encoding, "backslashreplace").decode(encoding)
+
+
+def columns(text: str) -> int:
+    """How wide harmless text is on a terminal."""
+    if text.isascii():
+        return len(text)
+    from unicodedata import combining, east_asian_width
+
+    wide = sum(2 if east_asian_width(char) in "WF" else 1 for char in text)
+    return wide - sum(1 for char in text if combining(char) or char == _JOINER)
+
+
+def cut(text: str, width: int) -> str:
+    """Harmless text, at most so wide."""
+    if columns(text) <= width:
+        return text
+    while text and columns(text) > width - 3:
+        text = text[:-1]
+    return text.rstrip() + "..."[:width]
+
+
+def cut_path(path: str, width: int) -> str:
+    """As `cut`, but the end of a path says more than its beginning."""
+    if columns(path) <= width:
+        return path
+    while path and columns(path) > width - 3:
+        path = path[1:]
+    return "..."[:width] + path
+
+
+def pad(text: str, width: int) -> str:
+    return text + " " * (width - columns(text))
+
+
+def age(moment: datetime) -> str:
+    from datetime import datetime, timezone
+
+    seconds = (datetime.now(timezone.utc) - moment).total_seconds()
+    if seconds < 5:
+        return "now"
+    for size, unit, limit in ((1, "s", 60), (60, "min", 60), (3600, "h", 48), (86400, "d", 100)):
+        if seconds < size * limit:
+            return f"{int(seconds // size)} {unit}"
+    return f"{moment.astimezone():%Y-%m-%d}"
+
+
+def ago(moment: datetime) -> str:
+    """The age within a sentence."""
+    text = age(moment)
+    return "just now" if text == "now" else f"on {text}" if "-" in text else f"{text} ago"
+
+
+def count(number: int, noun: str) -> str:
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def _escape(char: str) -> str:
+    code = ord(char)
+    if 0xDC80 <= code <= 0xDCFF:
+        return f"\\x{code - 0xDC00:02x}"  # a byte that is not UTF-8
+    if code < 0x80:
+        return _SHORT.get(char, f"\\x{code:02x}")
+    return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"

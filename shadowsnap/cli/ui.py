@@ -1,0 +1,144 @@
+"""Talking to the person or program at the other end.
+
+stdout is data, stderr is talk. With --json, stdout is one object and there is no talk.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from shadowsnap.cli.text import encodable, safe
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # `typing` itself takes a while to import
+    from collections.abc import Iterable
+    from typing import Any, TextIO
+
+SCHEMA = 1
+
+_CODES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "magenta": 35, "cyan": 36}
+
+
+class Ink:
+    """Colour, or none of it."""
+
+    def __init__(self, on: bool) -> None:
+        self.on = on
+
+    def __call__(self, style: str, text: str) -> str:
+        return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if self.on and text else text
+
+
+class Ui:
+    def __init__(self, *, json: bool = False, plain: bool = False) -> None:
+        self.json = json
+        self.ink = Ink(_wants_colour(sys.stdout, plain or json))
+        self.talk_ink = Ink(_wants_colour(sys.stderr, plain or json))
+
+    # --- data --------------------------------------------------------------------------------
+
+    def answer(self, data: dict[str, Any], text: str | Iterable[str] = (), code: int = 0) -> int:
+        """The one answer of a command, as an object or as lines; returns the exit code."""
+        if self.json:
+            import json
+
+            # ASCII: names that are no text survive as escaped surrogates on any stream.
+            self._write(sys.stdout, json.dumps({"schema": SCHEMA, **data}, default=str) + "\n")
+            return code
+        lines = [text] if isinstance(text, str) else list(text)
+        self._write(sys.stdout, "".join(f"{line}\n" for line in lines))
+        return code
+
+    def raw(self, data: bytes) -> None:
+        """Bytes as they are."""
+        sys.stdout.flush()
+        if hasattr(sys.stdout, "buffer"):
+            sys.stdout.buffer.write(data)
+        else:  # a host program catches our output as text
+            sys.stdout.write(data.decode("utf-8", "surrogateescape"))
+
+    def page(self, text: str) -> None:
+        """Show harmless text; on a terminal through the person's pager."""
+        if not self.on_terminal or not _paged(encodable(text, sys.stdout.encoding)):
+            self._write(sys.stdout, text)
+
+    # --- talk --------------------------------------------------------------------------------
+
+    def say(self, text: str) -> None:
+        if not self.json:
+            self._write(sys.stderr, f"{text}\n")
+
+    def complain(self, record: dict[str, str]) -> None:
+        """An error: talk, and with --json the answer."""
+        if self.json:
+            self.answer({"error": record})
+            return
+        self.say(f"{self.talk_ink('red', 'error:')} {safe(record['message'], keep=chr(10))}")
+        if record["hint"]:
+            self.say(f"{self.talk_ink('cyan', 'hint:')} {safe(record['hint'], keep=chr(10))}")
+
+    @property
+    def interactive(self) -> bool:
+        """Whether there is a person to ask."""
+        return not self.json and _is_terminal(sys.stdin) and _is_terminal(sys.stderr)
+
+    def ask(self, question: str) -> str:
+        """One line from the person, empty at the end of input."""
+        self._write(sys.stderr, question)
+        sys.stderr.flush()
+        answer = sys.stdin.readline()
+        if not answer:
+            self.say("")
+        return answer.strip()
+
+    # --- the terminal ------------------------------------------------------------------------
+
+    @property
+    def on_terminal(self) -> bool:
+        return not self.json and _is_terminal(sys.stdout)
+
+    @property
+    def width(self) -> int:
+        from shutil import get_terminal_size
+
+        return max(40, get_terminal_size((80, 24)).columns)
+
+    def flush(self) -> None:
+        sys.stdout.flush()
+        sys.stderr.flush()
+
+    @staticmethod
+    def _write(stream: TextIO, text: str) -> None:
+        stream.write(encodable(text, stream.encoding))
+
+
+def _is_terminal(stream: TextIO | None) -> bool:
+    try:
+        return stream is not None and stream.isatty()
+    except ValueError:  # closed
+        return False
+
+
+def _wants_colour(stream: TextIO | None, plain: bool) -> bool:
+    if plain or os.environ.get("NO_COLOR"):
+        return False
+    if os.environ.get("FORCE_COLOR", "0") not in ("", "0"):
+        return True
+    if sys.platform == "win32" and not ({"WT_SESSION", "ANSICON", "TERM"} & os.environ.keys()):
+        return False  # an old console would show the codes
+    return _is_terminal(stream) and os.environ.get("TERM") != "dumb"
+
+
+def _paged(text: str) -> bool:
+    """Show text through the pager; False if there is none."""
+    from shutil import which
+
+    from shadowsnap.git.pager import run_pager
+
+    pager = os.environ.get("GIT_PAGER", os.environ.get("PAGER", "less" if which("less") else ""))
+    if pager in ("", "cat"):
+        return False
+    sys.stdout.flush()
+    # As git does: quit if it fits the screen, pass colours on, leave the text on the screen.
+    return run_pager(pager, text.encode(sys.stdout.encoding or "utf-8"), {"LESS": "FRX", "LV": "-c", **os.environ})
