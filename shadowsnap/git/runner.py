@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,6 +32,8 @@ class Git:
     """Where new objects go instead of the repository, which is then only read."""
     config: tuple[str, ...] = ()
     literal_pathspecs: bool = True
+    inherited: tuple[int, ...] = ()
+    """Descriptors that git keeps open: a lock held through one lasts until git ends, too."""
     deadline: Deadline = NO_DEADLINE
 
     def bound(self, **changes: object) -> Git:
@@ -73,6 +76,7 @@ class Git:
             stderr=subprocess.PIPE,
             env=self._environment(),
             cwd=self.work_tree or self.git_dir,
+            pass_fds=self.inherited if sys.platform != "win32" else (),
             **START_OPTIONS,  # type: ignore[call-overload]
         )
         return process

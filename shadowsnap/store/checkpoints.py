@@ -74,10 +74,15 @@ def read_checkpoint(store: Store, project: Project, ref: str, deadline: Deadline
     commit_id = read_refs(store.git_dir, project_refs).get(name, "")
     with ObjectReader(store.git(deadline)) as reader:
         commit = reader.read(commit_id, b"commit")
-    header, _, message = commit.partition(b"\n\n")
-    checkpoint = _decode(project, ref, commit_id, header[5:45].decode(), message)
     pinned = name in read_refs(store.git_dir, project.pins)
-    return replace(checkpoint, pinned=pinned, label=_labels(store, project).get(commit_id))
+    label = _labels(store, project).get(commit_id)
+    return replace(decode_checkpoint(project, ref, commit_id, commit), pinned=pinned, label=label)
+
+
+def decode_checkpoint(project: Project, ref: str, commit_id: str, commit: bytes) -> Checkpoint:
+    """The checkpoint that a commit is, without what other refs say about it (pin, label)."""
+    header, _, message = commit.partition(b"\n\n")
+    return _decode(project, ref, commit_id, header[5:45].decode(), message)
 
 
 def find_checkpoint(store: Store, project: Project, ref: str, deadline: Deadline) -> Checkpoint:

@@ -1,0 +1,68 @@
+"""Where everything that the store must keep begins: refs, what scan caches build on, and the
+checkpoints of restores that are under way."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from shadowsnap.git.refs import list_refs
+from shadowsnap.git.runner import Git
+from shadowsnap.store.atomic import read_json
+from shadowsnap.store.layout import Store
+
+CHECKPOINTS = "refs/shadowsnap"
+PINS = "refs/shadowsnap-pins"
+LABELS = "refs/shadowsnap-labels"
+ATTACHMENTS = "refs/shadowsnap-meta"
+
+
+def all_refs(git: Git) -> dict[str, str]:
+    """Every ref of the store, whatever it is for, and what it points to."""
+    return {ref.decode(): name.decode() for ref, name in list_refs(git, ("refname", "objectname"), "refs/")}
+
+
+class CachedTrees:
+    """The trees that the private indexes stand for. The next snapshot of a project stores only
+    what differs from its tree, so everything in it has to stay."""
+
+    def __init__(self, store: Store) -> None:
+        self._folder = store.git_dir / "indexes"
+        self._seen: dict[str, tuple[tuple[int, int, int], str | None]] = {}
+
+    def read(self) -> dict[str, str]:
+        """Project id -> tree. Only what changed since the last call is read again."""
+        now: dict[str, tuple[tuple[int, int, int], str | None]] = {}
+        for entry in _json_files(self._folder):
+            try:
+                seen = entry.stat()
+            except FileNotFoundError:
+                continue
+            signature = (seen.st_ino, seen.st_mtime_ns, seen.st_size)
+            known = self._seen.get(entry.name)
+            same = known is not None and known[0] == signature
+            now[entry.name] = known if same and known else (signature, _tree(Path(entry.path)))
+        self._seen = now
+        return {name.removesuffix(".json"): tree for name, (_, tree) in now.items() if tree is not None}
+
+
+def checkpoints_of_open_restores(store: Store) -> set[str]:
+    found: set[str] = set()
+    for entry in _json_files(store.git_dir / "journal"):
+        begun = (read_json(Path(entry.path)) or {}).get("open")
+        if isinstance(begun, dict):
+            found |= {str(begun[name]) for name in ("before", "target") if begun.get(name)}
+    return found
+
+
+def _json_files(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return [entry for entry in entries if entry.name.endswith(".json") and entry.name[0] != "."]
+    except FileNotFoundError:
+        return []
+
+
+def _tree(path: Path) -> str | None:
+    tree = (read_json(path) or {}).get("tree")
+    return tree if isinstance(tree, str) and len(tree) == 40 else None
