@@ -19,6 +19,7 @@ from typing import Any
 from shadowsnap.engine.files import Content, Left, read_file
 from shadowsnap.engine.person import ignored_paths, tracked_despite_excludes
 from shadowsnap.engine.scan import Findings, pruned_names, scan_changes, scan_everything
+from shadowsnap.engine.seed import seeded_cache
 from shadowsnap.engine.steps import step
 from shadowsnap.engine.workspace import Workspace
 from shadowsnap.engine.worktree import parents
@@ -44,7 +45,7 @@ class Capture:
         self.space = space
         self.scope = scope
         whole = scope == "tree"
-        self.cache = load_cache(space.store, space.project) if whole else ScanCache(Index(space.store.git_dir))
+        self.cache = _starting_point(space) if whole else ScanCache(Index(space.store.git_dir))
         self.skipped: dict[bytes, str] = {}
         self.absent: set[bytes] = set()
         """Included paths that did not exist."""
@@ -53,6 +54,12 @@ class Capture:
         self._began_ns = time.time_ns() - _CLOCK_SLACK_NS
         self._entries: dict[bytes, Entry | None] = {}
         self._tree_changes: dict[bytes, Leaf | None] = {}
+        self._seeded_bits: dict[bytes, tuple[int, int]] = {}
+
+    @property
+    def is_first(self) -> bool:
+        """Whether nothing is known of permission bits yet."""
+        return len(self.cache.index) == 0 or bool(self.cache.seeded)
 
     # --- taking in ---------------------------------------------------------------------------
 
@@ -78,7 +85,7 @@ class Capture:
         self._choose_usual_modes(usual)
         self._settle_bare(found)
         cache.skipped = {path for path in self.skipped if not path.endswith(b"/")} - cache.specials
-        cache.patterns = self.space.patterns
+        cache.patterns, cache.seeded = self.space.patterns, {}
         step("capture:read")
 
     def include(self, paths: Iterable[bytes], *, unfiltered: bool = False) -> None:
@@ -153,11 +160,14 @@ class Capture:
 
     def _find(self) -> Findings:
         cache, space = self.cache, self.space
-        found = Findings(rules_changed=True)
-        if len(cache.index):
-            found = scan_changes(space, cache, self._began_ns)
-            found.changed |= self._touched_meanwhile() - found.gone
-        dropped = self._ask_what_person_tracks(found.rules_changed)
+        if cache.patterns is None:
+            self._ask_what_person_tracks(True)
+            return scan_everything(space, cache, self._began_ns)
+        found = scan_changes(space, cache, self._began_ns, self._look_at_seeded)
+        found.changed |= self._touched_meanwhile() - found.gone
+        # A seeded index holds all they track; which of it an exclude matches can wait.
+        wait = bool(cache.seeded) and not found.rules_changed
+        dropped = set() if wait else self._ask_what_person_tracks(found.rules_changed)
         if found.rules_changed:
             return scan_everything(space, cache, self._began_ns, found)
         found.gone |= dropped
@@ -206,6 +216,14 @@ class Capture:
             else:
                 files.add(path)
         return files
+
+    def _look_at_seeded(self) -> None:
+        """Learn the permission bits of files that are taken over without being read."""
+        lstat = self.space.worktree.lstat
+        for path, mode in self.cache.seeded.items():
+            seen = lstat(path) if mode != LINK else None
+            if seen is not None:
+                self._seeded_bits[path] = (mode, stat.S_IMODE(seen.st_mode))
 
     # --- files -------------------------------------------------------------------------------
 
@@ -292,18 +310,21 @@ class Capture:
 
     def _choose_usual_modes(self, usual: Modes | None) -> None:
         """On the first capture, let the bits that most files have be the usual ones."""
-        if len(self.cache.index):
+        if not self.is_first:
             return
         modes, directories = self.cache.modes, self.cache.directories
-        files = {path: entry for path, entry in self._entries.items() if entry is not None and entry.mode != LINK}
-        bits = {path: stat.S_IMODE(entry.stat.st_mode) for path, entry in files.items()}
+        files = self._seeded_bits
+        for path, entry in self._entries.items():
+            files.pop(path, None)
+            if entry is not None and entry.mode != LINK:
+                files[path] = (entry.mode, stat.S_IMODE(entry.stat.st_mode))
         if usual is not None:
             modes.file, modes.executable, modes.directory = usual.file, usual.executable, usual.directory
         else:
-            modes.file = _most(bits[path] for path in files if not files[path].mode & 0o100) or modes.file
-            modes.executable = _most(bits[path] for path in files if files[path].mode & 0o100) or modes.executable
+            modes.file = _most(bits for mode, bits in files.values() if not mode & 0o100) or modes.file
+            modes.executable = _most(bits for mode, bits in files.values() if mode & 0o100) or modes.executable
             modes.directory = _most(row[0] for path, row in directories.items() if path) or modes.directory
-        modes.other = {path: bits[path] for path in bits if bits[path] != modes.usual(files[path].mode)}
+        modes.other = {path: bits for path, (mode, bits) in files.items() if bits != modes.usual(mode)}
         modes.other.update(
             (path, row[0]) for path, row in directories.items() if path and row[0] != modes.directory
         )
@@ -325,6 +346,14 @@ class Capture:
         return all(
             path in self._entries and self._entries[path] is None for path in self.cache.index.paths_below(folder)
         )
+
+
+def _starting_point(space: Workspace) -> ScanCache:
+    """What the last capture remembered; else what the person's git knows; else nothing."""
+    cache = load_cache(space.store, space.project)
+    if len(cache.index) or not space.lasting or not space.settings.start_from_checkout:
+        return cache
+    return seeded_cache(space) or cache
 
 
 def fingerprint(tree: str, facts: dict[str, Any]) -> str:

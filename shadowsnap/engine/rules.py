@@ -6,7 +6,6 @@ import os
 import re
 from collections.abc import Iterator
 from fnmatch import translate
-from functools import lru_cache
 from pathlib import Path
 
 from shadowsnap.config import Settings
@@ -17,12 +16,16 @@ SECRET_NAMES = (
     "id_rsa", "id_dsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk", ".netrc", "_netrc", ".pgpass",
     ".pypirc", ".git-credentials", ".htpasswd",
 )  # fmt: skip
+_SECRET = re.compile("|".join(map(translate, SECRET_NAMES)).encode(), re.IGNORECASE)
 NOT_SECRET_ENDINGS = (".example", ".sample", ".template", ".dist", ".defaults", ".tpl", ".md")
 
 
 def is_secret(path: bytes) -> bool:
-    name = os.fsdecode(path.rpartition(b"/")[2]).lower()
-    return bool(_secrets().match(name)) and not name.endswith(NOT_SECRET_ENDINGS) and name != "example.env"
+    name = path[path.rfind(b"/") + 1 :]
+    if _SECRET.match(name) is None:
+        return False
+    told = os.fsdecode(name).lower()
+    return not told.endswith(NOT_SECRET_ENDINGS) and told != "example.env"
 
 
 def project_patterns(
@@ -36,11 +39,6 @@ def project_patterns(
     if base.is_relative_to(workdir):
         patterns.append("/" + _escaped(base.relative_to(workdir).as_posix()) + "/")
     return patterns
-
-
-@lru_cache(maxsize=1)
-def _secrets() -> re.Pattern[str]:
-    return re.compile("|".join(translate(name) for name in SECRET_NAMES))
 
 
 def _escaped(path: str) -> str:

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import os
 import stat
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from shadowsnap.engine.person import ignored_paths
 from shadowsnap.engine.workspace import Workspace
-from shadowsnap.engine.worktree import Worktree, parents
+from shadowsnap.engine.worktree import Worktree, above, parents
 from shadowsnap.git.index import Entry, Index
 from shadowsnap.git.objects import EMPTY_BLOB
 from shadowsnap.git.runner import side_by_side
@@ -19,6 +20,7 @@ from shadowsnap.store.scancache import Directories, ScanCache
 
 _MOST_ARGUMENTS = 200
 _STANDARD = ("ls-files", "-z", "-o", "--exclude-standard")
+_DIFFERENCES = ("diff-files", "--raw", "-z", "--no-renames", "--ignore-submodules=all")
 _REPOSITORY = b" 160000 "
 
 
@@ -39,14 +41,18 @@ class Findings:
     """The ignore rules are not those of the cache: everything has to be listed anew."""
 
 
-def scan_changes(space: Workspace, cache: ScanCache, settled_ns: int) -> Findings:
+def scan_changes(
+    space: Workspace, cache: ScanCache, settled_ns: int, meanwhile: Callable[[], None] = lambda: None
+) -> Findings:
     """Compare the files with the cache. What happened at or after `settled_ns` may still be
-    under way, so it is looked at again next time."""
+    under way, so it is looked at again next time. Git does most of it; `meanwhile` is done
+    while it runs."""
     found = Findings(specials=set(cache.specials))
-    files = space.git.start("diff-files", "--raw", "-z", "--no-renames", "--ignore-submodules=all")
+    files = space.git.start(*_DIFFERENCES)
     others = space.git.start(*_STANDARD, "--directory")
     with side_by_side(files, others):
         unchanged = _look_at_directories(space.worktree, cache.directories, found, settled_ns)
+        meanwhile()
         _read_differences(files.output(), found)
         untracked = others.output().split(b"\0")[:-1]
     found.changed.update(path for path in untracked if not path.endswith(b"/"))
@@ -62,8 +68,12 @@ def scan_changes(space: Workspace, cache: ScanCache, settled_ns: int) -> Finding
     return found
 
 
-def scan_everything(space: Workspace, cache: ScanCache, settled_ns: int, differences: Findings) -> Findings:
+def scan_everything(
+    space: Workspace, cache: ScanCache, settled_ns: int, differences: Findings | None = None
+) -> Findings:
     """List every file and directory: there is no cache, or the ignore rules changed."""
+    if differences is None:
+        differences = _compare_by_git(space) if len(cache.index) else Findings()
     found = Findings()
     listed = set(_explore(space, [b""], found, settled_ns))
     found.specials -= ignored_paths(space.git, sorted(found.specials))
@@ -71,6 +81,12 @@ def scan_everything(space: Workspace, cache: ScanCache, settled_ns: int, differe
     wanted = listed | cache.named | cache.tracked
     found.changed = (listed - known) | (differences.changed & wanted)
     found.gone = differences.gone | (known - wanted)
+    return found
+
+
+def _compare_by_git(space: Workspace) -> Findings:
+    found = Findings()
+    _read_differences(space.git.run(*_DIFFERENCES), found)
     return found
 
 
@@ -115,7 +131,7 @@ def _look_into(worktree: Worktree, path: bytes, found: Findings, seen: os.stat_r
     prefix = path + b"/" if path else b""
     found.specials -= {special for special in found.specials if special.rpartition(b"/")[0] == path}
     try:
-        found.specials.update(prefix + item.name for item in worktree.items(path) if item.is_special)
+        found.specials.update(prefix + name for name in worktree.specials(path))
     except OSError:
         found.unreadable.add(path)
     settled = seen.st_ctime_ns < settled_ns and path not in found.unreadable
@@ -138,7 +154,7 @@ def _explore(space: Workspace, tops: list[bytes], found: Findings, settled_ns: i
     for top in tops:
         files = _walk(space, top, found, new, nested, settled_ns) or files
     listed = _untracked_below(space, tops, nested) if files else []
-    full = {parent for path in listed for parent in parents(path)}
+    full = above(listed)
     empty = [path for path in new if path not in full and path]
     # Git named the tops because they are not ignored; what lies deeper may be. (With a slash behind
     # them, git would hold a "*" in the .gitignore of the directory against the directory itself.)

@@ -50,7 +50,7 @@ def take_paths(space: Workspace, request: Request, paths: Iterable[bytes]) -> Ch
 
 def begin_capture(space: Workspace, named: Iterable[bytes] = ()) -> Capture:
     capture = Capture(space)
-    capture.scan(named, usual=None if len(capture.cache.index) else _usual_modes(space))
+    capture.scan(named, usual=_usual_modes(space) if capture.is_first else None)
     return capture
 
 

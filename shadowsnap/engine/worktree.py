@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Container, Iterator
+from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +20,8 @@ _OPEN = (
     | getattr(os, "O_CLOEXEC", 0)
     | getattr(os, "O_BINARY", 0)
 )
+# Absolute paths are quicker to list, as long as the system takes them.
+_LONG = 1000
 
 
 class Item(NamedTuple):
@@ -32,7 +34,8 @@ class Worktree:
     def __init__(self, root: Path) -> None:
         self.root = root
         self._fd: int | None = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) if _RELATIVE else None
-        self._prefix = b"" if _RELATIVE else os.fsencode(root) + b"/"
+        self._root = os.fsencode(root)
+        self._prefix = b"" if _RELATIVE else self._root + b"/"
 
     def __enter__(self) -> Worktree:
         return self
@@ -69,21 +72,29 @@ class Worktree:
     def readlink(self, path: bytes) -> bytes:
         return os.fsencode(os.readlink(self._at(path), dir_fd=self._fd))
 
-    def items(self, path: bytes) -> Iterator[Item]:
+    def items(self, path: bytes, *, specials_only: bool = False) -> Iterator[Item]:
         """What a directory holds; raises OSError if it cannot be read."""
-        flags = _OPEN | getattr(os, "O_DIRECTORY", 0)
-        where: int | bytes = self._prefix + path
-        if self._fd is not None:
-            where = os.open(path or b".", flags, dir_fd=self._fd)
+        descriptor = None
+        absolute = b"%s/%s" % (self._root, path)
+        where: int | bytes = absolute
+        if self._fd is not None and len(absolute) >= _LONG:
+            descriptor = where = os.open(path, _OPEN | os.O_DIRECTORY, dir_fd=self._fd)
         try:
             with os.scandir(where) as entries:
                 for entry in entries:
+                    if specials_only and entry.is_file(follow_symlinks=False):
+                        continue
                     directory = entry.is_dir(follow_symlinks=False)
-                    plain = directory or entry.is_symlink() or entry.is_file(follow_symlinks=False)
-                    yield Item(os.fsencode(entry.name), directory, not plain)
+                    plain = directory or entry.is_file(follow_symlinks=False) or entry.is_symlink()
+                    if not (specials_only and plain):
+                        yield Item(os.fsencode(entry.name), directory, not plain)
         finally:
-            if isinstance(where, int):
-                os.close(where)
+            if descriptor is not None:
+                os.close(descriptor)
+
+    def specials(self, path: bytes) -> list[bytes]:
+        """Names of sockets, FIFOs and devices in a directory; raises OSError if it cannot be read."""
+        return [item.name for item in self.items(path, specials_only=True)]
 
     def everything_below(
         self, folder: bytes, pruned: Container[bytes] = ()
@@ -136,6 +147,12 @@ def parents(path: bytes) -> Iterator[bytes]:
     while (cut := path.rfind(b"/")) > 0:
         path = path[:cut]
         yield path
+
+
+def above(paths: Iterable[bytes]) -> set[bytes]:
+    """Every directory on the way to any of the paths."""
+    folders = {path.rpartition(b"/")[0] for path in paths}
+    return folders.union(*map(parents, folders))
 
 
 def same_file(one: os.stat_result, other: os.stat_result) -> bool:

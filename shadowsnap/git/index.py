@@ -16,7 +16,7 @@ import os
 import struct
 import sys
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -144,6 +144,12 @@ class Index:
                     entries[path] = _encode(path, entry)
             chunks.extend(_chunked(entries))
         self._save(chunks, scanned_at_ns)
+        return Index(self.path, self.path.read_bytes())
+
+    def plant(self, entries: Sequence[bytes], scanned_at_ns: int) -> Index:
+        """Write the file from entries that are encoded and sorted already."""
+        parts = (entries[at : at + _BLOCK_ENTRIES] for at in range(0, len(entries), _BLOCK_ENTRIES))
+        self._save([(len(part), b"".join(part)) for part in parts], scanned_at_ns)
         return Index(self.path, self.path.read_bytes())
 
     def touch(self, scanned_at_ns: int) -> None:
