@@ -36,7 +36,12 @@ class Project:
 
 def project_of(working_dir: str | os.PathLike[str]) -> Project:
     workdir = os.path.realpath(Path(working_dir).expanduser())
-    return Project(hashlib.sha256(os.fsencode(workdir)).hexdigest()[:16], Path(workdir))
+    return Project(project_id(workdir), Path(workdir))
+
+
+def project_id(workdir: str) -> str:
+    """The id of the project at a canonical path."""
+    return hashlib.sha256(os.fsencode(workdir)).hexdigest()[:16]
 
 
 def known_projects(store: Store) -> list[Project]:
