@@ -17,7 +17,7 @@ from typing import NamedTuple
 from shadowsnap.git.files import make_read_only, open_temporary, sync_directory
 from shadowsnap.git.objects import CHUNK, object_id
 
-_KINDS = {b"tree": 2, b"blob": 3}
+_KINDS = {b"commit": 1, b"tree": 2, b"blob": 3}
 _LARGE_OFFSET = 1 << 31
 """From here on, an offset does not fit beside the bit that says so."""
 
