@@ -18,7 +18,7 @@ from typing import Any
 
 from shadowsnap.engine.files import Content, Left, read_file
 from shadowsnap.engine.person import ignored_paths, tracked_despite_excludes
-from shadowsnap.engine.scan import Findings, pruned_names, scan_changes, scan_everything
+from shadowsnap.engine.scan import Findings, pruned_names, rule_files, scan_changes, scan_everything
 from shadowsnap.engine.seed import seeded_cache
 from shadowsnap.engine.steps import step
 from shadowsnap.engine.workspace import Workspace
@@ -29,7 +29,7 @@ from shadowsnap.git.index import Entry, Index, Known
 from shadowsnap.git.objects import ObjectReader
 from shadowsnap.git.trees import LINK, Leaf, patch_tree
 from shadowsnap.store.excludes import VERSION as EXCLUDES_VERSION
-from shadowsnap.store.scancache import Modes, ScanCache, load_cache, save_cache
+from shadowsnap.store.scancache import Directories, Modes, ScanCache, load_cache, save_cache
 
 # The clock that stamps files may lag behind ours by a timer tick.
 _CLOCK_SLACK_NS = 100_000_000
@@ -49,8 +49,6 @@ class Capture:
         self.skipped: dict[bytes, str] = {}
         self.absent: set[bytes] = set()
         """Included paths that did not exist."""
-        base, workdir = space.store.base, space.project.workdir
-        self._store_inside = os.fsencode(base.relative_to(workdir)) if base.is_relative_to(workdir) else None
         self._began_ns = time.time_ns() - _CLOCK_SLACK_NS
         self._entries: dict[bytes, Entry | None] = {}
         self._tree_changes: dict[bytes, Leaf | None] = {}
@@ -66,24 +64,28 @@ class Capture:
     def scan(self, named: Iterable[bytes] = (), usual: Modes | None = None) -> None:
         """Take in everything that differs from the last capture, and the named paths. Without
         a last capture, permission bits are told against the `usual` ones."""
+        cache = self.cache
+        exempt = cache.named | cache.tracked
         found = self._find()
         step("capture:scanned")
-        cache = self.cache
         named = self._files_named(named)
         self._remove(found.gone)
-        cache.directories = found.directories
+        before, cache.directories = cache.directories, found.directories
         wanted = cache.named | cache.tracked | named
+        known = {path for path in cache.index.lookup(wanted) if not found.hides(path)}
         try:
-            self._take(found.changed | wanted - cache.index.lookup(wanted).keys())
+            self._take(found.changed | wanted - known)
         except DeadlineExceeded:
             self._choose_usual_modes(usual)
             self._save_progress()
             raise
         cache.named |= {path for path in named if self._has(path)}
-        self._note_uncaptured(found)
-        self._note_directories()
+        self._note_uncaptured(found, wanted)
+        self._note_directories(known)
         self._choose_usual_modes(usual)
-        self._settle_bare(found)
+        self._settle_bare(found, exempt)
+        self._forget_directories(before)
+        self._note_rules(before)
         cache.skipped = {path for path in self.skipped if not path.endswith(b"/")} - cache.specials
         cache.patterns, cache.seeded = self.space.patterns, {}
         step("capture:read")
@@ -229,7 +231,7 @@ class Capture:
 
     def _take(self, paths: set[bytes], *, unfiltered: bool = False) -> None:
         """Read these files and note what they hold now."""
-        paths = {path for path in paths if not self._in_store(path)}
+        paths = {path for path in paths if not self.space.is_store(path)}
         known = self.cache.index.lookup(paths)
         directories = self.cache.directories
 
@@ -274,26 +276,24 @@ class Capture:
     def _has(self, path: bytes) -> bool:
         return self.known(path) is not None
 
-    def _in_store(self, path: bytes) -> bool:
-        """Our own files are never captured, wherever they lie."""
-        inside = self._store_inside
-        return inside is not None and (path == inside or path.startswith(inside + b"/"))
-
     # --- what a tree cannot say --------------------------------------------------------------
 
-    def _note_uncaptured(self, found: Findings) -> None:
-        self.cache.specials = {path for path in found.specials if not self._in_store(path)}
+    def _note_uncaptured(self, found: Findings, wanted: set[bytes]) -> None:
+        self.cache.specials = found.specials
         for path in self.cache.specials:
             self.skipped[path] = "special"
+        if found.unreadable:  # a word about the directory says enough about its files
+            self.skipped = {path: why for path, why in self.skipped.items() if not found.hides(path)}
         for folder in found.unreadable:
             self.skipped[folder + b"/"] = "unreadable"
-            self._remove(self.cache.index.paths_below(folder))
+            self._remove(path for path in self.cache.index.paths_below(folder) if path not in wanted)
 
-    def _note_directories(self) -> None:
-        """Permission bits of every directory, also of those that only a captured file shows."""
+    def _note_directories(self, known: Iterable[bytes] = ()) -> None:
+        """Permission bits of every directory, also of those that only a captured file shows: one
+        just taken in, or one known before in a directory that is ignored."""
         directories, modes = self.cache.directories, self.cache.modes
-        for path, entry in self._entries.items():
-            for parent in parents(path) if entry is not None else ():
+        for path in (*self._entries, *known):
+            for parent in parents(path) if self._entries.get(path, path) is not None else ():
                 if parent in directories:
                     break
                 seen = self.space.worktree.lstat(parent)
@@ -304,9 +304,25 @@ class Capture:
                 modes.other.pop(path, None)
             else:
                 modes.other[path] = bits
-        # Directories that are gone; files were dealt with when they went.
-        for path in [path for path in modes.other if path not in directories and not self._has(path)]:
-            del modes.other[path]
+
+    def _forget_directories(self, before: Directories) -> None:
+        """Directories that are gone; files were dealt with when they went."""
+        for path in before.keys() - self.cache.directories.keys():
+            if not self._has(path):
+                self.cache.modes.other.pop(path, None)
+
+    def _note_rules(self, before: Directories) -> None:
+        """Remember the .gitignore files that are not captured themselves."""
+        cache = self.cache
+        looked = {path for path, row in cache.directories.items() if not row[1] or before.get(path) != row}
+        rules = {
+            path: changed
+            for path, changed in cache.rules.items()
+            if (folder := path.rpartition(b"/")[0]) in cache.directories and folder not in looked
+        }
+        for path, changed in rule_files(self.space.worktree, looked).items():
+            rules[path] = changed if changed < self._began_ns else 0
+        cache.rules = {path: changed for path, changed in rules.items() if not self._has(path)}
 
     def _choose_usual_modes(self, usual: Modes | None) -> None:
         """On the first capture, let the bits that most files have be the usual ones."""
@@ -329,18 +345,22 @@ class Capture:
             (path, row[0]) for path, row in directories.items() if path and row[0] != modes.directory
         )
 
-    def _settle_bare(self, found: Findings) -> None:
+    def _settle_bare(self, found: Findings, exempt: set[bytes]) -> None:
         """Directories without captured files: those the scan found, and those that lost their
         last one."""
-        emptied = {
-            parent for path in (*found.gone, *self._entries) if not self._has(path) for parent in parents(path)
-        }
+        lost = {path for path in (*found.gone, *self._entries) if not self._has(path)}
+        emptied = {parent for path in lost for parent in parents(path)}
         emptied |= {parent for path in self.skipped for parent in parents(path)}
         full = {parent for path, entry in self._entries.items() if entry is not None for parent in parents(path)}
         candidates = (found.bare | emptied) - full
         self.cache.bare = {
             path for path in candidates if path in self.cache.directories and self._nothing_below(path)
         }
+        # What was captured although ignored may have been in directories that are ignored too.
+        doubtful = self.cache.bare & {parent for path in lost & exempt for parent in parents(path)}
+        for path in ignored_paths(self.space.git, sorted(doubtful)):
+            self.cache.bare.discard(path)
+            del self.cache.directories[path]
 
     def _nothing_below(self, folder: bytes) -> bool:
         return all(

@@ -43,7 +43,7 @@ def read_file(space: Workspace, path: bytes, *, unfiltered: bool = False) -> Con
     if any(part.lower() == b".git" for part in path.split(b"/")):
         raise Left("unstorable")  # git keeps such names out of trees
     if not unfiltered and not space.settings.include_secrets and is_secret(path):
-        raise Left("secret" if space.worktree.lstat(path) is not None else None)
+        raise Left("secret" if _exists(space, path) else None)
     for _ in range(2):
         try:
             content = _attempt(space, path, None if unfiltered else space.settings.max_file_bytes)

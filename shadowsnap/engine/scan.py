@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
 from shadowsnap.engine.person import ignored_paths
@@ -40,6 +40,10 @@ class Findings:
     rules_changed: bool = False
     """The ignore rules are not those of the cache: everything has to be listed anew."""
 
+    def hides(self, path: bytes) -> bool:
+        """Whether a path is in a directory that could not be read."""
+        return bool(self.unreadable) and not self.unreadable.isdisjoint(parents(path))
+
 
 def scan_changes(
     space: Workspace, cache: ScanCache, settled_ns: int, meanwhile: Callable[[], None] = lambda: None
@@ -56,7 +60,11 @@ def scan_changes(
         _read_differences(files.output(), found)
         untracked = others.output().split(b"\0")[:-1]
     found.changed.update(path for path in untracked if not path.endswith(b"/"))
-    found.rules_changed = cache.patterns != space.patterns or _touches_rules(found)
+    found.rules_changed = (
+        cache.patterns != space.patterns
+        or _touches_rules(found, cache)
+        or _hidden_rules_changed(space.worktree, cache, unchanged)
+    )
     if not found.rules_changed:
         collapsed = {path[:-1] for path in untracked if path.endswith(b"/")} | _turned_directories(space, found)
         stirred = {up for path in cache.directories.keys() - unchanged for up in (path, *parents(path))}
@@ -93,13 +101,35 @@ def _compare_by_git(space: Workspace) -> Findings:
 def _turned_directories(space: Workspace, found: Findings) -> set[bytes]:
     """Directories where the last capture knew a file. Git names neither them nor what they hold:
     it takes their name for that of the file."""
-    looks = {path: space.worktree.lstat(path) for path in found.gone}
-    turned = [path for path, seen in looks.items() if seen is not None and stat.S_ISDIR(seen.st_mode)]
+    turned = [path for path in found.gone if space.worktree.is_directory(path)]
     return set(turned) - ignored_paths(space.git, turned)
 
 
-def _touches_rules(found: Findings) -> bool:
-    return any(path.rpartition(b"/")[2] == b".gitignore" for path in (*found.changed, *found.gone))
+def rule_files(worktree: Worktree, folders: Iterable[bytes]) -> dict[bytes, int]:
+    """The .gitignore files in these directories, and when each last changed."""
+    paths = [folder + b"/.gitignore" if folder else b".gitignore" for folder in folders]
+    return {path: changed for path in paths if (changed := _rules_as_of(worktree, path)) is not None}
+
+
+def _rules_as_of(worktree: Worktree, path: bytes) -> int | None:
+    try:
+        seen = worktree.lstat(path)
+    except OSError:  # in a directory that cannot be read
+        return None
+    return seen.st_ctime_ns if seen is not None and stat.S_ISREG(seen.st_mode) else None
+
+
+def _touches_rules(found: Findings, cache: ScanCache) -> bool:
+    touched = (*found.changed, *found.gone)
+    return any(path.rpartition(b"/")[2] == b".gitignore" and path not in cache.rules for path in touched)
+
+
+def _hidden_rules_changed(worktree: Worktree, cache: ScanCache, unchanged: set[bytes]) -> bool:
+    """Whether a .gitignore that is not captured came, went or changed: git reports none of that."""
+    if any(_rules_as_of(worktree, path) != changed for path, changed in cache.rules.items()):
+        return True
+    new = rule_files(worktree, cache.directories.keys() - unchanged).keys() - cache.rules.keys()
+    return len(cache.index.lookup(new)) < len(new)
 
 
 def _read_differences(raw: bytes, found: Findings) -> None:
@@ -114,7 +144,8 @@ def _look_at_directories(worktree: Worktree, known: Directories, found: Findings
     """Look at every known directory; into those that changed. Returns the unchanged ones."""
     unchanged, vanished = set(), set()
     for path, (_, ctime) in known.items():  # sorted: what lies above comes first
-        seen = None if path.rpartition(b"/")[0] in vanished else worktree.lstat(path)
+        folder = path.rpartition(b"/")[0]
+        seen = None if folder in vanished or folder in found.unreadable else _look(worktree, path, found)
         if seen is None or not stat.S_ISDIR(seen.st_mode):
             vanished.add(path)
             _forget_below(found.specials, path)
@@ -126,6 +157,14 @@ def _look_at_directories(worktree: Worktree, known: Directories, found: Findings
     return unchanged
 
 
+def _look(worktree: Worktree, path: bytes, found: Findings) -> os.stat_result | None:
+    try:
+        return worktree.lstat(path)
+    except OSError:
+        found.unreadable.add(path)
+        return None
+
+
 def _look_into(worktree: Worktree, path: bytes, found: Findings, seen: os.stat_result, settled_ns: int) -> None:
     """Read one directory for what git does not report: sockets and the like, unreadability."""
     prefix = path + b"/" if path else b""
@@ -133,6 +172,8 @@ def _look_into(worktree: Worktree, path: bytes, found: Findings, seen: os.stat_r
     try:
         found.specials.update(prefix + name for name in worktree.specials(path))
     except OSError:
+        found.unreadable.add(path)
+    if not worktree.is_searchable(path, seen):
         found.unreadable.add(path)
     settled = seen.st_ctime_ns < settled_ns and path not in found.unreadable
     found.directories[path] = (stat.S_IMODE(seen.st_mode), seen.st_ctime_ns if settled else 0)
@@ -150,43 +191,51 @@ def _explore(space: Workspace, tops: list[bytes], found: Findings, settled_ns: i
     directory (git alone would stop there), and note the directories."""
     new: list[bytes] = []
     nested: list[bytes] = []
+    pruned: list[bytes] = []
     files = False
     for top in tops:
-        files = _walk(space, top, found, new, nested, settled_ns) or files
+        files = _walk(space, top, found, new, nested, pruned, settled_ns) or files
     listed = _untracked_below(space, tops, nested) if files else []
     full = above(listed)
     empty = [path for path in new if path not in full and path]
     # Git named the tops because they are not ignored; what lies deeper may be. (With a slash behind
     # them, git would hold a "*" in the .gitignore of the directory against the directory itself.)
-    ignored = ignored_paths(space.git, [path for path in empty if path not in tops])
+    ignored = ignored_paths(space.git, [path for path in (*empty, *pruned) if path not in tops])
     for path in ignored:
         found.directories.pop(path, None)
         found.unreadable.discard(path)
         _forget_below(found.specials, path)
     found.bare.update(set(empty) - ignored)
-    return listed
+    # A .gitignore may take a default exclude back: then these are directories like any other.
+    opened = [path for path in pruned if path not in ignored]
+    return [*listed, *_explore(space, opened, found, settled_ns)] if opened else listed
 
 
 def _walk(
-    space: Workspace, top: bytes, found: Findings, new: list[bytes], nested: list[bytes], settled_ns: int
-) -> bool:
-    """Walk one unknown directory, noting directories, nested repositories and special files;
-    says whether there is any file to ask git about."""
-    pruned = pruned_names()
+    space: Workspace, top: bytes, found: Findings, new: list[bytes], nested: list[bytes], pruned: list[bytes],
+    settled_ns: int,
+) -> bool:  # fmt: skip
+    """Walk one unknown directory, noting directories, nested repositories and special files, and
+    what is hardly worth walking; says whether there is any file to ask git about."""
+    dull = pruned_names()
     worktree, files, stack = space.worktree, False, [top]
     while stack:
         path = stack.pop()
         space.deadline.check("looking for new files")
-        seen = worktree.lstat(path)
+        seen = None if space.is_store(path) else _look(worktree, path, found)
         if seen is None or not stat.S_ISDIR(seen.st_mode):
             continue
         prefix = path + b"/" if path else b""
         new.append(path)
         try:
+            if not worktree.is_searchable(path, seen):
+                raise PermissionError(path)
             for item in worktree.items(path):
                 if item.is_directory:
-                    if item.name not in pruned:
+                    if item.name not in dull:
                         stack.append(prefix + item.name)
+                    elif item.name != b".git":
+                        pruned.append(prefix + item.name)
                 elif item.is_special:
                     found.specials.add(prefix + item.name)
                 else:

@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
 from shadowsnap.config import Settings
@@ -40,6 +41,16 @@ class Workspace:
     def lasting(self) -> bool:
         """Whether what is captured stays, or is only looked at."""
         return self.git.scratch_objects is None
+
+    def is_store(self, path: bytes) -> bool:
+        """Whether a path is our own: those are never captured, wherever they lie."""
+        inside = self._store_inside
+        return inside is not None and (path == inside or path.startswith(inside + b"/"))
+
+    @cached_property
+    def _store_inside(self) -> bytes | None:
+        base, workdir = self.store.base, self.project.workdir
+        return os.fsencode(base.relative_to(workdir).as_posix()) if base.is_relative_to(workdir) else None
 
 
 @contextmanager

@@ -56,15 +56,31 @@ class Worktree:
         """Whether every directory on the way to this path is a real one, inside the project."""
         parts = path.split(b"/")[:-1]
         for depth in range(1, len(parts) + 1):
-            seen = self.lstat(b"/".join(parts[:depth]))
+            try:
+                seen = self.lstat(b"/".join(parts[:depth]))
+            except OSError:  # it cannot even be looked at: whoever opens the path will be told
+                return True
             if seen is None or not stat.S_ISDIR(seen.st_mode):
                 return False
         return True
 
+    def is_searchable(self, path: bytes, seen: os.stat_result) -> bool:
+        """Whether what a directory holds can be looked at."""
+        if seen.st_mode & 0o111 == 0o111:
+            return True
+        try:
+            self.lstat(path + b"/." if path else b".")
+        except OSError:
+            return False
+        return True
+
     def is_directory(self, path: bytes) -> bool:
         """Whether a path is a real directory, inside the project."""
-        seen = self.lstat(path)
-        return seen is not None and stat.S_ISDIR(seen.st_mode) and self.reaches(path)
+        try:
+            seen = self.lstat(path) if self.reaches(path) else None
+        except OSError:
+            return False
+        return seen is not None and stat.S_ISDIR(seen.st_mode)
 
     def open(self, path: bytes) -> int:
         return os.open(self._at(path), _OPEN, dir_fd=self._fd)
