@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
 from shadowsnap.git.files import sync_directory
 from shadowsnap.git.runner import Git
+
+_ORPHAN_SECONDS = 60.0
 
 
 class RefExists(Exception):
@@ -37,7 +40,7 @@ def create_ref(git_dir: Path, ref: str, object_id: str, *, fsync: bool) -> None:
 
 def _open_lock(lock: Path, attempts: int = 100) -> int:
     try:
-        return os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o644)
+        return os.open(lock, os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_BINARY", 0), 0o644)
     except FileNotFoundError:
         if not attempts:
             raise
@@ -112,10 +115,24 @@ def list_refs(git: Git, fields: Iterable[str], *prefixes: str, newest: int | Non
 
 
 def delete_refs(git: Git, refs: Iterable[str]) -> None:
-    commands = b"".join(b"delete %s\0\0" % ref.encode() for ref in refs)
-    if commands:
+    refs = list(refs)
+    if refs:
+        _remove_orphaned_locks(git.git_dir, refs)
+        commands = b"".join(b"delete %s\0\0" % ref.encode() for ref in refs)
         git.run("update-ref", "--stdin", "-z", stdin=commands)
 
 
 def set_ref(git: Git, ref: str, object_id: str) -> None:
+    _remove_orphaned_locks(git.git_dir, [ref])
     git.run("update-ref", ref, object_id)
+
+
+def _remove_orphaned_locks(git_dir: Path, refs: Iterable[str]) -> None:
+    """A git that was killed leaves its lock files, and every later one would stop at them. A
+    living git holds them for milliseconds."""
+    for path in (git_dir / "packed-refs.lock", *(git_dir / f"{ref}.lock" for ref in refs)):
+        try:
+            if time.time() - path.stat().st_mtime > _ORPHAN_SECONDS:
+                path.unlink()
+        except OSError:
+            pass  # there is none, as usual, or somebody else removed it
