@@ -109,6 +109,12 @@ class MalformedReference(ShadowsnapError):
     hint = "use 4 to 40 hex digits, 'last', 'last~N' or a label"
 
 
+class BadArguments(ShadowsnapError):
+    """{what}"""
+
+    exit_code = 2
+
+
 class MalformedLabel(ShadowsnapError):
     """{label!r} cannot be a label: {why}"""
 
@@ -158,6 +164,12 @@ class RestoreRefused(ShadowsnapError):
     hint = "move these paths out of the way, or restore other paths only"
 
 
+class PresentNotSaved(ShadowsnapError):
+    """nothing was restored, because the present state could not be saved first: {why}"""
+
+    exit_code = 4
+
+
 class RestoreFailed(ShadowsnapError):
     """the restore could not be finished and everything was put back: {why}"""
 
@@ -167,6 +179,13 @@ class RestoreStranded(ShadowsnapError):
 checkpoint {before} and {target}, moved files are in {staging}"""
 
     hint = "the next operation on this project tries again to finish it"
+
+
+class NoSuchTurn(ShadowsnapError):
+    """there is no record of {what} in {workdir}"""
+
+    exit_code = 3
+    hint = "list the checkpoints to see which turns there are"
 
 
 class NothingToUndo(ShadowsnapError):

@@ -16,10 +16,14 @@ from shadowsnap.config import Settings
 from shadowsnap.engine.compare import compare
 from shadowsnap.engine.places import path_inside, refusal
 from shadowsnap.engine.restore import recover, redo, restore, undo
+from shadowsnap.engine.revert import revert, work_of_session, work_of_turn
+from shadowsnap.engine.roots import existing_folder, first_name, places_to_protect, project_root
 from shadowsnap.engine.snapshot import Request, capture_same_scope, take_paths, take_snapshot, unprotected
 from shadowsnap.engine.state import State
+from shadowsnap.engine.tools import may_write
 from shadowsnap.engine.workspace import Workspace, open_workspace
 from shadowsnap.errors import (
+    BadArguments,
     DeadlineExceeded,
     DirectoryMissing,
     DirectoryRefused,
@@ -48,9 +52,9 @@ _REFUSALS = (DirectoryRefused, GitMissing, GitTooOld, StoreTooNew)
 _DONE = ("taken", "unchanged", "partial")
 # What the capture of single named files may take after the deadline of the whole ran out.
 _GRACE_SECONDS = 5.0
-_ROOT_MARKERS = (
-    ".git", "pyproject.toml", "package.json", "Cargo.toml", "go.mod", "Makefile", "pom.xml", ".hg", "Gemfile",
-)  # fmt: skip
+_PROMPT_LENGTH = 2000
+# A refusal last: an agent that works in the home directory names the files it writes.
+_TELLING = ("failed", "partial", "taken", "unchanged", "already-taken", "refused", "disabled")
 
 PathLike = str | os.PathLike[str]
 
@@ -77,10 +81,58 @@ class CheckpointManager:
 
     # --- turns: these never raise ------------------------------------------------------------
 
-    def new_turn(self, session_id: str | None = None) -> None:
-        """A new message of the person: the next writing tool call takes a new snapshot."""
+    def new_turn(self, session_id: str | None = None, prompt: str | None = None) -> None:
+        """A new message of the person: the next writing tool call takes a new snapshot, which
+        remembers what they asked for."""
         with self._turn_lock:
-            self._turn = _Turn(session_id)
+            self._turn = _Turn(session_id, str(prompt)[:_PROMPT_LENGTH] if prompt else None)
+
+    def turn_state(self) -> dict[str, Any]:
+        """This turn as JSON, for another process of the same agent to go on with."""
+        turn = self._turn
+        places = [slot.to_json() for slot in list(turn.slots.values()) if slot.project is not None]
+        return {"session_id": turn.session_id, "prompt": turn.prompt, "places": places}
+
+    def resume_turn(self, state: dict[str, Any]) -> None:
+        """Go on with a turn of another process: what that one took is already taken. A state that
+        cannot be read is a turn that just began."""
+        turn = _Turn()
+        try:
+            turn = _Turn(state.get("session_id"), state.get("prompt"))
+            slots = [_Slot.from_json(place) for place in state.get("places", ())]
+            turn.slots = {slot.project.id: slot for slot in slots if slot.project is not None}
+        except (AttributeError, KeyError, TypeError, ValueError):
+            pass
+        with self._turn_lock:
+            self._turn = turn
+
+    def before_tool(
+        self,
+        tool_name: str,
+        tool_input: Any = None,
+        cwd: PathLike | None = None,
+        roots: Iterable[PathLike] = (),
+    ) -> Outcome:
+        """What an agent loop calls before each tool call: makes sure that everything this tool may
+        write to is safe. That is the project around `cwd`, further `roots` of the workspace, and
+        the projects of files that the input names; of a named file outside any project, the file
+        alone. A tool that only reads is `not-needed`; of several directories, the outcome that
+        matters most is returned and its note names the others."""
+        if not self.settings.enabled:
+            return Outcome("disabled")
+        try:
+            if not may_write(str(tool_name)):
+                return Outcome("not-needed")
+            where = os.path.abspath(os.fspath(cwd) if cwd else os.getcwd())
+            base = self.settings.resolved_base()
+            places = places_to_protect(tool_input, where, [os.fspath(root) for root in roots], base)
+        except Exception as problem:  # promise 4, as below
+            return Outcome("failed", error=problem)
+        reason = f"before {tool_name} {first_name(places)}".rstrip()
+        return _most_telling([
+            (place.workdir, self._ensured(place.workdir, reason, place.files, tool_name, place.whole))
+            for place in places
+        ])  # fmt: skip
 
     def ensure_checkpoint(
         self,
@@ -91,11 +143,22 @@ class CheckpointManager:
     ) -> Outcome:
         """Make sure that the directory as it was at the beginning of this turn is safe. `paths`
         are files a tool names: they are captured even if ignored."""
+        return self._ensured(working_dir, reason, paths, tool)
+
+    def _ensured(
+        self,
+        working_dir: PathLike,
+        reason: str,
+        paths: Sequence[PathLike],
+        tool: str | None,
+        whole: bool = True,
+    ) -> Outcome:
         if not self.settings.enabled:
             return Outcome("disabled")
         turn = self._turn
         try:
-            outcome = self._ensure(turn, working_dir, str(reason), [os.fspath(path) for path in paths], tool)
+            named = [os.fspath(path) for path in paths]
+            outcome = self._ensure(turn, working_dir, str(reason), named, tool, whole)
         except _REFUSALS as problem:
             outcome = Outcome("refused", error=problem)
         except Exception as problem:  # promise 4: an agent is never stopped by its safety net
@@ -132,7 +195,9 @@ class CheckpointManager:
             if slot.done is None or slot.whole is None:
                 continue
             try:
-                request = Request("end of turn", "turn-end", slot.turn, _facts(turn, None))
+                before = slot.done.checkpoint.id if slot.done.checkpoint is not None else None
+                facts = (*_facts(turn, None), ("before", before))
+                request = Request("end of turn", "turn-end", slot.turn, facts)
                 outcomes.append(self._snapshot(slot.whole, request, []))
             except Exception as problem:
                 outcomes.append(Outcome("failed", error=problem))
@@ -205,22 +270,13 @@ class CheckpointManager:
                 return folder
             if (folder / ".git").exists():
                 break
-        return self.get_working_dir_for_path(start)
+        return self.get_working_dir_for_path(start) if start.is_dir() else start
 
     def get_working_dir_for_path(self, file_path: PathLike) -> Path:
         """The project a file belongs to: the nearest directory above it that looks like the root
         of one, never at or above the home directory; otherwise the file's own directory."""
-        path = Path(os.path.abspath(Path(file_path).expanduser()))
-        start = path if path.is_dir() else path.parent
-        while not start.is_dir() and start != start.parent:
-            start = start.parent
-        base = self.settings.resolved_base()
-        for folder in (start, *start.parents):
-            if refusal(Path(os.path.realpath(folder)), base) is not None:
-                break
-            if any((folder / marker).exists() for marker in _ROOT_MARKERS):
-                return folder
-        return start
+        path = os.path.abspath(Path(file_path).expanduser())
+        return project_root(path, self.settings.resolved_base()) or existing_folder(path)
 
     # --- going back and forth ----------------------------------------------------------------
 
@@ -245,6 +301,28 @@ class CheckpointManager:
         store, project = self._known(working_dir)
         with self._opened(store, project, "redo", lasting=not dry_run) as (space, note):
             return self._restored(replace(redo(space), note=note))
+
+    def revert(
+        self,
+        working_dir: PathLike,
+        turn: int | None = None,
+        session_id: str | None = None,
+        dry_run: bool = False,
+        on_conflict: str = "keep",
+    ) -> RestoreResult:
+        """Take the work of one turn, or of all turns of a session, back out of the files as they are
+        now; everyone else's edits stay. Where others changed the same lines the file is left alone
+        and reported; `on_conflict` may be `markers` or `theirs` (the state before the turn)."""
+        if (turn is None) == (session_id is None) or on_conflict not in ("keep", "markers", "theirs"):
+            raise BadArguments(what="revert takes a turn or a session_id, and on_conflict keep, markers or theirs")
+        store, project = self._known(working_dir)
+        with self._opened(store, project, "revert", lasting=not dry_run) as (space, note):
+            past = list_checkpoints(store, project, space.deadline, statistics=False)
+            if session_id is not None:
+                work, what = work_of_session(past, session_id), f"revert of session {session_id}"
+            else:
+                work, what = work_of_turn(past, turn or 0), f"revert of turn {turn}"
+            return self._restored(replace(revert(space, work, what, on_conflict), note=note))
 
     # --- keeping -----------------------------------------------------------------------------
 
@@ -271,7 +349,13 @@ class CheckpointManager:
     # --- one attempt -------------------------------------------------------------------------
 
     def _ensure(
-        self, turn: _Turn, working_dir: PathLike, reason: str, paths: list[str], tool: str | None
+        self,
+        turn: _Turn,
+        working_dir: PathLike,
+        reason: str,
+        paths: list[str],
+        tool: str | None,
+        whole: bool,
     ) -> Outcome:
         project = project_of(working_dir)
         slot = turn.slot(project.id)
@@ -284,7 +368,7 @@ class CheckpointManager:
             if slot.done is not None and not self._still_unprotected(project, slot, named):
                 return Outcome("already-taken", slot.done.checkpoint, skipped=slot.done.skipped)
             request = Request(reason, "turn", slot.turn, _facts(turn, tool))
-            outcome = self._snapshot(project, request, named)
+            outcome = self._snapshot(project, request, named, whole)
             if outside:
                 outcome = replace(
                     outcome, skipped=(*outcome.skipped, *(Skipped(path, "outside") for path in outside))
@@ -305,9 +389,13 @@ class CheckpointManager:
         with open_workspace(store, project, self.settings, self._deadline(), "looking") as space:
             return bool(unprotected(space, new))
 
-    def _snapshot(self, project: Project, request: Request, named: list[bytes]) -> Outcome:
+    def _snapshot(
+        self, project: Project, request: Request, named: list[bytes], whole: bool = True
+    ) -> Outcome:
         store = open_store(self.settings)
         why = refusal(project.workdir, store.base) or _unusable(project.workdir)
+        if why is None and not whole:
+            why = "it does not look like a project, and the agent works elsewhere"
         if why is not None:
             problem = DirectoryRefused(workdir=project.workdir, why=why)
             return self._paths_alone(store, project, request, named, problem, "refused")
@@ -394,10 +482,24 @@ class _Slot:
     done: Outcome | None = None
     named: set[bytes] = field(default_factory=set)
     turn: int | None = None
+    project: Project | None = None
     whole: Project | None = None
+    """The same, if all of it was taken."""
+
+    def to_json(self) -> dict[str, Any]:
+        workdir = str(self.project.workdir) if self.project else ""
+        named = sorted(os.fsdecode(path) for path in self.named)
+        return {"workdir": workdir, "turn": self.turn, "named": named, "whole": self.whole is not None}
+
+    @classmethod
+    def from_json(cls, place: dict[str, Any]) -> _Slot:
+        project = project_of(place["workdir"])
+        named = {os.fsencode(path) for path in place["named"]}
+        taken, whole = Outcome("already-taken"), project if place["whole"] else None
+        return cls(done=taken, named=named, turn=place["turn"], project=project, whole=whole)
 
     def remember(self, outcome: Outcome, project: Project, named: list[bytes]) -> None:
-        self.done = outcome
+        self.done, self.project = outcome, project
         self.named.update(named)
         if outcome.status == "taken" and outcome.checkpoint is not None:
             self.turn = outcome.checkpoint.turn
@@ -408,6 +510,7 @@ class _Slot:
 @dataclass
 class _Turn:
     session_id: str | None = None
+    prompt: str | None = None
     slots: dict[str, _Slot] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
@@ -417,7 +520,14 @@ class _Turn:
 
 
 def _facts(turn: _Turn, tool: str | None) -> tuple[tuple[str, Any], ...]:
-    return (("session_id", turn.session_id), ("tool", tool))
+    return (("session_id", turn.session_id), ("prompt", turn.prompt), ("tool", tool))
+
+
+def _most_telling(found: list[tuple[Path, Outcome]]) -> Outcome:
+    """One outcome for several directories: trouble first, then what was taken."""
+    chosen = min(found, key=lambda item: _TELLING.index(item[1].status))
+    others = [f"{workdir}: {outcome.status}" for workdir, outcome in found if outcome is not chosen[1]]
+    return replace(chosen[1], note="; ".join(filter(None, (chosen[1].note, *others))))
 
 
 def _named_inside(project: Project, paths: list[str]) -> tuple[list[bytes], list[str]]:

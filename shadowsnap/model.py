@@ -116,6 +116,14 @@ class Kept(_Record):
 
 
 @dataclass(frozen=True)
+class Conflict(Kept):
+    """A path that was left alone because others changed the same; both sides, if they are text."""
+
+    ours: str | None = None
+    theirs: str | None = None
+
+
+@dataclass(frozen=True)
 class RestoreResult(_Record):
     """What a restore did (`applied`) or would do. Directories end in a slash."""
 

@@ -1,0 +1,204 @@
+"""Taking single turns back out of the files as they are now, keeping everyone else's edits.
+
+What differs between the two checkpoints of a turn is its work. That work is undone by a
+three-way merge (base: after the turn, ours: now, theirs: before it), turn by turn, newest
+first; the outcome is a state like any other, and a restore brings it about.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timezone
+
+from shadowsnap.engine.restore import restore
+from shadowsnap.engine.snapshot import begin_capture
+from shadowsnap.engine.state import Difference, State, mode_differences, tree_differences
+from shadowsnap.engine.workspace import Workspace
+from shadowsnap.errors import NoSuchTurn
+from shadowsnap.git.merge import merge_trees
+from shadowsnap.git.objects import ObjectReader
+from shadowsnap.git.trees import DIRECTORY, Leaf, TreeReader, patch_tree
+from shadowsnap.model import Checkpoint, Conflict, RestoreResult
+from shadowsnap.store.checkpoints import delete_checkpoints, record_checkpoint
+from shadowsnap.store.scancache import Modes
+
+_SHOWN = 64 * 1024
+
+
+@dataclass(frozen=True)
+class Work:
+    """What one turn did: the states before and after it (None: it is not over, so now)."""
+
+    before: Checkpoint
+    after: Checkpoint | None
+
+
+def work_of_turn(checkpoints: Sequence[Checkpoint], turn: int) -> list[Work]:
+    """The work of one turn; `checkpoints` are all of the project, newest first."""
+    mine = [checkpoint for checkpoint in checkpoints if checkpoint.turn == turn and checkpoint.scope == "tree"]
+    return [_work(checkpoints, mine)] if mine else []
+
+
+def work_of_session(checkpoints: Sequence[Checkpoint], session_id: str) -> list[Work]:
+    """The work of every turn and stage of a session, newest first."""
+    mine = [each for each in checkpoints if each.session_id == session_id and each.scope == "tree"]
+    work = [_work(checkpoints, [each]) for each in mine if each.kind == "stage"]
+    for turn in sorted({each.turn for each in mine if each.turn is not None}, reverse=True):
+        work.append(_work(checkpoints, [each for each in mine if each.turn == turn]))
+    return sorted(work, key=lambda each: each.before.ref, reverse=True)
+
+
+def revert(space: Workspace, work: Sequence[Work], reason: str, on_conflict: str = "keep") -> RestoreResult:
+    """Undo this work, which is sorted newest first, in the files as they are now."""
+    if not work:
+        raise NoSuchTurn(workdir=space.project.workdir, what=reason)
+    capture = begin_capture(space)
+    now = State.of_capture(capture)
+    undoing = _Undoing(space, now, on_conflict)
+    for each in work:
+        after = State.of_checkpoint(each.after) if each.after is not None else now
+        undoing.undo(State.of_checkpoint(each.before), after)
+    target, paths = undoing.target(capture.facts(), reason)
+    conflicts = tuple(undoing.conflicts[path] for path in sorted(undoing.conflicts))
+    if not paths:
+        return RestoreResult(target, applied=space.lasting, conflicts=conflicts)
+    if not space.lasting:
+        return replace(restore(space, target, paths), conflicts=conflicts)
+    body = {**target.metadata, "kind": target.kind}
+    target = record_checkpoint(space.store, space.project, target.tree, reason, body)
+    done = False
+    try:
+        result = restore(space, target, paths)
+        done = True
+    finally:
+        if not done:  # the state never came about
+            delete_checkpoints(space.store, space.project, [target], space.deadline)
+    return replace(result, conflicts=conflicts)
+
+
+def _work(checkpoints: Sequence[Checkpoint], mine: Sequence[Checkpoint]) -> Work:
+    """`mine` are the checkpoints of one turn, newest first."""
+    closing = next((each for each in mine if each.kind in ("turn-end", "stage")), None)
+    opening = next((each for each in reversed(mine) if each.kind == "turn"), None)
+    if opening is None and closing is not None:
+        before = closing.metadata.get("before")
+        opening = next((each for each in checkpoints if each.id == before), None)
+    if opening is None:
+        raise NoSuchTurn(workdir=mine[0].workdir, what=f"the state before turn {mine[0].turn}")
+    if closing is None:
+        # It was never closed: what came next is the nearest thing to its end.
+        later = [each for each in checkpoints if each.ref > opening.ref and each.scope == "tree"]
+        closing = later[-1] if later else None
+    return Work(opening, closing)
+
+
+class _Undoing:
+    """The state that results, as far as it got."""
+
+    def __init__(self, space: Workspace, now: State, on_conflict: str) -> None:
+        self._space = space
+        self._now = now
+        self._on_conflict = on_conflict
+        self._tree = now.tree
+        self._bits: dict[bytes, int] = {}
+        self._bare = set(now.bare)
+        self.conflicts: dict[bytes, Conflict] = {}
+
+    def undo(self, before: State, after: State) -> None:
+        current = self._tree
+        merge = merge_trees(self._space.git, self._space.objects, after.tree, current, before.tree)
+        with ObjectReader(self._space.git) as reader:
+            sides = {
+                name: TreeReader(tree, lambda each: reader.read(each, b"tree"))
+                for name, tree in (("before", before.tree), ("after", after.tree), ("now", current))
+            }
+            changes = {item.path: item.new for item in tree_differences(self._space.git, current, merge.tree)}
+            for path, stages in merge.disputed.items():
+                changes[path] = self._settle(path, stages, sides, changes.get(path), reader)
+            for path in [path for path in changes if not any(side.find(path) for side in sides.values())]:
+                del changes[path]  # a name that the merge made up for one side of a dispute
+            self._tree = patch_tree(current, changes, lambda each: reader.read(each, b"tree"), self._write_tree)
+            self._undo_bits(before, after, sides, changes)
+        self._bare |= before.bare - after.bare
+        self._bare -= after.bare - before.bare
+
+    def target(self, facts: dict[str, object], reason: str) -> tuple[Checkpoint, list[bytes]]:
+        """The state to restore, and the paths that are to change."""
+        now = self._now
+        differing = tree_differences(self._space.git, now.tree, self._tree)
+        modes = Modes(now.modes.file, now.modes.executable, now.modes.directory, dict(now.modes.other))
+        modes.other.update(self._bits)
+        for item in differing:
+            if item.new is not None and item.path not in self._bits and item.old is None:
+                modes.other.pop(item.path, None)
+        absent = [os.fsdecode(item.path) for item in differing if item.new is None]
+        told = {
+            **facts,
+            "modes": modes.to_json(),
+            "empty_dirs": sorted(os.fsdecode(path) for path in self._bare),
+            "absent": absent,
+        }
+        target = Checkpoint(
+            id="",
+            project=self._space.project.id,
+            workdir=str(self._space.project.workdir),
+            created_at=datetime.now(timezone.utc),
+            reason=reason,
+            kind="manual",
+            metadata=told,
+            tree=self._tree,
+        )
+        changed_bits = [path for path, bits in self._bits.items() if now.modes.other.get(path) != bits]
+        paths = {item.path for item in differing} | set(changed_bits) | (self._bare ^ now.bare)
+        return target, sorted(paths)
+
+    def _settle(
+        self,
+        path: bytes,
+        stages: frozenset[int],
+        sides: dict[str, TreeReader],
+        merged: Leaf | None,
+        reader: ObjectReader,
+    ) -> Leaf | None:
+        """What becomes of a path where others changed the same: it stays, unless asked otherwise."""
+        ours, theirs = sides["now"].find(path), sides["before"].find(path)
+        why = "changed since in the same place" if {2, 3} <= stages else "changed since, and not the same way"
+        self.conflicts[path] = Conflict(os.fsdecode(path), why, _shown(ours, reader), _shown(theirs, reader))
+        if self._on_conflict == "theirs":
+            return theirs
+        if self._on_conflict == "markers" and stages == {1, 2, 3} and merged is not None:
+            return merged
+        return ours
+
+    def _undo_bits(
+        self,
+        before: State,
+        after: State,
+        sides: dict[str, TreeReader],
+        changes: dict[bytes, Leaf | None],
+    ) -> None:
+        differing = mode_differences(self._space.git, after, before, changes)
+        for item in (*differing, *(Difference(path, None, leaf) for path, leaf in changes.items())):
+            path, leaf, was = item.path, item.new, sides["before"].find(item.path)
+            if leaf is None or was is None:
+                continue
+            then = before.bits(path, was[0])
+            here, done = sides["now"].find(path), sides["after"].find(path)
+            if here is not None and done is not None:
+                current = self._bits.get(path, self._now.bits(path, here[0]))
+                if current != after.bits(path, done[0]):
+                    then = current  # someone changed it since
+            self._bits[path] = then
+
+    def _write_tree(self, data: bytes) -> str:
+        return self._space.objects.write(b"tree", data)
+
+
+def _shown(leaf: Leaf | None, reader: ObjectReader) -> str | None:
+    """The text of one side of a conflict; None if there is none, or it is not text."""
+    if leaf is None or leaf[0] == DIRECTORY:
+        return None
+    data = reader.read(leaf[1], b"blob")
+    return None if b"\0" in data[:8000] else data[:_SHOWN].decode("utf-8", "surrogateescape")
