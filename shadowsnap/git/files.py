@@ -19,9 +19,21 @@ def open_temporary(folder: Path, prefix: str) -> tuple[int, Path]:
         try:
             return os.open(path, _OPEN_NEW, 0o600), path
         except FileNotFoundError:
-            folder.mkdir(parents=True, exist_ok=True)
+            make_folder(folder)
         except FileExistsError:
             continue  # left by a dead process that had our number
+
+
+def make_folder(folder: Path) -> None:
+    """See to it that a folder is there, although git removes empty ones beside us: it may be gone
+    again when this returns."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileNotFoundError:
+        pass  # the one above it went
+    except FileExistsError:
+        if os.path.lexists(folder) and not folder.is_dir():
+            raise  # something else is in its place
 
 
 def make_read_only(path: Path) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from shadowsnap.git.files import sync_directory
+from shadowsnap.git.files import make_folder, sync_directory
 from shadowsnap.git.runner import Git
 
 _ORPHAN_SECONDS = 60.0
@@ -46,10 +46,7 @@ def _open_lock(lock: Path, attempts: int = 100) -> int:
             raise
     # The directory was never made, or `pack-refs` emptied and removed it: it may do so again
     # before we are in.
-    try:
-        lock.parent.mkdir(parents=True, exist_ok=True)
-    except (FileNotFoundError, FileExistsError):  # removed while it was being made
-        pass
+    make_folder(lock.parent)
     return _open_lock(lock, attempts - 1)
 
 
