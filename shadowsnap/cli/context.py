@@ -45,11 +45,15 @@ class Context:
         """A path as the person wrote it, relative to the project."""
         inside = os.path.relpath(self.here, self.workdir)
         if not os.path.isabs(word):
-            return os.path.join("" if inside == os.curdir else inside, word)
+            return os.path.join(inside, word) if word and inside != os.curdir else word
         # The last part of a path is never followed, the way to it is.
         folder, name = os.path.split(word.rstrip(os.sep) or word)
         resolved = os.path.join(os.path.realpath(folder), name)
-        return os.path.relpath(resolved, self.workdir) if _is_inside(resolved, self.workdir) else word
+        return os.path.relpath(resolved, self.workdir) if self.holds(resolved) else word
+
+    def holds(self, path: str) -> bool:
+        """Whether a resolved path lies in the project."""
+        return Path(path).is_relative_to(self.workdir)
 
     def paths(self, words: Iterable[str]) -> list[str]:
         return [self.path(word) for word in words]
@@ -86,7 +90,3 @@ def _current_directory(given: str) -> str:
         problem = WrongUsage(why="the current directory does not exist any more")
         problem.hint = "name the project's directory with -C"
         raise problem from None
-
-
-def _is_inside(path: str, folder: Path) -> bool:
-    return Path(path).is_relative_to(folder)

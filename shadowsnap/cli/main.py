@@ -18,17 +18,23 @@ if TYPE_CHECKING:
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code and raises nothing."""
+    words = list(sys.argv[1:] if argv is None else argv)
+    if words[:1] == ["hook"] and not {"-h", "--help"} & set(words):
+        from shadowsnap.agents.hook import main as hook
+
+        hook(words[1:])  # does not return
+
     from shadowsnap.cli.ui import Ui
 
-    words = list(sys.argv[1:] if argv is None else argv)
     options = words[: words.index("--")] if "--" in words else words
     ui = Ui(json="--json" in options, plain="--no-color" in options)
     try:
         code = _run(words, ui)
         ui.flush()
         return code
-    except BrokenPipeError:
-        return _reader_left()
+    except BrokenPipeError:  # whoever read our output has seen enough
+        _discard_output()
+        return 0
     except SystemExit as end:  # argparse, after --help
         return end.code if isinstance(end.code, int) else 0
     except KeyboardInterrupt:
@@ -77,16 +83,15 @@ def _fail(ui: Ui, problem: BaseException) -> int:
             ui.say("".join(traceback.format_exception(problem)))
         ui.complain(record)
         ui.flush()
-    except BrokenPipeError:
-        _reader_left()
+    except OSError:  # perhaps just what went wrong
+        _discard_output()
     return code
 
 
-def _reader_left() -> int:
-    """Whoever read our output has seen enough. The rest goes nowhere, so that the interpreter
-    does not complain at its end."""
+def _discard_output() -> None:
+    """What could not be written goes nowhere, so that the interpreter does not try again, and
+    complain, at its end."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):
         pass  # not a real stream
-    return 0

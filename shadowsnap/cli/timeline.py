@@ -13,41 +13,40 @@ if TYPE_CHECKING:
 
     Numbered = tuple[int, Checkpoint]
 
-_LEAST_WHAT = 16
+_LEAST_WHAT = 12
 _SESSION = 8
 _QUIET = ("turn-end", "pre-restore")
 
 
 def rows(checkpoints: Sequence[Numbered], width: int, ink: Ink) -> list[str]:
     """Number, id, age, what it was taken for, what changed, pin, session: one line each. A
-    column that nobody needs is left out."""
-    if not checkpoints:
-        return []
+    column that nobody needs is left out, and so is one that there is no room for."""
     numbers = [str(number) for number, _ in checkpoints]
-    ages = [age(checkpoint.created_at) for _, checkpoint in checkpoints]
-    changes = [changed(checkpoint) for _, checkpoint in checkpoints]
-    pins = ["pinned" if checkpoint.pinned else "" for _, checkpoint in checkpoints]
-    sessions = [cut_session(checkpoint.session_id) for _, checkpoint in checkpoints]
-    wide = [max(map(columns, column)) for column in (numbers, ages, changes, pins, sessions)]
-    room = width - sum(size + 2 for size in wide if size) - 10
-    if room < _LEAST_WHAT and wide[4]:
-        room, wide[4] = room + wide[4] + 2, 0
-    room = max(room, _LEAST_WHAT)
+    ages = [age(each.created_at) for _, each in checkpoints]
+    changes = [changed(each) for _, each in checkpoints]
+    pins = ["pinned" if each.pinned else "" for _, each in checkpoints]
+    sessions = [_clipped(one_line(each.session_id or "")) for _, each in checkpoints]
+
+    def room() -> int:
+        taken = sum(size + 2 for size in map(_widest, (numbers, ages, changes, pins, sessions)) if size)
+        return width - taken - 10
+
+    for column in (sessions, changes):
+        if room() < _LEAST_WHAT:
+            column[:] = [""] * len(column)
+    what = max(room(), _LEAST_WHAT)
     lines = []
-    for row, (_, checkpoint) in enumerate(checkpoints):
+    for at, (_, each) in enumerate(checkpoints):
         cells = [
-            numbers[row].rjust(wide[0]),
-            ink("yellow", checkpoint.short_id),
-            ink("dim", pad(ages[row], wide[1])),
-            _what(checkpoint, room, ink),
+            numbers[at].rjust(_widest(numbers)),
+            ink("yellow", each.short_id),
+            ink("dim", pad(ages[at], _widest(ages))),
+            _what(each, what, ink),
+            _signs(pad(changes[at], _widest(changes)), ink),
+            ink("magenta", pad(pins[at], _widest(pins))),
+            ink("dim", sessions[at]),
         ]
-        if wide[2]:
-            cells.append(_coloured(pad(changes[row], wide[2]), ink))
-        if wide[3]:
-            cells.append(ink("magenta", pad(pins[row], wide[3])))
-        if wide[4]:
-            cells.append(ink("dim", sessions[row]))
-        lines.append("  ".join(cells).rstrip())
+        lines.append("  ".join(cell for cell in cells if cell).rstrip())
     return lines
 
 
@@ -69,10 +68,6 @@ def described(checkpoint: Checkpoint) -> str:
     return label + one_line(checkpoint.reason)
 
 
-def cut_session(session_id: str | None) -> str:
-    return cut(one_line(session_id), _SESSION) if session_id else ""
-
-
 def _what(checkpoint: Checkpoint, room: int, ink: Ink) -> str:
     text = pad(cut(described(checkpoint), room), room)
     if checkpoint.label:
@@ -80,7 +75,17 @@ def _what(checkpoint: Checkpoint, room: int, ink: Ink) -> str:
     return ink("dim", text) if checkpoint.kind in _QUIET else text
 
 
-def _coloured(text: str, ink: Ink) -> str:
+def _signs(text: str, ink: Ink) -> str:
     words = text.split(" ")
     styles = {"+": "green", "-": "red"}
     return " ".join(ink(styles[word[0]], word) if word and word[0] in styles else word for word in words)
+
+
+def _clipped(text: str) -> str:
+    while columns(text) > _SESSION:
+        text = text[:-1]
+    return text
+
+
+def _widest(column: list[str]) -> int:
+    return max(map(columns, column), default=0)

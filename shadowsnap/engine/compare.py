@@ -68,10 +68,17 @@ def _bare(path: bytes, status: str) -> Change:
 
 def _mode_text(item: Difference, old: State, new: State) -> str:
     assert item.old is not None and item.new is not None
-    name = os.fsdecode(item.path)
     kind = item.new[0] & 0o170000
     before, after = old.bits(item.path, item.old[0]), new.bits(item.path, item.new[0])
-    return f"diff --git a/{name} b/{name}\nold mode {kind | before:06o}\nnew mode {kind | after:06o}\n"
+    names = f"{_quoted(b'a/' + item.path)} {_quoted(b'b/' + item.path)}"
+    return f"diff --git {names}\nold mode {kind | before:06o}\nnew mode {kind | after:06o}\n"
+
+
+def _quoted(name: bytes) -> str:
+    """A name as git writes it in a patch."""
+    plain = {byte: chr(byte) for byte in range(32, 127)} | {34: '\\"', 92: "\\\\", 9: "\\t", 10: "\\n"}
+    text = "".join(plain.get(byte, f"\\{byte:03o}") for byte in name)
+    return text if text.encode() == name else f'"{text}"'
 
 
 def _count(number: bytes) -> int | None:

@@ -49,10 +49,13 @@ def _files(words: list[str], context: Context) -> Iterator[str]:
         path = os.path.join(context.here, word)
         if not os.path.lexists(path):
             context.ui.say(f"warning: {safe(word)} does not exist")
-        if not os.path.isdir(path) or os.path.islink(path):
+        folder = os.path.realpath(path)
+        if folder == str(context.workdir):
+            continue  # it is captured anyway, by its own rules
+        if os.path.isdir(path) and not os.path.islink(path) and context.holds(folder):
+            yield from _files_below(folder, context)
+        else:
             yield context.path(word)
-        elif os.path.realpath(path) != str(context.workdir):  # the project itself is captured by its rules
-            yield from _files_below(path, context)
 
 
 def _files_below(top: str, context: Context) -> Iterator[str]:
@@ -61,7 +64,7 @@ def _files_below(top: str, context: Context) -> Iterator[str]:
         folders[:] = [name for name in folders if name.lower() != ".git"]
         for name in (*files, *links):
             if name.lower() != ".git":
-                yield context.path(os.path.join(folder, name))
+                yield os.path.relpath(os.path.join(folder, name), context.workdir)
 
 
 def _lines(outcome: Outcome, checkpoint: Checkpoint | None) -> list[str]:

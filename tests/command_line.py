@@ -1,0 +1,135 @@
+"""Running the command line: in this process, in another one, and on a terminal."""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from shadowsnap.cli.main import main
+
+COMMAND = [sys.executable, "-m", "shadowsnap"]
+
+
+@dataclass(frozen=True)
+class Ran:
+    code: int
+    out: str
+    err: str
+
+    @property
+    def answer(self) -> dict[str, Any]:
+        """The one object on stdout."""
+        assert self.out.count("\n") == 1 and self.out.endswith("\n"), self.out
+        found = json.loads(self.out)
+        assert isinstance(found, dict) and found["schema"] == 1
+        return found
+
+
+class CommandLine:
+    """The command line in one project; failing is a failure unless another code is expected."""
+
+    def __init__(
+        self, project: Path, base: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        self.project = project
+        self._capsys = capsys
+        monkeypatch.setenv("SHADOWSNAP_HOME", str(base))
+        monkeypatch.setenv("COLUMNS", "80")
+        monkeypatch.delenv("NO_COLOR", raising=False)
+        monkeypatch.delenv("FORCE_COLOR", raising=False)
+        monkeypatch.delenv("LESS", raising=False)
+        monkeypatch.chdir(project)
+
+    def __call__(self, *words: str, code: int = 0) -> Ran:
+        """In this process."""
+        self._capsys.readouterr()
+        found = main(list(words))
+        out, err = self._capsys.readouterr()
+        assert found == code, f"exit code {found} of {words}\n{out}\n{err}"
+        return Ran(found, out, err)
+
+    def json(self, *words: str, code: int = 0) -> dict[str, Any]:
+        ran = self("--json", *words, code=code)
+        assert ran.err == ""
+        return ran.answer
+
+    def snap(self, reason: str = "manual") -> str:
+        """Take a checkpoint; its id."""
+        found: str = self.json("snap", "-m", reason)["checkpoint"]["id"]
+        return found
+
+    def ids(self) -> list[str]:
+        return [each["id"] for each in self.json("list")["checkpoints"]]
+
+    def process(self, *words: str | bytes, **env: str) -> subprocess.CompletedProcess[bytes]:
+        """In a process of its own, without a terminal."""
+        return subprocess.run(
+            [*COMMAND, *words],
+            cwd=self.project,
+            env={**os.environ, **env},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            check=False,
+            timeout=60,
+        )
+
+    def terminal(self, *words: str, answers: Sequence[tuple[str, str]] = (), **env: str) -> tuple[int, str]:
+        """In a process of its own on a terminal: each answer is typed once its question is there.
+        Returns the exit code and everything that stood on the screen."""
+        return on_terminal([*COMMAND, *words], self.project, answers, {"TERM": "xterm", "PAGER": "cat", **env})
+
+
+def on_terminal(
+    command: Sequence[str], cwd: Path, answers: Sequence[tuple[str, str]], env: dict[str, str]
+) -> tuple[int, str]:
+    import pty
+
+    ours, theirs = pty.openpty()
+    process = subprocess.Popen(
+        command, cwd=cwd, env={**os.environ, **env}, stdin=theirs, stdout=theirs, stderr=theirs,
+        preexec_fn=_own_terminal,
+    )  # fmt: skip
+    os.close(theirs)
+    screen, waiting, seen = b"", list(answers), 0
+    end = time.monotonic() + 60
+    try:
+        while time.monotonic() < end:
+            readable, _, _ = select.select([ours], [], [], 1)
+            if readable:
+                try:
+                    piece = os.read(ours, 65536)
+                except OSError:  # the other end is closed
+                    piece = b""
+                if not piece:
+                    break
+                screen += piece
+            if waiting and (at := screen.find(waiting[0][0].encode(), seen)) >= 0:
+                seen = at + len(waiting[0][0])
+                os.write(ours, waiting.pop(0)[1].encode())
+        assert not waiting, f"never asked {waiting[0][0]!r}: {screen!r}"
+        return process.wait(timeout=30), screen.decode("utf-8", "surrogateescape").replace("\r\n", "\n")
+    finally:
+        if process.poll() is None:
+            process.send_signal(signal.SIGKILL)
+            process.wait()
+        os.close(ours)
+
+
+def _own_terminal() -> None:
+    """Make the terminal ours, so that Ctrl-C typed into it reaches us."""
+    import fcntl
+    import termios
+
+    os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
