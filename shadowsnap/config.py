@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
-from pathlib import Path
+
+from shadowsnap.records import dataclass
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 @dataclass(frozen=True)
@@ -33,19 +37,20 @@ class Settings:
         return int(self.max_file_size_mb * 1024 * 1024) if self.max_file_size_mb > 0 else None
 
     def resolved_base(self) -> Path:
-        return Path(os.path.realpath(Path(self.base).expanduser() if self.base else default_base()))
+        from pathlib import Path
+
+        return Path(os.path.realpath(os.path.expanduser(self.base) if self.base else base_folder()))
 
 
-def default_base() -> Path:
+def base_folder() -> str:
+    """Where the store lies by default. (Text: most hooks end before anything needs a `Path`.)"""
+    expand, join = os.path.expanduser, os.path.join
     if home := os.environ.get("SHADOWSNAP_HOME"):
-        return Path(home).expanduser()
+        return expand(home)
     if sys.platform == "win32":
-        local = os.environ.get("LOCALAPPDATA")
-        return (Path(local) if local else Path.home() / "AppData" / "Local") / "shadowsnap"
+        return join(os.environ.get("LOCALAPPDATA") or expand(join("~", "AppData", "Local")), "shadowsnap")
     if sys.platform == "darwin":
-        return Path.home() / "Library" / "Application Support" / "shadowsnap"
+        return expand(join("~", "Library", "Application Support", "shadowsnap"))
     state = os.environ.get("XDG_STATE_HOME")
     # The XDG rules say that a relative value is to be ignored.
-    if state and os.path.isabs(state):
-        return Path(state) / "shadowsnap"
-    return Path.home() / ".local" / "state" / "shadowsnap"
+    return join(state if state and os.path.isabs(state) else expand(join("~", ".local", "state")), "shadowsnap")

@@ -21,7 +21,7 @@ PACKAGE = "shadowsnap"
 
 # Bottom to top. A room imports from lower levels and from itself.
 LEVELS = [
-    {"model", "errors", "config"},
+    {"model", "errors", "config", "records"},
     {"git"},
     {"store"},
     {"engine", "upkeep"},

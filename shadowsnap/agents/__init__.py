@@ -1,0 +1,1 @@
+"""Front doors for agents: hooks and their installer, the /rollback line, a guard for plain functions."""

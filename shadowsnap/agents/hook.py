@@ -1,0 +1,177 @@
+"""`shadowsnap hook AGENT`: what agents run before a tool and at the other joints of a session.
+
+It always ends with 0 and says nothing: several agents take any other answer for a veto, and some
+show what a hook prints to the model. What there is to say goes to the hook log.
+
+Most calls find that everything is safe already. Until that is clear, next to nothing is imported.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # a hook has no time for imports that only say what is what
+    from collections.abc import Sequence
+    from typing import Any, NoReturn
+
+    from shadowsnap.agents.payload import HookEvent
+    from shadowsnap.agents.turns import Session
+    from shadowsnap.manager import CheckpointManager
+
+# Agents wait between 20 s (as we install it) and 600 s for a hook. The files that a tool names are
+# captured after this, within a few seconds more.
+DEADLINE = 8.0
+# Whatever hangs (a dead network drive, an agent that never closes our input): this ends it.
+_LAST_RESORT = 17
+
+
+def main(words: Sequence[str]) -> NoReturn:
+    """The whole process: silent, and 0 whatever happens."""
+    try:
+        _be_silent()
+        _end_at_last()
+        run_hook(words[0] if words else "", _input(), words[1] if len(words) > 1 else "")
+    finally:
+        os._exit(0)
+
+
+def run_hook(agent: str, data: bytes, said: str = "") -> None:
+    """Do what one event asks for. Raises nothing."""
+    event = None
+    try:
+        from shadowsnap.agents.payload import OTHER, read_event
+        from shadowsnap.agents.turns import Session
+        from shadowsnap.config import base_folder
+
+        event = read_event(agent, data, said)
+        if event.kind == OTHER:
+            return
+        _dispatch(event, Session(base_folder(), event))
+    except Exception as problem:
+        _tell(agent, event, "failed", problem)
+
+
+def _dispatch(event: HookEvent, session: Session) -> None:
+    from shadowsnap.agents.payload import PROMPT, SESSION_START, TOOL
+
+    if event.kind == TOOL:
+        before_tool(event, session)
+    elif event.kind == PROMPT:
+        prompted(event, session)
+    elif event.kind == SESSION_START:
+        session_started(event)
+    else:
+        stopped(event, session)
+
+
+# --- the events ------------------------------------------------------------------------------
+
+
+def before_tool(event: HookEvent, session: Session) -> None:
+    """Make sure that what the tool may write to is safe; most often it is."""
+    from shadowsnap.engine.tools import may_write
+
+    if not may_write(event.tool):
+        return
+    if _covers(session, event):
+        session.note_heard(event)
+        return
+    with session.lock(DEADLINE):
+        session.read()
+        if _covers(session, event):  # by the hook that we waited for
+            return
+        manager = _manager()
+        manager.resume_turn(session.state_of(event))
+        outcome = manager.before_tool(event.tool, event.tool_input, event.cwd, event.roots)
+        if outcome.status not in ("failed", "disabled") and not _ran_out_of_time(outcome.error):
+            session.note_taken(event, manager.turn_state())
+    if outcome.status != "already-taken":
+        _tell(event.agent, event, outcome.status, outcome.error, outcome=outcome)
+
+
+def prompted(event: HookEvent, session: Session) -> None:
+    """A new turn. (Some agents also tell of tool results, which have no text.)"""
+    if event.prompt or event.turn:
+        with session.lock(DEADLINE):
+            session.read()
+            session.note_prompt(event)
+
+
+def session_started(event: HookEvent) -> None:
+    """The place for what may take time: upkeep, and a first snapshot in the background."""
+    _tell(event.agent, event, "session started")
+
+
+def stopped(event: HookEvent, session: Session) -> None:
+    """The agent is done: close the turn with a snapshot of what it touched."""
+    with session.lock(DEADLINE):
+        session.read()
+        state = session.state_to_end(event)
+        session.note_ended()
+    if state is None:
+        return
+    manager = _manager()
+    manager.resume_turn(state)
+    for outcome in manager.end_turn():
+        if outcome.status != "unchanged":
+            _tell(event.agent, event, outcome.status, outcome.error, outcome=outcome)
+
+
+# --- steps -----------------------------------------------------------------------------------
+
+
+def _covers(session: Session, event: HookEvent) -> bool:
+    try:
+        return session.covers(event)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return False  # a record that is not what we wrote
+
+
+def _manager() -> CheckpointManager:
+    from shadowsnap.manager import CheckpointManager
+
+    return CheckpointManager(deadline=DEADLINE)
+
+
+def _ran_out_of_time(problem: Exception | None) -> bool:
+    from shadowsnap.errors import DeadlineExceeded
+
+    return isinstance(problem, DeadlineExceeded)
+
+
+def _input() -> bytes:
+    """What the agent wrote to us; nothing if a person tries the command on a terminal."""
+    stream = sys.stdin
+    return b"" if stream is None or stream.isatty() else stream.buffer.read()
+
+
+def _be_silent() -> None:
+    """Nothing is to be printed, not by git nor by a failing interpreter either."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    for stream in (1, 2):
+        os.dup2(nowhere, stream)
+
+
+def _end_at_last() -> None:
+    import signal
+
+    if hasattr(signal, "SIGALRM"):
+        signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
+        signal.alarm(_LAST_RESORT)
+    else:
+        import threading
+
+        timer = threading.Timer(_LAST_RESORT, os._exit, [0])
+        timer.daemon = True
+        timer.start()
+
+
+def _tell(agent: str, event: HookEvent | None, what: str, problem: Any = None, outcome: Any = None) -> None:
+    try:
+        from shadowsnap.agents.hooklog import log_event
+
+        log_event(agent, event, what, problem, outcome)
+    except Exception:  # a log that cannot be written must not stop an agent
+        pass
