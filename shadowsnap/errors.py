@@ -68,6 +68,19 @@ class StoreUnusable(ShadowsnapError):
     """the store at {path} cannot be used: {why}"""
 
 
+class DiskFull(ShadowsnapError):
+    """no space is left on the disk that holds {path}"""
+
+    hint = "free some space there; what was stored before is safe"
+
+
+class NothingToImport(ShadowsnapError):
+    """{path} holds no checkpoints that shadowsnap knows how to import"""
+
+    exit_code = 3
+    hint = "name a store of Hermes or PraisonAI, or a repository with shadow branches of Entire"
+
+
 class DamagedObject(ShadowsnapError):
     """object {id} is missing from the store or damaged"""
 
