@@ -36,6 +36,7 @@ _CONFIG = """\
 \tsymlinks = {posix}
 \tignorecase = false
 \tprecomposeunicode = false
+\tlongpaths = true
 \tprotectHFS = {mac}
 \tprotectNTFS = {windows}
 \tautocrlf = false
@@ -99,10 +100,11 @@ class Store:
 
 
 def open_store(settings: Settings) -> Store:
-    """The store below the base directory, made if it is not there."""
+    """The store below the base directory, made if it is not there. What git cannot do without is
+    made again if it vanished: a damaged store must not keep anyone from taking snapshots."""
     store = Store(settings.resolved_base(), settings.fsync)
     try:
-        if not _check_format(store):
+        if not (_check_format(store) and _is_whole(store)):
             create_store(store)
         _keep_current(store.git_dir / "info" / "exclude", exclude_file())
     except OSError as problem:
@@ -122,18 +124,24 @@ def _check_format(store: Store) -> bool:
     return found == str(FORMAT)
 
 
+def _is_whole(store: Store) -> bool:
+    """Whether git takes the store for a repository, and converts nothing in it."""
+    names = ("refs", "objects", "HEAD", "config", "info/attributes")
+    return all(os.path.exists(store.git_dir / name) for name in names)
+
+
 def create_store(store: Store) -> None:
     """Everything `git init --bare` would make, without starting git. Safe to run twice, and by
     two processes at once."""
-    store.base.mkdir(parents=True, exist_ok=True)
+    store.base.mkdir(0o700, parents=True, exist_ok=True)
     os.chmod(store.base, 0o700)
     for folder in FOLDERS:
         (store.git_dir / folder).mkdir(parents=True, exist_ok=True)
     for name, content in store_files().items():
         _keep_current(store.git_dir / name, content, fsync=store.fsync)
     if store.fsync:
-        for folder in (store.git_dir / "refs", store.git_dir, store.base, store.base.parent):
-            sync_directory(folder)
+        for made in (store.git_dir / "refs", store.git_dir, store.base, store.base.parent):
+            sync_directory(made)
 
 
 def store_files() -> dict[str, bytes]:
