@@ -13,7 +13,7 @@ import os
 import stat
 import time
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 from shadowsnap.engine.files import Content, Left, read_file
@@ -101,6 +101,15 @@ class Capture:
         self.cache.bare -= {parent for path in paths if self._has(path) for parent in parents(path)}
 
     # --- the result --------------------------------------------------------------------------
+    def include_directories(self, paths: Iterable[bytes]) -> None:
+        """Note directories without files, ignored or not."""
+        for path in paths:
+            seen = self.space.worktree.lstat(path)
+            if seen is not None and stat.S_ISDIR(seen.st_mode):
+                self.cache.directories[path] = (stat.S_IMODE(seen.st_mode), 0)
+                self.cache.bare.add(path)
+        self._note_directories()
+
 
     def tree(self) -> str:
         """The tree of everything taken in so far."""
@@ -136,6 +145,18 @@ class Capture:
         return None if entry is None else Known.of(entry)
 
     def _save_progress(self) -> None:
+    def known_among(self, paths: Collection[bytes]) -> dict[bytes, Known]:
+        """What was captured at those of the paths where something was."""
+        known = self.cache.index.lookup(paths)
+        for path in paths:
+            if path in self._entries:
+                entry = self._entries[path]
+                if entry is None:
+                    known.pop(path, None)
+                else:
+                    known[path] = Known.of(entry)
+        return known
+
         """Time ran out while reading: let the next attempt go on from here."""
         if self.space.lasting and self.scope == "tree":
             self.cache.patterns = None  # so that everything is listed anew

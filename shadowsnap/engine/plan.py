@@ -17,7 +17,7 @@ from shadowsnap.engine.workspace import Workspace
 from shadowsnap.engine.worktree import Worktree, parents
 from shadowsnap.git.files import remove_tree
 from shadowsnap.git.objects import ObjectReader
-from shadowsnap.git.trees import DIRECTORY, Leaf, TreeReader
+from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, REGULAR, Leaf, TreeReader
 
 
 @dataclass
@@ -41,6 +41,10 @@ class Plan:
     unsaved: set[bytes] = field(default_factory=set)
     """Paths in the way, or about to appear where they are ignored, that the checkpoint taken
     before must include."""
+    unsaved_directories: set[bytes] = field(default_factory=set)
+    """Directories in the way without a file in them."""
+    appearing: list[bytes] = field(default_factory=list)
+    """Files that come where nothing is."""
 
     @property
     def empty(self) -> bool:
@@ -67,7 +71,7 @@ def plan_restore(capture: Capture, target: State, paths: Sequence[bytes]) -> Pla
     _plan_modes(
         plan, mode_differences(space.git, current, target, [item.path for item in differing]), target, paths
     )
-    _find_obstacles(plan, capture, [item.path for item in differing if item.old is None])
+    _find_obstacles(plan, capture, [item.path for item in differing if item.old is None], paths)
     _note_kept(plan, space, current, target, paths)
     return plan
 
@@ -115,25 +119,29 @@ def _ignored_then(
     paths: list[bytes],
     lookup: TreeReader,
     reader: ObjectReader,
+    folders: Sequence[bytes] = (),
 ) -> set[bytes]:
-    """Which of the paths the ignore rules of the checkpoint match. The rules are laid out in a
-    directory of their own, and git is asked there."""
-    if not paths or target.scope == "paths":
+    """Which of the files and folders the ignore rules of the checkpoint match. The rules are laid
+    out in a directory of their own, and git is asked there."""
+    if not (paths or folders) or target.scope == "paths":
         return set()
     scratch = space.store.git_dir / f"scratch-rules-{space.project.id}-{os.getpid()}"
     remove_tree(scratch)
     try:
         scratch.mkdir()
-        for folder in {b"", *(parent for path in paths for parent in parents(path))}:
+        for folder in {b"", *(parent for path in (*paths, *folders) for parent in parents(path))}:
             rules = _rules_then(space, current, lookup, reader, folder)
             if rules is not None:
                 place = scratch / os.fsdecode(folder) / ".gitignore"
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_bytes(rules)
+        for folder in folders:  # a pattern may match directories only, so git must see one
+            Path(scratch, os.fsdecode(folder)).mkdir(parents=True, exist_ok=True)
         own = scratch / ".git" / "own-patterns"
         own.parent.mkdir()
         own.write_text("".join(f"{line}\n" for line in target.patterns), "utf-8", "surrogateescape")
-        return ignored_paths(space.git.bound(work_tree=scratch, config=(f"core.excludesFile={own}",)), paths)
+        git = space.git.bound(work_tree=scratch, config=(f"core.excludesFile={own}",))
+        return ignored_paths(git, [*paths, *folders])
     finally:
         remove_tree(scratch)
 
@@ -143,12 +151,14 @@ def _rules_then(
 ) -> bytes | None:
     path = folder + b"/.gitignore" if folder else b".gitignore"
     leaf = lookup.find(path)
-    if leaf is not None:
-        return reader.read(leaf[1], b"blob")
+    if leaf is not None:  # git reads rules from regular files only
+        return reader.read(leaf[1], b"blob") if leaf[0] in (REGULAR, EXECUTABLE) else None
     captured = TreeReader(current.tree, lambda name: reader.read(name, b"tree")).find(path) is not None
     # A .gitignore that is itself ignored is in no checkpoint: the one on disk is all we have.
     on_disk = Path(space.project.workdir, os.fsdecode(path))
-    return on_disk.read_bytes() if not captured and on_disk.is_file() else None
+    if captured or on_disk.is_symlink() or not on_disk.is_file():
+        return None
+    return on_disk.read_bytes()
 
 
 # --- directories and bits --------------------------------------------------------------------
@@ -172,8 +182,23 @@ def _plan_directories(
         plan.stay |= emptied
         return
     unknown = [path for path in current.bare if selected(path, paths) and path not in plan.stay]
-    ignored = _ignored_then(capture.space, current, target, unknown, lookup, reader)
-    plan.clear = {path for path in unknown if path not in ignored and not _skipped_then(path + b"/", target)}
+    in_the_way = {path for path in unknown if any(up in plan.write for up in (path, *parents(path)))}
+    doubtful = [path for path in unknown if path not in in_the_way and not _skipped_then(path + b"/", target)]
+    ignored = _ignored_then(capture.space, current, target, [], lookup, reader, folders=doubtful)
+    plan.clear = _really_empty(capture.space.worktree, in_the_way.union(doubtful) - ignored, plan.delete)
+
+
+def _really_empty(worktree: Worktree, folders: set[bytes], deleted: set[bytes]) -> set[bytes]:
+    """Those of the directories that hold nothing, captured or not, but what goes."""
+    empty: set[bytes] = set()
+    for folder in sorted(folders, reverse=True):  # what lies below comes first
+        try:
+            inside = [folder + b"/" + item.name for item in worktree.items(folder)]
+        except OSError:
+            continue
+        if all(path in empty or path in deleted for path in inside):
+            empty.add(folder)
+    return empty
 
 
 def _is_directory(leaf: Leaf | None) -> bool:
@@ -191,20 +216,27 @@ def _plan_modes(plan: Plan, differing: list[Difference], target: State, paths: S
 # --- obstacles -------------------------------------------------------------------------------
 
 
-def _find_obstacles(plan: Plan, capture: Capture, appearing: list[bytes]) -> None:
+def _find_obstacles(plan: Plan, capture: Capture, appearing: list[bytes], paths: Sequence[bytes]) -> None:
     """What is on disk, uncaptured, where the target wants something else. It must be saved
     first, and goes."""
-    free: list[bytes] = []
-    for path in appearing:
-        obstacle = _obstacle(capture.space.worktree, path)
+    for path in [*appearing, *plan.make]:
+        try:
+            obstacle = _obstacle(capture.space.worktree, path)
+        except PermissionError:
+            unseen = path.rpartition(b"/")[0] + b"/"
+            plan.conflicts[unseen] = "it cannot be looked into, so what it holds cannot be saved first"
+            continue
         if obstacle is None:
-            free.append(path)
-        elif obstacle[1]:
+            plan.appearing += [path] if path not in plan.make else []
+        elif not selected(obstacle[0], paths):
+            plan.conflicts[obstacle[0]] = "it is in the way, and not among the chosen paths"
+        elif not obstacle[1]:
+            if capture.known(obstacle[0]) is None:
+                plan.unsaved.add(obstacle[0])
+        elif path not in plan.make:
             _clear_directory(plan, capture, path)
-        elif capture.known(obstacle[0]) is None:
-            plan.unsaved.add(obstacle[0])
     # An undo must know that these did not exist, though the rules of now ignore them.
-    plan.unsaved |= ignored_paths(capture.space.git, free) - capture.absent
+    plan.unsaved |= ignored_paths(capture.space.git, plan.appearing) - capture.absent
 
 
 def _obstacle(worktree: Worktree, path: bytes) -> tuple[bytes, bool] | None:
@@ -230,6 +262,25 @@ def _clear_directory(plan: Plan, capture: Capture, folder: bytes) -> None:
             plan.conflicts[path] = "it is neither a file nor a link and cannot be saved"
         elif capture.known(path) is None:
             plan.unsaved.add(path)
+    plan.unsaved_directories |= _without_files(capture.space.worktree, folder) - capture.cache.bare
+
+
+def _without_files(worktree: Worktree, top: bytes) -> set[bytes]:
+    """The directories at and below one that no file lies in, however deep."""
+    folders: set[bytes] = set()
+    full: set[bytes] = set()
+    stack = [top]
+    while stack:
+        folder = stack.pop()
+        folders.add(folder)
+        try:
+            items = list(worktree.items(folder))
+        except OSError:
+            continue  # told as a conflict
+        stack += [folder + b"/" + item.name for item in items if item.is_directory]
+        if not all(item.is_directory for item in items):
+            full.update((folder, *parents(folder)))
+    return folders - full
 
 
 # --- what is left alone ----------------------------------------------------------------------
@@ -239,9 +290,16 @@ def _note_kept(plan: Plan, space: Workspace, current: State, target: State, path
     """Report what is there and was not, or is not, captured."""
     for path, why in target.skipped.items():
         name = path.rstrip(b"/")
-        if selected(name, paths) and path not in plan.write and space.worktree.lstat(name) is not None:
+        if selected(name, paths) and path not in plan.write and _is_there(space.worktree, name):
             plan.kept.setdefault(path, f"{why} at the checkpoint")
     if target.scope == "tree":
         for path, why in current.skipped.items():
             if selected(path.rstrip(b"/"), paths) and path not in plan.unsaved:
                 plan.kept.setdefault(path, f"{why} now")
+
+
+def _is_there(worktree: Worktree, path: bytes) -> bool:
+    try:
+        return worktree.lstat(path) is not None
+    except PermissionError:
+        return True  # as far as anyone can tell

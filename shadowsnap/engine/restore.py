@@ -4,54 +4,62 @@ the recovery of a restore that died are restores too."""
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 
-from shadowsnap.engine.apply import Application, Staging, remove_staging
+from shadowsnap.engine.apply import Application, Staging, remove_staging, told
 from shadowsnap.engine.capture import Capture
 from shadowsnap.engine.compare import selected
 from shadowsnap.engine.plan import Plan, plan_restore
+from shadowsnap.engine.rules import is_secret
 from shadowsnap.engine.snapshot import Request, capture_same_scope, keep_capture
 from shadowsnap.engine.state import State
 from shadowsnap.engine.steps import step
 from shadowsnap.engine.workspace import Workspace
+from shadowsnap.engine.worktree import parents
 from shadowsnap.errors import (
     DamagedObject,
+    GitFailed,
     NoSuchPath,
     NothingToRedo,
     NothingToUndo,
+    PresentNotSaved,
     RestoreFailed,
     RestoreRefused,
     RestoreStranded,
     ShadowsnapError,
 )
-from shadowsnap.git.objects import missing_objects
+from shadowsnap.git.objects import object_sizes
 from shadowsnap.model import Checkpoint, Kept, RestoreResult
 from shadowsnap.store.checkpoints import find_checkpoint
 from shadowsnap.store.journal import Journal, OpenRestore, Step, read_journal, write_journal
 
 
 def restore(
-    space: Workspace, target: Checkpoint, paths: Sequence[bytes] = (), then: str = "restore"
+    space: Workspace,
+    target: Checkpoint,
+    paths: Sequence[bytes] = (),
+    then: str = "restore",
+    resumed: OpenRestore | None = None,
 ) -> RestoreResult:
     """Bring a state back, of everything or of some paths. In a workspace that is not lasting,
-    only the plan is made."""
-    capture, plan = _prepare(space, target, paths)
+    only the plan is made. A restore that is `resumed` keeps the way back of the first attempt."""
+    with _nothing_done_yet():
+        capture, plan = _prepare(space, target, paths, anything=then != "restore" or resumed is not None)
     result = _result(target, plan)
     if not space.lasting:
         return result
     if plan.conflicts:
         raise RestoreRefused(conflicts=_listed(plan.conflicts))
-    if plan.empty:
+    if plan.empty and resumed is None:
         return replace(result, applied=True)
-    broken = missing_objects(space.git, sorted({leaf[1] for leaf, _ in plan.write.values()}))
-    if broken:
-        raise DamagedObject(id=broken[0])
     step("restore:planned")
-    before, _ = keep_capture(capture, Request(f"before {then} to {target.short_id}", kind="pre-restore"))
+    before = _save(capture, f"before {then} to {target.short_id}") if not plan.empty else None
     step("restore:saved")
-    _carry_out(space, capture, plan, before, target, paths, then)
-    return replace(result, applied=True, undo_id=before.id)
+    way_back = Step(resumed.before if resumed else before or "", tuple(os.fsdecode(path) for path in paths))
+    _carry_out(space, capture, plan, way_back, target, then)
+    return replace(result, applied=True, undo_id=before)
 
 
 def undo(space: Workspace) -> RestoreResult:
@@ -74,31 +82,29 @@ def recover(space: Workspace) -> str:
     """Finish a restore that died half way; says what was done, if anything was. If it cannot be
     finished, that is said too: it must not keep anyone from taking snapshots."""
     journal = read_journal(space.store, space.project)
+    if journal.leftover:
+        journal = _clean_up(space, replace(journal, leftover=()), journal.leftover)
     begun = journal.open
     if begun is None:
         return journal.told
-    staging = [os.fsencode(folder) for folder in begun.staging]
-    closed = replace(journal, open=None)
     if not begun.applying:
-        remove_staging(space, staging)
-        write_journal(space.store, space.project, closed)
+        _clean_up(space, replace(journal, open=None), begun.staging)
         return f"a restore to {begun.target[:8]} had been interrupted before it changed any file"
     try:
         target = find_checkpoint(space.store, space.project, begun.target, space.deadline)
         find_checkpoint(space.store, space.project, begun.before, space.deadline)
     except ShadowsnapError as problem:
-        write_journal(space.store, space.project, closed)
+        write_journal(space.store, space.project, replace(journal, open=None))
         return (
             f"an interrupted restore cannot be finished ({problem}); moved files are in {', '.join(begun.staging)}"
         )
+    paths = [os.fsencode(path) for path in begun.paths]
     try:
-        restore(space, target, [os.fsencode(path) for path in begun.paths], begun.then)
+        result = restore(space, target, paths, begun.then, resumed=begun)
     except ShadowsnapError as problem:
         return f"an interrupted restore to {target.short_id} could not be finished yet: {problem}"
-    remove_staging(space, staging)
-    # The way back leads to before the first attempt, not to the half restored files.
-    write_journal(space.store, space.project, _moved(closed, begun.then, Step(begun.before, begun.paths)))
-    return f"a restore to {target.short_id} had been interrupted and was finished"
+    found = f"; the files as they were found are checkpoint {result.undo_id[:8]}" if result.undo_id else ""
+    return f"a restore to {target.short_id} had been interrupted and was finished{found}"
 
 
 # --- steps -----------------------------------------------------------------------------------
@@ -114,21 +120,64 @@ def _walk(space: Workspace, to: Step, then: str) -> RestoreResult:
     return result
 
 
-def _prepare(space: Workspace, target: Checkpoint, paths: Sequence[bytes]) -> tuple[Capture, Plan]:
-    """Capture the present with everything that is about to change, and plan from there."""
+@contextmanager
+def _nothing_done_yet() -> Iterator[None]:
+    try:
+        yield
+    except (OSError, GitFailed) as problem:
+        why = told(problem) if isinstance(problem, OSError) else problem
+        raise PresentNotSaved(why=why) from problem
+
+
+def _prepare(
+    space: Workspace, target: Checkpoint, paths: Sequence[bytes], *, anything: bool
+) -> tuple[Capture, Plan]:
+    """Capture the present with everything that is about to change, and plan from there. Paths
+    that name nothing are an error, unless `anything` may be there."""
     state = State.of_checkpoint(target)
     capture = capture_same_scope(space, state)
+    capture.include(_present_though_absent(capture, state, paths), unfiltered=True)
     plan = plan_restore(capture, state, paths)
-    unsaved = plan.unsaved
-    if unsaved:
+    unsaved = plan.unsaved | _left_out_later(capture, plan)
+    if unsaved or plan.unsaved_directories:
         capture.include(unsaved, unfiltered=True)
+        capture.include_directories(plan.unsaved_directories)
         plan = plan_restore(capture, state, paths)
         for path in unsaved & capture.skipped.keys():
             plan.conflicts[path] = f"it cannot be saved first: {capture.skipped[path]}"
     for path in paths:
-        if path and not _is_known(path, capture, plan, state, space):
+        if path and not anything and not _is_known(path, capture, plan, state, space):
             raise NoSuchPath(path=os.fsdecode(path), ref=target.short_id)
     return capture, plan
+
+
+def _present_though_absent(capture: Capture, state: State, paths: Sequence[bytes]) -> set[bytes]:
+    """What the state knows not to have existed, and what is there now though no scan reports it."""
+    worktree = capture.space.worktree
+    asked = {path for path in state.absent if selected(path, paths) and worktree.lstat(path) is not None}
+    return asked - capture.known_among(asked).keys()
+
+
+def _left_out_later(capture: Capture, plan: Plan) -> set[bytes]:
+    """Files about to appear that later captures leave out: an undo must know that they did not
+    exist. Also checks that everything there is to write exists."""
+    sizes = object_sizes(capture.space.git, sorted({leaf[1] for leaf, _ in plan.write.values()}))
+    broken = [leaf[1] for leaf, _ in plan.write.values() if leaf[1] not in sizes]
+    if broken:
+        raise DamagedObject(id=broken[0])
+    limit = capture.space.settings.max_file_bytes or max(sizes.values(), default=0)
+    secrets = not capture.space.settings.include_secrets
+    found = {
+        path for path in plan.appearing if sizes[plan.write[path][0][1]] > limit or secrets and is_secret(path)
+    }
+    return found - capture.absent
+
+
+def _save(capture: Capture, reason: str) -> str:
+    """The checkpoint that makes everything recoverable."""
+    with _nothing_done_yet():
+        checkpoint, _ = keep_capture(capture, Request(reason, kind="pre-restore"))
+    return checkpoint.id
 
 
 def _is_known(path: bytes, capture: Capture, plan: Plan, state: State, space: Workspace) -> bool:
@@ -150,35 +199,36 @@ def _is_known(path: bytes, capture: Capture, plan: Plan, state: State, space: Wo
 
 
 def _carry_out(
-    space: Workspace, capture: Capture, plan: Plan, before: Checkpoint, target: Checkpoint, paths: Sequence[bytes],
-    then: str,
-) -> None:  # fmt: skip
+    space: Workspace, capture: Capture, plan: Plan, way_back: Step, target: Checkpoint, then: str
+) -> None:
+    """Everything that changes files, between two entries of the journal."""
     journal = read_journal(space.store, space.project)
     staging = Staging(space, plan)
-    chosen = tuple(os.fsdecode(path) for path in paths)
+    application = Application(capture, plan, staging)
     folders = tuple(os.fsdecode(folder) for folder in staging.folders)
-    begun = OpenRestore(before.id, target.id, chosen, folders, then=then)
-    write_journal(space.store, space.project, replace(journal, open=begun))
-    step("restore:begun")
-    outcome = "failed"
+    # What an unfinished restore had moved aside goes when this one is done.
+    every_folder = (*(journal.open.staging if journal.open else ()), *folders)
+    begun = OpenRestore(way_back.checkpoint, target.id, way_back.paths, every_folder, then=then)
+    moved = _moved(journal, then, way_back)
+    with _nothing_done_yet():
+        write_journal(space.store, space.project, replace(journal, open=begun))
+    done = False
     try:
+        step("restore:begun")
         _stage(staging, plan)
         step("restore:staged")
         write_journal(space.store, space.project, replace(journal, open=replace(begun, applying=True)))
         step("restore:applying")
-        _apply(Application(capture, plan, staging), begun)
-        outcome = "applied"
-        step("restore:applied")
-        write_journal(space.store, space.project, _moved(journal, then, Step(before.id, chosen)))
+        settled = replace(moved, leftover=every_folder)
+        _apply(application, begun, lambda: write_journal(space.store, space.project, settled))
+        done = True
         step("restore:settled")
-    except RestoreStranded:
-        outcome = "stranded"  # the journal stays open and the staging directory stays: nothing is lost
-        raise
     finally:
-        if outcome == "failed":
-            write_journal(space.store, space.project, journal)
-        if outcome != "stranded":
-            staging.remove()
+        if done:
+            _clean_up(space, moved, every_folder)
+        elif application.untouched:
+            _clean_up(space, journal, folders)
+        # Otherwise the journal stays open and the staging directory stays: nothing is lost.
     step("restore:cleaned")
 
 
@@ -186,16 +236,27 @@ def _stage(staging: Staging, plan: Plan) -> None:
     try:
         staging.fill(plan)
     except (OSError, ShadowsnapError) as problem:
-        raise RestoreFailed(why=problem) from problem
+        raise RestoreFailed(why=told(problem) if isinstance(problem, OSError) else problem) from problem
 
 
-def _apply(application: Application, begun: OpenRestore) -> None:
+def _apply(application: Application, begun: OpenRestore, settle: Callable[[], None]) -> None:
     try:
-        application.carry_out()
+        application.carry_out(settle)
     except OSError as problem:  # raised on the way back: what was put back is put back
         raise RestoreStranded(
-            why=problem, before=begun.before[:8], target=begun.target[:8], staging=", ".join(begun.staging)
+            why=told(problem), before=begun.before[:8], target=begun.target[:8], staging=", ".join(begun.staging)
         ) from problem
+
+
+def _clean_up(space: Workspace, ended: Journal, staging: Iterable[str]) -> Journal:
+    """Remove staging directories and close the journal, in this order: on a full disk, the
+    first makes room for the second."""
+    remove_staging(space, [os.fsencode(folder) for folder in staging])
+    try:
+        write_journal(space.store, space.project, ended)
+    except OSError:
+        pass  # the next operation finds it as it is, and does this again
+    return ended
 
 
 def _moved(journal: Journal, then: str, step_back: Step) -> Journal:
@@ -222,7 +283,7 @@ def _result(target: Checkpoint, plan: Plan) -> RestoreResult:
 
 def _implied(plan: Plan) -> set[bytes]:
     """Directories that are made because a file comes into them."""
-    return {path for path in plan.make if any(each.startswith(path + b"/") for each in plan.write)}
+    return {parent for path in plan.write for parent in parents(path)} & plan.make.keys()
 
 
 def _kept(reasons: dict[bytes, str]) -> tuple[Kept, ...]:

@@ -6,6 +6,7 @@ as the system allows, and the root cannot be exchanged under us.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Container, Iterable, Iterator
@@ -51,6 +52,10 @@ class Worktree:
             return os.stat(self._at(path), dir_fd=self._fd, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             return None
+        except OSError as problem:
+            if problem.errno == errno.ENAMETOOLONG:
+                return None
+            raise
 
     def reaches(self, path: bytes) -> bool:
         """Whether every directory on the way to this path is a real one, inside the project."""
@@ -137,6 +142,19 @@ class Worktree:
 
     def link(self, old: bytes, new: bytes) -> None:
         os.link(self._at(old), self._at(new), src_dir_fd=self._fd, dst_dir_fd=self._fd, follow_symlinks=False)
+
+    def move(self, old: bytes, new: bytes) -> None:
+        """Rename, but never onto something that is there: that raises FileExistsError."""
+        try:
+            self.link(old, new)
+        except FileExistsError:
+            raise
+        except (OSError, NotImplementedError):  # a directory, or no hard links here
+            if self.lstat(new) is not None:
+                raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new) from None
+            self.rename(old, new)
+        else:
+            self.unlink(old)
 
     def may_change(self, folder: bytes) -> bool:
         """Whether entries can be made and removed in a directory."""

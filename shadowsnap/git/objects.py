@@ -153,10 +153,17 @@ class ObjectReader:
 
 def missing_objects(git: Git, names: list[str]) -> list[str]:
     """Which of these are not in the store, or cannot even be opened there."""
+    there = object_sizes(git, names)
+    return [name for name in names if name not in there]
+
+
+def object_sizes(git: Git, names: list[str]) -> dict[str, int]:
+    """Name -> size of those that are in the store."""
     if not names:
-        return []
-    answer = git.run("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=_lines(names))
-    return [line.split()[0].decode() for line in answer.splitlines() if line.endswith(b" missing")]
+        return {}
+    answer = git.run("cat-file", "--batch-check=%(objectname) %(objectsize)", stdin=_lines(names))
+    rows = (line.split() for line in answer.splitlines() if not line.endswith(b" missing"))
+    return {name.decode(): int(size) for name, size in rows}
 
 
 def _lines(names: list[str]) -> bytes:

@@ -45,6 +45,8 @@ class Journal:
     open: OpenRestore | None = None
     undo: tuple[Step, ...] = ()
     redo: tuple[Step, ...] = ()
+    leftover: tuple[str, ...] = ()
+    """Staging directories of finished restores that are still to be removed."""
     told: str = field(default="", compare=False)
     """What the person was not told yet."""
 
@@ -61,6 +63,7 @@ def read_journal(store: Store, project: Project) -> Journal:
             open=None if begun is None else _open_restore(begun),
             undo=tuple(_step(item) for item in record.get("undo", ())),
             redo=tuple(_step(item) for item in record.get("redo", ())),
+            leftover=tuple(str(folder) for folder in record.get("leftover", ())),
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         return _set_aside(store, project)
@@ -71,6 +74,7 @@ def write_journal(store: Store, project: Project, journal: Journal) -> None:
         "open": None if journal.open is None else dataclasses.asdict(journal.open),
         "undo": [[step.checkpoint, list(step.paths)] for step in journal.undo[-_DEPTH:]],
         "redo": [[step.checkpoint, list(step.paths)] for step in journal.redo[-_DEPTH:]],
+        "leftover": list(journal.leftover),
     }
     write_json(store.journal_file(project.id), record, fsync=store.fsync)
 
