@@ -10,14 +10,24 @@ if sys.platform == "win32":
 
     # Far behind the text that names the holder: Windows locks also keep readers out.
     _WHERE = 1 << 30
+    # Such a lock cannot be shared. So who shares takes one byte, who wants it alone takes all.
+    _SHARES = 64
 
     def try_lock(descriptor: int, *, shared: bool) -> bool:
-        os.lseek(descriptor, _WHERE, os.SEEK_SET)
+        if shared:
+            return any(_try_bytes(descriptor, _WHERE + number, 1) for number in range(_SHARES))
+        return _try_bytes(descriptor, _WHERE, _SHARES)
+
+    def _try_bytes(descriptor: int, start: int, length: int) -> bool:
+        os.lseek(descriptor, start, os.SEEK_SET)
         try:
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
+            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, length)
         except OSError:
             return False
         return True
+
+    def unlock(descriptor: int) -> None:
+        """Closing the file is enough."""
 
 else:
 
@@ -29,3 +39,9 @@ else:
         except BlockingIOError:
             return False
         return True
+
+    def unlock(descriptor: int) -> None:
+        """Closing the file is not enough if the host forked meanwhile: its child has it open too."""
+        import fcntl
+
+        fcntl.flock(descriptor, fcntl.LOCK_UN)

@@ -19,7 +19,7 @@ from pathlib import Path
 
 from shadowsnap.errors import LockTimeout
 from shadowsnap.git.deadline import Deadline
-from shadowsnap.store.filelock import try_lock
+from shadowsnap.store.filelock import try_lock, unlock
 
 # How long the gate stays closed at a time (a snapshot that comes meanwhile waits that long), and
 # how long it stays open until the next attempt.
@@ -40,7 +40,7 @@ def locked(path: Path, doing: str, deadline: Deadline, *, shared: bool = False) 
             _sign(descriptor, doing)
         yield
     finally:
-        os.close(descriptor)
+        _close(descriptor)
 
 
 @contextmanager
@@ -55,7 +55,7 @@ def alone(path: Path, doing: str, deadline: Deadline) -> Iterator[None]:
         _sign(descriptor, doing)
         yield
     finally:
-        os.close(descriptor)
+        _close(descriptor)
 
 
 @contextmanager
@@ -83,7 +83,7 @@ def _passing(gate: Path, deadline: Deadline) -> Iterator[None]:
         _wait(descriptor, gate, deadline, shared=True)
         yield
     finally:
-        os.close(descriptor)
+        _close(descriptor)
 
 
 def _closing_gate(descriptor: int, path: Path, deadline: Deadline) -> bool:
@@ -105,6 +105,11 @@ def _open(path: Path) -> int:
     except FileNotFoundError:
         path.parent.mkdir(parents=True, exist_ok=True)
         return os.open(path, flags, 0o600)
+
+
+def _close(descriptor: int) -> None:
+    unlock(descriptor)
+    os.close(descriptor)
 
 
 def _wait(descriptor: int, path: Path, deadline: Deadline, shared: bool) -> None:
