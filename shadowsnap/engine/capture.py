@@ -16,8 +16,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Any
 
+from shadowsnap.engine.borrow import tracked_despite_excludes
 from shadowsnap.engine.files import Content, Left, read_file
-from shadowsnap.engine.person import ignored_paths, tracked_despite_excludes
+from shadowsnap.engine.person import ignored_paths
 from shadowsnap.engine.scan import Findings, pruned_names, rule_files, scan_changes, scan_everything
 from shadowsnap.engine.seed import seeded_cache
 from shadowsnap.engine.steps import step
@@ -100,7 +101,6 @@ class Capture:
         self._note_directories()
         self.cache.bare -= {parent for path in paths if self._has(path) for parent in parents(path)}
 
-    # --- the result --------------------------------------------------------------------------
     def include_directories(self, paths: Iterable[bytes]) -> None:
         """Note directories without files, ignored or not."""
         for path in paths:
@@ -110,6 +110,7 @@ class Capture:
                 self.cache.bare.add(path)
         self._note_directories()
 
+    # --- the result --------------------------------------------------------------------------
 
     def tree(self) -> str:
         """The tree of everything taken in so far."""
@@ -144,7 +145,6 @@ class Capture:
         entry = self._entries[path]
         return None if entry is None else Known.of(entry)
 
-    def _save_progress(self) -> None:
     def known_among(self, paths: Collection[bytes]) -> dict[bytes, Known]:
         """What was captured at those of the paths where something was."""
         known = self.cache.index.lookup(paths)
@@ -157,6 +157,7 @@ class Capture:
                     known[path] = Known.of(entry)
         return known
 
+    def _save_progress(self) -> None:
         """Time ran out while reading: let the next attempt go on from here."""
         if self.space.lasting and self.scope == "tree":
             self.cache.patterns = None  # so that everything is listed anew
@@ -220,7 +221,9 @@ class Capture:
         tracked: list[bytes] | None = []
         if space.repository is not None and now:
             files = [space.store.git_dir / "info" / "exclude", space.store.exclude_file(space.project.id)]
-            tracked = tracked_despite_excludes(space.repository, space.git, space.project.workdir, files)
+            tracked = tracked_despite_excludes(
+                space.store, space.repository, space.git, space.project.workdir, files
+            )
         if tracked is None:
             return set()  # their repository cannot be read now: what we know of it stays
         no_longer = cache.tracked - set(tracked) - cache.named
@@ -232,7 +235,11 @@ class Capture:
         """The paths, and for a directory among them the files in it."""
         files: set[bytes] = set()
         for path in paths:
-            seen = self.space.worktree.lstat(path) if self.space.worktree.reaches(path) else None
+            try:
+                seen = self.space.worktree.lstat(path) if self.space.worktree.reaches(path) else None
+            except PermissionError:  # a directory on the way that may not be entered
+                self.skipped[path] = "unreadable"
+                continue
             if seen is not None and stat.S_ISDIR(seen.st_mode):
                 below = self.space.worktree.everything_below(path, pruned_names())
                 files.update(each for each, item in below if item is not None and not item.is_special)

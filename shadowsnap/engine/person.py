@@ -1,4 +1,4 @@
-"""The person's own git repository: only ever read, and mostly without git."""
+"""The person's own git repository, as far as plain files tell."""
 
 from __future__ import annotations
 
@@ -6,16 +6,7 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from shadowsnap.errors import GitFailed
 from shadowsnap.git.runner import Git
-
-_READ_ONLY = (
-    "core.fsmonitor=false",
-    "core.untrackedCache=false",
-    "core.splitIndex=false",
-    "core.hooksPath=" + os.devnull,
-)
-_GITLINK = b"160000 "
 
 
 @dataclass(frozen=True)
@@ -43,17 +34,6 @@ class PersonRepository:
         ref = text[5:]
         commit = _text(self.git_dir / ref) or _text(self.common_dir / ref) or self._packed(ref)
         return (commit or None), ref.removeprefix("refs/heads/")
-
-    def tracked_despite(self, git: Git, workdir: Path, exclude_files: list[Path]) -> list[bytes]:
-        """Files below `workdir` that their index holds although an exclude matches."""
-        theirs = git.bound(git_dir=self.git_dir, work_tree=self.top, index_file=None, config=_READ_ONLY)
-        if workdir == self.top:
-            options = [f"--exclude-from={path}" for path in exclude_files]
-            return _listed(theirs, "-c", "-i", "--exclude-per-directory=.gitignore", *options)
-        # Our patterns are relative to the project, theirs to the top: ask the one, then the other.
-        inside = os.fsencode(workdir.relative_to(self.top)) + b"/"
-        below = [path[len(inside) :] for path in _listed(theirs, "-c", "--", str(workdir))]
-        return sorted(ignored_paths(git, below))
 
     def _packed(self, ref: str) -> str:
         try:
@@ -90,21 +70,6 @@ def ignored_paths(git: Git, paths: list[bytes]) -> set[bytes]:
     plain = git.bound(literal_pathspecs=False)
     answer = plain.run("check-ignore", "-z", "--stdin", "--no-index", stdin=asked, ok=(0, 1))
     return {path[2:] for path in answer.split(b"\0")[:-1]}
-
-
-def _listed(theirs: Git, *options: str) -> list[bytes]:
-    rows = theirs.run("ls-files", "-z", "-s", *options).split(b"\0")
-    return sorted({row.partition(b"\t")[2] for row in rows if row and not row.startswith(_GITLINK)})
-
-
-def tracked_despite_excludes(
-    repository: PersonRepository, git: Git, workdir: Path, exclude_files: list[Path]
-) -> list[bytes] | None:
-    """As `tracked_despite`; None if their repository cannot be read."""
-    try:
-        return repository.tracked_despite(git, workdir, exclude_files)
-    except GitFailed:
-        return None
 
 
 def _repository_at(top: Path) -> PersonRepository | None:

@@ -16,6 +16,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from shadowsnap.engine.borrow import borrowed_index
 from shadowsnap.engine.person import PersonRepository
 from shadowsnap.engine.rules import is_secret
 from shadowsnap.engine.workspace import Workspace
@@ -72,6 +73,8 @@ def _grow(
         absent = {entry.id for entry in wanted} - sizes.keys()
         if _share_loose(space, repository, absent, shared):
             sizes |= _sizes(space, absent)
+        if absent - sizes.keys():
+            raise Unfamiliar("objects are missing")
         taken = [entry for entry in wanted if sizes.get(entry.id) == entry.size]
         whole = making.output().decode().strip()
     kept = {entry.path for entry in taken}
@@ -155,16 +158,14 @@ def _their_index(space: Workspace, repository: PersonRepository, copy: Path) -> 
     copy.write_bytes(data)
     try:
         return read_their_index(data), seen.st_mtime_ns
-    except Unfamiliar:
-        plain = (
-            "core.splitIndex=false",
-            "core.fsmonitor=false",
-            "core.untrackedCache=false",
-            "index.sparse=false",
-        )
-        git = space.git.bound(git_dir=repository.git_dir, work_tree=repository.top, index_file=copy, config=plain)
-        git.run("update-index", "--index-version", "2", "--no-split-index", "--force-write-index")
-        return read_their_index(copy.read_bytes()), seen.st_mtime_ns
+    except Unfamiliar as problem:
+        if problem.beyond_rewriting:
+            raise
+        with borrowed_index(space.store, repository, space.git) as theirs:
+            theirs.run("update-index", "--index-version", "2", "--no-split-index", "--force-write-index")
+            data = (theirs.git_dir / "index").read_bytes()
+        copy.write_bytes(data)
+        return read_their_index(data), seen.st_mtime_ns
 
 
 def _share_packs(space: Workspace, repository: PersonRepository, shared: list[Path]) -> None:

@@ -19,7 +19,12 @@ _FILES = {0o100644, 0o100755, 0o120000}
 
 
 class Unfamiliar(Exception):
-    """The index is of a kind that this module does not read."""
+    """The index is of a kind that this module does not read. Git can write most of them anew in a
+    plain way; to expand a sparse one it would write objects too, and freshen existing ones."""
+
+    @property
+    def beyond_rewriting(self) -> bool:
+        return "sdir" in str(self)
 
 
 class TheirEntry(NamedTuple):
