@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -295,6 +296,24 @@ def test_an_odd_input_still_leaves_the_project_safe(
     manager: CheckpointManager, project: Path, tool_input: Any
 ) -> None:
     assert manager.before_tool("Write", tool_input, project).status == "taken"
+
+
+def test_a_named_file_that_cannot_be_reached_costs_the_others_nothing(
+    base: Path, project: Path, as_user: Callable[..., Any]
+) -> None:
+    (project / "closed").mkdir()
+    (project / "closed" / "file").write_text("1")
+
+    def before_tool() -> tuple[str, list[tuple[str, str]]]:
+        (project / "closed").chmod(0)
+        manager = CheckpointManager(base=base, fsync=False)
+        outcome = manager.before_tool("Write", {"file_path": "closed/file"}, project)
+        (project / "closed").chmod(0o755)
+        return outcome.status, [(item.path, item.why) for item in outcome.skipped]
+
+    status, skipped = as_user(before_tool)
+    assert status == "taken"
+    assert ("closed/", "unreadable") in skipped
 
 
 def test_a_turn_goes_on_in_another_process(manager: CheckpointManager, project: Path, base: Path) -> None:
