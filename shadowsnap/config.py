@@ -32,6 +32,19 @@ class Settings:
     fsync: bool = True
     """Flush a checkpoint to the disk before calling it taken."""
 
+    retention_days: float = 30
+    """Older checkpoints go, except the newest of a project."""
+    orphan_grace_days: float = 7
+    """How long a project's directory must be gone before its checkpoints go."""
+    attachment_days: float = 30
+    max_attachments_mb: float = 100
+    min_interval_hours: float = 24
+    """`auto_prune` does nothing more often than that."""
+    upkeep_deadline: float = 600.0
+    """Seconds that pruning and repacking may take, outside of any snapshot."""
+    background_upkeep: bool = True
+    """Start upkeep as a process of its own when enough has piled up."""
+
     @property
     def max_file_bytes(self) -> int | None:
         return int(self.max_file_size_mb * 1024 * 1024) if self.max_file_size_mb > 0 else None

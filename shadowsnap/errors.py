@@ -91,6 +91,19 @@ class MalformedObject(ShadowsnapError):
     """cannot read {what}: {why}"""
 
 
+class CheckpointsLost(ShadowsnapError):
+    """the checkpoints of {workdir} are gone although nobody dropped them; no space is reclaimed until that is \
+mended"""
+
+    hint = "run `shadowsnap doctor`"
+
+
+class DiskTooFull(ShadowsnapError):
+    """{doing} needs {needed} MB of free disk space, and there are {free}"""
+
+    hint = "free some space; what was dropped is reclaimed then"
+
+
 # --- references ----------------------------------------------------------------------------
 
 

@@ -85,6 +85,16 @@ def count_refs(git_dir: Path, prefix: str) -> int:
     return len(_loose_names(git_dir / prefix)) + _packed(git_dir).count(b" %s/" % prefix.encode())
 
 
+def count_loose_refs(git_dir: Path, enough: int) -> int:
+    """How many refs have a file of their own; counting ends when there are enough."""
+    count = 0
+    for _, _, names in os.walk(git_dir / "refs"):
+        count += len(names)
+        if count >= enough:
+            break
+    return count
+
+
 def _packed(git_dir: Path) -> bytes:
     try:
         return (git_dir / "packed-refs").read_bytes()
@@ -117,6 +127,11 @@ def delete_refs(git: Git, refs: Iterable[str]) -> None:
         _remove_orphaned_locks(git.git_dir, refs)
         commands = b"".join(b"delete %s\0\0" % ref.encode() for ref in refs)
         git.run("update-ref", "--stdin", "-z", stdin=commands)
+
+
+def pack_refs(git: Git) -> None:
+    """Put all refs into one file, so that listing them stays fast."""
+    git.run("pack-refs", "--all", "--prune")
 
 
 def set_ref(git: Git, ref: str, object_id: str) -> None:

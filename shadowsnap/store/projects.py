@@ -50,6 +50,11 @@ def known_projects(store: Store) -> list[Project]:
     return sorted((project_of(record["workdir"]) for record in records if "workdir" in record), key=_directory)
 
 
+def all_records(store: Store) -> dict[str, dict[str, Any]]:
+    """What is kept about each project, by id; a damaged record is an empty one."""
+    return {path.stem: read_json(path) or {} for path in (store.git_dir / "projects").glob("[!.]*.json")}
+
+
 def read_record(store: Store, project: Project) -> dict[str, Any]:
     """What is kept about a project. A damaged record is an empty one: all that matters is also
     in the checkpoints."""
@@ -70,8 +75,20 @@ def touch_record(store: Store, project: Project, **facts: Any) -> None:
     write_json(store.project_file(project.id), {"created_at": now, **record, **fixed, **facts})
 
 
+def note_emptied(store: Store, project: Project) -> None:
+    """Note that the last checkpoint of the project was dropped on purpose."""
+    touch_record(store, project, emptied=time.time())
+
+
+def was_emptied(record: dict[str, Any]) -> bool:
+    """Whether it is in order that the project has no checkpoint."""
+    return "emptied" in record and _number(record["emptied"]) >= _number(record.get("last_touch")) - 1
+
+
 def known_turn(record: dict[str, Any]) -> int:
-    return int(_number(record.get("turn")))
+    """The project's last turn; 0 if the record does not know."""
+    turn = record.get("turn")
+    return turn if isinstance(turn, int) and turn > 0 else 0
 
 
 def _directory(project: Project) -> Path:

@@ -17,6 +17,11 @@ LABELS = "refs/shadowsnap-labels"
 ATTACHMENTS = "refs/shadowsnap-meta"
 
 
+def attachment_of(checkpoint_ref: str) -> str:
+    """The ref under which the attachments of a checkpoint are, if it has any."""
+    return ATTACHMENTS + checkpoint_ref.removeprefix(CHECKPOINTS)
+
+
 def all_refs(git: Git) -> dict[str, str]:
     """Every ref of the store, whatever it is for, and what it points to."""
     return {ref.decode(): name.decode() for ref, name in list_refs(git, ("refname", "objectname"), "refs/")}
@@ -46,13 +51,22 @@ class CachedTrees:
         return {name.removesuffix(".json"): tree for name, (_, tree) in now.items() if tree is not None}
 
 
-def checkpoints_of_open_restores(store: Store) -> set[str]:
-    found: set[str] = set()
-    for entry in _json_files(store.git_dir / "journal"):
-        begun = (read_json(Path(entry.path)) or {}).get("open")
-        if isinstance(begun, dict):
-            found |= {str(begun[name]) for name in ("before", "target") if begun.get(name)}
-    return found
+def needed_by_journals(store: Store) -> set[str]:
+    """Checkpoints that the journals of all projects lead to."""
+    entries = _json_files(store.git_dir / "journal")
+    return {name for entry in entries for name in needed_by_journal(Path(entry.path))}
+
+
+def needed_by_journal(path: Path) -> frozenset[str]:
+    """Checkpoints that a restore under way, the next undo and the next redo of a project go to.
+    The journal is only looked at: whoever holds the project's lock mends it, if need be."""
+    record = read_json(path) or {}
+    begun = record.get("open")
+    found = [begun.get("before"), begun.get("target")] if isinstance(begun, dict) else []
+    for stack in (record.get("undo"), record.get("redo")):
+        if isinstance(stack, list) and stack and isinstance(stack[-1], list):
+            found += stack[-1][:1]
+    return frozenset(name for name in found if isinstance(name, str))
 
 
 def _json_files(folder: Path) -> list[os.DirEntry[str]]:

@@ -1,0 +1,59 @@
+"""How much there is, without a walk: asked of git, or guessed from a sample of directories."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import NamedTuple
+
+from shadowsnap.git.runner import Git
+
+# Object names are evenly distributed: two directories out of 256 tell of all of them.
+_SAMPLE = ("17", "a3")
+
+
+class Totals(NamedTuple):
+    loose: int
+    loose_bytes: int
+    packs: int
+    pack_bytes: int
+    garbage_bytes: int
+
+    @property
+    def bytes(self) -> int:
+        return self.loose_bytes + self.pack_bytes + self.garbage_bytes
+
+
+def count_objects(git: Git) -> Totals:
+    rows = [line.split(b": ") for line in git.run("count-objects", "-v").splitlines()]
+    told = {row[0].decode(): int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}
+    sizes = [1024 * told.get(name, 0) for name in ("size", "size-pack", "size-garbage")]
+    return Totals(told.get("count", 0), sizes[0], told.get("packs", 0), sizes[1], sizes[2])
+
+
+def guess_loose(git_dir: Path) -> tuple[int, int]:
+    """About how many loose objects there are, and how many bytes they have."""
+    count = size = 0
+    for name in _SAMPLE:
+        try:
+            with os.scandir(git_dir / "objects" / name) as entries:
+                for entry in entries:
+                    count += 1
+                    size += entry.stat().st_size
+        except OSError:
+            continue  # not there yet, or just removed
+    return count * 256 // len(_SAMPLE), size * 256 // len(_SAMPLE)
+
+
+def pack_bytes(git_dir: Path) -> tuple[int, int]:
+    """How many packs there are, and their bytes."""
+    count = size = 0
+    try:
+        with os.scandir(git_dir / "objects" / "pack") as entries:
+            for entry in entries:
+                if entry.name.endswith(".pack"):
+                    count += 1
+                    size += entry.stat().st_size
+    except OSError:
+        pass  # an estimate
+    return count, size

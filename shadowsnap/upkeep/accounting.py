@@ -1,0 +1,138 @@
+"""What checkpoints cost: who holds which objects, and what dropping someone would free.
+
+Two git processes whatever the number of projects: one lists every object with its size on
+disk, one reads trees. (`rev-list --disk-usage` gives one number per process: what each of 200
+projects alone uses would take 200 processes that each walk the whole store.) Objects that
+many checkpoints share are visited once per project.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from shadowsnap.errors import DamagedObject
+from shadowsnap.git.objects import ObjectReader
+from shadowsnap.git.reach import kinds_of, reachable
+from shadowsnap.git.runner import Git
+
+
+class Holder(NamedTuple):
+    """Something that keeps objects in the store, such as a checkpoint."""
+
+    name: str
+    tip: str
+    """The object that leads to all of them."""
+
+
+@dataclass(frozen=True)
+class Usage:
+    total: int = 0
+    """Bytes of all objects in the store, held by anyone or not."""
+    live: int = 0
+    """Bytes of the objects that are held."""
+    shares: Mapping[tuple[str, ...], int] = field(default_factory=dict)
+    """Bytes by holders: in each group that has the objects, the one that goes last."""
+    group_of: Mapping[str, str] = field(default_factory=dict)
+    damaged: frozenset[str] = frozenset()
+    """Holders whose objects are not all there."""
+
+    def alone(self, group: str) -> int:
+        """What would be freed if a group went and nothing else did."""
+        return sum(
+            size for names, size in self.shares.items() if len(names) == 1 and self.group_of[names[0]] == group
+        )
+
+    def all_alone(self) -> dict[str, int]:
+        found = dict.fromkeys(self.group_of.values(), 0)
+        for names, size in self.shares.items():
+            if len(names) == 1:
+                found[self.group_of[names[0]]] += size
+        return found
+
+
+def measure(git: Git, groups: Mapping[str, Sequence[Holder]]) -> Usage:
+    """Account for the whole store. The holders of a group are given in the order in which they
+    stay: an object is charged to the first that has it, the last to let go of it."""
+    sizes = _sizes(git)
+    holders: dict[str, tuple[str, ...]] = {}
+    damaged: set[str] = set()
+    with ObjectReader(git) as reader:
+        kinds = kinds_of(git, (holder.tip for group in groups.values() for holder in group))
+        for group in groups.values():
+            seen: set[str] = set()
+            for holder in group:
+                if not _collect(reader, holder, kinds.get(holder.tip), seen, holders):
+                    damaged.add(holder.name)
+    shares: dict[tuple[str, ...], int] = {}
+    for name, who in holders.items():
+        shares[who] = shares.get(who, 0) + sizes.get(name, 0)
+    group_of = {holder.name: group for group, members in groups.items() for holder in members}
+    return Usage(sum(sizes.values()), sum(shares.values()), shares, group_of, frozenset(damaged))
+
+
+def _collect(
+    reader: ObjectReader, holder: Holder, kind: bytes | None, seen: set[str], holders: dict[str, tuple[str, ...]]
+) -> bool:
+    """Charge everything a holder is the first of its group to have; False if something is
+    missing."""
+    if kind is None:
+        return False
+    found: list[str] = []
+    whole = True
+    try:
+        for name in reachable(reader, holder.tip, kind, seen):
+            found.append(name)
+    except DamagedObject:
+        whole = False
+    for name in found:
+        holders[name] = (*holders.get(name, ()), holder.name)
+    seen.update(found)
+    return whole
+
+
+def _sizes(git: Git) -> dict[str, int]:
+    rows = git.run(
+        "cat-file", "--batch-check=%(objectname) %(objectsize:disk)", "--batch-all-objects", "--unordered"
+    )
+    return {row[:40].decode(): int(row[41:]) for row in rows.splitlines()}
+
+
+# --- dropping --------------------------------------------------------------------------------
+
+
+class Dropping:
+    """Follows what is freed while holders go one after the other, in each group the last first."""
+
+    def __init__(self, usage: Usage, droppable: Iterable[str]) -> None:
+        self._group_of = usage.group_of
+        self._waiting: list[tuple[set[str], int]] = []
+        self._held_by: dict[str, list[int]] = {}
+        may_go = set(droppable)
+        self.reclaimable: dict[str, float] = dict.fromkeys((usage.group_of[name] for name in may_go), 0.0)
+        """What each group holds and could let go of; what several hold counts in parts."""
+        for names, size in usage.shares.items():
+            if may_go.issuperset(names):
+                for name in names:
+                    self._held_by.setdefault(name, []).append(len(self._waiting))
+                self._waiting.append((set(names), size))
+                self._charge(names, size, 1)
+
+    def drop(self, name: str) -> int:
+        """Bytes that are freed by dropping one more holder."""
+        freed = 0
+        for number in self._held_by.get(name, ()):
+            names, size = self._waiting[number]
+            self._charge(names, size, -1)
+            names.discard(name)
+            if names:
+                self._charge(names, size, 1)
+            else:
+                freed += size
+        return freed
+
+    def _charge(self, names: Iterable[str], size: int, sign: int) -> None:
+        names = list(names)
+        for name in names:
+            self.reclaimable[self._group_of[name]] += sign * size / len(names)

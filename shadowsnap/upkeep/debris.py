@@ -1,0 +1,83 @@
+"""What interrupted work leaves behind: temporary files, scratch directories, stale locks.
+
+Everyone who makes such files shares the store's lock meanwhile, or holds the upkeep lock. So
+whoever has both alone knows that nobody alive owns what is still there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+from shadowsnap.git.deadline import Deadline
+from shadowsnap.git.files import remove_tree
+from shadowsnap.store.layout import Store
+from shadowsnap.store.locks import alone
+
+_IN_PACKS = re.compile(r"tmp_|\.tmp-")
+_IN_OBJECTS = re.compile(r"tmp_obj_")
+_IN_RECORDS = re.compile(r"\..*\.tmp_|.*\.\d+\.tmp$|.*\.(lock|staging|seed)$")
+_TRASH = "trash-"
+
+
+def clear_debris(store: Store, deadline: Deadline) -> int:
+    """Remove what no live process owns; how many files and directories that were. The caller
+    holds the upkeep lock."""
+    found = list(find_debris(store))
+    cleared = 0
+    if found:
+        with alone(store.store_lock(), "clearing up", deadline):
+            cleared = sum(_clear(store, path) for path in found)
+    for folder in store.git_dir.glob(f"{_TRASH}*"):
+        remove_tree(folder)
+    return cleared
+
+
+def find_debris(store: Store) -> Iterator[Path]:
+    """What looks like it; much of it may belong to someone who is at work."""
+    git_dir = store.git_dir
+    yield from (git_dir / name for name in _names(git_dir) if name.startswith("scratch-"))
+    yield from _matching(git_dir, re.compile(r"(packed-refs|HEAD|config|index)\.lock$"))
+    for folder in ("indexes", "projects", "journal"):
+        yield from _matching(git_dir / folder, _IN_RECORDS)
+    for folder in _names(git_dir / "objects"):
+        if folder == "pack":
+            yield from _in_packs(git_dir / "objects" / "pack")
+        elif len(folder) == 2:
+            yield from _matching(git_dir / "objects" / folder, _IN_OBJECTS)
+    for top, _, names in os.walk(git_dir / "refs"):
+        yield from (Path(top, name) for name in names if name.endswith(".lock"))
+
+
+def _in_packs(folder: Path) -> Iterator[Path]:
+    names = set(_names(folder))
+    for name in names:
+        stem, dot, _ = name.partition(".")
+        # An index without its pack is what a removal leaves that was interrupted.
+        if _IN_PACKS.match(name) or (stem.startswith("pack-") and dot and f"{stem}.pack" not in names):
+            yield folder / name
+
+
+def _clear(store: Store, path: Path) -> bool:
+    try:
+        if path.is_dir():
+            # Removing it takes time that nobody should wait for: put it out of the way.
+            os.replace(path, store.git_dir / f"{_TRASH}{os.getpid()}-{path.name}")
+        else:
+            path.unlink()
+    except OSError:
+        return False  # gone meanwhile; or in use on Windows, then it is not debris
+    return True
+
+
+def _matching(folder: Path, pattern: re.Pattern[str]) -> Iterator[Path]:
+    return (folder / name for name in _names(folder) if pattern.match(name))
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []

@@ -1,0 +1,87 @@
+"""What upkeep remembers from one run to the next: `<store>/upkeep.json`. Nothing in it cannot
+be found out again."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from shadowsnap.store.atomic import read_json, write_json
+from shadowsnap.store.layout import Store
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the last full accounting found, under which refs and sizes."""
+
+    refs: str = ""
+    """Names the state of all refs (see `fingerprint`)."""
+    total: int = 0
+    live: int = 0
+    attachments: int = 0
+    alone: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def unreachable(self) -> int:
+        return max(0, self.total - self.live)
+
+
+@dataclass(frozen=True)
+class Memory:
+    gone_since: dict[str, float] = field(default_factory=dict)
+    """When a project's directory was first found missing."""
+    devices: dict[str, int] = field(default_factory=dict)
+    """The file system that holds the directory a project is in."""
+    look: Look | None = None
+    told_unmet: str = ""
+    """The state of refs and limit for which it was said that the size limit cannot be kept."""
+    compact_pack: str = ""
+    """The pack that the last full repack left."""
+    too_slow: bool = False
+    """The last full repack did not finish in time: the next one does without new deltas."""
+
+
+def fingerprint(refs: Mapping[str, str], *more: object) -> str:
+    digest = hashlib.sha256(repr(more).encode())
+    for ref in sorted(refs):
+        digest.update(f"{ref} {refs[ref]}\n".encode())
+    return digest.hexdigest()
+
+
+def memory_file(store: Store) -> Path:
+    return store.git_dir / "upkeep.json"
+
+
+def read_memory(store: Store) -> Memory:
+    """What is remembered; nothing, if that is absent or damaged."""
+    record = read_json(memory_file(store)) or {}
+    look = record.get("look")
+    return Memory(
+        gone_since=_numbers(record.get("gone_since"), float),
+        devices=_numbers(record.get("devices"), int),
+        look=_look(look) if isinstance(look, dict) else None,
+        told_unmet=str(record.get("told_unmet", "")),
+        compact_pack=str(record.get("compact_pack", "")),
+        too_slow=record.get("too_slow") is True,
+    )
+
+
+def write_memory(store: Store, memory: Memory) -> None:
+    write_json(memory_file(store), asdict(memory))
+
+
+def _look(record: dict[str, Any]) -> Look | None:
+    try:
+        sizes = (int(record["total"]), int(record["live"]), int(record["attachments"]))
+        return Look(str(record["refs"]), *sizes, _numbers(record["alone"], int))
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def _numbers(value: Any, kind: type) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        return {}
+    return {str(key): kind(number) for key, number in value.items() if isinstance(number, (int, float))}

@@ -1,0 +1,175 @@
+"""Getting space back: merging many small files into few, and shedding what nobody needs.
+
+Merging drops nothing and may run beside snapshots. Shedding is done so that a snapshot never
+waits for more than an instant and never loses an object, whatever it reuses:
+
+1. The packs that exist are listed: only these may go.
+2. Everything that refs, scan caches and journals lead to is packed into a new pack. This may
+   take its time; snapshots go on meanwhile.
+3. For an instant the store is held alone: no snapshot is under way. Whatever refs, caches and
+   journals lead to *now* must be in the new pack, or in a pack or loose file that stays. What
+   is in neither (a snapshot found it in an old pack and did not write it again) is packed too.
+   Then the packs of step 1 are removed, and nothing else.
+
+A pack that was written again under the same name since step 1 is another file and stays.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from shadowsnap.errors import CheckpointsLost
+from shadowsnap.git.loose import loose_file, pack_loose
+from shadowsnap.git.objects import EMPTY_TREE, ObjectReader
+from shadowsnap.git.packs import (
+    Pack,
+    PackIndex,
+    list_packs,
+    pack_objects,
+    pack_reachable,
+    remove_pack,
+    roll_up_packs,
+)
+from shadowsnap.git.reach import Collection, kinds_of, reachable
+from shadowsnap.git.refs import count_loose_refs, pack_refs
+from shadowsnap.git.runner import Git
+from shadowsnap.git.totals import count_objects
+from shadowsnap.store.layout import Store
+from shadowsnap.store.locks import alone
+from shadowsnap.store.projects import Project, all_records, was_emptied
+from shadowsnap.store.scancache import forget_cache
+from shadowsnap.store.tips import CHECKPOINTS, CachedTrees, all_refs, needed_by_journals
+from shadowsnap.upkeep.session import Session, check_room
+
+MANY_LOOSE = 1500
+MANY_PACKS = 12
+MANY_REFS = 400
+_BATCH = 20_000
+# More than so many objects to be saved in step 3 would keep snapshots waiting.
+_MOST_STRAYS = 2_000
+
+
+
+def consolidate(session: Session) -> None:
+    """Merge loose objects, packs and refs, where there are many of them."""
+    git_dir = session.store.git_dir
+    totals = count_objects(session.git)
+    if totals.loose >= MANY_LOOSE:
+        _pack_all_loose(session, totals.loose_bytes)
+    if len(list_packs(git_dir)) > MANY_PACKS:
+        check_room(session.store, totals.pack_bytes, "merging packs")
+        roll_up_packs(session.git)
+    if count_loose_refs(git_dir, MANY_REFS) >= MANY_REFS:
+        pack_refs(session.git)
+
+
+def _pack_all_loose(session: Session, size: int) -> None:
+    with session.writing_packs(size, "packing loose objects") as aside:
+        pack_loose(aside, _BATCH)
+
+
+@dataclass(frozen=True)
+class Shed:
+    pack: str | None
+    """The pack that holds everything that is needed, as of now."""
+    complete: bool
+    """Whether the old packs are gone; if not, too much changed meanwhile."""
+
+
+def shed(session: Session, live_bytes: int, *, deltas: bool = True) -> Shed:
+    """Remove every object that nothing leads to."""
+    store, git = session.store, session.git
+    _pack_all_loose(session, count_objects(git).loose_bytes)  # so that only packs have to go
+    old, tips = list_packs(store.git_dir), Tips(store)
+    needed = tips.read(git)
+    check_refs_are_there(store, tips.refs)
+    with session.writing_packs(live_bytes, "repacking") as aside:
+        new = pack_reachable(aside, sorted(needed), deltas=deltas)
+        with alone(store.store_lock(), "removing old packs", session.deadline):
+            staying = _Staying(store.git_dir, new, old)
+            strays = _find_strays(git, tips.read(git) - needed, staying)
+            check_refs_are_there(store, tips.refs)
+            if len(strays) > _MOST_STRAYS:
+                return Shed(new, complete=False)
+            saved = pack_objects(aside, strays)
+            _forget_baseless_caches(store, tips.caches, {*strays}, staying)
+            _remove_old(store, old, {new, saved})
+    return Shed(new, complete=True)
+
+
+def check_refs_are_there(store: Store, refs: Iterable[str]) -> None:
+    """A project that has a record but no checkpoint did not lose them by us: its objects are the
+    last chance to get them back."""
+    held = {ref.split("/")[2] for ref in refs if ref.startswith(f"{CHECKPOINTS}/")}
+    for project, record in all_records(store).items():
+        if project not in held and not was_emptied(record):
+            raise CheckpointsLost(workdir=record.get("workdir", project))
+
+
+class Tips:
+    """Objects that, with all they lead to, have to stay. Reading them a second time is quick."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._caches = CachedTrees(store)
+        self.refs: dict[str, str] = {}
+        self.caches: dict[str, str] = {}
+
+    def read(self, git: Git) -> set[str]:
+        """Refs must lead somewhere; what caches and journals name may be gone, and is left out."""
+        self.caches = self._caches.read()
+        self.refs = all_refs(git)
+        refs = set(self.refs.values())
+        loose_ends = {*self.caches.values(), *needed_by_journals(self._store)} - refs
+        return refs | kinds_of(git, loose_ends).keys()
+
+
+class _Staying:
+    """The objects that will still be there when the old packs are gone."""
+
+    def __init__(self, git_dir: Path, new: str | None, old: Mapping[str, Pack]) -> None:
+        self._git_dir = git_dir
+        self.new = PackIndex(git_dir, new) if new else frozenset[str]()
+        """Holds each of its objects with all that it leads to."""
+        names = [pack.name for pack in list_packs(git_dir).values() if pack != old.get(pack.name)]
+        self._others = [PackIndex(git_dir, name) for name in names if name != new]
+
+    def __contains__(self, name: str) -> bool:
+        return (
+            name in self.new
+            or any(name in pack for pack in self._others)
+            or loose_file(self._git_dir, name).exists()
+        )
+
+
+def _find_strays(git: Git, late: set[str], staying: _Staying) -> list[str]:
+    """What was asked for since the new pack was begun and is only in packs that go."""
+    seen: set[str] = set()
+    with ObjectReader(git) as reader:
+        for name, kind in kinds_of(git, late).items():
+            seen.update(reachable(reader, name, kind, _Either(staying.new, seen)))
+    return sorted(name for name in seen if name not in staying)
+
+
+class _Either:
+    def __init__(self, one: Collection, other: Collection) -> None:
+        self._both = (one, other)
+
+    def __contains__(self, name: str) -> bool:
+        return any(name in each for each in self._both)
+
+
+def _forget_baseless_caches(store: Store, caches: Mapping[str, str], saved: set[str], staying: _Staying) -> None:
+    """A snapshot must not build on a tree that could not be found."""
+    for project, tree in caches.items():
+        if tree not in staying and tree not in saved and tree != EMPTY_TREE:
+            forget_cache(store, Project(project, Path()))
+
+
+def _remove_old(store: Store, old: Mapping[str, Pack], stay: set[str | None]) -> None:
+    now = list_packs(store.git_dir)
+    for name, pack in old.items():
+        if name not in stay and now.get(name) == pack:
+            remove_pack(store.git_dir, name)

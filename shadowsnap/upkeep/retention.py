@@ -1,0 +1,139 @@
+"""What stays and what goes, by count, age and lost directories: a pure function of the
+checkpoints, what is known of their projects, the limits and the time. No I/O here.
+
+- Pinned checkpoints stay, and so do those that a restore under way, or the next undo or redo,
+  would go to.
+- A project keeps its newest checkpoint (and the newest of the whole directory) as long as its
+  directory is there, or may come back.
+- `max_snapshots` counts turns: a closing checkpoint lives and goes with its turn. Checkpoints
+  that restores take of the state before them are counted apart, so that going back and forth
+  does not push turns out.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from shadowsnap.model import Checkpoint
+from shadowsnap.upkeep.results import Verdict
+
+HERE, GONE, UNREACHABLE = "here", "gone", "unreachable"
+
+ORPHANED = "its directory is gone"
+PINNED, NEEDED, NEWEST = "pinned", "an undo or an interrupted restore needs it", "the newest of its project"
+FIRM = (PINNED, NEEDED, NEWEST)
+"""Reasons to keep a checkpoint that hold against every limit."""
+
+Unit = tuple[Checkpoint, ...]
+"""Checkpoints that live and go together, newest first."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """0 means "no limit"; a grace of 0 days means none."""
+
+    max_snapshots: int = 0
+    retention_days: float = 0
+    orphan_grace_days: float = 7
+    drop_orphans: bool = True
+
+
+@dataclass(frozen=True)
+class ProjectFacts:
+    """What has to be known of a project, apart from its checkpoints."""
+
+    place: str = HERE
+    """Its directory is `here`; `gone` (but the directory it was in is there); or `unreachable`,
+    as on a volume that is not mounted."""
+    gone_since: datetime | None = None
+    last_touch: datetime | None = None
+    needed: frozenset[str] = frozenset()
+    """Checkpoints that the journal leads to."""
+
+
+def judge(
+    checkpoints: Mapping[str, Sequence[Checkpoint]],
+    facts: Mapping[str, ProjectFacts],
+    limits: Limits,
+    now: datetime,
+) -> list[Verdict]:
+    """A verdict on every checkpoint. Those of a project are given and returned newest first."""
+    return [
+        verdict
+        for project, timeline in checkpoints.items()
+        for verdict in _judge_project(timeline, facts.get(project, ProjectFacts()), limits, now)
+    ]
+
+
+def units(timeline: Iterable[Checkpoint]) -> list[Unit]:
+    """The turns of a project, newest first; every other checkpoint is a unit of its own."""
+    grouped: dict[object, list[Checkpoint]] = {}
+    for checkpoint in timeline:
+        of_turn = checkpoint.kind in ("turn", "turn-end") and checkpoint.turn is not None
+        grouped.setdefault(checkpoint.turn if of_turn else checkpoint.ref, []).append(checkpoint)
+    # A turn is as old as its beginning, however late it was closed.
+    return sorted(map(tuple, grouped.values()), key=lambda unit: unit[-1].ref, reverse=True)
+
+
+def _judge_project(
+    timeline: Sequence[Checkpoint], facts: ProjectFacts, limits: Limits, now: datetime
+) -> list[Verdict]:
+    orphaned = _is_orphaned(facts, limits, now)
+    grouped = units(timeline)
+    firm = _firm_reasons(grouped, timeline, facts, orphaned)
+    counts = Counter(_counted_apart(unit) for unit in grouped if unit[0].ref in firm)
+    reasons: dict[str, tuple[bool, str]] = {}
+    for unit in grouped:
+        reason, drop = firm.get(unit[0].ref, "within the limits"), None
+        if unit[0].ref not in firm:
+            drop = _dropped_for(unit, facts, limits, now, counts[_counted_apart(unit)], orphaned)
+            counts[_counted_apart(unit)] += drop is None
+        reasons.update((checkpoint.ref, (drop is None, drop or reason)) for checkpoint in unit)
+    return [Verdict(checkpoint, *reasons[checkpoint.ref]) for checkpoint in timeline]
+
+
+def _counted_apart(unit: Unit) -> bool:
+    return unit[0].kind == "pre-restore"
+
+
+def _firm_reasons(
+    grouped: Sequence[Unit], timeline: Sequence[Checkpoint], facts: ProjectFacts, orphaned: bool
+) -> dict[str, str]:
+    """The units that no limit may take, by the ref of their newest checkpoint."""
+    whole = [checkpoint for checkpoint in timeline if checkpoint.scope == "tree"]
+    newest = {found[0].ref for found in (timeline, whole) if found}
+    firm: dict[str, str] = {}
+    for unit in grouped:
+        if any(checkpoint.pinned for checkpoint in unit):
+            firm[unit[0].ref] = PINNED
+        elif not orphaned and any(checkpoint.id in facts.needed for checkpoint in unit):
+            firm[unit[0].ref] = NEEDED
+        elif not orphaned and any(checkpoint.ref in newest for checkpoint in unit):
+            firm[unit[0].ref] = NEWEST
+    return firm
+
+
+def _is_orphaned(facts: ProjectFacts, limits: Limits, now: datetime) -> bool:
+    if facts.place != GONE or facts.gone_since is None or not limits.drop_orphans:
+        return False
+    return now - facts.gone_since >= timedelta(days=limits.orphan_grace_days)
+
+
+def _dropped_for(
+    unit: Unit, facts: ProjectFacts, limits: Limits, now: datetime, kept_so_far: int, orphaned: bool
+) -> str | None:
+    if orphaned:
+        return ORPHANED
+    if 0 < limits.max_snapshots <= kept_so_far:
+        return f"more than {limits.max_snapshots} checkpoints"
+    # On a volume that is not mounted nothing can become newer; it must not lose anything by that.
+    if limits.retention_days > 0 and facts.place != UNREACHABLE:
+        horizon = now - timedelta(days=limits.retention_days)
+        if unit[0].created_at < horizon:
+            if facts.last_touch is not None and facts.last_touch < horizon:
+                return f"its project was not used for {limits.retention_days:g} days"
+            return f"older than {limits.retention_days:g} days"
+    return None
