@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from helpers import git, manifest, snapshot_dotgit
 
+from helpers import git, manifest, snapshot_dotgit
 from shadowsnap import CheckpointManager
 from shadowsnap.engine import files
 from shadowsnap.model import Checkpoint
@@ -318,7 +318,7 @@ def test_large_packs_are_linked_and_small_ones_copied(tmp_path: Path, monkeypatc
     assert (tmp_path / "linked/store/objects/pack" / theirs.name).stat().st_ino == theirs.stat().st_ino
 
 
-def test_where_links_are_impossible_the_objects_are_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_links_are_impossible_objects_are_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     where = loose(tmp_path, tmp_path / "project")
     before = manifest(where)
 

@@ -18,7 +18,7 @@ from shadowsnap.git.files import remove_tree
 from shadowsnap.git.runner import Git
 from shadowsnap.store.layout import Store
 
-_GITLINK = b"160000 "
+_NO_FILES = (b"160000 ", b"040000 ")
 _CONFIG = """\
 [core]
 \trepositoryformatversion = 1
@@ -84,5 +84,7 @@ def _quoted(path: Path) -> bytes:
 
 
 def _listed(theirs: Git, *options: str) -> list[bytes]:
-    rows = theirs.run("ls-files", "-z", "-s", *options).split(b"\0")
-    return sorted({row.partition(b"\t")[2] for row in rows if row and not row.startswith(_GITLINK)})
+    # To expand a sparse index git would write trees, and freshen those of the person.
+    collapsed = ["--sparse"] if b"sdir" in (theirs.git_dir / "index").read_bytes() else []
+    rows = theirs.run("ls-files", "-z", "-s", *collapsed, *options).split(b"\0")
+    return sorted({row.partition(b"\t")[2] for row in rows if row and not row.startswith(_NO_FILES)})
