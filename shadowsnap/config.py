@@ -31,6 +31,8 @@ class Settings:
     """Take over what the person's git knows for the first snapshot, instead of reading all."""
     fsync: bool = True
     """Flush a checkpoint to the disk before calling it taken."""
+    import_legacy: bool = True
+    """Import the checkpoints of older tools that are found in the base on first use."""
 
     retention_days: float = 30
     """Older checkpoints go, except the newest of a project."""

@@ -19,6 +19,8 @@ from shadowsnap.store.atomic import write_bytes
 from shadowsnap.store.excludes import exclude_file
 
 FORMAT = 1
+REFS_LOST = "refs-lost"
+"""A note that refs vanished and their checkpoints are to be looked for."""
 
 FOLDERS = (
     "objects/info", "objects/pack", "refs/heads", "refs/shadowsnap", "info", "indexes", "projects", "journal",
@@ -104,7 +106,10 @@ def open_store(settings: Settings) -> Store:
     made again if it vanished: a damaged store must not keep anyone from taking snapshots."""
     store = Store(settings.resolved_base(), settings.fsync)
     try:
-        if not (_check_format(store) and _is_whole(store)):
+        ours = _check_format(store)
+        if not ours:
+            _make_way(store, settings)
+        if not (ours and _is_whole(store)):
             create_store(store)
         _keep_current(store.git_dir / "info" / "exclude", exclude_file())
     except OSError as problem:
@@ -126,7 +131,7 @@ def _check_format(store: Store) -> bool:
 
 def _is_whole(store: Store) -> bool:
     """Whether git takes the store for a repository, and converts nothing in it."""
-    names = ("refs", "objects", "HEAD", "config", "info/attributes")
+    names = ("refs/shadowsnap", "objects", "HEAD", "config", "info/attributes")
     return all(os.path.exists(store.git_dir / name) for name in names)
 
 
@@ -135,6 +140,8 @@ def create_store(store: Store) -> None:
     two processes at once."""
     store.base.mkdir(0o700, parents=True, exist_ok=True)
     os.chmod(store.base, 0o700)
+    if lost_refs(store):
+        (store.git_dir / REFS_LOST).touch()
     for folder in FOLDERS:
         (store.git_dir / folder).mkdir(parents=True, exist_ok=True)
     for name, content in store_files().items():
@@ -142,6 +149,25 @@ def create_store(store: Store) -> None:
     if store.fsync:
         for made in (store.git_dir / "refs", store.git_dir, store.base, store.base.parent):
             sync_directory(made)
+
+
+def lost_refs(store: Store) -> bool:
+    """Whether all refs of checkpoints vanished: git never removes their directory."""
+    if (store.git_dir / REFS_LOST).exists():
+        return True
+    if (store.git_dir / "refs" / "shadowsnap").is_dir() or not any((store.git_dir / "projects").glob("*.json")):
+        return False
+    try:
+        return b" refs/shadowsnap/" not in (store.git_dir / "packed-refs").read_bytes()
+    except OSError:
+        return True
+
+
+def _make_way(store: Store, settings: Settings) -> None:
+    """First use of this base: there may be repositories of older tools in it."""
+    from shadowsnap.store.older import archive_older_layouts
+
+    archive_older_layouts(store.base, import_later=settings.import_legacy)
 
 
 def store_files() -> dict[str, bytes]:
