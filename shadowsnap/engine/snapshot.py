@@ -133,9 +133,9 @@ def _usual_modes(space: Workspace) -> Modes | None:
 def _next_turn(space: Workspace, request: Request) -> int | None:
     if request.kind not in ("turn", "turn-end"):
         return None
-    record = read_record(space.store, space.project)
-    if "turn" in record:
-        return 1 + known_turn(record)
+    known = known_turn(read_record(space.store, space.project))
+    if known:
+        return 1 + known
     if newest_name(space.store, space.project) is None:
         return 1
     # The record was damaged: the checkpoints themselves know.

@@ -121,8 +121,8 @@ def save_cache(store: Store, project: Project, cache: ScanCache) -> None:
     rows = b"".join(
         b"%o %d %s\0" % (mode, ctime, name) for name, (mode, ctime) in sorted(cache.directories.items())
     )
-    name = hashlib.sha1(rows, usedforsecurity=False).hexdigest()
-    if not _same_directories(path, name):
+    name = _name(rows)
+    if not _same_directories(path, name.encode() + rows):
         write_bytes(_directories_file(path), name.encode() + rows)
     state = {
         "version": _VERSION,
@@ -162,20 +162,23 @@ def _directories_file(index: Path) -> Path:
     return index.with_name(f"{index.name}.dirs")
 
 
-def _same_directories(index: Path, name: str) -> bool:
+def _same_directories(index: Path, content: bytes) -> bool:
     try:
-        with open(_directories_file(index), "rb") as file:
-            return file.read(40) == name.encode()
+        return _directories_file(index).read_bytes() == content
     except OSError:
         return False
 
 
 def _read_directories(index: Path, name: str) -> Directories | None:
     data = _directories_file(index).read_bytes()
-    if data[:40] != name.encode():
+    if not data[:40] == name.encode() == _name(data[40:]).encode():
         return None
     rows = (row.split(b" ", 2) for row in data[40:].split(b"\0")[:-1])
     return {path: (int(mode, 8), int(ctime)) for mode, ctime, path in rows}
+
+
+def _name(rows: bytes) -> str:
+    return hashlib.sha1(rows, usedforsecurity=False).hexdigest()
 
 
 def _paths(names: list[str]) -> set[bytes]:
