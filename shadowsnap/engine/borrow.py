@@ -85,6 +85,7 @@ def _quoted(path: Path) -> bytes:
 
 def _listed(theirs: Git, *options: str) -> list[bytes]:
     # To expand a sparse index git would write trees, and freshen those of the person.
-    collapsed = ["--sparse"] if b"sdir" in (theirs.git_dir / "index").read_bytes() else []
-    rows = theirs.run("ls-files", "-z", "-s", *collapsed, *options).split(b"\0")
+    if b"sdir" in (theirs.git_dir / "index").read_bytes():
+        theirs, options = theirs.bound(config=("index.sparse=true",)), ("--sparse", *options)
+    rows = theirs.run("ls-files", "-z", "-s", *options).split(b"\0")
     return sorted({row.partition(b"\t")[2] for row in rows if row and not row.startswith(_NO_FILES)})
