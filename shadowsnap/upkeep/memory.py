@@ -19,8 +19,12 @@ class Look:
 
     refs: str = ""
     """Names the state of all refs (see `fingerprint`)."""
+    on_disk: int = 0
+    """Bytes of the object files."""
     total: int = 0
+    """Bytes of all objects, each counted once."""
     live: int = 0
+    """Bytes of the objects that somebody holds."""
     attachments: int = 0
     alone: dict[str, int] = field(default_factory=dict)
 
@@ -42,6 +46,9 @@ class Memory:
     """The pack that the last full repack left."""
     too_slow: bool = False
     """The last full repack did not finish in time: the next one does without new deltas."""
+
+
+_SIZES = ("on_disk", "total", "live", "attachments")
 
 
 def fingerprint(refs: Mapping[str, str], *more: object) -> str:
@@ -75,8 +82,8 @@ def write_memory(store: Store, memory: Memory) -> None:
 
 def _look(record: dict[str, Any]) -> Look | None:
     try:
-        sizes = (int(record["total"]), int(record["live"]), int(record["attachments"]))
-        return Look(str(record["refs"]), *sizes, _numbers(record["alone"], int))
+        on_disk, total, live, attachments = (int(record[name]) for name in _SIZES)
+        return Look(str(record["refs"]), on_disk, total, live, attachments, _numbers(record["alone"], int))
     except (KeyError, TypeError, ValueError):
         return None
 

@@ -1,0 +1,151 @@
+"""Keeping the store within its size: look only if something changed, let go of checkpoints only
+if packing things better is not enough, and repack everything only if that pays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from shadowsnap.config import Settings
+from shadowsnap.errors import DeadlineExceeded
+from shadowsnap.git.packs import list_packs
+from shadowsnap.git.totals import count_objects
+from shadowsnap.store.log import append_log
+from shadowsnap.store.tips import ATTACHMENTS, all_refs
+from shadowsnap.upkeep.dropping import carry_out
+from shadowsnap.upkeep.memory import Look, Memory, fingerprint
+from shadowsnap.upkeep.prune import Plan, plan_by_size
+from shadowsnap.upkeep.reclaim import consolidate, shed
+from shadowsnap.upkeep.results import Verdict
+from shadowsnap.upkeep.session import Session
+
+WHEN_IT_PAYS, ALWAYS, NEVER = "when-it-pays", "always", "never"
+
+# Less waste than this is not worth a repack of everything; if the store is over its limit, much
+# less is.
+_WORTH, _WORTH_SHARE = 16 << 20, 0.10
+_WORTH_OVER_LIMIT, _WORTH_SHARE_OVER_LIMIT = 64 << 10, 0.01
+
+
+class Sizing:
+    """One look at the size of the store and what follows from it."""
+
+    def __init__(self, session: Session, settings: Settings, memory: Memory, reclaim: str = WHEN_IT_PAYS) -> None:
+        self._session = session
+        self._settings = settings
+        self._reclaim = reclaim
+        self.memory = memory
+        self.notes: list[str] = []
+
+    def keep(self, plan: Plan, dropped: list[Verdict]) -> Plan:
+        """Bring the store within its limits; what more was dropped is added to `dropped`."""
+        if self._reclaim != ALWAYS and self._is_settled():
+            if self._reclaim != NEVER:
+                consolidate(self._session)
+            return plan
+        measured = self._measure(plan)
+        if self._reclaim != NEVER and self._is_too_large(measured) and self._may_shrink(measured):
+            # What was never compressed together may fit once it is; then nothing has to go.
+            self._shed(measured)
+            measured = self._measure(plan)
+        dropped += carry_out(self._session.store, _what_is_new(measured, plan), self._session.deadline)
+        self._remember(measured)
+        if not measured.fits:
+            self._say_unmet(measured)
+        if self._pays(measured):
+            self._shed(measured)
+        elif self._reclaim != NEVER:
+            consolidate(self._session)
+        return measured
+
+    # --- looking -------------------------------------------------------------------------------
+
+    def _is_settled(self) -> bool:
+        """Whether nothing happened since the last look that would lead to anything."""
+        look, refs = self.memory.look, all_refs(self._session.git)
+        if look is None or look.refs != fingerprint(refs):
+            return False
+        if self._limit and look.live > self._limit and self.memory.told_unmet != fingerprint(refs, self._limit):
+            return False
+        grown = count_objects(self._session.git).bytes - look.on_disk
+        return grown < max(_WORTH, _WORTH_SHARE * look.on_disk)
+
+    def _measure(self, plan: Plan) -> Plan:
+        return plan_by_size(self._session.store, self._settings, plan, self._session.deadline)
+
+    def _remember(self, measured: Plan) -> None:
+        assert measured.usage is not None
+        alone = measured.usage.all_alone()
+        look = Look(
+            refs=fingerprint(all_refs(self._session.git)),
+            on_disk=count_objects(self._session.git).bytes,
+            total=measured.usage.total,
+            live=measured.live_after,
+            attachments=alone.pop(ATTACHMENTS, 0),
+            alone=alone,
+        )
+        self.memory = replace(self.memory, look=look)
+
+    # --- deciding ------------------------------------------------------------------------------
+
+    @property
+    def _limit(self) -> int:
+        return int(self._settings.max_total_size_mb * 1024 * 1024)
+
+    def _is_too_large(self, measured: Plan) -> bool:
+        assert measured.usage is not None
+        return bool(self._limit) and measured.usage.live > self._limit
+
+    def _may_shrink(self, measured: Plan) -> bool:
+        """Whether much came since everything was packed together."""
+        assert measured.usage is not None
+        compact = list_packs(self._session.store.git_dir).get(self.memory.compact_pack)
+        return measured.usage.live - (compact.size if compact else 0) > _WORTH_SHARE * measured.usage.live
+
+    def _pays(self, measured: Plan) -> bool:
+        """Whether enough could be freed by packing anew what is needed."""
+        assert measured.usage is not None
+        if self._reclaim != WHEN_IT_PAYS:
+            return self._reclaim == ALWAYS
+        # Objects that are in two packs, as after an interruption, show in the packs only.
+        packs = sum(pack.size for pack in list_packs(self._session.store.git_dir).values())
+        stored = max(measured.usage.total, packs)
+        over = bool(self._limit) and stored > self._limit
+        least = _WORTH_OVER_LIMIT if over else _WORTH
+        share = _WORTH_SHARE_OVER_LIMIT if over else _WORTH_SHARE
+        return stored - measured.live_after > max(least, share * stored)
+
+    # --- doing ---------------------------------------------------------------------------------
+
+    def _shed(self, measured: Plan) -> None:
+        try:
+            done = shed(self._session, measured.live_after, deltas=not self.memory.too_slow)
+        except DeadlineExceeded:
+            self.memory = replace(self.memory, too_slow=True)
+            raise
+        # Sizes are different now; whoever wants to know looks again.
+        self.memory = replace(self.memory, look=None, too_slow=False, compact_pack=done.pack or "")
+        if not done.complete:
+            self.notes.append("too much changed while repacking; the space is reclaimed by the next run")
+
+    def _say_unmet(self, measured: Plan) -> None:
+        """In the log only once for the same state of things."""
+        message, state = unmet(measured, self._settings), fingerprint(all_refs(self._session.git), self._limit)
+        self.notes.append(message)
+        if self.memory.told_unmet != state:
+            self.memory = replace(self.memory, told_unmet=state)
+            advice = "raise max_total_size_mb, unpin or delete checkpoints, or drop projects you no longer need"
+            append_log(self._session.store.base, kind="upkeep", what=message, advice=advice)
+
+
+def unmet(plan: Plan, settings: Settings) -> str:
+    return (
+        f"the store cannot be kept below {settings.max_total_size_mb:g} MB: the newest and the pinned "
+        f"checkpoints alone need {plan.live_after / 2**20:.0f} MB"
+    )
+
+
+def _what_is_new(measured: Plan, plan: Plan) -> Plan:
+    before = {verdict.checkpoint.ref for verdict in plan.dropped}
+    verdicts = tuple(each for each in measured.verdicts if each.keep or each.checkpoint.ref not in before)
+    attachments = tuple(ref for ref in measured.attachments if ref not in plan.attachments)
+    return replace(measured, verdicts=verdicts, attachments=attachments)
