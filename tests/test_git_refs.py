@@ -20,8 +20,10 @@ from shadowsnap.git.refs import (
     delete_refs,
     list_refs,
     newest_ref,
+    read_ref,
     read_refs,
     ref_exists,
+    ref_names,
     set_ref,
 )
 from shadowsnap.store.layout import Store, open_store
@@ -124,6 +126,8 @@ def test_loose_and_packed_refs_are_found_alike(
             create_ref(store.git_dir, f"{HERE}/{name}", new, fsync=False)
     expected = {name: new if name in loose else old for name in packed | loose}
     assert read_refs(store.git_dir, HERE) == expected
+    assert ref_names(store.git_dir, HERE) == sorted(expected)
+    assert {name: read_ref(store.git_dir, f"{HERE}/{name}") for name in expected} == expected
     assert newest_ref(store.git_dir, HERE) == (f"{HERE}/{max(expected)}" if expected else None)
     assert all(ref_exists(store.git_dir, f"{HERE}/{name}") for name in expected)
     assert not any(ref_exists(store.git_dir, f"{HERE}/{name}") for name in neighbours - expected.keys())
@@ -137,7 +141,9 @@ def test_a_part_of_a_name_is_not_a_ref(store: Store) -> None:
     pack(store)
     for other in (f"{HERE}/123", f"{HERE}/12345", f"{HERE}/234", f"x{HERE}/1234"):
         assert not ref_exists(store.git_dir, other)
+        assert read_ref(store.git_dir, other) is None
     assert newest_ref(store.git_dir, "refs/shadowsnap/0123") is None
+    assert ref_names(store.git_dir, "refs/shadowsnap/0123") == []
     assert read_refs(store.git_dir, "refs/shadowsnap/0123") == {}
 
 
@@ -153,6 +159,7 @@ def test_a_ref_in_the_making_is_not_one_yet(store: Store) -> None:
     (store.git_dir / HERE / "2.lock").write_text("")
     assert newest_ref(store.git_dir, HERE) == f"{HERE}/1"
     assert read_refs(store.git_dir, HERE).keys() == {"1"}
+    assert ref_names(store.git_dir, HERE) == ["1"]
 
 
 # --- listing ----------------------------------------------------------------------------------------

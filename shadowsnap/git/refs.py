@@ -63,6 +63,27 @@ def newest_ref(git_dir: Path, prefix: str) -> str | None:
     return max(names, default=None)
 
 
+def read_ref(git_dir: Path, ref: str) -> str | None:
+    """The object id of one ref; None if there is no such ref. (Reading all refs of a project costs
+    an unchanged snapshot more time than everything else we do without git.)"""
+    try:
+        return (git_dir / ref).read_text("ascii").strip()
+    except (OSError, ValueError):
+        pass  # packed, gone or damaged
+    packed = _packed(git_dir)
+    at = packed.find(b" %s\n" % ref.encode())
+    return packed[at - 40 : at].decode() if at >= 40 else None
+
+
+def ref_names(git_dir: Path, prefix: str) -> list[str]:
+    """The names below the prefix, for refs of one level, in the order of names."""
+    names = set(_loose_names(git_dir / prefix))  # first, as in `read_refs`
+    wanted = b"%s/" % prefix.encode()
+    lines = _packed(git_dir).splitlines()
+    names.update(line[41 + len(wanted) :].decode() for line in lines if line[41:].startswith(wanted))
+    return sorted(names)
+
+
 def read_refs(git_dir: Path, prefix: str) -> dict[str, str]:
     """Name below the prefix -> object id, for refs of one level."""
     found: dict[str, str] = {}

@@ -20,7 +20,17 @@ from shadowsnap.errors import (
 )
 from shadowsnap.git.deadline import Deadline
 from shadowsnap.git.objects import EMPTY_TREE, ObjectReader
-from shadowsnap.git.refs import create_ref, delete_refs, list_refs, newest_ref, read_refs, ref_exists, set_ref
+from shadowsnap.git.refs import (
+    create_ref,
+    delete_refs,
+    list_refs,
+    newest_ref,
+    read_ref,
+    read_refs,
+    ref_exists,
+    ref_names,
+    set_ref,
+)
 from shadowsnap.git.runner import Git
 from shadowsnap.model import Checkpoint, Skipped
 from shadowsnap.store.atomic import read_json
@@ -70,11 +80,10 @@ def newest_name(store: Store, project: Project) -> str | None:
 
 def read_checkpoint(store: Store, project: Project, ref: str, deadline: Deadline) -> Checkpoint:
     """One checkpoint by its ref; without a process as long as its commit is loose."""
-    project_refs, _, name = ref.rpartition("/")
-    commit_id = read_refs(store.git_dir, project_refs).get(name, "")
+    commit_id = read_ref(store.git_dir, ref) or ""
     with ObjectReader(store.git(deadline)) as reader:
         commit = reader.read(commit_id, b"commit")
-    pinned = name in read_refs(store.git_dir, project.pins)
+    pinned = ref_exists(store.git_dir, f"{project.pins}/{ref.rpartition('/')[2]}")
     label = _labels(store, project).get(commit_id)
     return replace(decode_checkpoint(project, ref, commit_id, commit), pinned=pinned, label=label)
 
@@ -148,7 +157,7 @@ def set_label(
 
 
 def _resolve(store: Store, project: Project, ref: str) -> str:
-    names = sorted(read_refs(store.git_dir, project.refs), reverse=True)
+    names = ref_names(store.git_dir, project.refs)[::-1]
     if last := _LAST.fullmatch(ref):
         back = int(last[1] or 0)
         if back >= len(names):
@@ -175,7 +184,7 @@ def _by_hash(store: Store, project: Project, digits: str, names: Sequence[str]) 
     for other in _project_ids(store):
         if other != project.id and any(
             name.rpartition("-")[2].startswith(digits[:12])
-            for name in read_refs(store.git_dir, f"refs/shadowsnap/{other}")
+            for name in ref_names(store.git_dir, f"refs/shadowsnap/{other}")
         ):
             where = (read_json(store.project_file(other)) or {}).get("workdir", other)
             raise ForeignCheckpoint(ref=digits, other=where, workdir=project.workdir)

@@ -26,6 +26,8 @@ from shadowsnap.store.filelock import try_lock, unlock
 _CLOSED_SECONDS = 0.15
 _OPEN_SECONDS = 0.3
 
+_SIGNATURE_BYTES = 200
+
 
 @contextmanager
 def locked(path: Path, doing: str, deadline: Deadline, *, shared: bool = False) -> Iterator[None]:
@@ -98,6 +100,18 @@ def _closing_gate(descriptor: int, path: Path, deadline: Deadline) -> bool:
     return True
 
 
+def is_free(path: Path) -> bool:
+    """Whether nobody holds the lock file at `path`, or there is none."""
+    try:
+        descriptor = os.open(path, os.O_RDWR)
+    except FileNotFoundError:
+        return True
+    try:
+        return try_lock(descriptor, shared=False)
+    finally:
+        os.close(descriptor)
+
+
 def _open(path: Path) -> int:
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
     try:
@@ -124,12 +138,14 @@ def _wait(descriptor: int, path: Path, deadline: Deadline, shared: bool) -> None
 
 
 def _sign(descriptor: int, doing: str) -> None:
-    os.ftruncate(descriptor, 0)
-    os.lseek(descriptor, 0, os.SEEK_SET)
     since = time.strftime("%Y-%m-%d %H:%M:%S")
-    os.write(descriptor, f"process {os.getpid()} ({doing}, since {since})".encode("utf-8", "replace"))
+    text = f"process {os.getpid()} ({doing}, since {since})".encode("utf-8", "replace")
+    os.lseek(descriptor, 0, os.SEEK_SET)
+    # Padded instead of cut off: ext4 takes "truncate, write, close" for someone who replaces a file,
+    # and lets the close wait for the disk.
+    os.write(descriptor, text[:_SIGNATURE_BYTES].ljust(_SIGNATURE_BYTES))
 
 
 def _holder(descriptor: int) -> str:
     os.lseek(descriptor, 0, os.SEEK_SET)
-    return os.read(descriptor, 500).decode("utf-8", "replace") or "an unknown process"
+    return os.read(descriptor, 500).decode("utf-8", "replace").strip() or "an unknown process"
