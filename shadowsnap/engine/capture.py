@@ -19,6 +19,7 @@ from typing import Any
 from shadowsnap.engine.borrow import tracked_despite_excludes
 from shadowsnap.engine.files import Content, Left, read_file
 from shadowsnap.engine.person import ignored_paths
+from shadowsnap.engine.rules import is_secret
 from shadowsnap.engine.scan import Findings, pruned_names, rule_files, scan_changes, scan_everything
 from shadowsnap.engine.seed import seeded_cache
 from shadowsnap.engine.steps import step
@@ -68,6 +69,7 @@ class Capture:
         cache = self.cache
         exempt = cache.named | cache.tracked
         found = self._find()
+        found.changed |= self._known_under_other_limits() - found.gone
         step("capture:scanned")
         named = self._files_named(named)
         self._remove(found.gone)
@@ -203,9 +205,24 @@ class Capture:
         the last capture would escape it. So we look at those files ourselves, once."""
         known = self.cache.index.lookup(self.cache.unsettled)
         self.cache.unsettled = set()
-        looks = {path: self.space.worktree.lstat(path) for path in known}
+        looks = {path: self.space.worktree.look(path) for path in known}
         return {path for path, seen in looks.items() if seen is None or not known[path].is_untouched(seen)} | {
             path for path, entry in known.items() if entry.ctime_ns // 10**9 >= self._began_ns // 10**9
+        }
+
+    def _known_under_other_limits(self) -> set[bytes]:
+        """Known files that the settings of now leave out: other settings let them in."""
+        settings, cache = self.space.settings, self.cache
+        limits = [settings.max_file_bytes or 0, int(settings.include_secrets)]
+        before, cache.limits = cache.limits, limits
+        if not before or before == limits:
+            return set()
+        known = cache.index.lookup(list(cache.index.paths()))
+        return {
+            path
+            for path, entry in known.items()
+            if entry.size > (settings.max_file_bytes or entry.size)
+            or (not settings.include_secrets and is_secret(path))
         }
 
     def _is_recent(self, entry: Entry) -> bool:
@@ -249,9 +266,9 @@ class Capture:
 
     def _look_at_seeded(self) -> None:
         """Learn the permission bits of files that are taken over without being read."""
-        lstat = self.space.worktree.lstat
+        look = self.space.worktree.look
         for path, mode in self.cache.seeded.items():
-            seen = lstat(path) if mode != LINK else None
+            seen = look(path) if mode != LINK else None
             if seen is not None:
                 self._seeded_bits[path] = (mode, stat.S_IMODE(seen.st_mode))
 

@@ -112,10 +112,7 @@ def rule_files(worktree: Worktree, folders: Iterable[bytes]) -> dict[bytes, int]
 
 
 def _rules_as_of(worktree: Worktree, path: bytes) -> int | None:
-    try:
-        seen = worktree.lstat(path)
-    except OSError:  # in a directory that cannot be read
-        return None
+    seen = worktree.look(path)
     return seen.st_ctime_ns if seen is not None and stat.S_ISREG(seen.st_mode) else None
 
 
@@ -260,7 +257,9 @@ def _untracked_below(space: Workspace, tops: list[bytes], nested: list[bytes]) -
     path = space.store.index_file(f"{space.project.id}.scratch")
     placeholder = Entry(REGULAR, EMPTY_BLOB, os.stat(space.project.workdir))
     try:
-        Index(path).write({folder + b"/.shadowsnap-placeholder": placeholder for folder in nested}, 0)
+        # One in every top, too: it may itself lie in a nested repository.
+        inside = {folder + b"/.shadowsnap-placeholder" for folder in (*nested, *tops) if folder}
+        Index(path).write(dict.fromkeys(inside, placeholder), 0)
         everywhere = tops == [b""] or len(tops) > _MOST_ARGUMENTS
         limits = [] if everywhere else [b"--", *(top + b"/" for top in tops)]
         listed = space.git.bound(index_file=path).run(*_STANDARD, *limits).split(b"\0")[:-1]

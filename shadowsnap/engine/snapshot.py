@@ -59,7 +59,7 @@ def unprotected(space: Workspace, paths: Iterable[bytes]) -> list[bytes]:
     them. (What exists, is not ignored and not held was made after it.)"""
     known = load_cache(space.store, space.project).index.lookup(paths := list(paths))
     doubtful = [path for path in paths if path not in known and space.worktree.reaches(path)]
-    there = [path for path in doubtful if space.worktree.lstat(path) is not None]
+    there = [path for path in doubtful if space.worktree.look(path) is not None]
     return sorted(ignored_paths(space.git, there))
 
 

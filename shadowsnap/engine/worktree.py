@@ -57,6 +57,13 @@ class Worktree:
                 return None
             raise
 
+    def look(self, path: bytes) -> os.stat_result | None:
+        """As `lstat`, but None also if it cannot be told what is there."""
+        try:
+            return self.lstat(path)
+        except OSError:
+            return None
+
     def reaches(self, path: bytes) -> bool:
         """Whether every directory on the way to this path is a real one, inside the project."""
         parts = path.split(b"/")[:-1]
@@ -81,10 +88,7 @@ class Worktree:
 
     def is_directory(self, path: bytes) -> bool:
         """Whether a path is a real directory, inside the project."""
-        try:
-            seen = self.lstat(path) if self.reaches(path) else None
-        except OSError:
-            return False
+        seen = self.look(path) if self.reaches(path) else None
         return seen is not None and stat.S_ISDIR(seen.st_mode)
 
     def open(self, path: bytes) -> int:

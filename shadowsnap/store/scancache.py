@@ -74,6 +74,8 @@ class ScanCache:
     known yet."""
     rules: dict[bytes, int] = field(default_factory=dict)
     """The .gitignore files that are not captured (they ignore themselves), and their ctime."""
+    limits: list[int] = field(default_factory=list)
+    """What the settings left out when all this was found: the size cap, and whether secrets were in."""
     patterns: list[str] | None = None
     """The project's own exclude patterns that all this was found under."""
     saved: bytes = field(default=b"", compare=False, repr=False)
@@ -107,6 +109,7 @@ def load_cache(store: Store, project: Project) -> ScanCache:
             tracked_as_of=list(state["tracked_as_of"]),
             unsettled=_paths(state["unsettled"]),
             skipped=_paths(state["skipped"]),
+            limits=list(state["limits"]),
             rules={os.fsencode(name): int(changed) for name, changed in state["rules"].items()},
             patterns=None if state["patterns"] is None else list(state["patterns"]),
             newest=dict(state["newest"]),
@@ -137,6 +140,7 @@ def save_cache(store: Store, project: Project, cache: ScanCache) -> None:
         "tracked_as_of": cache.tracked_as_of,
         "unsettled": _names(cache.unsettled),
         "skipped": _names(cache.skipped),
+        "limits": cache.limits,
         "rules": {os.fsdecode(path): changed for path, changed in sorted(cache.rules.items())},
         "patterns": cache.patterns,
         "newest": cache.newest,
