@@ -207,6 +207,19 @@ checkpoint {before} and {target}, moved files are in {staging}"""
     hint = "the next operation on this project tries again to finish it"
 
 
+class DirtyWorkingTree(ShadowsnapError):
+    """{workdir} holds changes that are in no checkpoint: {changes}"""
+
+    exit_code = 4
+    hint = "take a snapshot first, so that a stage can be put back without losing them"
+
+
+class StageClosed(ShadowsnapError):
+    """the stage was {how} already"""
+
+    exit_code = 2
+
+
 class NoSuchTurn(ShadowsnapError):
     """there is no record of {what} in {workdir}"""
 

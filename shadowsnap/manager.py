@@ -19,6 +19,7 @@ from shadowsnap.engine.restore import recover, redo, restore, undo
 from shadowsnap.engine.revert import revert, work_of_session, work_of_turn
 from shadowsnap.engine.roots import existing_folder, first_name, places_to_protect, project_root
 from shadowsnap.engine.snapshot import Request, capture_same_scope, take_paths, take_snapshot, unprotected
+from shadowsnap.engine.stage import Stage, recover_stages
 from shadowsnap.engine.state import State
 from shadowsnap.engine.tools import may_write
 from shadowsnap.engine.workspace import Workspace, open_workspace
@@ -324,6 +325,20 @@ class CheckpointManager:
                 work, what = work_of_turn(past, turn or 0), f"revert of turn {turn}"
             return self._restored(replace(revert(space, work, what, on_conflict), note=note))
 
+    def stage(
+        self,
+        working_dir: PathLike,
+        edit_id: str | None = None,
+        session_id: str | None = None,
+        risk_tier: str | None = None,
+        message: str = "stage",
+    ) -> Stage:
+        """Edits that are kept or put back as a whole: `with manager.stage(...) as s:`. It begins only
+        on files that a checkpoint holds; an exception, or `s.discard()`, returns to that state."""
+        store, project = open_store(self.settings), project_of(working_dir)
+        facts = {"edit_id": edit_id, "session_id": session_id, "risk_tier": risk_tier}
+        return Stage(lambda doing: self._opened_alone(store, project, doing), facts, message)
+
     # --- keeping -----------------------------------------------------------------------------
 
     def pin(self, working_dir: PathLike, ref: str) -> Checkpoint:
@@ -419,9 +434,9 @@ class CheckpointManager:
         if not named or not project.workdir.is_dir():
             return Outcome(otherwise, error=problem)
         deadline = Deadline(_GRACE_SECONDS)
-        with open_workspace(store, project, self.settings, deadline, request.kind) as space:
+        with self._opened(store, project, request.kind, deadline=deadline) as (space, note):
             checkpoint = take_paths(space, request, named)
-        return Outcome("partial", checkpoint, error=problem, skipped=checkpoint.skipped)
+        return Outcome("partial", checkpoint, error=problem, skipped=checkpoint.skipped, note=note)
 
     # --- small steps -------------------------------------------------------------------------
 
@@ -437,15 +452,21 @@ class CheckpointManager:
 
     @contextmanager
     def _opened(
-        self, store: Store, project: Project, doing: str, *, lasting: bool = True
+        self, store: Store, project: Project, doing: str, *, lasting: bool = True, deadline: Deadline | None = None
     ) -> Iterator[tuple[Workspace, str]]:
         """A locked workspace in which no earlier restore is left half done."""
         _check_there(project)
-        with open_workspace(store, project, self.settings, self._deadline(), doing, lasting=lasting) as space:
-            note = recover(space) if lasting else ""
+        deadline = deadline or self._deadline()
+        with open_workspace(store, project, self.settings, deadline, doing, lasting=lasting) as space:
+            note = "; ".join(filter(None, (recover(space), recover_stages(space)))) if lasting else ""
             if note:
                 self._tell("recovered", project.workdir, note=note)
             yield space, note
+
+    @contextmanager
+    def _opened_alone(self, store: Store, project: Project, doing: str) -> Iterator[Workspace]:
+        with self._opened(store, project, doing) as (space, _):
+            yield space
 
     def _change(
         self,

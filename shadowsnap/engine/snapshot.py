@@ -63,6 +63,16 @@ def unprotected(space: Workspace, paths: Iterable[bytes]) -> list[bytes]:
     return sorted(ignored_paths(space.git, there))
 
 
+def holding_checkpoint(space: Workspace, capture: Capture) -> Checkpoint | None:
+    """The newest checkpoint that holds just what was captured, if there is one."""
+    state = capture.fingerprint()
+    same = _newest_if_same(space, capture, state)
+    if same is not None:
+        return same
+    past = list_checkpoints(space.store, space.project, space.deadline, statistics=False)
+    return next((each for each in past if each.scope == "tree" and _state_of(each) == state), None)
+
+
 def capture_same_scope(space: Workspace, state: State) -> Capture:
     """Capture now what a state is about: the whole directory, or its paths alone."""
     if state.scope == "tree":
@@ -95,7 +105,7 @@ def keep_capture(capture: Capture, request: Request) -> tuple[Checkpoint, bool]:
         space.store, space.project, **({"turn": request.turn} if request.turn else {"newest": checkpoint.id})
     )
     if request.kind != "pre-restore":
-        _end_redo(space)
+        _end_redo(space, checkpoint.tree)
     return checkpoint, True
 
 
@@ -155,7 +165,8 @@ def _body(capture: Capture, request: Request) -> dict[str, Any]:
     }
 
 
-def _end_redo(space: Workspace) -> None:
+def _end_redo(space: Workspace, tree: str) -> None:
+    """There is no way forth from files that were changed since the last step back."""
     journal = read_journal(space.store, space.project)
-    if journal.redo:
+    if journal.redo and journal.at != tree:
         write_journal(space.store, space.project, replace(journal, redo=()))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from shadowsnap.store.atomic import read_json, write_json
@@ -41,10 +42,22 @@ class OpenRestore:
 
 
 @dataclass(frozen=True)
+class OpenStage:
+    """A stage that was begun from `before` and neither kept nor discarded. Its owner holds the lock
+    file of this name; a lock that is free means that the owner died."""
+
+    before: str
+    lock: str
+
+
+@dataclass(frozen=True)
 class Journal:
     open: OpenRestore | None = None
     undo: tuple[Step, ...] = ()
     redo: tuple[Step, ...] = ()
+    stages: tuple[OpenStage, ...] = ()
+    at: str = ""
+    """The tree that the last restore, undo or redo led to."""
     leftover: tuple[str, ...] = ()
     """Staging directories of finished restores that are still to be removed."""
     told: str = field(default="", compare=False)
@@ -52,17 +65,20 @@ class Journal:
 
 
 def read_journal(store: Store, project: Project) -> Journal:
-    """The journal; a damaged one is an empty one, set aside so that nothing is lost."""
+    """The journal; a damaged one is an empty one, set aside so that nothing is lost. One that
+    cannot be read now raises: it may well know of a restore that is half done."""
     path = store.journal_file(project.id)
     record = read_json(path)
     if record is None:
-        return _set_aside(store, project) if path.exists() else Journal()
+        return _set_aside(store, project) if _is_readable(path) else Journal()
     try:
         begun = record.get("open")
         return Journal(
             open=None if begun is None else _open_restore(begun),
             undo=tuple(_step(item) for item in record.get("undo", ())),
             redo=tuple(_step(item) for item in record.get("redo", ())),
+            stages=tuple(OpenStage(str(before), str(lock)) for before, lock in record.get("stages", ())),
+            at=str(record.get("at", "")),
             leftover=tuple(str(folder) for folder in record.get("leftover", ())),
         )
     except (KeyError, TypeError, ValueError, AttributeError):
@@ -74,9 +90,20 @@ def write_journal(store: Store, project: Project, journal: Journal) -> None:
         "open": None if journal.open is None else dataclasses.asdict(journal.open),
         "undo": [[step.checkpoint, list(step.paths)] for step in journal.undo[-_DEPTH:]],
         "redo": [[step.checkpoint, list(step.paths)] for step in journal.redo[-_DEPTH:]],
+        "stages": [[stage.before, stage.lock] for stage in journal.stages],
+        "at": journal.at,
         "leftover": list(journal.leftover),
     }
     write_json(store.journal_file(project.id), record, fsync=store.fsync)
+
+
+def _is_readable(path: Path) -> bool:
+    """False if there is no journal; raises if there is one that cannot be read."""
+    try:
+        path.read_bytes()
+    except FileNotFoundError:
+        return False
+    return True
 
 
 def _set_aside(store: Store, project: Project) -> Journal:

@@ -1,0 +1,174 @@
+"""Stages: kept as a whole or put back as a whole, also when their owner dies."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+from helpers import manifest
+
+from shadowsnap import CheckpointManager
+from shadowsnap.errors import DirtyWorkingTree, NothingToUndo, StageClosed
+
+
+@pytest.fixture
+def manager(base: Path, project: Path) -> CheckpointManager:
+    manager = CheckpointManager(base=base)
+    assert manager.ensure_checkpoint(project).status == "taken"
+    return manager
+
+
+def edit_everything(project: Path) -> None:
+    for path in sorted(project.iterdir()):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    (project / "new/deep").mkdir(parents=True)
+    (project / "new/deep/file").write_text("made in the stage\n")
+    (project / "empty").mkdir()
+
+
+def test_a_stage_commits_a_checkpoint_with_its_data(manager: CheckpointManager, project: Path) -> None:
+    with manager.stage(project, edit_id="e1", session_id="s1", risk_tier="low") as stage:
+        (project / "made.txt").write_text("made\n")
+        checkpoint = stage.commit("make a file")
+    newest = manager.list_checkpoints(project)[0]
+    assert newest.id == checkpoint.id
+    assert (newest.kind, newest.reason, newest.session_id) == ("stage", "make a file", "s1")
+    assert (newest.metadata["edit_id"], newest.metadata["risk_tier"]) == ("e1", "low")
+
+
+def test_a_stage_that_ends_well_is_committed(manager: CheckpointManager, project: Path) -> None:
+    with manager.stage(project, edit_id="e1", message="said beforehand") as stage:
+        (project / "made.txt").write_text("made\n")
+    assert stage.checkpoint is not None
+    assert manager.list_checkpoints(project)[0].reason == "said beforehand"
+
+
+def test_an_exception_puts_everything_back(manager: CheckpointManager, project: Path) -> None:
+    before = manifest(project)
+    with pytest.raises(ZeroDivisionError), manager.stage(project):
+        edit_everything(project)
+        raise ZeroDivisionError
+    assert manifest(project) == before
+
+
+def test_discard_puts_everything_back(manager: CheckpointManager, project: Path) -> None:
+    before = manifest(project)
+    with manager.stage(project) as stage:
+        edit_everything(project)
+        result = stage.discard()
+    assert manifest(project) == before
+    assert "new/deep/file" in result.deleted
+    assert [each.kind for each in manager.list_checkpoints(project)] == ["pre-restore", "turn"]
+
+
+def test_it_refuses_changes_that_no_checkpoint_holds(manager: CheckpointManager, project: Path) -> None:
+    (project / "unsaved.txt").write_text("only here\n")
+    with pytest.raises(DirtyWorkingTree, match=r"unsaved\.txt"), manager.stage(project):
+        pass
+    assert (project / "unsaved.txt").read_text() == "only here\n"
+
+
+def test_it_refuses_a_directory_without_any_checkpoint(base: Path, project: Path) -> None:
+    with pytest.raises(DirtyWorkingTree), CheckpointManager(base=base).stage(project):
+        pass
+
+
+def test_stray_ignored_files_do_not_count(manager: CheckpointManager, project: Path) -> None:
+    (project / "node_modules").mkdir()
+    (project / "node_modules/stray.js").write_text("ignored\n")
+    with manager.stage(project) as stage:
+        (project / "made.txt").write_text("made\n")
+        stage.discard()
+    assert (project / "node_modules/stray.js").exists()
+    assert not (project / "made.txt").exists()
+
+
+def test_an_older_checkpoint_that_holds_the_files_will_do(manager: CheckpointManager, project: Path) -> None:
+    first = manager.get(project, "last")
+    (project / "later.txt").write_text("later\n")
+    manager.new_turn()
+    assert manager.ensure_checkpoint(project)
+    (project / "later.txt").unlink()
+    with manager.stage(project) as stage:
+        assert stage.before is not None
+        assert stage.before.tree == first.tree
+
+
+def test_a_stage_ends_once(manager: CheckpointManager, project: Path) -> None:
+    with manager.stage(project) as stage:
+        (project / "made.txt").write_text("made\n")
+        stage.commit("once")
+        with pytest.raises(StageClosed, match="committed"):
+            stage.commit("twice")
+        with pytest.raises(StageClosed, match="committed"):
+            stage.discard()
+
+
+def test_an_inner_stage_is_put_back_alone(manager: CheckpointManager, project: Path) -> None:
+    with manager.stage(project, edit_id="outer") as outer:
+        (project / "outer.txt").write_text("outer\n")
+        with pytest.raises(ZeroDivisionError), manager.stage(project, edit_id="inner"):
+            (project / "outer.txt").write_text("changed by the inner stage\n")
+            (project / "inner.txt").write_text("inner\n")
+            raise ZeroDivisionError
+        assert (project / "outer.txt").read_text() == "outer\n"
+        assert not (project / "inner.txt").exists()
+        outer.commit("outer")
+    assert (project / "outer.txt").exists()
+
+
+def test_an_outer_stage_takes_a_committed_inner_one_along(manager: CheckpointManager, project: Path) -> None:
+    before = manifest(project)
+    with manager.stage(project, edit_id="outer") as outer:
+        (project / "outer.txt").write_text("outer\n")
+        with manager.stage(project, edit_id="inner") as inner:
+            (project / "inner.txt").write_text("inner\n")
+            inner.commit("inner")
+        outer.discard()
+    assert manifest(project) == before
+
+
+def die_within_a_stage(base: Path, project: Path, depth: int) -> None:
+    """In a child process: begin stages, change everything, die without a word."""
+    child = os.fork()
+    if child == 0:
+        try:
+            manager = CheckpointManager(base=base)
+            for number in range(depth):
+                manager.stage(project, edit_id=str(number)).__enter__()
+                (project / f"depth{number}.txt").write_text("half done\n")
+            edit_everything(project)
+        finally:
+            os.kill(os.getpid(), signal.SIGKILL)
+    os.waitpid(child, 0)
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_stage_whose_owner_died_is_put_back_by_the_next_operation(
+    manager: CheckpointManager, base: Path, project: Path, depth: int
+) -> None:
+    before = manifest(project)
+    die_within_a_stage(base, project, depth)
+    assert manifest(project) != before
+    manager.new_turn()
+    outcome = manager.ensure_checkpoint(project)
+    assert outcome.status in ("taken", "unchanged"), outcome.error
+    assert "put back" in outcome.note
+    assert manifest(project) == before
+    assert not list((base / "store/locks").glob("stage-*"))
+    manager.undo(project)
+    assert (project / "new/deep/file").read_text() == "made in the stage\n"
+
+
+def test_a_stage_that_is_alive_is_left_alone(manager: CheckpointManager, base: Path, project: Path) -> None:
+    with manager.stage(project) as stage:
+        (project / "made.txt").write_text("made\n")
+        other = CheckpointManager(base=base)
+        assert other.ensure_checkpoint(project).status == "taken"
+        assert (project / "made.txt").exists()
+        with pytest.raises(NothingToUndo):
+            other.undo(project)
+        stage.commit("kept")
