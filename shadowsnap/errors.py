@@ -74,6 +74,13 @@ class DiskFull(ShadowsnapError):
     hint = "free some space there; what was stored before is safe"
 
 
+class ClearRefused(ShadowsnapError):
+    """nothing was cleared: a restore of {workdir} was interrupted and needs its checkpoints to be finished"""
+
+    exit_code = 4
+    hint = "any operation on that directory finishes it, a snapshot for example; then clear again"
+
+
 class NothingToImport(ShadowsnapError):
     """{path} holds no checkpoints that shadowsnap knows how to import"""
 
