@@ -44,6 +44,8 @@ class Memory:
     """The state of refs and limit for which it was said that the size limit cannot be kept."""
     compact_pack: str = ""
     """The pack that the last full repack left."""
+    archives: dict[str, int] = field(default_factory=dict)
+    """Bytes of archived directories that were walked."""
     too_slow: bool = False
     """The last full repack did not finish in time: the next one does without new deltas."""
 
@@ -72,6 +74,7 @@ def read_memory(store: Store) -> Memory:
         look=_look(look) if isinstance(look, dict) else None,
         told_unmet=str(record.get("told_unmet", "")),
         compact_pack=str(record.get("compact_pack", "")),
+        archives=_numbers(record.get("archives"), int),
         too_slow=record.get("too_slow") is True,
     )
 

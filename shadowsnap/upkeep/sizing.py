@@ -10,9 +10,10 @@ from shadowsnap.errors import DeadlineExceeded
 from shadowsnap.git.packs import list_packs
 from shadowsnap.git.totals import count_objects
 from shadowsnap.store.log import append_log
-from shadowsnap.store.tips import ATTACHMENTS, all_refs
+from shadowsnap.store.tips import all_refs
 from shadowsnap.upkeep.dropping import carry_out
-from shadowsnap.upkeep.memory import Look, Memory, fingerprint
+from shadowsnap.upkeep.look import as_look
+from shadowsnap.upkeep.memory import Memory, fingerprint
 from shadowsnap.upkeep.prune import Plan, plan_by_size
 from shadowsnap.upkeep.reclaim import consolidate, shed
 from shadowsnap.upkeep.results import Verdict
@@ -49,7 +50,9 @@ class Sizing:
             measured = self._measure(plan)
         dropped += carry_out(self._session.store, _what_is_new(measured, plan), self._session.deadline)
         self._remember(measured)
-        if not measured.fits:
+        if measured.fits:
+            self.memory = replace(self.memory, told_unmet="")
+        else:
             self._say_unmet(measured)
         if self._pays(measured):
             self._shed(measured)
@@ -74,15 +77,8 @@ class Sizing:
 
     def _remember(self, measured: Plan) -> None:
         assert measured.usage is not None
-        alone = measured.usage.all_alone()
-        look = Look(
-            refs=fingerprint(all_refs(self._session.git)),
-            on_disk=count_objects(self._session.git).bytes,
-            total=measured.usage.total,
-            live=measured.live_after,
-            attachments=alone.pop(ATTACHMENTS, 0),
-            alone=alone,
-        )
+        git = self._session.git
+        look = as_look(measured.usage, measured.live_after, all_refs(git), count_objects(git).bytes)
         self.memory = replace(self.memory, look=look)
 
     # --- deciding ------------------------------------------------------------------------------
