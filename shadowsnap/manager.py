@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from shadowsnap.config import Settings
 from shadowsnap.engine.compare import compare
@@ -47,10 +47,22 @@ from shadowsnap.store.checkpoints import (
     set_pinned,
 )
 from shadowsnap.store.layout import Store, open_store
-from shadowsnap.store.projects import Project, known_projects, project_of
+from shadowsnap.store.projects import (
+    Project,
+    known_projects,
+    locked_project,
+    note_emptied,
+    project_of,
+    quiet_turns,
+    read_record,
+)
+
+if TYPE_CHECKING:  # a hook has no time for what only upkeep needs
+    from shadowsnap.upkeep.results import PruneResult, StoreStatus
 
 _REFUSALS = (DirectoryRefused, GitMissing, GitTooOld, StoreTooNew)
 _DONE = ("taken", "unchanged", "partial")
+_TROUBLE = ("failed", "partial", "refused")
 # What the capture of single named files may take after the deadline of the whole ran out.
 _GRACE_SECONDS = 5.0
 _PROMPT_LENGTH = 2000
@@ -319,10 +331,11 @@ class CheckpointManager:
         store, project = self._known(working_dir)
         with self._opened(store, project, "revert", lasting=not dry_run) as (space, note):
             past = list_checkpoints(store, project, space.deadline, statistics=False)
+            quiet = quiet_turns(read_record(store, project))
             if session_id is not None:
-                work, what = work_of_session(past, session_id), f"revert of session {session_id}"
+                work, what = work_of_session(past, session_id, quiet), f"revert of session {session_id}"
             else:
-                work, what = work_of_turn(past, turn or 0), f"revert of turn {turn}"
+                work, what = work_of_turn(past, turn or 0, quiet), f"revert of turn {turn}"
             return self._restored(replace(revert(space, work, what, on_conflict), note=note))
 
     def stage(
@@ -357,9 +370,50 @@ class CheckpointManager:
         store, project = self._known(working_dir)
         deadline = self._deadline()
         wanted = [refs] if isinstance(refs, str) else list(refs)
-        found = [find_checkpoint(store, project, ref, deadline) for ref in wanted]
-        delete_checkpoints(store, project, found, deadline)
+        with locked_project(store, project, "delete", deadline):
+            found = [find_checkpoint(store, project, ref, deadline) for ref in wanted]
+            delete_checkpoints(store, project, found, deadline)
+            if newest_name(store, project) is None:
+                note_emptied(store, project)
         return found
+
+    # --- upkeep ------------------------------------------------------------------------------
+
+    def status(self) -> StoreStatus:
+        """The store at a glance: sizes, projects, limits, what was not captured, what failed."""
+        from shadowsnap.upkeep.status import read_status
+
+        return read_status(open_store(self.settings), self.settings, self._deadline())
+
+    def prune(
+        self, dry_run: bool = False, *, orphans: bool = True, reclaim: str = "when-it-pays", **limits: Any
+    ) -> PruneResult:
+        """Keep the limits now: of the settings, or those given here (`max_snapshots`,
+        `retention_days`, `max_total_size_mb` and so on). `dry_run` returns the plan. `reclaim`:
+        `when-it-pays`, `always` or `never`; `orphans=False` keeps checkpoints of lost directories."""
+        from shadowsnap.upkeep.run import plan_prune, prune
+
+        settings = replace(self.settings, **limits)
+        store = open_store(settings)
+        if dry_run:
+            return plan_prune(store, settings, orphans=orphans)
+        result = prune(store, settings, orphans=orphans, reclaim=reclaim)
+        self._tell("pruned", store.base, result=result)
+        return result
+
+    def auto_prune(self) -> PruneResult:
+        """Keep the limits, at most once in `min_interval_hours`; for the start of a program. What
+        takes time goes on in the background. Never raises."""
+        from shadowsnap.upkeep.automatic import auto_prune
+        from shadowsnap.upkeep.results import PruneResult
+
+        try:
+            result = auto_prune(self.settings)
+        except Exception as problem:  # promise 4
+            return PruneResult("failed", error=problem)
+        if result.status == "done":
+            self._tell("pruned", self.settings.resolved_base(), result=result)
+        return result
 
     # --- one attempt -------------------------------------------------------------------------
 
@@ -476,7 +530,8 @@ class CheckpointManager:
     ) -> Checkpoint:
         store, project = self._known(working_dir)
         deadline = self._deadline()
-        return deed(store, project, find_checkpoint(store, project, ref, deadline), deadline)
+        with locked_project(store, project, "change", deadline):  # so that upkeep does not drop it meanwhile
+            return deed(store, project, find_checkpoint(store, project, ref, deadline), deadline)
 
     def _restored(self, result: RestoreResult) -> RestoreResult:
         if result.applied:
@@ -484,11 +539,31 @@ class CheckpointManager:
         return result
 
     def _tell(self, kind: str, working_dir: PathLike, **facts: Any) -> None:
+        if "outcome" in facts:
+            self._follow_up(facts["outcome"], working_dir)
         if self._on_event is None:
             return
         try:
             self._on_event(Event(kind, os.fspath(working_dir), facts))
         except Exception:  # a listener's error is the listener's, not the agent's
+            pass
+
+    def _follow_up(self, outcome: Outcome, working_dir: PathLike) -> None:
+        """Note what went wrong for `status`, and start upkeep in the background if it is due."""
+        try:
+            if outcome.status in _TROUBLE:
+                from shadowsnap.store.log import note_trouble
+
+                note_trouble(self.settings.resolved_base(), os.fspath(working_dir), outcome)
+            elif outcome.status == "taken" and outcome.checkpoint and self.settings.background_upkeep:
+                from shadowsnap.upkeep.due import why_due
+
+                store = Store(self.settings.resolved_base(), self.settings.fsync)
+                if why_due(store, Project(outcome.checkpoint.project, Path()), self.settings):
+                    from shadowsnap.upkeep.background import start_upkeep
+
+                    start_upkeep(store, self.settings)
+        except Exception:  # the snapshot is what counts
             pass
 
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from shadowsnap.errors import LockTimeout
 from shadowsnap.git.deadline import Deadline
+from shadowsnap.model import Outcome
 from shadowsnap.store.atomic import write_bytes
 from shadowsnap.store.locks import locked
 
@@ -17,6 +18,21 @@ _MOST_BYTES = 200_000
 _TAIL_BYTES = 20_000
 _REPEAT_SECONDS = 600.0
 _PATIENCE_SECONDS = 0.2
+_LONGEST, _MOST_PATHS = 2000, 20
+
+
+def note_trouble(base: Path, workdir: str, outcome: Outcome) -> None:
+    """Note a snapshot that failed, was refused, or holds only some paths."""
+    problem = outcome.error
+    append_log(
+        base,
+        kind=outcome.status,
+        workdir=workdir,
+        error=type(problem).__name__,
+        what=str(problem)[:_LONGEST],
+        advice=str(getattr(problem, "hint", "")),
+        paths=[skipped.path for skipped in outcome.skipped[:_MOST_PATHS]],
+    )
 
 
 def append_log(base: Path, **facts: Any) -> None:

@@ -5,15 +5,20 @@ from __future__ import annotations
 import hashlib
 import os
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from shadowsnap.errors import StoreTooNew
+from shadowsnap.git.deadline import Deadline
 from shadowsnap.store.atomic import read_json, write_json
 from shadowsnap.store.layout import FORMAT, Store
+from shadowsnap.store.locks import locked
 
 _TOUCH_EVERY = 3600.0
+_QUIET_TURNS = 1000
 
 
 @dataclass(frozen=True)
@@ -55,6 +60,16 @@ def all_records(store: Store) -> dict[str, dict[str, Any]]:
     return {path.stem: read_json(path) or {} for path in (store.git_dir / "projects").glob("[!.]*.json")}
 
 
+@contextmanager
+def locked_project(store: Store, project: Project, doing: str, deadline: Deadline) -> Iterator[None]:
+    """Keep everyone else from the project; they may go on with others."""
+    with (
+        locked(store.store_lock(), doing, deadline, shared=True),
+        locked(store.project_lock(project.id), doing, deadline),
+    ):
+        yield
+
+
 def read_record(store: Store, project: Project) -> dict[str, Any]:
     """What is kept about a project. A damaged record is an empty one: all that matters is also
     in the checkpoints."""
@@ -73,6 +88,18 @@ def touch_record(store: Store, project: Project, **facts: Any) -> None:
         return
     fixed = {"format": FORMAT, "workdir": str(project.workdir), "last_touch": now}
     write_json(store.project_file(project.id), {"created_at": now, **record, **fixed, **facts})
+
+
+def note_quiet_turn(store: Store, project: Project, turn: int) -> None:
+    """Note that a turn ended without having changed a file, so that no closing checkpoint says so."""
+    known = quiet_turns(read_record(store, project))
+    if turn not in known:
+        touch_record(store, project, quiet_turns=sorted({*known, turn})[-_QUIET_TURNS:])
+
+
+def quiet_turns(record: dict[str, Any]) -> set[int]:
+    turns = record.get("quiet_turns", ())
+    return {turn for turn in turns if isinstance(turn, int)} if isinstance(turns, (list, tuple)) else set()
 
 
 def note_emptied(store: Store, project: Project) -> None:

@@ -14,7 +14,7 @@ from shadowsnap.store.checkpoints import delete_checkpoints, newest_name
 from shadowsnap.store.forget import forget_project
 from shadowsnap.store.layout import Store
 from shadowsnap.store.locks import locked
-from shadowsnap.store.projects import Project
+from shadowsnap.store.projects import Project, locked_project
 from shadowsnap.store.tips import attachment_of, needed_by_journal
 from shadowsnap.upkeep.facts import find_place
 from shadowsnap.upkeep.prune import Plan
@@ -42,11 +42,7 @@ def carry_out(store: Store, plan: Plan, deadline: Deadline) -> list[Verdict]:
 
 
 def _drop(store: Store, project: Project, verdicts: list[Verdict], deadline: Deadline) -> list[Verdict]:
-    patience = Deadline(_PATIENCE_SECONDS)
-    with (
-        locked(store.store_lock(), "prune", patience, shared=True),
-        locked(store.project_lock(project.id), "prune", patience),
-    ):
+    with locked_project(store, project, "prune", Deadline(_PATIENCE_SECONDS)):
         if _came_back(project, verdicts):
             return []
         orphaned = _are_orphaned(verdicts)
