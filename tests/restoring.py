@@ -4,7 +4,11 @@ the middle of an operation."""
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
+import sys
+import traceback
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -56,16 +60,17 @@ def all_ids(manager: CheckpointManager, project: Path) -> set[str]:
     return {each.id for each in manager.list_checkpoints(project)}
 
 
-def assert_sound(base: Path, project: Path) -> None:
-    """Nothing is left over beside the files, and git finds no fault with the store."""
+def assert_sound(base: Path, project: Path, *, debris: bool = False) -> None:
+    """Nothing is left over beside the files, and git finds no fault with the store, which holds nothing
+    unfinished either (if `debris` is not allowed, which a process that dies within a write may leave)."""
     left = [path for path in manifest(project) if path.split(b"/")[-1].startswith(STAGING)]
     assert left == []
-    debris = [
+    unfinished = [
         path
         for path in manifest(base / "store")
         if b"tmp" in path.split(b"/")[-1] or b"scratch" in path or path.endswith((b".lock", b".staging"))
     ]
-    assert [path for path in debris if not path.startswith(b"locks/")] == []
+    assert debris or [path for path in unfinished if not path.startswith(b"locks/")] == []
     fsck = subprocess.run(
         ["git", "--git-dir", base / "store", "fsck", "--full", "--no-dangling"],
         capture_output=True, text=True, check=False,
@@ -105,3 +110,91 @@ def at_step(name: str, deed: Callable[[], object]) -> Iterator[None]:
     with listening(hear):
         yield
     assert done, f"step {name} was never passed"
+
+
+# --- children that die ------------------------------------------------------------------------------
+
+
+def in_child(deed: Callable[[], object]) -> int:
+    """Do something in a forked child: 0 if it was done, 1 if it raised, -9 if it was killed."""
+    with warnings.catch_warnings():
+        # The test runner has threads; none of them matters to a child that only acts and exits.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            deed()
+            code = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+def killed_at(name: str, which: int, deed: Callable[[], object]) -> bool:
+    """Do something in a child that is killed when it passes a step for the n-th time (from 0); says
+    whether it came there."""
+
+    def act() -> None:
+        seen: list[str] = []
+
+        def hear(step: str) -> None:
+            if step == name:
+                seen.append(step)
+                if len(seen) > which:
+                    die()
+
+        with listening(hear):
+            deed()
+
+    return in_child(act) == -signal.SIGKILL
+
+
+# Everything that changes a file or starts a process goes through one of these.
+_TOUCHES = {
+    "os.rename", "os.link", "os.symlink", "os.mkdir", "os.rmdir", "os.remove", "os.chmod", "os.truncate",
+    "os.utime", "open", "subprocess.Popen",
+}  # fmt: skip
+
+
+def on_touch(which: int, deed: Callable[[], object], then: Callable[[int], object]) -> Callable[[], int]:
+    """To be called in a child: does something, and from the n-th touch of a file on calls `then` before
+    each, with a number that counts up from 0. Returns how many touches there were. (An audit hook cannot
+    be taken away again, hence the child.)"""
+
+    def act() -> int:
+        state = {"touches": 0, "on": True}
+
+        def hook(event: str, arguments: tuple[object, ...]) -> None:
+            if not state["on"] or event not in _TOUCHES:
+                return
+            if event == "open" and not _opens_for_writing(arguments):
+                return
+            number = state["touches"]
+            state["touches"] += 1
+            if number >= which:
+                state["on"] = False
+                try:
+                    then(number - which)
+                finally:
+                    state["on"] = True
+
+        sys.addaudithook(hook)
+        try:
+            deed()
+        finally:
+            state["on"] = False
+        return state["touches"]
+
+    return act
+
+
+def _opens_for_writing(arguments: tuple[object, ...]) -> bool:
+    flags = arguments[2]
+    return isinstance(flags, int) and bool(flags & (os.O_WRONLY | os.O_RDWR | os.O_CREAT))

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 
 from shadowsnap.engine.apply import Application, Staging, remove_staging, told
 from shadowsnap.engine.capture import Capture
@@ -30,7 +31,8 @@ from shadowsnap.errors import (
     RestoreStranded,
     ShadowsnapError,
 )
-from shadowsnap.git.objects import object_sizes
+from shadowsnap.git.objects import ObjectReader, object_id, object_sizes
+from shadowsnap.git.trees import DIRECTORY, Leaf, TreeReader, patch_tree
 from shadowsnap.model import Checkpoint, Kept, RestoreResult
 from shadowsnap.store.checkpoints import find_checkpoint
 from shadowsnap.store.journal import Journal, OpenRestore, Step, read_journal, write_journal
@@ -41,12 +43,14 @@ def restore(
     target: Checkpoint,
     paths: Sequence[bytes] = (),
     then: str = "restore",
-    resumed: OpenRestore | None = None,
+    resumed: Checkpoint | None = None,
 ) -> RestoreResult:
     """Bring a state back, of everything or of some paths. In a workspace that is not lasting,
-    only the plan is made. A restore that is `resumed` keeps the way back of the first attempt."""
+    only the plan is made. To finish a restore that died, `resumed` is the state before it."""
     with _nothing_done_yet():
         capture, plan = _prepare(space, target, paths, anything=then != "restore" or resumed is not None)
+        if resumed is not None:
+            _plan_other_directories(plan, capture, State.of_checkpoint(resumed), target, paths)
     result = _result(target, plan)
     if not space.lasting:
         return result
@@ -57,7 +61,7 @@ def restore(
     step("restore:planned")
     before = _save(capture, f"before {then} to {target.short_id}") if not plan.empty else None
     step("restore:saved")
-    way_back = Step(resumed.before if resumed else before or "", tuple(os.fsdecode(path) for path in paths))
+    way_back = Step(resumed.id if resumed else before or "", tuple(os.fsdecode(path) for path in paths))
     _carry_out(space, capture, plan, way_back, target, then)
     return replace(result, applied=True, undo_id=before)
 
@@ -82,17 +86,18 @@ def recover(space: Workspace) -> str:
     """Finish a restore that died half way; says what was done, if anything was. If it cannot be
     finished, that is said too: it must not keep anyone from taking snapshots."""
     journal = read_journal(space.store, space.project)
+    begun, told = journal.open, journal.told
     if journal.leftover:
         journal = _clean_up(space, replace(journal, leftover=()), journal.leftover)
-    begun = journal.open
+        told = "a restore had been finished, but was interrupted before it could say so"
     if begun is None:
-        return journal.told
+        return told
     if not begun.applying:
         _clean_up(space, replace(journal, open=None), begun.staging)
         return f"a restore to {begun.target[:8]} had been interrupted before it changed any file"
     try:
         target = find_checkpoint(space.store, space.project, begun.target, space.deadline)
-        find_checkpoint(space.store, space.project, begun.before, space.deadline)
+        before = find_checkpoint(space.store, space.project, begun.before, space.deadline)
     except ShadowsnapError as problem:
         write_journal(space.store, space.project, replace(journal, open=None))
         return (
@@ -100,7 +105,7 @@ def recover(space: Workspace) -> str:
         )
     paths = [os.fsencode(path) for path in begun.paths]
     try:
-        result = restore(space, target, paths, begun.then, resumed=begun)
+        result = restore(space, target, paths, begun.then, resumed=before)
     except ShadowsnapError as problem:
         return f"an interrupted restore to {target.short_id} could not be finished yet: {problem}"
     found = f"; the files as they were found are checkpoint {result.undo_id[:8]}" if result.undo_id else ""
@@ -116,7 +121,7 @@ def _walk(space: Workspace, to: Step, then: str) -> RestoreResult:
     result = restore(space, target, paths, then)
     if space.lasting and result.undo_id is None:  # already there: only the stacks move
         journal = read_journal(space.store, space.project)
-        write_journal(space.store, space.project, _moved(journal, then, to))
+        write_journal(space.store, space.project, _moved(journal, then, to, journal.at if paths else target.tree))
     return result
 
 
@@ -173,6 +178,29 @@ def _left_out_later(capture: Capture, plan: Plan) -> set[bytes]:
     return found - capture.absent
 
 
+def _plan_other_directories(
+    plan: Plan, capture: Capture, before: State, target: Checkpoint, paths: Sequence[bytes]
+) -> None:
+    """A restore that died may have left directories open that were closed, or new ones closed,
+    where neither the target nor the choice of paths has a say. They get the bits they had, or
+    those of the target if they are new."""
+    state = State.of_checkpoint(target)
+    with ObjectReader(capture.space.git) as reader:
+        read = partial(reader.read, kind=b"tree")
+        was, comes = TreeReader(before.tree, read), TreeReader(state.tree, read)
+        for path, (bits, _) in capture.cache.directories.items():
+            wanted = {each.bits(path, DIRECTORY) for each in (before, state)}
+            if not path or path in plan.make or path in plan.chmod_directories or wanted == {bits}:
+                continue
+            is_new = comes.find(path) is not None or path in state.bare
+            if selected(path, paths) and is_new:
+                continue
+            if path in before.bare or was.find(path) is not None:
+                plan.chmod_directories[path] = before.bits(path, DIRECTORY)
+            elif is_new:
+                plan.chmod_directories[path] = state.bits(path, DIRECTORY)
+
+
 def _save(capture: Capture, reason: str) -> str:
     """The checkpoint that makes everything recoverable."""
     with _nothing_done_yet():
@@ -208,8 +236,9 @@ def _carry_out(
     folders = tuple(os.fsdecode(folder) for folder in staging.folders)
     # What an unfinished restore had moved aside goes when this one is done.
     every_folder = (*(journal.open.staging if journal.open else ()), *folders)
-    begun = OpenRestore(way_back.checkpoint, target.id, way_back.paths, every_folder, then=then)
-    moved = _moved(journal, then, way_back)
+    half_done = journal.open is not None and journal.open.applying
+    begun = OpenRestore(way_back.checkpoint, target.id, way_back.paths, every_folder, half_done, then)
+    moved = _moved(journal, then, way_back, _tree_after(capture, plan))
     with _nothing_done_yet():
         write_journal(space.store, space.project, replace(journal, open=begun))
     done = False
@@ -259,13 +288,29 @@ def _clean_up(space: Workspace, ended: Journal, staging: Iterable[str]) -> Journ
     return ended
 
 
-def _moved(journal: Journal, then: str, step_back: Step) -> Journal:
-    """The stacks after a restore of this kind."""
+def _moved(journal: Journal, then: str, step_back: Step, at: str) -> Journal:
+    """The stacks after a restore of this kind, which led to the tree `at`."""
+    undo, redo = journal.undo, journal.redo
     if then == "undo":
-        return replace(journal, open=None, undo=journal.undo[:-1], redo=(*journal.redo, step_back))
-    if then == "redo":
-        return replace(journal, open=None, undo=(*journal.undo, step_back), redo=journal.redo[:-1])
-    return replace(journal, open=None, undo=(*journal.undo, step_back), redo=())
+        undo, redo = undo[:-1], (*redo, step_back)
+    elif then == "redo":
+        undo, redo = (*undo, step_back), redo[:-1]
+    else:
+        undo, redo = (*undo, step_back), ()
+    return replace(journal, open=None, undo=undo, redo=redo, at=at)
+
+
+def _tree_after(capture: Capture, plan: Plan) -> str:
+    """The tree that a capture finds once the plan is carried out. Only its name is wanted."""
+    changes: dict[bytes, Leaf | None] = dict.fromkeys(plan.delete)
+    changes.update((path, leaf) for path, (leaf, _) in plan.write.items())
+    with ObjectReader(capture.space.git) as reader:
+        return patch_tree(
+            capture.tree(),
+            changes,
+            lambda name: reader.read(name, b"tree"),
+            lambda data: object_id(b"tree", data),
+        )
 
 
 def _result(target: Checkpoint, plan: Plan) -> RestoreResult:

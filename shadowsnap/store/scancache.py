@@ -93,6 +93,7 @@ def load_cache(store: Store, project: Project) -> ScanCache:
         state = json.loads(saved)
         if state["version"] != _VERSION:
             return empty
+        empty.named = _paths(state["named"])  # the one thing that the files themselves do not tell
         directories = _read_directories(path, state["directories"])
         index = Index.load(path)
         if directories is None or index.checksum != state["index"]:

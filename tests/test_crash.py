@@ -1,0 +1,435 @@
+"""kill -9 at every step: the next call puts things right, tells the person, and nothing is lost."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+from restoring import (
+    STAGING,
+    all_ids,
+    assert_sound,
+    checkpoint,
+    die,
+    in_child,
+    killed_at,
+    listening,
+    on_touch,
+)
+
+from helpers import Entry, manifest
+from shadowsnap import CheckpointManager
+
+Picture = dict[bytes, Entry]
+
+
+@dataclass
+class Story:
+    """A project that was changed after a checkpoint."""
+
+    base: Path
+    project: Path
+    target: str
+    mutated: Picture
+    ids: set[str]
+
+    @property
+    def manager(self) -> CheckpointManager:
+        """A new one each time: whoever comes next is another process."""
+        return CheckpointManager(base=self.base, fsync=False)
+
+    def restore(self) -> None:
+        self.manager.restore(self.project, self.target)
+
+    def undo(self) -> None:
+        self.manager.undo(self.project)
+
+    def redo(self) -> None:
+        self.manager.redo(self.project)
+
+    def restore_some(self) -> None:
+        self.manager.restore(self.project, self.target, paths=["src", "new", "deep/er"])
+
+    def snapshot(self) -> None:
+        self.manager.ensure_checkpoint(self.project)
+
+
+def begin(where: Path) -> Story:
+    base, project = where / "base", where / "project"
+    (project / "src").mkdir(parents=True)
+    (project / "deep" / "er").mkdir(parents=True)
+    (project / "src" / "main.py").write_text("then\n")
+    (project / "deep" / "er" / "gone").write_text("deleted since\n")
+    (project / "README.md").write_text("then\n")
+    (project / "swap").write_text("a directory now\n")
+    (project / "bits").write_text("the same\n")
+    (project / "link").symlink_to("README.md")
+    (project / "empty").mkdir()
+    (project / "deep").chmod(0o750)
+    story = Story(base, project, "", {}, set())
+    story.target = checkpoint(story.manager, project).id
+    (project / "src" / "main.py").write_text("now\n")
+    (project / "README.md").write_text("now\n")
+    (project / "new").write_text("made since\n")
+    (project / "folder").mkdir()
+    for number in range(3):
+        (project / "folder" / f"made-{number}").write_text("made since\n")
+    shutil.rmtree(project / "deep")
+    (project / "swap").unlink()
+    (project / "swap").mkdir()
+    (project / "swap" / "debug.log").write_text("ignored\n")
+    (project / "bits").chmod(0o600)
+    (project / "link").unlink()
+    (project / "link").symlink_to("src")
+    (project / "empty").rmdir()
+    story.mutated = manifest(project)
+    story.ids = all_ids(story.manager, project)
+    return story
+
+
+@pytest.fixture
+def again(tmp_path: Path) -> Callable[[], Story]:
+    """Makes the same story anew, as often as it is told."""
+    made: list[Path] = []
+
+    def fresh() -> Story:
+        for where in made:
+            shutil.rmtree(where)
+        made[:] = [tmp_path / f"story-{fresh.count}"]  # type: ignore[attr-defined]
+        fresh.count += 1  # type: ignore[attr-defined]
+        made[0].mkdir()
+        return begin(made[0])
+
+    fresh.count = 0  # type: ignore[attr-defined]
+    return fresh
+
+
+def steps_of(deed: Callable[[], None]) -> Iterator[tuple[str, int]]:
+    """Every step that an operation passes; of those that are passed often, the first, middle and last."""
+    passed: list[str] = []
+    with listening(passed.append):
+        deed()
+    assert passed
+    for name, times in Counter(passed).items():
+        for which in sorted({0, times // 2, times - 1}):
+            yield name, which
+
+
+def without_staging(project: Path) -> Picture:
+    return {path: entry for path, entry in manifest(project).items() if not path.startswith(STAGING)}
+
+
+def assert_recovered(story: Story, restored: Picture, before: Picture, *, at: str) -> None:
+    """What has to hold after a crash and the next call."""
+    assert story.ids <= all_ids(story.manager, story.project), f"{at}: a checkpoint was lost"
+    half = without_staging(story.project)
+    outcome = story.manager.ensure_checkpoint(story.project)
+    assert outcome.status in ("taken", "unchanged"), f"{at}: {outcome.error}"
+    after = manifest(story.project)
+    assert after in (restored, before), f"{at}: half restored"
+    if after != half:
+        assert "interrupted" in outcome.note, f"{at}: nobody was told"
+    assert_sound(story.base, story.project)
+
+
+# --- restore ----------------------------------------------------------------------------------------
+
+
+def test_a_restore_killed_at_any_step_is_finished_or_never_began(again: Callable[[], Story]) -> None:
+    story = again()
+    points = list(steps_of(story.restore))
+    restored = manifest(story.project)
+    assert {name for name, _ in points} >= {
+        "capture:scanned", "snapshot:recorded", "restore:begun", "restore:staged", "restore:deleted-one",
+        "restore:wrote-one", "restore:settled", "restore:cleaned",
+    }  # fmt: skip
+    for name, which in points:
+        story = again()
+        assert killed_at(name, which, story.restore), name
+        assert_recovered(story, restored, story.mutated, at=f"{name} #{which}")
+        if manifest(story.project) == restored:
+            story.undo()
+            assert manifest(story.project) == story.mutated, f"no way back after {name}"
+            story.redo()
+        else:
+            story.restore()
+        assert manifest(story.project) == restored
+
+
+def test_a_restore_of_some_paths_killed_at_any_step_is_finished_or_never_began(
+    again: Callable[[], Story],
+) -> None:
+    story = again()
+    points = list(steps_of(story.restore_some))
+    restored = manifest(story.project)
+    assert restored[b"deep"] == ("dir", 0o750, None)
+    for name, which in points:
+        story = again()
+        assert killed_at(name, which, story.restore_some), name
+        assert_recovered(story, restored, story.mutated, at=f"{name} #{which}")
+        if manifest(story.project) == restored:
+            story.undo()
+            assert manifest(story.project) == story.mutated, f"no way back after {name}"
+
+
+@pytest.mark.parametrize("way", ["undo", "redo"])
+def test_an_undo_or_redo_killed_at_any_step_is_finished_or_never_began(
+    again: Callable[[], Story], way: str
+) -> None:
+    def ready() -> tuple[Story, Picture]:
+        story = again()
+        story.restore()
+        if way == "redo":
+            story.undo()
+        story.ids = all_ids(story.manager, story.project)
+        return story, manifest(story.project)
+
+    story, _ = ready()
+    points = list(steps_of(getattr(story, way)))
+    there = manifest(story.project)
+    for name, which in points:
+        story, here = ready()
+        assert killed_at(name, which, getattr(story, way)), name
+        half = without_staging(story.project)
+        manager = story.manager
+        back, forth = (manager.redo, manager.undo) if way == "undo" else (manager.undo, manager.redo)
+        # Whoever goes on walking along the chain finds it whole.
+        plan = manager.list_checkpoints(story.project)
+        assert story.ids <= {each.id for each in plan}
+        manager.diff(story.project, story.target)
+        recovered = manager.ensure_checkpoint(story.project)
+        assert recovered.status in ("taken", "unchanged"), recovered.error
+        after = manifest(story.project)
+        assert after in (here, there), f"half done at {name} #{which}"
+        if after != half:
+            assert "interrupted" in recovered.note
+        if after == there and way == "redo":
+            back(story.project)
+            assert manifest(story.project) == here
+        elif after == here:
+            forth(story.project)
+            assert manifest(story.project) == there
+        assert_sound(story.base, story.project)
+
+
+@pytest.mark.parametrize("next_call", ["restore", "undo", "redo", "manual"])
+def test_whatever_is_called_next_puts_things_right_and_says_so(
+    again: Callable[[], Story], next_call: str
+) -> None:
+    story = again()
+    story.restore()
+    restored = manifest(story.project)
+    story = again()
+    assert killed_at("restore:wrote-one", 1, story.restore)
+    assert manifest(story.project) not in (restored, story.mutated)
+    manager = story.manager
+    if next_call == "restore":
+        assert "was finished" in manager.restore(story.project, story.target).note
+        assert manifest(story.project) == restored
+    elif next_call == "undo":
+        assert "was finished" in manager.undo(story.project).note
+        assert manifest(story.project) == story.mutated
+    elif next_call == "redo":
+        events: list[str] = []
+        told = CheckpointManager(base=story.base, on_event=lambda event: events.append(event.kind))
+        with pytest.raises(Exception, match="no undone restore"):
+            told.redo(story.project)
+        assert events == ["recovered"]  # the error carries no note, so the event does
+        assert manifest(story.project) == restored
+    else:
+        assert "was finished" in manager.snapshot(story.project).note
+        assert manifest(story.project) == restored
+    assert_sound(story.base, story.project)
+
+
+def test_looking_does_not_disturb_a_restore_that_died(again: Callable[[], Story]) -> None:
+    story = again()
+    assert killed_at("restore:wrote-one", 1, story.restore)
+    half = manifest(story.project)
+    manager = story.manager
+    manager.restore(story.project, story.target, dry_run=True)
+    manager.diff(story.project, story.target)
+    manager.list_checkpoints(story.project)
+    assert manifest(story.project) == half
+    assert "was finished" in manager.ensure_checkpoint(story.project).note
+
+
+def test_a_recovery_that_is_killed_too_is_recovered_from(again: Callable[[], Story]) -> None:
+    story = again()
+    story.restore()
+    restored = manifest(story.project)
+    story = again()
+    assert killed_at("restore:wrote-one", 0, story.restore)
+    points = list(steps_of(story.snapshot))
+    assert manifest(story.project) == restored
+    for name, which in points:
+        story = again()
+        assert killed_at("restore:wrote-one", 0, story.restore)
+        assert killed_at(name, which, story.snapshot), name
+        assert_recovered(story, restored, restored, at=f"second death at {name} #{which}")
+        story.undo()
+        assert manifest(story.project) == story.mutated, "the way back leads to before the first attempt"
+
+
+def test_what_was_written_between_the_crash_and_the_next_call_is_kept_in_a_checkpoint(
+    again: Callable[[], Story],
+) -> None:
+    story = again()
+    assert killed_at("restore:wrote-one", 1, story.restore)
+    (story.project / "README.md").write_text("written after the crash\n")
+    (story.project / "thought").write_text("written after the crash\n")
+    found = without_staging(story.project)
+    note = story.manager.ensure_checkpoint(story.project).note
+    as_found = note.rpartition(" ")[2]
+    story.manager.restore(story.project, as_found)
+    assert manifest(story.project) == found
+
+
+def test_a_crash_does_not_keep_a_directory_open_that_was_opened_for_the_restore(
+    again: Callable[[], Story], as_user: Callable[..., object]
+) -> None:
+    """A directory that nobody may write to is opened for the time of a restore; in one that the checkpoint
+    did not know, an ignored file stays, and so does the directory."""
+    story = again()
+    folder = story.project / "folder"
+    (folder / "kept.log").write_text("ignored\n")
+    folder.chmod(0o555)
+
+    def die_and_recover() -> None:
+        assert killed_at("restore:wrote-one", 0, story.restore)
+        assert folder.stat().st_mode & 0o777 == 0o755
+        assert "was finished" in story.manager.ensure_checkpoint(story.project).note
+
+    as_user(die_and_recover)
+    assert sorted(os.listdir(folder)) == ["kept.log"]
+    assert folder.stat().st_mode & 0o777 == 0o555
+
+
+def test_a_restore_in_a_directory_that_is_not_snapshotted_as_a_whole_is_recovered_too(
+    home: Path, base: Path
+) -> None:
+    """The home directory: only named files are captured there."""
+    manager = CheckpointManager(base=base)
+    for name in ("one", "two", "three"):
+        (home / name).write_text("then\n")
+    target = checkpoint(manager, home, "one", "two", "three")
+    assert target.scope == "paths"
+    for name in ("one", "two", "three"):
+        (home / name).write_text("now\n")
+    assert killed_at("restore:wrote-one", 1, lambda: manager.restore(home, target.id))
+    assert {(home / name).read_text() for name in ("one", "two", "three")} == {"then\n", "now\n"}
+    manager.new_turn()
+    outcome = manager.ensure_checkpoint(home, paths=["four"])
+    assert "was finished" in outcome.note
+    assert [(home / name).read_text() for name in ("one", "two", "three")] == ["then\n"] * 3
+    assert not list(home.glob(".shadowsnap-restore-*"))
+    manager.undo(home)
+    assert [(home / name).read_text() for name in ("one", "two", "three")] == ["now\n"] * 3
+
+
+# --- snapshot ---------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_a_snapshot_killed_at_any_step_costs_nothing(again: Callable[[], Story], many: bool) -> None:
+    def ready() -> Story:
+        story = again()
+        if many:  # enough for a pack
+            (story.project / "bulk").mkdir()
+            for number in range(150):
+                (story.project / "bulk" / str(number)).write_text(f"{number}\n")
+            story.mutated = manifest(story.project)
+        return story
+
+    points = list(steps_of(ready().snapshot))
+    assert {"capture:scanned", "capture:read", "snapshot:captured", "snapshot:recorded"} <= {
+        name for name, _ in points
+    }
+    for name, which in points:
+        story = ready()
+        assert killed_at(name, which, story.snapshot), name
+        assert manifest(story.project) == story.mutated
+        assert story.ids <= all_ids(story.manager, story.project)
+        outcome = story.manager.ensure_checkpoint(story.project)
+        assert outcome.status in ("taken", "unchanged") and outcome.checkpoint is not None, outcome.error
+        assert outcome.note == ""
+        assert not story.manager.diff(story.project, outcome.checkpoint.id)
+        assert len(all_ids(story.manager, story.project)) == len(story.ids) + 1
+        assert_sound(story.base, story.project)
+
+
+def test_the_very_first_snapshot_killed_at_any_step_costs_nothing(project: Path, tmp_path: Path) -> None:
+    def manager(base: Path) -> CheckpointManager:
+        return CheckpointManager(base=base, fsync=False)
+
+    points = list(steps_of(lambda: manager(tmp_path / "base").ensure_checkpoint(project)))
+    picture = manifest(project)
+    for number, (name, which) in enumerate(points):
+        base = tmp_path / f"base-{number}"
+        assert killed_at(name, which, lambda: manager(base).ensure_checkpoint(project))  # noqa: B023
+        outcome = manager(base).ensure_checkpoint(project)
+        assert outcome.status in ("taken", "unchanged"), outcome.error
+        assert manifest(project) == picture
+        assert_sound(base, project)
+
+
+# --- between the steps ------------------------------------------------------------------------------
+
+
+def touches_of(deed: Callable[[], None]) -> int:
+    """How often an operation touches files, counted in a child."""
+    readable, writable = os.pipe()
+
+    def count() -> None:
+        os.write(writable, str(on_touch(10**9, deed, lambda _: None)()).encode())
+
+    assert in_child(count) == 0
+    os.close(writable)
+    with open(readable) as pipe:
+        return int(pipe.read())
+
+
+@pytest.mark.parametrize("deed", ["restore", "undo"])
+def test_killed_before_any_touch_of_a_file_all_or_nothing_is_done(
+    again: Callable[[], Story], deed: str
+) -> None:
+    def ready() -> Story:
+        story = again()
+        if deed == "undo":
+            story.restore()
+            story.ids = all_ids(story.manager, story.project)
+        return story
+
+    story = ready()
+    before = manifest(story.project)
+    touches = touches_of(getattr(story, deed))
+    after = manifest(story.project)
+    assert touches > 50
+    for number in range(0, touches, max(1, touches // 60)):
+        story = ready()
+        assert in_child(on_touch(number, getattr(story, deed), lambda _: die())) == -9
+        assert story.ids <= all_ids(story.manager, story.project)
+        outcome = story.manager.ensure_checkpoint(story.project)
+        assert outcome.status in ("taken", "unchanged"), outcome.error
+        assert manifest(story.project) in (before, after), f"half done at touch {number} of {touches}"
+        story.manager.restore(story.project, story.target)
+        assert_sound(story.base, story.project, debris=True)
+
+
+def test_a_snapshot_killed_before_any_touch_of_a_file_costs_nothing(again: Callable[[], Story]) -> None:
+    story = again()
+    touches = touches_of(story.snapshot)
+    for number in range(0, touches, max(1, touches // 40)):
+        story = again()
+        assert in_child(on_touch(number, story.snapshot, lambda _: die())) == -9
+        assert manifest(story.project) == story.mutated
+        assert story.ids <= all_ids(story.manager, story.project)
+        outcome = story.manager.ensure_checkpoint(story.project)
+        assert outcome.status in ("taken", "unchanged") and outcome.checkpoint is not None, outcome.error
+        assert not story.manager.diff(story.project, outcome.checkpoint.id)
+        assert_sound(story.base, story.project, debris=True)
