@@ -137,7 +137,7 @@ def top_help() -> str:
         members = {name: module for name, module in commands.items() if group == module.GROUP}
         lines += ["", f"{group}:", *(f"  {name:{wide}}  {summary(module)}" for name, module in members.items())]
     lines += ["", "options:", *(f"  {option:{wide}}  {text}" for option, text in GLOBAL_OPTIONS)]
-    lines += ["", "ID: 4 or more digits of a hash, last, last~2, a label, a number from the list"]
+    lines += ["", "ID: 4+ digits of a hash, last, last~2, a label, or a number from the list"]
     return "\n".join(lines)
 
 

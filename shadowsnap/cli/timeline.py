@@ -63,9 +63,14 @@ def changed(checkpoint: Checkpoint) -> str:
 
 
 def described(checkpoint: Checkpoint) -> str:
-    """What a checkpoint was taken for, with its label."""
+    """What a checkpoint was taken for, with its label: a person knows a turn by what they asked."""
     label = f"[{one_line(checkpoint.label)}] " if checkpoint.label else ""
-    return label + one_line(checkpoint.reason)
+    return label + one_line(prompt_of(checkpoint) or checkpoint.reason)
+
+
+def prompt_of(checkpoint: Checkpoint) -> str:
+    prompt = checkpoint.metadata.get("prompt")
+    return prompt if isinstance(prompt, str) and checkpoint.kind == "turn" else ""
 
 
 def _what(checkpoint: Checkpoint, room: int, ink: Ink) -> str:

@@ -1,9 +1,9 @@
-"""What agents run before a tool call; reads the event from standard input.
+"""What agents run before a tool call.
 
-Made for the settings of agents, which `shadowsnap install` writes. It prints nothing and always
-ends with 0, so that it never stops an agent; what it did stands in the status. EVENT says what
-happened, for agents whose input does not. Any agent that is not known can use `generic`, with
-the JSON that `shadowsnap docs hooks` describes.
+It reads the event from standard input. Made for the settings of agents, which `shadowsnap install`
+writes. It prints nothing and always ends with 0, so that it never stops an agent; what it did
+stands in the status. EVENT says what happened, for agents whose input does not. Any agent that is
+not known can use `generic`, with the JSON that `shadowsnap docs hooks` describes.
 """
 
 from __future__ import annotations

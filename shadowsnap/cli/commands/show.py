@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from shadowsnap.cli.changes import change_lines
 from shadowsnap.cli.context import Context
 from shadowsnap.cli.text import ago, one_line, safe
+from shadowsnap.cli.timeline import prompt_of
 
 if TYPE_CHECKING:
     from shadowsnap.model import Change, Checkpoint
@@ -54,7 +55,11 @@ def _lines(
     for name, value in _facts(checkpoint):
         yield f"{name:9} {value}"
     yield ""
-    yield from (f"    {safe(line, keep=chr(9))}" for line in checkpoint.reason.splitlines())
+    yield from _indented(checkpoint.reason)
+    if prompt := prompt_of(checkpoint):
+        yield ""
+        yield "asked for:"
+        yield from _indented(prompt)
     if changes is not None:
         yield ""
         yield from change_lines(changes, ui.width, ui.ink) if changes else ["no path differs from the one before"]
@@ -65,6 +70,10 @@ def _lines(
         yield ""
         yield "not captured:"
         yield from (f"  {safe(item.path)} ({item.why})" for item in checkpoint.skipped)
+
+
+def _indented(text: str) -> Iterator[str]:
+    yield from (f"    {safe(line, keep=chr(9))}" for line in text.splitlines())
 
 
 def _facts(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:

@@ -1,0 +1,89 @@
+"""pin, unpin, label and delete on the command line."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import pytest
+from command_line import CommandLine
+
+needs_terminal = pytest.mark.skipif(sys.platform == "win32", reason="no pty")
+
+
+@pytest.fixture
+def cli(
+    project: Path, base: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> CommandLine:
+    """Three checkpoints: one, two, three; three is the newest."""
+    cli = CommandLine(project, base, monkeypatch, capsys)
+    for reason in ("one", "two", "three"):
+        (project / "empty").write_text(reason)
+        cli.snap(reason)
+    return cli
+
+
+def pinned(cli: CommandLine) -> list[str]:
+    return [each["reason"] for each in cli.json("list")["checkpoints"] if each["pinned"]]
+
+
+def reasons(cli: CommandLine) -> list[str]:
+    return [each["reason"] for each in cli.json("list")["checkpoints"]]
+
+
+def test_pins_come_and_go(cli: CommandLine) -> None:
+    first, second = cli.ids()[:2]
+    assert cli("pin", "1", "last~1").out == f"pinned {first[:8]}  three\npinned {second[:8]}  two\n"
+    assert pinned(cli) == ["three", "two"]
+    assert cli.json("unpin", second[:6])["checkpoints"][0]["pinned"] is False
+    assert pinned(cli) == ["three"]
+
+
+def test_nothing_is_pinned_if_one_of_them_is_not_there(cli: CommandLine) -> None:
+    cli("pin", "1", "nothing", code=3)
+    assert pinned(cli) == []
+
+
+def test_a_label_is_a_reference(cli: CommandLine) -> None:
+    assert cli("label", "2", "works fine").out.endswith("  [works fine] two\n")
+    assert cli.json("show", "works fine")["checkpoint"]["reason"] == "two"
+    assert cli.json("label", "3", "works fine")["checkpoint"]["label"] == "works fine"
+    assert cli.json("show", "works fine")["checkpoint"]["reason"] == "one"
+    assert cli.json("label", "works fine", "--remove")["checkpoint"]["label"] is None
+    cli("show", "works fine", code=3)
+
+
+def test_a_label_that_looks_like_a_number_wins_over_the_number(cli: CommandLine) -> None:
+    cli("label", "3", "1")
+    assert cli.json("show", "1")["checkpoint"]["reason"] == "one"
+    assert cli.json("show", "2")["checkpoint"]["reason"] == "two"
+
+
+def test_delete_needs_yes(cli: CommandLine) -> None:
+    assert "2 checkpoints would be gone" in cli("delete", "1", "2", code=4).err
+    assert reasons(cli) == ["three", "two", "one"]
+
+
+def test_delete_drops_just_those(cli: CommandLine) -> None:
+    ids = cli.ids()
+    assert cli("delete", "--yes", "last~1", ids[1], "2").out == f"deleted {ids[1][:8]}  two\n"
+    assert cli.ids() == [ids[0], ids[2]]
+    gone = cli.json("delete", "--yes", "1", "2")["deleted"]
+    assert [each["reason"] for each in gone] == ["three", "one"]
+    assert cli.json("list", code=3)["error"]["type"] == "NoSuchProject"
+
+
+def test_nothing_is_deleted_if_one_of_them_is_not_there_or_pinned(cli: CommandLine) -> None:
+    cli("delete", "--yes", "1", "nothing", code=3)
+    cli("pin", "2")
+    assert cli.json("delete", "--yes", "1", "2", code=4)["error"]["type"] == "PinnedCheckpoint"
+    assert reasons(cli) == ["three", "two", "one"]
+
+
+@needs_terminal
+def test_delete_asks_on_a_terminal(cli: CommandLine) -> None:
+    code, screen = cli.terminal("delete", "1", "3", answers=[("delete 2 checkpoints for good? [y/N] ", "\n")])
+    assert code == 4 and "  three\n" in screen and "  one\n" in screen
+    assert reasons(cli) == ["three", "two", "one"]
+    assert cli.terminal("delete", "1", "3", answers=[("[y/N] ", "y\n")])[0] == 0
+    assert reasons(cli) == ["two"]
