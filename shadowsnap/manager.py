@@ -9,8 +9,9 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from shadowsnap.config import Settings
 from shadowsnap.engine.compare import compare
@@ -25,18 +26,36 @@ from shadowsnap.engine.tools import may_write
 from shadowsnap.engine.workspace import Workspace, open_workspace
 from shadowsnap.errors import (
     BadArguments,
+    CheckpointsLost,
+    DamagedObject,
     DeadlineExceeded,
     DirectoryMissing,
     DirectoryRefused,
+    DiskFull,
+    GitFailed,
     GitMissing,
     GitTooOld,
     LockTimeout,
+    MalformedObject,
     NoSuchProject,
     PathRefused,
+    RestoreFailed,
     StoreTooNew,
+    StoreUnusable,
 )
-from shadowsnap.git.deadline import Deadline
-from shadowsnap.model import Checkpoint, Diff, Event, Outcome, RestoreResult, Skipped
+from shadowsnap.git.deadline import NO_DEADLINE, Deadline
+from shadowsnap.model import (
+    Checkpoint,
+    Checkup,
+    ClearReport,
+    Diff,
+    Event,
+    ImportedItem,
+    ImportReport,
+    Outcome,
+    RestoreResult,
+    Skipped,
+)
 from shadowsnap.store.checkpoints import (
     delete_checkpoints,
     files_of,
@@ -46,7 +65,8 @@ from shadowsnap.store.checkpoints import (
     set_label,
     set_pinned,
 )
-from shadowsnap.store.layout import Store, open_store
+from shadowsnap.store.layout import REFS_LOST, Store, open_store
+from shadowsnap.store.older import archives, is_due
 from shadowsnap.store.projects import (
     Project,
     known_projects,
@@ -55,6 +75,7 @@ from shadowsnap.store.projects import (
     project_of,
     quiet_turns,
     read_record,
+    was_emptied,
 )
 
 if TYPE_CHECKING:  # a hook has no time for what only upkeep needs
@@ -70,6 +91,25 @@ _PROMPT_LENGTH = 2000
 _TELLING = ("failed", "partial", "taken", "unchanged", "already-taken", "refused", "disabled")
 
 PathLike = str | os.PathLike[str]
+_CURABLE = (
+    GitFailed, DamagedObject, MalformedObject, StoreUnusable, CheckpointsLost, RestoreFailed, OSError,
+)  # fmt: skip
+_Deed = TypeVar("_Deed", bound=Callable[..., Any])
+
+
+def _once_more(deed: _Deed) -> _Deed:
+    """For what is done to one directory: if the store fails it, the store is mended and it is
+    tried once more."""
+
+    @wraps(deed)
+    def attempt(self: CheckpointManager, where: PathLike | Project, *args: Any, **more: Any) -> Any:
+        try:
+            return deed(self, where, *args, **more)
+        except _CURABLE as problem:
+            note = self._mended(where, problem)
+        return _with_note(deed(self, where, *args, **more), note)
+
+    return attempt  # type: ignore[return-value]
 
 
 class CheckpointManager:
@@ -219,6 +259,7 @@ class CheckpointManager:
 
     # --- looking -----------------------------------------------------------------------------
 
+    @_once_more
     def list_checkpoints(
         self,
         working_dir: PathLike,
@@ -237,11 +278,13 @@ class CheckpointManager:
             found = [checkpoint for checkpoint in found if checkpoint.session_id == session_id]
         return found[:limit]
 
+    @_once_more
     def get(self, working_dir: PathLike, ref: str) -> Checkpoint:
         """The checkpoint that a hash prefix, `last`, `last~2` or a label names."""
         store, project = self._known(working_dir)
         return find_checkpoint(store, project, ref, self._deadline())
 
+    @_once_more
     def diff(
         self, working_dir: PathLike, ref: str, other: str | None = None, paths: Sequence[PathLike] = ()
     ) -> Diff:
@@ -260,6 +303,7 @@ class CheckpointManager:
             now = State.of_capture(capture_same_scope(space, old))
             return Diff(first.id, None, *compare(space.git, old, now, chosen))
 
+    @_once_more
     def files(self, working_dir: PathLike, ref: str) -> list[str]:
         """Every file that a checkpoint holds."""
         store, project = self._known(working_dir)
@@ -293,6 +337,7 @@ class CheckpointManager:
 
     # --- going back and forth ----------------------------------------------------------------
 
+    @_once_more
     def restore(
         self, working_dir: PathLike, ref: str, paths: Sequence[PathLike] = (), dry_run: bool = False
     ) -> RestoreResult:
@@ -303,18 +348,21 @@ class CheckpointManager:
             chosen = [path_inside(project.workdir, path, absolute=False) for path in _listed(paths)]
             return self._restored(replace(restore(space, target, chosen), note=note))
 
+    @_once_more
     def undo(self, working_dir: PathLike, dry_run: bool = False) -> RestoreResult:
         """Return to the state before the last restore."""
         store, project = self._known(working_dir)
         with self._opened(store, project, "undo", lasting=not dry_run) as (space, note):
             return self._restored(replace(undo(space), note=note))
 
+    @_once_more
     def redo(self, working_dir: PathLike, dry_run: bool = False) -> RestoreResult:
         """Take the last undo back."""
         store, project = self._known(working_dir)
         with self._opened(store, project, "redo", lasting=not dry_run) as (space, note):
             return self._restored(replace(redo(space), note=note))
 
+    @_once_more
     def revert(
         self,
         working_dir: PathLike,
@@ -354,17 +402,21 @@ class CheckpointManager:
 
     # --- keeping -----------------------------------------------------------------------------
 
+    @_once_more
     def pin(self, working_dir: PathLike, ref: str) -> Checkpoint:
         """Keep a checkpoint whatever the limits say."""
         return self._change(working_dir, ref, lambda *known: set_pinned(*known, pinned=True))
 
+    @_once_more
     def unpin(self, working_dir: PathLike, ref: str) -> Checkpoint:
         return self._change(working_dir, ref, lambda *known: set_pinned(*known, pinned=False))
 
+    @_once_more
     def label(self, working_dir: PathLike, ref: str, label: str | None) -> Checkpoint:
         """Give a checkpoint a name that can be used as a reference, or take it away."""
         return self._change(working_dir, ref, lambda *known: set_label(*known, label=label))
 
+    @_once_more
     def delete(self, working_dir: PathLike, refs: str | Iterable[str]) -> list[Checkpoint]:
         """Drop checkpoints, pinned or not. Every other id stays what it is."""
         store, project = self._known(working_dir)
@@ -415,6 +467,61 @@ class CheckpointManager:
             self._tell("pruned", self.settings.resolved_base(), result=result)
         return result
 
+    def doctor(self, repair: bool = False) -> Checkup:
+        """Look at everything the store consists of: what is wrong, what that means, and what would be
+        done about it. With `repair` it is done; what cannot be saved is set aside, never deleted."""
+        from shadowsnap.upkeep import doctor
+
+        deed = doctor.repair if repair else doctor.examine
+        checkup = deed(self.settings.resolved_base(), self._deadline(), fsync=self.settings.fsync)
+        if checkup.repaired:
+            self._tell("healed", checkup.base, checkup=checkup)
+        return checkup
+
+    def clear(self, working_dir: PathLike, dry_run: bool = False) -> ClearReport:
+        """Let go of every checkpoint of a directory, pinned or not; `dry_run` returns the plan."""
+        from shadowsnap.upkeep.clear import clear, plan_clear
+
+        store, project = self._known(working_dir)
+        if dry_run:
+            return plan_clear(store, project, self._deadline())
+        if project.workdir.is_dir():
+            with self._opened(store, project, "clear"):
+                pass  # whatever restore was interrupted is finished now
+        return clear(store, project, self._deadline(), Deadline(self.settings.upkeep_deadline))
+
+    def clear_all(self, dry_run: bool = False) -> ClearReport:
+        """Let go of every checkpoint of every directory; `dry_run` returns the plan."""
+        from shadowsnap.upkeep.clear import clear_all, plan_clear_all
+
+        return (plan_clear_all if dry_run else clear_all)(open_store(self.settings), self._deadline())
+
+    def clear_legacy(self, dry_run: bool = False) -> ClearReport:
+        """Remove the archived repositories of older tools; `dry_run` returns the plan."""
+        from shadowsnap.upkeep.clear import clear_legacy, plan_clear_legacy
+
+        return (plan_clear_legacy if dry_run else clear_legacy)(open_store(self.settings))
+
+    def import_from(
+        self,
+        path: PathLike,
+        dry_run: bool = False,
+        on_progress: Callable[[int, int, ImportedItem], None] | None = None,
+    ) -> ImportReport:
+        """Take over the checkpoints of another tool: a store of Hermes or PraisonAI, or a repository with
+        shadow branches of Entire. They keep their dates, reasons and trees; nothing is changed there.
+        What was imported before is skipped. `on_progress` gets how many are done, of how many, and
+        the last one."""
+        from shadowsnap.upkeep.importing import import_from
+
+        where = Path(os.path.abspath(Path(path).expanduser()))
+        report = import_from(
+            open_store(self.settings), where, NO_DEADLINE, dry_run=dry_run, on_progress=on_progress
+        )
+        if report.applied:
+            self._tell("imported", where, report=report)
+        return report
+
     # --- one attempt -------------------------------------------------------------------------
 
     def _ensure(
@@ -448,6 +555,7 @@ class CheckpointManager:
         finally:
             slot.lock.release()
 
+    @_once_more
     def _still_unprotected(self, project: Project, slot: _Slot, named: list[bytes]) -> bool:
         """Whether a tool names something now that the snapshot of this turn does not hold."""
         new = set(named) - slot.named
@@ -458,6 +566,7 @@ class CheckpointManager:
         with open_workspace(store, project, self.settings, self._deadline(), "looking") as space:
             return bool(unprotected(space, new))
 
+    @_once_more
     def _snapshot(
         self, project: Project, request: Request, named: list[bytes], whole: bool = True
     ) -> Outcome:
@@ -500,9 +609,36 @@ class CheckpointManager:
     def _known(self, working_dir: PathLike) -> tuple[Store, Project]:
         """The store and a project that has checkpoints."""
         store, project = open_store(self.settings), project_of(working_dir)
+        self._catch_up(store)
         if newest_name(store, project) is None:
+            record = read_record(store, project)
+            if record and not was_emptied(record):
+                raise CheckpointsLost(workdir=project.workdir)
             raise NoSuchProject(workdir=project.workdir)
         return store, project
+
+    def _catch_up(self, store: Store) -> None:
+        """See to what has to be done before checkpoints are looked for."""
+        if os.path.exists(store.git_dir / REFS_LOST):
+            raise CheckpointsLost(workdir=store.base)
+        if any(is_due(archive) for archive in archives(store.base)):
+            from shadowsnap.upkeep.importing import import_due
+
+            self._tell("imported", store.base, report=import_due(store, self._deadline()))
+
+    def _mended(self, where: PathLike | Project, problem: Exception) -> str:
+        """Mend what made an operation fail, and say what that was; if nothing is found, the problem
+        is raised again."""
+        from shadowsnap.upkeep.healing import heal, is_full
+
+        base, project = self.settings.resolved_base(), where if isinstance(where, Project) else project_of(where)
+        if is_full(problem):
+            raise DiskFull(path=base) from problem
+        healed = heal(base, project, problem, self._deadline(), fsync=self.settings.fsync)
+        if not healed.repaired:
+            raise problem
+        self._tell("healed", project.workdir, checkup=healed, problem=problem)
+        return f"mended: {', '.join(sorted({finding.code for finding in healed.repaired}))}"
 
     @contextmanager
     def _opened(
@@ -613,6 +749,12 @@ class _Turn:
     def slot(self, project: str) -> _Slot:
         with self.lock:
             return self.slots.setdefault(project, _Slot())
+
+
+def _with_note(result: Any, note: str) -> Any:
+    if isinstance(result, (Outcome, RestoreResult)):
+        return replace(result, note="; ".join(filter(None, (note, result.note))))
+    return result
 
 
 def _facts(turn: _Turn, tool: str | None) -> tuple[tuple[str, Any], ...]:
