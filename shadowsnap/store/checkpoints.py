@@ -35,7 +35,7 @@ from shadowsnap.git.runner import Git
 from shadowsnap.model import Checkpoint, Skipped
 from shadowsnap.store.atomic import read_json
 from shadowsnap.store.layout import Store
-from shadowsnap.store.projects import Project, note_emptied
+from shadowsnap.store.projects import Project
 
 _FIELDS = ("refname", "objectname", "tree", "contents")
 _LAST = re.compile(r"last(?:~(\d{1,9}))?")
@@ -125,8 +125,6 @@ def delete_checkpoints(
         f"{project.labels}/{key}" for key, of in read_refs(store.git_dir, project.labels).items() if of in ids
     ]
     delete_refs(store.git(deadline), refs)
-    if newest_name(store, project) is None:
-        note_emptied(store, project)
 
 
 def set_pinned(

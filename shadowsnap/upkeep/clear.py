@@ -1,0 +1,175 @@
+"""Clearing: letting go of a project, of everything, or of the archives of older tools, because
+somebody asked for it. What was set aside as damaged is never cleared."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from shadowsnap.errors import ClearRefused, GitFailed, ShadowsnapError
+from shadowsnap.git.deadline import Deadline
+from shadowsnap.git.files import remove_tree
+from shadowsnap.git.refs import delete_refs
+from shadowsnap.git.totals import count_objects
+from shadowsnap.model import ClearedItem, ClearReport
+from shadowsnap.store.atomic import read_json
+from shadowsnap.store.forget import forget_project
+from shadowsnap.store.layout import Store, create_store
+from shadowsnap.store.locks import alone, locked
+from shadowsnap.store.older import archives, is_due
+from shadowsnap.store.projects import Project
+from shadowsnap.store.tips import CHECKPOINTS, PINS, all_refs
+from shadowsnap.upkeep.reclaim import shed
+from shadowsnap.upkeep.session import upkeep_lock, upkeep_session
+
+_IN_BASE = ("sessions", "index.db", "index.db-wal", "index.db-shm", "log.jsonl", ".last_prune")
+# First what would make a store that is half gone look like one that lost its checkpoints.
+_FIRST = ("projects", "refs", "packed-refs")
+_STAYS = ("locks",)
+
+
+# --- one project -----------------------------------------------------------------------------
+
+
+def plan_clear(store: Store, project: Project, deadline: Deadline) -> ClearReport:
+    """What `clear` would let go of."""
+    git = store.git(deadline)
+    refs = all_refs(git)
+    own = {ref: name for ref, name in refs.items() if _is_of(ref, project)}
+    size = _bytes_alone(store, deadline, set(own.values()), set(refs.values()) - set(own.values()))
+    item = ClearedItem(
+        str(project.workdir),
+        checkpoints=sum(ref.startswith(f"{CHECKPOINTS}/") for ref in own),
+        pinned=sum(ref.startswith(f"{PINS}/") for ref in own),
+        bytes=size,
+    )
+    return ClearReport((item,), pending_bytes=size)
+
+
+def clear(store: Store, project: Project, deadline: Deadline, upkeep_deadline: Deadline) -> ClearReport:
+    """Let go of every checkpoint of a project, pinned or not, and of all that is known about it; then
+    give the space back."""
+    plan = plan_clear(store, project, deadline)
+    with (
+        locked(store.store_lock(), "clear", deadline, shared=True),
+        locked(store.project_lock(project.id), "clear", deadline),
+    ):
+        _refuse_if_begun(store, [store.journal_file(project.id)])
+        git = store.git(deadline)
+        delete_refs(git, [ref for ref in all_refs(git) if _is_of(ref, project)])
+        forget_project(store, project)
+    freed = _give_back(store, upkeep_deadline)
+    left = 0 if freed is not None else plan.pending_bytes
+    return replace(plan, bytes_freed=freed or 0, pending_bytes=left, applied=True)
+
+
+def _is_of(ref: str, project: Project) -> bool:
+    """Checkpoints, pins, labels and attachments all have the project in the same place."""
+    parts = ref.split("/")
+    return len(parts) > 3 and parts[1].startswith("shadowsnap") and parts[2] == project.id
+
+
+def _bytes_alone(store: Store, deadline: Deadline, own: Iterable[str], others: Iterable[str]) -> int:
+    asked = "".join([*(f"{name}\n" for name in own), *(f"^{name}\n" for name in others)]).encode()
+    try:
+        return int(store.git(deadline).run("rev-list", "--objects", "--disk-usage", "--stdin", stdin=asked))
+    except GitFailed:
+        return 0  # damaged: it goes all the same
+
+
+def _give_back(store: Store, deadline: Deadline) -> int | None:
+    """Pack anew what is still needed; how many bytes that freed, None if it has to wait."""
+    try:
+        with upkeep_session(store, deadline) as session:
+            if session is None:
+                return None
+            before = count_objects(session.git).bytes
+            done = shed(session, _bytes_alone(store, deadline, all_refs(session.git).values(), ()))
+            return max(0, before - count_objects(session.git).bytes) if done.complete else None
+    except ShadowsnapError:
+        return None  # no room, or too much at once: the next upkeep does it
+
+
+def _refuse_if_begun(store: Store, journals: Iterable[Path]) -> None:
+    """A restore that died half way needs its checkpoints to be finished or taken back."""
+    for path in journals:
+        begun = (read_json(path) or {}).get("open")
+        if isinstance(begun, dict) and begun.get("applying"):
+            workdir = (read_json(store.project_file(path.stem)) or {}).get("workdir", path.stem)
+            raise ClearRefused(workdir=workdir)
+
+
+# --- everything ------------------------------------------------------------------------------
+
+
+def plan_clear_all(store: Store, deadline: Deadline) -> ClearReport:
+    refs = all_refs(store.git(deadline))
+    inside = [path for path in _inside_store(store) if path.name not in _STAYS]
+    item = ClearedItem(
+        str(store.base),
+        checkpoints=sum(ref.startswith(f"{CHECKPOINTS}/") for ref in refs),
+        pinned=sum(ref.startswith(f"{PINS}/") for ref in refs),
+        bytes=sum(bytes_of(path) for path in (*inside, *_beside_store(store))),
+        note="archives of older tools and what was set aside as damaged stay",
+    )
+    return ClearReport((item,), bytes_freed=item.bytes)
+
+
+def clear_all(store: Store, deadline: Deadline) -> ClearReport:
+    """Let go of every checkpoint of every project."""
+    trash = store.git_dir / f"trash-{os.getpid()}-all"
+    with (
+        locked(upkeep_lock(store), "clear", deadline),
+        alone(store.store_lock(), "clear", deadline),
+    ):
+        plan = plan_clear_all(store, deadline)
+        _refuse_if_begun(store, (store.git_dir / "journal").glob("*.json"))
+        trash.mkdir()
+        going = [path for path in _inside_store(store) if path.name not in _STAYS and path != trash]
+        for path in sorted(going, key=lambda path: path.name not in _FIRST):
+            os.replace(path, trash / path.name)
+        for path in _beside_store(store):
+            os.replace(path, trash / path.name)
+        # The locks are the same as before, so whoever waits for one goes on in an empty store.
+        create_store(store)
+    remove_tree(trash)
+    return replace(plan, applied=True)
+
+
+def _inside_store(store: Store) -> list[Path]:
+    return sorted(store.git_dir.iterdir())
+
+
+def _beside_store(store: Store) -> list[Path]:
+    return [path for path in (store.base / name for name in _IN_BASE) if os.path.lexists(path)]
+
+
+# --- archives --------------------------------------------------------------------------------
+
+
+def plan_clear_legacy(store: Store) -> ClearReport:
+    items = tuple(
+        ClearedItem(str(path), bytes=bytes_of(path), note="not imported yet" if is_due(path) else "")
+        for path in archives(store.base)
+    )
+    return ClearReport(items, bytes_freed=sum(item.bytes for item in items))
+
+
+def clear_legacy(store: Store) -> ClearReport:
+    """Remove the archives of older tools."""
+    plan = plan_clear_legacy(store)
+    for item in plan.items:
+        remove_tree(Path(item.subject))
+    left = sum(bytes_of(Path(item.subject)) for item in plan.items)
+    return replace(plan, bytes_freed=plan.bytes_freed - left, applied=True)
+
+
+def bytes_of(path: Path) -> int:
+    """The bytes of all files at or below a path."""
+    if not path.is_dir() or path.is_symlink():
+        return path.lstat().st_size if os.path.lexists(path) else 0
+    return sum(
+        os.lstat(os.path.join(folder, name)).st_size for folder, _, names in os.walk(path) for name in names
+    )

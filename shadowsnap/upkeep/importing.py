@@ -1,0 +1,374 @@
+"""Importing: commits of another tool become checkpoints of the right project, with their dates,
+reasons and trees.
+
+In batches: the objects first, as one pack that is complete before it is among ours, then a ref
+for each checkpoint. Whatever interrupts it, the next import goes on from there.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import Any
+
+from shadowsnap.errors import (
+    DamagedObject,
+    DeadlineExceeded,
+    GitFailed,
+    LockTimeout,
+    MalformedObject,
+    NothingToImport,
+)
+from shadowsnap.git.deadline import Deadline
+from shadowsnap.git.files import remove_tree, sync_directory
+from shadowsnap.git.objects import EMPTY_TREE, LooseObjects, ObjectReader, missing_objects
+from shadowsnap.git.refs import RefExists
+from shadowsnap.git.runner import Git
+from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, LINK, REGULAR, Leaf, patch_tree
+from shadowsnap.git.treesearch import Sighting, TreeSearch
+from shadowsnap.model import ImportedItem, ImportReport
+from shadowsnap.store.checkpoints import list_checkpoints, record_checkpoint
+from shadowsnap.store.layout import Store
+from shadowsnap.store.locks import locked
+from shadowsnap.store.older import archives, is_due, settle
+from shadowsnap.store.projects import Project, project_of, touch_record
+from shadowsnap.upkeep.sources import Source, find_sources
+
+Progress = Callable[[int, int, ImportedItem], None]
+"""Called after each checkpoint: how many are done, of how many, and what became of it."""
+
+_BATCH = 50
+_LOCK_SECONDS = 60.0
+_GITLINK = 0o160000
+_MODES = (DIRECTORY, REGULAR, EXECUTABLE, LINK)
+_AUTHOR = re.compile(rb"\nauthor [^\n]*> (-?\d+) [+-]\d{4}\n")
+_TRAILER = re.compile(r"^Entire-[A-Za-z-]+: .*$", re.MULTILINE)
+_SESSION = re.compile(r"^Entire-Session: (.+)$", re.MULTILINE)
+_LATEST = 10**10
+
+
+@dataclass(frozen=True)
+class Original:
+    """A commit of another tool."""
+
+    id: str
+    tree: str
+    parents: tuple[str, ...]
+    message: str
+    moment: int
+    """In milliseconds, made different for commits of the same second."""
+
+    @property
+    def reason(self) -> str:
+        return _TRAILER.sub("", self.message).strip() or "checkpoint"
+
+    @property
+    def session_id(self) -> str | None:
+        found = _SESSION.search(self.message)
+        return found[1].strip() if found else None
+
+
+def import_from(
+    store: Store, path: Path, deadline: Deadline, *, dry_run: bool = False, on_progress: Progress | None = None
+) -> ImportReport:
+    """Import everything that is found at a path."""
+    sources = find_sources(store, path)
+    if not sources:
+        raise NothingToImport(path=path)
+    run = _Run(store, deadline, dry_run, on_progress)
+    run.take(sources)
+    return run.report(str(path), sources)
+
+
+def import_due(store: Store, deadline: Deadline) -> ImportReport | None:
+    """Import the archives that were made on first use, as far as the time goes."""
+    due = [archive for archive in archives(store.base) if is_due(archive)]
+    if not due:
+        return None
+    run = _Run(store, deadline, False, None)
+    sources: list[Source] = []
+    for archive in due:
+        try:
+            found = find_sources(store, archive)
+            sources += found
+            run.take(found)
+        except (DeadlineExceeded, LockTimeout):
+            break  # the next one goes on from here
+        except (GitFailed, OSError) as problem:
+            run.note_failure(archive, problem)  # it can still be tried by hand
+        settle(archive)
+    return run.report(str(store.base), sources)
+
+
+# --- one import ------------------------------------------------------------------------------
+
+
+@dataclass
+class _Run:
+    store: Store
+    deadline: Deadline
+    dry_run: bool
+    on_progress: Progress | None
+    items: list[ImportedItem] = field(default_factory=list)
+    total: int = 0
+
+    def take(self, sources: Iterable[Source]) -> None:
+        usable = []
+        for source in sources:
+            problem = source.problem or _unreadable(source)
+            if problem:
+                self._note(source, None, "failed", problem)
+                continue
+            with ObjectReader(source.git(self.store)) as reader:
+                originals, broken = read_originals(reader, source)
+            self.total += len(originals) + len(broken)
+            for name in broken:
+                self._note(source, None, "failed", f"commit {name[:12]} cannot be read")
+            usable.append((source, originals))
+        for source, originals in usable:
+            self._take_source(source, originals)
+
+    def note_failure(self, path: Path, problem: Exception) -> None:
+        self._note(Source("", path, path), None, "failed", str(problem))
+
+    def report(self, path: str, sources: list[Source]) -> ImportReport:
+        counts = dict.fromkeys(("imported", "skipped", "failed"), 0)
+        for item in self.items:
+            counts[item.status] += 1
+        layouts = tuple(sorted({source.layout for source in sources}))
+        return ImportReport(path, layouts, items=tuple(self.items), applied=not self.dry_run, **counts)
+
+    def _take_source(self, source: Source, originals: list[Original]) -> None:
+        project = project_of(source.workdir)
+        known = self._imported_before(project)
+        due: list[Original] = []
+        for original in originals:
+            if original.id in known:
+                self._note(source, original, "skipped", "it was imported before", known[original.id])
+            elif not _holds_files(source, original):
+                self._note(source, original, "skipped", "it was made with the repository and holds nothing")
+            else:
+                due.append(original)
+        if self.dry_run:
+            for original in due:
+                self._note(source, original, "imported")
+            return
+        for at in range(0, len(due), _BATCH):
+            self.deadline.check("importing checkpoints")
+            self._take_batch(source, project, due[at : at + _BATCH])
+
+    def _take_batch(self, source: Source, project: Project, originals: list[Original]) -> None:
+        store, patience = self.store, Deadline(_LOCK_SECONDS)
+        # Sharing the lock of the store: nobody removes the objects before their refs are there.
+        with (
+            locked(store.store_lock(), "import", patience, shared=True),
+            locked(store.project_lock(project.id), "import", patience),
+        ):
+            trees = copy_trees(store, source, originals)
+            for original in originals:
+                tree = trees[original.id]
+                if isinstance(tree, str):
+                    self._note(source, original, "failed", tree)
+                    continue
+                try:
+                    made = record_checkpoint(
+                        store, project, tree.id, original.reason, _body(source, original, tree), original.moment
+                    )
+                except RefExists:
+                    self._note(source, original, "skipped", "it was imported before")
+                    continue
+                self._note(source, original, "imported", checkpoint=made.id)
+            touch_record(store, project)
+
+    def _imported_before(self, project: Project) -> dict[str, str]:
+        """Original id -> ours."""
+        found = list_checkpoints(self.store, project, self.deadline, statistics=False)
+        return {each.metadata["original_id"]: each.id for each in found if "original_id" in each.metadata}
+
+    def _note(
+        self, source: Source, original: Original | None, status: str, why: str = "", checkpoint: str | None = None
+    ) -> None:
+        about: dict[str, Any] = {"original_id": "", "workdir": source.workdir, "source": str(source.path)}
+        if original is not None:
+            when = datetime.fromtimestamp(original.moment / 1000, timezone.utc)
+            about |= {"original_id": original.id, "reason": original.reason, "created_at": when}
+        self.items.append(ImportedItem(status, checkpoint_id=checkpoint, why=why, **about))
+        if self.on_progress is not None:
+            self.on_progress(len(self.items), max(self.total, len(self.items)), self.items[-1])
+
+
+def _unreadable(source: Source) -> str:
+    return "its objects are named by SHA-256" if any(len(tip) != 40 for tip in source.tips) else ""
+
+
+def _holds_files(source: Source, original: Original) -> bool:
+    """PraisonAI begins each repository with an empty commit, which is no state of the directory."""
+    return source.layout != "praisonai" or bool(original.parents) or original.tree != EMPTY_TREE
+
+
+def _body(source: Source, original: Original, tree: Tree) -> dict[str, Any]:
+    return {
+        "kind": "manual",
+        "scope": "tree",
+        "session_id": original.session_id,
+        "skipped": [[os.fsdecode(path), why] for path, why in tree.left_out],
+        "excludes": {"own": list(source.excludes)},
+        "imported_from": source.layout,
+        "original_id": original.id,
+    }
+
+
+# --- commits ---------------------------------------------------------------------------------
+
+
+def read_originals(reader: ObjectReader, source: Source) -> tuple[list[Original], list[str]]:
+    """The commits that the tips lead to, oldest first, and those that cannot be read."""
+    found: dict[str, Original] = {}
+    broken: list[str] = []
+    stack = list(reversed(source.tips))
+    while stack:
+        name = stack.pop()
+        if name in found or name in broken:
+            continue
+        original = _read_original(reader, name)
+        if original is None:
+            broken.append(name)
+        elif source.layout != "entire" or original.session_id is not None:  # below lies the person's history
+            found[name] = original
+            stack += reversed(original.parents)
+    oldest_first = list(reversed(found.values()))
+    oldest_first.sort(key=lambda each: each.moment)
+    return _told_apart(oldest_first), broken
+
+
+def _read_original(reader: ObjectReader, name: str) -> Original | None:
+    try:
+        data = reader.read(name, b"commit")
+    except DamagedObject:
+        return None
+    header, _, message = data.partition(b"\n\n")
+    written = _AUTHOR.search(header + b"\n")
+    seconds = min(max(int(written[1]), 0), _LATEST) if written else 0
+    lines = header.decode("utf-8", "replace").splitlines()
+    parents = tuple(line[7:] for line in lines if line.startswith("parent "))
+    return Original(name, lines[0][5:], parents, message.decode("utf-8", "replace"), seconds * 1000)
+
+
+def _told_apart(ordered: list[Original]) -> list[Original]:
+    """Git counts in seconds: keep the order of commits within one."""
+    result: list[Original] = []
+    for original in ordered:
+        last = result[-1].moment if result else -1
+        result.append(replace(original, moment=max(original.moment, last + 1)))
+    return result
+
+
+# --- trees -----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A tree as we keep it: without what cannot be restored."""
+
+    id: str
+    left_out: tuple[tuple[bytes, str], ...] = ()
+
+
+def copy_trees(store: Store, source: Source, originals: list[Original]) -> dict[str, Tree | str]:
+    """Bring the trees of these commits into the store; for each its tree, or why there is none."""
+    with _scratch(store) as scratch:
+        git = source.git(store).bound(scratch_objects=scratch)
+        results = _cleaned(git, originals)
+        wanted = sorted({tree.id for tree in results.values() if isinstance(tree, Tree)} - {EMPTY_TREE})
+        if not _packed(git, wanted):
+            # One of them cannot be copied: each for itself, then.
+            good = {name for name in wanted if _packed(git, [name])} | {EMPTY_TREE}
+            for name, tree in results.items():
+                if isinstance(tree, Tree) and tree.id not in good:
+                    results[name] = "not everything in it can be read"
+        _put_in_place(scratch / "pack", store.git_dir / "objects" / "pack")
+    return results
+
+
+@contextmanager
+def _scratch(store: Store) -> Iterator[Path]:
+    scratch = store.git_dir / f"scratch-import-{os.getpid()}"
+    remove_tree(scratch)
+    (scratch / "pack").mkdir(parents=True)
+    try:
+        yield scratch
+    finally:
+        remove_tree(scratch)
+
+
+def _cleaned(git: Git, originals: list[Original]) -> dict[str, Tree | str]:
+    assert git.scratch_objects is not None
+    results: dict[str, Tree | str] = {}
+    write = LooseObjects(git.scratch_objects, fsync=False).write
+    with ObjectReader(git) as reader:
+
+        def read(name: str) -> bytes:
+            return reader.read(name, b"tree")
+
+        search = TreeSearch(read, _is_odd)
+        for original in originals:
+            try:
+                odd = search.find(original.tree)
+                changes = {each.path: _instead(each) for each in odd}
+                tree = patch_tree(original.tree, changes, read, lambda data: write(b"tree", data))
+                results[original.id] = Tree(tree, tuple(_left_out(odd)))
+            except (DamagedObject, MalformedObject, ValueError):
+                results[original.id] = "its tree cannot be read"
+    return results
+
+
+def _is_odd(name: bytes, mode: int, _: str) -> bool:
+    """What git would not have written, or what no file comes of."""
+    if not name or b"/" in name:
+        raise MalformedObject(what="a tree", why=f"it has an entry called {name!r}")
+    return mode not in _MODES or is_forbidden(name)
+
+
+def is_forbidden(name: bytes) -> bool:
+    """Names that would reach into a repository or out of the project, also as other systems read them."""
+    plain = name.rstrip(b". ").lower()
+    return name in (b".", b"..") or plain in (b".git", b"git~1")
+
+
+def _instead(odd: Sighting) -> Leaf | None:
+    if is_forbidden(odd.path.rpartition(b"/")[2]) or odd.mode & 0o170000 != 0o100000:
+        return None
+    return (EXECUTABLE if odd.mode & 0o100 else REGULAR, odd.id)
+
+
+def _left_out(odd: list[Sighting]) -> Iterator[tuple[bytes, str]]:
+    for each in odd:
+        if _instead(each) is None:
+            folder = each.mode in (_GITLINK, DIRECTORY)
+            yield each.path + (b"/" if folder else b""), "repository" if each.mode == _GITLINK else "unstorable"
+
+
+def _packed(git: Git, trees: list[str]) -> bool:
+    """Write a pack of everything below these trees into the scratch directory."""
+    assert git.scratch_objects is not None
+    if not trees:
+        return True
+    asked = "".join(f"{name}\n" for name in trees).encode()
+    base = str(git.scratch_objects / "pack" / "pack")
+    try:
+        git.run("pack-objects", "-q", "--revs", "--delta-base-offset", base, stdin=asked)
+    except GitFailed:
+        return False
+    return not missing_objects(git, trees)
+
+
+def _put_in_place(source: Path, target: Path) -> None:
+    """The index last: it is what makes a pack visible."""
+    for path in sorted(source.glob("pack-*"), key=lambda path: path.suffix == ".idx"):
+        os.replace(path, target / path.name)
+    sync_directory(target)
