@@ -256,3 +256,48 @@ def test_missing_and_empty_objects_are_told_apart_from_sound_ones(store: Store) 
     before = runner.processes_started
     assert missing_objects(store.git(), []) == []
     assert runner.processes_started == before
+
+
+# --- surviving a power cut --------------------------------------------------------------------------
+
+
+@pytest.fixture
+def flushed(monkeypatch: pytest.MonkeyPatch) -> set[int]:
+    """The inodes of everything that was flushed so far."""
+    inodes: set[int] = set()
+    really = os.fsync
+
+    def fsync(descriptor: int) -> None:
+        really(descriptor)
+        inodes.add(os.fstat(descriptor).st_ino)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    return inodes
+
+
+def test_what_was_written_is_flushed_with_its_directories_once_it_settles(store: Store, flushed: set[int]) -> None:
+    files = [place(store, store.objects.write(b"blob", b"%d" % number)) for number in range(5)]
+    store.objects.settle()
+    needed = {path for file in files for path in (file, file.parent, file.parent.parent)}
+    assert {path.stat().st_ino for path in needed} <= flushed
+    flushed.clear()
+    store.objects.settle()
+    assert flushed == set()
+
+
+def test_an_object_that_others_rely_on_is_replaced_only_by_one_that_is_flushed(
+    store: Store, flushed: set[int]
+) -> None:
+    file = place(store, store.objects.write(b"blob", b"x"))
+    store.objects.settle()
+    before = file.stat().st_ino
+    store.objects.write(b"blob", b"x")
+    assert file.stat().st_ino != before
+    assert file.stat().st_ino in flushed
+
+
+def test_without_fsync_nothing_is_flushed(base: Path, flushed: set[int]) -> None:
+    store = open_store(Settings(base=base, fsync=False))
+    store.objects.write(b"blob", b"x")
+    store.objects.settle()
+    assert flushed == set()

@@ -15,7 +15,14 @@ from pathlib import Path
 from subprocess import Popen
 
 from shadowsnap.errors import DamagedObject
-from shadowsnap.git.files import make_read_only, open_temporary, sync_directory, write_all
+from shadowsnap.git.files import (
+    SYNCS_LATER,
+    make_read_only,
+    open_temporary,
+    sync_directory,
+    sync_files,
+    write_all,
+)
 from shadowsnap.git.runner import Git
 
 EMPTY_BLOB = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
@@ -49,9 +56,12 @@ class LooseObjects:
 
     def settle(self) -> None:
         """Make everything written so far survive a power cut; to be called before a ref is made
-        that needs it. (The content of each object is flushed before it gets its name.)"""
+        that needs it."""
         if self._unsettled:
-            for folder in (*sorted(self._unsettled), self.directory):  # that may be new in this one
+            files = sorted(self._unsettled)
+            if SYNCS_LATER:
+                sync_files(files)
+            for folder in (*sorted({file.parent for file in files}), self.directory):  # where they may be new
                 sync_directory(folder)
             self._unsettled.clear()
 
@@ -78,20 +88,23 @@ class LooseObjects:
 
     def _place(self, name: str, fill: Callable[[int], None], check: Callable[[], bool] = lambda: True) -> bool:
         folder = self.directory / name[:2]
+        place = folder / name[2:]
         descriptor, temporary = open_temporary(folder, "tmp_obj_")
         try:
             try:
                 fill(descriptor)
                 make_read_only(temporary)
-                if self._fsync:
+                # A new object waits for `settle`; one that others may rely on is not replaced by what
+                # a power cut could take away.
+                if self._fsync and (not SYNCS_LATER or place.exists()):
                     os.fsync(descriptor)
             finally:
                 os.close(descriptor)
             if not check():
                 return False
-            os.replace(temporary, folder / name[2:])
+            os.replace(temporary, place)
             if self._fsync:
-                self._unsettled.add(folder)
+                self._unsettled.add(place)
             return True
         finally:
             temporary.unlink(missing_ok=True)
