@@ -1,0 +1,227 @@
+"""/rollback for any chat program: one line of text in, one answer out.
+
+The numbers that a person types mean the list as it was last shown to them, whatever checkpoints
+came in since. Nothing here raises, asks or prints.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable
+from typing import Any
+
+from shadowsnap.cli.changes import change_lines, patch_lines
+from shadowsnap.cli.text import ago, count, safe
+from shadowsnap.cli.timeline import described, rows
+from shadowsnap.cli.ui import Ink
+from shadowsnap.errors import NoSuchCheckpoint, NoSuchProject, ShadowsnapError, WrongUsage
+from shadowsnap.manager import CheckpointManager
+from shadowsnap.model import Checkpoint, Diff, RestoreResult
+from shadowsnap.records import dataclass
+
+HELP = """\
+/rollback                  list the checkpoints
+/rollback N                bring everything back to checkpoint N (a number from the list, or an id)
+/rollback N FILE...        bring back only these files; quote names with spaces
+/rollback diff N           what changed since checkpoint N
+/rollback diff N M         what changed from checkpoint N to M
+/rollback undo             take the last rollback back
+/rollback redo             take the last undo back
+/rollback pin N [NAME]     keep checkpoint N for good, under a name
+/rollback help             this"""
+
+_LISTED = 20
+_WIDTH = 100
+_MOST_LINES = 200
+_MOST_PATHS = 30
+_NUMBER_DIGITS = 3
+_PLAIN = Ink(False)
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What /rollback says: `str(answer)` is the text, the rest is for programs."""
+
+    text: str
+    action: str
+    """`list`, `restore`, `diff`, `undo`, `redo`, `pin`, `help` or `error`."""
+    ok: bool = True
+    checkpoints: tuple[Checkpoint, ...] = ()
+    """What the numbers mean from now on, if this is a list."""
+    result: RestoreResult | None = None
+    diff: Diff | None = None
+    checkpoint: Checkpoint | None = None
+    error: Exception | None = None
+
+    def __str__(self) -> str:
+        return self.text
+
+    def to_dict(self) -> dict[str, Any]:
+        told = {"action": self.action, "ok": self.ok, "text": self.text}
+        parts = {"result": self.result, "diff": self.diff, "checkpoint": self.checkpoint}
+        found: dict[str, Any] = {name: part.to_dict() for name, part in parts.items() if part is not None}
+        if self.action == "list":
+            found["checkpoints"] = [each.to_dict() for each in self.checkpoints]
+        if isinstance(self.error, ShadowsnapError):
+            found["error"] = self.error.to_dict()
+        elif self.error is not None:
+            found["error"] = {"type": type(self.error).__name__, "message": str(self.error), "hint": ""}
+        return {**told, **found}
+
+
+class RollbackCommand:
+    """/rollback in one conversation about one project."""
+
+    def __init__(self, manager: CheckpointManager, working_dir: str | os.PathLike[str]) -> None:
+        self.manager = manager
+        self.working_dir = working_dir
+        self.shown: list[str] = []
+        """The ids of the list as last shown. A host that answers each line from a new process
+        keeps them in between."""
+
+    def run(self, line: str = "") -> Answer:
+        """Do what the line says: all of it, or what follows /rollback."""
+        try:
+            return self._run(_words(line))
+        except ShadowsnapError as problem:
+            hint = f"\nhint: {problem.hint}" if problem.hint else ""
+            return Answer(f"{safe(str(problem))}{safe(hint, keep=chr(10))}", "error", ok=False, error=problem)
+        except Exception as problem:  # a chat program must not die of it
+            text = f"this did not work: {safe(str(problem)) or type(problem).__name__}"
+            return Answer(text, "error", ok=False, error=problem)
+
+    def _run(self, words: list[str]) -> Answer:
+        verbs: dict[str, Callable[[list[str]], Answer]] = {
+            "list": self._list,
+            "diff": self._diff,
+            "undo": self._undo,
+            "redo": self._redo,
+            "pin": self._pin,
+            "help": self._help,
+        }
+        if not words:
+            return self._list([])
+        return verbs[words[0]](words[1:]) if words[0] in verbs else self._restore(words)
+
+    # --- the deeds ---------------------------------------------------------------------------
+
+    def _list(self, words: list[str]) -> Answer:
+        _no_more(words)
+        try:
+            found = self.manager.list_checkpoints(self.working_dir, limit=_LISTED + 1)
+        except NoSuchProject:
+            return Answer("no checkpoints yet: one is taken before an agent first writes", "list")
+        listed = found[:_LISTED]
+        self.shown = [each.id for each in listed]
+        lines = rows(list(enumerate(listed, 1)), _WIDTH, _PLAIN)
+        if len(found) > _LISTED:
+            lines.append(f"(the newest {_LISTED}; older ones by their id)")
+        lines.append("to go back: /rollback N   to look first: /rollback diff N   more: /rollback help")
+        return Answer("\n".join(lines), "list", checkpoints=tuple(listed))
+
+    def _restore(self, words: list[str]) -> Answer:
+        target = self._checkpoint(words[0])
+        paths = [self._relative(word) for word in words[1:]]
+        result = self.manager.restore(self.working_dir, target.id, paths=paths)
+        what = f"checkpoint {target.short_id} ({ago(target.created_at)}: {described(target)})"
+        return _restored("restore", f"back to {what}", result, "undo")
+
+    def _undo(self, words: list[str]) -> Answer:
+        _no_more(words)
+        return _restored("undo", "the last rollback is undone", self.manager.undo(self.working_dir), "redo")
+
+    def _redo(self, words: list[str]) -> Answer:
+        _no_more(words)
+        return _restored("redo", "the undone rollback is done again", self.manager.redo(self.working_dir), "undo")
+
+    def _diff(self, words: list[str]) -> Answer:
+        if not 1 <= len(words) <= 2:
+            raise WrongUsage(why="/rollback diff needs one checkpoint or two")
+        first = self._checkpoint(words[0])
+        second = self._checkpoint(words[1]) if len(words) == 2 else None
+        diff = self.manager.diff(self.working_dir, first.id, second.id if second else None)
+        other = second.short_id if second else "the files as they are now"
+        if not diff:
+            return Answer(f"no difference between {first.short_id} and {other}", "diff", diff=diff)
+        lines = [f"from {first.short_id} to {other}:"]
+        lines += _cut(list(change_lines(diff.changes, _WIDTH, _PLAIN)), _MOST_PATHS, "path")
+        lines += _cut(list(patch_lines(diff.text, _PLAIN)), _MOST_LINES, "line") if diff.text else []
+        return Answer("\n".join(lines), "diff", diff=diff)
+
+    def _pin(self, words: list[str]) -> Answer:
+        if not words:
+            raise WrongUsage(why="/rollback pin needs a checkpoint")
+        target = self._checkpoint(words[0])
+        name = " ".join(words[1:])
+        if name:  # first: a name that is refused must not leave a pin behind
+            self.manager.label(self.working_dir, target.id, name)
+        pinned = self.manager.pin(self.working_dir, target.id)
+        called = f" as {safe(name)}" if name else ""
+        return Answer(f"{pinned.short_id} is kept for good{called}", "pin", checkpoint=pinned)
+
+    def _help(self, words: list[str]) -> Answer:
+        return Answer(HELP, "help")
+
+    # --- what a word means -------------------------------------------------------------------
+
+    def _checkpoint(self, word: str) -> Checkpoint:
+        if word.isascii() and word.isdigit() and len(word) <= _NUMBER_DIGITS:
+            if not self.shown:
+                self._list([])
+            if not 1 <= int(word) <= len(self.shown):
+                problem = NoSuchCheckpoint(ref=word, workdir=os.fspath(self.working_dir))
+                problem.hint = f"the list has the numbers 1 to {len(self.shown)}: /rollback" if self.shown else ""
+                raise problem
+            word = self.shown[int(word) - 1]
+        return self.manager.get(self.working_dir, word)
+
+    def _relative(self, path: str) -> str:
+        if not os.path.isabs(path):
+            return path
+        folder, name = os.path.split(path)
+        return os.path.relpath(os.path.join(os.path.realpath(folder), name), os.path.realpath(self.working_dir))
+
+
+def _words(line: str) -> list[str]:
+    lexer = shlex.shlex(line, posix=True, punctuation_chars=False)
+    lexer.whitespace_split, lexer.commenters = True, ""
+    if os.name == "nt":
+        lexer.escape = ""  # a backslash belongs to a path there
+    try:
+        words = list(lexer)
+    except ValueError as problem:
+        raise WrongUsage(why=f"a quotation mark is missing: {problem}") from None
+    if words and words[0].lower() in ("/rollback", "rollback"):
+        del words[0]
+    return words
+
+
+def _no_more(words: list[str]) -> None:
+    if words:
+        problem = WrongUsage(why=f"{words[0]!r} does not belong there")
+        problem.hint = "/rollback help"
+        raise problem
+
+
+def _restored(action: str, what: str, result: RestoreResult, back: str) -> Answer:
+    if not result.written and not result.deleted:
+        text = "nothing to do: the files are already like that"
+        return Answer(_with_note(text, result), action, result=result)
+    lines = [f"{what}: {count(len(result.written), 'path')} written, {len(result.deleted)} deleted"]
+    lines += _cut([f"  wrote    {safe(path)}" for path in result.written], _MOST_PATHS, "path")
+    lines += _cut([f"  deleted  {safe(path)}" for path in result.deleted], _MOST_PATHS, "path")
+    lines += _cut([f"  kept     {safe(kept.path)} ({kept.why})" for kept in result.kept], _MOST_PATHS, "path")
+    lines.append(f"to take it back: /rollback {back}")
+    return Answer(_with_note("\n".join(lines), result), action, result=result)
+
+
+def _with_note(text: str, result: RestoreResult) -> str:
+    return f"{text}\nnote: {safe(result.note)}" if result.note else text
+
+
+def _cut(lines: list[str], most: int, noun: str) -> list[str]:
+    """At most so many lines; the last one says how many are missing."""
+    if len(lines) <= most:
+        return lines
+    return [*lines[:most], f"  ... and {count(len(lines) - most, f'more {noun}')}"]
