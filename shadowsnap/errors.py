@@ -280,3 +280,20 @@ class Interrupted(ShadowsnapError):
     """interrupted; nothing was left half done"""
 
     exit_code = 130
+
+
+# --- agents --------------------------------------------------------------------------------
+
+
+class UnknownAgent(ShadowsnapError):
+    """{agent!r} is not an agent that a hook can be installed into; known are {known}"""
+
+    exit_code = 2
+    hint = "any agent that can run a command before a tool can use the generic hook: shadowsnap docs hooks"
+
+
+class SettingsRefused(ShadowsnapError):
+    """{path} was left as it is: {why}"""
+
+    exit_code = 4
+    hint = "mend it, or add the hook by hand: shadowsnap docs agents shows what it looks like"

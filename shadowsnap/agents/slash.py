@@ -137,7 +137,7 @@ class RollbackCommand:
 
     def _diff(self, words: list[str]) -> Answer:
         if not 1 <= len(words) <= 2:
-            raise WrongUsage(why="/rollback diff needs one checkpoint or two")
+            raise _wrong("/rollback diff needs one checkpoint or two")
         first = self._checkpoint(words[0])
         second = self._checkpoint(words[1]) if len(words) == 2 else None
         diff = self.manager.diff(self.working_dir, first.id, second.id if second else None)
@@ -151,7 +151,7 @@ class RollbackCommand:
 
     def _pin(self, words: list[str]) -> Answer:
         if not words:
-            raise WrongUsage(why="/rollback pin needs a checkpoint")
+            raise _wrong("/rollback pin needs a checkpoint")
         target = self._checkpoint(words[0])
         name = " ".join(words[1:])
         if name:  # first: a name that is refused must not leave a pin behind
@@ -191,7 +191,7 @@ def _words(line: str) -> list[str]:
     try:
         words = list(lexer)
     except ValueError as problem:
-        raise WrongUsage(why=f"a quotation mark is missing: {problem}") from None
+        raise _wrong(f"a quotation mark is missing: {problem}") from None
     if words and words[0].lower() in ("/rollback", "rollback"):
         del words[0]
     return words
@@ -199,9 +199,13 @@ def _words(line: str) -> list[str]:
 
 def _no_more(words: list[str]) -> None:
     if words:
-        problem = WrongUsage(why=f"{words[0]!r} does not belong there")
-        problem.hint = "/rollback help"
-        raise problem
+        raise _wrong(f"{words[0]!r} does not belong there")
+
+
+def _wrong(why: str) -> WrongUsage:
+    problem = WrongUsage(why=why)
+    problem.hint = "/rollback help"
+    return problem
 
 
 def _restored(action: str, what: str, result: RestoreResult, back: str) -> Answer:
