@@ -24,9 +24,7 @@ def timeline(*checkpoints: Checkpoint) -> list[Checkpoint]:
     return sorted(checkpoints, key=lambda each: each.ref, reverse=True)
 
 
-def kept(
-    given: list[Checkpoint], limits: Limits, facts: ProjectFacts | None = None
-) -> list[Checkpoint]:
+def kept(given: list[Checkpoint], limits: Limits, facts: ProjectFacts | None = None) -> list[Checkpoint]:
     verdicts = judge({"p": given}, {"p": facts} if facts else {}, limits, NOW)
     assert [verdict.checkpoint for verdict in verdicts] == given
     assert all(verdict.reason for verdict in verdicts)
