@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from functools import wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -56,6 +55,7 @@ from shadowsnap.model import (
     RestoreResult,
     Skipped,
 )
+from shadowsnap.records import dataclass, field, replace
 from shadowsnap.store.checkpoints import (
     delete_checkpoints,
     files_of,

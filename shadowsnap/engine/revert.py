@@ -8,7 +8,7 @@ first; the outcome is a state like any other, and a restore brings it about.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
@@ -35,18 +35,20 @@ class Work:
     after: Checkpoint | None
 
 
-def work_of_turn(checkpoints: Sequence[Checkpoint], turn: int) -> list[Work]:
-    """The work of one turn; `checkpoints` are all of the project, newest first."""
-    mine = [checkpoint for checkpoint in checkpoints if checkpoint.turn == turn and checkpoint.scope == "tree"]
-    return [_work(checkpoints, mine)] if mine else []
+def work_of_turn(checkpoints: Sequence[Checkpoint], turn: int, quiet: Container[int] = ()) -> list[Work]:
+    """The work of one turn; `checkpoints` are all of the project, newest first, and `quiet` the
+    turns that ended without having changed anything."""
+    mine = [each for each in checkpoints if each.turn == turn and each.scope == "tree"]
+    return [_nothing(mine) if turn in quiet else _work(checkpoints, mine)] if mine else []
 
 
-def work_of_session(checkpoints: Sequence[Checkpoint], session_id: str) -> list[Work]:
+def work_of_session(checkpoints: Sequence[Checkpoint], session_id: str, quiet: Container[int] = ()) -> list[Work]:
     """The work of every turn and stage of a session, newest first."""
     mine = [each for each in checkpoints if each.session_id == session_id and each.scope == "tree"]
     work = [_work(checkpoints, [each]) for each in mine if each.kind == "stage"]
     for turn in sorted({each.turn for each in mine if each.turn is not None}, reverse=True):
-        work.append(_work(checkpoints, [each for each in mine if each.turn == turn]))
+        of_turn = [each for each in mine if each.turn == turn]
+        work.append(_nothing(of_turn) if turn in quiet else _work(checkpoints, of_turn))
     return sorted(work, key=lambda each: each.before.ref, reverse=True)
 
 
@@ -76,6 +78,10 @@ def revert(space: Workspace, work: Sequence[Work], reason: str, on_conflict: str
         if not done:  # the state never came about
             delete_checkpoints(space.store, space.project, [target], space.deadline)
     return replace(result, conflicts=conflicts)
+
+
+def _nothing(mine: Sequence[Checkpoint]) -> Work:
+    return Work(mine[-1], mine[-1])
 
 
 def _work(checkpoints: Sequence[Checkpoint], mine: Sequence[Checkpoint]) -> Work:
@@ -128,6 +134,7 @@ class _Undoing:
         """The state to restore, and the paths that are to change."""
         now = self._now
         differing = tree_differences(self._space.git, now.tree, self._tree)
+        self._forget_bits_of_the_gone()
         modes = Modes(now.modes.file, now.modes.executable, now.modes.directory, dict(now.modes.other))
         modes.other.update(self._bits)
         for item in differing:
@@ -191,6 +198,12 @@ class _Undoing:
                 if current != after.bits(path, done[0]):
                     then = current  # someone changed it since
             self._bits[path] = then
+
+    def _forget_bits_of_the_gone(self) -> None:
+        """What one turn's undoing brought, an earlier turn's may have taken away again."""
+        with ObjectReader(self._space.git) as reader:
+            result = TreeReader(self._tree, lambda each: reader.read(each, b"tree"))
+            self._bits = {path: bits for path, bits in self._bits.items() if result.find(path) is not None}
 
     def _write_tree(self, data: bytes) -> str:
         return self._space.objects.write(b"tree", data)

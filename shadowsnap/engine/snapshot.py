@@ -20,7 +20,7 @@ from shadowsnap.store.checkpoints import (
     record_checkpoint,
 )
 from shadowsnap.store.journal import read_journal, write_journal
-from shadowsnap.store.projects import known_turn, read_record, touch_record
+from shadowsnap.store.projects import known_turn, note_quiet_turn, read_record, touch_record
 from shadowsnap.store.scancache import Modes, load_cache
 
 
@@ -90,6 +90,8 @@ def keep_capture(capture: Capture, request: Request) -> tuple[Checkpoint, bool]:
     same = _newest_if_same(space, capture, state)
     if same is not None:
         capture.remember()
+        if request.kind == "turn-end" and request.turn is not None:
+            note_quiet_turn(space.store, space.project, request.turn)
         touch_record(space.store, space.project)
         return same, False
     request = replace(request, turn=request.turn or _next_turn(space, request))
