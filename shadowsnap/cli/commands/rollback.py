@@ -1,7 +1,8 @@
-"""Answer one line of /rollback, for chat programs that can only run commands.
+"""Answer one line of /rollback for a chat program.
 
-Numbers mean the list as it was last shown in this project. It never asks: a rollback can itself be
-taken back. `shadowsnap rollback help` tells what a line can say.
+Made for those that can only run commands. Numbers mean the list as it was last shown in this
+project. It never asks: a rollback can itself be taken back. `shadowsnap rollback help` tells what a
+line can say.
 """
 
 from __future__ import annotations
