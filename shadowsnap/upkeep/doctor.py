@@ -7,6 +7,7 @@ what is made of them. Each step finds more once the one before it is mended.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -60,18 +61,26 @@ MENDS: dict[str, Mend] = {
 def examine(base: Path, deadline: Deadline, *, fsync: bool = True) -> Checkup:
     """Everything that is not as it should be. Nothing is changed."""
     store = Store(base, fsync)
-    if not store.git_dir.exists():
+    if not base.is_dir():
         return Checkup(str(base))
     first = [*find_newer(store)]
     if first:
         return Checkup(str(base), tuple(first))
-    first = [*find_closed(store), *find_blocked_locks(store), *find_layout(store), *find_lost_refs(store)]
-    if any(finding.severity == "error" for finding in first):
+    first = [*find_closed(store)]
+    if not _hinder(first):
+        if not os.path.lexists(store.git_dir):
+            return Checkup(str(base), tuple(first))
+        first += [*find_blocked_locks(store), *find_layout(store), *find_lost_refs(store)]
+    if _hinder(first):
         meaning = "git cannot open the store as it is, so its checkpoints were not looked at"
         first.append(Finding("not-examined", "info", "store", meaning))
         return Checkup(str(base), tuple(first))
     with locked(store.store_lock(), "doctor", deadline, shared=True):
         return _whole(store, first)
+
+
+def _hinder(findings: list[Finding]) -> bool:
+    return any(finding.severity == "error" for finding in findings)
 
 
 def repair(base: Path, deadline: Deadline, *, fsync: bool = True) -> Checkup:
@@ -86,17 +95,21 @@ def repair(base: Path, deadline: Deadline, *, fsync: bool = True) -> Checkup:
         work.mend(lambda: inspect_objects(store)[0])
         work.mend(lambda: find_records(store))
         _, sound = inspect_objects(store)
-        sound |= recover_objects(store, _missing(store, sound))
+        while back := recover_objects(store, _missing(store, sound)):
+            sound |= back  # a tree that is back may show that more is missing
         work.mend(lambda: find_refs(store, store.git()))
         work.mend(lambda: find_incomplete(store, store.git(), sound))
         work.mend(lambda: [*find_journals(store), *find_staging(store)])
         work.mend(lambda: find_caches(store, store.git(), sound))
         after = _whole(store, [*find_closed(store)])
     used = work.quarantine.used
+    # Some vanish together with others: a checkpoint is complete again once its object is back.
+    mended = [finding for finding in before.findings if finding.code in MENDS and finding not in after.findings]
+    mended += [finding for finding in work.repaired if finding not in mended and finding not in after.findings]
     return replace(
         after,
-        findings=(*work.repaired, *after.findings),
-        repaired=tuple(work.repaired),
+        findings=(*mended, *after.findings),
+        repaired=tuple(mended),
         set_aside=str(used) if used else None,
         applied=True,
     )
@@ -118,12 +131,16 @@ def _whole(store: Store, first: list[Finding]) -> Checkup:
     return Checkup(str(store.base), tuple(findings), checkpoints=len(refs), intact=intact)
 
 
-def _missing(store: Store, sound: set[str]) -> set[str]:
-    """Objects that checkpoints need and the store does not hold."""
+def _missing(store: Store, sound: set[str]) -> dict[str, list[bytes]]:
+    """Objects that checkpoints need and the store does not hold, and the files they were of."""
     git = store.git()
-    missing = {name for finding in find_incomplete(store, git, sound) for name in finding.facts["objects"]}
+    missing: dict[str, list[bytes]] = {}
+    for finding in find_incomplete(store, git, sound):
+        for name, path in zip(finding.facts["objects"], finding.facts["missing"], strict=True):
+            missing.setdefault(name, []).append(os.fsencode(os.path.join(finding.facts["workdir"], path)))
     for finding in find_refs(store, git):
-        missing.update(finding.facts.get("lost", ()))
+        for name in finding.facts.get("lost", ()):
+            missing.setdefault(name, [])
     return missing
 
 

@@ -4,7 +4,7 @@ something: they are recorded anew without it, so that all the rest can be restor
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -54,7 +54,7 @@ def _incomplete(ref: str, name: str, workdir: str, missing: list[Sighting]) -> F
         "look for the content elsewhere; if it is nowhere, record the checkpoint anew without it: everything "
         "else can then be restored"
     )
-    facts = {"id": name, "missing": shown, "objects": [item.id for item in missing]}
+    facts = {"id": name, "workdir": workdir, "missing": shown, "objects": [item.id for item in missing]}
     return Finding("checkpoint-incomplete", "error", ref, meaning, repair, facts)
 
 
@@ -65,17 +65,21 @@ Found = Iterator[tuple[str, bytes, bytes]]
 """Objects: id, kind, content."""
 
 
-def recover_objects(store: Store, missing: set[str]) -> set[str]:
-    """Write objects again whose content is still somewhere: in the files of a project, in what is
-    known of them, or in the person's own repository. Returns those that are back."""
+def recover_objects(store: Store, missing: Mapping[str, Iterable[bytes]]) -> set[str]:
+    """Write objects again whose content is still somewhere: in the files they were captured from (given
+    for each, as far as known), in what is known of a project, or in the person's own repository.
+    Returns those that are back."""
     wanted = set(missing)
+    write_objects(store, _off(wanted, _from_files(missing.items())))
     for project in recorded_projects(store) if wanted else ():
         cache = load_cache(store, project)
         known = cache.index.lookup(cache.index.paths())
-        write_objects(store, _off(wanted, _from_files(project, known, wanted)))
+        root = os.fsencode(project.workdir)
+        places = [(each.id, [os.path.join(root, path)]) for path, each in known.items() if each.id in wanted]
+        write_objects(store, _off(wanted, _from_files(places)))
         write_objects(store, _off(wanted, _trees_of(known, wanted)))
         write_objects(store, _off(wanted, _from_repository(store, project, wanted)))
-    return missing - wanted
+    return set(missing) - wanted
 
 
 def _off(wanted: set[str], found: Found) -> Found:
@@ -84,17 +88,16 @@ def _off(wanted: set[str], found: Found) -> Found:
         wanted.discard(item[0])
 
 
-def _from_files(project: Project, known: dict[bytes, Known], wanted: set[str]) -> Found:
-    for path, entry in known.items():
-        if entry.id not in wanted:
-            continue
-        full = os.path.join(os.fsencode(project.workdir), path)
-        try:
-            data = os.readlink(full) if os.path.islink(full) else _content(full)
-        except OSError:
-            continue
-        if object_id(b"blob", data) == entry.id:
-            yield entry.id, b"blob", data
+def _from_files(places: Iterable[tuple[str, Iterable[bytes]]]) -> Found:
+    for name, paths in places:
+        for path in paths:
+            try:
+                data = os.readlink(path) if os.path.islink(path) else _content(path)
+            except OSError:
+                continue
+            if object_id(b"blob", data) == name:
+                yield name, b"blob", data
+                break
 
 
 def _content(path: bytes) -> bytes:

@@ -107,6 +107,8 @@ class Commit(NamedTuple):
 
 def read_commit(reader: ObjectReader, name: str) -> Commit | None:
     """A checkpoint's commit, if it and its tree can be read and are what they are called."""
+    if not _ID.fullmatch(name):
+        return None
     try:
         data = reader.read(name, b"commit")
         tree = data[5:45].decode("ascii", "replace")
@@ -133,6 +135,11 @@ def read_commit(reader: ObjectReader, name: str) -> Commit | None:
 def set_ref_aside(store: Store, finding: Finding, quarantine: Quarantine) -> None:
     """Take a ref away and write down what it was."""
     remove_refs(store, [finding.subject], quarantine)
+    project = finding.subject.split("/")[2]
+    if not any(f"/{project}/" in ref.name for ref in checkpoint_refs(store)):
+        workdir = all_records(store).get(project, {}).get("workdir")
+        if isinstance(workdir, str):  # so that nobody looks for the others
+            note_emptied(store, Project(project, Path(workdir)))
 
 
 def remove_refs(store: Store, names: Iterable[str], quarantine: Quarantine) -> None:

@@ -17,7 +17,7 @@ from shadowsnap.errors import (
     StoreUnusable,
 )
 from shadowsnap.git.deadline import Deadline
-from shadowsnap.model import Checkup
+from shadowsnap.model import Checkup, Finding
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project
 from shadowsnap.upkeep.doctor import Treatment
@@ -81,5 +81,6 @@ def _look_at_objects(work: Treatment, problem: Exception) -> None:
     work.mend(lambda: find_packs(work.store, work.deadline))
     name = problem.facts.get("id", "") if isinstance(problem, DamagedObject) else ""
     work.mend(lambda: find_one_loose(work.store, name))
-    if name:
-        recover_objects(work.store, {name})
+    if name and recover_objects(work.store, {name: []}):
+        meaning = "it was missing from the store"
+        work.repaired.append(Finding("object-lost", "error", name, meaning, "written again from the files"))
