@@ -25,7 +25,7 @@ from shadowsnap.engine.seed import seeded_cache
 from shadowsnap.engine.steps import step
 from shadowsnap.engine.workspace import Workspace
 from shadowsnap.engine.worktree import parents
-from shadowsnap.engine.writing import FEW, write_contents, write_trees
+from shadowsnap.engine.writing import FEW, write_contents, writing_trees
 from shadowsnap.errors import DeadlineExceeded
 from shadowsnap.git.index import Entry, Index, Known
 from shadowsnap.git.objects import ObjectReader
@@ -117,12 +117,12 @@ class Capture:
     def tree(self) -> str:
         """The tree of everything taken in so far."""
         if self._tree_changes:
-            write, finish = write_trees(self.space, len(self._tree_changes) > FEW)
-            with ObjectReader(self.space.git) as reader:
-                self.cache.tree = patch_tree(
+            many = len(self._tree_changes) > FEW
+            with ObjectReader(self.space.git) as reader, writing_trees(self.space, many) as write:
+                tree = patch_tree(
                     self.cache.tree, self._tree_changes, lambda name: reader.read(name, b"tree"), write
                 )
-            finish()
+            self.cache.tree = tree
             self._tree_changes.clear()
         return self.cache.tree
 
@@ -171,6 +171,7 @@ class Capture:
         """Make the next capture start from this one."""
         if self.scope != "tree":
             return
+        self.space.objects.settle()  # the index says that what it names is stored
         if self._entries:
             self.cache.unsettled = {
                 path for path, entry in self._entries.items() if entry and self._is_recent(entry)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from shadowsnap.engine.files import Content, Left
@@ -41,12 +42,18 @@ def write_contents(
         yield path, content
 
 
-def write_trees(space: Workspace, many: bool) -> tuple[Callable[[bytes], str], Callable[[], None]]:
-    """How to write trees, and what to call after the last one."""
+@contextmanager
+def writing_trees(space: Workspace, many: bool) -> Iterator[Callable[[bytes], str]]:
+    """How to write trees; many of them are there when the block is over."""
     if not many:
-        return lambda data: space.objects.write(b"tree", data), lambda: None
+        yield lambda data: space.objects.write(b"tree", data)
+        return
     pack = _new_pack(space)
-    return lambda data: pack.add(deflate(b"tree", data)), pack.finish
+    try:
+        yield lambda data: pack.add(deflate(b"tree", data))
+        pack.finish()
+    finally:
+        pack.abandon()
 
 
 def _packed(

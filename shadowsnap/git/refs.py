@@ -66,10 +66,9 @@ def newest_ref(git_dir: Path, prefix: str) -> str | None:
 def read_ref(git_dir: Path, ref: str) -> str | None:
     """The object id of one ref; None if there is no such ref. (Reading all refs of a project costs
     an unchanged snapshot more time than everything else we do without git.)"""
-    try:
-        return (git_dir / ref).read_text("ascii").strip()
-    except (OSError, ValueError):
-        pass  # packed, gone or damaged
+    loose = _loose(git_dir / ref)
+    if loose is not None:
+        return loose
     packed = _packed(git_dir)
     at = packed.find(b" %s\n" % ref.encode())
     return packed[at - 40 : at].decode() if at >= 40 else None
@@ -84,16 +83,24 @@ def ref_names(git_dir: Path, prefix: str) -> list[str]:
     return sorted(names)
 
 
+def ref_folders(git_dir: Path, prefix: str) -> list[str]:
+    """The directories right below the prefix that hold refs."""
+    names = set(_loose_names(git_dir / prefix))
+    wanted = b"%s/" % prefix.encode()
+    packed = (line[41:] for line in _packed(git_dir).splitlines())
+    names.update(ref[len(wanted) :].split(b"/")[0].decode() for ref in packed if ref.startswith(wanted))
+    return sorted(names)
+
+
 def read_refs(git_dir: Path, prefix: str) -> dict[str, str]:
     """Name below the prefix -> object id, for refs of one level."""
     found: dict[str, str] = {}
     # Loose ones first: a ref that is being packed is in the packed file before it ceases to be
     # loose, so in this order it cannot escape.
     for name in _loose_names(git_dir / prefix):
-        try:
-            found[name] = (git_dir / prefix / name).read_text("ascii").strip()
-        except (OSError, ValueError):
-            continue  # deleted or packed meanwhile, or damaged
+        loose = _loose(git_dir / prefix / name)
+        if loose is not None:
+            found[name] = loose
     wanted = b"%s/" % prefix.encode()
     for line in _packed(git_dir).splitlines():
         if line[41:].startswith(wanted):
@@ -114,6 +121,15 @@ def count_loose_refs(git_dir: Path, enough: int) -> int:
         if count >= enough:
             break
     return count
+
+
+def _loose(path: Path) -> str | None:
+    """What a ref file says; None if it was deleted or packed meanwhile, or is damaged."""
+    try:
+        text = path.read_text("ascii").strip()
+    except (OSError, ValueError):
+        return None
+    return text if len(text) == 40 else None
 
 
 def _packed(git_dir: Path) -> bytes:

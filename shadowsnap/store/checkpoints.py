@@ -13,6 +13,7 @@ from typing import Any
 
 from shadowsnap.errors import (
     AmbiguousReference,
+    DamagedObject,
     ForeignCheckpoint,
     MalformedLabel,
     MalformedReference,
@@ -28,6 +29,7 @@ from shadowsnap.git.refs import (
     read_ref,
     read_refs,
     ref_exists,
+    ref_folders,
     ref_names,
     set_ref,
 )
@@ -40,7 +42,9 @@ from shadowsnap.store.projects import Project
 _FIELDS = ("refname", "objectname", "tree", "contents")
 _LAST = re.compile(r"last(?:~(\d{1,9}))?")
 _HEX = re.compile(r"[0-9a-fA-F]{4,40}")
-_PLAIN_LABEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+_PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
+_LONGEST_KEY = 240
+"""File systems take names of 255 bytes, and git adds `.lock`."""
 
 
 def record_checkpoint(
@@ -66,11 +70,15 @@ def list_checkpoints(
     path: bytes | None = None,
 ) -> list[Checkpoint]:  # fmt: skip
     """Newest first, with what each changed against the one before it (of one path, if given). At
-    most two processes."""
+    most three processes."""
     wanted = None if limit is None else limit + 1
     git = store.git(deadline)
-    found = _load(git, store, project, project.refs, newest=wanted)
-    return (_with_statistics(git, found, path) if statistics else found)[:limit]
+    found = _load(git, store, project, newest=wanted)
+    if not statistics:
+        return found[:limit]
+    if len(found) == wanted and found[-1].scope != "tree":  # what they changed is told against an older one
+        found = _load(git, store, project)
+    return _with_statistics(git, found, path)[:limit]
 
 
 def newest_name(store: Store, project: Project) -> str | None:
@@ -80,7 +88,11 @@ def newest_name(store: Store, project: Project) -> str | None:
 
 def read_checkpoint(store: Store, project: Project, ref: str, deadline: Deadline) -> Checkpoint:
     """One checkpoint by its ref; without a process as long as its commit is loose."""
-    commit_id = read_ref(store.git_dir, ref) or ""
+    commit_id = read_ref(store.git_dir, ref)
+    if commit_id is None:
+        if ref_exists(store.git_dir, ref):
+            raise DamagedObject(id=ref)
+        raise NoSuchCheckpoint(ref=ref.rpartition("-")[2], workdir=project.workdir)  # deleted just now
     with ObjectReader(store.git(deadline)) as reader:
         commit = reader.read(commit_id, b"commit")
     pinned = ref_exists(store.git_dir, f"{project.pins}/{ref.rpartition('/')[2]}")
@@ -146,10 +158,11 @@ def set_label(
     git = store.git(deadline)
     if label is not None:
         _check_label(label)
-    old = [key for key, of in read_refs(store.git_dir, project.labels).items() if of == checkpoint.id]
-    delete_refs(git, [f"{project.labels}/{key}" for key in old])
-    if label is not None:
-        set_ref(git, f"{project.labels}/{_label_key(label)}", checkpoint.id)
+    key = None if label is None else _label_key(label)
+    if key is not None:
+        set_ref(git, f"{project.labels}/{key}", checkpoint.id)
+    labelled = read_refs(store.git_dir, project.labels).items()
+    delete_refs(git, [f"{project.labels}/{old}" for old, of in labelled if of == checkpoint.id and old != key])
     return replace(checkpoint, label=label)
 
 
@@ -163,7 +176,7 @@ def _resolve(store: Store, project: Project, ref: str) -> str:
         if back >= len(names):
             raise NoSuchCheckpoint(ref=ref, workdir=project.workdir)
         return f"{project.refs}/{names[back]}"
-    if _PLAIN_LABEL.fullmatch(ref) or not _unlabelable(ref):
+    if not _unlabelable(ref):
         labelled = read_refs(store.git_dir, project.labels).get(_label_key(ref))
         for name in names:
             if labelled and name.endswith(f"-{labelled[:12]}"):
@@ -181,7 +194,7 @@ def _by_hash(store: Store, project: Project, digits: str, names: Sequence[str]) 
     if fitting:
         shown = ", ".join(name.rpartition("-")[2] for name in fitting[:5])
         raise AmbiguousReference(ref=digits, count=len(fitting), candidates=shown)
-    for other in _project_ids(store):
+    for other in ref_folders(store.git_dir, "refs/shadowsnap"):
         if other != project.id and any(
             name.rpartition("-")[2].startswith(digits[:12])
             for name in ref_names(store.git_dir, f"refs/shadowsnap/{other}")
@@ -189,12 +202,6 @@ def _by_hash(store: Store, project: Project, digits: str, names: Sequence[str]) 
             where = (read_json(store.project_file(other)) or {}).get("workdir", other)
             raise ForeignCheckpoint(ref=digits, other=where, workdir=project.workdir)
     raise NoSuchCheckpoint(ref=digits, workdir=project.workdir)
-
-
-def _project_ids(store: Store) -> list[str]:
-    return [
-        name.removesuffix(".json") for name in os.listdir(store.git_dir / "projects") if name.endswith(".json")
-    ]
 
 
 def _check_label(label: str) -> None:
@@ -212,12 +219,15 @@ def _unlabelable(text: str) -> str | None:
         return "it must not start with '-'"
     if not text.isprintable() or text != text.strip():
         return "it has characters that cannot be typed back"
+    if len(_label_key(text)) > _LONGEST_KEY:
+        return "it is too long to be stored"
     return None
 
 
 def _label_key(label: str) -> str:
-    """A label as one component of a ref name."""
-    return "".join(c if c.isascii() and c.isalnum() else "".join(f"_{b:02x}" for b in c.encode()) for c in label)
+    """A label as one component of a ref name. Capitals are escaped: some file systems take them
+    for small letters."""
+    return "".join(c if c in _PLAIN else "".join(f"_{byte:02x}" for byte in c.encode()) for c in label)
 
 
 def _label_of(key: str) -> str:
@@ -243,16 +253,16 @@ def _moment(ref: str) -> int:
 
 
 def _message(reason: str, body: dict[str, Any]) -> bytes:
-    subject = " ".join(reason.split())[:200] or "checkpoint"
-    subject = "".join(c for c in subject if c.isprintable())
+    words = "".join(c if c.isprintable() else " " for c in reason).split()
+    subject = " ".join(words)[:200] or "checkpoint"
     facts = {key: value for key, value in body.items() if value not in (None, [], {}, "")}
     if subject != reason:
         facts["reason"] = reason
     return f"{subject}\n\n{json.dumps(facts, sort_keys=True, separators=(',', ':'))}\n".encode()
 
 
-def _load(git: Git, store: Store, project: Project, prefix: str, newest: int | None = None) -> list[Checkpoint]:
-    rows = list_refs(git, _FIELDS, prefix, newest=newest)
+def _load(git: Git, store: Store, project: Project, newest: int | None = None) -> list[Checkpoint]:
+    rows = list_refs(git, _FIELDS, project.refs, newest=newest)
     pins = read_refs(store.git_dir, project.pins)
     labels = _labels(store, project)
     found = []
@@ -308,11 +318,13 @@ def _with_statistics(git: Git, newest_first: list[Checkpoint], path: bytes | Non
         pairs.append((before, checkpoint.tree) if comparable and before else None)
         before = checkpoint.tree if comparable else before
     pairs.reverse()
-    numbers = _statistics(git, {pair for pair in pairs if pair is not None and pair[0] != pair[1]}, path)
+    known = {pair for pair in pairs if pair is not None}
+    numbers = {pair: (0, 0, 0) for pair in known if pair[0] == pair[1]}
+    numbers |= _statistics(git, known - numbers.keys(), path)  # without pairs whose trees are lost
     result = []
     for checkpoint, pair in zip(newest_first, pairs, strict=True):
-        if pair is not None:
-            files, insertions, deletions = numbers.get(pair, (0, 0, 0))
+        if pair in numbers:
+            files, insertions, deletions = numbers[pair]
             checkpoint = replace(checkpoint, files_changed=files, insertions=insertions, deletions=deletions)
         result.append(checkpoint)
     return result
