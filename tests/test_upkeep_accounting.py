@@ -161,6 +161,18 @@ def test_a_limit_that_cannot_be_met_says_so_and_keeps_the_newest() -> None:
     assert set(choice.dropped) == {"one0", "one1", "two0"}
 
 
+def test_a_project_that_is_too_large_by_itself_does_not_cost_its_neighbours_their_past() -> None:
+    costs = {"huge": [1000, 1000, 5000], "quiet": [50] * 5, "still": [5] * 5}
+    choice = choose(usage_of(costs), all_but_newest(costs), 1000)
+    assert (choice.dropped, choice.met) == (("huge0", "huge1"), False)
+
+
+def test_if_it_helps_those_within_their_share_give_too() -> None:
+    costs = {"huge": [1000, 1000, 5000], "quiet": [50] * 5, "still": [5] * 5}
+    choice = choose(usage_of(costs), all_but_newest(costs), 5200)
+    assert (choice.dropped, choice.met) == (("huge0", "huge1", "quiet0", "quiet1"), True)
+
+
 def test_what_two_projects_share_goes_only_when_both_let_go_of_it() -> None:
     shares = {("a0", "b0"): 500, ("a1",): 10, ("b1",): 10, ("c0",): 400, ("c1",): 10}
     group_of = {name: name[0] for names in shares for name in names}

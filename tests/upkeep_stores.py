@@ -36,12 +36,14 @@ def take(manager: CheckpointManager, project: Path) -> Checkpoint:
     return outcome.checkpoint
 
 
-def take_turns(manager: CheckpointManager, project: Path, turns: int, size: int = 2000) -> list[Checkpoint]:
-    """Snapshots of a project in which one file changes each time; oldest first."""
+def take_turns(
+    manager: CheckpointManager, project: Path, turns: int, size: int = 2000, files: int = 5
+) -> list[Checkpoint]:
+    """Snapshots of a project in which one of so many files changes each time; oldest first."""
     project.mkdir(parents=True, exist_ok=True)
     taken = []
     for turn in range(turns):
-        (project / f"file{turn % 5}").write_bytes(noise((project, turn, os.urandom(4)), size))
+        (project / f"file{turn % files}").write_bytes(noise((project, turn, os.urandom(4)), size))
         taken.append(take(manager, project))
     return taken
 
