@@ -124,6 +124,14 @@ def test_list_is_newest_first_with_everything_at_a_glance(history: CommandLine) 
     ]
 
 
+def test_a_turn_is_known_by_what_the_person_asked(cli: CommandLine, project: Path) -> None:
+    manager = CheckpointManager()
+    manager.new_turn("s", prompt="make the\ntests pass\x1b[0m")
+    manager.ensure_checkpoint(project, "before write_file x")
+    assert cli("list").out.split("  ")[3] == "make the tests pass\\x1b[0m"
+    assert "    before write_file x\n\nasked for:\n    make the\n    tests pass\\x1b[0m\n" in cli("show", "1").out
+
+
 def test_log_is_list(history: CommandLine) -> None:
     assert history("log").out == history("list").out
     assert history.json("log", "--limit", "2") == history.json("list", "--limit", "2")

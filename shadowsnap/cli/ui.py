@@ -27,7 +27,7 @@ class Ink:
         self.on = on
 
     def __call__(self, style: str, text: str) -> str:
-        return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if self.on and text else text
+        return f"\x1b[{_CODES[style]}m{text}\x1b[0m" if self.on and text.strip() else text
 
 
 class Ui:
