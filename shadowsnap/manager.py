@@ -210,7 +210,7 @@ class CheckpointManager:
             return Outcome("disabled")
         turn = self._turn
         try:
-            named = [os.fspath(path) for path in paths]
+            named = [os.fspath(path) for path in _listed(paths)]
             outcome = self._ensure(turn, working_dir, str(reason), named, tool, whole)
         except _REFUSALS as problem:
             outcome = Outcome("refused", error=problem)

@@ -32,7 +32,10 @@ def git(base: Path, tmp_path: Path) -> Git:
         path = work_tree / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
-    return open_store(Settings(base=base)).git().bound(work_tree=work_tree, index_file=tmp_path / "index")
+    excludes = tmp_path / "excludes"
+    excludes.write_bytes(exclude_file())
+    git = open_store(Settings(base=base)).git().bound(work_tree=work_tree, index_file=tmp_path / "index")
+    return git.bound(config=(f"core.excludesFile={excludes}",))
 
 
 def test_what_can_be_made_again_is_left_out_and_everything_else_is_kept(git: Git) -> None:
@@ -52,6 +55,7 @@ def test_the_file_holds_every_pattern_and_says_that_it_is_rewritten() -> None:
     assert lines[0].startswith("#") and "rewritten" in lines[0]
     assert lines[1:] == list(DEFAULT_EXCLUDES)
     assert len(set(DEFAULT_EXCLUDES)) == len(DEFAULT_EXCLUDES)
+    assert exclude_file(["!build/", "caf\udce9"]) == exclude_file() + b"!build/\ncaf\xe9\n"
 
 
 def test_directories_are_told_only_if_every_one_of_that_name_is_meant() -> None:

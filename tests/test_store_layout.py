@@ -167,14 +167,21 @@ def test_a_damaged_format_file_is_written_anew(base: Path, project: Path, damage
 # --- mending ----------------------------------------------------------------------------------------
 
 
-def test_the_default_excludes_are_rewritten_when_they_differ(base: Path) -> None:
-    store = open_store(Settings(base=base))
-    excludes = store.git_dir / "info" / "exclude"
-    assert excludes.read_bytes() == exclude_file()
-    for other in (b"*\n", b"", exclude_file() + b"more\n"):
-        excludes.write_bytes(other)
-        open_store(Settings(base=base))
-        assert excludes.read_bytes() == exclude_file()
+def test_the_excludes_are_rewritten_when_they_differ(base: Path, project: Path) -> None:
+    manager = CheckpointManager(base=base, excludes=("*.gen",))
+    checkpoint = manager.ensure_checkpoint(project).checkpoint
+    assert checkpoint is not None
+    shared = base / "store" / "info" / "exclude"
+    own = base / "store" / "indexes" / f"{checkpoint.project}.exclude"
+    assert own.read_bytes() == exclude_file(["*.gen"])
+    # Git lets the shared file win over a project's own, so there is no pattern in it.
+    assert all(line.startswith(b"#") for line in shared.read_bytes().splitlines())
+    for path, whole in ((shared, shared.read_bytes()), (own, own.read_bytes())):
+        for other in (b"*\n", b"", whole + b"more\n"):
+            path.write_bytes(other)
+            manager.new_turn()
+            assert manager.ensure_checkpoint(project).status == "unchanged"
+            assert path.read_bytes() == whole
 
 
 @pytest.mark.parametrize("lost", [

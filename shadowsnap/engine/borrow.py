@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shadowsnap.engine.person import PersonRepository, ignored_paths
+from shadowsnap.engine.worktree import above, parents
 from shadowsnap.errors import GitFailed
 from shadowsnap.git.files import remove_tree
 from shadowsnap.git.runner import Git
@@ -46,19 +47,21 @@ def borrowed_index(store: Store, repository: PersonRepository, git: Git) -> Iter
 
 
 def tracked_despite_excludes(
-    store: Store, repository: PersonRepository, git: Git, workdir: Path, exclude_files: list[Path]
+    store: Store, repository: PersonRepository, git: Git, workdir: Path, excludes: Path
 ) -> list[bytes] | None:
     """Files below `workdir` that their index holds although an exclude matches; None if it cannot
     be read."""
     try:
         with borrowed_index(store, repository, git) as theirs:
             if workdir == repository.top:
-                options = [f"--exclude-from={path}" for path in exclude_files]
-                return _listed(theirs, "-c", "-i", "--exclude-per-directory=.gitignore", *options)
+                rules = ("--exclude-per-directory=.gitignore", f"--exclude-from={excludes}")
+                return _listed(theirs, "-c", "-i", *rules)
             # Our patterns are relative to the project, theirs to the top: ask the one, then the other.
             inside = os.fsencode(workdir.relative_to(repository.top)) + b"/"
             below = [path[len(inside) :] for path in _listed(theirs, "-c", "--", str(workdir))]
-        return sorted(ignored_paths(git, below))
+        # Git refuses to answer about paths behind a link; those are gone anyway.
+        links = {folder for folder in above(below) if os.path.islink(os.fsencode(workdir) + b"/" + folder)}
+        return sorted(ignored_paths(git, [path for path in below if links.isdisjoint(parents(path))]))
     except (GitFailed, OSError):
         return None
 

@@ -82,7 +82,7 @@ class Capture:
             self._choose_usual_modes(usual)
             self._save_progress()
             raise
-        cache.named |= {path for path in named if self._has(path)}
+        cache.named |= {path for path in named if self._has(path) or path in self.skipped}
         self._note_uncaptured(found, wanted)
         self._note_directories(known)
         self._choose_usual_modes(usual)
@@ -238,9 +238,9 @@ class Capture:
             return set()
         tracked: list[bytes] | None = []
         if space.repository is not None and now:
-            files = [space.store.git_dir / "info" / "exclude", space.store.exclude_file(space.project.id)]
+            excludes = space.store.exclude_file(space.project.id)
             tracked = tracked_despite_excludes(
-                space.store, space.repository, space.git, space.project.workdir, files
+                space.store, space.repository, space.git, space.project.workdir, excludes
             )
         if tracked is None:
             return set()  # their repository cannot be read now: what we know of it stays

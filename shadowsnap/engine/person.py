@@ -53,11 +53,12 @@ def find_repository(workdir: Path) -> PersonRepository | None:
 
 
 def read_patterns(path: Path) -> list[str]:
-    """The lines of an ignore file that mean something."""
+    """The lines of an ignore file that mean something, cut as git cuts them."""
     try:
-        lines = os.fsdecode(path.read_bytes()).splitlines()
+        text = os.fsdecode(path.read_bytes().removeprefix(b"\xef\xbb\xbf"))
     except OSError:
         return []
+    lines = (line.removesuffix("\r") for line in text.split("\n"))
     return [line for line in lines if line.strip() and not line.startswith("#")]
 
 

@@ -18,6 +18,7 @@ from shadowsnap.engine.worktree import Worktree, parents
 from shadowsnap.git.files import remove_tree
 from shadowsnap.git.objects import ObjectReader
 from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, REGULAR, Leaf, TreeReader
+from shadowsnap.store.excludes import exclude_file
 
 
 @dataclass
@@ -139,7 +140,7 @@ def _ignored_then(
             Path(scratch, os.fsdecode(folder)).mkdir(parents=True, exist_ok=True)
         own = scratch / ".git" / "own-patterns"
         own.parent.mkdir()
-        own.write_text("".join(f"{line}\n" for line in target.patterns), "utf-8", "surrogateescape")
+        own.write_bytes(exclude_file(target.patterns))
         git = space.git.bound(work_tree=scratch, config=(f"core.excludesFile={own}",))
         return ignored_paths(git, [*paths, *folders])
     finally:

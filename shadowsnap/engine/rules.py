@@ -49,49 +49,50 @@ def _inherited(workdir: Path, repository: PersonRepository) -> list[str]:
     """Patterns of the .gitignore files above a project that is a subdirectory of a repository,
     outermost first, turned into patterns relative to the project."""
     inherited: list[str] = []
+    ignored: dict[Path, bool] = {}
     folders = [folder for folder in reversed(workdir.parents) if folder.is_relative_to(repository.top)]
     for folder in folders:
         lines = repository.exclude_lines() if folder == repository.top else []
         inside = workdir.relative_to(folder).parts
         for line in lines + read_patterns(folder / ".gitignore"):
-            moved = _moved_down(line, inside)
-            if moved is None:
-                return []  # the project itself is ignored up there: their rules are not about it
-            inherited += moved
-    return inherited
+            negated, parts = line.startswith("!"), _parts(line)
+            for depth in range(1, len(inside) + 1):
+                if [] in _rests(parts, inside[:depth]):
+                    ignored[folder.joinpath(*inside[:depth])] = not negated
+            inherited += _moved_down(line, parts, inside)
+    # If the project itself is ignored up there, their rules are not about it.
+    return [] if any(ignored.values()) else inherited
 
 
-def _moved_down(line: str, inside: tuple[str, ...]) -> list[str] | None:
-    """One pattern as seen from a directory below: none, one, or None if it ignores the
-    directory itself."""
-    negated, pattern = line.startswith("!"), line.lstrip("!") if line.startswith("!") else line
-    pattern = pattern if pattern.endswith("\\ ") else pattern.rstrip(" ")
-    body = pattern.rstrip("/")
-    if "/" not in body:
-        if any(_fits(part, body) for part in inside):
-            return [] if negated else None
+def _parts(line: str) -> list[str]:
+    """A pattern by directories; one that may match at any depth begins with "**"."""
+    body = line.removeprefix("!")
+    body = (body if body.endswith("\\ ") else body.rstrip(" ")).rstrip("/")
+    return body.removeprefix("/").split("/") if "/" in body else ["**", body]
+
+
+def _moved_down(line: str, parts: list[str], inside: tuple[str, ...]) -> list[str]:
+    """One pattern as seen from a directory below."""
+    if parts[0] == "**" and len(parts) == 2:
         return [line]
-    rests = list(_rests(body.lstrip("/").split("/"), inside))
-    if any(not rest for rest in rests):
-        return [] if negated else None
-    tail = "/" if pattern.endswith("/") else ""
-    return [f"{'!' if negated else ''}/{'/'.join(rest)}{tail}" for rest in rests]
+    negation, tail = "!" if line.startswith("!") else "", "/" if line.rstrip(" ").endswith("/") else ""
+    return [f"{negation}/{'/'.join(rest)}{tail}" for rest in _rests(parts, inside) if rest]
 
 
 def _rests(pattern: list[str], inside: tuple[str, ...]) -> Iterator[list[str]]:
-    """What is left of a pattern's parts after they matched the way down to the directory."""
-    if not inside or not pattern:
+    """What is left of a pattern's parts after they matched the way down to a directory; nothing
+    is left if the pattern matches the directory itself."""
+    if not inside:
         yield pattern
-        return
-    if pattern[0] == "**":
+    elif pattern == ["**"]:
+        yield []  # everything below, and so the directory too
+    elif pattern and pattern[0] == "**":
         yield from _rests(pattern[1:], inside)
-        if inside[1:]:
-            yield from _rests(pattern, inside[1:])
-        else:
-            yield pattern
-    elif _fits(inside[0], pattern[0]):
+        yield from _rests(pattern, inside[1:])
+    elif pattern and _fits(inside[0], pattern[0]):
         yield from _rests(pattern[1:], inside[1:])
 
 
 def _fits(name: str, pattern: str) -> bool:
-    return re.match(translate(pattern.replace("[^", "[!")), name) is not None
+    plain = re.sub(r"\\(.)", lambda found: f"[{found[1]}]" if found[1] in "*?[" else found[1], pattern)
+    return re.match(translate(plain.replace("[^", "[!")), name) is not None

@@ -18,6 +18,7 @@ from shadowsnap.git.files import remove_tree
 from shadowsnap.git.objects import LooseObjects
 from shadowsnap.git.runner import Git
 from shadowsnap.store.atomic import write_bytes
+from shadowsnap.store.excludes import exclude_file
 from shadowsnap.store.layout import Store
 from shadowsnap.store.locks import locked
 from shadowsnap.store.projects import Project
@@ -94,7 +95,7 @@ def open_workspace(
 
 def _exclude_file(store: Store, project: Project, patterns: list[str]) -> Path:
     path = store.exclude_file(project.id)
-    content = "".join(f"{line}\n" for line in patterns).encode("utf-8", "surrogateescape")
+    content = exclude_file(patterns)
     try:
         current: bytes | None = path.read_bytes()
     except FileNotFoundError:

@@ -7,6 +7,8 @@ pattern back (`!build/`).
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 VERSION = 1
 """Goes up when the patterns change: a checkpoint remembers under which it was taken."""
 
@@ -39,9 +41,11 @@ DEFAULT_EXCLUDES: tuple[str, ...] = (
 )  # fmt: skip
 
 
-def exclude_file() -> bytes:
-    lines = [f"# shadowsnap default excludes, version {VERSION}; this file is rewritten", *DEFAULT_EXCLUDES]
-    return "".join(f"{line}\n" for line in lines).encode()
+def exclude_file(own: Iterable[str] = ()) -> bytes:
+    """The excludes of a project: the defaults, and its own, which may take a default back."""
+    about = f"# shadowsnap default excludes, version {VERSION}, and the project's own; this file is rewritten"
+    lines = [about, *DEFAULT_EXCLUDES, *own]
+    return "".join(f"{line}\n" for line in lines).encode("utf-8", "surrogateescape")
 
 
 def default_directory_names() -> frozenset[str]:

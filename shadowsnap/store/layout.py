@@ -16,7 +16,6 @@ from shadowsnap.git.files import sync_directory
 from shadowsnap.git.objects import LooseObjects
 from shadowsnap.git.runner import Git
 from shadowsnap.store.atomic import write_bytes
-from shadowsnap.store.excludes import exclude_file
 
 FORMAT = 1
 REFS_LOST = "refs-lost"
@@ -29,6 +28,9 @@ FOLDERS = (
 
 # Beats every .gitattributes in a tree: bytes go in and come out as they are.
 _ATTRIBUTES = b"* -text -filter -ident -working-tree-encoding -eol !diff !merge\n"
+
+# Git lets this file win over the one that a project's excludes are in.
+_NO_EXCLUDES = b"# The default excludes are in indexes/<project>.exclude, where a project may take one back.\n"
 
 _CONFIG = """\
 [core]
@@ -85,7 +87,7 @@ class Store:
         return self.git_dir / "indexes" / project
 
     def exclude_file(self, project: str) -> Path:
-        """The exclude patterns of one project, beside the defaults in info/exclude."""
+        """The exclude patterns of one project: the defaults, and its own."""
         return self.git_dir / "indexes" / f"{project}.exclude"
 
     def project_file(self, project: str) -> Path:
@@ -111,7 +113,7 @@ def open_store(settings: Settings) -> Store:
             _make_way(store, settings)
         if not (ours and _is_whole(store)):
             create_store(store)
-        _keep_current(store.git_dir / "info" / "exclude", exclude_file())
+        _keep_current(store.git_dir / "info" / "exclude", _NO_EXCLUDES)
     except OSError as problem:
         raise StoreUnusable(path=store.base, why=problem) from problem
     return store

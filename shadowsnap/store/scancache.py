@@ -18,6 +18,7 @@ from shadowsnap.errors import MalformedObject
 from shadowsnap.git.index import Index
 from shadowsnap.git.objects import EMPTY_TREE
 from shadowsnap.store.atomic import write_bytes
+from shadowsnap.store.excludes import VERSION as EXCLUDES_VERSION
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project
 
@@ -112,7 +113,7 @@ def load_cache(store: Store, project: Project) -> ScanCache:
             skipped=_paths(state["skipped"]),
             limits=list(state["limits"]),
             rules={os.fsencode(name): int(changed) for name, changed in state["rules"].items()},
-            patterns=None if state["patterns"] is None else list(state["patterns"]),
+            patterns=list(state["patterns"]) if state["excludes"] == EXCLUDES_VERSION else None,
             newest=dict(state["newest"]),
             saved=saved,
         )
@@ -144,6 +145,7 @@ def save_cache(store: Store, project: Project, cache: ScanCache) -> None:
         "limits": cache.limits,
         "rules": {os.fsdecode(path): changed for path, changed in sorted(cache.rules.items())},
         "patterns": cache.patterns,
+        "excludes": EXCLUDES_VERSION if cache.patterns is not None else None,
         "newest": cache.newest,
     }
     saved = json.dumps(state, separators=(",", ":")).encode("ascii")
