@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
+
+from shadowsnap.records import dataclass, field
 
 
 class _Record:
     def to_dict(self) -> dict[str, Any]:
-        return {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}  # type: ignore[arg-type]
+        names: tuple[str, ...] = self.__match_args__  # type: ignore[attr-defined]  # the fields of a dataclass
+        return {name: _plain(getattr(self, name)) for name in names}
 
 
 def _plain(value: Any) -> Any:

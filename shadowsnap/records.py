@@ -20,7 +20,7 @@ else:
         def __init__(
             self, *, default=_MISSING, default_factory=_MISSING, repr=True, compare=True, hash=None, init=True
         ):
-            self.name = ""
+            self.name = self.annotation = ""
             self.default = default
             self.default_factory = default_factory
             self.repr = repr
@@ -29,7 +29,8 @@ else:
     def dataclass(cls=None, /, *, frozen=False):
         if cls is None:
             return lambda cls: dataclass(cls, frozen=frozen)
-        fields = {name: _field_of(cls, name) for name in cls.__annotations__}
+        fields = {each.name: each for each in getattr(cls, "__record_fields__", ())}  # of a class above
+        fields.update((name, _field_of(cls, name)) for name in cls.__annotations__)
         cls.__record_fields__ = tuple(fields.values())
         cls.__dataclass_fields__ = _RealFields(frozen)
         cls.__match_args__ = tuple(fields)
@@ -41,6 +42,10 @@ else:
         return cls
 
     def replace(record, /, **changes):
+        if not hasattr(record, "__record_fields__"):  # a real dataclass
+            import dataclasses
+
+            return dataclasses.replace(record, **changes)
         kept = {each.name: record.__dict__[each.name] for each in record.__record_fields__}
         return type(record)(**(kept | changes))
 
@@ -48,6 +53,7 @@ else:
         given = cls.__dict__.get(name, _MISSING)
         found = given if isinstance(given, field) else field(default=given)
         found.name = name
+        found.annotation = cls.__annotations__[name]
         if found.default is not _MISSING:
             setattr(cls, name, found.default)
         elif name in cls.__dict__:
@@ -121,7 +127,7 @@ else:
                 for name in ("default", "default_factory"):
                     if getattr(each, name) is not _MISSING:
                         options[name] = getattr(each, name)
-                specs.append((each.name, cls.__annotations__[each.name], dataclasses.field(**options)))
+                specs.append((each.name, each.annotation, dataclasses.field(**options)))
             twin = dataclasses.make_dataclass(cls.__name__, specs, frozen=self.frozen)
             cls.__dataclass_fields__ = twin.__dataclass_fields__
             return twin.__dataclass_fields__

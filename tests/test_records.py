@@ -27,6 +27,15 @@ class Box:
     items: list[int] = field(default_factory=list)
 
 
+@dataclass(frozen=True)
+class Named(Point):
+    name: str = "p"
+    y: int = 9
+
+    def __repr__(self) -> str:
+        return self.name
+
+
 @dataclasses.dataclass(frozen=True)
 class RealPoint:
     x: int
@@ -78,6 +87,7 @@ def test_default_factories_make_a_new_value_each_time() -> None:
 def test_replace_changes_only_what_is_named() -> None:
     assert replace(Point(1, 5), x=7) == Point(7, 5)
     assert dataclasses.replace(Point(1, 5), x=7) == Point(7, 5)
+    assert replace(RealPoint(1, 5), x=7) == RealPoint(7, 5)
     with pytest.raises(TypeError):
         replace(Point(1), z=1)  # type: ignore[call-arg]
 
@@ -100,3 +110,14 @@ def test_records_match_by_position() -> None:
             assert (x, y) == (1, 2)
         case _:
             raise AssertionError
+
+
+def test_a_record_has_the_fields_of_the_one_above_it() -> None:
+    record = Named(1, tags={"a": 1}, name="q")
+    assert dataclasses.asdict(record) == {"x": 1, "y": 9, "tags": {"a": 1}, "secret": "", "name": "q"}
+    assert [each.type for each in dataclasses.fields(Named)] == ["int", "int", "dict[str, int]", "str", "str"]
+    assert [each.name for each in dataclasses.fields(Point)] == ["x", "y", "tags", "secret"]
+    assert repr(record) == "q"
+    assert record == replace(Named(1, name="q"), tags={"a": 1}) != Point(1, 9, {"a": 1})
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        record.name = "r"  # type: ignore[misc]

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 import stat
-from dataclasses import dataclass, replace
 
 from shadowsnap.engine.rules import is_secret
 from shadowsnap.engine.workspace import Workspace
 from shadowsnap.engine.worktree import same_file
 from shadowsnap.git.objects import CHUNK, object_id, stream_id
 from shadowsnap.git.trees import EXECUTABLE, LINK, REGULAR
+from shadowsnap.records import dataclass, replace
 
 IN_MEMORY = CHUNK
 """Larger files are streamed, so that memory stays bounded."""

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 
 from shadowsnap.git.runner import Git
+from shadowsnap.records import dataclass
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from shadowsnap.engine.capture import Capture
@@ -18,6 +17,7 @@ from shadowsnap.engine.worktree import Worktree, parents
 from shadowsnap.git.files import remove_tree
 from shadowsnap.git.objects import ObjectReader
 from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, REGULAR, Leaf, TreeReader
+from shadowsnap.records import dataclass, field
 from shadowsnap.store.excludes import exclude_file
 
 

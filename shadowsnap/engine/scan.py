@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import stat
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
 
 from shadowsnap.engine.person import ignored_paths
 from shadowsnap.engine.workspace import Workspace
@@ -15,6 +14,7 @@ from shadowsnap.git.index import Entry, Index
 from shadowsnap.git.objects import EMPTY_BLOB
 from shadowsnap.git.runner import side_by_side
 from shadowsnap.git.trees import REGULAR
+from shadowsnap.records import dataclass, field
 from shadowsnap.store.excludes import default_directory_names
 from shadowsnap.store.scancache import Directories, ScanCache
 

@@ -11,7 +11,6 @@ import os
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -24,6 +23,7 @@ from shadowsnap.errors import DirtyWorkingTree, ShadowsnapError, StageClosed
 from shadowsnap.git.deadline import Deadline
 from shadowsnap.git.objects import EMPTY_TREE
 from shadowsnap.model import Checkpoint, RestoreResult
+from shadowsnap.records import replace
 from shadowsnap.store.checkpoints import find_checkpoint, newest_checkpoint
 from shadowsnap.store.journal import Journal, OpenStage, read_journal, write_journal
 from shadowsnap.store.locks import is_free, locked

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from shadowsnap.engine.capture import Capture
@@ -12,6 +11,7 @@ from shadowsnap.git.objects import ObjectReader
 from shadowsnap.git.runner import Git
 from shadowsnap.git.trees import DIRECTORY, LINK, Leaf, TreeReader
 from shadowsnap.model import Checkpoint
+from shadowsnap.records import dataclass
 from shadowsnap.store.scancache import Modes
 
 

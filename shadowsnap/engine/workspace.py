@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from shadowsnap.git.deadline import Deadline
 from shadowsnap.git.files import remove_tree
 from shadowsnap.git.objects import LooseObjects
 from shadowsnap.git.runner import Git
+from shadowsnap.records import dataclass
 from shadowsnap.store.atomic import write_bytes
 from shadowsnap.store.excludes import exclude_file
 from shadowsnap.store.layout import Store

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from shadowsnap.errors import GitFailed, GitTooOld
 from shadowsnap.git.objects import LooseObjects
 from shadowsnap.git.runner import Git
+from shadowsnap.records import dataclass
 
 _USAGE = 129
 _WHO = "shadowsnap <shadowsnap@localhost> 0 +0000"

@@ -7,13 +7,13 @@ import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shadowsnap.errors import GitFailed
 from shadowsnap.git.deadline import NO_DEADLINE, Deadline
 from shadowsnap.git.environment import sealed_environment
 from shadowsnap.git.processes import START_OPTIONS, kill_tree, kill_without_reaping
+from shadowsnap.records import dataclass, replace
 
 processes_started = 0
 """How many git processes this Python process has started: tests count them."""

@@ -7,10 +7,10 @@ not of the tree.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
 from typing import Union
 
 from shadowsnap.git.objects import EMPTY_TREE
+from shadowsnap.records import dataclass, replace
 
 DIRECTORY, LINK, REGULAR, EXECUTABLE = 0o040000, 0o120000, 0o100644, 0o100755
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shadowsnap.errors import DamagedObject
 from shadowsnap.git.deadline import Deadline
 from shadowsnap.git.objects import ObjectReader
 from shadowsnap.model import Checkpoint
+from shadowsnap.records import dataclass, replace
 from shadowsnap.store.atomic import read_json
 from shadowsnap.store.checkpoints import decode_checkpoint
 from shadowsnap.store.layout import Store

@@ -7,11 +7,10 @@ states to return to.
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from shadowsnap.records import dataclass, field
 from shadowsnap.store.atomic import read_json, write_json
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project
@@ -87,7 +86,7 @@ def read_journal(store: Store, project: Project) -> Journal:
 
 def write_journal(store: Store, project: Project, journal: Journal) -> None:
     record: dict[str, Any] = {
-        "open": None if journal.open is None else dataclasses.asdict(journal.open),
+        "open": None if journal.open is None else dict(vars(journal.open)),
         "undo": [[step.checkpoint, list(step.paths)] for step in journal.undo[-_DEPTH:]],
         "redo": [[step.checkpoint, list(step.paths)] for step in journal.redo[-_DEPTH:]],
         "stages": [[stage.before, stage.lock] for stage in journal.stages],

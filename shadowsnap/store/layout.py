@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
@@ -15,6 +14,7 @@ from shadowsnap.git.environment import usable_git
 from shadowsnap.git.files import sync_directory
 from shadowsnap.git.objects import LooseObjects
 from shadowsnap.git.runner import Git
+from shadowsnap.records import dataclass
 from shadowsnap.store.atomic import write_bytes
 
 FORMAT = 1
