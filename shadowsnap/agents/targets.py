@@ -130,23 +130,24 @@ class JsonHooks(Edit):
 
     @staticmethod
     def _ours(top: jsonedit.Value) -> Iterator[tuple[jsonedit.Value, int]]:
-        """What to take out next: an entry, a list that we left empty, or `hooks` itself."""
+        """What to take out: entries of ours, with the lists and objects that hold nothing else."""
         hooks = top.get("hooks")
         if hooks is None or hooks.kind != "object":
             return
         for number, event in enumerate(hooks.parts):
-            for place, group in enumerate(event.value.parts):
+            groups = event.value.parts if event.value.kind == "list" else []
+            for place, group in enumerate(groups):
                 inner = group.value.get("hooks") if group.value.kind == "object" else None
                 commands = inner.parts if inner is not None else [group]
                 ours = [at for at, each in enumerate(commands) if _is_ours(each.value)]
-                if ours and len(ours) == len(commands):
-                    yield event.value, place
-                elif ours and inner is not None:
+                if inner is not None and 0 < len(ours) < len(commands):
                     yield inner, ours[0]
-            if event.value.kind == "list" and not event.value.parts:
-                yield hooks, number
-        if not hooks.parts:
-            yield top, next(number for number, part in enumerate(top.parts) if part.value is hooks)
+                elif ours and len(groups) > 1:
+                    yield event.value, place
+                elif ours and len(hooks.parts) > 1:
+                    yield hooks, number
+                elif ours:
+                    yield top, next(at for at, part in enumerate(top.parts) if part.value is hooks)
 
 
 class YamlHook(Edit):

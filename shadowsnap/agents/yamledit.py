@@ -44,7 +44,7 @@ def remove_hooks(text: str, is_ours: re.Pattern[str]) -> str:
     top = lines.key_line("hooks", 0, len(lines.lines), 0)
     if top is None:
         return text
-    number = top + 1
+    number, found = top + 1, False
     while number < lines.end_of(top, 0):
         line = lines.lines[number]
         if not line.lstrip().startswith("- "):
@@ -53,8 +53,11 @@ def remove_hooks(text: str, is_ours: re.Pattern[str]) -> str:
         end = lines.end_of(number, _indent(line))
         if is_ours.search("".join(lines.lines[number:end])):
             del lines.lines[number:end]
+            found = True
         else:
             number = end
+    if not found:
+        return text
     lines.drop_empty(top)
     return lines.text()
 

@@ -1,0 +1,268 @@
+"""/rollback in a chat."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers import manifest
+from shadowsnap import CheckpointManager
+from shadowsnap.agents.slash import HELP, RollbackCommand
+from shadowsnap.cli.main import main
+
+
+@pytest.fixture
+def manager(base: Path) -> CheckpointManager:
+    return CheckpointManager(base=base, fsync=False)
+
+
+@pytest.fixture
+def chat(manager: CheckpointManager, project: Path) -> RollbackCommand:
+    return RollbackCommand(manager, project)
+
+
+def take(manager: CheckpointManager, project: Path, text: str) -> None:
+    """One turn: a checkpoint, then the agent writes."""
+    manager.new_turn("s1")
+    manager.before_tool("Write", {"path": "README.md"}, project)
+    (project / "README.md").write_text(text)
+
+
+def content(project: Path) -> str:
+    return (project / "README.md").read_text()
+
+
+def test_without_checkpoints_it_says_so(chat: RollbackCommand) -> None:
+    answer = chat.run("/rollback")
+    assert (answer.ok, answer.action, answer.checkpoints) == (True, "list", ())
+    assert "no checkpoints yet" in str(answer)
+
+
+@pytest.mark.parametrize("line", ["/rollback", "rollback", "", "  ", "/rollback list", "/ROLLBACK"])
+def test_the_list(line: str, chat: RollbackCommand, manager: CheckpointManager, project: Path) -> None:
+    for text in ("one\n", "two\n"):
+        take(manager, project, text)
+    answer = chat.run(line)
+    lines = str(answer).splitlines()
+    assert [lines[0].split()[0], lines[1].split()[0]] == ["1", "2"]
+    assert [each.short_id in row for each, row in zip(answer.checkpoints, lines, strict=False)] == [True, True]
+    assert "before Write README.md" in lines[0]
+    assert "/rollback N" in lines[-1]
+
+
+def test_a_number_brings_everything_back_and_says_how_to_undo(
+    chat: RollbackCommand, manager: CheckpointManager, project: Path
+) -> None:
+    before = manifest(project)
+    take(manager, project, "changed\n")
+    (project / "made by the agent").write_text("x")
+    after = manifest(project)
+    answer = chat.run("/rollback 1")
+    assert manifest(project) == before
+    assert answer.action == "restore" and answer.ok
+    assert answer.result is not None and answer.result.written == ("README.md",)
+    assert "wrote    README.md" in str(answer) and "deleted  made by the agent" in str(answer)
+    assert str(answer).endswith("to take it back: /rollback undo")
+    assert chat.run("/rollback undo").ok
+    assert manifest(project) == after
+    assert str(chat.run("/rollback redo")).endswith("to take it back: /rollback undo")
+    assert manifest(project) == before
+
+
+def test_numbers_mean_the_list_as_last_shown(
+    chat: RollbackCommand, manager: CheckpointManager, project: Path
+) -> None:
+    take(manager, project, "one\n")
+    take(manager, project, "two\n")
+    chat.run("/rollback")
+    take(manager, project, "three\n")
+    take(manager, project, "four\n")
+    chat.run("/rollback 1")  # was taken before "two" was written
+    assert content(project) == "one\n"
+    chat.run("/rollback undo")
+    chat.run("/rollback")
+    number = next(at for at, each in enumerate(chat.run("/rollback").checkpoints, 1) if each.kind == "turn")
+    chat.run(f"/rollback {number}")
+    assert content(project) == "three\n"
+
+
+def test_another_conversation_has_its_own_numbers(
+    chat: RollbackCommand, manager: CheckpointManager, project: Path
+) -> None:
+    take(manager, project, "one\n")
+    chat.run("/rollback")
+    take(manager, project, "two\n")
+    other = RollbackCommand(manager, project)
+    other.run("/rollback 1")  # never shown a list: the newest
+    assert content(project) == "one\n"
+    chat.run("/rollback 1")
+    assert content(project) == "# A project\n"
+
+
+def test_ids_and_labels_work_too(chat: RollbackCommand, manager: CheckpointManager, project: Path) -> None:
+    take(manager, project, "one\n")
+    take(manager, project, "two\n")
+    first = manager.list_checkpoints(project)[-1]
+    assert chat.run(f"/rollback {first.short_id}").ok
+    assert content(project) == "# A project\n"
+    chat.run("/rollback undo")
+    manager.label(project, first.id, "start")
+    assert chat.run("/rollback start").ok
+    assert content(project) == "# A project\n"
+
+
+def test_single_files_with_quoted_names(chat: RollbackCommand, manager: CheckpointManager, project: Path) -> None:
+    (project / "my file.txt").write_text("mine\n")
+    take(manager, project, "changed\n")
+    (project / "my file.txt").write_text("theirs\n")
+    (project / "src" / "main.py").unlink()
+    answer = chat.run("/rollback 1 \"my file.txt\" 'src/main.py'")
+    assert answer.ok
+    assert (project / "my file.txt").read_text() == "mine\n"
+    assert (project / "src" / "main.py").exists()
+    assert content(project) == "changed\n"
+
+
+def test_a_file_may_be_named_in_full(chat: RollbackCommand, manager: CheckpointManager, project: Path) -> None:
+    take(manager, project, "changed\n")
+    assert chat.run(f"/rollback 1 '{project / 'README.md'}'").ok
+    assert content(project) == "# A project\n"
+
+
+def test_a_diff_against_now_and_between_two(
+    chat: RollbackCommand, manager: CheckpointManager, project: Path
+) -> None:
+    take(manager, project, "one\n")
+    take(manager, project, "two\n")
+    answer = chat.run("/rollback diff 2")
+    assert answer.diff is not None and [change.path for change in answer.diff.changes] == ["README.md"]
+    assert "-# A project" in str(answer) and "+two" in str(answer)
+    between = str(chat.run("/rollback diff 2 1"))
+    assert "-# A project" in between and "+one" in between and "+two" not in between
+    assert "no difference" in str(chat.run("/rollback diff 1 1"))
+
+
+def test_a_long_diff_is_cut_with_a_count(chat: RollbackCommand, manager: CheckpointManager, project: Path) -> None:
+    take(manager, project, "".join(f"line {number}\n" for number in range(1000)))
+    for number in range(50):
+        (project / f"new-{number:02}").write_text("x\n")
+    text = str(chat.run("/rollback diff 1"))
+    assert len(text.splitlines()) < 250
+    # 51 paths and their sum, of which 30 lines are shown; the patch is cut after 200.
+    assert "... and 22 more paths" in text
+    shown = len(chat.run("/rollback diff 1").diff.text.splitlines())
+    assert f"... and {shown - 200} more lines" in text
+
+
+def test_a_pin_keeps_and_names(chat: RollbackCommand, manager: CheckpointManager, project: Path) -> None:
+    take(manager, project, "one\n")
+    answer = chat.run("/rollback pin 1 before-the-flood")
+    assert answer.checkpoint is not None and answer.checkpoint.pinned
+    pinned = manager.get(project, "before-the-flood")
+    assert pinned.pinned
+    assert chat.run("/rollback pin 1").ok
+
+
+def test_a_name_that_is_refused_leaves_no_pin(
+    chat: RollbackCommand, manager: CheckpointManager, project: Path
+) -> None:
+    take(manager, project, "one\n")
+    assert not chat.run("/rollback pin 1 last").ok
+    assert not manager.get(project, "last").pinned
+
+
+def test_help_is_always_there(chat: RollbackCommand) -> None:
+    assert str(chat.run("/rollback help")) == HELP
+
+
+def test_restoring_what_is_there_already_is_no_news(
+    chat: RollbackCommand, manager: CheckpointManager, project: Path
+) -> None:
+    take(manager, project, "# A project\n")
+    assert "nothing to do" in str(chat.run("/rollback 1"))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "/rollback 0", "/rollback 99", "/rollback -1", "/rollback zzzz", "/rollback diff", "/rollback diff 1 1 1",
+        "/rollback undo", "/rollback redo", "/rollback undo now", "/rollback pin", "/rollback 1 'open",
+        "/rollback 1 ../outside", "/rollback 1 /etc/passwd", "/rollback 1 no-such-file", "/rollback --help",
+        "/rollback \0", "/rollback " + "x" * 5000, "/rollback ²", "/rollback 1 .git/config",
+    ],
+)  # fmt: skip
+def test_nothing_raises_and_every_error_is_told(
+    line: str, chat: RollbackCommand, manager: CheckpointManager, project: Path
+) -> None:
+    take(manager, project, "one\n")
+    before = manifest(project)
+    answer = chat.run(line)
+    assert (answer.ok, answer.action) == (False, "error")
+    assert answer.error is not None and str(answer)
+    assert manifest(project) == before
+    assert "error" in answer.to_dict()
+
+
+def test_a_project_that_is_gone_does_not_raise(manager: CheckpointManager, tmp_path: Path) -> None:
+    chat = RollbackCommand(manager, tmp_path / "gone")
+    assert chat.run("/rollback").ok
+    for line in ("/rollback 1", "/rollback undo", "/rollback diff 1"):
+        assert not chat.run(line).ok
+
+
+def test_names_cannot_play_with_the_terminal(
+    chat: RollbackCommand, manager: CheckpointManager, project: Path
+) -> None:
+    take(manager, project, "one\n")
+    (project / "evil\x1b[2J").write_text("x\n")
+    for line in ("/rollback diff 1", "/rollback 1"):
+        assert "\x1b" not in str(chat.run(line))
+
+
+def test_answers_are_data_too(chat: RollbackCommand, manager: CheckpointManager, project: Path) -> None:
+    take(manager, project, "one\n")
+    for line in ("/rollback", "/rollback diff 1", "/rollback 1", "/rollback pin 1", "/rollback nonsense"):
+        told = json.loads(json.dumps(chat.run(line).to_dict(), default=str))
+        assert told["text"] and told["action"]
+
+
+# --- from the command line ------------------------------------------------------------------------------
+
+
+def test_the_command_line_remembers_which_list_was_shown(
+    project: Path, base: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setenv("SHADOWSNAP_HOME", str(base))
+    monkeypatch.chdir(project)
+    manager = CheckpointManager()
+    take(manager, project, "one\n")
+    assert main(["rollback"]) == 0
+    assert "before Write README.md" in capsys.readouterr().out
+    take(manager, project, "two\n")
+    assert main(["rollback", "1"]) == 0
+    assert content(project) == "# A project\n"
+    assert "to take it back: /rollback undo" in capsys.readouterr().out
+    assert main(["rollback", "undo"]) == 0
+    assert content(project) == "two\n"
+
+
+def test_the_command_line_takes_the_line_as_words_or_as_one(
+    project: Path, base: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any
+) -> None:
+    monkeypatch.setenv("SHADOWSNAP_HOME", str(base))
+    monkeypatch.chdir(project)
+    (project / "my file").write_text("mine\n")
+    take(CheckpointManager(), project, "one\n")
+    for words in (["1", "my file"], ['1 "my file"']):
+        (project / "my file").write_text("theirs\n")
+        assert main(["rollback", *words]) == 0
+        assert (project / "my file").read_text() == "mine\n"
+    capsys.readouterr()
+    assert main(["rollback", "999"]) == 3
+    assert main(["rollback", "--json", "diff 1"]) == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["action"] == "diff"
+    assert os.getcwd() == str(project)
