@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 
 from shadowsnap.engine.restore import restore
@@ -21,6 +20,7 @@ from shadowsnap.git.merge import merge_trees
 from shadowsnap.git.objects import ObjectReader
 from shadowsnap.git.trees import DIRECTORY, Leaf, TreeReader, patch_tree
 from shadowsnap.model import Checkpoint, Conflict, RestoreResult
+from shadowsnap.records import dataclass, replace
 from shadowsnap.store.checkpoints import delete_checkpoints, record_checkpoint
 from shadowsnap.store.scancache import Modes
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
 from typing import Any
 
 from shadowsnap.engine.capture import Capture, fingerprint
@@ -12,6 +11,7 @@ from shadowsnap.engine.state import State
 from shadowsnap.engine.steps import step
 from shadowsnap.engine.workspace import Workspace
 from shadowsnap.model import Checkpoint
+from shadowsnap.records import dataclass, replace
 from shadowsnap.store.checkpoints import (
     list_checkpoints,
     newest_checkpoint,

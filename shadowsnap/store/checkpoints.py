@@ -7,7 +7,6 @@ import os
 import re
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 from datetime import datetime, timezone
 from typing import Any
 
@@ -35,6 +34,7 @@ from shadowsnap.git.refs import (
 )
 from shadowsnap.git.runner import Git
 from shadowsnap.model import Checkpoint, Skipped
+from shadowsnap.records import replace
 from shadowsnap.store.atomic import read_json
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project
