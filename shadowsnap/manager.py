@@ -38,7 +38,9 @@ from shadowsnap.errors import (
     MalformedObject,
     NoSuchProject,
     PathRefused,
+    PresentNotSaved,
     RestoreFailed,
+    ShadowsnapError,
     StoreTooNew,
     StoreUnusable,
 )
@@ -91,9 +93,7 @@ _PROMPT_LENGTH = 2000
 _TELLING = ("failed", "partial", "taken", "unchanged", "already-taken", "refused", "disabled")
 
 PathLike = str | os.PathLike[str]
-_CURABLE = (
-    GitFailed, DamagedObject, MalformedObject, StoreUnusable, CheckpointsLost, RestoreFailed, OSError,
-)  # fmt: skip
+_CURABLE = (GitFailed, DamagedObject, MalformedObject, StoreUnusable, CheckpointsLost, OSError)
 _Deed = TypeVar("_Deed", bound=Callable[..., Any])
 
 
@@ -103,11 +103,14 @@ def _once_more(deed: _Deed) -> _Deed:
 
     @wraps(deed)
     def attempt(self: CheckpointManager, where: PathLike | Project, *args: Any, **more: Any) -> Any:
+        began = time.time()
         try:
             return deed(self, where, *args, **more)
-        except _CURABLE as problem:
+        except (OSError, ShadowsnapError) as problem:
+            if not _is_curable(problem):
+                raise
             note = self._mended(where, problem)
-        return _with_note(deed(self, where, *args, **more), note)
+        return _after_mending(deed(self, where, *args, **more), note, began)
 
     return attempt  # type: ignore[return-value]
 
@@ -751,10 +754,23 @@ class _Turn:
             return self.slots.setdefault(project, _Slot())
 
 
-def _with_note(result: Any, note: str) -> Any:
-    if isinstance(result, (Outcome, RestoreResult)):
-        return replace(result, note="; ".join(filter(None, (note, result.note))))
-    return result
+def _is_curable(problem: BaseException) -> bool:
+    """Whether the store may be to blame, also behind the error of a restore that changed nothing."""
+    if isinstance(problem, (RestoreFailed, PresentNotSaved)) and problem.__cause__ is not None:
+        problem = problem.__cause__
+    return isinstance(problem, _CURABLE)
+
+
+def _after_mending(result: Any, note: str, began: float) -> Any:
+    """The result of a second attempt, which says what was mended."""
+    if not isinstance(result, (Outcome, RestoreResult)):
+        return result
+    told = replace(result, note="; ".join(filter(None, (note, result.note))))
+    if isinstance(told, Outcome) and told.status == "unchanged" and told.checkpoint is not None:
+        # The first attempt may have failed just after it had recorded the checkpoint.
+        new = told.checkpoint.created_at.timestamp() >= began
+        return replace(told, status="taken") if new else told
+    return told
 
 
 def _facts(turn: _Turn, tool: str | None) -> tuple[tuple[str, Any], ...]:

@@ -10,6 +10,7 @@ from shadowsnap.engine.person import ignored_paths
 from shadowsnap.engine.state import State
 from shadowsnap.engine.steps import step
 from shadowsnap.engine.workspace import Workspace
+from shadowsnap.errors import CheckpointsLost
 from shadowsnap.model import Checkpoint
 from shadowsnap.records import dataclass, replace
 from shadowsnap.store.checkpoints import (
@@ -20,7 +21,7 @@ from shadowsnap.store.checkpoints import (
     record_checkpoint,
 )
 from shadowsnap.store.journal import read_journal, write_journal
-from shadowsnap.store.projects import known_turn, note_quiet_turn, read_record, touch_record
+from shadowsnap.store.projects import known_turn, note_quiet_turn, read_record, touch_record, was_emptied
 from shadowsnap.store.scancache import Modes, load_cache
 
 
@@ -116,6 +117,8 @@ def _newest_if_same(space: Workspace, capture: Capture, state: str) -> Checkpoin
         return None
     known, newest = capture.cache.newest, newest_name(space.store, space.project)
     if newest is None:
+        if known and not was_emptied(read_record(space.store, space.project)):
+            raise CheckpointsLost(workdir=space.project.workdir)
         return None
     if known.get("ref") == newest:
         return (
