@@ -393,7 +393,8 @@ def test_several_damages_at_once_are_mended_in_one_go(base: Path, project: Path)
     kept = keep(base, project)
     for damage in (
         damaging.empty_blob_that_is_on_disk, damaging.dangling_ref, damaging.garbage_index,
-        damaging.garbage_record, damaging.strange_journal, damaging.packed_refs_lock, damaging.garbage_config, damaging.no_head,
+        damaging.garbage_record, damaging.strange_journal, damaging.packed_refs_lock, damaging.garbage_config,
+        damaging.no_head,
     ):  # fmt: skip
         damage(kept)
     repaired(kept)

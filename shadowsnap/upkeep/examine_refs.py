@@ -60,7 +60,7 @@ def find_refs(store: Store, git: Git, project: str | None = None) -> Iterator[Fi
         meaning = "git reads no ref at all because of lines in it that it does not understand"
         repair = "keep the lines that can be read; the file as it is now is set aside"
         yield Finding("packed-refs-damaged", "error", "store/packed-refs", meaning, repair)
-    refs = [ref for ref in every_ref(store) if project is None or f"/{project}/" in ref.name]
+    refs = [ref for ref in every_ref(store) if project is None or project in ref.name.split("/")]
     gone = set(missing_objects(git, sorted({ref.value for ref in refs if _ID.fullmatch(ref.value)})))
     with ObjectReader(git) as reader:
         for ref in refs:
@@ -225,8 +225,9 @@ def _packed(store: Store) -> tuple[dict[str, str], bool]:
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
         return {}, False
     found: dict[str, str] = {}
-    strange = bool(data) and not data.endswith(b"\n")
-    for line in data.splitlines():
+    *lines, cut = data.split(b"\n")
+    strange = bool(cut)
+    for line in lines:
         if _PACKED.fullmatch(line):
             found[line[41:].decode("ascii")] = line[:40].decode("ascii")
         elif not line.startswith((b"#", b"^")):

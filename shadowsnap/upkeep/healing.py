@@ -6,17 +6,9 @@ from __future__ import annotations
 import errno
 from pathlib import Path
 
-from shadowsnap.errors import (
-    DamagedObject,
-    DeadlineExceeded,
-    DiskFull,
-    GitFailed,
-    LockTimeout,
-    MalformedObject,
-    RestoreFailed,
-    StoreUnusable,
-)
+from shadowsnap.errors import DamagedObject, GitFailed, ShadowsnapError
 from shadowsnap.git.deadline import Deadline
+from shadowsnap.git.objects import missing_objects
 from shadowsnap.model import Checkup, Finding
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project
@@ -27,7 +19,6 @@ from shadowsnap.upkeep.examine_projects import find_caches, find_records
 from shadowsnap.upkeep.examine_refs import find_refs
 from shadowsnap.upkeep.examine_store import find_locks, find_newer, wait_for_locks
 
-CURABLE = (GitFailed, DamagedObject, MalformedObject, StoreUnusable, RestoreFailed, OSError)
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_ROOM_TOLD = ("No space left on device", "Disk quota exceeded", "File too large")
 # An agent waits for this.
@@ -45,42 +36,47 @@ def is_full(problem: BaseException | None) -> bool:
     return False
 
 
-def disk_full(base: Path) -> DiskFull:
-    return DiskFull(path=base)
-
-
 def heal(base: Path, project: Project, problem: Exception, deadline: Deadline, *, fsync: bool) -> Checkup:
     """Mend what may have made an operation on this project fail."""
     store = Store(base, fsync)
-    if not store.git_dir.exists() or any(find_newer(store)):
+    if not base.is_dir() or any(find_newer(store)):
         return Checkup(str(base))
     left = deadline.remaining()
+    work = Treatment(store, Deadline(_SECONDS if left is None else max(0.1, min(left, _SECONDS))))
     try:
-        with Treatment(store, Deadline(_SECONDS if left is None else max(0.1, min(left, _SECONDS)))) as work:
-            work.open_up(thorough=False)
-            wait_for_locks(store)
-            work.mend(lambda: find_locks(store))
-            if _doubts_objects(problem):
-                _look_at_objects(work, problem)
-            work.mend(lambda: find_refs(store, store.git(), project.id))
-            work.mend(lambda: find_records(store, project.id))
-            work.mend(lambda: find_caches(store, store.git(), project=project.id))
-    except (LockTimeout, DeadlineExceeded):
-        pass  # somebody is at work, or it takes too long: what was mended so far is
-    used = work.quarantine.used
-    return Checkup(
-        str(base), tuple(work.repaired), tuple(work.repaired), str(used) if used else None, applied=True
-    )
+        with work:
+            _treat(work, project.id, problem)
+    except (ShadowsnapError, OSError):
+        pass  # somebody is at work, it takes too long, or it is beyond this: what was mended so far is
+    used = str(work.quarantine.used) if work.quarantine.used else None
+    return Checkup(str(base), tuple(work.repaired), tuple(work.repaired), used, applied=True)
 
 
-def _doubts_objects(problem: Exception) -> bool:
-    return isinstance(problem, (GitFailed, DamagedObject, MalformedObject, RestoreFailed))
-
-
-def _look_at_objects(work: Treatment, problem: Exception) -> None:
-    work.mend(lambda: find_packs(work.store, work.deadline))
+def _treat(work: Treatment, project: str, problem: Exception) -> None:
+    store = work.store
+    work.open_up(thorough=False)
+    wait_for_locks(store)
+    work.mend(lambda: find_locks(store))
+    if isinstance(problem, OSError):
+        work.mend(lambda: find_records(store, project))
+        return
+    work.mend(lambda: find_packs(store, work.deadline))
     name = problem.facts.get("id", "") if isinstance(problem, DamagedObject) else ""
-    work.mend(lambda: find_one_loose(work.store, name))
-    if name and recover_objects(work.store, {name: []}):
-        meaning = "it was missing from the store"
-        work.repaired.append(Finding("object-lost", "error", name, meaning, "written again from the files"))
+    work.mend(lambda: find_one_loose(store, name))
+    _recover(work, project, name)
+    work.mend(lambda: find_refs(store, store.git(), project))
+    work.mend(lambda: find_records(store, project))
+    work.mend(lambda: find_caches(store, store.git(), project=project))
+
+
+def _recover(work: Treatment, project: str, name: str) -> None:
+    """Look for the object that was missing, and for what refs lead to, where it may still be."""
+    store = work.store
+    dangling = [finding for finding in find_refs(store, store.git(), project) if finding.facts.get("lost")]
+    wanted = {lost for finding in dangling for lost in finding.facts["lost"]}
+    if len(name) == 40 and missing_objects(store.git(), [name]):
+        wanted.add(name)
+    back = recover_objects(store, dict.fromkeys(wanted, ()))
+    work.repaired += [finding for finding in dangling if back.issuperset(finding.facts["lost"])]
+    if name in back:
+        work.repaired.append(Finding("object-missing", "error", name, "it was not in the store", "write it again"))
