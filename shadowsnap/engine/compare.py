@@ -24,6 +24,8 @@ def compare(git: Git, old: State, new: State, paths: Sequence[bytes]) -> tuple[t
         if selected(item.path, paths):
             changes.append(_change(item, (0, 0)))
             text += _mode_text(item, old, new)
+    if not (old.complete and new.complete):
+        return tuple(sorted(changes, key=lambda change: change.path)), text
     changes += [
         _bare(path, "added") for path in new.bare - old.bare if selected(path, paths) and new.scope == old.scope
     ]

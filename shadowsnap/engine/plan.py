@@ -17,7 +17,7 @@ from shadowsnap.engine.worktree import Worktree, parents
 from shadowsnap.git.files import remove_tree
 from shadowsnap.git.objects import ObjectReader
 from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, REGULAR, Leaf, TreeReader
-from shadowsnap.records import dataclass, field
+from shadowsnap.records import dataclass, field, replace
 from shadowsnap.store.excludes import exclude_file
 
 
@@ -60,11 +60,13 @@ def plan_restore(capture: Capture, target: State, paths: Sequence[bytes]) -> Pla
     ]
     if target.scope == "paths":
         differing = [item for item in differing if item.new is not None or item.path in target.absent]
-    for item in differing:
-        if item.new is not None:
-            plan.write[item.path] = (item.new, target.bits(item.path, item.new[0]))
     with ObjectReader(space.git) as reader:
         lookup = TreeReader(target.tree, lambda name: reader.read(name, b"tree"))
+        if not target.complete:
+            target = _completed(target, current, lookup)
+        for item in differing:
+            if item.new is not None:
+                plan.write[item.path] = (item.new, target.bits(item.path, item.new[0]))
         _plan_deletions(
             plan, space, current, target, [item for item in differing if item.new is None], lookup, reader
         )
@@ -75,6 +77,26 @@ def plan_restore(capture: Capture, target: State, paths: Sequence[bytes]) -> Pla
     _find_obstacles(plan, capture, [item.path for item in differing if item.old is None], paths)
     _note_kept(plan, space, current, target, paths)
     return plan
+
+
+def _completed(target: State, current: State, lookup: TreeReader) -> State:
+    """A state of files alone, with the permission bits and empty directories that are there now."""
+    leaves = {path: lookup.find(path) for path in current.modes.other}
+    bits = {path: (leaf, current.modes.other[path]) for path, leaf in leaves.items() if leaf is not None}
+    other = {path: _as_executable(leaf[0], bits) for path, (leaf, bits) in bits.items()}
+    bare = {path for path in current.bare if lookup.find(path) is None and not _file_above(path, lookup)}
+    return replace(target, modes=replace(current.modes, other=other), bare=frozenset(bare))
+
+
+def _as_executable(mode: int, bits: int) -> int:
+    if mode == DIRECTORY:
+        return bits
+    return bits | (bits & 0o444) >> 2 if mode & 0o100 else bits & ~0o111
+
+
+def _file_above(path: bytes, lookup: TreeReader) -> bool:
+    found = (lookup.find(parent) for parent in parents(path))
+    return any(leaf is not None and leaf[0] != DIRECTORY for leaf in found)
 
 
 # --- deletions -------------------------------------------------------------------------------

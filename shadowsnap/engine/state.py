@@ -27,6 +27,8 @@ class State:
     scope: str
     patterns: tuple[str, ...]
     """Exclude patterns of the project, beside the defaults."""
+    complete: bool = True
+    """False for a checkpoint of another tool: it knows no permission bits and no empty directories."""
 
     @classmethod
     def of_checkpoint(cls, checkpoint: Checkpoint) -> State:
@@ -39,6 +41,7 @@ class State:
             absent=_paths(told.get("absent", ())),
             scope=checkpoint.scope,
             patterns=tuple(told.get("excludes", {}).get("own", ())),
+            complete="modes" in told,
         )
 
     @classmethod
@@ -85,6 +88,8 @@ def tree_differences(git: Git, old: str, new: str) -> list[Difference]:
 
 def mode_differences(git: Git, old: State, new: State, changed: Iterable[bytes]) -> list[Difference]:
     """Files and directories that are in both states and differ in permission bits only."""
+    if not (old.complete and new.complete):
+        return []
     doubtful = set(old.modes.other.keys() | new.modes.other.keys()) - set(changed)
     if _usual(old.modes) != _usual(new.modes):
         listed = git.run("ls-tree", "-r", "-t", "-z", "--name-only", new.tree).split(b"\0")[:-1]
