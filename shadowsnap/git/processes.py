@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 
 def kill_tree(process: subprocess.Popen[bytes]) -> None:
@@ -28,6 +29,13 @@ def kill_without_reaping(process: subprocess.Popen[bytes]) -> None:
             subprocess.run(["taskkill", "/F", "/T", "/PID", str(process.pid)], capture_output=True, check=False)
         else:
             _kill_group(process.pid)
+
+
+def run_command(words: list[str], folder: Path, environment: dict[str, str], stdin: bytes = b"") -> bytes:
+    """Run a command of a scripted agent in its project, and return what it printed."""
+    return subprocess.run(
+        words, cwd=folder, env=environment, input=stdin, capture_output=True, check=True
+    ).stdout
 
 
 if sys.platform == "win32":
