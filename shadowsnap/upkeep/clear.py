@@ -4,14 +4,15 @@ somebody asked for it. What was set aside as damaged is never cleared."""
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from shadowsnap.errors import ClearRefused, GitFailed, ShadowsnapError
+from shadowsnap.errors import ClearRefused, ShadowsnapError
 from shadowsnap.git.deadline import Deadline
 from shadowsnap.git.files import remove_tree
 from shadowsnap.git.refs import delete_refs
+from shadowsnap.git.runner import Git
 from shadowsnap.git.totals import count_objects
 from shadowsnap.model import ClearedItem, ClearReport
 from shadowsnap.store.atomic import read_json
@@ -21,6 +22,7 @@ from shadowsnap.store.locks import alone, locked
 from shadowsnap.store.older import archives, is_due
 from shadowsnap.store.projects import Project
 from shadowsnap.store.tips import CHECKPOINTS, PINS, all_refs
+from shadowsnap.upkeep.accounting import Holder, Usage, measure
 from shadowsnap.upkeep.reclaim import shed
 from shadowsnap.upkeep.session import upkeep_lock, upkeep_session
 
@@ -28,6 +30,7 @@ _IN_BASE = ("sessions", "index.db", "index.db-wal", "index.db-shm", "log.jsonl",
 # First what would make a store that is half gone look like one that lost its checkpoints.
 _FIRST = ("projects", "refs", "packed-refs")
 _STAYS = ("locks",)
+_OWN, _OTHERS = "own", "others"
 
 
 # --- one project -----------------------------------------------------------------------------
@@ -38,7 +41,7 @@ def plan_clear(store: Store, project: Project, deadline: Deadline) -> ClearRepor
     git = store.git(deadline)
     refs = all_refs(git)
     own = {ref: name for ref, name in refs.items() if _is_of(ref, project)}
-    size = _bytes_alone(store, deadline, set(own.values()), set(refs.values()) - set(own.values()))
+    size = _usage(git, own, refs).alone(_OWN)
     item = ClearedItem(
         str(project.workdir),
         checkpoints=sum(ref.startswith(f"{CHECKPOINTS}/") for ref in own),
@@ -71,12 +74,12 @@ def _is_of(ref: str, project: Project) -> bool:
     return len(parts) > 3 and parts[1].startswith("shadowsnap") and parts[2] == project.id
 
 
-def _bytes_alone(store: Store, deadline: Deadline, own: Iterable[str], others: Iterable[str]) -> int:
-    asked = "".join([*(f"{name}\n" for name in own), *(f"^{name}\n" for name in others)]).encode()
-    try:
-        return int(store.git(deadline).run("rev-list", "--objects", "--disk-usage", "--stdin", stdin=asked))
-    except GitFailed:
-        return 0  # damaged: it goes all the same
+def _usage(git: Git, own: Iterable[str], refs: Mapping[str, str]) -> Usage:
+    """What a project holds, and what the others do."""
+    groups: dict[str, list[Holder]] = {_OWN: [], _OTHERS: []}
+    for ref, tip in refs.items():
+        groups[_OWN if ref in own else _OTHERS].append(Holder(ref, tip))
+    return measure(git, groups)
 
 
 def _give_back(store: Store, deadline: Deadline) -> int | None:
@@ -86,7 +89,7 @@ def _give_back(store: Store, deadline: Deadline) -> int | None:
             if session is None:
                 return None
             before = count_objects(session.git).bytes
-            done = shed(session, _bytes_alone(store, deadline, all_refs(session.git).values(), ()))
+            done = shed(session, _usage(session.git, (), all_refs(session.git)).live)
             return max(0, before - count_objects(session.git).bytes) if done.complete else None
     except ShadowsnapError:
         return None  # no room, or too much at once: the next upkeep does it
