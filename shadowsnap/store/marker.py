@@ -20,4 +20,4 @@ def last_prune(base: Path) -> datetime | None:
 
 
 def mark_pruned(base: Path) -> None:
-    write_bytes(base / ".last_prune", f"{time.time():.0f}\n".encode())
+    write_bytes(base / ".last_prune", f"{int(time.time())}\n".encode())
