@@ -270,13 +270,16 @@ class CheckpointManager:
         session_id: str | None = None,
         path: PathLike | None = None,
     ) -> list[Checkpoint]:
-        """Newest first; of one session, or only those that changed one path."""
+        """Newest first; of one session, or only those in which one path changed (or, where there is
+        nothing before them to compare with, that hold it)."""
         store, project = self._known(working_dir)
         inside = None if path is None else path_inside(project.workdir, path)
         narrow = session_id is not None or inside is not None
         found = list_checkpoints(store, project, self._deadline(), None if narrow else limit, path=inside)
         if inside is not None:
-            found = [checkpoint for checkpoint in found if checkpoint.files_changed != 0]
+            from shadowsnap.store.touching import touching
+
+            found = touching(store, found, inside, self._deadline())
         if session_id is not None:
             found = [checkpoint for checkpoint in found if checkpoint.session_id == session_id]
         return found[:limit]

@@ -150,7 +150,9 @@ def test_numbers_stay_those_of_the_whole_list(history: CommandLine) -> None:
     assert [(each["number"], each["reason"]) for each in session] == [(2, "write_file README.md")]
     of_file = history.json("list", "--file", "new.txt")["checkpoints"]
     assert (of_file[0]["number"], of_file[0]["insertions"]) == (1, 2)
-    assert 2 not in [each["number"] for each in of_file]
+    assert [each["number"] for each in of_file] == [1]  # the oldest does not hold it
+    assert [each["number"] for each in history.json("list", "--file", "README.md")["checkpoints"]] == [2, 3]
+    assert [each["number"] for each in history.json("list", "--file", "src")["checkpoints"]] == [3]
     for each in history.json("list")["checkpoints"]:
         assert history.json("show", str(each["number"]))["checkpoint"]["id"] == each["id"]
 

@@ -540,3 +540,15 @@ def test_an_id_is_the_name_of_what_it_holds(store: Store, known: Project) -> Non
     made = record(store, known)
     content = store.git().run("cat-file", "commit", made.id)
     assert object_id(b"commit", content) == made.id
+
+
+def test_named_files_alone_are_listed_for_the_files_they_hold(base: Path, home: Path) -> None:
+    manager = CheckpointManager(base=base)
+    for name in ("one.txt", "two.txt"):
+        (home / name).write_text("x")
+        manager.new_turn()
+        assert manager.ensure_checkpoint(home, name, paths=(name,)).status == "partial"
+    assert [each.reason for each in manager.list_checkpoints(home, path="one.txt")] == ["one.txt"]
+    assert [each.reason for each in manager.list_checkpoints(home, path="two.txt", limit=1)] == ["two.txt"]
+    assert manager.list_checkpoints(home, path="three.txt") == []
+    assert len(manager.list_checkpoints(home, path=".")) == 2
