@@ -7,7 +7,7 @@ something would be lost or confirmation is missing, 130 interrupted.
 
 from __future__ import annotations
 
-from typing import Any
+from shadowsnap.records import Any
 
 
 class ShadowsnapError(Exception):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any
 
-from shadowsnap.records import dataclass, field
+from shadowsnap.records import Any, dataclass, field
 
 
 class _Record:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import copy
 import dataclasses
 import pickle
+import typing
 
 import pytest
 
-from shadowsnap.records import dataclass, field, replace
+from shadowsnap.records import NamedTuple, dataclass, field, replace
 
 
 @dataclass(frozen=True)
@@ -121,3 +122,38 @@ def test_a_record_has_the_fields_of_the_one_above_it() -> None:
     assert record == replace(Named(1, name="q"), tags={"a": 1}) != Point(1, 9, {"a": 1})
     with pytest.raises(dataclasses.FrozenInstanceError):
         record.name = "r"  # type: ignore[misc]
+
+
+class Pair(NamedTuple):
+    """Two things."""
+
+    first: int
+    second: list[int] = []
+
+    @property
+    def both(self) -> int:
+        return self.first + len(self.second)
+
+    @classmethod
+    def of(cls, first: int) -> Pair:
+        return cls(first)
+
+
+class RealPair(typing.NamedTuple):
+    first: int
+    second: list[int] = []
+
+
+def test_a_named_tuple_is_one() -> None:
+    pair = Pair(1, [2])
+    assert pair == (1, [2]) and isinstance(pair, tuple)
+    assert repr(pair) == repr(RealPair(1, [2])).replace("RealPair", "Pair")
+    assert (Pair(3).second, Pair.of(3), pair.both) == ([], Pair(3), 2)
+    assert pair._replace(first=5) == Pair(5, [2])
+    assert Pair._fields == RealPair._fields and Pair._field_defaults == RealPair._field_defaults
+    assert Pair.__doc__ == "Two things."
+    assert pickle.loads(pickle.dumps(pair)) == pair
+    with pytest.raises(TypeError):
+        Pair()  # type: ignore[call-arg]
+    with pytest.raises(AttributeError):
+        pair.first = 2  # type: ignore[misc]

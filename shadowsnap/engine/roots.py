@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
 
 from shadowsnap.engine.places import path_inside, refusal
 from shadowsnap.engine.tools import named_files, named_folders
 from shadowsnap.errors import PathRefused
+from shadowsnap.records import Any
 
 _MARKERS = (
     ".git", "pyproject.toml", "package.json", "Cargo.toml", "go.mod", "Makefile", "pom.xml", ".hg", "Gemfile",

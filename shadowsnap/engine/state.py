@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from shadowsnap.engine.capture import Capture
 from shadowsnap.git.objects import ObjectReader
 from shadowsnap.git.runner import Git
 from shadowsnap.git.trees import DIRECTORY, LINK, Leaf, TreeReader
 from shadowsnap.model import Checkpoint
-from shadowsnap.records import dataclass
+from shadowsnap.records import NamedTuple, dataclass
 from shadowsnap.store.scancache import Modes
 
 

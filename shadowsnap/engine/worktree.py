@@ -11,7 +11,8 @@ import os
 import stat
 from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
-from typing import NamedTuple
+
+from shadowsnap.records import NamedTuple
 
 _RELATIVE = os.open in os.supports_dir_fd and os.stat in os.supports_dir_fd and os.rename in os.supports_dir_fd
 _OPEN = (

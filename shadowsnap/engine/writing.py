@@ -6,7 +6,6 @@ import os
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from shadowsnap.engine.files import Content, Left
 from shadowsnap.engine.workspace import Workspace
@@ -14,6 +13,7 @@ from shadowsnap.errors import DeadlineExceeded
 from shadowsnap.git.index import Known
 from shadowsnap.git.pack import Deflated, PackWriter, deflate
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from concurrent.futures import Future
 

@@ -18,9 +18,9 @@ import sys
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from shadowsnap.errors import MalformedObject
+from shadowsnap.records import NamedTuple
 
 _HEADER = struct.Struct(">4sII")
 _FIXED = struct.Struct(">IIIIIIIIII20sH")

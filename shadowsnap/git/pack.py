@@ -12,10 +12,10 @@ import struct
 import zlib
 from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
 
 from shadowsnap.git.files import make_read_only, open_temporary, sync_directory
 from shadowsnap.git.objects import CHUNK, object_id
+from shadowsnap.records import NamedTuple
 
 _KINDS = {b"commit": 1, b"tree": 2, b"blob": 3}
 _LARGE_OFFSET = 1 << 31

@@ -7,7 +7,8 @@ git can be asked to write a plain copy first.
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+
+from shadowsnap.records import NamedTuple
 
 _HEADER = struct.Struct(">4sII")
 _FIELDS = struct.Struct(">I8xI20sH")

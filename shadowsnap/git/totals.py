@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import NamedTuple
 
 from shadowsnap.git.runner import Git
+from shadowsnap.records import NamedTuple
 
 # Object names are evenly distributed: two directories out of 256 tell of all of them.
 _SAMPLE = ("17", "a3")

@@ -7,7 +7,6 @@ not of the tree.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Union
 
 from shadowsnap.git.objects import EMPTY_TREE
 from shadowsnap.records import dataclass, replace
@@ -16,8 +15,7 @@ DIRECTORY, LINK, REGULAR, EXECUTABLE = 0o040000, 0o120000, 0o100644, 0o100755
 
 Leaf = tuple[int, str]
 """Git mode and object id."""
-_Node = dict[bytes, Union["_Node", Leaf, None]]
-
+_Node = dict[bytes, "_Node | Leaf | None"]
 ReadTree = Callable[[str], bytes]
 WriteTree = Callable[[bytes], str]
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 from shadowsnap.git.files import open_temporary, sync_directory
+from shadowsnap.records import Any
 
 
 def write_bytes(path: Path, data: bytes, *, fsync: bool = False) -> None:

@@ -8,9 +8,8 @@ states to return to.
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
-from shadowsnap.records import dataclass, field
+from shadowsnap.records import Any, dataclass, field
 from shadowsnap.store.atomic import read_json, write_json
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project

@@ -6,11 +6,11 @@ import json
 import os
 import time
 from pathlib import Path
-from typing import Any
 
 from shadowsnap.errors import LockTimeout
 from shadowsnap.git.deadline import Deadline
 from shadowsnap.model import Outcome
+from shadowsnap.records import Any
 from shadowsnap.store.atomic import write_bytes
 from shadowsnap.store.locks import locked
 

@@ -8,11 +8,10 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 from shadowsnap.errors import StoreTooNew
 from shadowsnap.git.deadline import Deadline
-from shadowsnap.records import dataclass
+from shadowsnap.records import Any, dataclass
 from shadowsnap.store.atomic import read_json, write_json
 from shadowsnap.store.layout import FORMAT, Store
 from shadowsnap.store.locks import locked

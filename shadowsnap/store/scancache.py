@@ -11,12 +11,11 @@ import hashlib
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 from shadowsnap.errors import MalformedObject
 from shadowsnap.git.index import Index
 from shadowsnap.git.objects import EMPTY_TREE
-from shadowsnap.records import dataclass, field
+from shadowsnap.records import Any, dataclass, field
 from shadowsnap.store.atomic import write_bytes
 from shadowsnap.store.excludes import VERSION as EXCLUDES_VERSION
 from shadowsnap.store.layout import Store
