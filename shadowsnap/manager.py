@@ -10,17 +10,11 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
 
 from shadowsnap.config import Settings
-from shadowsnap.engine.compare import compare
 from shadowsnap.engine.places import path_inside, refusal
-from shadowsnap.engine.restore import recover, redo, restore, undo
-from shadowsnap.engine.revert import revert, work_of_session, work_of_turn
 from shadowsnap.engine.roots import existing_folder, first_name, places_to_protect, project_root
 from shadowsnap.engine.snapshot import Request, capture_same_scope, take_paths, take_snapshot, unprotected
-from shadowsnap.engine.stage import Stage, recover_stages
-from shadowsnap.engine.state import State
 from shadowsnap.engine.tools import may_write
 from shadowsnap.engine.workspace import Workspace, open_workspace
 from shadowsnap.errors import (
@@ -57,7 +51,7 @@ from shadowsnap.model import (
     RestoreResult,
     Skipped,
 )
-from shadowsnap.records import dataclass, field, replace
+from shadowsnap.records import Any, dataclass, field, replace
 from shadowsnap.store.checkpoints import (
     delete_checkpoints,
     files_of,
@@ -67,6 +61,7 @@ from shadowsnap.store.checkpoints import (
     set_label,
     set_pinned,
 )
+from shadowsnap.store.journal import read_journal
 from shadowsnap.store.layout import REFS_LOST, Store, open_store
 from shadowsnap.store.older import archives, is_due
 from shadowsnap.store.projects import (
@@ -80,8 +75,14 @@ from shadowsnap.store.projects import (
     was_emptied,
 )
 
-if TYPE_CHECKING:  # a hook has no time for what only upkeep needs
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # a hook has no time for what a snapshot does not need
+    from typing import TypeVar
+
+    from shadowsnap.engine.stage import Stage
     from shadowsnap.upkeep.results import PruneResult, StoreStatus
+
+    _Deed = TypeVar("_Deed", bound=Callable[..., Any])
 
 _REFUSALS = (DirectoryRefused, GitMissing, GitTooOld, StoreTooNew)
 _DONE = ("taken", "unchanged", "partial")
@@ -94,7 +95,6 @@ _TELLING = ("failed", "partial", "taken", "unchanged", "already-taken", "refused
 
 PathLike = str | os.PathLike[str]
 _CURABLE = (GitFailed, DamagedObject, MalformedObject, StoreUnusable, CheckpointsLost, OSError)
-_Deed = TypeVar("_Deed", bound=Callable[..., Any])
 
 
 def _once_more(deed: _Deed) -> _Deed:
@@ -295,6 +295,9 @@ class CheckpointManager:
         self, working_dir: PathLike, ref: str, other: str | None = None, paths: Sequence[PathLike] = ()
     ) -> Diff:
         """What changed from one checkpoint to another, or to the files on disk now."""
+        from shadowsnap.engine.compare import compare
+        from shadowsnap.engine.state import State
+
         store, project = self._known(working_dir)
         deadline = self._deadline()
         chosen = [path_inside(project.workdir, path) for path in paths]
@@ -348,6 +351,8 @@ class CheckpointManager:
         self, working_dir: PathLike, ref: str, paths: Sequence[PathLike] = (), dry_run: bool = False
     ) -> RestoreResult:
         """Bring a state back, of everything or of some paths; `dry_run` returns the plan."""
+        from shadowsnap.engine.restore import restore
+
         store, project = self._known(working_dir)
         with self._opened(store, project, "restore", lasting=not dry_run) as (space, note):
             target = find_checkpoint(store, project, ref, space.deadline)
@@ -357,6 +362,8 @@ class CheckpointManager:
     @_once_more
     def undo(self, working_dir: PathLike, dry_run: bool = False) -> RestoreResult:
         """Return to the state before the last restore."""
+        from shadowsnap.engine.restore import undo
+
         store, project = self._known(working_dir)
         with self._opened(store, project, "undo", lasting=not dry_run) as (space, note):
             return self._restored(replace(undo(space), note=note))
@@ -364,6 +371,8 @@ class CheckpointManager:
     @_once_more
     def redo(self, working_dir: PathLike, dry_run: bool = False) -> RestoreResult:
         """Take the last undo back."""
+        from shadowsnap.engine.restore import redo
+
         store, project = self._known(working_dir)
         with self._opened(store, project, "redo", lasting=not dry_run) as (space, note):
             return self._restored(replace(redo(space), note=note))
@@ -380,6 +389,8 @@ class CheckpointManager:
         """Take the work of one turn, or of all turns of a session, back out of the files as they are
         now; everyone else's edits stay. Where others changed the same lines the file is left alone
         and reported; `on_conflict` may be `markers` or `theirs` (the state before the turn)."""
+        from shadowsnap.engine.revert import revert, work_of_session, work_of_turn
+
         if (turn is None) == (session_id is None) or on_conflict not in ("keep", "markers", "theirs"):
             raise BadArguments(what="revert takes a turn or a session_id, and on_conflict keep, markers or theirs")
         store, project = self._known(working_dir)
@@ -402,6 +413,8 @@ class CheckpointManager:
     ) -> Stage:
         """Edits that are kept or put back as a whole: `with manager.stage(...) as s:`. It begins only
         on files that a checkpoint holds; an exception, or `s.discard()`, returns to that state."""
+        from shadowsnap.engine.stage import Stage
+
         store, project = open_store(self.settings), project_of(working_dir)
         facts = {"edit_id": edit_id, "session_id": session_id, "risk_tier": risk_tier}
         return Stage(lambda doing: self._opened_alone(store, project, doing), facts, message)
@@ -654,7 +667,7 @@ class CheckpointManager:
         _check_there(project)
         deadline = deadline or self._deadline()
         with open_workspace(store, project, self.settings, deadline, doing, lasting=lasting) as space:
-            note = "; ".join(filter(None, (recover(space), recover_stages(space)))) if lasting else ""
+            note = _recovered(space) if lasting else ""
             if note:
                 self._tell("recovered", project.workdir, note=note)
             yield space, note
@@ -795,6 +808,17 @@ def _named_inside(project: Project, paths: list[str]) -> tuple[list[bytes], list
         except PathRefused:
             outside.append(path)
     return [path for path in inside if path], outside
+
+
+def _recovered(space: Workspace) -> str:
+    """Finish or put back what died half way, and say so. There hardly ever is anything."""
+    journal = read_journal(space.store, space.project)
+    if not (journal.open or journal.leftover or journal.stages):
+        return journal.told
+    from shadowsnap.engine.restore import recover
+    from shadowsnap.engine.stage import recover_stages
+
+    return "; ".join(filter(None, (journal.told, recover(space), recover_stages(space))))
 
 
 def _check_there(project: Project) -> None:
