@@ -652,9 +652,13 @@ class CheckpointManager:
 
         base, project = self.settings.resolved_base(), where if isinstance(where, Project) else project_of(where)
         if is_full(problem):
+            if isinstance(problem, (RestoreFailed, PresentNotSaved)):
+                raise problem  # which says what became of the files
             raise DiskFull(path=base) from problem
         healed = heal(base, project, problem, self._deadline(), fsync=self.settings.fsync)
         if not healed.repaired:
+            if isinstance(problem, OSError):
+                raise StoreUnusable(path=base, why=problem) from problem
             raise problem
         self._tell("healed", project.workdir, checkup=healed, problem=problem)
         return f"mended: {', '.join(sorted({finding.code for finding in healed.repaired}))}"

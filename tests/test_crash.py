@@ -20,6 +20,7 @@ from restoring import (
     killed_at,
     listening,
     on_touch,
+    touches_of,
 )
 
 from helpers import Entry, manifest
@@ -379,19 +380,6 @@ def test_the_very_first_snapshot_killed_at_any_step_costs_nothing(project: Path,
 
 
 # --- between the steps ------------------------------------------------------------------------------
-
-
-def touches_of(deed: Callable[[], None]) -> int:
-    """How often an operation touches files, counted in a child."""
-    readable, writable = os.pipe()
-
-    def count() -> None:
-        os.write(writable, str(on_touch(10**9, deed, lambda _: None)()).encode())
-
-    assert in_child(count) == 0
-    os.close(writable)
-    with open(readable) as pipe:
-        return int(pipe.read())
 
 
 @pytest.mark.parametrize("deed", ["restore", "undo"])

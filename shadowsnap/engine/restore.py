@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 
 from shadowsnap.engine.apply import Application, Staging, remove_staging, told
@@ -34,6 +33,7 @@ from shadowsnap.errors import (
 from shadowsnap.git.objects import ObjectReader, object_id, object_sizes
 from shadowsnap.git.trees import DIRECTORY, Leaf, TreeReader, patch_tree
 from shadowsnap.model import Checkpoint, Kept, RestoreResult
+from shadowsnap.records import replace
 from shadowsnap.store.checkpoints import find_checkpoint
 from shadowsnap.store.journal import Journal, OpenRestore, Step, read_journal, write_journal
 
@@ -88,8 +88,8 @@ def recover(space: Workspace) -> str:
     journal = read_journal(space.store, space.project)
     begun, told = journal.open, journal.told
     if journal.leftover:
-        journal = _clean_up(space, replace(journal, leftover=()), journal.leftover)
-        told = "a restore had been finished, but was interrupted before it could say so"
+        journal = _clean_up(space, journal, journal.leftover)
+        told = told if journal.leftover else "a restore had been finished, and what it left behind was removed"
     if begun is None:
         return told
     if not begun.applying:
@@ -244,9 +244,10 @@ def _carry_out(
     done = False
     try:
         step("restore:begun")
-        _stage(staging, plan)
-        step("restore:staged")
-        write_journal(space.store, space.project, replace(journal, open=replace(begun, applying=True)))
+        with _nothing_moved_yet():
+            staging.fill(plan)
+            step("restore:staged")
+            write_journal(space.store, space.project, replace(journal, open=replace(begun, applying=True)))
         step("restore:applying")
         settled = replace(moved, leftover=every_folder)
         _apply(application, begun, lambda: write_journal(space.store, space.project, settled))
@@ -261,9 +262,10 @@ def _carry_out(
     step("restore:cleaned")
 
 
-def _stage(staging: Staging, plan: Plan) -> None:
+@contextmanager
+def _nothing_moved_yet() -> Iterator[None]:
     try:
-        staging.fill(plan)
+        yield
     except (OSError, ShadowsnapError) as problem:
         raise RestoreFailed(why=told(problem) if isinstance(problem, OSError) else problem) from problem
 
@@ -279,8 +281,10 @@ def _apply(application: Application, begun: OpenRestore, settle: Callable[[], No
 
 def _clean_up(space: Workspace, ended: Journal, staging: Iterable[str]) -> Journal:
     """Remove staging directories and close the journal, in this order: on a full disk, the
-    first makes room for the second."""
+    first makes room for the second. What could not be removed is left to the next operation."""
     remove_staging(space, [os.fsencode(folder) for folder in staging])
+    left = tuple(folder for folder in staging if space.worktree.lstat(os.fsencode(folder)) is not None)
+    ended = replace(ended, leftover=left)
     try:
         write_journal(space.store, space.project, ended)
     except OSError:
