@@ -27,14 +27,19 @@ from shadowsnap.engine.workspace import Workspace
 from shadowsnap.engine.worktree import parents
 from shadowsnap.engine.writing import FEW, write_contents, writing_trees
 from shadowsnap.errors import DeadlineExceeded
+from shadowsnap.git.deadline import Deadline
 from shadowsnap.git.index import Entry, Index, Known
 from shadowsnap.git.objects import ObjectReader
 from shadowsnap.git.trees import LINK, Leaf, patch_tree
+from shadowsnap.records import replace
 from shadowsnap.store.excludes import VERSION as EXCLUDES_VERSION
 from shadowsnap.store.scancache import Directories, Modes, ScanCache, load_cache, save_cache
 
 # The clock that stamps files may lag behind ours by a timer tick.
 _CLOCK_SLACK_NS = 100_000_000
+
+# What saving the progress may take after the deadline ran out.
+_GRACE_SECONDS = 5.0
 
 _STATE_FACTS = ("scope", "modes", "empty_dirs", "skipped", "absent", "excludes")
 
@@ -164,7 +169,9 @@ class Capture:
         if self.space.lasting and self.scope == "tree":
             self.cache.patterns = None  # so that everything is listed anew
             self.cache.newest = {}
+            self.space = replace(self.space, git=self.space.git.bound(deadline=Deadline(_GRACE_SECONDS)))
             self.tree()
+            self.space.objects.settle()
             self.remember()
 
     def remember(self) -> None:
@@ -189,7 +196,9 @@ class Capture:
         cache, space = self.cache, self.space
         if cache.patterns is None:
             self._ask_what_person_tracks(True)
-            return scan_everything(space, cache, self._began_ns)
+            found = scan_everything(space, cache, self._began_ns)
+            found.changed |= self._touched_meanwhile() - found.gone
+            return found
         found = scan_changes(space, cache, self._began_ns, self._look_at_seeded)
         found.changed |= self._touched_meanwhile() - found.gone
         # A seeded index holds all they track; which of it an exclude matches can wait.

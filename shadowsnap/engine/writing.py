@@ -67,16 +67,19 @@ def _packed(
     try:
         with ThreadPoolExecutor(workers) as pool:
             pending: deque[Future[list[_Prepared]]] = deque()
-            for batch in _batches(space, paths, read, known):
-                pending.append(pool.submit(_compressed, batch))
-                if len(pending) > 2 * workers:
-                    yield from _added(pack, pending.popleft().result())
+            late = None
+            try:
+                for batch in _batches(space, paths, read, known):
+                    pending.append(pool.submit(_compressed, batch))
+                    if len(pending) > 2 * workers:
+                        yield from _added(pack, pending.popleft().result())
+            except DeadlineExceeded as problem:
+                late = problem  # the next attempt goes on from what was read
             while pending:
                 yield from _added(pack, pending.popleft().result())
         pack.finish()
-    except DeadlineExceeded:
-        pack.finish()  # the next attempt goes on from here
-        raise
+        if late is not None:
+            raise late
     finally:
         pack.abandon()
 
@@ -88,7 +91,11 @@ def _batches(
     batch: list[Result] = []
     size = 0
     for path in paths:
-        content = read(path)
+        try:
+            content = read(path)
+        except DeadlineExceeded:
+            yield batch
+            raise
         if isinstance(content, Content):
             if _stored(path, content, known):
                 content = content.without_data()
