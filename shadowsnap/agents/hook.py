@@ -100,8 +100,14 @@ def prompted(event: HookEvent, session: Session) -> None:
 
 
 def session_started(event: HookEvent) -> None:
-    """The place for what may take time: upkeep, and a first snapshot in the background."""
-    _tell(event.agent, event, "session started")
+    """Keep the limits, at most once in a while, and let a new project's first snapshot begin. What
+    takes time goes on in the background."""
+    from shadowsnap.agents.warmup import start_warmup
+
+    manager = _manager()
+    manager.auto_prune()
+    warming = manager.settings.enabled and start_warmup(manager, event.cwd)
+    _tell(event.agent, event, "session started" + (", first snapshot begun" if warming else ""))
 
 
 def stopped(event: HookEvent, session: Session) -> None:
