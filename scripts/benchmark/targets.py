@@ -1,0 +1,99 @@
+"""What is promised about speed, and whether a run kept it.
+
+A target must be kept; `--check` fails on one that is missed. A goal is where we want to be.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from benchmark import operations as op
+from benchmark.fresh import IMPORT, NOTHING
+from benchmark.operations import Result
+from benchmark.race import Samples
+from benchmark.trees import Tree
+
+_PROCESSES = {
+    op.UNCHANGED: 2, op.FIRST: 6, op.ONE: 6, op.HUNDRED: 6, op.LIST: 3,
+    op.RESTORE_ONE: 12, op.RESTORE_MANY: 12, op.RESTORE_UNSAVED: 12,
+}  # fmt: skip
+_SMALL, _LARGE = 1_000, 50_000
+_LARGE_ENOUGH = 5_000
+
+
+@dataclass(frozen=True)
+class Verdict:
+    what: str
+    where: str
+    value: float
+    limit: float
+    unit: str
+    must: bool
+
+    @property
+    def met(self) -> bool:
+        return self.value <= self.limit
+
+    def to_dict(self) -> dict[str, object]:
+        return {
+            "what": self.what, "where": self.where, "value": round(self.value, 3), "limit": self.limit,
+            "unit": self.unit, "kind": "target" if self.must else "goal", "met": self.met,
+        }  # fmt: skip
+
+
+def judge(trees: Sequence[Tree], results: Sequence[Result], starts: Mapping[str, Samples]) -> list[Verdict]:
+    """Every target and goal that this run can say something about."""
+    verdicts: list[Verdict] = []
+    files = {tree.name: tree.files for tree in trees}
+    for result in results:
+        verdicts += _times(result, files[result.tree])
+        if result.operation in _PROCESSES:
+            started = result.samples[op.OURS].processes
+            limit = _PROCESSES[result.operation]
+            verdicts.append(Verdict(result.operation, result.tree, started, limit, "git processes", True))
+    verdicts += _memory(trees, results)
+    if IMPORT in starts:
+        extra = starts[IMPORT].median - starts[NOTHING].median
+        verdicts.append(Verdict(IMPORT, f"above {NOTHING}", extra, 10, "ms", True))
+    return sorted(verdicts, key=lambda verdict: not verdict.must)
+
+
+def _times(result: Result, files: int) -> Iterator[Verdict]:
+    ours, status = result.median(op.OURS), result.status()
+    if ours is None:
+        return
+    against_status = {op.UNCHANGED: (1.3, 1.1), op.ONE: (2.5, 1.5), op.RESTORE_ONE: (None, 3)}
+    if status is not None and result.operation in against_status:
+        target, goal = against_status[result.operation]
+        if target is not None:
+            yield Verdict(result.operation, result.tree, ours / status, target, "x git status", True)
+        if files >= _LARGE_ENOUGH or target is None:
+            yield Verdict(result.operation, result.tree, ours / status, goal, "x git status", False)
+    rivals = {
+        op.FIRST: (op.COPY, 1.5),
+        op.RESTORE_MANY: (op.CHECKOUT, 1),
+        op.RESTORE_UNSAVED: (op.CHECKOUT, 1),
+        op.LIST: (op.FOR_EACH_REF, 3),
+    }
+    if result.operation in rivals:
+        rival, goal = rivals[result.operation]
+        theirs = result.median(rival)
+        if theirs is not None:
+            yield Verdict(result.operation, result.tree, ours / theirs, goal, f"x {rival}", False)
+    text = result.median(op.DIFF_TREE)
+    if result.operation == op.DIFF and status is not None and text is not None:
+        unit = f"x git status, without {op.DIFF_TREE}"
+        yield Verdict(op.DIFF, result.tree, (ours - text) / status, 2, unit, False)
+
+
+def _memory(trees: Sequence[Tree], results: Sequence[Result]) -> Iterator[Verdict]:
+    peaks = {(result.tree, result.operation): result.peak_mb for result in results}
+    by_size = {tree.files: tree.name for tree in trees}
+    if _SMALL not in by_size or _LARGE not in by_size:
+        return
+    for operation in (op.UNCHANGED, op.ONE):
+        small, large = peaks.get((by_size[_SMALL], operation)), peaks.get((by_size[_LARGE], operation))
+        if small is not None and large is not None:
+            where = f"{by_size[_LARGE]} above {by_size[_SMALL]}"
+            yield Verdict(operation, where, large - small, 20, "MB peak memory", True)
