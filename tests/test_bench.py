@@ -128,6 +128,7 @@ def test_status_through_our_index_finds_what_changed_and_writes_nothing(
         tmp_path / "status", store.git_dir, index, project, store.exclude_file(mine.id)
     )
     status.follow(taken.id)
+    assert (tmp_path / "status" / "index").stat().st_mtime_ns == index.stat().st_mtime_ns  # which git looks at
     before = manifest(base), manifest(tmp_path / "status"), index.stat().st_mtime_ns
     assert status.changes() == 0
     (project / "README.md").write_text("changed")
