@@ -20,6 +20,7 @@ from shadowsnap.git.objects import (
     CHUNK,
     EMPTY_BLOB,
     EMPTY_TREE,
+    Batch,
     LooseObjects,
     ObjectReader,
     missing_objects,
@@ -213,6 +214,37 @@ def test_scratch_objects_are_read_first_and_the_store_after(store: Store, tmp_pa
     assert git.run("cat-file", "blob", name) == b"only here"
     with ObjectReader(store.git()) as reader, pytest.raises(DamagedObject):
         reader.read(name, b"blob")
+
+
+def test_readers_that_are_bound_to_one_process_share_it(store: Store, tmp_path: Path) -> None:
+    names = [store.objects.write(b"blob", data) for data in (b"1", b"2", b"3")]
+    pack_everything(store, *names)
+    batch = Batch(store.git())
+    git = store.git().bound(batch=batch)
+    before = runner.processes_started
+    for name in names:
+        with ObjectReader(git) as reader:
+            assert reader.read(name, b"blob") in (b"1", b"2", b"3")
+    assert runner.processes_started == before + 1
+    later = store.objects.write(b"blob", b"packed after it was started")
+    pack_everything(store, later)
+    with ObjectReader(git) as reader:
+        assert reader.read(later, b"blob") == b"packed after it was started"
+    batch.close()
+    batch.close()
+
+
+def test_a_shared_process_is_not_asked_about_another_repository(store: Store, tmp_path: Path) -> None:
+    other = open_store(Settings(base=tmp_path / "other"))
+    name = other.objects.write(b"blob", b"theirs")
+    pack_everything(other, name)
+    batch = Batch(store.git())
+    with ObjectReader(other.git().bound(batch=batch)) as reader:
+        assert reader.read(name, b"blob") == b"theirs"
+    (tmp_path / "scratch").mkdir()
+    with ObjectReader(store.git().bound(batch=batch, scratch_objects=tmp_path / "scratch")) as reader:
+        assert reader._batch is not batch
+    batch.close()
 
 
 @pytest.mark.parametrize("odd", ["a:b", 'quo"te', "back\\slash", "new\nline", "sp ace", "é"])

@@ -41,6 +41,7 @@ from shadowsnap.store.checkpoints import (
     record_checkpoint,
     set_label,
     set_pinned,
+    text_to_remember,
 )
 from shadowsnap.store.layout import Store, open_store
 from shadowsnap.store.projects import Project, project_of, touch_record
@@ -196,6 +197,18 @@ def test_a_checkpoint_can_be_recorded_for_a_past_moment_once(store: Store, known
     assert made.created_at == datetime.fromtimestamp(past / 1000, timezone.utc)
     with pytest.raises(RefExists):
         record_checkpoint(store, known, EMPTY_TREE, "imported", {}, past)
+
+
+@pytest.mark.parametrize("remembered", [True, False])
+def test_a_packed_checkpoint_is_read_without_a_process_if_it_is_remembered(
+    store: Store, known: Project, remembered: bool
+) -> None:
+    made = record(store, known, "\u00e9 \udcff\n", file="x")
+    text = text_to_remember(store, made, NO_DEADLINE)
+    git(store.git_dir, "repack", "-adq")
+    before = runner.processes_started
+    assert read_checkpoint(store, known, made.ref, NO_DEADLINE, text if remembered else "something else") == made
+    assert runner.processes_started == before + (not remembered)
 
 
 # --- listing ----------------------------------------------------------------------------------------

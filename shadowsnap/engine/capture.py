@@ -14,11 +14,10 @@ import stat
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable
-from typing import Any
 
 from shadowsnap.engine.borrow import tracked_despite_excludes
 from shadowsnap.engine.files import Content, Left, read_file
-from shadowsnap.engine.person import ignored_paths
+from shadowsnap.engine.person import Answers, ignored_paths
 from shadowsnap.engine.rules import is_secret
 from shadowsnap.engine.scan import Findings, pruned_names, rule_files, scan_changes, scan_everything
 from shadowsnap.engine.seed import seeded_cache
@@ -31,7 +30,7 @@ from shadowsnap.git.deadline import Deadline
 from shadowsnap.git.index import Entry, Index, Known
 from shadowsnap.git.objects import ObjectReader
 from shadowsnap.git.trees import LINK, Leaf, patch_tree
-from shadowsnap.records import replace
+from shadowsnap.records import Any, replace
 from shadowsnap.store.excludes import VERSION as EXCLUDES_VERSION
 from shadowsnap.store.scancache import Directories, Modes, ScanCache, load_cache, save_cache
 
@@ -57,6 +56,8 @@ class Capture:
         self.absent: set[bytes] = set()
         """Included paths that did not exist."""
         self._began_ns = time.time_ns() - _CLOCK_SLACK_NS
+        self.answers = Answers()
+        """What git said about ignored paths, for a plan that is made twice."""
         self._entries: dict[bytes, Entry | None] = {}
         self._tree_changes: dict[bytes, Leaf | None] = {}
         self._seeded_bits: dict[bytes, tuple[int, int]] = {}

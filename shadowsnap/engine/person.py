@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 from shadowsnap.git.runner import Git
@@ -60,6 +61,23 @@ def read_patterns(path: Path) -> list[str]:
         return []
     lines = (line.removesuffix("\r") for line in text.split("\n"))
     return [line for line in lines if line.strip() and not line.startswith("#")]
+
+
+class Answers:
+    """Which paths of a question the answer was yes for: each is asked once."""
+
+    def __init__(self) -> None:
+        self._given: dict[object, dict[bytes, bool]] = {}
+
+    def ask(
+        self, question: object, paths: list[bytes], answer: Callable[[list[bytes]], set[bytes]]
+    ) -> set[bytes]:
+        given = self._given.setdefault(question, {})
+        new = [path for path in paths if path not in given]
+        if new:
+            yes = answer(new)
+            given.update((path, path in yes) for path in new)
+        return {path for path in paths if given[path]}
 
 
 def ignored_paths(git: Git, paths: list[bytes]) -> set[bytes]:

@@ -68,7 +68,7 @@ def plan_restore(capture: Capture, target: State, paths: Sequence[bytes]) -> Pla
             if item.new is not None:
                 plan.write[item.path] = (item.new, target.bits(item.path, item.new[0]))
         _plan_deletions(
-            plan, space, current, target, [item for item in differing if item.new is None], lookup, reader
+            plan, capture, current, target, [item for item in differing if item.new is None], lookup, reader
         )
         _plan_directories(plan, capture, current, target, paths, lookup, reader)
     _plan_modes(
@@ -103,7 +103,7 @@ def _file_above(path: bytes, lookup: TreeReader) -> bool:
 
 
 def _plan_deletions(
-    plan: Plan, space: Workspace, current: State, target: State, gone: list[Difference], lookup: TreeReader,
+    plan: Plan, capture: Capture, current: State, target: State, gone: list[Difference], lookup: TreeReader,
     reader: ObjectReader,
 ) -> None:  # fmt: skip
     """Delete what the checkpoint knew not to exist; keep what it could not have known."""
@@ -117,7 +117,11 @@ def _plan_deletions(
             plan.kept[path] = f"{why} at the checkpoint"
         else:
             unknown.append(path)
-    ignored = _ignored_then(space, current, target, unknown, lookup, reader)
+    ignored = capture.answers.ask(
+        ("files ignored in", target.tree, target.patterns),
+        unknown,
+        lambda paths: _ignored_then(capture.space, current, target, paths, lookup, reader),
+    )
     plan.delete.update(path for path in unknown if path not in ignored)
     plan.kept.update((path, "ignored at the checkpoint") for path in ignored)
 
@@ -207,7 +211,11 @@ def _plan_directories(
     unknown = [path for path in current.bare if selected(path, paths) and path not in plan.stay]
     in_the_way = {path for path in unknown if any(up in plan.write for up in (path, *parents(path)))}
     doubtful = [path for path in unknown if path not in in_the_way and not _skipped_then(path + b"/", target)]
-    ignored = _ignored_then(capture.space, current, target, [], lookup, reader, folders=doubtful)
+    ignored = capture.answers.ask(
+        ("folders ignored in", target.tree, target.patterns),
+        doubtful,
+        lambda paths: _ignored_then(capture.space, current, target, [], lookup, reader, folders=paths),
+    )
     plan.clear = _really_empty(capture.space.worktree, in_the_way.union(doubtful) - ignored, plan.delete)
 
 
@@ -259,7 +267,10 @@ def _find_obstacles(plan: Plan, capture: Capture, appearing: list[bytes], paths:
         elif path not in plan.make:
             _clear_directory(plan, capture, path)
     # An undo must know that these did not exist, though the rules of now ignore them.
-    plan.unsaved |= ignored_paths(capture.space.git, plan.appearing) - capture.absent
+    ignored = capture.answers.ask(
+        "ignored now", plan.appearing, lambda paths: ignored_paths(capture.space.git, paths)
+    )
+    plan.unsaved |= ignored - capture.absent
 
 
 def _obstacle(worktree: Worktree, path: bytes) -> tuple[bytes, bool] | None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
 
 from shadowsnap.engine.capture import Capture, fingerprint
 from shadowsnap.engine.person import ignored_paths
@@ -12,13 +11,14 @@ from shadowsnap.engine.steps import step
 from shadowsnap.engine.workspace import Workspace
 from shadowsnap.errors import CheckpointsLost
 from shadowsnap.model import Checkpoint
-from shadowsnap.records import dataclass, replace
+from shadowsnap.records import Any, dataclass, replace
 from shadowsnap.store.checkpoints import (
     list_checkpoints,
     newest_checkpoint,
     newest_name,
     read_checkpoint,
     record_checkpoint,
+    text_to_remember,
 )
 from shadowsnap.store.journal import read_journal, write_journal
 from shadowsnap.store.projects import known_turn, note_quiet_turn, read_record, touch_record, was_emptied
@@ -101,7 +101,7 @@ def keep_capture(capture: Capture, request: Request) -> tuple[Checkpoint, bool]:
     )
     step("snapshot:recorded")
     if capture.scope == "tree":
-        capture.cache.newest = {"ref": checkpoint.ref, "state": state}
+        capture.cache.newest = _remembered(space, checkpoint, state)
         capture.remember()
     step("snapshot:remembered")
     touch_record(
@@ -121,17 +121,20 @@ def _newest_if_same(space: Workspace, capture: Capture, state: str) -> Checkpoin
             raise CheckpointsLost(workdir=space.project.workdir)
         return None
     if known.get("ref") == newest:
-        return (
-            read_checkpoint(space.store, space.project, newest, space.deadline)
-            if known["state"] == state
-            else None
-        )
+        if known["state"] != state:
+            return None
+        return read_checkpoint(space.store, space.project, newest, space.deadline, known.get("commit", ""))
     # Another process recorded it, or ours died before it could remember.
     checkpoint = newest_checkpoint(space.store, space.project, space.deadline)
     if checkpoint is None or checkpoint.scope != "tree" or _state_of(checkpoint) != state:
         return None
-    capture.cache.newest = {"ref": checkpoint.ref, "state": state}
+    capture.cache.newest = _remembered(space, checkpoint, state)
     return checkpoint
+
+
+def _remembered(space: Workspace, checkpoint: Checkpoint, state: str) -> dict[str, str]:
+    text = text_to_remember(space.store, checkpoint, space.deadline)
+    return {"ref": checkpoint.ref, "state": state, "commit": text}
 
 
 def _state_of(checkpoint: Checkpoint) -> str:

@@ -14,7 +14,7 @@ from shadowsnap.engine.rules import project_patterns
 from shadowsnap.engine.worktree import Worktree
 from shadowsnap.git.deadline import Deadline
 from shadowsnap.git.files import remove_tree
-from shadowsnap.git.objects import LooseObjects
+from shadowsnap.git.objects import Batch, LooseObjects
 from shadowsnap.git.runner import Git
 from shadowsnap.records import dataclass
 from shadowsnap.store.atomic import write_bytes
@@ -86,9 +86,12 @@ def open_workspace(
             remove_tree(scratch)  # left by a dead process that had our number
             scratch.mkdir()
             objects, git = LooseObjects(scratch, fsync=False), git.bound(scratch_objects=scratch)
+        batch = Batch(git)
+        git = git.bound(batch=batch)
         try:
             yield Workspace(store, project, settings, deadline, worktree, repository, patterns, git, objects)
         finally:
+            batch.close()
             if scratch is not None:
                 remove_tree(scratch)
 

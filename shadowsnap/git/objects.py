@@ -112,25 +112,33 @@ class LooseObjects:
 
 class ObjectReader:
     """Reads objects: loose ones directly, all others through one git process that is started
-    when the first of them is wanted."""
+    when the first of them is wanted, or through the one that `git` is bound to."""
 
     def __init__(self, git: Git) -> None:
         self._git = git
         self._folders = [git.git_dir / "objects"]
         if git.scratch_objects is not None:
             self._folders.insert(0, git.scratch_objects)
-        self._stack = ExitStack()
-        self._batch: Popen[bytes] | None = None
+        shared = git.batch if git.batch is not None and git.batch.serves(git) else None
+        self._batch = shared or Batch(git)
+        self._is_shared = shared is not None
 
     def __enter__(self) -> ObjectReader:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._stack.close()
+        if not self._is_shared:
+            self._batch.close()
 
     def read(self, name: str, kind: bytes) -> bytes:
         data = self._loose(name, kind)
-        return self._ask(name, kind) if data is None else data
+        if data is not None:
+            return data
+        found, data = self._batch.ask(name)
+        self._git.deadline.check("reading objects")
+        if found != kind:
+            raise DamagedObject(id=name)
+        return data
 
     def _loose(self, name: str, kind: bytes) -> bytes | None:
         for folder in self._folders:
@@ -143,25 +151,41 @@ class ObjectReader:
                 return data
         return None
 
-    def _ask(self, name: str, kind: bytes) -> bytes:
-        if self._batch is None:
-            self._batch = self._stack.enter_context(self._git.conversation("cat-file", "--batch"))
-        assert self._batch.stdin is not None and self._batch.stdout is not None
+
+class Batch:
+    """One `cat-file --batch` for many questions, started by the first. A `Git` that is bound to
+    it shares it among all readers."""
+
+    def __init__(self, git: Git) -> None:
+        self._git = git
+        self._stack = ExitStack()
+        self._process: Popen[bytes] | None = None
+
+    def serves(self, git: Git) -> bool:
+        """Whether another `Git` would give the same answers."""
+        ours = self._git
+        return (git.git_dir, git.scratch_objects) == (ours.git_dir, ours.scratch_objects)
+
+    def ask(self, name: str) -> tuple[bytes, bytes]:
+        """Kind and content of an object; no kind if it is missing or damaged."""
+        if self._process is None:
+            self._process = self._stack.enter_context(self._git.conversation("cat-file", "--batch"))
+        assert self._process.stdin is not None and self._process.stdout is not None
         try:
-            self._batch.stdin.write(name.encode() + b"\n")
-            self._batch.stdin.flush()
-            header = self._batch.stdout.readline().split()
+            self._process.stdin.write(name.encode() + b"\n")
+            self._process.stdin.flush()
+            header = self._process.stdout.readline().split()
             size = int(header[2]) if len(header) == 3 else -1
-            data = self._batch.stdout.read(size + 1)[:-1] if size >= 0 else b""
+            data = self._process.stdout.read(size + 1)[:-1] if size >= 0 else b""
         except OSError:
             header, size, data = [], -1, b""
         if not header or len(data) < size:  # git died of it: the next object gets another
-            self._stack.close()
-            self._batch = None
-        self._git.deadline.check("reading objects")
-        if len(data) != size or header[1] != kind:
-            raise DamagedObject(id=name)
-        return data
+            self.close()
+        return (header[1], data) if len(data) == size else (b"", b"")
+
+    def close(self) -> None:
+        self._stack.close()
+        self._process = None
 
 
 def missing_objects(git: Git, names: list[str]) -> list[str]:

@@ -15,6 +15,10 @@ from shadowsnap.git.environment import sealed_environment
 from shadowsnap.git.processes import START_OPTIONS, kill_tree, kill_without_reaping
 from shadowsnap.records import dataclass, replace
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowsnap.git.objects import Batch
+
 processes_started = 0
 """How many git processes this Python process has started: tests count them."""
 
@@ -34,6 +38,8 @@ class Git:
     literal_pathspecs: bool = True
     inherited: tuple[int, ...] = ()
     """Descriptors that git keeps open: a lock held through one lasts until git ends, too."""
+    batch: Batch | None = None
+    """The process that everybody who is bound to it reads objects through."""
     deadline: Deadline = NO_DEADLINE
 
     def bound(self, **changes: object) -> Git:

@@ -8,7 +8,6 @@ import re
 import time
 from collections.abc import Iterable, Sequence
 from datetime import datetime, timezone
-from typing import Any
 
 from shadowsnap.errors import (
     AmbiguousReference,
@@ -19,7 +18,7 @@ from shadowsnap.errors import (
     NoSuchCheckpoint,
 )
 from shadowsnap.git.deadline import Deadline
-from shadowsnap.git.objects import EMPTY_TREE, ObjectReader
+from shadowsnap.git.objects import EMPTY_TREE, ObjectReader, object_id
 from shadowsnap.git.refs import (
     create_ref,
     delete_refs,
@@ -34,7 +33,7 @@ from shadowsnap.git.refs import (
 )
 from shadowsnap.git.runner import Git
 from shadowsnap.model import Checkpoint, Skipped
-from shadowsnap.records import replace
+from shadowsnap.records import Any, replace
 from shadowsnap.store.atomic import read_json
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project
@@ -86,18 +85,32 @@ def newest_name(store: Store, project: Project) -> str | None:
     return newest_ref(store.git_dir, project.refs)
 
 
-def read_checkpoint(store: Store, project: Project, ref: str, deadline: Deadline) -> Checkpoint:
-    """One checkpoint by its ref; without a process as long as its commit is loose."""
+def read_checkpoint(
+    store: Store, project: Project, ref: str, deadline: Deadline, remembered: str = ""
+) -> Checkpoint:
+    """One checkpoint by its ref; without a process as long as its commit is loose, or remembered
+    by the caller."""
     commit_id = read_ref(store.git_dir, ref)
     if commit_id is None:
         if ref_exists(store.git_dir, ref):
             raise DamagedObject(id=ref)
         raise NoSuchCheckpoint(ref=ref.rpartition("-")[2], workdir=project.workdir)  # deleted just now
-    with ObjectReader(store.git(deadline)) as reader:
-        commit = reader.read(commit_id, b"commit")
+    commit = remembered.encode()
+    if object_id(b"commit", commit) != commit_id:
+        commit = _commit(store, commit_id, deadline)
     pinned = ref_exists(store.git_dir, f"{project.pins}/{ref.rpartition('/')[2]}")
     label = _labels(store, project).get(commit_id)
     return replace(decode_checkpoint(project, ref, commit_id, commit), pinned=pinned, label=label)
+
+
+def text_to_remember(store: Store, checkpoint: Checkpoint, deadline: Deadline) -> str:
+    """With this, `read_checkpoint` needs no process even when the commit is packed."""
+    return _commit(store, checkpoint.id, deadline).decode()
+
+
+def _commit(store: Store, commit_id: str, deadline: Deadline) -> bytes:
+    with ObjectReader(store.git(deadline)) as reader:
+        return reader.read(commit_id, b"commit")
 
 
 def decode_checkpoint(project: Project, ref: str, commit_id: str, commit: bytes) -> Checkpoint:
