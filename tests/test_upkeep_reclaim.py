@@ -509,3 +509,16 @@ def test_a_git_that_outlived_its_killed_parent_keeps_the_next_run_waiting(base: 
         with upkeep_session(store, NO_DEADLINE) as granted:
             if granted is not None:
                 break
+
+
+def test_objects_that_were_packed_before_they_were_flushed_do_not_fail_the_snapshot(
+    base: Path, project: Path
+) -> None:
+    take_turns(a_manager(base), project, 1)
+    store = Store(base, fsync=True)
+    name = store.objects.write(b"blob", noise("unsettled", 100))
+    with session(store) as upkeep, upkeep.writing_packs(0, "packing") as aside:
+        pack_loose(aside, 1000)
+    assert name not in loose_names(store.git_dir)
+    store.objects.settle()
+    assert git(store.git_dir, "cat-file", "-t", name) == "blob"

@@ -66,7 +66,10 @@ def sync_files(paths: Iterable[Path]) -> None:
 
 
 def _with_open(path: Path, deed: Callable[[int], None]) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return  # upkeep moved the object into a pack meanwhile, and flushed that
     try:
         deed(descriptor)
     finally:
