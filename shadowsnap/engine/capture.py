@@ -24,7 +24,7 @@ from shadowsnap.engine.seed import seeded_cache
 from shadowsnap.engine.steps import step
 from shadowsnap.engine.workspace import Workspace
 from shadowsnap.engine.worktree import parents
-from shadowsnap.engine.writing import FEW, write_contents, writing_trees
+from shadowsnap.engine.writing import few, write_contents, writing_trees
 from shadowsnap.errors import DeadlineExceeded
 from shadowsnap.git.deadline import Deadline
 from shadowsnap.git.index import Entry, Index, Known
@@ -123,7 +123,7 @@ class Capture:
     def tree(self) -> str:
         """The tree of everything taken in so far."""
         if self._tree_changes:
-            many = len(self._tree_changes) > FEW
+            many = len(self._tree_changes) > few(self.space)
             with ObjectReader(self.space.git) as reader, writing_trees(self.space, many) as write:
                 tree = patch_tree(
                     self.cache.tree, self._tree_changes, lambda name: reader.read(name, b"tree"), write

@@ -17,8 +17,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from concurrent.futures import Future
 
-FEW = 100
-"""Up to so many objects are written loose."""
+_FEW, _FEW_FLUSHED = 100, 8
 
 Read = Callable[[bytes], Content | Left]
 Result = tuple[bytes, Content | Left]
@@ -32,14 +31,21 @@ def write_contents(
     space: Workspace, paths: Sequence[bytes], read: Read, known: Mapping[bytes, Known]
 ) -> Iterator[Result]:
     """Read each path and store its content, unless the store is known to have it."""
-    if len(paths) > FEW:
-        yield from _packed(space, paths, read, known)
+    if len(paths) > few(space):
+        packed = _packed if len(paths) > _FEW else _packed_at_once
+        yield from packed(space, paths, read, known)
         return
     for path in paths:
         content = read(path)
         if isinstance(content, Content) and not _stored(path, content, known):
             content = _write_loose(space, path, content)
         yield path, content
+
+
+def few(space: Workspace) -> int:
+    """Up to so many objects are written loose. Where they are to be flushed, each costs a flush of its
+    own; a pack costs two, whatever is in it."""
+    return _FEW_FLUSHED if space.store.fsync and space.lasting else _FEW
 
 
 @contextmanager
@@ -77,6 +83,25 @@ def _packed(
                 late = problem  # the next attempt goes on from what was read
             while pending:
                 yield from _added(pack, pending.popleft().result())
+        pack.finish()
+        if late is not None:
+            raise late
+    finally:
+        pack.abandon()
+
+
+def _packed_at_once(
+    space: Workspace, paths: Sequence[bytes], read: Read, known: Mapping[bytes, Known]
+) -> Iterator[Result]:
+    """The same for not so many: other threads would cost more than they save."""
+    pack = _new_pack(space)
+    late = None
+    try:
+        try:
+            for batch in _batches(space, paths, read, known):
+                yield from _added(pack, _compressed(batch))
+        except DeadlineExceeded as problem:
+            late = problem
         pack.finish()
         if late is not None:
             raise late
