@@ -8,6 +8,7 @@ Most calls find that everything is safe already. Until that is clear, next to no
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 
@@ -32,6 +33,7 @@ def main(words: Sequence[str]) -> NoReturn:
     try:
         _be_silent()
         _end_at_last()
+        gc.disable()  # for so short a life, collecting costs more than it gives back
         run_hook(words[0] if words else "", _input(), words[1] if len(words) > 1 else "")
     finally:
         os._exit(0)
