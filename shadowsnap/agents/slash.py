@@ -18,7 +18,7 @@ from shadowsnap.cli.ui import Ink
 from shadowsnap.errors import NoSuchCheckpoint, NoSuchProject, ShadowsnapError, WrongUsage
 from shadowsnap.manager import CheckpointManager
 from shadowsnap.model import Checkpoint, Diff, RestoreResult
-from shadowsnap.records import dataclass
+from shadowsnap.records import dataclass, replace
 
 HELP = """\
 /rollback                  list the checkpoints
@@ -26,6 +26,8 @@ HELP = """\
 /rollback N FILE...        bring back only these files; quote names with spaces
 /rollback diff N           what changed since checkpoint N
 /rollback diff N M         what changed from checkpoint N to M
+/rollback turn N           take out what turn N did, and keep everything else
+/rollback session [ID]     the same for all turns of a session (the last one)
 /rollback undo             take the last rollback back
 /rollback redo             take the last undo back
 /rollback pin N [NAME]     keep checkpoint N for good, under a name
@@ -45,7 +47,7 @@ class Answer:
 
     text: str
     action: str
-    """`list`, `restore`, `diff`, `undo`, `redo`, `pin`, `help` or `error`."""
+    """`list`, `restore`, `turn`, `session`, `diff`, `undo`, `redo`, `pin`, `help` or `error`."""
     ok: bool = True
     checkpoints: tuple[Checkpoint, ...] = ()
     """What the numbers mean from now on, if this is a list."""
@@ -95,6 +97,8 @@ class RollbackCommand:
         verbs: dict[str, Callable[[list[str]], Answer]] = {
             "list": self._list,
             "diff": self._diff,
+            "turn": self._turn,
+            "session": self._session,
             "undo": self._undo,
             "redo": self._redo,
             "pin": self._pin,
@@ -126,6 +130,18 @@ class RollbackCommand:
         result = self.manager.restore(self.working_dir, target.id, paths=paths)
         what = f"checkpoint {target.short_id} ({ago(target.created_at)}: {described(target)})"
         return _restored("restore", f"back to {what}", result, "undo")
+
+    def _turn(self, words: list[str]) -> Answer:
+        if len(words) != 1 or not (words[0].isascii() and words[0].isdigit()):
+            raise _wrong("/rollback turn needs the number of a turn; the list tells it")
+        result = self.manager.revert(self.working_dir, turn=int(words[0]))
+        return _reverted("turn", f"turn {int(words[0])}", result)
+
+    def _session(self, words: list[str]) -> Answer:
+        _no_more(words[1:])
+        session = words[0] if words else self._last_session()
+        result = self.manager.revert(self.working_dir, session_id=session)
+        return _reverted("session", f"session {session}", result)
 
     def _undo(self, words: list[str]) -> Answer:
         _no_more(words)
@@ -176,6 +192,12 @@ class RollbackCommand:
             word = self.shown[int(word) - 1]
         return self.manager.get(self.working_dir, word)
 
+    def _last_session(self) -> str:
+        for each in self.manager.list_checkpoints(self.working_dir):
+            if each.session_id:
+                return each.session_id
+        raise _wrong("no checkpoint belongs to a session")
+
     def _relative(self, path: str) -> str:
         if not os.path.isabs(path):
             return path
@@ -218,6 +240,12 @@ def _restored(action: str, what: str, result: RestoreResult, back: str) -> Answe
     lines += _cut([f"  kept     {safe(kept.path)} ({kept.why})" for kept in result.kept], _MOST_PATHS, "path")
     lines.append(f"to take it back: /rollback {back}")
     return Answer(_with_note("\n".join(lines), result), action, result=result)
+
+
+def _reverted(action: str, work: str, result: RestoreResult) -> Answer:
+    disputed = [f"  disputed {safe(each.path)} ({each.why}), left as it is" for each in result.conflicts]
+    answer = _restored(action, f"what {safe(work)} did is taken out", result, "undo")
+    return replace(answer, text="\n".join([*_cut(disputed, _MOST_PATHS, "path"), answer.text]))
 
 
 def _with_note(text: str, result: RestoreResult) -> str:

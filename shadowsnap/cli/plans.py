@@ -1,4 +1,5 @@
-"""Restoring, undoing and redoing go the same way: plan, ask, do, tell how to take it back."""
+"""Restoring, undoing, redoing and reverting go the same way: plan, ask, do, tell how to take it
+back."""
 
 from __future__ import annotations
 
@@ -11,7 +12,6 @@ from shadowsnap.cli.interrupts import careful
 from shadowsnap.cli.text import ago, count, safe
 from shadowsnap.cli.timeline import described
 from shadowsnap.cli.ui import Ink
-from shadowsnap.errors import NotConfirmed
 
 if TYPE_CHECKING:
     from shadowsnap.model import RestoreResult
@@ -26,76 +26,82 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
 
 
 def carry_out(
-    context: Context, args: argparse.Namespace, deed: Callable[[bool], RestoreResult], *, name: str, back: str
+    context: Context,
+    args: argparse.Namespace,
+    deed: Callable[[bool], RestoreResult],
+    *,
+    name: str,
+    back: str,
+    work: str = "",
 ) -> int:
     """Run `deed(dry_run)`: the plan first, unless nobody needs to see it. `back` is the command
-    that takes it back."""
+    that takes it back; `work` names what is reverted, if it is not a checkpoint that is gone to."""
     ui, plan = context.ui, None
     if args.dry_run or not args.yes:
         plan = deed(True)
     if plan is not None and args.dry_run:
-        return ui.answer(plan.to_dict(), [heading(plan, name, context), *plan_lines(plan, ui.ink)])
+        return ui.answer(plan.to_dict(), [heading(plan, name, context, work), *plan_lines(plan, ui.ink, work)])
     if plan is not None and (plan.written or plan.deleted):
-        _confirm(context, plan, name)
+        would = f"this would write {count(len(plan.written), 'path')} and delete {len(plan.deleted)}"
+        shown = [heading(plan, name, context, work), *plan_lines(plan, ui.talk_ink, work, most=_MOST_SHOWN)]
+        ui.confirm(f"{name}?", shown, would)
     with careful():
         result = deed(False)
     if result.note:
         ui.say(safe(result.note))
     line = context.line(back, *(() if ui.interactive else ("--yes",))) if result.undo_id else None
     seen = plan is not None and (plan.written, plan.deleted) == (result.written, result.deleted)
-    lines = [] if seen else list(plan_lines(result, ui.ink, done=True))
-    return ui.answer(
-        {**result.to_dict(), "undo": line},
-        [*lines[:-1], _told(result, name), *([f"to take it back: {line}"] if line else [])],
-    )
+    lines = [] if seen else list(plan_lines(result, ui.ink, work, done=True))[:-1]
+    lines += [_told(result, name, work), *([f"to take it back: {line}"] if line else [])]
+    return ui.answer({**result.to_dict(), "undo": line}, lines)
 
 
-def heading(plan: RestoreResult, name: str, context: Context) -> str:
+def heading(plan: RestoreResult, name: str, context: Context, work: str = "") -> str:
+    if work:
+        return f"{name} {safe(work)} in {safe(str(context.workdir))}"
     target = plan.target
     what = f"{ago(target.created_at)}: {described(target)}"
     return f"{name} {safe(str(context.workdir))} to {target.short_id} ({what})"
 
 
-def plan_lines(plan: RestoreResult, ink: Ink, *, done: bool = False, most: int | None = None) -> Iterator[str]:
+def plan_lines(
+    plan: RestoreResult, ink: Ink, work: str = "", *, done: bool = False, most: int | None = None
+) -> Iterator[str]:
     """One line per path, and a sum."""
     verbs = ("wrote", "deleted", "kept") if done else ("write", "delete", "keep")
+    in_the_way = "dispute" if work else "refuse"
     parts = (
         (verbs[0], "green", [safe(path) for path in plan.written]),
         (verbs[1], "red", [safe(path) for path in plan.deleted]),
         (verbs[2], "dim", [f"{safe(kept.path)} ({kept.why})" for kept in plan.kept]),
-        ("refuse", "yellow", [f"{safe(kept.path)} ({kept.why})" for kept in plan.conflicts]),
+        (in_the_way, "yellow", [f"{safe(kept.path)} ({kept.why})" for kept in plan.conflicts]),
     )
     for verb, style, lines in parts:
         for line in lines[:most]:
             yield f"  {ink(style, f'{verb:7}')}  {line}"
         if most is not None and len(lines) > most:
             yield f"  {ink(style, f'{verb:7}')}  ... and {len(lines) - most} more (--dry-run lists all)"
-    yield _sum(plan)
+    yield _sum(plan, work)
 
 
-def _confirm(context: Context, plan: RestoreResult, name: str) -> None:
-    ui = context.ui
-    if not ui.interactive:
-        raise NotConfirmed(why=f"this would {_sum(plan, would=True)}, and there is nobody to ask")
-    ui.say(heading(plan, name, context))
-    for line in plan_lines(plan, ui.talk_ink, most=_MOST_SHOWN):
-        ui.say(line)
-    if ui.ask(f"{name}? [y/N] ").lower() not in ("y", "yes"):
-        raise NotConfirmed(why="you did not say yes")
-
-
-def _sum(plan: RestoreResult, *, would: bool = False) -> str:
-    if would:
-        return f"write {count(len(plan.written), 'path')} and delete {len(plan.deleted)}"
+def _sum(plan: RestoreResult, work: str) -> str:
     parts = [f"{len(plan.written)} to write", f"{len(plan.deleted)} to delete", f"{len(plan.kept)} kept"]
     if plan.conflicts:
-        parts.append(f"{len(plan.conflicts)} in the way, so it would be refused")
+        parts.append(_disputed(plan) if work else f"{len(plan.conflicts)} in the way, so it would be refused")
     return ", ".join(parts)
 
 
-def _told(result: RestoreResult, name: str) -> str:
+def _told(result: RestoreResult, name: str, work: str) -> str:
+    numbers = f"{len(result.written)} written, {len(result.deleted)} deleted, {len(result.kept)} kept"
+    if work:
+        if not (result.written or result.deleted or result.conflicts):
+            return f"nothing to {name}: no trace of {safe(work)} is left"
+        return f"{name} of {safe(work)}: {numbers}{f', {_disputed(result)}' if result.conflicts else ''}"
     target = result.target.short_id
     if not (result.written or result.deleted):
         return f"nothing to {name}: everything is as in {target}"
-    numbers = f"{len(result.written)} written, {len(result.deleted)} deleted, {len(result.kept)} kept"
     return f"restored to {target}: {numbers}"
+
+
+def _disputed(plan: RestoreResult) -> str:
+    return f"{len(plan.conflicts)} in dispute"

@@ -84,6 +84,27 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
+def size(number: float) -> str:
+    """Bytes, as people read them: `17 KB`, `1.2 MB`."""
+    if number < 1000:
+        return f"{number:.0f} B"
+    for unit in ("KB", "MB", "GB"):
+        number /= 1024
+        if number < 999.5:
+            return f"{number:.1f} {unit}" if number < 9.95 else f"{number:.0f} {unit}"
+    return f"{number / 1024:.1f} TB"
+
+
+def wrapped(text: str, width: int, indent: str = "") -> list[str]:
+    """Text in lines that are not wider, each after the indent. Long words stay whole: they are paths."""
+    from textwrap import wrap
+
+    return wrap(
+        one_line(text), width, initial_indent=indent, subsequent_indent=indent, break_long_words=False,
+        break_on_hyphens=False,
+    )  # fmt: skip
+
+
 def _escape(char: str) -> str:
     code = ord(char)
     if 0xDC80 <= code <= 0xDCFF:

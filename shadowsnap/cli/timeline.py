@@ -19,19 +19,20 @@ _QUIET = ("turn-end", "pre-restore")
 
 
 def rows(checkpoints: Sequence[Numbered], width: int, ink: Ink) -> list[str]:
-    """Number, id, age, what it was taken for, what changed, pin, session: one line each. A
+    """Number, id, age, what it was taken for, what changed, turn, pin, session: one line each. A
     column that nobody needs is left out, and so is one that there is no room for."""
     numbers = [str(number) for number, _ in checkpoints]
     ages = [age(each.created_at) for _, each in checkpoints]
     changes = [changed(each) for _, each in checkpoints]
+    turns = [f"turn {each.turn}" if each.turn else "" for _, each in checkpoints]
     pins = ["pinned" if each.pinned else "" for _, each in checkpoints]
     sessions = [_clipped(one_line(each.session_id or "")) for _, each in checkpoints]
 
     def room() -> int:
-        taken = sum(size + 2 for size in map(_widest, (numbers, ages, changes, pins, sessions)) if size)
+        taken = sum(size + 2 for size in map(_widest, (numbers, ages, changes, turns, pins, sessions)) if size)
         return width - taken - 10
 
-    for column in (sessions, changes):
+    for column in (sessions, turns, changes):
         if room() < _LEAST_WHAT:
             column[:] = [""] * len(column)
     what = max(room(), _LEAST_WHAT)
@@ -43,6 +44,7 @@ def rows(checkpoints: Sequence[Numbered], width: int, ink: Ink) -> list[str]:
             ink("dim", pad(ages[at], _widest(ages))),
             _what(each, what, ink),
             _signs(pad(changes[at], _widest(changes)), ink),
+            ink("dim", pad(turns[at], _widest(turns))),
             ink("magenta", pad(pins[at], _widest(pins))),
             ink("dim", sessions[at]),
         ]

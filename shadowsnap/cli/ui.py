@@ -92,6 +92,18 @@ class Ui:
             self.say("")
         return answer.strip()
 
+    def confirm(self, question: str, plan: Iterable[str], otherwise: str) -> None:
+        """Show a plan and go on only after a yes; `otherwise` says what would happen, where there is
+        nobody to ask."""
+        from shadowsnap.errors import NotConfirmed
+
+        if not self.interactive:
+            raise NotConfirmed(why=f"{otherwise}, and there is nobody to ask")
+        for line in plan:
+            self.say(line)
+        if self.ask(f"{question} [y/N] ").lower() not in ("y", "yes"):
+            raise NotConfirmed(why="you did not say yes")
+
     # --- the terminal ------------------------------------------------------------------------
 
     @property

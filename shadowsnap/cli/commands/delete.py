@@ -11,7 +11,7 @@ import argparse
 from shadowsnap.cli.context import Context
 from shadowsnap.cli.text import count
 from shadowsnap.cli.timeline import described
-from shadowsnap.errors import NotConfirmed, PinnedCheckpoint
+from shadowsnap.errors import PinnedCheckpoint
 
 GROUP = "keeping"
 
@@ -28,12 +28,9 @@ def run(args: argparse.Namespace, context: Context) -> int:
         if checkpoint.pinned:
             raise PinnedCheckpoint(ref=checkpoint.short_id)
     if not args.yes:
-        if not ui.interactive:
-            raise NotConfirmed(why=f"{count(len(chosen), 'checkpoint')} would be gone, and there is nobody to ask")
-        for checkpoint in chosen.values():
-            ui.say(f"  {checkpoint.short_id}  {described(checkpoint)}")
-        if ui.ask(f"delete {count(len(chosen), 'checkpoint')} for good? [y/N] ").lower() not in ("y", "yes"):
-            raise NotConfirmed(why="you did not say yes")
+        number = count(len(chosen), "checkpoint")
+        plan = [f"  {checkpoint.short_id}  {described(checkpoint)}" for checkpoint in chosen.values()]
+        ui.confirm(f"delete {number} for good?", plan, f"{number} would be gone")
     gone = context.manager.delete(context.workdir, list(chosen))
     return ui.answer(
         {"deleted": [checkpoint.to_dict() for checkpoint in gone]},
