@@ -300,7 +300,7 @@ class CheckpointManager:
 
         store, project = self._known(working_dir)
         deadline = self._deadline()
-        chosen = [path_inside(project.workdir, path) for path in paths]
+        chosen = [path_inside(project.workdir, path) for path in _listed(paths)]
         first = find_checkpoint(store, project, ref, deadline)
         old = State.of_checkpoint(first)
         if other is not None:

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 
 from helpers import Entry
-from shadowsnap import Checkpoint, CheckpointManager, Outcome
+from shadowsnap import Checkpoint, CheckpointManager, Outcome, manager
 from shadowsnap.engine import capture
+from shadowsnap.git.deadline import Deadline
 
 
 def snap(base: Path, project: Path, *paths: str | Path, status: str | None = None, **settings: Any) -> Checkpoint:
@@ -29,6 +30,23 @@ def everything_old() -> Iterator[None]:
     second. Only for tests that do not change a file twice."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(capture, "_CLOCK_SLACK_NS", -2 * 10**9)
+        yield
+
+
+@contextmanager
+def deadline_after(looks: int) -> Iterator[None]:
+    """Managers inside run out of time after so many looks at the clock, so that every run is the same."""
+
+    class Hourglass(Deadline):
+        left = looks
+
+        def check(self, doing: str) -> None:
+            self.left -= 1
+            if self.left < 0:
+                raise self.exceeded(doing)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(manager, "Deadline", Hourglass)
         yield
 
 

@@ -13,7 +13,17 @@ from subprocess import PIPE
 from typing import Any
 
 import pytest
-from capturing import captured, checkpoint_of, content, everything_old, names, objects, skipped, snap
+from capturing import (
+    captured,
+    checkpoint_of,
+    content,
+    deadline_after,
+    everything_old,
+    names,
+    objects,
+    skipped,
+    snap,
+)
 
 from helpers import ROOT, git, manifest
 from shadowsnap import CheckpointManager, Outcome
@@ -418,32 +428,6 @@ def test_a_lock_that_is_held_is_waited_for_and_its_holder_named(base: Path, proj
 # --- the deadline -----------------------------------------------------------------------------------
 
 
-class Hourglass(deadlines.Deadline):
-    """A deadline that runs out after so many looks at it, so that every run is the same."""
-
-    looks = 0
-
-    def __init__(self, seconds: float = 0) -> None:
-        super().__init__(seconds)
-        self.left = Hourglass.looks
-
-    def check(self, doing: str) -> None:
-        self.left -= 1
-        if self.left < 0:
-            raise self.exceeded(doing)
-
-
-@pytest.fixture
-def hourglass(monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
-    from shadowsnap import manager
-
-    def turn(looks: int) -> None:
-        Hourglass.looks = looks
-        monkeypatch.setattr(manager, "Deadline", Hourglass)
-
-    return turn
-
-
 @pytest.fixture
 def larger(tmp_path: Path) -> Path:
     project = tmp_path / "larger"
@@ -485,25 +469,21 @@ def test_a_partial_snapshot_is_tried_again_as_a_whole_in_the_same_turn(base: Pat
 
 @pytest.mark.parametrize("looks", [0, 1, 2, 5, 30, 60, 150, 300, 410])
 def test_a_snapshot_that_ran_out_of_time_anywhere_is_completed_by_the_next(
-    base: Path, larger: Path, hourglass: Callable[[int], None], looks: int, monkeypatch: pytest.MonkeyPatch
+    base: Path, larger: Path, looks: int
 ) -> None:
-    hourglass(looks)
-    outcome = CheckpointManager(base=base).ensure_checkpoint(larger)
+    with deadline_after(looks):
+        outcome = CheckpointManager(base=base).ensure_checkpoint(larger)
     assert outcome.status == "failed" and isinstance(outcome.error, DeadlineExceeded), outcome
-    monkeypatch.undo()
     checkpoint = snap(base, larger, status="taken")
     (larger / "x.log").unlink()
     assert captured(base, checkpoint) == manifest(larger)
 
 
-def test_attempts_that_run_out_of_time_get_there_together(
-    base: Path, larger: Path, hourglass: Callable[[int], None]
-) -> None:
+def test_attempts_that_run_out_of_time_get_there_together(base: Path, larger: Path) -> None:
     """Each goes on from where the last one stopped, also when three are not enough."""
-    hourglass(150)
     statuses = []
     for _ in range(8):
-        with everything_old():  # else the files read last are read again
+        with deadline_after(150), everything_old():  # else the files read last are read again
             outcome = CheckpointManager(base=base).ensure_checkpoint(larger)
         statuses.append(outcome.status)
         if outcome.checkpoint is not None:
@@ -513,12 +493,9 @@ def test_attempts_that_run_out_of_time_get_there_together(
     assert captured(base, checkpoint_of(outcome)) == manifest(larger)
 
 
-def test_an_interrupted_attempt_does_not_hide_later_changes(
-    base: Path, larger: Path, hourglass: Callable[[int], None], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hourglass(200)
-    assert CheckpointManager(base=base).ensure_checkpoint(larger).status == "failed"
-    monkeypatch.undo()
+def test_an_interrupted_attempt_does_not_hide_later_changes(base: Path, larger: Path) -> None:
+    with deadline_after(200):
+        assert CheckpointManager(base=base).ensure_checkpoint(larger).status == "failed"
     for number in range(0, 400, 7):
         (larger / f"folder-{number % 20}" / f"file-{number}").write_text("changed meanwhile")
     (larger / "folder-3" / "file-3").unlink()

@@ -170,7 +170,8 @@ class Capture:
         if self.space.lasting and self.scope == "tree":
             self.cache.patterns = None  # so that everything is listed anew
             self.cache.newest = {}
-            self.space = replace(self.space, git=self.space.git.bound(deadline=Deadline(_GRACE_SECONDS)))
+            git = self.space.git.bound(deadline=Deadline(_GRACE_SECONDS), batch=None)
+            self.space = replace(self.space, git=git)
             self.tree()
             self.space.objects.settle()
             self.remember()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Sequence
 
 from shadowsnap.engine.state import Difference, State, mode_differences, tree_differences
@@ -18,7 +19,15 @@ def compare(git: Git, old: State, new: State, paths: Sequence[bytes]) -> tuple[t
     """What differs, of everything or below some paths."""
     differing = [item for item in tree_differences(git, old.tree, new.tree) if selected(item.path, paths)]
     numbers, text = _numbers_and_text(git, old, new, paths) if differing else ({}, "")
-    changes = [_change(item, numbers.get(item.path, (0, 0))) for item in differing]
+    left_out = {item.path: why for item in differing if (why := _why_left_out(item, old, new))}
+    if left_out:
+        text = _without(left_out, text)
+    changes = [
+        Change(os.fsdecode(item.path), "modified", None, None)
+        if item.path in left_out
+        else _change(item, numbers.get(item.path, (0, 0)))
+        for item in differing
+    ]
     modes = mode_differences(git, old, new, [item.path for item in differing])
     for item in modes:
         if selected(item.path, paths):
@@ -44,6 +53,23 @@ def _vanished(path: bytes, changes: list[Change], paths: Sequence[bytes], old: S
     below = os.fsdecode(path) + "/"
     filled = any(change.path.startswith(below) for change in changes)
     return selected(path, paths) and new.scope == old.scope and not filled
+
+
+def _why_left_out(item: Difference, old: State, new: State) -> str | None:
+    """Why one of the states does not hold a path that was there all the same."""
+    if item.old is None or item.new is None:
+        return (old if item.old is None else new).left_out(item.path)
+    return None
+
+
+def _without(left_out: dict[bytes, str], text: str) -> str:
+    """The text with a word in place of contents that were not captured: they neither came nor went."""
+    headers = {f"{_header(path)}\n": why for path, why in left_out.items()}
+    sections = re.split(r"(?m)^(?=diff --git )", text)
+    lines = ((section, section[: section.find("\n") + 1]) for section in sections)
+    return "".join(
+        f"{header}not captured: {headers[header]}\n" if header in headers else section for section, header in lines
+    )
 
 
 def _numbers_and_text(
@@ -72,8 +98,11 @@ def _mode_text(item: Difference, old: State, new: State) -> str:
     assert item.old is not None and item.new is not None
     kind = item.new[0] & 0o170000
     before, after = old.bits(item.path, item.old[0]), new.bits(item.path, item.new[0])
-    names = f"{_quoted(b'a/' + item.path)} {_quoted(b'b/' + item.path)}"
-    return f"diff --git {names}\nold mode {kind | before:06o}\nnew mode {kind | after:06o}\n"
+    return f"{_header(item.path)}\nold mode {kind | before:06o}\nnew mode {kind | after:06o}\n"
+
+
+def _header(path: bytes) -> str:
+    return f"diff --git {_quoted(b'a/' + path)} {_quoted(b'b/' + path)}"
 
 
 def _quoted(name: bytes) -> str:

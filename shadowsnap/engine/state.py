@@ -6,6 +6,7 @@ import os
 from collections.abc import Iterable
 
 from shadowsnap.engine.capture import Capture
+from shadowsnap.engine.worktree import parents
 from shadowsnap.git.objects import ObjectReader
 from shadowsnap.git.runner import Git
 from shadowsnap.git.trees import DIRECTORY, LINK, Leaf, TreeReader
@@ -54,6 +55,11 @@ class State:
             scope=capture.scope,
             patterns=tuple(capture.space.patterns),
         )
+
+    def left_out(self, path: bytes) -> str | None:
+        """Why a path that was there is not in this state, or a directory above it."""
+        places = (path, *(parent + b"/" for parent in parents(path)))
+        return next((self.skipped[place] for place in places if place in self.skipped), None)
 
     def bits(self, path: bytes, mode: int) -> int:
         """Permission bits of a path whose git mode is known."""
