@@ -15,12 +15,10 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable
 
-from shadowsnap.engine.borrow import tracked_despite_excludes
 from shadowsnap.engine.files import Content, Left, read_file
 from shadowsnap.engine.person import Answers, ignored_paths
 from shadowsnap.engine.rules import is_secret
 from shadowsnap.engine.scan import Findings, pruned_names, rule_files, scan_changes, scan_everything
-from shadowsnap.engine.seed import seeded_cache
 from shadowsnap.engine.steps import step
 from shadowsnap.engine.workspace import Workspace
 from shadowsnap.engine.worktree import parents
@@ -54,7 +52,7 @@ class Capture:
         self.cache = _starting_point(space) if whole else ScanCache(Index(space.store.git_dir))
         self.skipped: dict[bytes, str] = {}
         self.absent: set[bytes] = set()
-        """Included paths that did not exist."""
+        """Included paths that did not exist; with a slash, directories on the way to them."""
         self._began_ns = time.time_ns() - _CLOCK_SLACK_NS
         self.answers = Answers()
         """What git said about ignored paths, for a plan that is made twice."""
@@ -102,9 +100,13 @@ class Capture:
     def include(self, paths: Iterable[bytes], *, unfiltered: bool = False) -> None:
         """Take in these paths whether ignored or not; `unfiltered`: even if they are large or
         look like secrets. Those that do not exist are noted as absent."""
-        paths = self._files_named(paths)
+        paths = self._files_named(path for path in paths if not path.endswith(b"/"))
         self._take(paths, unfiltered=unfiltered)
-        self.absent |= {path for path in paths if not self._has(path) and path not in self.skipped}
+        absent = {path for path in paths if not self._has(path) and path not in self.skipped}
+        self.absent |= absent
+        if self.scope == "paths":
+            folders = {parent for path in absent for parent in parents(path)}
+            self.absent |= {path + b"/" for path in folders if self.space.worktree.lstat(path) is None}
         self.cache.named |= {path for path in paths if self._has(path)}
         self._note_directories()
         self.cache.bare -= {parent for path in paths if self._has(path) for parent in parents(path)}
@@ -250,6 +252,8 @@ class Capture:
         tracked: list[bytes] | None = []
         if space.repository is not None and now:
             excludes = space.store.exclude_file(space.project.id)
+            from shadowsnap.engine.borrow import tracked_despite_excludes
+
             tracked = tracked_despite_excludes(
                 space.store, space.repository, space.git, space.project.workdir, excludes
             )
@@ -430,6 +434,8 @@ def _starting_point(space: Workspace) -> ScanCache:
     cache = load_cache(space.store, space.project)
     if len(cache.index) or not space.lasting or not space.settings.start_from_checkout:
         return cache
+    from shadowsnap.engine.seed import seeded_cache  # a hook needs it once in the life of a project
+
     return seeded_cache(space) or cache
 
 

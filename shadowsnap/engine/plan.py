@@ -59,7 +59,7 @@ def plan_restore(capture: Capture, target: State, paths: Sequence[bytes]) -> Pla
         item for item in tree_differences(space.git, current.tree, target.tree) if selected(item.path, paths)
     ]
     if target.scope == "paths":
-        differing = [item for item in differing if item.new is not None or item.path in target.absent]
+        differing = _of_named_paths(differing, target)
     with ObjectReader(space.git) as reader:
         lookup = TreeReader(target.tree, lambda name: reader.read(name, b"tree"))
         if not target.complete:
@@ -97,6 +97,20 @@ def _as_executable(mode: int, bits: int) -> int:
 def _file_above(path: bytes, lookup: TreeReader) -> bool:
     found = (lookup.find(parent) for parent in parents(path))
     return any(leaf is not None and leaf[0] != DIRECTORY for leaf in found)
+
+
+def _of_named_paths(differing: list[Difference], target: State) -> list[Difference]:
+    """A checkpoint of single paths knows nothing of others, unless they are in the way."""
+    coming = {item.path for item in differing if item.new is not None}
+    above = {parent for path in coming for parent in parents(path)}
+    return [
+        item
+        for item in differing
+        if item.path in coming
+        or item.path in target.absent
+        or item.path in above
+        or any(parent in coming for parent in parents(item.path))
+    ]
 
 
 # --- deletions -------------------------------------------------------------------------------
@@ -205,18 +219,22 @@ def _plan_directories(
     }
     emptied = {parent for path in plan.delete for parent in parents(path)}
     plan.stay = {path for path in emptied | current.bare if path in then or _is_directory(lookup.find(path))}
-    if target.scope == "paths":
-        plan.stay |= emptied
-        return
     unknown = [path for path in current.bare if selected(path, paths) and path not in plan.stay]
-    in_the_way = {path for path in unknown if any(up in plan.write for up in (path, *parents(path)))}
+    in_the_way = {
+        path for path in emptied.union(unknown) if any(up in plan.write for up in (path, *parents(path)))
+    }
+    if target.scope == "paths":
+        plan.stay |= {path for path in emptied - in_the_way if path + b"/" not in target.absent}
+        plan.clear = _really_empty(capture.space.worktree, in_the_way.intersection(unknown), plan.delete)
+        return
     doubtful = [path for path in unknown if path not in in_the_way and not _skipped_then(path + b"/", target)]
     ignored = capture.answers.ask(
         ("folders ignored in", target.tree, target.patterns),
         doubtful,
         lambda paths: _ignored_then(capture.space, current, target, [], lookup, reader, folders=paths),
     )
-    plan.clear = _really_empty(capture.space.worktree, in_the_way.union(doubtful) - ignored, plan.delete)
+    going = in_the_way.intersection(unknown).union(doubtful) - ignored
+    plan.clear = _really_empty(capture.space.worktree, going, plan.delete)
 
 
 def _really_empty(worktree: Worktree, folders: set[bytes], deleted: set[bytes]) -> set[bytes]:

@@ -159,8 +159,9 @@ def _prepare(
 def _present_though_absent(capture: Capture, state: State, paths: Sequence[bytes]) -> set[bytes]:
     """What the state knows not to have existed, and what is there now though no scan reports it."""
     worktree = capture.space.worktree
-    asked = {path for path in state.absent if selected(path, paths) and worktree.lstat(path) is not None}
-    return asked - capture.known_among(asked).keys()
+    files = {path for path in state.absent if not path.endswith(b"/") and selected(path, paths)}
+    there = {path for path in files if worktree.lstat(path) is not None and not worktree.is_directory(path)}
+    return there - capture.known_among(there).keys()
 
 
 def _left_out_later(capture: Capture, plan: Plan) -> set[bytes]:

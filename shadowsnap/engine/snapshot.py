@@ -80,7 +80,9 @@ def capture_same_scope(space: Workspace, state: State) -> Capture:
         return begin_capture(space)
     capture = Capture(space, scope="paths")
     listed = space.git.run("ls-tree", "-r", "-z", "--name-only", state.tree).split(b"\0")[:-1]
-    capture.include({*listed, *state.absent}, unfiltered=True)
+    # A directory that was made at an absent path is not taken in: it would not be deleted either.
+    absent = (path for path in state.absent if not space.worktree.is_directory(path.rstrip(b"/")))
+    capture.include({*listed, *absent}, unfiltered=True)
     return capture
 
 

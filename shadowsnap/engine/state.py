@@ -23,7 +23,7 @@ class State:
     """Directories without captured files."""
     skipped: dict[bytes, str]
     absent: frozenset[bytes]
-    """Paths that were looked for and did not exist."""
+    """Paths that were looked for and did not exist. (With a slash: directories on the way.)"""
     scope: str
     patterns: tuple[str, ...]
     """Exclude patterns of the project, beside the defaults."""
