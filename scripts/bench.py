@@ -2,6 +2,7 @@
 
 import sys
 
-from benchmark.main import main
+from benchmark import main, upkeep
 
-sys.exit(main(sys.argv[1:]))
+arguments = sys.argv[1:]
+sys.exit(upkeep.main(arguments[1:]) if arguments[:1] == ["upkeep"] else main.main(arguments))

@@ -19,7 +19,7 @@ from shadowsnap.store.locks import if_free
 from shadowsnap.store.log import read_log
 from shadowsnap.store.marker import last_prune
 from shadowsnap.store.projects import project_of
-from shadowsnap.upkeep import background
+from shadowsnap.upkeep import background, starting
 from shadowsnap.upkeep.due import note_started, why_due
 from shadowsnap.upkeep.session import upkeep_lock
 
@@ -155,7 +155,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         note_started(store)  # type: ignore[arg-type]
         return True
 
-    monkeypatch.setattr(background, "start_upkeep", note)
+    monkeypatch.setattr(starting, "start_upkeep", note)
     return moments
 
 

@@ -11,9 +11,9 @@ from shadowsnap.git.deadline import Deadline
 from shadowsnap.store.layout import open_store
 from shadowsnap.store.log import append_log
 from shadowsnap.store.marker import last_prune, mark_pruned
-from shadowsnap.upkeep.background import start_upkeep
 from shadowsnap.upkeep.results import PruneResult
 from shadowsnap.upkeep.run import drop_by_rules
+from shadowsnap.upkeep.starting import start_upkeep
 
 
 def auto_prune(settings: Settings) -> PruneResult:

@@ -11,19 +11,9 @@ from pathlib import Path
 
 from shadowsnap.config import Settings
 from shadowsnap.errors import ShadowsnapError
-from shadowsnap.git.detached import start_detached_python
-from shadowsnap.store.layout import Store, open_store
+from shadowsnap.store.layout import open_store
 from shadowsnap.store.log import append_log
-from shadowsnap.upkeep.due import note_started
 from shadowsnap.upkeep.run import prune
-
-
-def start_upkeep(store: Store, settings: Settings) -> bool:
-    """Start a run that goes on by itself; whether that was possible."""
-    note_started(store)
-    told = {field.name: getattr(settings, field.name) for field in fields(settings)}
-    arguments = json.dumps({**told, "base": str(store.base)})
-    return start_detached_python("shadowsnap.upkeep.background", arguments, cwd=store.git_dir)
 
 
 def main(arguments: list[str]) -> int:
