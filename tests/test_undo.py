@@ -1,0 +1,279 @@
+"""Undo returns to the state before the last restore, again and again; redo goes forward."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from restoring import all_ids, checkpoint, mtimes
+
+from helpers import manifest
+from shadowsnap import CheckpointManager
+from shadowsnap.errors import NoSuchCheckpoint, NothingToRedo, NothingToUndo
+
+
+@pytest.fixture
+def manager(base: Path) -> CheckpointManager:
+    return CheckpointManager(base=base)
+
+
+@pytest.fixture
+def three(manager: CheckpointManager, project: Path) -> list[str]:
+    """Three checkpoints, the files being as in the last."""
+    ids = []
+    for number in range(3):
+        (project / "README.md").write_text(f"version {number}\n")
+        (project / f"file-{number}").write_text("made\n")
+        ids.append(checkpoint(manager, project).id)
+    return ids
+
+
+def version(project: Path) -> str:
+    return (project / "README.md").read_text().strip()
+
+
+def test_without_a_restore_there_is_nothing_to_undo_or_redo(
+    manager: CheckpointManager, project: Path, three: list[str]
+) -> None:
+    with pytest.raises(NothingToUndo):
+        manager.undo(project)
+    with pytest.raises(NothingToRedo):
+        manager.redo(project)
+
+
+def test_many_steps_back_and_many_steps_forth(
+    manager: CheckpointManager, project: Path, three: list[str]
+) -> None:
+    states = [manifest(project)]
+    for number in range(8):
+        if number % 2:
+            (project / "edited").write_text(f"between restores {number}\n")
+            states[-1] = manifest(project)
+        manager.restore(project, three[number % 3])
+        states.append(manifest(project))
+    steps = [step for step in zip(states, states[1:], strict=False) if step[0] != step[1]]
+    for before, _ in reversed(steps):
+        manager.undo(project)
+        assert manifest(project) == before
+    with pytest.raises(NothingToUndo):
+        manager.undo(project)
+    for _, after in steps:
+        manager.redo(project)
+        assert manifest(project) == after
+    with pytest.raises(NothingToRedo):
+        manager.redo(project)
+    for before, _ in reversed(steps):
+        manager.undo(project)
+        assert manifest(project) == before
+
+
+def test_a_restore_ends_the_way_forth(manager: CheckpointManager, project: Path, three: list[str]) -> None:
+    manager.restore(project, three[0])
+    manager.undo(project)
+    manager.restore(project, three[1])
+    with pytest.raises(NothingToRedo):
+        manager.redo(project)
+    manager.undo(project)
+    assert version(project) == "version 2"
+
+
+def test_a_snapshot_of_changed_files_ends_the_way_forth(
+    manager: CheckpointManager, project: Path, three: list[str]
+) -> None:
+    manager.restore(project, three[0])
+    manager.undo(project)
+    (project / "README.md").write_text("changed after the undo\n")
+    checkpoint(manager, project)
+    with pytest.raises(NothingToRedo):
+        manager.redo(project)
+    assert version(project) == "changed after the undo"
+
+
+def test_a_snapshot_of_unchanged_files_does_not_end_the_way_forth(
+    manager: CheckpointManager, project: Path, three: list[str]
+) -> None:
+    """A new turn takes one although the person has only looked around."""
+    manager.restore(project, three[0])
+    manager.undo(project)
+    for _ in range(2):
+        checkpoint(manager, project)
+    manager.redo(project)
+    assert version(project) == "version 0"
+    checkpoint(manager, project)
+    manager.undo(project)
+    assert version(project) == "version 2"
+
+
+def test_a_snapshot_of_a_subset_that_was_undone_does_not_end_the_way_forth(
+    manager: CheckpointManager, project: Path, three: list[str]
+) -> None:
+    manager.restore(project, three[0], paths=["README.md"])
+    manager.undo(project)
+    checkpoint(manager, project)
+    manager.redo(project)
+    assert version(project) == "version 0" and (project / "file-2").exists()
+
+
+def test_edits_made_after_a_restore_come_back_with_redo(
+    manager: CheckpointManager, project: Path, three: list[str]
+) -> None:
+    manager.restore(project, three[0])
+    (project / "README.md").write_text("edited after the restore\n")
+    (project / "idea").write_text("made after the restore\n")
+    edited = manifest(project)
+    manager.undo(project)
+    assert version(project) == "version 2" and not (project / "idea").exists()
+    manager.redo(project)
+    assert manifest(project) == edited
+
+
+def test_undo_of_some_paths_touches_only_those(
+    manager: CheckpointManager, project: Path, three: list[str]
+) -> None:
+    manager.restore(project, three[0], paths=["README.md", "file-1"])
+    assert version(project) == "version 0" and not (project / "file-1").exists()
+    (project / "file-2").write_text("edited meanwhile\n")
+    (project / "new").write_text("made meanwhile\n")
+    (project / "run.sh").chmod(0o700)
+    before, times = manifest(project), mtimes(project)
+    result = manager.undo(project)
+    assert result.written == ("README.md", "file-1") and result.deleted == ()
+    after, now = manifest(project), mtimes(project)
+    assert {path for path in after if after[path] != before.get(path)} == {b"README.md", b"file-1"}
+    assert {path for path in now if now[path] != times.get(path)} == {b"README.md", b"file-1"}
+    manager.redo(project)
+    assert version(project) == "version 0" and (project / "new").exists()
+
+
+def test_undo_of_a_path_that_somebody_removed_already_succeeds(
+    manager: CheckpointManager, project: Path, three: list[str]
+) -> None:
+    """It is as it was before the restore: the step is done, and the one before it comes next."""
+    (project / "file-0").unlink()
+    manager.restore(project, three[0], paths=["README.md"])
+    manager.restore(project, three[0], paths=["file-0"])
+    (project / "file-0").unlink()
+    result = manager.undo(project)
+    assert result.applied and result.undo_id is None
+    manager.undo(project)
+    assert version(project) == "version 2"
+    manager.redo(project)
+    assert version(project) == "version 0"
+
+
+def test_restores_that_changed_nothing_are_not_steps(
+    manager: CheckpointManager, project: Path, three: list[str]
+) -> None:
+    manager.restore(project, three[0])
+    for _ in range(3):
+        manager.restore(project, three[0])
+        manager.restore(project, three[0], paths=["README.md"])
+    manager.undo(project)
+    assert version(project) == "version 2"
+
+
+def test_an_undo_whose_checkpoint_was_deleted_is_a_clear_error(
+    manager: CheckpointManager, project: Path, three: list[str]
+) -> None:
+    result = manager.restore(project, three[0])
+    assert result.undo_id == three[2]  # the present was captured already
+    manager.delete(project, three[2])
+    before = manifest(project)
+    for dry_run in (True, False):
+        with pytest.raises(NoSuchCheckpoint, match=three[2][:8]):
+            manager.undo(project, dry_run=dry_run)
+    assert manifest(project) == before
+    (project / "README.md").write_text("a new beginning\n")
+    manager.restore(project, three[1])
+    manager.undo(project)
+    assert version(project) == "a new beginning"
+
+
+def test_the_newest_checkpoint_serves_as_the_way_back_if_it_holds_the_present(
+    manager: CheckpointManager, project: Path, three: list[str]
+) -> None:
+    count = len(all_ids(manager, project))
+    result = manager.restore(project, three[0])
+    assert result.undo_id == three[2] and len(all_ids(manager, project)) == count
+    manager.undo(project)
+    assert version(project) == "version 2" and (project / "file-2").exists()
+
+
+def test_a_checkpoint_that_holds_the_same_files_but_not_the_ignored_one_does_not_serve(
+    manager: CheckpointManager, project: Path
+) -> None:
+    """The newest checkpoint equals the present but for an ignored file that is in the way."""
+    (project / "thing").write_text("then\n")
+    target = checkpoint(manager, project)
+    (project / "thing").unlink()
+    (project / ".gitignore").write_text("thing\n")
+    newest = checkpoint(manager, project)
+    (project / "thing").write_text("ignored now\n")
+    assert manager.ensure_checkpoint(project).status == "already-taken"
+    result = manager.restore(project, target.id)
+    assert result.undo_id != newest.id
+    manager.undo(project)
+    assert (project / "thing").read_text() == "ignored now\n"
+
+
+def test_another_process_goes_on_where_this_one_stopped(
+    manager: CheckpointManager, project: Path, base: Path, three: list[str]
+) -> None:
+    manager.restore(project, three[1])
+    CheckpointManager(base=base).undo(project)
+    assert version(project) == "version 2"
+    CheckpointManager(base=base).redo(project)
+    assert version(project) == "version 1"
+
+
+def test_projects_do_not_share_their_steps(
+    manager: CheckpointManager, project: Path, three: list[str], tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "file").write_text("then\n")
+    target = checkpoint(manager, other).id
+    (other / "file").write_text("now\n")
+    manager.restore(other, target)
+    manager.restore(project, three[0])
+    manager.undo(other)
+    assert (other / "file").read_text() == "now\n" and version(project) == "version 0"
+    with pytest.raises(NothingToUndo):
+        manager.undo(other)
+    manager.undo(project)
+    assert version(project) == "version 2"
+
+
+def test_a_damaged_journal_is_told_and_set_aside(
+    manager: CheckpointManager, project: Path, base: Path, three: list[str]
+) -> None:
+    manager.restore(project, three[0])
+    (journal,) = (base / "store" / "journal").glob("*.json")
+    journal.write_text('{"open": {"before": 1')
+    manager.new_turn()
+    outcome = manager.ensure_checkpoint(project)
+    assert outcome.status in ("taken", "unchanged")
+    assert "undo and redo" in outcome.note
+    assert [path for path in journal.parent.iterdir() if path != journal and "damaged" in path.name]
+    with pytest.raises(NothingToUndo):
+        manager.undo(project)
+    manager.restore(project, three[1])
+    manager.undo(project)
+    assert version(project) == "version 0"
+
+
+def test_a_hundred_steps_are_remembered(manager: CheckpointManager, project: Path, base: Path) -> None:
+    quick = CheckpointManager(base=base, fsync=False)
+    ids = []
+    for number in range(2):
+        (project / "README.md").write_text(f"version {number}\n")
+        ids.append(checkpoint(quick, project).id)
+    for number in range(105):
+        quick.restore(project, ids[number % 2])
+    (journal,) = (base / "store" / "journal").glob("*.json")
+    assert os.path.getsize(journal) < 100_000
+    for _ in range(100):
+        quick.undo(project)
+    with pytest.raises(NothingToUndo):
+        quick.undo(project)
