@@ -153,6 +153,17 @@ def test_undo_and_redo_work_after_a_prune(base: Path, project: Path) -> None:
     assert manifest(project) == restored != now
 
 
+def test_the_beginning_of_an_open_stage_stays(base: Path, project: Path) -> None:
+    manager = a_manager(base, max_snapshots=1)
+    take_turns(manager, project, 3)
+    before = manifest(project)
+    with manager.stage(project, edit_id="e", session_id="s") as stage:
+        take_turns(manager, project, 3)
+        manager.prune(reclaim="always")
+        stage.discard()
+    assert manifest(project) == before
+
+
 # --- age ----------------------------------------------------------------------------------------------
 
 

@@ -58,14 +58,16 @@ def needed_by_journals(store: Store) -> set[str]:
 
 
 def needed_by_journal(path: Path) -> frozenset[str]:
-    """Checkpoints that a restore under way, the next undo and the next redo of a project go to.
-    The journal is only looked at: whoever holds the project's lock mends it, if need be."""
+    """Checkpoints that a restore under way, open stages, the next undo and the next redo of a
+    project go to. The journal is only looked at: whoever holds the project's lock mends it, if
+    need be."""
     record = read_json(path) or {}
     begun = record.get("open")
     found = [begun.get("before"), begun.get("target")] if isinstance(begun, dict) else []
-    for stack in (record.get("undo"), record.get("redo")):
-        if isinstance(stack, list) and stack and isinstance(stack[-1], list):
-            found += stack[-1][:1]
+    for name, wanted in (("stages", slice(None)), ("undo", slice(-1, None)), ("redo", slice(-1, None))):
+        rows = record.get(name)
+        if isinstance(rows, list):
+            found += [row[0] for row in rows[wanted] if isinstance(row, list) and row]
     return frozenset(name for name in found if isinstance(name, str))
 
 
