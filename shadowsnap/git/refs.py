@@ -21,6 +21,7 @@ def create_ref(git_dir: Path, ref: str, object_id: str, *, fsync: bool) -> None:
     """Create a ref that must not exist yet, the way git does it: through `<ref>.lock`."""
     path = git_dir / ref
     lock = Path(f"{path}.lock")
+    first = fsync and not path.parent.exists()
     descriptor = _open_lock(lock)
     try:
         try:
@@ -35,7 +36,8 @@ def create_ref(git_dir: Path, ref: str, object_id: str, *, fsync: bool) -> None:
     finally:
         lock.unlink(missing_ok=True)
     if fsync:
-        sync_directory(path.parent)
+        for folder in path.parents[: len(Path(ref).parts) - 2 if first else 1]:  # up to refs/shadowsnap
+            sync_directory(folder)
 
 
 def _open_lock(lock: Path, attempts: int = 100) -> int:
