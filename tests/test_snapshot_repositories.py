@@ -350,3 +350,26 @@ def test_two_worktrees_are_two_projects_that_share_what_is_equal(base: Path, tmp
     (tmp_path / "other" / "file-1").write_text("changed")
     assert snap(base, main, status="unchanged").id == one.id
     assert content(base, snap(base, tmp_path / "other", status="taken"), "file-1") == b"changed"
+
+
+def test_an_edit_that_their_git_does_not_see_is_captured(base: Path, tmp_path: Path) -> None:
+    """Of the same size, in the same second, with the old time: git compares times by the second."""
+    project = tmp_path / "project"
+    project.mkdir()
+    git(project, "init", "-q")
+    (project / "file").write_bytes(b"one\n")
+    os.utime(project / "file", (10**9, 10**9))
+    git(project, "add", "file")
+    (project / "file").write_bytes(b"two\n")
+    os.utime(project / "file", (10**9, 10**9))
+    assert content(base, snap(base, project), "file") == b"two\n"
+
+
+def test_a_change_right_after_a_first_snapshot_is_noticed(base: Path, tmp_path: Path) -> None:
+    project = repository(tmp_path / "project", "a", "b")
+    snap(base, project)
+    (project / "a").chmod(0o600)
+    before = (project / "b").stat()
+    (project / "b").write_bytes(b"c\n")
+    os.utime(project / "b", ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert captured(base, snap(base, project, status="taken")) == manifest(project)

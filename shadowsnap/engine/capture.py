@@ -59,6 +59,8 @@ class Capture:
         self._entries: dict[bytes, Entry | None] = {}
         self._tree_changes: dict[bytes, Leaf | None] = {}
         self._seeded_bits: dict[bytes, tuple[int, int]] = {}
+        self._seeded_doubtful: set[bytes] = set()
+        self._seeded_recent: set[bytes] = set()
 
     @property
     def is_first(self) -> bool:
@@ -184,12 +186,12 @@ class Capture:
             return
         self.space.objects.settle()  # the index says that what it names is stored
         if self._entries:
-            self.cache.unsettled = {
-                path for path, entry in self._entries.items() if entry and self._is_recent(entry)
-            }
+            recent = {path for path, entry in self._entries.items() if entry and self._is_recent(entry.stat)}
+            self.cache.unsettled = recent | self._seeded_recent
             self.cache.index = self.cache.index.write(self._entries, self._began_ns)
             self._entries = {}
         else:
+            self.cache.unsettled |= self._seeded_recent
             self.cache.index.touch(self._began_ns)
         step("capture:index-written")
         save_cache(self.space.store, self.space.project, self.cache)
@@ -204,7 +206,7 @@ class Capture:
             found.changed |= self._touched_meanwhile() - found.gone
             return found
         found = scan_changes(space, cache, self._began_ns, self._look_at_seeded)
-        found.changed |= self._touched_meanwhile() - found.gone
+        found.changed |= (self._touched_meanwhile() | self._seeded_doubtful) - found.gone
         # A seeded index holds all they track; which of it an exclude matches can wait.
         wait = bool(cache.seeded) and not found.rules_changed
         dropped = set() if wait else self._ask_what_person_tracks(found.rules_changed)
@@ -239,8 +241,8 @@ class Capture:
             or (not settings.include_secrets and is_secret(path))
         }
 
-    def _is_recent(self, entry: Entry) -> bool:
-        return entry.stat.st_ctime_ns // 10**9 >= self._began_ns // 10**9
+    def _is_recent(self, seen: os.stat_result) -> bool:
+        return seen.st_ctime_ns // 10**9 >= self._began_ns // 10**9
 
     def _ask_what_person_tracks(self, again: bool) -> set[bytes]:
         """Learn which files their git tracks although an exclude matches, if that may have
@@ -283,10 +285,15 @@ class Capture:
     def _look_at_seeded(self) -> None:
         """Learn the permission bits of files that are taken over without being read."""
         look = self.space.worktree.look
-        for path, mode in self.cache.seeded.items():
+        for path, (mode, changed_ns) in self.cache.seeded.items():
             seen = look(path) if mode != LINK else None
             if seen is not None:
                 self._seeded_bits[path] = (mode, stat.S_IMODE(seen.st_mode))
+                # Their git, which compares times by the second, may have missed a change.
+                if changed_ns and seen.st_ctime_ns % 10**9 != changed_ns:
+                    self._seeded_doubtful.add(path)
+                elif self._is_recent(seen):
+                    self._seeded_recent.add(path)
 
     # --- files -------------------------------------------------------------------------------
 

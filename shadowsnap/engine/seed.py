@@ -94,7 +94,7 @@ def _grow(
         # Theirs all the same: to be read even if an exclude matches.
         tracked=set(dropped),
         patterns=space.patterns,
-        seeded={entry.path: entry.mode for entry in taken},
+        seeded={entry.path: (entry.mode, entry.changed_ns) for entry in taken},
     )
 
 

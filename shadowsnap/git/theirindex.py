@@ -36,6 +36,11 @@ class TheirEntry(NamedTuple):
     raw: bytes
     """As it stands in the file; an entry of our own format."""
 
+    @property
+    def changed_ns(self) -> int:
+        """The part of its ctime below a second; 0 if that was not noted."""
+        return int.from_bytes(self.raw[4:8], "big")
+
 
 class TheirIndex(NamedTuple):
     entries: list[TheirEntry]

@@ -69,7 +69,7 @@ class ScanCache:
     """Files that changed in the very second of the last capture."""
     skipped: set[bytes] = field(default_factory=set)
     """Files that were left out; where git has nothing to report they are looked at again."""
-    seeded: dict[bytes, int] = field(default_factory=dict)
+    seeded: dict[bytes, tuple[int, int]] = field(default_factory=dict)
     """Files taken over from the person's index with their git modes; permission bits are not
     known yet."""
     rules: dict[bytes, int] = field(default_factory=dict)
