@@ -65,25 +65,29 @@ else:
         return found
 
     def _init(cls):
-        fields, kind = cls.__record_fields__, cls.__name__
+        kind, names = cls.__name__, cls.__match_args__
+        needed = frozenset(names)
+        defaults = {each.name: each.default for each in cls.__record_fields__ if each.default is not _MISSING}
+        factories = {
+            each.name: each.default_factory
+            for each in cls.__record_fields__
+            if each.default_factory is not _MISSING
+        }
 
         def __init__(self, *args, **given):
+            values = dict(zip(names, args, strict=False))
+            if len(values) < len(args) or not given.keys().isdisjoint(values):
+                raise TypeError(f"{kind}() got too many arguments, or one of them twice")
+            values.update(given)
+            for name, make in factories.items():
+                if name not in values:
+                    values[name] = make()
             own = self.__dict__  # also past the guard of a frozen class
-            if len(args) > len(fields):
-                raise TypeError(f"{kind}() takes {len(fields)} positional arguments but {len(args)} were given")
-            for each, value in zip(fields, args, strict=False):
-                own[each.name] = value
-            for each in fields[len(args) :]:
-                if each.name in given:
-                    own[each.name] = given.pop(each.name)
-                elif each.default is not _MISSING:
-                    own[each.name] = each.default
-                elif each.default_factory is not _MISSING:
-                    own[each.name] = each.default_factory()
-                else:
-                    raise TypeError(f"{kind}() is missing the argument {each.name!r}")
-            if given:
-                raise TypeError(f"{kind}() got an unexpected or repeated argument {min(given)!r}")
+            own.update(defaults)
+            own.update(values)
+            if own.keys() != needed:
+                wrong = ", ".join(sorted(own.keys() ^ needed))
+                raise TypeError(f"{kind}() is missing an argument or does not know one: {wrong}")
 
         return __init__
 

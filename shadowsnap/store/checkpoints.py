@@ -37,6 +37,7 @@ from shadowsnap.records import Any, replace
 from shadowsnap.store.atomic import read_json
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project
+from shadowsnap.store.statistics import with_statistics
 
 _FIELDS = ("refname", "objectname", "tree", "contents")
 _LAST = re.compile(r"last(?:~(\d{1,9}))?")
@@ -77,7 +78,7 @@ def list_checkpoints(
         return found[:limit]
     if len(found) == wanted and found[-1].scope != "tree":  # what they changed is told against an older one
         found = _load(git, store, project)
-    return _with_statistics(git, found, path)[:limit]
+    return with_statistics(store, project, git, found, path)[:limit]
 
 
 def newest_name(store: Store, project: Project) -> str | None:
@@ -317,59 +318,3 @@ def _decode(project: Project, ref: str, commit: str, tree: str, message: bytes) 
         tree=tree,
         ref=ref,
     )
-
-
-# --- statistics ----------------------------------------------------------------------------
-
-
-def _with_statistics(git: Git, newest_first: list[Checkpoint], path: bytes | None = None) -> list[Checkpoint]:
-    """Compare every checkpoint with the whole-directory one before it."""
-    before: str | None = None
-    pairs: list[tuple[str, str] | None] = []
-    for checkpoint in reversed(newest_first):
-        comparable = checkpoint.scope == "tree"
-        pairs.append((before, checkpoint.tree) if comparable and before else None)
-        before = checkpoint.tree if comparable else before
-    pairs.reverse()
-    known = {pair for pair in pairs if pair is not None}
-    numbers = {pair: (0, 0, 0) for pair in known if pair[0] == pair[1]}
-    numbers |= _statistics(git, known - numbers.keys(), path)  # without pairs whose trees are lost
-    result = []
-    for checkpoint, pair in zip(newest_first, pairs, strict=True):
-        if pair in numbers:
-            files, insertions, deletions = numbers[pair]
-            checkpoint = replace(checkpoint, files_changed=files, insertions=insertions, deletions=deletions)
-        result.append(checkpoint)
-    return result
-
-
-def _statistics(
-    git: Git, pairs: set[tuple[str, str]], path: bytes | None
-) -> dict[tuple[str, str], tuple[int, int, int]]:
-    if not pairs:
-        return {}
-    asked = "".join(f"{old} {new}\n" for old, new in pairs).encode()
-    limit: list[bytes] = [b"--", path] if path else []
-    answer = git.run("diff-tree", "--stdin", "-r", "--numstat", "-z", "--no-renames", *limit, stdin=asked)
-    numbers: dict[tuple[str, str], tuple[int, int, int]] = {}
-    current, at = ("", ""), 0
-    while at < len(answer):
-        if (
-            answer[at + 40 : at + 41] == b" "
-            and answer[at + 81 : at + 82] == b"\n"
-            and b"\t" not in answer[at : at + 81]
-        ):
-            current = (answer[at : at + 40].decode(), answer[at + 41 : at + 81].decode())
-            numbers[current] = (0, 0, 0)
-            at += 82
-            continue
-        end = answer.index(b"\0", at)
-        added, removed, _ = answer[at:end].split(b"\t", 2)
-        files, insertions, deletions = numbers[current]
-        numbers[current] = (files + 1, insertions + _count(added), deletions + _count(removed))
-        at = end + 1
-    return numbers
-
-
-def _count(number: bytes) -> int:
-    return 0 if number == b"-" else int(number)  # "-": binary

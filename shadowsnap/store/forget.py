@@ -11,5 +11,8 @@ def forget_project(store: Store, project: Project) -> None:
     """Remove record, journal and stat cache of a project without checkpoints. The caller holds
     its lock. (The lock file stays: somebody may be waiting for it.)"""
     forget_cache(store, project)
-    for path in (store.journal_file(project.id), store.exclude_file(project.id), store.project_file(project.id)):
+    for path in (
+        store.journal_file(project.id), store.exclude_file(project.id), store.statistics_file(project.id),
+        store.project_file(project.id),
+    ):  # fmt: skip
         path.unlink(missing_ok=True)

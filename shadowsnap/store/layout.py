@@ -90,6 +90,10 @@ class Store:
         """The exclude patterns of one project: the defaults, and its own."""
         return self.git_dir / "indexes" / f"{project}.exclude"
 
+    def statistics_file(self, project: str) -> Path:
+        """What the checkpoints of one project changed, as far as it was counted."""
+        return self.git_dir / "indexes" / f"{project}.statistics"
+
     def project_file(self, project: str) -> Path:
         return self.git_dir / "projects" / f"{project}.json"
 
