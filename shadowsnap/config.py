@@ -1,4 +1,4 @@
-"""Settings: what can be set, the defaults, and where the store lies."""
+"""Settings: what can be set, the defaults, and where the store lies. (`layers` reads them from files.)"""
 
 from __future__ import annotations
 
@@ -17,10 +17,15 @@ class Settings:
     """All settings of a manager; limits of 0 mean "no limit"."""
 
     enabled: bool = True
+    """Take snapshots at all."""
     max_snapshots: int = 20
+    """Turns that pruning leaves of each project."""
     max_total_size_mb: float = 500
+    """Size of the store that pruning aims at."""
     max_file_size_mb: float = 10
+    """Larger files are not captured."""
     base: Path | None = None
+    """Where the store lies."""
     deadline: float = 30.0
     """Seconds one operation may take before it gives up (0: as long as it needs)."""
     excludes: tuple[str, ...] = ()
@@ -39,7 +44,9 @@ class Settings:
     orphan_grace_days: float = 7
     """How long a project's directory must be gone before its checkpoints go."""
     attachment_days: float = 30
+    """Older conversations go; the checkpoints they belong to stay."""
     max_attachments_mb: float = 100
+    """Size of all kept conversations that pruning aims at."""
     min_interval_hours: float = 24
     """`auto_prune` does nothing more often than that."""
     upkeep_deadline: float = 600.0
@@ -55,6 +62,44 @@ class Settings:
         from pathlib import Path
 
         return Path(os.path.realpath(os.path.expanduser(self.base) if self.base else base_folder()))
+
+
+def configured_base() -> str:
+    """Where the store of this person lies, who may have moved it in their settings file."""
+    if not is_moved_by_variable():
+        try:
+            with open(config_file(), "rb") as file:
+                mentioned = b"base" in file.read()
+        except OSError:
+            mentioned = False
+        if mentioned:
+            from shadowsnap.layers import load_settings
+
+            return os.fspath(load_settings().settings.resolved_base())
+    return base_folder()
+
+
+def is_moved_by_variable() -> bool:
+    return bool(os.environ.get("SHADOWSNAP_HOME"))
+
+
+def config_file() -> str:
+    """The person's own settings file, whether it is there or not."""
+    expand, join = os.path.expanduser, os.path.join
+    if sys.platform == "win32":
+        folder = os.environ.get("APPDATA") or expand(join("~", "AppData", "Roaming"))
+    elif sys.platform == "darwin":
+        folder = expand(join("~", "Library", "Application Support"))
+    else:
+        config = os.environ.get("XDG_CONFIG_HOME")
+        folder = config if config and os.path.isabs(config) else expand(join("~", ".config"))
+    return join(folder, "shadowsnap", "config.toml")
+
+
+def environment_settings() -> dict[str, str]:
+    """What SHADOWSNAP_* variables say, by the names of settings. SHADOWSNAP_HOME is the base."""
+    found = {name[11:].lower(): text for name, text in os.environ.items() if name.startswith("SHADOWSNAP_")}
+    return {name: text for name, text in found.items() if name not in ("home", "debug")}
 
 
 def base_folder() -> str:

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,14 @@ from command_line import CommandLine
 from shadowsnap.cli.commands import command_names, load_all
 from shadowsnap.cli.commands.docs import FOLDER, topic_files
 from shadowsnap.cli.parser import GLOBAL_OPTIONS, command_parser, summary
-from shadowsnap.cli.reference import cli_markdown, error_classes, errors_markdown
+from shadowsnap.cli.reference import (
+    cli_markdown,
+    error_classes,
+    errors_markdown,
+    setting_texts,
+    settings_markdown,
+)
+from shadowsnap.config import Settings, config_file
 from shadowsnap.engine.rules import NOT_SECRET_ENDINGS, SECRET_NAMES
 from shadowsnap.store.excludes import DEFAULT_EXCLUDES
 
@@ -34,6 +42,13 @@ def cli(
 
 def test_the_reference_of_the_command_line_is_current() -> None:
     assert (FOLDER / "cli.md").read_text("utf-8") == cli_markdown(), HOW
+
+
+def test_the_table_of_settings_is_current_and_complete() -> None:
+    assert (FOLDER / "settings.md").read_text("utf-8") == settings_markdown(), HOW
+    assert list(setting_texts()) == [field.name for field in fields(Settings)]
+    assert all(setting_texts().values())
+    assert f"`{config_file().replace(str(Path.home()), '~')}`" in settings_markdown()
 
 
 def test_the_table_of_errors_is_current() -> None:

@@ -45,12 +45,12 @@ def run_hook(agent: str, data: bytes, said: str = "") -> None:
     try:
         from shadowsnap.agents.payload import OTHER, read_event
         from shadowsnap.agents.turns import Session
-        from shadowsnap.config import base_folder
+        from shadowsnap.config import configured_base
 
         event = read_event(agent, data, said)
         if event.kind == OTHER:
             return
-        _dispatch(event, Session(base_folder(), event))
+        _dispatch(event, Session(configured_base(), event))
     except Exception as problem:
         _tell(agent, event, "failed", problem)
 
@@ -91,6 +91,8 @@ def before_tool(event: HookEvent, session: Session) -> None:
             session.note_taken(event, manager.turn_state())
     if outcome.status != "already-taken":
         _tell(event.agent, event, outcome.status, outcome.error, outcome=outcome)
+        for text in manager.warnings:
+            _tell(event.agent, event, "settings", UserWarning(text))
 
 
 def prompted(event: HookEvent, session: Session) -> None:
@@ -140,7 +142,7 @@ def _covers(session: Session, event: HookEvent) -> bool:
 def _manager() -> CheckpointManager:
     from shadowsnap.manager import CheckpointManager
 
-    return CheckpointManager(deadline=DEADLINE)
+    return CheckpointManager.from_settings(deadline=DEADLINE)
 
 
 def _ran_out_of_time(problem: Exception | None) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from shadowsnap.config import base_folder
+from shadowsnap.config import configured_base
 
 if TYPE_CHECKING:
     from shadowsnap.agents.payload import HookEvent
@@ -19,7 +19,7 @@ _MOST_BYTES = 256 * 1024
 
 
 def log_file() -> Path:
-    return Path(base_folder()) / "hook.log.jsonl"
+    return Path(configured_base()) / "hook.log.jsonl"
 
 
 def log_event(

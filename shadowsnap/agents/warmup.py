@@ -36,7 +36,7 @@ def main(arguments: list[str]) -> int:
     base, workdir = (Path(argument) for argument in arguments)
     if hasattr(os, "nice"):
         os.nice(10)
-    manager = CheckpointManager(base=base, deadline=_ROUND_SECONDS)
+    manager = CheckpointManager.from_settings(base=base, deadline=_ROUND_SECONDS)
     for _ in range(_MOST_ROUNDS):
         try:
             manager.snapshot(workdir, "first snapshot")

@@ -10,6 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shadowsnap.cli.text import safe
 from shadowsnap.cli.ui import Ui
 from shadowsnap.errors import MalformedReference, NoSuchCheckpoint, WrongUsage
 
@@ -29,7 +30,12 @@ class Context:
     def manager(self) -> CheckpointManager:
         from shadowsnap.manager import CheckpointManager
 
-        return CheckpointManager()
+        return CheckpointManager.from_settings()
+
+    def warn(self) -> None:
+        """Tell what was ignored in settings, if they were needed."""
+        for text in self.manager.warnings if "manager" in self.__dict__ else ():
+            self.ui.say(f"{self.ui.talk_ink('yellow', 'warning:')} {safe(text)}")
 
     @cached_property
     def here(self) -> str:

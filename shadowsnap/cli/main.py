@@ -63,7 +63,11 @@ def _run(words: list[str], ui: Ui) -> int:
 
     from shadowsnap.cli.context import Context
 
-    return command.run(args, Context(ui, [*first.directories, *args.directory])) or 0
+    context = Context(ui, [*first.directories, *args.directory])
+    try:
+        return command.run(args, context) or 0
+    finally:
+        context.warn()
 
 
 def _fail(ui: Ui, problem: BaseException) -> int:

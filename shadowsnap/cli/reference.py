@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import ast
 from collections.abc import Iterator
+from pathlib import Path
 
-from shadowsnap import errors
+from shadowsnap import config, errors
 from shadowsnap.cli.commands import GROUPS, load_all
 from shadowsnap.cli.commands.docs import FOLDER
 from shadowsnap.cli.parser import (
@@ -17,6 +19,7 @@ from shadowsnap.cli.parser import (
     placeholder,
     usage,
 )
+from shadowsnap.layers import LEAST_FILE_SIZE_MB, PROJECT_SETTINGS
 
 EXIT_CODES = {
     0: "done",
@@ -52,6 +55,41 @@ Exit codes:
 {codes}
 """
 
+_SETTINGS = """\
+# Settings
+
+Each layer goes over the ones before it:
+
+1. the defaults below;
+2. your own file: `$XDG_CONFIG_HOME/shadowsnap/config.toml` or `~/.config/shadowsnap/config.toml` (macOS:
+   `~/Library/Application Support/shadowsnap/config.toml`, Windows: `%APPDATA%\\shadowsnap\\config.toml`);
+3. the project: `[tool.shadowsnap]` in its `pyproject.toml`, then its `.shadowsnap.toml`;
+4. variables: `SHADOWSNAP_` and the name in capitals, lists with commas, as in
+   `SHADOWSNAP_EXCLUDES='*.bin,tmp/'`; the base is `SHADOWSNAP_HOME`;
+5. flags of a command.
+
+The files are TOML with one name per line:
+
+    max_snapshots = 50
+    excludes = ["*.parquet", "/data/"]
+
+A project's file may have come with a clone, so it can only narrow what is captured of that project:
+{narrowing}.
+Everything else in it is ignored with a warning: it cannot switch protection off, move the store, let
+secrets in, take a default exclude back, or change limits that decide about checkpoints.
+
+What cannot be read is ignored with a warning that names the file and the line. `shadowsnap status`
+shows it too, and what hooks had to ignore.
+
+A limit of 0 means no limit. In Python, `CheckpointManager(...)` takes these as arguments and reads no
+file; `CheckpointManager.from_settings(...)` goes through the layers.
+"""
+
+_NARROWING = {
+    "excludes": "it can add `excludes`",
+    "max_file_size_mb": "lower `max_file_size_mb` (not below {least:g})",
+}
+
 _ERRORS = """\
 # Errors
 
@@ -84,6 +122,35 @@ def errors_markdown() -> str:
     return "\n".join(lines) + "\n"
 
 
+def settings_markdown() -> str:
+    narrowing = " and ".join(_NARROWING[name] for name in PROJECT_SETTINGS).format(least=LEAST_FILE_SIZE_MB)
+    lines = [_SETTINGS.format(narrowing=narrowing), "| setting | default | |", "|---|---|---|"]
+    defaults = config.Settings()
+    for name, about in setting_texts().items():
+        lines.append(f"| `{name}` | {_default(getattr(defaults, name))} | {about} |")
+    return "\n".join(lines) + "\n"
+
+
+def setting_texts() -> dict[str, str]:
+    """What each setting is about, as it stands below it in the source."""
+    tree = ast.parse(Path(config.__file__).read_text("utf-8"))
+    body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Settings")
+    texts = {}
+    for node, after in zip(body, body[1:], strict=False):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            about = ast.literal_eval(after.value) if isinstance(after, ast.Expr) else ""
+            texts[node.target.id] = " ".join(about.split())
+    return texts
+
+
+def _default(value: object) -> str:
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, (int, float)):
+        return f"{value:g}"
+    return "none" if value == () else "see how-it-works"
+
+
 def error_classes() -> list[type[errors.ShadowsnapError]]:
     """In the order of the source, which is by subject."""
     base = errors.ShadowsnapError
@@ -92,7 +159,8 @@ def error_classes() -> list[type[errors.ShadowsnapError]]:
 
 
 def write_all() -> None:
-    for name, text in {"cli": cli_markdown(), "errors": errors_markdown()}.items():
+    made = {"cli": cli_markdown(), "errors": errors_markdown(), "settings": settings_markdown()}
+    for name, text in made.items():
         (FOLDER / f"{name}.md").write_text(text, "utf-8")
 
 

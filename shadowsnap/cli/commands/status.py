@@ -24,7 +24,7 @@ GROUP = "taking and looking"
 _SHOWN = 10
 _HOOKS_READ = 200
 _AGENT_FACTS = ("agent", "path", "scope", "current")
-_TROUBLED = ("failed", "refused", "partial")
+_TROUBLED = ("failed", "refused", "partial", "settings")
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -34,6 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, context: Context) -> int:
     from shadowsnap.agents.hooklog import read_log
     from shadowsnap.agents.install import installed
+    from shadowsnap.config import config_file
 
     ui = context.ui
     with working(ui, "looking at the store"):
@@ -42,6 +43,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     hooks = read_log(_HOOKS_READ)
     data = {
         **status.to_dict(),
+        "settings": {"file": config_file(), "ignored": context.manager.warnings},
         "agents": [{name: getattr(each, name) for name in _AGENT_FACTS} for each in agents],
         "hooks": hooks[:_SHOWN],
     }

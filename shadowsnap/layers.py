@@ -1,0 +1,226 @@
+"""Settings in layers: the defaults, the person's settings file, `SHADOWSNAP_*` variables, flags.
+
+Between the file and the variables comes the project: `.shadowsnap.toml`, or `[tool.shadowsnap]` in
+its `pyproject.toml`. Such a file may have come with a clone, so it can only narrow what is captured
+of that very project: it cannot switch protection off, move the store, let secrets in, or touch limits
+that decide about other projects' checkpoints.
+
+Nothing here raises because of what a file says: what cannot be used is ignored, with a warning.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+
+from shadowsnap.config import Settings, config_file, environment_settings, is_moved_by_variable
+from shadowsnap.records import dataclass, replace
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    Warnings = list[str]
+
+PROJECT_SETTINGS = ("excludes", "max_file_size_mb")
+LEAST_FILE_SIZE_MB = 1.0
+"""A project cannot go below: a limit of a few bytes would be no protection."""
+
+_MOST_BYTES = 1 << 20
+_YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+
+
+@dataclass(frozen=True)
+class Layers:
+    """What holds for every project, and what a project's file cannot change."""
+
+    settings: Settings
+    warnings: tuple[str, ...] = ()
+    firm: frozenset[str] = frozenset()
+    """Names that a variable or a flag decides: a project's file does not reach them."""
+
+    def narrowed_by(self, workdir: Path) -> tuple[Settings, Warnings]:
+        """The settings for one project, and what was ignored in its files."""
+        settings, warnings = self.settings, list[str]()
+        for file, table in ((workdir / "pyproject.toml", "tool.shadowsnap"), (workdir / ".shadowsnap.toml", "")):
+            for name, value in _read_file(str(file), table, warnings).items():
+                where = f"{file}: {name}"
+                if name not in PROJECT_SETTINGS:
+                    warnings.append(f"{where}: ignored, as only you can set it, not a project")
+                elif name == "excludes":
+                    extra = tuple(_narrowing(value, where, warnings))  # type: ignore[arg-type]
+                    settings = replace(settings, excludes=(*settings.excludes, *extra))
+                elif name not in self.firm:
+                    limit = _lower(settings.max_file_size_mb, float(value), where, warnings)  # type: ignore[arg-type]
+                    settings = replace(settings, max_file_size_mb=limit)
+        return settings, warnings
+
+
+def load_settings(**flags: object) -> Layers:
+    """The person's settings. A flag that is None was not given."""
+    warnings: Warnings = []
+    values = _read_file(config_file(), "", warnings)
+    variables = _read_environment(warnings)
+    given = {name: value for name, value in flags.items() if value is not None}
+    if is_moved_by_variable():
+        values.pop("base", None)
+    settings = Settings(**{**values, **variables, **given})  # type: ignore[arg-type]
+    return Layers(settings, tuple(warnings), frozenset({*variables, *given}))
+
+
+# --- narrowing -------------------------------------------------------------------------------
+
+
+def _narrowing(patterns: Iterable[str], where: str, warnings: Warnings) -> Iterable[str]:
+    for pattern in patterns:
+        if pattern.lstrip().startswith("!"):
+            warnings.append(f"{where}: {pattern!r} is ignored, as a project can only leave out more")
+        elif not pattern.strip("*/. "):
+            warnings.append(f"{where}: {pattern!r} is ignored, as it would leave out everything")
+        else:
+            yield pattern
+
+
+def _lower(now: float, wanted: float, where: str, warnings: Warnings) -> float:
+    if wanted == 0 or 0 < now < wanted:
+        warnings.append(f"{where}: ignored, as a project can only lower a limit (it is {now:g})")
+        return now
+    if wanted < LEAST_FILE_SIZE_MB:
+        warnings.append(f"{where}: a project cannot go below {LEAST_FILE_SIZE_MB:g}")
+    return max(wanted, min(LEAST_FILE_SIZE_MB, now or LEAST_FILE_SIZE_MB))
+
+
+# --- reading ---------------------------------------------------------------------------------
+
+
+def _read_file(path: str, table: str, warnings: Warnings) -> dict[str, object]:
+    """The settings of a file, as far as they can be used."""
+    data = _content(path, warnings)
+    if data is None or (table and b"shadowsnap" not in data):
+        return {}
+    try:
+        text = data.decode("utf-8-sig")
+        found = _parsed(text, table)
+    except (ValueError, RecursionError) as problem:
+        warnings.append(f"{path}{_line(problem)}: ignored, as it cannot be read: {problem}")
+        return {}
+    usable = {}
+    for name, value in found.items():
+        try:
+            usable[name] = _checked(name, value)
+        except ValueError as problem:
+            warnings.append(f"{path}{_line_of(name, text)}: {name} is ignored: {problem}")
+    return usable
+
+
+def _content(path: str, warnings: Warnings) -> bytes | None:
+    """What a file says; None if there is none. Never waits: a project may have a pipe of that name."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+        try:
+            known = os.fstat(descriptor)
+            if stat.S_ISREG(known.st_mode) and known.st_size <= _MOST_BYTES:
+                return os.read(descriptor, _MOST_BYTES)
+            why = "it is not a file of settings"
+        finally:
+            os.close(descriptor)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as problem:
+        why = f"it cannot be read: {problem.strerror}"
+    warnings.append(f"{path}: ignored, as {why}")
+    return None
+
+
+def _parsed(text: str, table: str) -> dict[str, object]:
+    try:
+        import tomllib  # type: ignore[import-not-found]  # new in Python 3.11
+    except ImportError:
+        from shadowsnap.flattoml import read_table
+
+        return read_table(text, table)
+    found: object = tomllib.loads(text)
+    for part in table.split(".") if table else ():
+        found = found.get(part, {}) if isinstance(found, dict) else {}
+    return found if isinstance(found, dict) else {}
+
+
+def _read_environment(warnings: Warnings) -> dict[str, object]:
+    usable = {}
+    for name, text in environment_settings().items():
+        try:
+            usable[name] = _checked(name, _from_text(name, text))
+        except ValueError as problem:
+            warnings.append(f"SHADOWSNAP_{name.upper()} is ignored: {problem}")
+    return usable
+
+
+def _from_text(name: str, text: str) -> object:
+    kind = _kind(name)
+    if kind == "bool":
+        if text.lower() not in (*_YES, *_NO):
+            raise ValueError("it must be true or false")
+        return text.lower() in _YES
+    if kind == "list":
+        return [each.strip() for each in text.split(",") if each.strip()]
+    if kind == "int" and re.fullmatch(r"\d{1,9}", text.strip()):
+        return int(text)
+    if kind == "float" and re.fullmatch(r"\d{1,12}(\.\d*)?", text.strip()):
+        return float(text)
+    if kind == "path":
+        raise ValueError("the variable for it is SHADOWSNAP_HOME")
+    raise ValueError("it must be a number that is not negative")
+
+
+# --- checking --------------------------------------------------------------------------------
+
+
+def _checked(name: str, value: object) -> object:
+    """The value as the setting has it; ValueError if it cannot have it."""
+    kind = _kind(name)
+    if kind == "bool":
+        if not isinstance(value, bool):
+            raise ValueError("it must be true or false")
+        return value
+    if kind == "list":
+        patterns = [value] if isinstance(value, str) else value
+        if not isinstance(patterns, list) or not all(isinstance(each, str) for each in patterns):
+            raise ValueError("it must be a list of strings")
+        if any(set(each) & set("\0\n\r") for each in patterns):
+            raise ValueError("a pattern must be one line")
+        return tuple(patterns)
+    if kind == "path":
+        from pathlib import Path
+
+        if not isinstance(value, str) or not os.path.isabs(os.path.expanduser(value)):
+            raise ValueError("it must be an absolute path")
+        return Path(os.path.expanduser(value))
+    allowed = (int,) if kind == "int" else (int, float)
+    if isinstance(value, bool) or not isinstance(value, allowed) or not 0 <= value < 1e12:
+        raise ValueError(f"it must be {'a whole number' if kind == 'int' else 'a number'} that is not negative")
+    return value
+
+
+def _kind(name: str) -> str:
+    if name not in Settings.__annotations__:
+        raise ValueError("there is no setting of this name")
+    told = str(Settings.__annotations__[name])
+    return {"Path | None": "path", "tuple[str, ...]": "list"}.get(told, told)
+
+
+# --- where -----------------------------------------------------------------------------------
+
+
+def _line(problem: Exception) -> str:
+    """`:3`, if a parser said so."""
+    found = re.search(r"at line (\d+)", str(problem))
+    return f":{found[1]}" if found else ""
+
+
+def _line_of(name: str, text: str) -> str:
+    for number, line in enumerate(text.splitlines(), 1):
+        if re.match(rf"\s*[\"']?{re.escape(name)}[\"']?\s*[=.]", line):
+            return f":{number}"
+    return ""
