@@ -12,9 +12,10 @@ from typing import Any
 import pytest
 
 from helpers import Entry
-from shadowsnap import Checkpoint, CheckpointManager, Outcome, manager
+from shadowsnap import Checkpoint, CheckpointManager, Outcome
 from shadowsnap.engine import capture
 from shadowsnap.git.deadline import Deadline
+from shadowsnap.manager import core, turns
 
 
 def snap(base: Path, project: Path, *paths: str | Path, status: str | None = None, **settings: Any) -> Checkpoint:
@@ -46,7 +47,8 @@ def deadline_after(looks: int) -> Iterator[None]:
                 raise self.exceeded(doing)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(manager, "Deadline", Hourglass)
+        for module in (core, turns):
+            patch.setattr(module, "Deadline", Hourglass)
         yield
 
 

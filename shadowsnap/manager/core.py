@@ -1,0 +1,233 @@
+"""What every part of the manager stands on: settings, the store, mending, telling."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from pathlib import Path
+
+from shadowsnap.config import Settings
+from shadowsnap.engine.workspace import Workspace, open_workspace
+from shadowsnap.errors import (
+    CheckpointsLost,
+    DamagedObject,
+    DirectoryMissing,
+    DiskFull,
+    GitFailed,
+    MalformedObject,
+    NoSuchProject,
+    PresentNotSaved,
+    RestoreFailed,
+    ShadowsnapError,
+    StoreUnusable,
+)
+from shadowsnap.git.deadline import Deadline
+from shadowsnap.manager.turnstate import Turn
+from shadowsnap.model import Event, Outcome, RestoreResult
+from shadowsnap.records import Any, replace
+from shadowsnap.store.checkpoints import newest_name
+from shadowsnap.store.journal import read_journal
+from shadowsnap.store.layout import REFS_LOST, Store, open_store
+from shadowsnap.store.older import archives, is_due
+from shadowsnap.store.projects import Project, project_of, read_record, was_emptied
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # a hook has no time for what a snapshot does not need
+    from typing import TypeVar
+
+    from shadowsnap.layers import Layers
+
+    _Deed = TypeVar("_Deed", bound=Callable[..., Any])
+    _Manager = TypeVar("_Manager", bound="Core")
+
+PathLike = str | os.PathLike[str]
+
+_TROUBLE = ("failed", "partial", "refused")
+_CURABLE = (GitFailed, DamagedObject, MalformedObject, StoreUnusable, CheckpointsLost, OSError)
+
+
+def once_more(deed: _Deed) -> _Deed:
+    """For what is done to one directory: if the store fails it, the store is mended and it is
+    tried once more."""
+
+    @wraps(deed)
+    def attempt(self: Core, where: PathLike | Project, *args: Any, **more: Any) -> Any:
+        began = time.time()
+        try:
+            return deed(self, where, *args, **more)
+        except (OSError, ShadowsnapError) as problem:
+            if not _is_curable(problem):
+                raise
+            note = self._mended(where, problem)
+        return _after_mending(deed(self, where, *args, **more), note, began)
+
+    return attempt  # type: ignore[return-value]
+
+
+class Core:
+    """The settings and the ways to a project's files."""
+
+    def __init__(
+        self,
+        enabled: bool = True,
+        max_snapshots: int = 20,
+        max_total_size_mb: float = 500,
+        max_file_size_mb: float = 10,
+        base: PathLike | None = None,
+        on_event: Callable[[Event], None] | None = None,
+        **more: Any,
+    ) -> None:
+        self.settings = Settings(
+            enabled, max_snapshots, max_total_size_mb, max_file_size_mb, Path(base) if base else None, **more
+        )
+        self.warnings: list[str] = []
+        """What was ignored in settings files and variables, and why."""
+        self._layers: Layers | None = None
+        self._on_event = on_event
+        self._turn = Turn()
+        self._turn_lock = threading.Lock()
+
+    @classmethod
+    def from_settings(
+        cls: type[_Manager], on_event: Callable[[Event], None] | None = None, **flags: Any
+    ) -> _Manager:
+        """With the person's own settings: their settings file, SHADOWSNAP_* variables, and `flags`
+        above all. Each project may narrow them for itself."""
+        from shadowsnap.layers import load_settings
+
+        manager = cls(on_event=on_event)
+        manager._layers = load_settings(**flags)
+        manager.settings, manager.warnings = manager._layers.settings, list(manager._layers.warnings)
+        return manager
+
+    def _deadline(self) -> Deadline:
+        return Deadline(self.settings.deadline)
+
+    def _settings_of(self, project: Project) -> Settings:
+        if self._layers is None:
+            return self.settings
+        settings, warnings = self._layers.narrowed_by(project.workdir)
+        self.warnings += [text for text in warnings if text not in self.warnings]
+        return settings
+
+    def _known(self, working_dir: PathLike) -> tuple[Store, Project]:
+        """The store and a project that has checkpoints."""
+        store, project = open_store(self.settings), project_of(working_dir)
+        self._catch_up(store)
+        if newest_name(store, project) is None:
+            record = read_record(store, project)
+            if record and not was_emptied(record):
+                raise CheckpointsLost(workdir=project.workdir)
+            raise NoSuchProject(workdir=project.workdir)
+        return store, project
+
+    def _catch_up(self, store: Store) -> None:
+        """See to what has to be done before checkpoints are looked for."""
+        if os.path.exists(store.git_dir / REFS_LOST):
+            raise CheckpointsLost(workdir=store.base)
+        if any(is_due(archive) for archive in archives(store.base)):
+            from shadowsnap.upkeep.importing import import_due
+
+            self._tell("imported", store.base, report=import_due(store, self._deadline()))
+
+    def _mended(self, where: PathLike | Project, problem: Exception) -> str:
+        """Mend what made an operation fail, and say what that was; if nothing is found, the problem
+        is raised again."""
+        from shadowsnap.upkeep.healing import heal, is_full
+
+        base, project = self.settings.resolved_base(), where if isinstance(where, Project) else project_of(where)
+        if is_full(problem):
+            if isinstance(problem, (RestoreFailed, PresentNotSaved)):
+                raise problem  # which says what became of the files
+            raise DiskFull(path=base) from problem
+        healed = heal(base, project, problem, self._deadline(), fsync=self.settings.fsync)
+        if not healed.repaired:
+            if isinstance(problem, OSError):
+                raise StoreUnusable(path=base, why=problem) from problem
+            raise problem
+        self._tell("healed", project.workdir, checkup=healed, problem=problem)
+        return f"mended: {', '.join(sorted({finding.code for finding in healed.repaired}))}"
+
+    @contextmanager
+    def _opened(
+        self, store: Store, project: Project, doing: str, *, lasting: bool = True, deadline: Deadline | None = None
+    ) -> Iterator[tuple[Workspace, str]]:
+        """A locked workspace in which no earlier restore is left half done."""
+        check_there(project)
+        deadline, settings = deadline or self._deadline(), self._settings_of(project)
+        with open_workspace(store, project, settings, deadline, doing, lasting=lasting) as space:
+            note = _recovered(space) if lasting else ""
+            if note:
+                self._tell("recovered", project.workdir, note=note)
+            yield space, note
+
+    def _tell(self, kind: str, working_dir: PathLike, **facts: Any) -> None:
+        if "outcome" in facts:
+            self._follow_up(facts["outcome"], working_dir)
+        if self._on_event is None:
+            return
+        try:
+            self._on_event(Event(kind, os.fspath(working_dir), facts))
+        except Exception:  # a listener's error is the listener's, not the agent's
+            pass
+
+    def _follow_up(self, outcome: Outcome, working_dir: PathLike) -> None:
+        """Note what went wrong for `status`, and start upkeep in the background if it is due."""
+        try:
+            if outcome.status in _TROUBLE:
+                from shadowsnap.store.log import note_trouble
+
+                note_trouble(self.settings.resolved_base(), os.fspath(working_dir), outcome)
+            elif outcome.status == "taken" and outcome.checkpoint and self.settings.background_upkeep:
+                from shadowsnap.upkeep.due import why_due
+
+                store = Store(self.settings.resolved_base(), self.settings.fsync)
+                if why_due(store, Project(outcome.checkpoint.project, Path()), self.settings):
+                    from shadowsnap.upkeep.starting import start_upkeep
+
+                    start_upkeep(store, self.settings)
+        except Exception:  # the snapshot is what counts
+            pass
+
+
+def _is_curable(problem: BaseException) -> bool:
+    """Whether the store may be to blame, also behind the error of a restore that changed nothing."""
+    if isinstance(problem, (RestoreFailed, PresentNotSaved)) and problem.__cause__ is not None:
+        problem = problem.__cause__
+    return isinstance(problem, _CURABLE)
+
+
+def _after_mending(result: Any, note: str, began: float) -> Any:
+    """The result of a second attempt, which says what was mended."""
+    if not isinstance(result, (Outcome, RestoreResult)):
+        return result
+    told = replace(result, note="; ".join(filter(None, (note, result.note))))
+    if isinstance(told, Outcome) and told.status == "unchanged" and told.checkpoint is not None:
+        # The first attempt may have failed just after it had recorded the checkpoint.
+        new = told.checkpoint.created_at.timestamp() >= began
+        return replace(told, status="taken") if new else told
+    return told
+
+
+def _recovered(space: Workspace) -> str:
+    """Finish or put back what died half way, and say so. There hardly ever is anything."""
+    journal = read_journal(space.store, space.project)
+    if not (journal.open or journal.leftover or journal.stages):
+        return journal.told
+    from shadowsnap.engine.restore import recover
+    from shadowsnap.engine.stage import recover_stages
+
+    return "; ".join(filter(None, (journal.told, recover(space), recover_stages(space))))
+
+
+def check_there(project: Project) -> None:
+    if not project.workdir.is_dir():
+        raise DirectoryMissing(workdir=project.workdir)
+
+
+def as_list(paths: Sequence[PathLike] | PathLike) -> Sequence[PathLike]:
+    return [paths] if isinstance(paths, (str, os.PathLike)) else paths

@@ -1,0 +1,150 @@
+"""Keeping: pins and labels, limits, health, and what other tools left."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+from shadowsnap.git.deadline import NO_DEADLINE, Deadline
+from shadowsnap.manager.core import Core, PathLike, once_more
+from shadowsnap.model import Checkpoint, Checkup, ClearReport, ImportedItem, ImportReport
+from shadowsnap.records import Any, replace
+from shadowsnap.store.checkpoints import delete_checkpoints, find_checkpoint, newest_name, set_label, set_pinned
+from shadowsnap.store.layout import Store, open_store
+from shadowsnap.store.projects import Project, locked_project, note_emptied
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # a hook has no time for what a snapshot does not need
+    from shadowsnap.upkeep.results import PruneResult, StoreStatus
+
+
+class Keeping(Core):
+    @once_more
+    def pin(self, working_dir: PathLike, ref: str) -> Checkpoint:
+        """Keep a checkpoint whatever the limits say."""
+        return self._change(working_dir, ref, lambda *known: set_pinned(*known, pinned=True))
+
+    @once_more
+    def unpin(self, working_dir: PathLike, ref: str) -> Checkpoint:
+        return self._change(working_dir, ref, lambda *known: set_pinned(*known, pinned=False))
+
+    @once_more
+    def label(self, working_dir: PathLike, ref: str, label: str | None) -> Checkpoint:
+        """Give a checkpoint a name that can be used as a reference, or take it away."""
+        return self._change(working_dir, ref, lambda *known: set_label(*known, label=label))
+
+    @once_more
+    def delete(self, working_dir: PathLike, refs: str | Iterable[str]) -> list[Checkpoint]:
+        """Drop checkpoints, pinned or not. Every other id stays what it is."""
+        store, project = self._known(working_dir)
+        deadline = self._deadline()
+        wanted = [refs] if isinstance(refs, str) else list(refs)
+        with locked_project(store, project, "delete", deadline):
+            found = [find_checkpoint(store, project, ref, deadline) for ref in wanted]
+            delete_checkpoints(store, project, found, deadline)
+            if newest_name(store, project) is None:
+                note_emptied(store, project)
+        return found
+
+    def status(self) -> StoreStatus:
+        """The store at a glance: sizes, projects, limits, what was not captured, what failed."""
+        from shadowsnap.upkeep.status import read_status
+
+        return read_status(open_store(self.settings), self.settings, self._deadline())
+
+    def prune(
+        self, dry_run: bool = False, *, orphans: bool = True, reclaim: str = "when-it-pays", **limits: Any
+    ) -> PruneResult:
+        """Keep the limits now: of the settings, or those given here (`max_snapshots`,
+        `retention_days`, `max_total_size_mb` and so on). `dry_run` returns the plan. `reclaim`:
+        `when-it-pays`, `always` or `never`; `orphans=False` keeps checkpoints of lost directories."""
+        from shadowsnap.upkeep.run import plan_prune, prune
+
+        settings = replace(self.settings, **limits)
+        store = open_store(settings)
+        if dry_run:
+            return plan_prune(store, settings, orphans=orphans)
+        result = prune(store, settings, orphans=orphans, reclaim=reclaim)
+        self._tell("pruned", store.base, result=result)
+        return result
+
+    def auto_prune(self) -> PruneResult:
+        """Keep the limits, at most once in `min_interval_hours`; for the start of a program. What
+        takes time goes on in the background. Never raises."""
+        from shadowsnap.upkeep.automatic import auto_prune
+        from shadowsnap.upkeep.results import PruneResult
+
+        try:
+            result = auto_prune(self.settings)
+        except Exception as problem:  # promise 4
+            return PruneResult("failed", error=problem)
+        if result.status == "done":
+            self._tell("pruned", self.settings.resolved_base(), result=result)
+        return result
+
+    def doctor(self, repair: bool = False) -> Checkup:
+        """Look at everything the store consists of: what is wrong, what that means, and what would be
+        done about it. With `repair` it is done; what cannot be saved is set aside, never deleted."""
+        from shadowsnap.upkeep import doctor
+
+        deed = doctor.repair if repair else doctor.examine
+        checkup = deed(self.settings.resolved_base(), self._deadline(), fsync=self.settings.fsync)
+        if checkup.repaired:
+            self._tell("healed", checkup.base, checkup=checkup)
+        return checkup
+
+    def clear(self, working_dir: PathLike, dry_run: bool = False) -> ClearReport:
+        """Let go of every checkpoint of a directory, pinned or not; `dry_run` returns the plan."""
+        from shadowsnap.upkeep.clear import clear, plan_clear
+
+        store, project = self._known(working_dir)
+        if dry_run:
+            return plan_clear(store, project, self._deadline())
+        if project.workdir.is_dir():
+            with self._opened(store, project, "clear"):
+                pass  # whatever restore was interrupted is finished now
+        return clear(store, project, self._deadline(), Deadline(self.settings.upkeep_deadline))
+
+    def clear_all(self, dry_run: bool = False) -> ClearReport:
+        """Let go of every checkpoint of every directory; `dry_run` returns the plan."""
+        from shadowsnap.upkeep.clear import clear_all, plan_clear_all
+
+        return (plan_clear_all if dry_run else clear_all)(open_store(self.settings), self._deadline())
+
+    def clear_legacy(self, dry_run: bool = False) -> ClearReport:
+        """Remove the archived repositories of older tools; `dry_run` returns the plan."""
+        from shadowsnap.upkeep.clear import clear_legacy, plan_clear_legacy
+
+        return (plan_clear_legacy if dry_run else clear_legacy)(open_store(self.settings))
+
+    def import_from(
+        self,
+        path: PathLike,
+        dry_run: bool = False,
+        on_progress: Callable[[int, int, ImportedItem], None] | None = None,
+    ) -> ImportReport:
+        """Take over the checkpoints of another tool: a store of Hermes or PraisonAI, or a repository with
+        shadow branches of Entire. They keep their dates, reasons and trees; nothing is changed there.
+        What was imported before is skipped. `on_progress` gets how many are done, of how many, and
+        the last one."""
+        from shadowsnap.upkeep.importing import import_from
+
+        where = Path(os.path.abspath(Path(path).expanduser()))
+        report = import_from(
+            open_store(self.settings), where, NO_DEADLINE, dry_run=dry_run, on_progress=on_progress
+        )
+        if report.applied:
+            self._tell("imported", where, report=report)
+        return report
+
+    def _change(
+        self,
+        working_dir: PathLike,
+        ref: str,
+        deed: Callable[[Store, Project, Checkpoint, Deadline], Checkpoint],
+    ) -> Checkpoint:
+        store, project = self._known(working_dir)
+        deadline = self._deadline()
+        with locked_project(store, project, "change", deadline):  # so that upkeep does not drop it meanwhile
+            return deed(store, project, find_checkpoint(store, project, ref, deadline), deadline)

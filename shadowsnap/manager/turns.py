@@ -1,0 +1,267 @@
+"""The path of every tool call: one snapshot per directory per turn. What is called here by an
+agent loop never raises."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+from shadowsnap.engine.places import path_inside, refusal
+from shadowsnap.engine.roots import first_name, places_to_protect
+from shadowsnap.engine.snapshot import Request, take_paths, take_snapshot, unprotected
+from shadowsnap.engine.tools import may_write
+from shadowsnap.engine.workspace import open_workspace
+from shadowsnap.errors import (
+    DeadlineExceeded,
+    DirectoryRefused,
+    GitMissing,
+    GitTooOld,
+    LockTimeout,
+    PathRefused,
+    StoreTooNew,
+)
+from shadowsnap.git.deadline import Deadline
+from shadowsnap.manager.core import Core, PathLike, as_list, once_more
+from shadowsnap.manager.turnstate import Slot, Turn
+from shadowsnap.model import Outcome, Skipped
+from shadowsnap.records import Any, replace
+from shadowsnap.store.layout import Store, open_store
+from shadowsnap.store.projects import Project, project_of
+
+_REFUSALS = (DirectoryRefused, GitMissing, GitTooOld, StoreTooNew)
+_DONE = ("taken", "unchanged", "partial")
+# What the capture of single named files may take after the deadline of the whole ran out.
+_GRACE_SECONDS = 5.0
+_PROMPT_LENGTH = 2000
+# A refusal last: an agent that works in the home directory names the files it writes.
+_TELLING = ("failed", "partial", "taken", "unchanged", "already-taken", "refused", "disabled")
+
+
+class Turns(Core):
+    def new_turn(self, session_id: str | None = None, prompt: str | None = None) -> None:
+        """A new message of the person: the next writing tool call takes a new snapshot, which
+        remembers what they asked for."""
+        with self._turn_lock:
+            self._turn = Turn(session_id, str(prompt)[:_PROMPT_LENGTH] if prompt else None)
+
+    def turn_state(self) -> dict[str, Any]:
+        """This turn as JSON, for another process of the same agent to go on with."""
+        turn = self._turn
+        places = [slot.to_json() for slot in list(turn.slots.values()) if slot.project is not None]
+        return {"session_id": turn.session_id, "prompt": turn.prompt, "places": places}
+
+    def resume_turn(self, state: dict[str, Any]) -> None:
+        """Go on with a turn of another process: what that one took is already taken. A state that
+        cannot be read is a turn that just began."""
+        turn = Turn()
+        try:
+            turn = Turn(state.get("session_id"), state.get("prompt"))
+            slots = [Slot.from_json(place) for place in state.get("places", ())]
+            turn.slots = {slot.project.id: slot for slot in slots if slot.project is not None}
+        except (AttributeError, KeyError, TypeError, ValueError):
+            pass
+        with self._turn_lock:
+            self._turn = turn
+
+    def before_tool(
+        self,
+        tool_name: str,
+        tool_input: Any = None,
+        cwd: PathLike | None = None,
+        roots: Iterable[PathLike] = (),
+    ) -> Outcome:
+        """What an agent loop calls before each tool call: makes sure that everything this tool may
+        write to is safe. That is the project around `cwd`, further `roots` of the workspace, and
+        the projects of files that the input names; of a named file outside any project, the file
+        alone. A tool that only reads is `not-needed`; of several directories, the outcome that
+        matters most is returned and its note names the others."""
+        if not self.settings.enabled:
+            return Outcome("disabled")
+        try:
+            if not may_write(str(tool_name)):
+                return Outcome("not-needed")
+            where = os.path.abspath(os.fspath(cwd) if cwd else os.getcwd())
+            base = self.settings.resolved_base()
+            places = places_to_protect(tool_input, where, [os.fspath(root) for root in roots], base)
+        except Exception as problem:  # promise 4, as below
+            return Outcome("failed", error=problem)
+        reason = f"before {tool_name} {first_name(places)}".rstrip()
+        return _most_telling([
+            (place.workdir, self._ensured(place.workdir, reason, place.files, tool_name, place.whole))
+            for place in places
+        ])  # fmt: skip
+
+    def ensure_checkpoint(
+        self,
+        working_dir: PathLike,
+        reason: str = "auto",
+        paths: Sequence[PathLike] = (),
+        tool: str | None = None,
+    ) -> Outcome:
+        """Make sure that the directory as it was at the beginning of this turn is safe. `paths`
+        are files a tool names: they are captured even if ignored."""
+        return self._ensured(working_dir, reason, paths, tool)
+
+    def end_turn(self) -> list[Outcome]:
+        """Close the turn with a snapshot of each directory that was touched in it."""
+        turn, outcomes = self._turn, []
+        for slot in list(turn.slots.values()):
+            if slot.done is None or slot.whole is None:
+                continue
+            try:
+                before = slot.done.checkpoint.id if slot.done.checkpoint is not None else None
+                facts = (*_facts(turn, None), ("before", before))
+                request = Request("end of turn", "turn-end", slot.turn, facts)
+                outcomes.append(self._snapshot(slot.whole, request, []))
+            except Exception as problem:
+                outcomes.append(Outcome("failed", error=problem))
+            self._tell(f"checkpoint-{outcomes[-1].status}", slot.whole.workdir, outcome=outcomes[-1])
+        return outcomes
+
+    def snapshot(
+        self,
+        working_dir: PathLike,
+        reason: str = "manual",
+        paths: Sequence[PathLike] = (),
+        tool: str | None = None,
+        session_id: str | None = None,
+        **labels: Any,
+    ) -> Outcome:
+        """Take a checkpoint now, whatever the turn. Unlike `ensure_checkpoint` it raises what goes
+        wrong; `labels` are the host's own facts about it, kept in its metadata."""
+        if not self.settings.enabled:
+            return Outcome("disabled")
+        project = project_of(working_dir)
+        named = [path_inside(project.workdir, path) for path in as_list(paths)]
+        facts = (*labels.items(), ("session_id", session_id), ("tool", tool))
+        outcome = self._snapshot(project, Request(str(reason), "manual", None, facts), list(filter(None, named)))
+        self._tell(f"checkpoint-{outcome.status}", working_dir, outcome=outcome)
+        if outcome.checkpoint is None and outcome.error is not None:
+            raise outcome.error
+        return outcome
+
+    def _ensured(
+        self,
+        working_dir: PathLike,
+        reason: str,
+        paths: Sequence[PathLike],
+        tool: str | None,
+        whole: bool = True,
+    ) -> Outcome:
+        if not self.settings.enabled:
+            return Outcome("disabled")
+        turn = self._turn
+        try:
+            named = [os.fspath(path) for path in as_list(paths)]
+            outcome = self._ensure(turn, working_dir, str(reason), named, tool, whole)
+        except _REFUSALS as problem:
+            outcome = Outcome("refused", error=problem)
+        except Exception as problem:  # promise 4: an agent is never stopped by its safety net
+            outcome = Outcome("failed", error=problem)
+        self._tell(f"checkpoint-{outcome.status}", working_dir, outcome=outcome)
+        return outcome
+
+    def _ensure(
+        self,
+        turn: Turn,
+        working_dir: PathLike,
+        reason: str,
+        paths: list[str],
+        tool: str | None,
+        whole: bool,
+    ) -> Outcome:
+        project = project_of(working_dir)
+        slot = turn.slot(project.id)
+        began = time.monotonic()
+        if not slot.lock.acquire(timeout=self.settings.deadline or -1):
+            waited = time.monotonic() - began
+            raise LockTimeout(seconds=waited, name=project.id, holder="another thread of this process")
+        try:
+            named, outside = _named_inside(project, paths)
+            if slot.done is not None and not self._still_unprotected(project, slot, named):
+                return Outcome("already-taken", slot.done.checkpoint, skipped=slot.done.skipped)
+            request = Request(reason, "turn", slot.turn, _facts(turn, tool))
+            outcome = self._snapshot(project, request, named, whole)
+            if outside:
+                outcome = replace(
+                    outcome, skipped=(*outcome.skipped, *(Skipped(path, "outside") for path in outside))
+                )
+            if outcome.status in _DONE and not isinstance(outcome.error, DeadlineExceeded):
+                slot.remember(outcome, project, named)
+            return outcome
+        finally:
+            slot.lock.release()
+
+    @once_more
+    def _still_unprotected(self, project: Project, slot: Slot, named: list[bytes]) -> bool:
+        """Whether a tool names something now that the snapshot of this turn does not hold."""
+        new = set(named) - slot.named
+        if not new or slot.whole is None:
+            return bool(new)
+        slot.named |= new
+        store = open_store(self.settings)
+        settings = self._settings_of(project)
+        with open_workspace(store, project, settings, self._deadline(), "looking") as space:
+            return bool(unprotected(space, new))
+
+    @once_more
+    def _snapshot(self, project: Project, request: Request, named: list[bytes], whole: bool = True) -> Outcome:
+        store = open_store(self.settings)
+        why = refusal(project.workdir, store.base) or _unusable(project.workdir)
+        if why is None and not whole:
+            why = "it does not look like a project, and the agent works elsewhere"
+        if why is not None:
+            problem = DirectoryRefused(workdir=project.workdir, why=why)
+            return self._paths_alone(store, project, request, named, problem, "refused")
+        try:
+            with self._opened(store, project, request.kind) as (space, note):
+                checkpoint, new = take_snapshot(space, request, named)
+        except DeadlineExceeded as problem:
+            return self._paths_alone(store, project, request, named, problem, "failed")
+        return Outcome("taken" if new else "unchanged", checkpoint, skipped=checkpoint.skipped, note=note)
+
+    def _paths_alone(
+        self,
+        store: Store,
+        project: Project,
+        request: Request,
+        named: list[bytes],
+        problem: Exception,
+        otherwise: str,
+    ) -> Outcome:
+        """The whole directory cannot be had: capture at least what the tool names."""
+        if not named or not project.workdir.is_dir():
+            return Outcome(otherwise, error=problem)
+        deadline = Deadline(_GRACE_SECONDS)
+        with self._opened(store, project, request.kind, deadline=deadline) as (space, note):
+            checkpoint = take_paths(space, request, named)
+        return Outcome("partial", checkpoint, error=problem, skipped=checkpoint.skipped, note=note)
+
+
+def _facts(turn: Turn, tool: str | None) -> tuple[tuple[str, Any], ...]:
+    return (("session_id", turn.session_id), ("prompt", turn.prompt), ("tool", tool))
+
+
+def _most_telling(found: list[tuple[Path, Outcome]]) -> Outcome:
+    """One outcome for several directories: trouble first, then what was taken."""
+    chosen = min(found, key=lambda item: _TELLING.index(item[1].status))
+    others = [f"{workdir}: {outcome.status}" for workdir, outcome in found if outcome is not chosen[1]]
+    return replace(chosen[1], note="; ".join(filter(None, (chosen[1].note, *others))))
+
+
+def _named_inside(project: Project, paths: list[str]) -> tuple[list[bytes], list[str]]:
+    inside, outside = [], []
+    for path in paths:
+        try:
+            inside.append(path_inside(project.workdir, path))
+        except PathRefused:
+            outside.append(path)
+    return [path for path in inside if path], outside
+
+
+def _unusable(workdir: Path) -> str | None:
+    if workdir.is_dir():
+        return None
+    return "it is not a directory" if workdir.exists() else "it does not exist"

@@ -1,0 +1,55 @@
+"""One turn: which directories were taken in it, by which tool calls."""
+
+from __future__ import annotations
+
+import os
+import threading
+
+from shadowsnap.model import Outcome
+from shadowsnap.records import Any, dataclass, field
+from shadowsnap.store.projects import Project, project_of
+
+
+@dataclass
+class Slot:
+    """One directory in one turn: whoever comes second waits for the first."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    done: Outcome | None = None
+    named: set[bytes] = field(default_factory=set)
+    turn: int | None = None
+    project: Project | None = None
+    whole: Project | None = None
+    """The same, if all of it was taken."""
+
+    def to_json(self) -> dict[str, Any]:
+        workdir = str(self.project.workdir) if self.project else ""
+        named = sorted(os.fsdecode(path) for path in self.named)
+        return {"workdir": workdir, "turn": self.turn, "named": named, "whole": self.whole is not None}
+
+    @classmethod
+    def from_json(cls, place: dict[str, Any]) -> Slot:
+        project = project_of(place["workdir"])
+        named = {os.fsencode(path) for path in place["named"]}
+        taken, whole = Outcome("already-taken"), project if place["whole"] else None
+        return cls(done=taken, named=named, turn=place["turn"], project=project, whole=whole)
+
+    def remember(self, outcome: Outcome, project: Project, named: list[bytes]) -> None:
+        self.done, self.project = outcome, project
+        self.named.update(named)
+        if outcome.status == "taken" and outcome.checkpoint is not None:
+            self.turn = outcome.checkpoint.turn
+        if outcome.status != "partial":
+            self.whole = project
+
+
+@dataclass
+class Turn:
+    session_id: str | None = None
+    prompt: str | None = None
+    slots: dict[str, Slot] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def slot(self, project: str) -> Slot:
+        with self.lock:
+            return self.slots.setdefault(project, Slot())
