@@ -1,0 +1,1 @@
+"""The store over time: limits, reclaiming space, healing, older layouts."""
