@@ -31,29 +31,35 @@ def count_objects(git: Git) -> Totals:
     return Totals(told.get("count", 0), sizes[0], told.get("packs", 0), sizes[1], sizes[2])
 
 
+def stored_bytes(git_dir: Path) -> int:
+    """Bytes of all object files, to the byte: what git counts of loose ones are blocks of the disk."""
+    return pack_bytes(git_dir)[1] + sum(_file_bytes(git_dir, name)[1] for name in _fanouts(git_dir))
+
+
 def guess_loose(git_dir: Path) -> tuple[int, int]:
     """About how many loose objects there are, and how many bytes they have."""
-    count = size = 0
-    for name in _SAMPLE:
-        try:
-            with os.scandir(git_dir / "objects" / name) as entries:
-                for entry in entries:
-                    count += 1
-                    size += entry.stat().st_size
-        except OSError:
-            continue  # not there yet, or just removed
-    return count * 256 // len(_SAMPLE), size * 256 // len(_SAMPLE)
+    sample = [_file_bytes(git_dir, name) for name in _SAMPLE]
+    scale = 256 // len(_SAMPLE)
+    return scale * sum(count for count, _ in sample), scale * sum(size for _, size in sample)
 
 
 def pack_bytes(git_dir: Path) -> tuple[int, int]:
     """How many packs there are, and their bytes."""
+    return _file_bytes(git_dir, "pack", ".pack")
+
+
+def _file_bytes(git_dir: Path, folder: str, ending: str = "") -> tuple[int, int]:
     count = size = 0
     try:
-        with os.scandir(git_dir / "objects" / "pack") as entries:
+        with os.scandir(git_dir / "objects" / folder) as entries:
             for entry in entries:
-                if entry.name.endswith(".pack"):
-                    count += 1
+                if entry.name.endswith(ending):
                     size += entry.stat().st_size
+                    count += 1
     except OSError:
-        pass  # an estimate
+        pass  # not there yet, or just removed: others count too
     return count, size
+
+
+def _fanouts(git_dir: Path) -> list[str]:
+    return [name for name in os.listdir(git_dir / "objects") if len(name) == 2]

@@ -1,14 +1,15 @@
 """What checkpoints cost: who holds which objects, and what dropping someone would free.
 
-Two git processes whatever the number of projects: one lists every object with its size on
-disk, one reads trees. (`rev-list --disk-usage` gives one number per process: what each of 200
-projects alone uses would take 200 processes that each walk the whole store.) Objects that
-many checkpoints share are visited once per project.
+Three git processes whatever the number of projects: one tells what the tips are, one reads
+trees, one tells the size on disk of every object that is held. (`rev-list --disk-usage` gives
+one number per process: what each of 200 projects alone uses would take 200 processes that each
+walk the whole store.) Objects that many checkpoints share are visited once per project; those
+that nobody holds, such as the history that came with a checkout's packs, not at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -16,6 +17,7 @@ from shadowsnap.errors import DamagedObject
 from shadowsnap.git.objects import ObjectReader
 from shadowsnap.git.reach import kinds_of, reachable
 from shadowsnap.git.runner import Git
+from shadowsnap.git.totals import stored_bytes
 
 
 class Holder(NamedTuple):
@@ -29,7 +31,7 @@ class Holder(NamedTuple):
 @dataclass(frozen=True)
 class Usage:
     total: int = 0
-    """Bytes of all objects in the store, held by anyone or not."""
+    """Bytes of all object files, whether anyone holds what is in them or not."""
     live: int = 0
     """Bytes of the objects that are held."""
     shares: Mapping[tuple[str, ...], int] = field(default_factory=dict)
@@ -55,7 +57,6 @@ class Usage:
 def measure(git: Git, groups: Mapping[str, Sequence[Holder]]) -> Usage:
     """Account for the whole store. The holders of a group are given in the order in which they
     stay: an object is charged to the first that has it, the last to let go of it."""
-    sizes = _sizes(git)
     holders: dict[str, tuple[str, ...]] = {}
     damaged: set[str] = set()
     with ObjectReader(git) as reader:
@@ -66,10 +67,10 @@ def measure(git: Git, groups: Mapping[str, Sequence[Holder]]) -> Usage:
                 if not _collect(reader, holder, kinds.get(holder.tip), seen, holders):
                     damaged.add(holder.name)
     shares: dict[tuple[str, ...], int] = {}
-    for name, who in holders.items():
-        shares[who] = shares.get(who, 0) + sizes.get(name, 0)
+    for name, size in _sizes(git, holders):
+        shares[holders[name]] = shares.get(holders[name], 0) + size
     group_of = {holder.name: group for group, members in groups.items() for holder in members}
-    return Usage(sum(sizes.values()), sum(shares.values()), shares, group_of, frozenset(damaged))
+    return Usage(stored_bytes(git.git_dir), sum(shares.values()), shares, group_of, frozenset(damaged))
 
 
 def _collect(
@@ -92,11 +93,11 @@ def _collect(
     return whole
 
 
-def _sizes(git: Git) -> dict[str, int]:
-    rows = git.run(
-        "cat-file", "--batch-check=%(objectname) %(objectsize:disk)", "--batch-all-objects", "--unordered"
-    )
-    return {row[:40].decode(): int(row[41:]) for row in rows.splitlines()}
+def _sizes(git: Git, names: Iterable[str]) -> Iterator[tuple[str, int]]:
+    asked = "".join(f"{name}\n" for name in names).encode()
+    if asked:
+        rows = git.run("cat-file", "--batch-check=%(objectname) %(objectsize:disk)", stdin=asked).splitlines()
+        yield from ((row[:40].decode(), int(row[41:])) for row in rows if not row.endswith(b" missing"))
 
 
 # --- dropping --------------------------------------------------------------------------------

@@ -20,9 +20,9 @@ class Look:
     refs: str = ""
     """Names the state of all refs (see `fingerprint`)."""
     on_disk: int = 0
-    """Bytes of the object files."""
+    """What the object files take of the disk, in its blocks."""
     total: int = 0
-    """Bytes of all objects, each counted once."""
+    """Bytes of the object files."""
     live: int = 0
     """Bytes of the objects that somebody holds."""
     attachments: int = 0

@@ -102,9 +102,7 @@ class Sizing:
         assert measured.usage is not None
         if self._reclaim != WHEN_IT_PAYS:
             return self._reclaim == ALWAYS
-        # Objects that are in two packs, as after an interruption, show in the packs only.
-        packs = sum(pack.size for pack in list_packs(self._session.store.git_dir).values())
-        stored = max(measured.usage.total, packs)
+        stored = measured.usage.total
         over = bool(self._limit) and stored > self._limit
         least = _WORTH_OVER_LIMIT if over else _WORTH
         share = _WORTH_SHARE_OVER_LIMIT if over else _WORTH_SHARE
