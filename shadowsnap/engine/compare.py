@@ -6,19 +6,20 @@ import os
 import re
 from collections.abc import Sequence
 
-from shadowsnap.engine.state import Difference, State, mode_differences, tree_differences
+from shadowsnap.engine.state import Difference, State, mode_differences, parse_differences
 from shadowsnap.git.runner import Git, side_by_side
 from shadowsnap.git.trees import DIRECTORY
 from shadowsnap.model import Change
 
 _TEXT = ("diff-tree", "-r", "-p", "--no-renames", "--no-color", "--no-ext-diff", "--no-textconv")
-_NUMBERS = ("diff-tree", "-r", "-z", "--numstat", "--no-renames")
+_LISTED = ("diff-tree", "-r", "-z", "--raw", "--numstat", "--no-renames", "--no-abbrev")
+
+_Numbers = tuple[int | None, int | None]
 
 
 def compare(git: Git, old: State, new: State, paths: Sequence[bytes]) -> tuple[tuple[Change, ...], str]:
     """What differs, of everything or below some paths."""
-    differing = [item for item in tree_differences(git, old.tree, new.tree) if selected(item.path, paths)]
-    numbers, text = _numbers_and_text(git, old, new, paths) if differing else ({}, "")
+    differing, numbers, text = _differences(git, old, new, paths)
     left_out = {item.path: why for item in differing if (why := _why_left_out(item, old, new))}
     if left_out:
         text = _without(left_out, text)
@@ -72,20 +73,27 @@ def _without(left_out: dict[bytes, str], text: str) -> str:
     )
 
 
-def _numbers_and_text(
+def _differences(
     git: Git, old: State, new: State, paths: Sequence[bytes]
-) -> tuple[dict[bytes, tuple[int | None, int | None]], str]:
+) -> tuple[list[Difference], dict[bytes, _Numbers], str]:
+    """The files that differ, how many lines each, and the text."""
+    if old.tree == new.tree:
+        return [], {}, ""
     chosen = [path for path in paths if path]
     limits = [b"--", *chosen] if chosen and len(chosen) == len(paths) else []
-    numbers = git.start(*_NUMBERS, old.tree, new.tree, *limits)
+    listed = git.start(*_LISTED, old.tree, new.tree, *limits)
     text = git.start(*_TEXT, old.tree, new.tree, *limits)
-    with side_by_side(numbers, text):
-        rows = (row.split(b"\t", 2) for row in numbers.output().split(b"\0")[:-1])
+    with side_by_side(listed, text):
+        parts = listed.output().split(b"\0")[:-1]
+        # First two parts for each file, the first of which begins with a colon; then one with its numbers.
+        end = next((at for at in range(0, len(parts), 2) if not parts[at].startswith(b":")), len(parts))
+        rows = (row.split(b"\t", 2) for row in parts[end:])
         counted = {path: (_count(added), _count(removed)) for added, removed, path in rows}
-        return counted, text.output().decode("utf-8", "surrogateescape")
+        differing = [item for item in parse_differences(parts[:end]) if selected(item.path, paths)]
+        return differing, counted, text.output().decode("utf-8", "surrogateescape")
 
 
-def _change(item: Difference, numbers: tuple[int | None, int | None]) -> Change:
+def _change(item: Difference, numbers: _Numbers) -> Change:
     slash = "/" if (item.new or item.old or (0, ""))[0] == DIRECTORY else ""
     return Change(os.fsdecode(item.path) + slash, item.status, *numbers)
 

@@ -87,8 +87,13 @@ def tree_differences(git: Git, old: str, new: str) -> list[Difference]:
     """Every file that differs between two trees."""
     if old == new:
         return []
-    parts = git.run("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", old, new).split(b"\0")
-    return [_parsed(meta, path) for meta, path in zip(parts[0:-1:2], parts[1::2], strict=True)]
+    answer = git.run("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", old, new)
+    return parse_differences(answer.split(b"\0")[:-1])
+
+
+def parse_differences(parts: list[bytes]) -> list[Difference]:
+    """What `--raw -z` says, cut at every NUL."""
+    return [_parsed(meta, path) for meta, path in zip(parts[0::2], parts[1::2], strict=True)]
 
 
 def mode_differences(git: Git, old: State, new: State, changed: Iterable[bytes]) -> list[Difference]:
