@@ -137,21 +137,34 @@ def test_status_through_our_index_finds_what_changed_and_writes_nothing(
     assert (manifest(base), manifest(tmp_path / "status"), index.stat().st_mtime_ns) == before
 
 
-def test_contenders_take_turns_and_the_slow_ones_stop_early(bench: dict[str, ModuleType]) -> None:
-    race = bench["race"]
-    order: list[str] = []
+@pytest.mark.parametrize(
+    ("patience", "order"), [(1.0, "abcbcacab"), (0.04, "abcbaab"), (0.02, "abc")], ids=["all", "slow", "hopeless"]
+)
+def test_contenders_take_turns_as_long_as_patience_lasts(
+    bench: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch, patience: float, order: str
+) -> None:
+    race, ran = bench["race"], []
 
-    def contender(name: str, count: int = 1000) -> Any:
+    class Clock:
+        now = 0.0
+
+        def perf_counter(self) -> float:
+            return self.now
+
+    clock = Clock()
+    monkeypatch.setattr(race, "time", clock)
+
+    def contender(name: str, seconds: float) -> Any:
         def run() -> None:
-            order.append(name)
-            sum(range(count))
+            ran.append(name)
+            clock.now += seconds
 
-        return race.Contender(name, run, lambda: len(order))
+        return race.Contender(name, run, lambda: len(ran))
 
-    samples = race.race([contender("a"), contender("b"), contender("c", 3_000_000)], race.Pace(3, 0.001))
-    assert order == ["a", "b", "c", "b", "a", "a", "b"]
-    assert {name: len(each.milliseconds) for name, each in samples.items()} == {"a": 3, "b": 3, "c": 1}
-    assert samples["a"].processes == 1
+    found = race.race([contender("a", 0.01), contender("b", 0.01), contender("c", 0.05)], race.Pace(3, patience))
+    assert "".join(ran) == order
+    assert found["c"].milliseconds == pytest.approx([50.0] * order.count("c"))
+    assert found["a"].processes == 1
 
 
 @pytest.mark.parametrize(("ours", "met"), [(12.9, True), (13.1, False)])
