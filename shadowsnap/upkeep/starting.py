@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import fields
 
 from shadowsnap.config import Settings
 from shadowsnap.git.detached import start_detached_python
@@ -14,6 +13,6 @@ from shadowsnap.upkeep.due import note_started
 def start_upkeep(store: Store, settings: Settings) -> bool:
     """Start a run that goes on by itself; whether that was possible."""
     note_started(store)
-    told = {field.name: getattr(settings, field.name) for field in fields(settings)}
+    told = {name: getattr(settings, name) for name in Settings.__match_args__}
     arguments = json.dumps({**told, "base": str(store.base)})
     return start_detached_python("shadowsnap.upkeep.background", arguments, cwd=store.git_dir)
