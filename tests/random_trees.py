@@ -40,34 +40,54 @@ contents = st.one_of(
 FILE_BITS = (0o644, 0o644, 0o600, 0o640, 0o755, 0o700, 0o444, 0o555, 0o400, 0o664, 0o777)
 DIRECTORY_BITS = (0o755, 0o755, 0o755, 0o700, 0o750, 0o555, 0o500, 0o775)
 
-files = st.tuples(st.just("file"), contents, st.sampled_from(FILE_BITS))
 links = st.tuples(
     st.just("link"),
     st.sampled_from([b"a", b"missing", b"..", b".", b"/dev/null", b"/nowhere/at all", b"a/b", b"\xff", b"plain"]),
 )
 
 
-def _directories(below: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
-    children = st.dictionaries(names, below, max_size=4)
-    return st.tuples(st.just("dir"), children, st.sampled_from(DIRECTORY_BITS))
+def _nodes(names: st.SearchStrategy[bytes], contents: st.SearchStrategy[bytes]) -> st.SearchStrategy[Node]:
+    files = st.tuples(st.just("file"), contents, st.sampled_from(FILE_BITS))
+
+    def directories(below: st.SearchStrategy[Node]) -> st.SearchStrategy[Node]:
+        children = st.dictionaries(names, below, max_size=4)
+        return st.tuples(st.just("dir"), children, st.sampled_from(DIRECTORY_BITS))
+
+    return st.recursive(st.one_of(files, files, links), directories, max_leaves=6)
 
 
-nodes: st.SearchStrategy[Node] = st.recursive(st.one_of(files, files, links), _directories, max_leaves=6)
+def _changes(
+    names: st.SearchStrategy[bytes], contents: st.SearchStrategy[bytes], nodes: st.SearchStrategy[Node]
+) -> st.SearchStrategy[list[Change]]:
+    which = st.integers(0, 1000)
+    change = st.one_of(
+        st.tuples(st.just("write"), which, contents),
+        st.tuples(st.just("chmod"), which, st.sampled_from(FILE_BITS)),
+        st.tuples(st.just("delete"), which, st.none()),
+        st.tuples(st.just("rename"), which, st.tuples(which, names)),
+        st.tuples(st.just("swap"), which, nodes),
+        st.tuples(st.just("add"), which, st.tuples(names, nodes)),
+    )
+    return st.lists(change, min_size=1, max_size=7)
+
+
+nodes = _nodes(names, contents)
 trees: st.SearchStrategy[dict[bytes, Node]] = st.dictionaries(names, nodes, max_size=7)
+changes = _changes(names, contents, nodes)
 
-_which = st.integers(0, 1000)
-changes: st.SearchStrategy[list[Change]] = st.lists(
-    st.one_of(
-        st.tuples(st.just("write"), _which, contents),
-        st.tuples(st.just("chmod"), _which, st.sampled_from(FILE_BITS)),
-        st.tuples(st.just("delete"), _which, st.none()),
-        st.tuples(st.just("rename"), _which, st.tuples(_which, names)),
-        st.tuples(st.just("swap"), _which, nodes),
-        st.tuples(st.just("add"), _which, st.tuples(names, nodes)),
-    ),
-    min_size=1,
-    max_size=7,
-)
+# --- trees of which some is ignored, secret or too large --------------------------------------------
+
+LARGE = 4000
+_wild_names = st.sampled_from([
+    b"a", b"b", b"a", b"b", b"keep", b"x.log", b"build", b"node_modules", b".env", b"id_rsa", b".gitignore",
+    b".gitignore", b"c.log",
+])  # fmt: skip
+_RULES = (b"a", b"b/", b"*", b"!keep", b"/b", b"a/b", b"!x.log", b"*.log", b"!build/", b"c*", b"!.gitignore")
+_rules = st.lists(st.sampled_from(_RULES), max_size=3).map(lambda lines: b"".join(line + b"\n" for line in lines))
+_wild_contents = st.one_of(_rules, _rules, st.sampled_from([b"", b"text\n", b"x" * (LARGE + 1)]))
+wild_nodes = _nodes(_wild_names, _wild_contents)
+wild_trees: st.SearchStrategy[dict[bytes, Node]] = st.dictionaries(_wild_names, wild_nodes, max_size=6)
+wild_changes = _changes(_wild_names, _wild_contents, wild_nodes)
 
 
 def build(top: bytes, tree: Mapping[bytes, Node]) -> None:
@@ -96,11 +116,6 @@ def all_paths(top: bytes) -> list[bytes]:
     for parent, folders, others in os.walk(top):
         found += [os.path.join(parent, name) for name in (*folders, *others)]
     return sorted(found)
-
-
-def some_paths(top: bytes, chosen: list[int], known: list[bytes]) -> list[bytes]:
-    """Paths relative to the top, among those known."""
-    return sorted({known[number % len(known)] for number in chosen}) if known else []
 
 
 # --- single changes ---------------------------------------------------------------------------------
