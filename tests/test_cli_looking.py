@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from datetime import datetime, timedelta, timezone
@@ -293,8 +294,8 @@ def test_on_a_terminal_the_text_is_coloured_and_harmless(cli: CommandLine, proje
     (project / "evil.txt").write_bytes(b"\x1b]0;title\x07 \xff \xe2\x80\xae tab\there\n")
     code, screen = cli.terminal("diff")
     assert code == 0
-    assert "\x1b[31m-ok\x1b[0m" in screen
-    assert "\x1b[32m+\\x1b]0;title\\x07 \\xff \\u202e tab\there\x1b[0m" in screen
+    assert re.search("\x1b\\[[0-9;]+m-ok\x1b\\[0m", screen)
+    assert "m+\\x1b]0;title\\x07 \\xff \\u202e tab\there\x1b[0m" in screen
     assert "\x07" not in screen and "\u202e" not in screen
 
 

@@ -22,7 +22,7 @@ def working(ui: Ui, title: str) -> Iterator[Update]:
     if ui.json:
         yield lambda done, total: None
         return
-    talk = _Talk(ui, title)
+    talk = ui.fancy.Progress(title) if ui.fancy and ui.talk_ink.on else _Talk(ui, title)
     timer = threading.Timer(_PATIENCE, talk.begin)
     timer.daemon = True
     timer.start()
@@ -30,6 +30,8 @@ def working(ui: Ui, title: str) -> Iterator[Update]:
         yield talk.update
     finally:
         timer.cancel()
+        timer.join()
+        talk.end()
 
 
 class _Talk:
@@ -40,6 +42,9 @@ class _Talk:
 
     def begin(self) -> None:
         self._ui.say(f"{self._title} ...")
+
+    def end(self) -> None:
+        """What was said stays."""
 
     def update(self, done: int, total: int) -> None:
         now = time.monotonic()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from shadowsnap.cli.text import age, columns, count, cut, one_line, pad
 from shadowsnap.cli.ui import Ink
@@ -18,34 +18,50 @@ _SESSION = 8
 _QUIET = ("turn-end", "pre-restore")
 
 
-def rows(checkpoints: Sequence[Numbered], width: int, ink: Ink) -> list[str]:
-    """Number, id, age, what it was taken for, what changed, turn, pin, session: one line each. A
-    column that nobody needs is left out, and so is one that there is no room for."""
-    numbers = [str(number) for number, _ in checkpoints]
-    ages = [age(each.created_at) for _, each in checkpoints]
-    changes = [changed(each) for _, each in checkpoints]
-    turns = [f"turn {each.turn}" if each.turn else "" for _, each in checkpoints]
-    pins = ["pinned" if each.pinned else "" for _, each in checkpoints]
-    sessions = [_clipped(one_line(each.session_id or "")) for _, each in checkpoints]
+class Columns(NamedTuple):
+    """A list by columns. One that nobody needs is empty, and so is one that there is no room for."""
 
-    def room() -> int:
-        taken = sum(size + 2 for size in map(_widest, (numbers, ages, changes, turns, pins, sessions)) if size)
-        return width - taken - 10
+    numbers: list[str]
+    ages: list[str]
+    changes: list[str]
+    turns: list[str]
+    pins: list[str]
+    sessions: list[str]
 
-    for column in (sessions, turns, changes):
-        if room() < _LEAST_WHAT:
+    def room(self, width: int) -> int:
+        """What is left for the text, beside the id and the space between columns."""
+        return width - sum(size + 2 for size in map(widest, self) if size) - 10
+
+
+def columns_of(checkpoints: Sequence[Numbered], width: int) -> Columns:
+    found = Columns(
+        [str(number) for number, _ in checkpoints],
+        [age(each.created_at) for _, each in checkpoints],
+        [changed(each) for _, each in checkpoints],
+        [f"turn {each.turn}" if each.turn else "" for _, each in checkpoints],
+        ["pinned" if each.pinned else "" for _, each in checkpoints],
+        [_clipped(one_line(each.session_id or "")) for _, each in checkpoints],
+    )
+    for column in (found.sessions, found.turns, found.changes):
+        if found.room(width) < _LEAST_WHAT:
             column[:] = [""] * len(column)
-    what = max(room(), _LEAST_WHAT)
+    return found
+
+
+def rows(checkpoints: Sequence[Numbered], width: int, ink: Ink) -> list[str]:
+    """Number, id, age, what it was taken for, what changed, turn, pin, session: one line each."""
+    numbers, ages, changes, turns, pins, sessions = found = columns_of(checkpoints, width)
+    what = max(found.room(width), _LEAST_WHAT)
     lines = []
     for at, (_, each) in enumerate(checkpoints):
         cells = [
-            numbers[at].rjust(_widest(numbers)),
+            numbers[at].rjust(widest(numbers)),
             ink("yellow", each.short_id),
-            ink("dim", pad(ages[at], _widest(ages))),
+            ink("dim", pad(ages[at], widest(ages))),
             _what(each, what, ink),
-            _signs(pad(changes[at], _widest(changes)), ink),
-            ink("dim", pad(turns[at], _widest(turns))),
-            ink("magenta", pad(pins[at], _widest(pins))),
+            _signs(pad(changes[at], widest(changes)), ink),
+            ink("dim", pad(turns[at], widest(turns))),
+            ink("magenta", pad(pins[at], widest(pins))),
             ink("dim", sessions[at]),
         ]
         lines.append("  ".join(cell for cell in cells if cell).rstrip())
@@ -94,5 +110,5 @@ def _clipped(text: str) -> str:
     return text
 
 
-def _widest(column: list[str]) -> int:
+def widest(column: list[str]) -> int:
     return max(map(columns, column), default=0)

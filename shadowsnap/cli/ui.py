@@ -13,6 +13,7 @@ from shadowsnap.cli.text import encodable, safe
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # `typing` itself takes a while to import
     from collections.abc import Iterable
+    from types import ModuleType
     from typing import Any, TextIO
 
 SCHEMA = 1
@@ -109,6 +110,17 @@ class Ui:
     @property
     def on_terminal(self) -> bool:
         return not self.json and _is_terminal(sys.stdout)
+
+    @property
+    def fancy(self) -> ModuleType | None:
+        """Tables and highlighting; None without the `ui` extra, or where colours are not wanted."""
+        if not (self.on_terminal and self.ink.on):
+            return None
+        try:
+            from shadowsnap.cli import fancy
+        except ImportError:
+            return None
+        return fancy
 
     @property
     def width(self) -> int:

@@ -37,5 +37,6 @@ def run(args: argparse.Namespace, context: Context) -> int:
     if not ui.on_terminal and not ui.ink.on:
         ui.raw(diff.text.encode("utf-8", "surrogateescape"))
     elif diff.text:
-        ui.page("".join(f"{line}\n" for line in patch_lines(diff.text, ui.ink)))
+        lines = ui.fancy.patch_lines(diff.text) if ui.fancy else patch_lines(diff.text, ui.ink)
+        ui.page("".join(f"{line}\n" for line in lines))
     return 0

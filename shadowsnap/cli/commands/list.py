@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from shadowsnap.cli.context import Context
 from shadowsnap.cli.text import safe
 from shadowsnap.cli.timeline import rows
+from shadowsnap.cli.ui import Ui
 from shadowsnap.errors import WrongUsage
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ def _one_project(args: argparse.Namespace, context: Context) -> int:
         ui.say(f"showing the newest {args.limit}; --limit 0 shows all")
     if not found:
         ui.say("no checkpoint fits")
-    return ui.answer(_record(context.workdir, found, more), rows(found, ui.width, ui.ink))
+    return ui.answer(_record(context.workdir, found, more), _lines(found, ui, ui.width))
 
 
 def _every_project(args: argparse.Namespace, context: Context) -> int:
@@ -53,7 +54,7 @@ def _every_project(args: argparse.Namespace, context: Context) -> int:
         if found:
             projects.append(_record(workdir, found, more))
             lines.append(ui.ink("bold", safe(str(workdir))))
-            lines += [f"  {row}" for row in rows(found, ui.width - 2, ui.ink)]
+            lines += [f"  {row}" for row in _lines(found, ui, ui.width - 2)]
     return ui.answer({"projects": projects}, lines)
 
 
@@ -70,6 +71,11 @@ def _numbered(args: argparse.Namespace, context: Context, workdir: Path) -> tupl
         found = manager.list_checkpoints(workdir, session_id=args.session, path=path)
         numbered = [(numbers[each.id], each) for each in found if each.id in numbers]
     return numbered[:limit], limit is not None and len(numbered) > limit
+
+
+def _lines(found: list[Numbered], ui: Ui, width: int) -> list[str]:
+    lines: list[str] = ui.fancy.timeline(found, width) if ui.fancy and found else rows(found, width, ui.ink)
+    return lines
 
 
 def _record(workdir: Path, found: list[Numbered], more: bool) -> dict[str, Any]:

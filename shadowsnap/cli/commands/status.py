@@ -61,8 +61,15 @@ class _Lines:
     def all(self, status: StoreStatus, agents: list[Installed], hooks: list[dict[str, Any]]) -> Iterator[str]:
         yield from self._summary(status)
         yield from self._section("warnings", (self._bullet(text) for text in status.warnings))
-        yield from self._section("projects", self._projects(status.projects))
-        yield from self._section("limits", map(_limit, status.limits))
+        fancy = self._ui.fancy
+        shown = status.projects[:_SHOWN]
+        table = fancy.project_table(shown, self._width - 2) if fancy and shown else self._projects(shown)
+        more = len(status.projects) - len(shown)
+        rest = [f"  ... and {more} more (--json has all)"] if more else []
+        yield from self._section("projects", [*table, *rest])
+        bars = fancy.limit_bars(status.limits) if fancy else [""] * len(status.limits)
+        limits = zip(map(_limit, status.limits), bars, strict=True)
+        yield from self._section("limits", (f"{text}  {bar}".rstrip() for text, bar in limits))
         yield from self._section("not captured", map(self._uncaptured, status.uncaptured))
         yield from self._section("failed lately", map(self._failure, status.failures[:_SHOWN]))
         yield from self._section("agents with the hook", map(_agent, agents) if agents else [_NO_AGENT])
@@ -89,7 +96,7 @@ class _Lines:
     def _projects(self, projects: tuple[ProjectStatus, ...]) -> Iterator[str]:
         if projects:
             yield self._ink("dim", f"  {'count':5}  {'newest':10}  {'alone':>7}  {'':8}  directory")
-        for project in projects[:_SHOWN]:
+        for project in projects:
             alone = "" if project.bytes_alone is None else size(project.bytes_alone)
             pins = f"{project.pinned} pinned" if project.pinned else ""
             newest = age(project.newest) if project.newest else "empty"
@@ -97,8 +104,6 @@ class _Lines:
             place = "" if project.exists else f" ({project.place})"
             room = max(20, self._width - len(start) - len(place))
             yield f"{start}{cut_path(safe(project.workdir), room)}{place}"
-        if len(projects) > _SHOWN:
-            yield f"  ... and {len(projects) - _SHOWN} more (--json has all)"
 
     def _uncaptured(self, trouble: Trouble) -> Iterator[str]:
         shown = ", ".join(one_line(path) for path in trouble.paths[:3])
