@@ -53,7 +53,16 @@ def test_a_shell_block_runs(code: str, checkout: Path, tmp_path: Path) -> None:
         check=False,
         timeout=60,
     )
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0, done.stderr
+    assert not re.search(r"error|warning|hint|Traceback|NOT|FAILED", done.stderr), done.stderr
+    if "demo" in code:
+        assert "every byte of your uncommitted work is back" in done.stderr
+    if "uninstall" in code:
+        assert "+++ " in done.stdout and "claude    user" in done.stdout
+        assert "claude: installed" in done.stderr and "claude: uninstalled" in done.stderr
+        assert not (Path.home() / ".claude" / "settings.json").exists()
+    if "prune" in code:
+        assert "0 checkpoints to drop" in done.stdout and "everything is in order" in done.stdout
     if "restore" in code:
         assert "+oops" in done.stdout
         assert "  deleted  junk.txt" in done.stdout
