@@ -12,12 +12,13 @@ from pathlib import Path
 import pytest
 
 from helpers import ROOT
-from shadowsnap import CheckpointManager, manager
+from shadowsnap import CheckpointManager
 from shadowsnap.agents import hook, hooklog, targets, turns
 from shadowsnap.agents.install import BACKUP, install
 from shadowsnap.agents.payload import read_event
 from shadowsnap.agents.slash import HELP
 from shadowsnap.agents.targets import AGENTS, Home
+from shadowsnap.manager.turns import _PROMPT_LENGTH
 
 HOOKS = (ROOT / "shadowsnap" / "docs" / "hooks.md").read_text()
 PAGE = (ROOT / "shadowsnap" / "docs" / "agents.md").read_text()
@@ -102,7 +103,7 @@ def test_the_figures_are_right() -> None:
         (turns._DAYS_KEPT, "after\n  {} days"),
         (turns._SESSIONS_KEPT, "more than {}."),
         (hooklog._MOST_BYTES // 1024, "at most {} KB"),
-        (manager._PROMPT_LENGTH, "first {:,} characters"),
+        (_PROMPT_LENGTH, "first {:,} characters"),
     ):
         assert words.format(figure) in HOOKS
     assert turns._SILENCE == 60 and "a minute of\n  silence" in HOOKS

@@ -331,6 +331,7 @@ def test_a_turn_goes_on_in_another_process(manager: CheckpointManager, project: 
     ends = other.end_turn()
     assert [(end.status, end.checkpoint.kind, end.checkpoint.turn) for end in ends] == [("taken", "turn-end", 1)]
     assert ends[0].checkpoint.metadata["prompt"] == "hello"
+    assert ends[0].checkpoint.metadata["before"] == manager.list_checkpoints(project)[-1].id
 
 
 def test_a_resumed_turn_still_protects_an_ignored_file_that_is_new_to_it(

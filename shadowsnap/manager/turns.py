@@ -111,8 +111,7 @@ class Turns(Core):
             if slot.done is None or slot.whole is None:
                 continue
             try:
-                before = slot.done.checkpoint.id if slot.done.checkpoint is not None else None
-                facts = (*_facts(turn, None), ("before", before))
+                facts = (*_facts(turn, None), ("before", slot.before))
                 request = Request("end of turn", "turn-end", slot.turn, facts)
                 outcomes.append(self._snapshot(slot.whole, request, []))
             except Exception as problem:

@@ -21,22 +21,33 @@ class Slot:
     project: Project | None = None
     whole: Project | None = None
     """The same, if all of it was taken."""
+    before: str | None = None
+    """The checkpoint that holds it."""
 
     def to_json(self) -> dict[str, Any]:
         workdir = str(self.project.workdir) if self.project else ""
         named = sorted(os.fsdecode(path) for path in self.named)
-        return {"workdir": workdir, "turn": self.turn, "named": named, "whole": self.whole is not None}
+        return {
+            "workdir": workdir,
+            "turn": self.turn,
+            "named": named,
+            "whole": self.whole is not None,
+            "before": self.before,
+        }
 
     @classmethod
     def from_json(cls, place: dict[str, Any]) -> Slot:
         project = project_of(place["workdir"])
         named = {os.fsencode(path) for path in place["named"]}
         taken, whole = Outcome("already-taken"), project if place["whole"] else None
-        return cls(done=taken, named=named, turn=place["turn"], project=project, whole=whole)
+        return cls(
+            done=taken, named=named, turn=place["turn"], project=project, whole=whole, before=place.get("before")
+        )
 
     def remember(self, outcome: Outcome, project: Project, named: list[bytes]) -> None:
         self.done, self.project = outcome, project
         self.named.update(named)
+        self.before = outcome.checkpoint.id if outcome.checkpoint is not None else None
         if outcome.status == "taken" and outcome.checkpoint is not None:
             self.turn = outcome.checkpoint.turn
         if outcome.status != "partial":
