@@ -7,10 +7,11 @@ import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
 from shadowsnap.config import configured_base
+from shadowsnap.records import Any
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shadowsnap.agents.payload import HookEvent
     from shadowsnap.model import Outcome
