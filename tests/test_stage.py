@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from helpers import manifest
 
+from helpers import manifest
 from shadowsnap import CheckpointManager
 from shadowsnap.errors import DirtyWorkingTree, NothingToUndo, StageClosed
 
@@ -27,6 +28,17 @@ def edit_everything(project: Path) -> None:
     (project / "new/deep").mkdir(parents=True)
     (project / "new/deep/file").write_text("made in the stage\n")
     (project / "empty").mkdir()
+
+
+def fail_within_a_stage(manager: CheckpointManager, project: Path, deed: Callable[[], None]) -> None:
+    with manager.stage(project):
+        deed()
+        raise ZeroDivisionError
+
+
+def spoil(project: Path) -> None:
+    (project / "outer.txt").write_text("changed by the inner stage\n")
+    (project / "inner.txt").write_text("inner\n")
 
 
 def test_a_stage_commits_a_checkpoint_with_its_data(manager: CheckpointManager, project: Path) -> None:
@@ -48,9 +60,8 @@ def test_a_stage_that_ends_well_is_committed(manager: CheckpointManager, project
 
 def test_an_exception_puts_everything_back(manager: CheckpointManager, project: Path) -> None:
     before = manifest(project)
-    with pytest.raises(ZeroDivisionError), manager.stage(project):
-        edit_everything(project)
-        raise ZeroDivisionError
+    with pytest.raises(ZeroDivisionError):
+        fail_within_a_stage(manager, project, lambda: edit_everything(project))
     assert manifest(project) == before
 
 
@@ -110,10 +121,8 @@ def test_a_stage_ends_once(manager: CheckpointManager, project: Path) -> None:
 def test_an_inner_stage_is_put_back_alone(manager: CheckpointManager, project: Path) -> None:
     with manager.stage(project, edit_id="outer") as outer:
         (project / "outer.txt").write_text("outer\n")
-        with pytest.raises(ZeroDivisionError), manager.stage(project, edit_id="inner"):
-            (project / "outer.txt").write_text("changed by the inner stage\n")
-            (project / "inner.txt").write_text("inner\n")
-            raise ZeroDivisionError
+        with pytest.raises(ZeroDivisionError):
+            fail_within_a_stage(manager, project, lambda: spoil(project))
         assert (project / "outer.txt").read_text() == "outer\n"
         assert not (project / "inner.txt").exists()
         outer.commit("outer")
