@@ -25,9 +25,8 @@ from shadowsnap.store.layout import Store
 from shadowsnap.store.locks import locked
 from shadowsnap.store.projects import project_of
 from shadowsnap.store.scancache import load_cache
-from shadowsnap.upkeep import reclaim
+from shadowsnap.upkeep import reclaim, sizing
 from shadowsnap.upkeep.debris import clear_debris
-from shadowsnap.upkeep.memory import read_memory
 from shadowsnap.upkeep.reclaim import Shed, consolidate, shed
 from shadowsnap.upkeep.session import Session, upkeep_session
 
@@ -272,21 +271,24 @@ def test_when_time_runs_out_nothing_is_lost_and_nothing_left_behind(base: Path, 
     assert len(manager.list_checkpoints(project)) == 3
 
 
-def test_after_running_out_of_time_the_next_run_spares_itself_new_deltas(base: Path, project: Path) -> None:
-    manager = a_manager(base)
-    text = [noise(number, 30).hex() for number in range(3000)]
-    for turn in range(4):
-        text[turn] = "changed"
-        (project / "large.txt").write_text("\n".join(text))
-        take(manager, project)
-    hurried = manager.prune(upkeep_deadline=0.06, reclaim="always")
-    if hurried.error is None:
-        pytest.skip("this machine is too fast for this test")
-    assert isinstance(hurried.error, DeadlineExceeded)
-    check_sound(a_store(base))
+def test_after_running_out_of_time_the_next_run_spares_itself_new_deltas(
+    base: Path, project: Path, monkeypatch: Any
+) -> None:
+    manager, real, wanted = a_manager(base), sizing.shed, []
+    take_turns(manager, project, 4)
+
+    def hurried(session: Session, size: int, *, deltas: bool) -> Shed:
+        wanted.append(deltas)
+        if len(wanted) == 1:
+            raise Deadline(1).exceeded("packing")
+        return real(session, size, deltas=deltas)
+
+    monkeypatch.setattr(sizing, "shed", hurried)
+    assert isinstance(manager.prune(reclaim="always").error, DeadlineExceeded)
     assert manager.prune(reclaim="always").error is None
+    assert manager.prune(reclaim="always").error is None
+    assert wanted == [True, False, True]
     check_sound(a_store(base))
-    assert not read_memory(a_store(base)).too_slow
 
 
 # --- merging ------------------------------------------------------------------------------------------
@@ -371,7 +373,7 @@ from pathlib import Path
 from upkeep_stores import a_store
 from shadowsnap.git.deadline import NO_DEADLINE
 from shadowsnap.git import loose, packs
-from shadowsnap.upkeep import reclaim
+from shadowsnap.upkeep import reclaim, sizing
 from shadowsnap.upkeep.session import upkeep_session
 
 where = sys.argv[2]
@@ -471,8 +473,7 @@ def test_debris_of_a_process_that_is_at_work_stays(base: Path, project: Path) ->
     store = a_store(base)
     debris = make_debris(store)
     with locked(store.store_lock(), "snapshot", NO_DEADLINE, shared=True), session(store):
-        with pytest.raises(DeadlineExceeded):
-            clear_debris(store, Deadline(0.3))
+        assert clear_debris(store, Deadline(0.3)) == 0
         assert all(path.exists() for path in debris)
 
 

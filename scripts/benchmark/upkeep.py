@@ -26,6 +26,7 @@ from shadowsnap.store.checkpoints import record_checkpoint
 from shadowsnap.store.layout import Store, open_store
 from shadowsnap.store.locks import if_free
 from shadowsnap.store.projects import project_of, touch_record
+from shadowsnap.upkeep.memory import memory_file
 from shadowsnap.upkeep.session import upkeep_lock
 
 _ROUNDS = 7
@@ -65,7 +66,7 @@ def snapshot_times(scratch: Path, files: int) -> dict[str, float]:
     for turn in range(_ROUNDS):
         for number, base in zip(_NUMBERS, bases, strict=True):
             for starting in (False, True) if number == _NUMBERS[-1] else (False,):
-                work = scratch / "work"
+                work = scratch / f"{turn}-{number}-{starting}"
                 shutil.copytree(base, work)
                 if not starting:
                     (work / "store" / "upkeep-started").touch()
@@ -73,8 +74,8 @@ def snapshot_times(scratch: Path, files: int) -> dict[str, float]:
                 took = _snapshot(manager, tree, f"{turn} {number} {starting}")
                 name = f"as number {number}{', starting upkeep' if starting else ''}"
                 times.setdefault(name, []).append(took)
-                _wait_for_upkeep(work)
-                shutil.rmtree(work)
+                if starting:
+                    _wait_for_upkeep(work)
     found = {name: round(median(each), 2) for name, each in times.items()}
     print(f"snapshot of 1 changed file among {files:,}, max_snapshots=20, median of {_ROUNDS}:")
     for name, milliseconds in found.items():
@@ -108,13 +109,11 @@ def _snapshot(manager: CheckpointManager, tree: Path, content: str) -> float:
 
 def _wait_for_upkeep(base: Path) -> None:
     """Let a process that was started in the background come to its end."""
-    lock = upkeep_lock(Store(base))
-    time.sleep(0.5)
-    while True:
-        with if_free(lock, "bench") as held:
-            if held is not None:
-                return
+    store, done = Store(base), False
+    while not done:
         time.sleep(0.05)
+        with if_free(upkeep_lock(store), "bench") as held:
+            done = held is not None and memory_file(store).exists()
 
 
 # --- pruning much ------------------------------------------------------------------------------

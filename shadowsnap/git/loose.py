@@ -29,29 +29,29 @@ def loose_file(git_dir: Path, name: str) -> Path:
     return git_dir / "objects" / name[:2] / name[2:]
 
 
-def pack_loose(git: Git, batch: int) -> int:
+def pack_loose(git: Git, batch: int, *, deltas: bool = True) -> int:
     """Move all loose objects into packs, so many at a time; how many there were. Each batch is
     complete when the next begins: whatever interrupts it loses nothing, and keeps the rest."""
     git.run("prune-packed", "-q")  # those that are in a pack already
     done, names = 0, loose_names(git.git_dir)
     while some := list(islice(names, batch)):
-        packed = _pack_sound(git, some)
+        packed = _pack_sound(git, some, deltas)
         _remove(git.git_dir, packed)
         done += len(packed)
     return done
 
 
-def _pack_sound(git: Git, names: list[str]) -> list[str]:
+def _pack_sound(git: Git, names: list[str], deltas: bool) -> list[str]:
     """Pack these objects; which of them are in a pack now."""
     try:
-        pack_objects(git, names)
+        pack_objects(git, names, deltas=deltas)
         return names
     except GitFailed:
         sound = [name for name in names if loose_problem(loose_file(git.git_dir, name), name) is None]
         if len(sound) == len(names):
             raise
         # Damaged ones stay where they are, for the doctor to see.
-        return sound if pack_objects(git, sound) is not None else []
+        return sound if pack_objects(git, sound, deltas=deltas) is not None else []
 
 
 def _remove(git_dir: Path, names: Iterable[str]) -> None:

@@ -19,7 +19,7 @@ from shadowsnap.git.runner import Git
 
 _FANOUT, _NAMES = 8, 8 + 256 * 4
 # A long search for deltas must not need all of the memory, nor all of the processor.
-_MODEST = ("pack.threads=1", "pack.windowMemory=128m", "pack.deltaCacheSize=64m")
+_MODEST = ("pack.threads=1", "pack.windowMemory=128m", "pack.deltaCacheSize=64m", "pack.compression=6")
 _QUIET = ("pack-objects", "-q", "--delta-base-offset", "--non-empty")
 
 
@@ -58,12 +58,16 @@ def remove_pack(git_dir: Path, name: str) -> None:
 
 def pack_reachable(git: Git, tips: Iterable[str], *, deltas: bool = True) -> str | None:
     """Write a pack of everything that the tips lead to; its name, None if that is nothing."""
-    return _write_pack(git, tips, "--revs", *([] if deltas else ["--window=0"]))
+    return _write_pack(git, tips, "--revs", *_search(deltas))
 
 
-def pack_objects(git: Git, names: Iterable[str]) -> str | None:
+def pack_objects(git: Git, names: Iterable[str], *, deltas: bool = True) -> str | None:
     """Write a pack of exactly these objects."""
-    return _write_pack(git, names)
+    return _write_pack(git, names, *_search(deltas))
+
+
+def _search(deltas: bool) -> list[str]:
+    return [] if deltas else ["--window=0"]  # deltas that there are stay
 
 
 def roll_up_packs(git: Git) -> None:

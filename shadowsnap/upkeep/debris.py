@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+from shadowsnap.errors import DeadlineExceeded
 from shadowsnap.git.deadline import Deadline
 from shadowsnap.git.files import remove_tree
 from shadowsnap.store.layout import Store
@@ -20,16 +21,22 @@ _IN_PACKS = re.compile(r"tmp_|\.tmp-")
 _IN_OBJECTS = re.compile(r"tmp_obj_")
 _IN_RECORDS = re.compile(r"\..*\.tmp_|.*\.\d+\.tmp$|.*\.(lock|staging|seed)$")
 _TRASH = "trash-"
+_PATIENCE_SECONDS = 5.0
 
 
 def clear_debris(store: Store, deadline: Deadline) -> int:
     """Remove what no live process owns; how many files and directories that were. The caller
-    holds the upkeep lock."""
+    holds the upkeep lock. If somebody is at work for long, it is left to the next time."""
     found = list(find_debris(store))
     cleared = 0
     if found:
-        with alone(store.store_lock(), "clearing up", deadline):
-            cleared = sum(_clear(store, path) for path in found)
+        left = deadline.remaining()
+        patience = Deadline(_PATIENCE_SECONDS if left is None else max(0.001, min(left, _PATIENCE_SECONDS)))
+        try:
+            with alone(store.store_lock(), "clearing up", patience):
+                cleared = sum(_clear(store, path) for path in found)
+        except DeadlineExceeded:
+            pass
     for folder in store.git_dir.glob(f"{_TRASH}*"):
         remove_tree(folder)
     return cleared

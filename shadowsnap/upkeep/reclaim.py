@@ -57,7 +57,7 @@ def consolidate(session: Session) -> None:
     git_dir = session.store.git_dir
     totals = count_objects(session.git)
     if totals.loose >= MANY_LOOSE:
-        _pack_all_loose(session, totals.loose_bytes)
+        _pack_all_loose(session, totals.loose_bytes, deltas=True)
     if len(list_packs(git_dir)) > MANY_PACKS:
         check_room(session.store, totals.pack_bytes, "merging packs")
         roll_up_packs(session.git)
@@ -65,9 +65,9 @@ def consolidate(session: Session) -> None:
         pack_refs(session.git)
 
 
-def _pack_all_loose(session: Session, size: int) -> None:
+def _pack_all_loose(session: Session, size: int, *, deltas: bool) -> None:
     with session.writing_packs(size, "packing loose objects") as aside:
-        pack_loose(aside, _BATCH)
+        pack_loose(aside, _BATCH, deltas=deltas)
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,8 @@ class Shed:
 def shed(session: Session, live_bytes: int, *, deltas: bool = True) -> Shed:
     """Remove every object that nothing leads to."""
     store, git = session.store, session.git
-    _pack_all_loose(session, count_objects(git).loose_bytes)  # so that only packs have to go
+    # So that only packs have to go; how well they are packed does not matter.
+    _pack_all_loose(session, count_objects(git).loose_bytes, deltas=False)
     old, tips = list_packs(store.git_dir), Tips(store)
     needed = tips.read(git)
     check_refs_are_there(store, tips.refs)
