@@ -16,7 +16,10 @@ from damaging import WHOLE, Damage, Kept, flip, keep, offset_of, pack_of, packed
 
 from helpers import git, manifest
 from shadowsnap import CheckpointManager
+from shadowsnap.errors import DeadlineExceeded, LockTimeout
+from shadowsnap.git.deadline import NO_DEADLINE
 from shadowsnap.model import Checkup
+from shadowsnap.store.locks import locked
 
 
 def codes(checkup: Checkup) -> set[str]:
@@ -213,6 +216,20 @@ def test_content_that_only_the_persons_repository_still_has_comes_back(base: Pat
     kept.assert_restores(kept.old)
 
 
+def test_a_cache_that_takes_lost_content_for_stored_is_forgotten(base: Path, project: Path) -> None:
+    """Else the same content, should it come back, would not be stored again."""
+    kept = keep(base, project)
+    kept.object(kept.blob("data.bin")).unlink()
+    (project / "data.bin").write_bytes(b"something else")  # so that it is not found there
+    checkup = kept.manager.doctor(repair=True)
+    assert "cache-damaged" in {finding.code for finding in checkup.repaired}
+    (project / "data.bin").write_bytes(bytes(range(256)))
+    outcome = kept.manager.ensure_checkpoint(project, "third")
+    kept.pictures[outcome.checkpoint.id] = manifest(project)
+    kept.change("data.bin", "changed")
+    kept.assert_restores(outcome.checkpoint)
+
+
 def test_when_all_objects_are_gone_the_next_snapshot_begins_anew(base: Path, project: Path) -> None:
     kept = keep(base, project)
     shutil.rmtree(kept.store / "objects")
@@ -364,6 +381,22 @@ def test_what_keeps_ourselves_out_is_opened_again(
     seen, mended, _, complete = as_user(closed_by, base, project, what)
     assert "closed" in seen and "closed" in mended
     assert complete
+
+
+# --- beside others ----------------------------------------------------------------------------------
+
+
+def test_nothing_is_mended_while_somebody_is_at_work(base: Path, project: Path) -> None:
+    kept = keep(base, project)
+    damaging.garbage_record(kept)
+    before = picture(base)
+    hurried = CheckpointManager(base=base, fsync=False, deadline=0.3)
+    with locked(kept.store / "locks" / "store.lock", "a snapshot", NO_DEADLINE, shared=True):
+        with pytest.raises((DeadlineExceeded, LockTimeout)):
+            hurried.doctor(repair=True)
+        assert "record-damaged" in codes(hurried.doctor())  # looking does not disturb
+        assert picture(base) == before
+    assert hurried.doctor(repair=True).healthy
 
 
 # --- leftovers --------------------------------------------------------------------------------------

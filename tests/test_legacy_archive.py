@@ -12,8 +12,11 @@ from older_tools import hermes_directory, hermes_store
 
 from helpers import git, manifest
 from shadowsnap import CheckpointManager
-from shadowsnap.errors import NoSuchProject
+from shadowsnap.errors import LockTimeout, NoSuchProject
+from shadowsnap.git.deadline import NO_DEADLINE
 from shadowsnap.model import Event
+from shadowsnap.store import older
+from shadowsnap.store.locks import locked
 
 T = 1_700_000_000
 STATES = [
@@ -160,6 +163,20 @@ def test_two_that_start_at_once_make_one_archive(base: Path, tmp_path: Path) -> 
     assert len(list(base.glob("legacy-*"))) == 1
     manager = quiet(base)
     assert [len(reasons(manager, tmp_path / name)) for name in ("one", "two", "three", "four")] == [3, 2, 2, 2]
+
+
+def test_first_use_waits_for_whoever_is_archiving(
+    base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the store that the other one has just made could be taken for an older one and moved away."""
+    workdir = tmp_path / "work"
+    hermes_store(base, workdir, STATES)
+    monkeypatch.setattr(older, "_LOCK_SECONDS", 0.1)
+    with locked(base / ".older.lock", "archiving", NO_DEADLINE):
+        outcome = quiet(base).ensure_checkpoint(workdir)
+        assert isinstance(outcome.error, LockTimeout)
+    assert list(base.glob("legacy-*")) == []
+    assert quiet(base).ensure_checkpoint(workdir).status == "taken"
 
 
 # --- clearing ---------------------------------------------------------------------------------------
