@@ -47,13 +47,14 @@ def now() -> str:
 
 def headline(machine: Mapping[str, object], versions: Mapping[str, str], command: str) -> str:
     named = " · ".join(f"{name} {version}" for name, version in versions.items())
+    busy = "\nThe machine is busy with other work: times are too long, and ratios uncertain." if _busy() else ""
     return (
         f"{named}\n{machine['system']}, {machine['processor']}, {machine['cores']} cores, "
         f"{machine['memory_mb']} MB, {machine['file_system']}, load {machine['load_average']}\n"
         f"Repeat with: {command}\n"
         "Medians in ms of interleaved runs with a warm cache; git = git processes; peak MB = a fresh Python\n"
         f"doing it once; x status = against the faster of `{op.STATUS}` through the same index and in the\n"
-        "shadow repository."
+        f"shadow repository.{busy}"
     )
 
 
@@ -123,6 +124,10 @@ def _aligned(rows: Sequence[Sequence[str]], left: Sequence[int] = (0,)) -> list[
 
 
 # --- the machine -----------------------------------------------------------------------------
+
+
+def _busy() -> bool:
+    return hasattr(os, "getloadavg") and os.getloadavg()[0] > 0.5 * (os.cpu_count() or 1)
 
 
 def _processor() -> str:

@@ -123,9 +123,13 @@ class ReadTreeFlow:
         self._last = ""
 
     def start_from(self, shadow: ShadowRepository) -> None:
-        """Take over a repository with its first snapshot."""
-        shutil.rmtree(self.git.git_dir, ignore_errors=True)
-        subprocess.run(["cp", "-r", "--", str(shadow.git.git_dir), str(self.git.git_dir)], check=True)
+        """Begin with the first snapshot of another repository, whose objects are read where they are."""
+        self.git.git_dir.mkdir(parents=True)
+        self.git("init", "-q")
+        self.git("config", "gc.auto", "0")
+        theirs = shadow.git.git_dir
+        shutil.copy2(theirs / "info" / "exclude", self.git.git_dir / "info" / "exclude")
+        (self.git.git_dir / "objects" / "info" / "alternates").write_text(f"{theirs / 'objects'}\n")
         self._last = shadow.head()
 
     def snapshot(self) -> None:
