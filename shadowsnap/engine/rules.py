@@ -16,16 +16,17 @@ SECRET_NAMES = (
     "id_rsa", "id_dsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk", ".netrc", "_netrc", ".pgpass",
     ".pypirc", ".git-credentials", ".htpasswd",
 )  # fmt: skip
-_SECRET = re.compile("|".join(map(translate, SECRET_NAMES)).encode(), re.IGNORECASE)
+_EXACT = frozenset(name for name in SECRET_NAMES if "*" not in name)
+_BEGINNINGS = tuple(name[:-1] for name in SECRET_NAMES if name.endswith("*"))
+_ENDINGS = tuple(name[1:] for name in SECRET_NAMES if name.startswith("*"))
 NOT_SECRET_ENDINGS = (".example", ".sample", ".template", ".dist", ".defaults", ".tpl", ".md")
 
 
 def is_secret(path: bytes) -> bool:
-    name = path[path.rfind(b"/") + 1 :]
-    if _SECRET.match(name) is None:
+    name = os.fsdecode(path[path.rfind(b"/") + 1 :]).lower()
+    if name not in _EXACT and not name.startswith(_BEGINNINGS) and not name.endswith(_ENDINGS):
         return False
-    told = os.fsdecode(name).lower()
-    return not told.endswith(NOT_SECRET_ENDINGS) and told != "example.env"
+    return not name.endswith(NOT_SECRET_ENDINGS) and name != "example.env"
 
 
 def project_patterns(

@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 from shadowsnap.engine.capture import Capture, fingerprint
 from shadowsnap.engine.person import ignored_paths
-from shadowsnap.engine.state import State
 from shadowsnap.engine.steps import step
 from shadowsnap.engine.workspace import Workspace
 from shadowsnap.errors import CheckpointsLost
@@ -23,6 +22,10 @@ from shadowsnap.store.checkpoints import (
 from shadowsnap.store.journal import read_journal, write_journal
 from shadowsnap.store.projects import known_turn, note_quiet_turn, read_record, touch_record, was_emptied
 from shadowsnap.store.scancache import Modes, load_cache
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowsnap.engine.state import State
 
 
 @dataclass(frozen=True)

@@ -11,17 +11,19 @@ from shadowsnap.engine.files import Content, Left
 from shadowsnap.engine.workspace import Workspace
 from shadowsnap.errors import DeadlineExceeded
 from shadowsnap.git.index import Known
-from shadowsnap.git.pack import Deflated, PackWriter, deflate
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # most snapshots write a few loose objects
     from concurrent.futures import Future
+
+    from shadowsnap.git.pack import Deflated, PackWriter
+
+    _Prepared = tuple[bytes, Content | Left, Deflated | None]
 
 _FEW, _FEW_FLUSHED = 100, 8
 
 Read = Callable[[bytes], Content | Left]
 Result = tuple[bytes, Content | Left]
-_Prepared = tuple[bytes, Content | Left, Deflated | None]
 
 _PORTION = 1 << 20
 _MOST_FILES = 256
@@ -54,6 +56,8 @@ def writing_trees(space: Workspace, many: bool) -> Iterator[Callable[[bytes], st
     if not many:
         yield lambda data: space.objects.write(b"tree", data)
         return
+    from shadowsnap.git.pack import deflate
+
     pack = _new_pack(space)
     try:
         yield lambda data: pack.add(deflate(b"tree", data))
@@ -137,6 +141,8 @@ def _batches(
 
 
 def _compressed(batch: list[Result]) -> list[_Prepared]:
+    from shadowsnap.git.pack import deflate
+
     return [
         (path, content, None)
         if isinstance(content, Left) or content.data is None
@@ -153,6 +159,8 @@ def _added(pack: PackWriter, batch: list[_Prepared]) -> Iterator[Result]:
 
 
 def _new_pack(space: Workspace) -> PackWriter:
+    from shadowsnap.git.pack import PackWriter
+
     return PackWriter(space.objects.directory, fsync=space.store.fsync and space.lasting)
 
 

@@ -32,7 +32,6 @@ from shadowsnap.records import Any, replace
 from shadowsnap.store.checkpoints import newest_name
 from shadowsnap.store.journal import read_journal
 from shadowsnap.store.layout import REFS_LOST, Store, open_store
-from shadowsnap.store.older import archives, is_due
 from shadowsnap.store.projects import Project, project_of, read_record, was_emptied
 
 TYPE_CHECKING = False
@@ -129,6 +128,8 @@ class Core:
         """See to what has to be done before checkpoints are looked for."""
         if os.path.exists(store.git_dir / REFS_LOST):
             raise CheckpointsLost(workdir=store.base)
+        from shadowsnap.store.older import archives, is_due
+
         if any(is_due(archive) for archive in archives(store.base)):
             from shadowsnap.upkeep.importing import import_due
 
