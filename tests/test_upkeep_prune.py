@@ -395,6 +395,18 @@ def test_lost_refs_are_not_taken_for_dropped_checkpoints(base: Path, tmp_path: P
     assert any("doctor" in warning for warning in manager.status().warnings)
 
 
+def test_after_all_refs_were_lost_nothing_of_them_is_reclaimed_although_snapshots_go_on(
+    base: Path, tmp_path: Path
+) -> None:
+    manager = a_manager(base)
+    taken = take_turns(manager, tmp_path / "project", 3)
+    shutil.rmtree(base / "store" / "refs")
+    take_turns(manager, tmp_path / "project", 1)
+    manager.prune(reclaim="always")
+    for checkpoint in taken:
+        git(a_store(base).git_dir, "rev-list", "--objects", checkpoint.id)
+
+
 def test_a_project_whose_checkpoints_were_all_deleted_keeps_nobody_from_reclaiming(
     base: Path, tmp_path: Path
 ) -> None:

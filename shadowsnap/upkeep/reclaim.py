@@ -36,7 +36,7 @@ from shadowsnap.git.reach import Collection, kinds_of, reachable
 from shadowsnap.git.refs import count_loose_refs, pack_refs
 from shadowsnap.git.runner import Git
 from shadowsnap.git.totals import count_objects
-from shadowsnap.store.layout import Store
+from shadowsnap.store.layout import Store, lost_refs
 from shadowsnap.store.locks import alone
 from shadowsnap.store.projects import Project, all_records, was_emptied
 from shadowsnap.store.scancache import forget_cache
@@ -81,8 +81,9 @@ class Shed:
 def shed(session: Session, live_bytes: int, *, deltas: bool = True) -> Shed:
     """Remove every object that nothing leads to."""
     store, git = session.store, session.git
-    # So that only packs have to go; how well they are packed does not matter.
-    _pack_all_loose(session, count_objects(git).loose_bytes, deltas=False)
+    # So that only packs have to go. (Git looks for deltas between objects of one pack only once,
+    # so this time has to count.)
+    _pack_all_loose(session, count_objects(git).loose_bytes, deltas=deltas)
     old, tips = list_packs(store.git_dir), Tips(store)
     needed = tips.read(git)
     check_refs_are_there(store, tips.refs)
@@ -102,7 +103,9 @@ def shed(session: Session, live_bytes: int, *, deltas: bool = True) -> Shed:
 
 def check_refs_are_there(store: Store, refs: Iterable[str]) -> None:
     """A project that has a record but no checkpoint did not lose them by us: its objects are the
-    last chance to get them back."""
+    last chance to get them back. The same goes for all of them if refs got lost as a whole."""
+    if lost_refs(store):
+        raise CheckpointsLost(workdir=store.base)
     held = {ref.split("/")[2] for ref in refs if ref.startswith(f"{CHECKPOINTS}/")}
     for project, record in all_records(store).items():
         if project not in held and not was_emptied(record):
