@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 from shadowsnap.engine.capture import Capture
@@ -52,7 +52,7 @@ class Plan:
         return not (self.write or self.delete or self.chmod or self.make or self.clear or self.chmod_directories)
 
 
-def plan_restore(capture: Capture, target: State, paths: Sequence[bytes]) -> Plan:
+def plan_restore(capture: Capture, target: State, paths: Collection[bytes]) -> Plan:
     """How to get from the captured state to the target, of everything or below some paths."""
     space, current, plan = capture.space, State.of_capture(capture), Plan()
     differing = [
@@ -206,7 +206,7 @@ def _rules_then(
 
 
 def _plan_directories(
-    plan: Plan, capture: Capture, current: State, target: State, paths: Sequence[bytes], lookup: TreeReader,
+    plan: Plan, capture: Capture, current: State, target: State, paths: Collection[bytes], lookup: TreeReader,
     reader: ObjectReader,
 ) -> None:  # fmt: skip
     there = capture.cache.directories
@@ -254,7 +254,7 @@ def _is_directory(leaf: Leaf | None) -> bool:
     return leaf is not None and leaf[0] == DIRECTORY
 
 
-def _plan_modes(plan: Plan, differing: list[Difference], target: State, paths: Sequence[bytes]) -> None:
+def _plan_modes(plan: Plan, differing: list[Difference], target: State, paths: Collection[bytes]) -> None:
     for item in differing:
         if not selected(item.path, paths) or item.new is None:
             continue
@@ -265,7 +265,7 @@ def _plan_modes(plan: Plan, differing: list[Difference], target: State, paths: S
 # --- obstacles -------------------------------------------------------------------------------
 
 
-def _find_obstacles(plan: Plan, capture: Capture, appearing: list[bytes], paths: Sequence[bytes]) -> None:
+def _find_obstacles(plan: Plan, capture: Capture, appearing: list[bytes], paths: Collection[bytes]) -> None:
     """What is on disk, uncaptured, where the target wants something else. It must be saved
     first, and goes."""
     for path in [*appearing, *plan.make]:
@@ -338,7 +338,7 @@ def _without_files(worktree: Worktree, top: bytes) -> set[bytes]:
 # --- what is left alone ----------------------------------------------------------------------
 
 
-def _note_kept(plan: Plan, space: Workspace, current: State, target: State, paths: Sequence[bytes]) -> None:
+def _note_kept(plan: Plan, space: Workspace, current: State, target: State, paths: Collection[bytes]) -> None:
     """Report what is there and was not, or is not, captured."""
     for path, why in target.skipped.items():
         name = path.rstrip(b"/")

@@ -4,7 +4,7 @@ the recovery of a restore that died are restores too."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
@@ -41,12 +41,13 @@ from shadowsnap.store.journal import Journal, OpenRestore, Step, read_journal, w
 def restore(
     space: Workspace,
     target: Checkpoint,
-    paths: Sequence[bytes] = (),
+    paths: Collection[bytes] = (),
     then: str = "restore",
     resumed: Checkpoint | None = None,
 ) -> RestoreResult:
     """Bring a state back, of everything or of some paths. In a workspace that is not lasting,
     only the plan is made. To finish a restore that died, `resumed` is the state before it."""
+    paths = frozenset(paths)
     with _nothing_done_yet():
         capture, plan = _prepare(space, target, paths, anything=then != "restore" or resumed is not None)
         if resumed is not None:
@@ -61,7 +62,7 @@ def restore(
     step("restore:planned")
     before = _save(capture, f"before {then} to {target.short_id}") if not plan.empty else None
     step("restore:saved")
-    way_back = Step(resumed.id if resumed else before or "", tuple(os.fsdecode(path) for path in paths))
+    way_back = Step(resumed.id if resumed else before or "", tuple(os.fsdecode(path) for path in sorted(paths)))
     _carry_out(space, capture, plan, way_back, target, then)
     return replace(result, applied=True, undo_id=before)
 
@@ -135,7 +136,7 @@ def _nothing_done_yet() -> Iterator[None]:
 
 
 def _prepare(
-    space: Workspace, target: Checkpoint, paths: Sequence[bytes], *, anything: bool
+    space: Workspace, target: Checkpoint, paths: frozenset[bytes], *, anything: bool
 ) -> tuple[Capture, Plan]:
     """Capture the present with everything that is about to change, and plan from there. Paths
     that name nothing are an error, unless `anything` may be there."""
@@ -150,13 +151,13 @@ def _prepare(
         plan = plan_restore(capture, state, paths)
         for path in unsaved & capture.skipped.keys():
             plan.conflicts[path] = f"it cannot be saved first: {capture.skipped[path]}"
-    for path in paths:
-        if path and not anything and not _is_known(path, capture, plan, state, space):
+    if not anything:
+        for path in sorted(paths - _known_paths(paths, capture, plan, state)):
             raise NoSuchPath(path=os.fsdecode(path), ref=target.short_id)
     return capture, plan
 
 
-def _present_though_absent(capture: Capture, state: State, paths: Sequence[bytes]) -> set[bytes]:
+def _present_though_absent(capture: Capture, state: State, paths: Collection[bytes]) -> set[bytes]:
     """What the state knows not to have existed, and what is there now though no scan reports it."""
     worktree = capture.space.worktree
     files = {path for path in state.absent if not path.endswith(b"/") and selected(path, paths)}
@@ -180,7 +181,7 @@ def _left_out_later(capture: Capture, plan: Plan) -> set[bytes]:
 
 
 def _plan_other_directories(
-    plan: Plan, capture: Capture, before: State, target: Checkpoint, paths: Sequence[bytes]
+    plan: Plan, capture: Capture, before: State, target: Checkpoint, paths: Collection[bytes]
 ) -> None:
     """A restore that died may have left directories open that were closed, or new ones closed,
     where neither the target nor the choice of paths has a say. They get the bits they had, or
@@ -209,22 +210,16 @@ def _save(capture: Capture, reason: str) -> str:
     return checkpoint.id
 
 
-def _is_known(path: bytes, capture: Capture, plan: Plan, state: State, space: Workspace) -> bool:
-    """Whether a chosen path names anything, then or now."""
-    mentioned = (
-        *plan.write,
-        *plan.delete,
-        *plan.make,
-        *plan.clear,
-        *plan.chmod,
-        *plan.chmod_directories,
-        *plan.kept,
-    )
-    if any(selected(each.rstrip(b"/"), [path]) for each in mentioned):
-        return True
-    if capture.known(path) is not None or path in state.bare or path in capture.cache.directories:
-        return True
-    return bool(space.git.run("ls-tree", "-z", "--name-only", state.tree, "--", path))
+def _known_paths(paths: frozenset[bytes], capture: Capture, plan: Plan, state: State) -> set[bytes]:
+    """Those of the chosen paths that name anything, then or now."""
+    deeds = (plan.write, plan.delete, plan.make, plan.clear, plan.chmod, plan.chmod_directories, plan.kept)
+    mentioned = {path.rstrip(b"/") for each in deeds for path in each}
+    mentioned |= {parent for path in mentioned for parent in parents(path)}
+    known = {b""} | mentioned | state.bare | capture.cache.directories.keys()
+    known |= capture.known_among(paths - known).keys()
+    with ObjectReader(capture.space.git) as reader:
+        lookup = TreeReader(state.tree, partial(reader.read, kind=b"tree"))
+        return {path for path in paths if path in known or lookup.find(path) is not None}
 
 
 def _carry_out(
