@@ -16,8 +16,10 @@ from damaging import WHOLE, Damage, Kept, flip, keep, offset_of, pack_of, packed
 
 from helpers import git, manifest
 from shadowsnap import CheckpointManager
-from shadowsnap.errors import DamagedObject, DiskFull, GitFailed, NoSuchProject
+from shadowsnap.errors import DamagedObject, DiskFull, GitFailed, LockTimeout, NoSuchProject
+from shadowsnap.git.deadline import NO_DEADLINE
 from shadowsnap.model import Event
+from shadowsnap.store.locks import locked
 
 # These are mended by the repair of a checkpoint, which nobody should wait for.
 FOR_THE_DOCTOR = {
@@ -126,6 +128,19 @@ def test_it_is_tried_once_more_and_not_for_ever(
     outcome = kept.manager.ensure_checkpoint(project)
     assert outcome.status == "failed" and isinstance(outcome.error, DamagedObject)
     assert len(attempts) == 2
+
+
+def test_a_named_file_is_looked_at_again_after_a_look_that_failed(base: Path, project: Path) -> None:
+    (project / ".gitignore").write_text("*.secretly\n")
+    kept = keep(base, project)
+    manager = CheckpointManager(base=base, fsync=False, deadline=0.2)
+    manager.ensure_checkpoint(project)
+    (project / "named.secretly").write_text("ignored, but a tool is going to write it\n")
+    with locked(kept.store / "locks" / f"{kept.id}.lock", "somebody", NO_DEADLINE):
+        outcome = manager.ensure_checkpoint(project, paths=["named.secretly"])
+        assert outcome.status == "failed" and isinstance(outcome.error, LockTimeout)
+    outcome = manager.ensure_checkpoint(project, paths=["named.secretly"])
+    assert outcome.status == "taken" and "named.secretly" in manager.files(project, "last")
 
 
 # --- poisoned objects -------------------------------------------------------------------------------

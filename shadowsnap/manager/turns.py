@@ -199,11 +199,13 @@ class Turns(Core):
         new = set(named) - slot.named
         if not new or slot.whole is None:
             return bool(new)
-        slot.named |= new
         store = open_store(self.settings)
         settings = self._settings_of(project)
         with open_workspace(store, project, settings, self._deadline(), "looking") as space:
-            return bool(unprotected(space, new))
+            missing = bool(unprotected(space, new))
+        if not missing:
+            slot.named |= new
+        return missing
 
     @once_more
     def _snapshot(self, project: Project, request: Request, named: list[bytes], whole: bool = True) -> Outcome:
