@@ -1,0 +1,63 @@
+"""Thousands of files: a restore of them works, and takes time of the order that git takes."""
+
+from __future__ import annotations
+
+import resource
+from pathlib import Path
+
+import pytest
+from restoring import assert_sound, checkpoint
+
+from helpers import git, manifest
+from shadowsnap import CheckpointManager
+from shadowsnap.git import runner
+
+FILES = 5000
+
+
+def write_files(project: Path, text: str) -> None:
+    for number in range(FILES):
+        path = project / f"folder-{number % 100}" / f"file-{number}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{text} {number}\n" * 20)
+
+
+def processor_seconds() -> float:
+    """Of this process and its children: what else runs on the machine does not count."""
+    used = (resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
+    return sum(each.ru_utime + each.ru_stime for each in used)
+
+
+@pytest.mark.timeout(300)
+def test_five_thousand_changed_files_come_back_in_good_time(tmp_path: Path, base: Path) -> None:
+    theirs, project = tmp_path / "theirs", tmp_path / "project"
+    for text in ("then", "now"):
+        write_files(theirs, text)
+        if text == "then":
+            git(theirs, "init")
+        git(theirs, "add", ".")
+        git(theirs, "commit", "-m", text)
+    began = processor_seconds()
+    git(theirs, "checkout", "-q", "HEAD~1")
+    checkout = processor_seconds() - began
+
+    manager = CheckpointManager(base=base, deadline=0)
+    write_files(project, "then")
+    original, target = manifest(project), checkpoint(manager, project).id
+    write_files(project, "now")
+    mutated = manifest(project)
+    began, processes = processor_seconds(), runner.processes_started
+    result = manager.restore(project, target)
+    took = processor_seconds() - began
+    assert runner.processes_started - processes <= 12
+    assert len(result.written) == FILES and manifest(project) == original
+    # It saves five thousand files first, and looks twice at every one.
+    assert took < 25 * checkout + 2, f"restore took {took:.1f} s, git checkout {checkout:.1f} s"
+
+    names = [path.decode() for path, entry in mutated.items() if entry[0] == "file"]
+    assert len(manager.undo(project).written) == FILES and manifest(project) == mutated
+    began = processor_seconds()
+    assert len(manager.restore(project, target, paths=names).written) == FILES
+    assert processor_seconds() - began < 2 * took + 2, "many chosen paths cost more than all of them"
+    assert manifest(project) == original
+    assert_sound(base, project)
