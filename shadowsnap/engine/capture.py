@@ -23,14 +23,22 @@ from shadowsnap.engine.steps import step
 from shadowsnap.engine.workspace import Workspace
 from shadowsnap.engine.worktree import parents
 from shadowsnap.engine.writing import few, write_contents, writing_trees
-from shadowsnap.errors import DeadlineExceeded
+from shadowsnap.errors import DeadlineExceeded, GitFailed
 from shadowsnap.git.deadline import Deadline
 from shadowsnap.git.index import Entry, Index, Known
-from shadowsnap.git.objects import ObjectReader
+from shadowsnap.git.objects import ObjectReader, missing_objects
 from shadowsnap.git.trees import LINK, Leaf, patch_tree
 from shadowsnap.records import Any, replace
 from shadowsnap.store.excludes import VERSION as EXCLUDES_VERSION
-from shadowsnap.store.scancache import Directories, Modes, ScanCache, load_cache, save_cache
+from shadowsnap.store.scancache import (
+    Directories,
+    Modes,
+    ScanCache,
+    boot_id,
+    load_cache,
+    objects_taken_for_stored,
+    save_cache,
+)
 
 # The clock that stamps files may lag behind ours by a timer tick.
 _CLOCK_SLACK_NS = 100_000_000
@@ -439,11 +447,21 @@ class Capture:
 def _starting_point(space: Workspace) -> ScanCache:
     """What the last capture remembered; else what the person's git knows; else nothing."""
     cache = load_cache(space.store, space.project)
+    if len(cache.index) and cache.boot != boot_id() and _lost_something(space, cache):
+        cache = ScanCache(Index(cache.index.path), named=cache.named)
     if len(cache.index) or not space.lasting or not space.settings.start_from_checkout:
         return cache
     from shadowsnap.engine.seed import seeded_cache  # a hook needs it once in the life of a project
 
     return seeded_cache(space) or cache
+
+
+def _lost_something(space: Workspace, cache: ScanCache) -> bool:
+    """The machine was restarted since: a power cut may have emptied objects that were not flushed."""
+    try:
+        return bool(missing_objects(space.git, sorted(objects_taken_for_stored(cache, space.git))))
+    except GitFailed:
+        return True
 
 
 def fingerprint(tree: str, facts: dict[str, Any]) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from shadowsnap.errors import MalformedObject
 from shadowsnap.git.index import Index
 from shadowsnap.git.objects import EMPTY_TREE
+from shadowsnap.git.runner import Git
 from shadowsnap.records import Any, dataclass, field
 from shadowsnap.store.atomic import write_bytes
 from shadowsnap.store.excludes import VERSION as EXCLUDES_VERSION
@@ -82,6 +83,8 @@ class ScanCache:
     """The small JSON file as it was read."""
     newest: dict[str, str] = field(default_factory=dict)
     """Ref and fingerprint of the newest checkpoint."""
+    boot: str = field(default="", compare=False)
+    """During which run of the machine it was saved."""
 
 
 def load_cache(store: Store, project: Project) -> ScanCache:
@@ -114,6 +117,7 @@ def load_cache(store: Store, project: Project) -> ScanCache:
             rules={os.fsencode(name): int(changed) for name, changed in state["rules"].items()},
             patterns=list(state["patterns"]) if state["excludes"] == EXCLUDES_VERSION else None,
             newest=dict(state["newest"]),
+            boot=state.get("boot", ""),
             saved=saved,
         )
     except (MalformedObject, OSError, KeyError, TypeError, ValueError, AttributeError):
@@ -146,11 +150,27 @@ def save_cache(store: Store, project: Project, cache: ScanCache) -> None:
         "patterns": cache.patterns,
         "excludes": EXCLUDES_VERSION if cache.patterns is not None else None,
         "newest": cache.newest,
+        "boot": boot_id(),
     }
     saved = json.dumps(state, separators=(",", ":")).encode("ascii")
     if saved != cache.saved:
         write_bytes(_state_file(path), saved)
         cache.saved = saved
+
+
+def boot_id() -> str:
+    """Changes when the machine is restarted; empty where the system does not tell."""
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except (OSError, ValueError):
+        return ""
+
+
+def objects_taken_for_stored(cache: ScanCache, git: Git) -> set[str]:
+    """What the next capture would not store again; raises if not even its tree can be read."""
+    blobs = {known.id for known in cache.index.lookup(cache.index.paths()).values()}
+    listed = git.run("ls-tree", "-r", "-t", "-z", cache.tree).split(b"\0")[:-1]
+    return blobs.union(row.partition(b"\t")[0].split()[2].decode() for row in listed) - {EMPTY_TREE}
 
 
 def forget_cache(store: Store, project: Project) -> None:
