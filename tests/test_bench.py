@@ -170,11 +170,15 @@ def test_contenders_take_turns_as_long_as_patience_lasts(
 @pytest.mark.parametrize(("ours", "met"), [(12.9, True), (13.1, False)])
 def test_a_target_is_met_up_to_its_limit(bench: dict[str, ModuleType], ours: float, met: bool) -> None:
     operations, samples = bench["operations"], bench["race"].Samples
-    tree = bench["trees"].Tree("t", Path("t"), 100, 10, 1000)
+    tree = bench["trees"].Tree("t", Path("t"), 5000, 10, 1000)
     times = {"shadowsnap": samples([ours, 999.0, 1.0], 2), "git status": samples([10.0]),
-             "git status (shadow)": samples([20.0])}  # fmt: skip
+             "git status (shadow)": samples([5.0])}  # fmt: skip
     verdicts = bench["targets"].judge([tree], [operations.Result("t", "unchanged", times)], {})
-    assert [(each.unit, each.met) for each in verdicts] == [("x git status", met), ("git processes", True)]
+    assert [(each.kind, each.unit, each.met) for each in verdicts] == [
+        ("target", "x git status, same index", met),
+        ("target", "git processes", True),
+        ("goal", "x git status", False),
+    ]
 
 
 def test_memory_is_judged_between_the_small_and_the_large_tree(bench: dict[str, ModuleType]) -> None:

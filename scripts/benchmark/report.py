@@ -78,9 +78,8 @@ def starts_table(starts: Mapping[str, Samples]) -> str:
 def verdict_table(verdicts: Sequence[Verdict]) -> str:
     rows = [["", "what", "where", "value", "limit", "unit", ""]]
     for verdict in verdicts:
-        kind, word = "target" if verdict.must else "goal", "met" if verdict.met else "MISSED"
-        numbers = f"{verdict.value:.2f}", f"{verdict.limit:g}"
-        rows.append([kind, verdict.what, verdict.where, *numbers, verdict.unit, word])
+        numbers, word = (f"{verdict.value:.2f}", f"{verdict.limit:g}"), "met" if verdict.met else "MISSED"
+        rows.append([verdict.kind, verdict.what, verdict.where, *numbers, verdict.unit, word])
     return "\n".join(_aligned(rows, left=(0, 1, 2, 5, 6)))
 
 
