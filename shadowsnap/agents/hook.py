@@ -19,7 +19,7 @@ if TYPE_CHECKING:  # a hook has no time for imports that only say what is what
 
     from shadowsnap.agents.payload import HookEvent
     from shadowsnap.agents.turns import Session
-    from shadowsnap.manager import CheckpointManager
+    from shadowsnap.manager.turns import Turns
 
 # Agents wait between 20 s (as we install it) and 600 s for a hook. The files that a tool names are
 # captured after this, within a few seconds more.
@@ -107,8 +107,9 @@ def session_started(event: HookEvent) -> None:
     """Keep the limits, at most once in a while, and let a new project's first snapshot begin. What
     takes time goes on in the background."""
     from shadowsnap.agents.warmup import start_warmup
+    from shadowsnap.manager import CheckpointManager
 
-    manager = _manager()
+    manager = CheckpointManager.from_settings(deadline=DEADLINE)
     manager.auto_prune()
     warming = manager.settings.enabled and start_warmup(manager, event.cwd)
     _tell(event.agent, event, "session started" + (", first snapshot begun" if warming else ""))
@@ -139,10 +140,11 @@ def _covers(session: Session, event: HookEvent) -> bool:
         return False  # a record that is not what we wrote
 
 
-def _manager() -> CheckpointManager:
-    from shadowsnap.manager import CheckpointManager
+def _manager() -> Turns:
+    """The part of a manager that tool calls need: the rest takes time to import."""
+    from shadowsnap.manager.turns import Turns
 
-    return CheckpointManager.from_settings(deadline=DEADLINE)
+    return Turns.from_settings(deadline=DEADLINE)
 
 
 def _ran_out_of_time(problem: Exception | None) -> bool:

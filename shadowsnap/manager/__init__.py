@@ -2,16 +2,21 @@
 turn, never raises on that path, and brings any state back.
 
 Its parts: `turns` is the path of a tool call, `looking` and `goingback` are for the person,
-`keeping` is for the store; all stand on `core`.
+`keeping` is for the store; all stand on `core`. `whole` puts them together, when somebody asks for
+it: a hook needs `turns` alone.
 """
 
 from __future__ import annotations
 
-from shadowsnap.manager.goingback import GoingBack
-from shadowsnap.manager.keeping import Keeping
-from shadowsnap.manager.looking import Looking
-from shadowsnap.manager.turns import Turns
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowsnap.manager.whole import CheckpointManager as CheckpointManager
 
 
-class CheckpointManager(Turns, Looking, GoingBack, Keeping):
-    """Snapshots and restores for any number of directories, from any number of threads."""
+def __getattr__(name: str) -> object:
+    if name != "CheckpointManager":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    from shadowsnap.manager.whole import CheckpointManager
+
+    globals()[name] = CheckpointManager
+    return CheckpointManager
