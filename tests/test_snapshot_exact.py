@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from capturing import captured, content, names, objects, skipped, snap
+from capturing import captured, content, everything_old, names, objects, skipped, snap
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -202,16 +202,21 @@ def test_paths_as_long_as_the_system_allows(base: Path, empty: Path) -> None:
 
 @posix
 def test_paths_that_are_too_long_cost_only_themselves(base: Path, empty: Path) -> None:
-    _make_deep(empty, os.path.join(*["d" * 250] * 18), b"out of reach")
+    below, last = os.path.join(*["d" * 250] * 16), "f" * 100
+    _make_deep(empty, below, b"within reach")
+    _make_deep(empty, f"{below}/{'d' * 250}/deeper", b"out of reach")
+    _make_deep(empty, below, b"out of reach", last)
     (empty / "ordinary").write_text("safe")
-    checkpoint = snap(base, empty)
-    assert names(base, checkpoint) == {"ordinary"}
-    (why,) = set(skipped(checkpoint).values())
-    assert why == "unreadable"
-    assert snap(base, empty).id == checkpoint.id
+    for _ in range(2):
+        checkpoint = snap(base, empty)
+        assert names(base, checkpoint) == {"ordinary", f"{below}/file"}
+        assert skipped(checkpoint) == {f"{below}/{last}": "unreadable", f"{below}/{'d' * 250}/": "unreadable"}
+    with everything_old():
+        assert snap(base, empty, status="unchanged").id == checkpoint.id
+        assert snap(base, empty, status="unchanged").id == checkpoint.id
 
 
-def _make_deep(top: Path, inside: str, data: bytes) -> None:
+def _make_deep(top: Path, inside: str, data: bytes, name: str = "file") -> None:
     folder = os.open(top, os.O_RDONLY)
     for part in inside.split("/"):
         if part not in os.listdir(folder):
@@ -219,7 +224,7 @@ def _make_deep(top: Path, inside: str, data: bytes) -> None:
         deeper = os.open(part, os.O_RDONLY, dir_fd=folder)
         os.close(folder)
         folder = deeper
-    file = os.open("file", os.O_WRONLY | os.O_CREAT | os.O_TRUNC, dir_fd=folder)
+    file = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, dir_fd=folder)
     os.write(file, data)
     os.close(file)
     os.close(folder)

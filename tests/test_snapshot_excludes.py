@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from helpers import git, manifest
 from shadowsnap import CheckpointManager
-from shadowsnap.engine import capture
+from shadowsnap.engine import borrow
 from shadowsnap.store.excludes import exclude_file
 
 ORDINARY = {"README.md", "src/main.py", "data.bin", "empty", "run.sh", "private.txt", "link"}
@@ -218,13 +218,13 @@ def test_their_index_is_read_again_only_when_it_changed(
     base: Path, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    real = capture.tracked_despite_excludes
+    real = borrow.tracked_despite_excludes
 
     def counted(*args: Any) -> Any:
         asked.append(args)
         return real(*args)
 
-    monkeypatch.setattr(capture, "tracked_despite_excludes", counted)
+    monkeypatch.setattr(borrow, "tracked_despite_excludes", counted)
     git(project, "init", "-q")
     git(project, "add", "README.md")
     snap(base, project)

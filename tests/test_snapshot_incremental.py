@@ -114,7 +114,7 @@ class Scene:
 
     def git_forget(self, path: str) -> None:
         if (self.project / ".git").exists():
-            git(self.project, "rm", "-r", "-q", "--cached", "--ignore-unmatch", "--", path)
+            git(self.project, "rm", "-r", "-f", "-q", "--cached", "--ignore-unmatch", "--", path)
 
     # --- time
 

@@ -58,7 +58,7 @@ def _attempt(space: Workspace, path: bytes, limit: int | None) -> Content | None
     """None if the file changed while it was read."""
     seen = space.worktree.lstat(path)
     if seen is None or stat.S_ISDIR(seen.st_mode):
-        raise Left(None)
+        raise Left("unreadable" if seen is None and space.worktree.is_too_long(path) else None)
     if stat.S_ISLNK(seen.st_mode):
         return _link(space, path, seen)
     if not stat.S_ISREG(seen.st_mode):

@@ -19,6 +19,8 @@ from shadowsnap.store.excludes import default_directory_names
 from shadowsnap.store.scancache import Directories, ScanCache
 
 _MOST_ARGUMENTS = 200
+# No system refuses a path that is shorter, whatever the next name.
+_DEEP = 700
 _STANDARD = ("ls-files", "-z", "-o", "--exclude-standard")
 _DIFFERENCES = ("diff-files", "--raw", "-z", "--no-renames", "--ignore-submodules=all")
 _REPOSITORY = b" 160000 "
@@ -172,8 +174,19 @@ def _look_into(worktree: Worktree, path: bytes, found: Findings, seen: os.stat_r
         found.unreadable.add(path)
     if not worktree.is_searchable(path, seen):
         found.unreadable.add(path)
-    settled = seen.st_ctime_ns < settled_ns and path not in found.unreadable
+    too_deep = _note_too_deep(worktree, path, found)
+    settled = seen.st_ctime_ns < settled_ns and path not in found.unreadable and not too_deep
     found.directories[path] = (stat.S_IMODE(seen.st_mode), seen.st_ctime_ns if settled else 0)
+
+
+def _note_too_deep(worktree: Worktree, path: bytes, found: Findings) -> bool:
+    """Note the directories in this one that are too far down to be read; says whether there is any."""
+    if len(path) < _DEEP or path in found.unreadable or not worktree.is_too_long(path + b"/" + b"x" * 255):
+        return False
+    deeper = {path + b"/" + item.name for item in worktree.items(path) if item.is_directory}
+    too_deep = {each for each in deeper if worktree.is_too_long(each)}
+    found.unreadable |= too_deep
+    return bool(too_deep)
 
 
 def _forget_below(paths: set[bytes], folder: bytes) -> None:
@@ -241,7 +254,8 @@ def _walk(
                     nested.append(path)
         except OSError:
             found.unreadable.add(path)
-        settled = seen.st_ctime_ns < settled_ns and path not in found.unreadable
+        too_deep = _note_too_deep(worktree, path, found)
+        settled = seen.st_ctime_ns < settled_ns and path not in found.unreadable and not too_deep
         found.directories[path] = (stat.S_IMODE(seen.st_mode), seen.st_ctime_ns if settled else 0)
     return files
 

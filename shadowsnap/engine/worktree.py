@@ -22,6 +22,8 @@ _OPEN = (
     | getattr(os, "O_CLOEXEC", 0)
     | getattr(os, "O_BINARY", 0)
 )
+_LONGEST = 255
+"""No name in a directory is longer."""
 # Absolute paths are quicker to list, as long as the system takes them.
 _LONG = 1000
 
@@ -57,6 +59,14 @@ class Worktree:
             if problem.errno == errno.ENAMETOOLONG:
                 return None
             raise
+
+    def is_too_long(self, path: bytes) -> bool:
+        """Whether something may be there that the system does not reach by a path so long."""
+        try:
+            os.stat(self._at(path), dir_fd=self._fd, follow_symlinks=False)
+        except OSError as problem:
+            return problem.errno == errno.ENAMETOOLONG and all(len(name) <= _LONGEST for name in path.split(b"/"))
+        return False
 
     def look(self, path: bytes) -> os.stat_result | None:
         """As `lstat`, but None also if it cannot be told what is there."""
