@@ -17,9 +17,11 @@ from damaging import WHOLE, Damage, Kept, flip, keep, offset_of, pack_of, packed
 from helpers import git, manifest
 from shadowsnap import CheckpointManager
 from shadowsnap.errors import DamagedObject, DiskFull, GitFailed, LockTimeout, NoSuchProject
+from shadowsnap.git import runner
 from shadowsnap.git.deadline import NO_DEADLINE
 from shadowsnap.model import Event
 from shadowsnap.store.locks import locked
+from shadowsnap.store.scancache import boot_id
 
 # These are mended by the repair of a checkpoint, which nobody should wait for.
 FOR_THE_DOCTOR = {
@@ -164,6 +166,42 @@ def test_a_poisoned_object_does_not_count_as_stored(
     kept.assert_restores(kept.old)
 
 
+@pytest.mark.skipif(not boot_id(), reason="the system does not tell when it was started")
+@pytest.mark.parametrize("hurt", [truncate, os.unlink], ids=["emptied", "removed"])
+def test_after_a_restart_of_the_machine_nothing_is_taken_for_stored_that_is_not(
+    base: Path, project: Path, hurt: Callable[[Path], Any]
+) -> None:
+    """The file did not change, so it is only known from the cache that its content is stored."""
+    kept = keep(base, project)
+    restarted(kept)
+    hurt(kept.object(kept.blob("data.bin")))
+    kept.change()
+    outcome = another(kept).ensure_checkpoint(project, "after the power cut")
+    kept.pictures[outcome.checkpoint.id] = manifest(project)
+    (project / "data.bin").unlink()
+    kept.assert_restores(outcome.checkpoint)
+    kept.assert_restores(kept.old)
+
+
+@pytest.mark.skipif(not boot_id(), reason="the system does not tell when it was started")
+def test_after_a_restart_without_damage_the_cache_is_used_and_asked_once(base: Path, project: Path) -> None:
+    kept = keep(base, project)
+    processes = []
+    for restart in (False, True, False):
+        if restart:
+            restarted(kept)
+        kept.change(content=f"{len(processes)}\n")
+        before = runner.processes_started
+        assert another(kept).ensure_checkpoint(project).status == "taken"
+        processes.append(runner.processes_started - before)
+    assert processes[0] == processes[2] < processes[1] <= processes[0] + 2
+
+
+def restarted(kept: Kept) -> None:
+    path = kept.store / "indexes" / f"{kept.id}.json"
+    path.write_text(path.read_text().replace(boot_id(), "the run before"))
+
+
 def test_a_damaged_pack_does_not_spoil_what_is_stored_after_it(base: Path, project: Path) -> None:
     kept = packed(base, project)
     (project / "data.bin").write_bytes(b"for a while")
@@ -199,6 +237,18 @@ def test_a_pack_whose_index_is_gone_is_found_again(base: Path, project: Path) ->
     pack_of(kept).with_suffix(".idx").unlink()
     assert [each.id for each in another(kept).list_checkpoints(project)] == [kept.new.id, kept.old.id]
     kept.assert_restores(kept.old)
+
+
+def test_what_a_tool_named_is_captured_also_after_the_cache_was_forgotten(base: Path, project: Path) -> None:
+    (project / ".gitignore").write_text("*.secretly\n")
+    (project / "named.secretly").write_text("ignored, but named\n")
+    manager = CheckpointManager(base=base, fsync=False, background_upkeep=False)
+    manager.ensure_checkpoint(project, paths=["named.secretly"])
+    kept = keep(base, project)
+    shutil.rmtree(kept.store / "objects")
+    kept.change()
+    assert another(kept).ensure_checkpoint(project, "third").status == "taken"
+    assert "named.secretly" in kept.manager.files(project, "last")
 
 
 def test_a_cache_that_leads_to_vanished_objects_is_forgotten(base: Path, project: Path) -> None:

@@ -18,7 +18,7 @@ from shadowsnap.store.atomic import read_json, write_json
 from shadowsnap.store.journal import read_journal
 from shadowsnap.store.layout import FORMAT, Store
 from shadowsnap.store.projects import Project
-from shadowsnap.store.scancache import ScanCache, forget_cache, load_cache
+from shadowsnap.store.scancache import ScanCache, load_cache, objects_taken_for_stored
 from shadowsnap.upkeep.examine_refs import checkpoint_refs, read_commit
 from shadowsnap.upkeep.quarantine import Quarantine, inside, set_aside
 
@@ -178,21 +178,21 @@ def find_caches(
 
 
 def _cache_problem(cache: ScanCache, git: Git, sound: set[str] | None) -> str | None:
+    if not cache.index.path.exists():
+        return None  # forgotten before; only what a tool named is still known
     if not len(cache.index) and cache.tree == EMPTY_TREE and not cache.newest:
         return "what the last capture remembered cannot be read"
-    names = {known.id for known in cache.index.lookup(cache.index.paths()).values()}
     try:
-        listed = git.run("ls-tree", "-r", "-t", "-z", cache.tree).split(b"\0")[:-1]
-        names |= {row.partition(b"\t")[0].split()[2].decode() for row in listed}
+        names = objects_taken_for_stored(cache, git)
         lost = names - sound if sound is not None else set(missing_objects(git, sorted(names)))
     except GitFailed:
         return "the tree of the last capture is not all there"
-    lost.discard(EMPTY_TREE)
     return f"{len(lost)} of the objects it takes for stored are missing or damaged" if lost else None
 
 
 def forget(store: Store, finding: Finding, _: Quarantine) -> None:
-    forget_cache(store, Project(Path(finding.subject).stem, Path()))
+    """What a tool named is kept, as far as it can be read: the files themselves do not tell."""
+    store.index_file(Path(finding.subject).stem).unlink(missing_ok=True)
 
 
 MENDS = {
