@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from helpers import git
+from helpers import ROOT, git
 from shadowsnap import CheckpointManager
 from shadowsnap.agents import hooklog, warmup
 from shadowsnap.agents.turns import remove_old_sessions
@@ -503,3 +503,14 @@ def test_old_sessions_are_removed_when_a_new_one_begins(project: Path, store: Pa
 def test_a_missing_folder_of_sessions_is_nothing_to_clean(tmp_path: Path) -> None:
     remove_old_sessions(str(tmp_path / "none"))
     assert not (tmp_path / "none").exists()
+
+
+def test_the_benchmark_of_hooks_measures_every_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(ROOT / "scripts")
+    from benchmark import hook as bench
+
+    monkeypatch.setattr(bench, "wait_for_next_second", lambda: None)
+    found = tmp_path / "found.json"
+    assert bench.main(["--files", "20", "--rounds", "2", "--scratch", str(tmp_path), "--json", str(found)]) == 0
+    assert set(json.loads(found.read_text())["ratios"]) == {"already taken", "unchanged", "one file changed"}
+    assert [path.name for path in tmp_path.iterdir()] == ["found.json"]

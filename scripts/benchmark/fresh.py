@@ -50,13 +50,13 @@ def _start(name: str, program: str, base: Path, tree: Path) -> Contender:
 
 def _python(program: str, base: Path, *arguments: str) -> bytes:
     done = subprocess.run(
-        [sys.executable, "-c", program, str(base), *arguments], env=_environment(base), stdout=subprocess.PIPE,
-        check=True,
+        [sys.executable, "-c", program, str(base), *arguments], env=compiled_environment(base),
+        stdout=subprocess.PIPE, check=True,
     )  # fmt: skip
     return done.stdout
 
 
-def _environment(base: Path) -> dict[str, str]:
+def compiled_environment(base: Path) -> dict[str, str]:
     """Modules are compiled once, as those of an installed package are, but not into the checkout."""
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     path = os.pathsep.join(filter(None, (str(_SCRIPTS), environment.get("PYTHONPATH"))))
