@@ -134,14 +134,14 @@ def test_a_newer_format_is_refused_and_left_as_it_is(base: Path, project: Path) 
     manager = CheckpointManager(base=base)
     assert manager.ensure_checkpoint(project).status == "taken"
     (base / "store" / "format").write_text(f"{FORMAT + 1}\n")
-    before = manifest(base)
+    before = manifest(base / "store")
     with pytest.raises(StoreTooNew, match=rf"format {FORMAT + 1}, this one knows {FORMAT}"):
         manager.list_checkpoints(project)
     manager.new_turn()
     (project / "new").touch()
     outcome = manager.ensure_checkpoint(project, paths=["new"])
     assert outcome.status == "refused" and isinstance(outcome.error, StoreTooNew)
-    assert manifest(base) == before
+    assert manifest(base / "store") == before
 
 
 def test_a_project_record_of_a_newer_format_is_refused(base: Path, project: Path) -> None:
