@@ -508,3 +508,22 @@ def test_the_persons_repository_is_not_written(base: Path, project: Path) -> Non
     (project / "README.md").write_text("changed")
     snap(base, project)
     assert snapshot_dotgit(project) == before
+
+
+def test_a_project_that_was_deleted_and_made_anew_is_captured_as_it_is_now(base: Path, project: Path) -> None:
+    snap(base, project)
+    shutil.rmtree(project)
+    (project / "README.md").mkdir(parents=True)
+    (project / "README.md" / "other").write_text("a directory now")
+    (project / "src").write_text("a file now")
+    assert captured(base, snap(base, project, status="taken")) == manifest(project)
+
+
+@posix
+def test_two_names_of_one_file_are_two_files(base: Path, project: Path) -> None:
+    os.link(project / "README.md", project / "src" / "same")
+    assert_exact(base, project)
+    (project / "README.md").write_text("changed through one name\n")
+    checkpoint = snap(base, project, status="taken")
+    for name in ("README.md", "src/same"):
+        assert content(base, checkpoint, name) == b"changed through one name\n"

@@ -441,3 +441,31 @@ def test_the_outcome_says_what_was_skipped_too(base: Path, project: Path) -> Non
         ("/etc/passwd", "outside"),
         ("../elsewhere", "outside"),
     ]
+
+
+@posix
+@pytest.mark.parametrize("kind", ["unreadable", "directory", "link", "too large", "binary"])
+def test_a_gitignore_of_any_kind_does_no_harm(
+    base: Path, project: Path, as_user: Callable[..., Any], kind: str
+) -> None:
+    rules = project / ".gitignore"
+    if kind == "directory":
+        rules.mkdir()
+    elif kind == "link":
+        rules.symlink_to("README.md")
+    elif kind == "binary":
+        rules.write_bytes(bytes(range(256)) * 10)
+    else:
+        rules.write_text("# long\n" * (200_000 if kind == "too large" else 1))
+        rules.chmod(0 if kind == "unreadable" else 0o644)
+
+    def story() -> list[Any]:
+        first = snap(base, project, max_file_size_mb=1, deadline=20)
+        (project / "README.md").write_text("changed")
+        second = snap(base, project, max_file_size_mb=1, deadline=20)
+        third = snap(base, project, max_file_size_mb=1, deadline=20)
+        return [names(base, second) >= ORDINARY, first.id != second.id, third.id == second.id, skipped(third)]
+
+    why = {"unreadable": "unreadable", "too large": "too-large"}
+    told = {".gitignore": why[kind]} if kind in why else {}
+    assert as_user(story) == [True, True, True, told]
