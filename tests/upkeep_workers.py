@@ -1,7 +1,8 @@
 """Processes that work on one store at once: `python upkeep_workers.py ROLE BASE PROJECT SECONDS SEED`.
 
-`snapshot` edits its project and takes snapshots, and writes down what each one must give back;
-`prune` drops and repacks without a pause. Each prints a JSON object at its end.
+`prune` drops and repacks without a pause, for so many seconds and at least five times; `snapshot` edits
+its project and takes snapshots until `prune` is done, and writes down what each one must give back. Each
+prints a JSON object at its end.
 """
 
 from __future__ import annotations
@@ -38,10 +39,10 @@ def edit(project: Path, chance: random.Random) -> None:
 
 
 def snapshot(base: Path, project: Path, seconds: float, seed: str) -> dict[str, object]:
-    manager, chance, end = a_manager(base), random.Random(seed), time.monotonic() + seconds
+    manager, chance = a_manager(base), random.Random(seed)
     project.mkdir(parents=True)
     states, problems, slowest, count = {}, [], 0.0, 0
-    while time.monotonic() < end:
+    while not over(base).exists():
         edit(project, chance)
         manager.new_turn()
         began = time.monotonic()
@@ -58,13 +59,18 @@ def snapshot(base: Path, project: Path, seconds: float, seed: str) -> dict[str, 
 def prune(base: Path, project: Path, seconds: float, seed: str) -> dict[str, object]:
     manager, end = a_manager(base, max_snapshots=4), time.monotonic() + seconds
     problems, dropped, count = [], 0, 0
-    while time.monotonic() < end:
+    while time.monotonic() < end or count < 5:
         result = manager.prune(reclaim="always")
         count += 1
         dropped += len(result.dropped)
         if result.status != "done" or result.error is not None:
             problems.append(repr(result.error or result.status))
+    over(base).touch()
     return {"problems": problems, "dropped": dropped, "count": count}
+
+
+def over(base: Path) -> Path:
+    return base.with_name("over")
 
 
 if __name__ == "__main__":

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shadowsnap.errors import DamagedObject
+from shadowsnap.git.bulk import read_many
 from shadowsnap.git.deadline import Deadline
-from shadowsnap.git.objects import ObjectReader
 from shadowsnap.model import Checkpoint
 from shadowsnap.records import dataclass, replace
 from shadowsnap.store.atomic import read_json
@@ -36,23 +35,25 @@ class Inventory:
 def take_inventory(store: Store, deadline: Deadline) -> Inventory:
     git = store.git(deadline)
     refs = all_refs(git)
-    inventory = Inventory(refs, {}, {}, ())
-    damaged: list[str] = []
-    with ObjectReader(git) as reader:
-        for ref in sorted((ref for ref in refs if ref.startswith(f"{CHECKPOINTS}/")), reverse=True):
-            _, _, identity, name = ref.split("/", 3)
-            project = inventory.projects.get(identity) or _project(store, identity)
-            try:
-                checkpoint = decode_checkpoint(project, ref, refs[ref], reader.read(refs[ref], b"commit"))
-            except DamagedObject:
-                damaged.append(ref)
-                continue
-            if identity not in inventory.projects and not project.workdir.is_absolute():
-                project = Project(identity, Path(checkpoint.workdir))  # its record is lost
-            inventory.projects[identity] = project
-            pinned = f"{PINS}/{identity}/{name}" in refs
-            inventory.checkpoints.setdefault(identity, []).append(replace(checkpoint, pinned=pinned))
-    return replace(inventory, damaged=tuple(damaged))
+    wanted = sorted((ref for ref in refs if ref.startswith(f"{CHECKPOINTS}/")), reverse=True)
+    objects = read_many(git, {refs[ref] for ref in wanted})
+    commits = {name: data for name, kind, data in objects if kind == b"commit"}
+    found = Inventory(refs, {}, {}, tuple(ref for ref in wanted if refs[ref] not in commits))
+    for ref in wanted:
+        if refs[ref] in commits:
+            _take_in(store, found, ref, commits[refs[ref]])
+    return found
+
+
+def _take_in(store: Store, found: Inventory, ref: str, commit: bytes) -> None:
+    _, _, identity, name = ref.split("/", 3)
+    project = found.projects.get(identity) or _project(store, identity)
+    checkpoint = decode_checkpoint(project, ref, found.refs[ref], commit)
+    if not project.workdir.is_absolute():
+        project = Project(identity, Path(checkpoint.workdir))  # its record is lost
+    found.projects[identity] = project
+    pinned = f"{PINS}/{identity}/{name}" in found.refs
+    found.checkpoints.setdefault(identity, []).append(replace(checkpoint, pinned=pinned))
 
 
 def moment_of(ref: str) -> int:

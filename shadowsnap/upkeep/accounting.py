@@ -1,10 +1,11 @@
 """What checkpoints cost: who holds which objects, and what dropping someone would free.
 
-Three git processes whatever the number of projects: one tells what the tips are, one reads
-trees, one tells the size on disk of every object that is held. (`rev-list --disk-usage` gives
-one number per process: what each of 200 projects alone uses would take 200 processes that each
-walk the whole store.) Objects that many checkpoints share are visited once per project; those
-that nobody holds, such as the history that came with a checkout's packs, not at all.
+A handful of git processes whatever the number of projects: what the tips are, one per level of
+directories to read trees, and the size on disk of every object that is held. (`rev-list
+--disk-usage` gives one number per process: what each of 200 projects alone uses would take 200
+processes that each walk the whole store.) Objects that many checkpoints share are visited once
+per project; those that nobody holds, such as the history that came with a checkout's packs,
+not at all.
 """
 
 from __future__ import annotations
@@ -14,8 +15,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from shadowsnap.errors import DamagedObject
-from shadowsnap.git.objects import ObjectReader
-from shadowsnap.git.reach import kinds_of, reachable
+from shadowsnap.git.reach import Graph, kinds_of, reachable
 from shadowsnap.git.runner import Git
 from shadowsnap.git.totals import stored_bytes
 
@@ -59,12 +59,13 @@ def measure(git: Git, groups: Mapping[str, Sequence[Holder]]) -> Usage:
     stay: an object is charged to the first that has it, the last to let go of it."""
     holders: dict[str, tuple[str, ...]] = {}
     damaged: set[str] = set()
-    with ObjectReader(git) as reader:
-        kinds = kinds_of(git, (holder.tip for group in groups.values() for holder in group))
+    kinds = kinds_of(git, (holder.tip for group in groups.values() for holder in group))
+    with Graph(git) as graph:
+        graph.prefetch(kinds)
         for group in groups.values():
             seen: set[str] = set()
             for holder in group:
-                if not _collect(reader, holder, kinds.get(holder.tip), seen, holders):
+                if not _collect(graph, holder, kinds.get(holder.tip), seen, holders):
                     damaged.add(holder.name)
     shares: dict[tuple[str, ...], int] = {}
     for name, size in _sizes(git, holders):
@@ -74,7 +75,7 @@ def measure(git: Git, groups: Mapping[str, Sequence[Holder]]) -> Usage:
 
 
 def _collect(
-    reader: ObjectReader, holder: Holder, kind: bytes | None, seen: set[str], holders: dict[str, tuple[str, ...]]
+    graph: Graph, holder: Holder, kind: bytes | None, seen: set[str], holders: dict[str, tuple[str, ...]]
 ) -> bool:
     """Charge everything a holder is the first of its group to have; False if something is
     missing."""
@@ -83,7 +84,7 @@ def _collect(
     found: list[str] = []
     whole = True
     try:
-        for name in reachable(reader, holder.tip, kind, seen):
+        for name in reachable(graph, holder.tip, kind, seen):
             found.append(name)
     except DamagedObject:
         whole = False

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from shadowsnap.errors import CheckpointsLost
 from shadowsnap.git.loose import loose_file, pack_loose
-from shadowsnap.git.objects import EMPTY_TREE, ObjectReader
+from shadowsnap.git.objects import EMPTY_TREE
 from shadowsnap.git.packs import (
     Pack,
     PackIndex,
@@ -32,7 +32,7 @@ from shadowsnap.git.packs import (
     remove_pack,
     roll_up_packs,
 )
-from shadowsnap.git.reach import Collection, kinds_of, reachable
+from shadowsnap.git.reach import Collection, Graph, kinds_of, reachable
 from shadowsnap.git.refs import count_loose_refs, pack_refs
 from shadowsnap.git.runner import Git
 from shadowsnap.git.totals import count_objects
@@ -151,9 +151,9 @@ class _Staying:
 def _find_strays(git: Git, late: set[str], staying: _Staying) -> list[str]:
     """What was asked for since the new pack was begun and is only in packs that go."""
     seen: set[str] = set()
-    with ObjectReader(git) as reader:
+    with Graph(git) as graph:
         for name, kind in kinds_of(git, late).items():
-            seen.update(reachable(reader, name, kind, _Either(staying.new, seen)))
+            seen.update(reachable(graph, name, kind, _Either(staying.new, seen)))
     return sorted(name for name in seen if name not in staying)
 
 

@@ -8,9 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from shadowsnap.config import Settings
-from shadowsnap.errors import DamagedObject
+from shadowsnap.git.bulk import read_many
 from shadowsnap.git.deadline import Deadline
-from shadowsnap.git.objects import ObjectReader
 from shadowsnap.git.totals import count_objects
 from shadowsnap.model import Checkpoint
 from shadowsnap.store.checkpoints import decode_checkpoint
@@ -65,15 +64,12 @@ def _by_project(refs: Iterable[str]) -> dict[str, list[str]]:
 def _newest_checkpoints(
     store: Store, refs: Mapping[str, str], timelines: Mapping[str, list[str]], deadline: Deadline
 ) -> dict[str, Checkpoint]:
+    newest = {refs[timeline[0]]: (project, timeline[0]) for project, timeline in timelines.items()}
     found: dict[str, Checkpoint] = {}
-    with ObjectReader(store.git(deadline)) as reader:
-        for project, timeline in timelines.items():
-            ref = timeline[0]
-            try:
-                commit = reader.read(refs[ref], b"commit")
-            except DamagedObject:
-                continue
-            found[project] = decode_checkpoint(Project(project, Path()), ref, refs[ref], commit)
+    for name, kind, commit in read_many(store.git(deadline), newest):
+        project, ref = newest[name]
+        if kind == b"commit":
+            found[project] = decode_checkpoint(Project(project, Path()), ref, name, commit)
     return found
 
 
