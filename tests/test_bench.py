@@ -202,6 +202,14 @@ def test_a_missed_target_fails_a_run_that_checks(
     assert bench["main"].main(["--scratch", str(tmp_path), *check]) == code
 
 
+def test_a_tree_without_files_to_capture_is_refused(
+    bench: dict[str, ModuleType], tmp_path: Path, project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / ".gitignore").write_text("/*\n")
+    assert bench["main"].main(["--tree", str(project), "--quick", "--scratch", str(tmp_path)]) == 2
+    assert "error: there is nothing to capture in project" in capsys.readouterr().err
+
+
 def test_without_the_package_of_the_kernel_it_says_so(
     bench: dict[str, ModuleType],
     tmp_path: Path,

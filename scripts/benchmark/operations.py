@@ -13,7 +13,7 @@ from benchmark.fresh import weigh
 from benchmark.ours import Ours
 from benchmark.race import Contender, Pace, Samples, nothing, race, wait_for_next_second
 from benchmark.rivals import Copy, Git, ReadTreeFlow, ShadowRepository, StatusThroughOurIndex
-from benchmark.trees import Changes, Tree
+from benchmark.trees import CannotGet, Changes, Tree
 from shadowsnap.store.excludes import exclude_file
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import project_of
@@ -78,7 +78,10 @@ class Course:
 
     def run(self) -> list[Result]:
         results = [self._first()]
-        self._changes = Changes(self.tree.path, self._shadow.files())
+        files = self._shadow.files()
+        if not files:
+            raise CannotGet(f"there is nothing to capture in {self.tree.name}: every file is ignored")
+        self._changes = Changes(self.tree.path, files)
         results += [
             self._snapshot(UNCHANGED, 0),
             self._snapshot(ONE, 1),

@@ -75,6 +75,7 @@ def kernel(path: Path, download: Path) -> Tree:
     path.mkdir(parents=True)
     _command("tar", "-xf", str(archive), "-C", str(path), "--strip-components=1", cwd=download)
     shutil.rmtree(download)
+    (path / ".gitignore").unlink(missing_ok=True)  # the packagers' one ignores everything
     return measured(KERNEL_PACKAGE, path)
 
 
