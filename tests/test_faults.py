@@ -101,7 +101,12 @@ def fail_from_now_on(number: int) -> None:
 
 @pytest.mark.parametrize(
     ("way", "fail", "times"),
-    [("restore", fail_once, 40), ("restore", fail_from_now_on, 20), ("undo", fail_once, 15)],
+    [
+        ("restore", fail_once, 40),
+        ("restore", fail_from_now_on, 20),
+        ("undo", fail_once, 15),
+        ("revert", fail_from_now_on, 20),
+    ],
 )
 def test_whichever_call_fails_all_or_nothing_is_restored(
     tmp_path: Path, way: str, fail: Callable[[int], None], times: int
@@ -112,6 +117,9 @@ def test_whichever_call_fails_all_or_nothing_is_restored(
         manager = CheckpointManager(base=base, fsync=False)
         target = checkpoint(manager, project).id
         change_project(project)
+        if way == "revert":
+            manager.end_turn()
+            return base, project, lambda: manager.revert(project, turn=1)
         if way == "restore":
             return base, project, lambda: manager.restore(project, target)
         manager.restore(project, target)

@@ -99,6 +99,33 @@ def _file_above(path: bytes, lookup: TreeReader) -> bool:
     return any(leaf is not None and leaf[0] != DIRECTORY for leaf in found)
 
 
+def add_what_a_crash_left(
+    plan: Plan, capture: Capture, before: State, target: State, paths: Collection[bytes]
+) -> None:
+    """A restore that died may have left directories open that were closed, new ones closed, and
+    some empty, where neither the target nor the choice of paths has a say. They get the bits they
+    had, or those of the target if they are new; those that it emptied go."""
+    emptied: set[bytes] = set()
+    with ObjectReader(capture.space.git) as reader:
+        was, comes = (
+            TreeReader(state.tree, lambda name: reader.read(name, b"tree")) for state in (before, target)
+        )
+        for path, (bits, _) in capture.cache.directories.items():
+            is_wanted = path in target.bare or _is_directory(comes.find(path))
+            had_files = _is_directory(was.find(path))
+            if not path or path in plan.make or (is_wanted and selected(path, paths)):
+                continue
+            if had_files or path in before.bare:
+                plan.chmod_directories[path] = before.bits(path, DIRECTORY)
+            elif is_wanted:
+                plan.chmod_directories[path] = target.bits(path, DIRECTORY)
+            if had_files and not is_wanted and path in capture.cache.bare:
+                emptied.add(path)
+            if plan.chmod_directories.get(path) == bits:
+                del plan.chmod_directories[path]
+    plan.clear |= _really_empty(capture.space.worktree, emptied | plan.clear, plan.delete)
+
+
 def _of_named_paths(differing: list[Difference], target: State) -> list[Difference]:
     """A checkpoint of single paths knows nothing of others, unless they are in the way."""
     coming = {item.path for item in differing if item.new is not None}

@@ -11,7 +11,7 @@ from functools import partial
 from shadowsnap.engine.apply import Application, Staging, remove_staging, told
 from shadowsnap.engine.capture import Capture
 from shadowsnap.engine.compare import selected
-from shadowsnap.engine.plan import Plan, plan_restore
+from shadowsnap.engine.plan import Plan, add_what_a_crash_left, plan_restore
 from shadowsnap.engine.rules import is_secret
 from shadowsnap.engine.snapshot import Request, capture_same_scope, keep_capture
 from shadowsnap.engine.state import State
@@ -31,7 +31,7 @@ from shadowsnap.errors import (
     ShadowsnapError,
 )
 from shadowsnap.git.objects import ObjectReader, object_id, object_sizes
-from shadowsnap.git.trees import DIRECTORY, Leaf, TreeReader, patch_tree
+from shadowsnap.git.trees import Leaf, TreeReader, patch_tree
 from shadowsnap.model import Checkpoint, Kept, RestoreResult
 from shadowsnap.records import replace
 from shadowsnap.store.checkpoints import find_checkpoint
@@ -51,7 +51,7 @@ def restore(
     with _nothing_done_yet():
         capture, plan = _prepare(space, target, paths, anything=then != "restore" or resumed is not None)
         if resumed is not None:
-            _plan_other_directories(plan, capture, State.of_checkpoint(resumed), target, paths)
+            add_what_a_crash_left(plan, capture, State.of_checkpoint(resumed), State.of_checkpoint(target), paths)
     result = _result(target, plan)
     if not space.lasting:
         return result
@@ -178,29 +178,6 @@ def _left_out_later(capture: Capture, plan: Plan) -> set[bytes]:
         path for path in plan.appearing if sizes[plan.write[path][0][1]] > limit or secrets and is_secret(path)
     }
     return found - capture.absent
-
-
-def _plan_other_directories(
-    plan: Plan, capture: Capture, before: State, target: Checkpoint, paths: Collection[bytes]
-) -> None:
-    """A restore that died may have left directories open that were closed, or new ones closed,
-    where neither the target nor the choice of paths has a say. They get the bits they had, or
-    those of the target if they are new."""
-    state = State.of_checkpoint(target)
-    with ObjectReader(capture.space.git) as reader:
-        read = partial(reader.read, kind=b"tree")
-        was, comes = TreeReader(before.tree, read), TreeReader(state.tree, read)
-        for path, (bits, _) in capture.cache.directories.items():
-            wanted = {each.bits(path, DIRECTORY) for each in (before, state)}
-            if not path or path in plan.make or path in plan.chmod_directories or wanted == {bits}:
-                continue
-            is_new = comes.find(path) is not None or path in state.bare
-            if selected(path, paths) and is_new:
-                continue
-            if path in before.bare or was.find(path) is not None:
-                plan.chmod_directories[path] = before.bits(path, DIRECTORY)
-            elif is_new:
-                plan.chmod_directories[path] = state.bits(path, DIRECTORY)
 
 
 def _save(capture: Capture, reason: str) -> str:

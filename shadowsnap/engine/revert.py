@@ -22,6 +22,7 @@ from shadowsnap.git.trees import DIRECTORY, Leaf, TreeReader, patch_tree
 from shadowsnap.model import Checkpoint, Conflict, RestoreResult
 from shadowsnap.records import dataclass, replace
 from shadowsnap.store.checkpoints import delete_checkpoints, record_checkpoint
+from shadowsnap.store.journal import read_journal
 from shadowsnap.store.scancache import Modes
 
 _SHOWN = 64 * 1024
@@ -75,7 +76,8 @@ def revert(space: Workspace, work: Sequence[Work], reason: str, on_conflict: str
         result = restore(space, target, paths)
         done = True
     finally:
-        if not done:  # the state never came about
+        begun = read_journal(space.store, space.project).open
+        if not done and (begun is None or begun.target != target.id):  # the state will never come about
             delete_checkpoints(space.store, space.project, [target], space.deadline)
     return replace(result, conflicts=conflicts)
 
