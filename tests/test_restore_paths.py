@@ -365,6 +365,21 @@ def test_a_gitignore_that_is_no_file_is_no_rule(
     assert manifest(project) == original
 
 
+def test_a_gitignore_that_became_a_directory_comes_back(manager: CheckpointManager, project: Path) -> None:
+    (project / ".gitignore").write_text("spool/\n")
+    target = checkpoint(manager, project).id
+    original = manifest(project)
+    (project / ".gitignore").unlink()
+    (project / ".gitignore" / "empty").mkdir(parents=True)
+    (project / "spool").mkdir()
+    (project / "made").write_text("made since\n")
+    mutated = manifest(project)
+    manager.restore(project, target)
+    assert manifest(project) == original | {b"spool": mutated[b"spool"]}
+    manager.undo(project)
+    assert manifest(project) == mutated
+
+
 # --- restoring what is there ------------------------------------------------------------------------
 
 
