@@ -61,7 +61,11 @@ def consolidate(session: Session) -> None:
     if len(list_packs(git_dir)) > MANY_PACKS:
         check_room(session.store, totals.pack_bytes, "merging packs")
         roll_up_packs(session.git)
-    if count_loose_refs(git_dir, MANY_REFS) >= MANY_REFS:
+    _pack_many_refs(session)
+
+
+def _pack_many_refs(session: Session) -> None:
+    if count_loose_refs(session.store.git_dir, MANY_REFS) >= MANY_REFS:
         pack_refs(session.git)
 
 
@@ -81,6 +85,7 @@ class Shed:
 def shed(session: Session, live_bytes: int, *, deltas: bool = True) -> Shed:
     """Remove every object that nothing leads to."""
     store, git = session.store, session.git
+    _pack_many_refs(session)  # they are listed twice, the second time while others wait
     # So that only packs have to go. (Git looks for deltas between objects of one pack only once,
     # so this time has to count.)
     _pack_all_loose(session, count_objects(git).loose_bytes, deltas=deltas)
