@@ -176,6 +176,26 @@ def test_an_object_that_is_needed_again_and_was_not_written_again_stays(
     assert git(store.git_dir, "rev-list", "--objects", old.id) == state
 
 
+def test_an_empty_file_is_not_taken_for_the_object_that_is_needed_again(
+    base: Path, project: Path, meanwhile: Any
+) -> None:
+    manager = a_manager(base)
+    old = take_turns(manager, project, 3)[1]
+    manager.delete(project, old.id)
+    store = a_store(base)
+
+    def poison_and_need() -> None:
+        poisoned = store.git_dir / "objects" / old.id[:2] / old.id[2:]
+        poisoned.parent.mkdir(exist_ok=True)
+        poisoned.touch()
+        git(store.git_dir, "update-ref", old.ref, old.id)
+
+    meanwhile(poison_and_need)
+    assert shed_now(store).complete
+    (store.git_dir / "objects" / old.id[:2] / old.id[2:]).unlink()
+    check_sound(store)
+
+
 def test_a_tree_that_a_cache_needs_again_stays(base: Path, project: Path, meanwhile: Any) -> None:
     manager = a_manager(base)
     old = take_turns(manager, project, 3)[1]

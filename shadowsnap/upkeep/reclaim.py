@@ -51,7 +51,6 @@ _BATCH = 20_000
 _MOST_STRAYS = 2_000
 
 
-
 def consolidate(session: Session) -> None:
     """Merge loose objects, packs and refs, where there are many of them."""
     git_dir = session.store.git_dir
@@ -149,8 +148,14 @@ class _Staying:
         return (
             name in self.new
             or any(name in pack for pack in self._others)
-            or loose_file(self._git_dir, name).exists()
+            or self._is_loose(name)
         )
+
+    def _is_loose(self, name: str) -> bool:
+        try:
+            return loose_file(self._git_dir, name).stat().st_size > 0  # an empty file holds no object
+        except FileNotFoundError:
+            return False
 
 
 def _find_strays(git: Git, late: set[str], staying: _Staying) -> list[str]:
