@@ -126,6 +126,7 @@ def load_cache(store: Store, project: Project) -> ScanCache:
 
 def save_cache(store: Store, project: Project, cache: ScanCache) -> None:
     path = store.index_file(project.id)
+    cache.boot = boot_id()
     rows = b"".join(
         b"%o %d %s\0" % (mode, ctime, name) for name, (mode, ctime) in sorted(cache.directories.items())
     )
@@ -150,7 +151,7 @@ def save_cache(store: Store, project: Project, cache: ScanCache) -> None:
         "patterns": cache.patterns,
         "excludes": EXCLUDES_VERSION if cache.patterns is not None else None,
         "newest": cache.newest,
-        "boot": boot_id(),
+        "boot": cache.boot,
     }
     saved = json.dumps(state, separators=(",", ":")).encode("ascii")
     if saved != cache.saved:
