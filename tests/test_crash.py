@@ -421,3 +421,76 @@ def test_a_snapshot_killed_before_any_touch_of_a_file_costs_nothing(again: Calla
         assert outcome.status in ("taken", "unchanged") and outcome.checkpoint is not None, outcome.error
         assert not story.manager.diff(story.project, outcome.checkpoint.id)
         assert_sound(story.base, story.project, debris=True)
+
+
+# --- what happens to a crash in the meantime --------------------------------------------------------
+
+
+def test_a_directory_that_was_made_anew_after_a_crash_is_left_alone(again: Callable[[], Story]) -> None:
+    """Somebody gave the half restored files up and cloned the project again."""
+    story = again()
+    assert killed_at("restore:wrote-one", 1, story.restore)
+    shutil.rmtree(story.project)
+    story.project.mkdir()
+    (story.project / "README.md").write_text("a new clone\n")
+    fresh = manifest(story.project)
+    outcome = story.manager.ensure_checkpoint(story.project)
+    assert outcome.status == "taken" and "not finished" in outcome.note
+    assert manifest(story.project) == fresh
+    before = outcome.note.rpartition(" ")[2]
+    story.manager.restore(story.project, before)
+    assert manifest(story.project) == story.mutated
+
+
+def test_a_restore_whose_target_was_deleted_after_the_crash_is_put_back(again: Callable[[], Story]) -> None:
+    story = again()
+    assert killed_at("restore:wrote-one", 1, story.restore)
+    story.manager.delete(story.project, story.target)
+    outcome = story.manager.ensure_checkpoint(story.project)
+    assert outcome.status in ("taken", "unchanged") and "put back" in outcome.note
+    assert manifest(story.project) == story.mutated
+    assert_sound(story.base, story.project)
+
+
+def test_a_restore_whose_way_back_was_deleted_after_the_crash_is_finished(again: Callable[[], Story]) -> None:
+    story = again()
+    story.restore()
+    restored = manifest(story.project)
+    story = again()
+    assert killed_at("restore:wrote-one", 1, story.restore)
+    (begun,) = all_ids(story.manager, story.project) - story.ids
+    story.manager.delete(story.project, begun)
+    outcome = story.manager.ensure_checkpoint(story.project)
+    assert "was finished" in outcome.note
+    assert manifest(story.project) == restored
+    assert_sound(story.base, story.project)
+
+
+def test_a_restore_of_which_nothing_is_kept_says_where_the_files_are(again: Callable[[], Story]) -> None:
+    story = again()
+    assert killed_at("restore:wrote-one", 1, story.restore)
+    (staging,) = (name for name in os.listdir(os.fsencode(story.project)) if name.startswith(STAGING))
+    story.manager.delete(story.project, list(all_ids(story.manager, story.project)))
+    outcome = story.manager.ensure_checkpoint(story.project)
+    assert outcome.status == "taken" and os.fsdecode(staging) in outcome.note
+    assert os.listdir(os.path.join(os.fsencode(story.project), staging, b"old"))
+
+
+def test_rules_that_take_every_exclude_back_do_not_disturb_a_recovery(again: Callable[[], Story]) -> None:
+    """With `!*` in a .gitignore, even the staging directory looks like files of the project."""
+    story = again()
+    (story.project / ".gitignore").write_text("!*\n!.*\n")
+    story.target = checkpoint(story.manager, story.project).id
+    (story.project / "README.md").write_text("changed once more\n")
+    (story.project / "new").unlink()
+    mutated = manifest(story.project)
+    story.restore()
+    restored = manifest(story.project)
+    story.undo()
+    assert manifest(story.project) == mutated
+    assert killed_at("restore:wrote-one", 0, story.restore)
+    assert "was finished" in story.manager.ensure_checkpoint(story.project).note
+    assert manifest(story.project) == restored
+    story.undo()
+    assert manifest(story.project) == mutated
+    assert_sound(story.base, story.project)

@@ -526,3 +526,41 @@ def test_a_damaged_object_is_met_before_any_file_is_touched(
         manager.restore(project, target.id)
     assert manifest(project) == before and mtimes(project) == times
     assert not [path for path in os.listdir(os.fsencode(project)) if path.startswith(STAGING)]
+
+
+def test_content_that_the_store_has_lost_is_not_overwritten(
+    manager: CheckpointManager, base: Path, project: Path
+) -> None:
+    """The newest checkpoint holds the present, but the copy of a file is gone from the store."""
+    target = checkpoint(manager, project)
+    (project / "README.md").write_text("only on disk by now\n")
+    newest = checkpoint(manager, project)
+    name = git(base / "store", "rev-parse", f"{newest.id}:README.md")
+    (base / "store" / "objects" / name[:2] / name[2:]).unlink()
+    try:
+        manager.restore(project, target.id)
+    except DamagedObject:
+        assert (project / "README.md").read_text() == "only on disk by now\n"
+    else:
+        assert (project / "README.md").read_text() == "# A project\n"
+        manager.undo(project)
+        assert (project / "README.md").read_text() == "only on disk by now\n"
+
+
+def test_what_root_restores_belongs_to_whom_it_belonged(manager: CheckpointManager, project: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can give files away")
+    for path in (project, *project.rglob("*")):
+        os.chown(path, 1234, 2345, follow_symlinks=False)
+    os.chown(project / "data.bin", 4321, 2345)
+    (project / "run.sh").chmod(0o4755)
+    target = checkpoint(manager, project).id
+    for name in ("README.md", "data.bin", "run.sh"):
+        (project / name).write_text("now\n")  # the owner stays
+    (project / "link").unlink()
+    shutil.rmtree(project / "src")
+    manager.restore(project, target)
+    owners = {path.name: (path.lstat().st_uid, path.lstat().st_gid) for path in project.rglob("*")}
+    assert owners.pop("data.bin") == (4321, 2345)
+    assert set(owners.values()) == {(1234, 2345)}, owners
+    assert (project / "run.sh").stat().st_mode & 0o7777 == 0o4755

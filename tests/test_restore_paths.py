@@ -442,3 +442,32 @@ def test_a_repository_cloned_since_keeps_its_dot_git(manager: CheckpointManager,
     assert not (nested / "code").exists() and snapshot_dotgit(nested) == dot_git
     manager.undo(project)
     assert manifest(project) == mutated and snapshot_dotgit(nested) == dot_git
+
+
+# --- names that became links ------------------------------------------------------------------------
+
+
+def test_a_directory_that_is_a_link_by_now_is_still_meant_by_its_name(
+    manager: CheckpointManager, project: Path, target: str
+) -> None:
+    """src/main.py was in a directory of that name; that it is reached through a link now, to another file
+    of the same name, does not make that file the one that is asked for."""
+    (project / "other").mkdir()
+    (project / "other" / "main.py").write_text("another\n")
+    second = checkpoint(manager, project).id
+    shutil.rmtree(project / "src")
+    (project / "src").symlink_to("other")
+    (project / "other" / "main.py").write_text("edited\n")
+    with pytest.raises(RestoreRefused, match="src"):
+        manager.restore(project, second, paths=["src/main.py"])
+    assert (project / "other" / "main.py").read_text() == "edited\n"
+    manager.restore(project, second, paths=["src"])
+    assert (project / "src" / "main.py").read_text() == "print('hello')\n"
+    assert (project / "other" / "main.py").read_text() == "edited\n"
+
+
+def test_a_link_to_a_directory_that_was_one_then_is_followed(manager: CheckpointManager, project: Path) -> None:
+    (project / "alias").symlink_to("src")
+    target = checkpoint(manager, project).id
+    (project / "src" / "main.py").write_text("now\n")
+    assert manager.restore(project, target, paths=["alias/main.py"]).written == ("src/main.py",)

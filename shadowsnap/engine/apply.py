@@ -97,7 +97,9 @@ class Staging:
 
 def remove_staging(space: Workspace, folders: Iterable[bytes]) -> None:
     for folder in folders:
-        remove_tree(Path(space.project.workdir, os.fsdecode(folder)))
+        path = Path(space.project.workdir, os.fsdecode(folder))
+        if path.name.startswith(STAGING_PREFIX):  # whatever a journal says, nothing else is ours to remove
+            remove_tree(path)
 
 
 class Application:
@@ -201,6 +203,7 @@ class Application:
             self._move_aside(path)
         else:
             self._make_way(path)
+        self._give_to_owner(new, path, self._plan.write[path][1])
         staged = worktree.lstat(new)
         assert staged is not None
         self._back.append(lambda: self._withdraw(path, staged))
@@ -208,6 +211,18 @@ class Application:
             worktree.move(new, path)
         except FileExistsError:
             raise _appeared(path) from None
+
+    def _give_to_owner(self, new: bytes, path: bytes, bits: int) -> None:
+        """What root restores belongs to whom it belonged, or else to the owner of the directory."""
+        if not hasattr(os, "geteuid") or os.geteuid() != 0:
+            return
+        like = self._aside.get(path) or self._worktree.lstat(path.rpartition(b"/")[0])
+        seen = self._worktree.lstat(new)
+        if like is None or seen is None or (like.st_uid, like.st_gid) == (seen.st_uid, seen.st_gid):
+            return
+        self._worktree.chown(new, like.st_uid, like.st_gid)
+        if not stat.S_ISLNK(seen.st_mode):
+            self._worktree.chmod(new, bits)  # a change of owner may cost some
 
     def _withdraw(self, path: bytes, staged: os.stat_result) -> None:
         """Take a new file away again, unless somebody has changed it by now."""
@@ -295,6 +310,7 @@ class Application:
             self._worktree.mkdir(path, 0o700)
         except FileExistsError:
             raise _appeared(path) from None
+        self._give_to_owner(path, path, 0o700)
 
     def _unmake(self, path: bytes) -> None:
         try:

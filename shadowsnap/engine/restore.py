@@ -11,6 +11,7 @@ from functools import partial
 from shadowsnap.engine.apply import Application, Staging, remove_staging, told
 from shadowsnap.engine.capture import Capture
 from shadowsnap.engine.compare import selected
+from shadowsnap.engine.places import path_inside
 from shadowsnap.engine.plan import Plan, add_what_a_crash_left, plan_restore
 from shadowsnap.engine.rules import is_secret
 from shadowsnap.engine.snapshot import Request, capture_same_scope, keep_capture
@@ -21,6 +22,7 @@ from shadowsnap.engine.worktree import parents
 from shadowsnap.errors import (
     DamagedObject,
     GitFailed,
+    NoSuchCheckpoint,
     NoSuchPath,
     NothingToRedo,
     NothingToUndo,
@@ -43,28 +45,46 @@ def restore(
     target: Checkpoint,
     paths: Collection[bytes] = (),
     then: str = "restore",
-    resumed: Checkpoint | None = None,
+    recovering: bool = False,
+    begun_at: Checkpoint | None = None,
 ) -> RestoreResult:
     """Bring a state back, of everything or of some paths. In a workspace that is not lasting,
-    only the plan is made. To finish a restore that died, `resumed` is the state before it."""
+    only the plan is made. When a restore that died is finished, `begun_at` is the state before it."""
     paths = frozenset(paths)
     with _nothing_done_yet():
-        capture, plan = _prepare(space, target, paths, anything=then != "restore" or resumed is not None)
-        if resumed is not None:
-            add_what_a_crash_left(plan, capture, State.of_checkpoint(resumed), State.of_checkpoint(target), paths)
+        capture, plan = _prepare(space, target, paths, anything=then != "restore" or recovering)
+        if begun_at is not None:
+            add_what_a_crash_left(plan, capture, State.of_checkpoint(begun_at), State.of_checkpoint(target), paths)
     result = _result(target, plan)
     if not space.lasting:
         return result
     if plan.conflicts:
         raise RestoreRefused(conflicts=_listed(plan.conflicts))
-    if plan.empty and resumed is None:
+    if plan.empty and not recovering:
         return replace(result, applied=True)
     step("restore:planned")
     before = _save(capture, f"before {then} to {target.short_id}") if not plan.empty else None
     step("restore:saved")
-    way_back = Step(resumed.id if resumed else before or "", tuple(os.fsdecode(path) for path in sorted(paths)))
+    back_to = begun_at.id if begun_at is not None else before or target.id
+    way_back = Step(back_to, tuple(os.fsdecode(path) for path in sorted(paths)))
     _carry_out(space, capture, plan, way_back, target, then)
     return replace(result, applied=True, undo_id=before)
+
+
+def choose_paths(space: Workspace, target: Checkpoint, given: Iterable[str | os.PathLike[str]]) -> list[bytes]:
+    """The paths of the project that are meant. Where a directory of the checkpoint is a link by now,
+    its name still means the directory."""
+    chosen = []
+    state = State.of_checkpoint(target)
+    with ObjectReader(space.git) as reader:
+        lookup = TreeReader(state.tree, partial(reader.read, kind=b"tree"))
+        for path in given:
+            found = path_inside(space.project.workdir, path, absolute=False)
+            as_written = os.fsencode(os.path.normpath(path))
+            if as_written != found and b".." not in os.fsencode(path).split(b"/"):
+                found = as_written if lookup.find(as_written) or as_written in state.bare else found
+            chosen.append(found)
+    return chosen
 
 
 def undo(space: Workspace) -> RestoreResult:
@@ -96,24 +116,49 @@ def recover(space: Workspace) -> str:
     if not begun.applying:
         _clean_up(space, replace(journal, open=None), begun.staging)
         return f"a restore to {begun.target[:8]} had been interrupted before it changed any file"
-    try:
-        target = find_checkpoint(space.store, space.project, begun.target, space.deadline)
-        before = find_checkpoint(space.store, space.project, begun.before, space.deadline)
-    except ShadowsnapError as problem:
+    if begun.staging and not _staging_is_there(space, begun):
         write_journal(space.store, space.project, replace(journal, open=None))
         return (
-            f"an interrupted restore cannot be finished ({problem}); moved files are in {', '.join(begun.staging)}"
+            f"a restore to {begun.target[:8]} had been interrupted, and what it moved aside is gone, so it was not"
+            f" finished; the files before it are checkpoint {begun.before[:8]}"
         )
-    paths = [os.fsencode(path) for path in begun.paths]
     try:
-        result = restore(space, target, paths, begun.then, resumed=before)
+        return _finish(space, journal, begun)
     except ShadowsnapError as problem:
-        return f"an interrupted restore to {target.short_id} could not be finished yet: {problem}"
-    found = f"; the files as they were found are checkpoint {result.undo_id[:8]}" if result.undo_id else ""
-    return f"a restore to {target.short_id} had been interrupted and was finished{found}"
+        return f"an interrupted restore to {begun.target[:8]} could not be finished yet: {problem}"
 
 
 # --- steps -----------------------------------------------------------------------------------
+
+
+def _finish(space: Workspace, journal: Journal, begun: OpenRestore) -> str:
+    """Go on where a restore died, or back if the state it led to was deleted meanwhile."""
+    paths = [os.fsencode(path) for path in begun.paths]
+    target, before = _if_kept(space, begun.target), _if_kept(space, begun.before)
+    if target is not None:
+        result = restore(space, target, paths, begun.then, recovering=True, begun_at=before)
+        told = f"a restore to {target.short_id} had been interrupted and was finished"
+    elif before is not None:
+        result = restore(space, before, paths, "restore", recovering=True, begun_at=before)
+        told = f"a restore to {begun.target[:8]} had been interrupted; that is deleted, so the files were put back"
+    else:
+        write_journal(space.store, space.project, replace(journal, open=None))
+        return f"an interrupted restore cannot be finished; what it moved aside is in {', '.join(begun.staging)}"
+    found = f"; the files as they were found are checkpoint {result.undo_id[:8]}" if result.undo_id else ""
+    return told + found
+
+
+def _staging_is_there(space: Workspace, begun: OpenRestore) -> bool:
+    """If not, the files were put back, or somebody made the directory anew: then its files are
+    none that a restore of ours left."""
+    return any(space.worktree.lstat(os.fsencode(folder)) is not None for folder in begun.staging)
+
+
+def _if_kept(space: Workspace, checkpoint: str) -> Checkpoint | None:
+    try:
+        return find_checkpoint(space.store, space.project, checkpoint, space.deadline)
+    except NoSuchCheckpoint:
+        return None
 
 
 def _walk(space: Workspace, to: Step, then: str) -> RestoreResult:
@@ -167,11 +212,12 @@ def _present_though_absent(capture: Capture, state: State, paths: Collection[byt
 
 def _left_out_later(capture: Capture, plan: Plan) -> set[bytes]:
     """Files about to appear that later captures leave out: an undo must know that they did not
-    exist. Also checks that everything there is to write exists."""
-    sizes = object_sizes(capture.space.git, sorted({leaf[1] for leaf, _ in plan.write.values()}))
-    broken = [leaf[1] for leaf, _ in plan.write.values() if leaf[1] not in sizes]
-    if broken:
-        raise DamagedObject(id=broken[0])
+    exist. Also checks that the store has what there is to write, and what is to be overwritten."""
+    needed = {leaf[1] for leaf, _ in plan.write.values()}
+    needed |= {known.id for known in capture.known_among({*plan.write, *plan.delete}).values()}
+    sizes = object_sizes(capture.space.git, sorted(needed))
+    for lost in sorted(needed - sizes.keys()):
+        raise DamagedObject(id=lost)
     limit = capture.space.settings.max_file_bytes or max(sizes.values(), default=0)
     secrets = not capture.space.settings.include_secrets
     found = {

@@ -184,6 +184,9 @@ class Worktree:
     def unlink(self, path: bytes) -> None:
         os.unlink(self._at(path), dir_fd=self._fd)
 
+    def chown(self, path: bytes, user: int, group: int) -> None:
+        os.chown(self._at(path), user, group, dir_fd=self._fd, follow_symlinks=False)
+
     def chmod(self, path: bytes, mode: int) -> None:
         os.chmod(self._at(path), mode, dir_fd=self._fd)
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from shadowsnap.engine.places import path_inside
 from shadowsnap.engine.workspace import Workspace
 from shadowsnap.errors import BadArguments
 from shadowsnap.manager.core import Core, PathLike, as_list, once_more
@@ -26,12 +25,12 @@ class GoingBack(Core):
         self, working_dir: PathLike, ref: str, paths: Sequence[PathLike] = (), dry_run: bool = False
     ) -> RestoreResult:
         """Bring a state back, of everything or of some paths; `dry_run` returns the plan."""
-        from shadowsnap.engine.restore import restore
+        from shadowsnap.engine.restore import choose_paths, restore
 
         store, project = self._known(working_dir)
         with self._opened(store, project, "restore", lasting=not dry_run) as (space, note):
             target = find_checkpoint(store, project, ref, space.deadline)
-            chosen = [path_inside(project.workdir, path, absolute=False) for path in as_list(paths)]
+            chosen = choose_paths(space, target, as_list(paths))
             return self._restored(replace(restore(space, target, chosen), note=note))
 
     @once_more
