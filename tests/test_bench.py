@@ -138,10 +138,12 @@ def test_status_through_our_index_finds_what_changed_and_writes_nothing(
 
 
 @pytest.mark.parametrize(
-    ("patience", "order"), [(1.0, "abcbcacab"), (0.04, "abcbaab"), (0.02, "abc")], ids=["all", "slow", "hopeless"]
+    ("patience", "preparing", "order"),
+    [(1.0, 0.01, "abcbcacab"), (0.04, 0.01, "abcbaab"), (0.04, 0.2, "abc")],
+    ids=["patient", "slow contender", "slow preparation"],
 )
 def test_contenders_take_turns_as_long_as_patience_lasts(
-    bench: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch, patience: float, order: str
+    bench: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch, patience: float, preparing: float, order: str
 ) -> None:
     race, ran = bench["race"], []
 
@@ -161,7 +163,11 @@ def test_contenders_take_turns_as_long_as_patience_lasts(
 
         return race.Contender(name, run, lambda: len(ran))
 
-    found = race.race([contender("a", 0.01), contender("b", 0.01), contender("c", 0.05)], race.Pace(3, patience))
+    def prepare() -> None:
+        clock.now += preparing
+
+    contenders = [contender("a", 0.01), contender("b", 0.01), contender("c", 0.05)]
+    found = race.race(contenders, race.Pace(3, patience), prepare)
     assert "".join(ran) == order
     assert found["c"].milliseconds == pytest.approx([50.0] * order.count("c"))
     assert found["a"].processes == 1
