@@ -202,6 +202,7 @@ def test_the_next_snapshot_works_although_a_piece_of_the_store_is_lost(
     (project / "new").unlink()
     manager.restore(project, "last")
     assert (project / "new").read_text() == "new"
+    assert all((base / "store" / name).read_bytes() == content for name, content in store_files().items())
     kept = len(manager.list_checkpoints(project))
     assert kept >= (1 if lost == "refs" else 2)
 
