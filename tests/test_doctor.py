@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable
@@ -20,6 +21,7 @@ from shadowsnap.errors import DeadlineExceeded, LockTimeout
 from shadowsnap.git.deadline import NO_DEADLINE
 from shadowsnap.model import Checkup
 from shadowsnap.store.locks import locked
+from shadowsnap.upkeep import doctor
 
 
 def codes(checkup: Checkup) -> set[str]:
@@ -433,3 +435,15 @@ def test_several_damages_at_once_are_mended_in_one_go(base: Path, project: Path)
     repaired(kept)
     kept.assert_restores(kept.old)
     kept.assert_restores(kept.new)
+
+
+# --- the documentation ------------------------------------------------------------------------------
+
+
+def test_the_documentation_lists_every_code() -> None:
+    package = Path(doctor.__file__).parent
+    text = "".join(path.read_text() for path in package.glob("*.py"))
+    known = set(re.findall(r'Finding\(\s*"([a-z-]+)"', text)) | set(doctor.MENDS)
+    page = (package.parent / "docs" / "healing.md").read_text()
+    table = set(re.findall(r"`([a-z-]+)`", "".join(line for line in page.splitlines() if line.startswith("| `"))))
+    assert known == table
