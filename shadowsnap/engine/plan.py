@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Collection, Sequence
+from collections.abc import Collection
 from pathlib import Path
 
 from shadowsnap.engine.capture import Capture
@@ -158,11 +158,13 @@ def _plan_deletions(
             plan.kept[path] = f"{why} at the checkpoint"
         else:
             unknown.append(path)
+    # The folders are asked about later; if git is started at all, it can be asked now.
+    folders = current.bare - target.bare if unknown else frozenset()
     ignored = capture.answers.ask(
-        ("files ignored in", target.tree, target.patterns),
-        unknown,
-        lambda paths: _ignored_then(capture.space, current, target, paths, lookup, reader),
-    )
+        ("ignored in", target.tree, target.patterns),
+        [*unknown, *folders],
+        lambda paths: _ignored_then(capture.space, current, target, paths, lookup, reader, folders),
+    ).difference(folders)
     plan.delete.update(path for path in unknown if path not in ignored)
     plan.kept.update((path, "ignored at the checkpoint") for path in ignored)
 
@@ -187,29 +189,32 @@ def _ignored_then(
     paths: list[bytes],
     lookup: TreeReader,
     reader: ObjectReader,
-    folders: Sequence[bytes] = (),
+    folders: Collection[bytes],
 ) -> set[bytes]:
-    """Which of the files and folders the ignore rules of the checkpoint match. The rules are laid
-    out in a directory of their own, and git is asked there."""
-    if not (paths or folders) or target.scope == "paths":
+    """Which of the paths, some of them folders, the ignore rules of the checkpoint match. The rules
+    are laid out in a directory of their own, and git is asked there."""
+    if not paths or target.scope == "paths":
         return set()
     scratch = space.store.git_dir / f"scratch-rules-{space.project.id}-{os.getpid()}"
     remove_tree(scratch)
     try:
         scratch.mkdir()
-        for folder in {b"", *(parent for path in (*paths, *folders) for parent in parents(path))}:
+        for folder in {b"", *(parent for path in paths for parent in parents(path))}:
             rules = _rules_then(space, current, lookup, reader, folder)
             if rules is not None:
                 place = scratch / os.fsdecode(folder) / ".gitignore"
                 place.parent.mkdir(parents=True, exist_ok=True)
                 place.write_bytes(rules)
-        for folder in folders:  # a pattern may match directories only, so git must see one
-            Path(scratch, os.fsdecode(folder)).mkdir(parents=True, exist_ok=True)
+        for folder in set(folders).intersection(paths):  # a pattern may match directories only: git must see one
+            try:
+                Path(scratch, os.fsdecode(folder)).mkdir(parents=True, exist_ok=True)
+            except (FileExistsError, NotADirectoryError):
+                continue  # where a .gitignore was, there is a directory of that name now
         own = scratch / ".git" / "own-patterns"
         own.parent.mkdir()
         own.write_bytes(exclude_file(target.patterns))
         git = space.git.bound(work_tree=scratch, config=(f"core.excludesFile={own}",))
-        return ignored_paths(git, [*paths, *folders])
+        return ignored_paths(git, paths)
     finally:
         remove_tree(scratch)
 
@@ -256,9 +261,9 @@ def _plan_directories(
         return
     doubtful = [path for path in unknown if path not in in_the_way and not _skipped_then(path + b"/", target)]
     ignored = capture.answers.ask(
-        ("folders ignored in", target.tree, target.patterns),
+        ("ignored in", target.tree, target.patterns),
         doubtful,
-        lambda paths: _ignored_then(capture.space, current, target, [], lookup, reader, folders=paths),
+        lambda paths: _ignored_then(capture.space, current, target, paths, lookup, reader, doubtful),
     )
     going = in_the_way.intersection(unknown).union(doubtful) - ignored
     plan.clear = _really_empty(capture.space.worktree, going, plan.delete)
