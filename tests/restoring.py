@@ -52,8 +52,12 @@ def mtimes(project: Path) -> dict[bytes, int]:
 
 
 def store_picture(base: Path) -> dict[bytes, Entry]:
-    """Everything in a store but its lock files, which say who came last."""
-    return {path: entry for path, entry in manifest(base).items() if not path.startswith(b"store/locks/")}
+    """Everything in a store but its lock files, which say who came last, and what listing remembers."""
+    return {
+        path: entry
+        for path, entry in manifest(base).items()
+        if not path.startswith(b"store/locks/") and not path.endswith(b".statistics")
+    }
 
 
 def all_ids(manager: CheckpointManager, project: Path) -> set[str]:

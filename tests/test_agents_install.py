@@ -16,6 +16,7 @@ import pytest
 
 from helpers import manifest
 from shadowsnap import CheckpointManager
+from shadowsnap.agents.hooklog import read_log
 from shadowsnap.agents.install import BACKUP, install, installed, program_words, uninstall
 from shadowsnap.agents.targets import AGENTS
 from shadowsnap.cli.main import main
@@ -507,7 +508,6 @@ def test_the_plugin_for_opencode_runs(home: Path, project: Path, tmp_path: Path)
         import {{ writeFileSync }} from "node:fs"
         const hooks = await Shadowsnap({{ directory: {json.dumps(str(project))} }})
         const message = {{ message: {{ id: "m1" }}, parts: [{{ type: "text", text: "tidy up" }}] }}
-        await hooks.event({{ event: {{ type: "session.created", properties: {{ info: {{ id: "s1" }} }} }} }})
         await hooks["chat.message"]({{ sessionID: "s1" }}, message)
         for (const text of ["1", "2"]) {{
           const call = {{ sessionID: "s1", tool: "write", callID: text }}
@@ -515,6 +515,7 @@ def test_the_plugin_for_opencode_runs(home: Path, project: Path, tmp_path: Path)
           writeFileSync({json.dumps(str(project / "README.md"))}, text)
         }}
         await hooks.event({{ event: {{ type: "session.idle", properties: {{ sessionID: "s1" }} }} }})
+        await hooks.event({{ event: {{ type: "session.created", properties: {{ info: {{ id: "s2" }} }} }} }})
         """
     )
     done = subprocess.run(["node", str(tmp_path / "run.mjs")], capture_output=True, check=False)
@@ -525,6 +526,8 @@ def test_the_plugin_for_opencode_runs(home: Path, project: Path, tmp_path: Path)
         ("turn", "s1", "write"),
     ]
     assert taken[-1].metadata["prompt"] == "tidy up"
+    last = read_log(1)[0]
+    assert (last["agent"], last["session"], last["status"]) == ("opencode", "s2", "session started")
 
 
 def test_the_command_line(home: Path, project: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:

@@ -196,7 +196,7 @@ class Capture:
         if self._entries:
             recent = {path for path, entry in self._entries.items() if entry and self._is_recent(entry.stat)}
             self.cache.unsettled = recent | self._seeded_recent
-            self.cache.index = self.cache.index.write(self._entries, self._began_ns)
+            self.cache.index = self.cache.index.give_way(self._entries, self._began_ns)
             self._entries = {}
         else:
             self.cache.unsettled |= self._seeded_recent

@@ -126,6 +126,16 @@ class Index:
 
     def write(self, changes: Mapping[bytes, Entry | None], scanned_at_ns: int) -> Index:
         """Write the file anew with these entries set or removed."""
+        self._write_file(changes, scanned_at_ns)
+        return Index(self.path, self.path.read_bytes())
+
+    def give_way(self, changes: Mapping[bytes, Entry | None], scanned_at_ns: int) -> Index:
+        """As `write`, but this object is of no use afterwards: the file is in memory only once."""
+        self._write_file(changes, scanned_at_ns)
+        self._data, self._blocks, self._firsts = memoryview(b""), [], []
+        return Index(self.path, self.path.read_bytes())
+
+    def _write_file(self, changes: Mapping[bytes, Entry | None], scanned_at_ns: int) -> None:
         chunks: list[tuple[int, bytes | memoryview]] = []
         touched = self._by_block(changes) if self._blocks else {0: sorted(changes)}
         for number in range(max(1, len(self._blocks))):
@@ -143,7 +153,6 @@ class Index:
                     entries[path] = _encode(path, entry)
             chunks.extend(_chunked(entries))
         self._save(chunks, scanned_at_ns)
-        return Index(self.path, self.path.read_bytes())
 
     def plant(self, entries: Sequence[bytes], scanned_at_ns: int) -> Index:
         """Write the file from entries that are encoded and sorted already."""
