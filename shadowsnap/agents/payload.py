@@ -154,7 +154,7 @@ def _tool_input(payload: dict[str, Any], places: list[dict[str, Any]]) -> Any:
 def _decoded(data: bytes) -> str:
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):  # PowerShell
         return data.decode("utf-16", "replace")
-    return data.decode("utf-8-sig", "surrogateescape")
+    return data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
 
 
 def _parsed(text: str) -> dict[str, Any]:

@@ -128,7 +128,7 @@ def count_loose_refs(git_dir: Path, enough: int) -> int:
 def _loose(path: Path) -> str | None:
     """What a ref file says; None if it was deleted or packed meanwhile, or is damaged."""
     try:
-        text = path.read_text("ascii").strip()
+        text = path.read_bytes().decode("ascii").strip()
     except (OSError, ValueError):
         return None
     return text if len(text) == 40 else None

@@ -127,7 +127,7 @@ def _check_format(store: Store) -> bool:
     """Whether there is a store of our format."""
     path = store.git_dir / "format"
     try:
-        found = path.read_text("ascii").strip()
+        found = path.read_bytes().decode("ascii").strip()
     except (FileNotFoundError, ValueError):
         return False
     if found.isdigit() and int(found) > FORMAT:

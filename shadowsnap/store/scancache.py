@@ -162,7 +162,7 @@ def save_cache(store: Store, project: Project, cache: ScanCache) -> None:
 def boot_id() -> str:
     """Changes when the machine is restarted; empty where the system does not tell."""
     try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+        return Path("/proc/sys/kernel/random/boot_id").read_bytes().decode("ascii").strip()
     except (OSError, ValueError):
         return ""
 
