@@ -26,7 +26,7 @@ _SIZES, _QUICK_SIZES = (1_000, 5_000, 50_000), (1_000, 5_000)
 
 def main(argv: Sequence[str]) -> int:
     options = _parser().parse_args(argv)
-    usual = Pace(5, 0.5, quick=True) if options.quick else Pace(11, 2)
+    usual = Pace(5, 0.5, quick=True) if options.quick else Pace(11, 1)
     pace = Pace(options.rounds or usual.rounds, options.patience or usual.patience, usual.quick)
     command = shlex.join(["scripts/bench", *argv])
     try:
@@ -57,7 +57,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, help="runs of each contender (default 11, with --quick 5)")
     parser.add_argument("--patience", type=float, metavar="SECONDS",
                         help="a contender that took so long in total gets no further run of an operation; "
-                        "less patience is a shorter benchmark (default 2, with --quick 0.5)")  # fmt: skip
+                        "less patience is a shorter benchmark (default 1, with --quick 0.5)")  # fmt: skip
     parser.add_argument("--checkpoints", type=int, help="how many to list (default 500, with --quick 50)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything there")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a target is missed")
