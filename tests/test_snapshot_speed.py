@@ -18,6 +18,7 @@ from helpers import ROOT
 WARM = """
 import sys
 from shadowsnap import CheckpointManager
+from shadowsnap import CheckpointManager
 base, project = sys.argv[1:]
 outcome = CheckpointManager(base=base, fsync=False).ensure_checkpoint(project)
 print(outcome.status)
