@@ -95,7 +95,7 @@ def shed(session: Session, live_bytes: int, *, deltas: bool = True) -> Shed:
         new = pack_reachable(aside, sorted(needed), deltas=deltas)
         with alone(store.store_lock(), "removing old packs", session.deadline):
             staying = _Staying(store.git_dir, new, old)
-            strays = _find_strays(git, tips.read(git) - needed, staying)
+            strays = _find_strays(git, tips.read(git, needed) - needed, staying)
             check_refs_are_there(store, tips.refs)
             if len(strays) > _MOST_STRAYS:
                 return Shed(new, complete=False)
@@ -125,13 +125,14 @@ class Tips:
         self.refs: dict[str, str] = {}
         self.caches: dict[str, str] = {}
 
-    def read(self, git: Git) -> set[str]:
-        """Refs must lead somewhere; what caches and journals name may be gone, and is left out."""
+    def read(self, git: Git, known: Collection = frozenset()) -> set[str]:
+        """Refs must lead somewhere; what caches and journals name may be gone, and is left out.
+        Who is known to be there is not asked for again."""
         self.caches = self._caches.read()
         self.refs = all_refs(git)
-        refs = set(self.refs.values())
-        loose_ends = {*self.caches.values(), *needed_by_journals(self._store)} - refs
-        return refs | kinds_of(git, loose_ends).keys()
+        found = set(self.refs.values())
+        doubtful = {*self.caches.values(), *needed_by_journals(self._store)} - found
+        return found | kinds_of(git, (name for name in doubtful if name not in known)).keys()
 
 
 class _Staying:
