@@ -14,10 +14,10 @@ import pytest
 from capturing import snap, store_git
 
 from helpers import ROOT
+from shadowsnap import CheckpointManager
 
 WARM = """
 import sys
-from shadowsnap import CheckpointManager
 from shadowsnap import CheckpointManager
 base, project = sys.argv[1:]
 outcome = CheckpointManager(base=base, fsync=False).ensure_checkpoint(project)
