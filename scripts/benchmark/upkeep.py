@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import random
 import shutil
 import sysconfig
@@ -29,7 +30,7 @@ from shadowsnap.store.projects import project_of, touch_record
 from shadowsnap.upkeep.memory import memory_file
 from shadowsnap.upkeep.session import upkeep_lock
 
-_ROUNDS = 7
+_ROUNDS = 10
 _NUMBERS = (5, 20, 21, 500)
 _LIMIT_SECONDS = 60.0
 # What a snapshot leaves out by default must not count for the copy either.
@@ -62,25 +63,31 @@ def snapshot_times(scratch: Path, files: int) -> dict[str, float]:
     background, which happens once in ten minutes at most."""
     tree = generate(scratch / "snapshots", files).path
     bases = _stores_with(scratch, tree, [number - 1 for number in _NUMBERS])
+    courses = [(number, base, False) for number, base in zip(_NUMBERS, bases, strict=True)]
+    courses.append((_NUMBERS[-1], bases[-1], True))
     times: dict[str, list[float]] = {}
     for turn in range(_ROUNDS):
-        for number, base in zip(_NUMBERS, bases, strict=True):
-            for starting in (False, True) if number == _NUMBERS[-1] else (False,):
-                work = scratch / f"{turn}-{number}-{starting}"
-                shutil.copytree(base, work)
-                if not starting:
-                    (work / "store" / "upkeep-started").touch()
-                manager = CheckpointManager(base=work, max_snapshots=20)
-                took = _snapshot(manager, tree, f"{turn} {number} {starting}")
-                name = f"as number {number}{', starting upkeep' if starting else ''}"
-                times.setdefault(name, []).append(took)
-                if starting:
-                    _wait_for_upkeep(work)
-    found = {name: round(median(each), 2) for name, each in times.items()}
+        for number, base, starting in courses[turn % len(courses) :] + courses[: turn % len(courses)]:
+            work = scratch / f"{turn}-{number}-{starting}"
+            shutil.copytree(base, work)
+            os.sync()  # so that the snapshot does not wait for the copy to be written
+            if not starting:
+                (work / "store" / "upkeep-started").touch()
+            manager = CheckpointManager(base=work, max_snapshots=20)
+            took = _snapshot(manager, tree, f"{turn} {number} {starting}")
+            name = f"as number {number}{', starting upkeep' if starting else ''}"
+            times.setdefault(name, []).append(took)
+            if starting:
+                _wait_for_upkeep(work)
+    found = {name: round(median(times[name]), 2) for name in sorted(times, key=_in_order)}
     print(f"snapshot of 1 changed file among {files:,}, max_snapshots=20, median of {_ROUNDS}:")
     for name, milliseconds in found.items():
         print(f"  {name:32} {milliseconds:8.1f} ms", flush=True)
     return found
+
+
+def _in_order(name: str) -> tuple[int, str]:
+    return int(name.split()[2].rstrip(",")), name
 
 
 def _stores_with(scratch: Path, tree: Path, counts: list[int]) -> list[Path]:
