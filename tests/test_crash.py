@@ -382,6 +382,14 @@ def test_the_very_first_snapshot_killed_at_any_step_costs_nothing(project: Path,
 # --- between the steps ------------------------------------------------------------------------------
 
 
+def killed_before(number: int, touches: int, deed: Callable[[], object]) -> bool:
+    """Kill an operation before one of its touches. How many there are depends a little on the clock (files
+    of the very second are looked at twice), so the last few may not come."""
+    died = in_child(on_touch(number, deed, lambda _: die())) == -9
+    assert died or number > touches * 3 // 4, f"not killed at touch {number} of {touches}"
+    return died
+
+
 @pytest.mark.parametrize("deed", ["restore", "undo"])
 def test_killed_before_any_touch_of_a_file_all_or_nothing_is_done(
     again: Callable[[], Story], deed: str
@@ -400,7 +408,8 @@ def test_killed_before_any_touch_of_a_file_all_or_nothing_is_done(
     assert touches > 50
     for number in range(0, touches, max(1, touches // 60)):
         story = ready()
-        assert in_child(on_touch(number, getattr(story, deed), lambda _: die())) == -9
+        if not killed_before(number, touches, getattr(story, deed)):
+            break
         assert story.ids <= all_ids(story.manager, story.project)
         outcome = story.manager.ensure_checkpoint(story.project)
         assert outcome.status in ("taken", "unchanged"), outcome.error
@@ -414,7 +423,8 @@ def test_a_snapshot_killed_before_any_touch_of_a_file_costs_nothing(again: Calla
     touches = touches_of(story.snapshot)
     for number in range(0, touches, max(1, touches // 40)):
         story = again()
-        assert in_child(on_touch(number, story.snapshot, lambda _: die())) == -9
+        if not killed_before(number, touches, story.snapshot):
+            break
         assert manifest(story.project) == story.mutated
         assert story.ids <= all_ids(story.manager, story.project)
         outcome = story.manager.ensure_checkpoint(story.project)
