@@ -10,9 +10,8 @@ _HOMES = {
     "CheckpointManager": "manager",
     "Settings": "config",
     "ShadowsnapError": "errors",
-    **dict.fromkeys(
-        ("Change", "Checkpoint", "Diff", "Event", "Kept", "Outcome", "RestoreResult", "Skipped"), "model"
-    ),
+    "Event": "events",
+    **dict.fromkeys(("Change", "Checkpoint", "Diff", "Kept", "Outcome", "RestoreResult", "Skipped"), "model"),
 }
 __all__ = ["__version__", *_HOMES]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
 
 from shadowsnap.records import Any, dataclass, field
@@ -103,8 +104,35 @@ class Diff(_Record):
     changes: tuple[Change, ...]
     text: str
 
+    @property
+    def stat(self) -> str:
+        """One line per path, then how many files and lines in all, as `git diff --stat` has it."""
+        if not self.changes:
+            return ""
+        wide = max(len(change.path) for change in self.changes)
+        lines = [f" {change.path:{wide}} | {_bar(change)}" for change in self.changes]
+        more = sum(change.insertions or 0 for change in self.changes)
+        less = sum(change.deletions or 0 for change in self.changes)
+        told = [f" {_some(len(self.changes), 'file')} changed"]
+        told += [f"{_some(more, 'insertion')}(+)"] if more else []
+        told += [f"{_some(less, 'deletion')}(-)"] if less else []
+        return "\n".join((*lines, ", ".join(told)))
+
     def __bool__(self) -> bool:
         return bool(self.changes)
+
+
+def _some(number: int, what: str) -> str:
+    return f"{number} {what}" if number == 1 else f"{number} {what}s"
+
+
+def _bar(change: Change) -> str:
+    if change.insertions is None or change.deletions is None:
+        return "Bin"
+    lines = change.insertions + change.deletions
+    scale = min(1.0, 50 / lines) if lines else 1.0
+    signs = [sign * math.ceil(n * scale) for sign, n in (("+", change.insertions), ("-", change.deletions))]
+    return f"{lines} {''.join(signs)}".rstrip()
 
 
 @dataclass(frozen=True)
@@ -136,15 +164,6 @@ class RestoreResult(_Record):
     applied: bool = False
     conversation: Any = None
     note: str = ""
-
-
-@dataclass(frozen=True)
-class Event(_Record):
-    """Something a host may want to know: `kind` names it, `facts` holds the rest."""
-
-    kind: str
-    workdir: str = ""
-    facts: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -231,3 +250,74 @@ class ClearReport(_Record):
     bytes_freed: int = 0
     pending_bytes: int = 0
     applied: bool = False
+
+
+@dataclass(frozen=True)
+class Conversation(_Record):
+    """A conversation as it was at a checkpoint, without its secrets. `data` is what was handed over:
+    a list of messages, another JSON value, or text."""
+
+    session_id: str | None
+    data: Any
+    message_count: int | None
+    """How many messages there were: for the host to shorten its own record to."""
+    at: datetime
+    bytes: int = 0
+    sha256: str = ""
+    redacted: int = 0
+    """How many secrets were taken out before it was kept."""
+
+
+@dataclass(frozen=True)
+class TurnPlace(_Record):
+    """A directory that a turn wrote to: its number there, and the checkpoints before and after."""
+
+    workdir: str
+    project: str
+    turn: int | None = None
+    before: str | None = None
+    after: str | None = None
+    status: str = ""
+    """What became of the closing checkpoint: `taken`, `unchanged` (nothing was written) or `failed`;
+    empty if the turn was not closed."""
+
+
+@dataclass(frozen=True)
+class SessionTurn(_Record):
+    """One turn of a session."""
+
+    began: datetime
+    ended: datetime | None = None
+    prompt: str | None = None
+    message_count: int | None = None
+    places: tuple[TurnPlace, ...] = ()
+    conversation: str = "none"
+    """`kept`, `dropped` (there was one), `too-large` or `none`."""
+    reverted: bool = False
+
+
+@dataclass(frozen=True)
+class EditOutcome(_Record):
+    """What became of a stage: `committed` or `discarded`."""
+
+    edit_id: str | None
+    status: str
+    at: datetime
+    workdir: str
+    checkpoint: str | None = None
+    risk_tier: str | None = None
+
+
+@dataclass(frozen=True)
+class Session(_Record):
+    """One conversation with an agent: `active`, `completed`, `failed` or `rolled_back`."""
+
+    id: str
+    status: str = "active"
+    agent: str | None = None
+    parent: str | None = None
+    started: datetime | None = None
+    ended: datetime | None = None
+    turns: tuple[SessionTurn, ...] = ()
+    edits: tuple[EditOutcome, ...] = ()
+    note: str = ""

@@ -41,7 +41,7 @@ def deadline_after(looks: int) -> Iterator[None]:
     class Hourglass(Deadline):
         left = looks
 
-        def check(self, doing: str) -> None:
+        def check(self, doing: str, done: int | None = None, total: int | None = None) -> None:
             self.left -= 1
             if self.left < 0:
                 raise self.exceeded(doing)

@@ -264,7 +264,7 @@ def test_the_first_snapshot_is_taken_in_rounds(
     def pause(seconds: float) -> None:
         pauses.append(seconds)
         if len(pauses) == 3:
-            monkeypatch.setattr(CheckpointManager, "_deadline", lambda self: Deadline(30))
+            monkeypatch.setattr(CheckpointManager, "_deadline", lambda *_: Deadline(30))
 
     monkeypatch.setattr(warmup, "_ROUND_SECONDS", 0.0001)
     monkeypatch.setattr(warmup.time, "sleep", pause)

@@ -17,9 +17,9 @@ from damaging import WHOLE, Damage, Kept, flip, keep, offset_of, pack_of, packed
 from helpers import git, manifest
 from shadowsnap import CheckpointManager
 from shadowsnap.errors import DamagedObject, DiskFull, GitFailed, LockTimeout, NoSuchProject
+from shadowsnap.events import Event, Healed
 from shadowsnap.git import runner
 from shadowsnap.git.deadline import NO_DEADLINE
-from shadowsnap.model import Event
 from shadowsnap.store.locks import locked
 from shadowsnap.store.scancache import boot_id
 
@@ -94,9 +94,9 @@ def test_what_was_mended_is_told_by_an_event_and_a_note(base: Path, project: Pat
     manager = CheckpointManager(base=base, fsync=False, background_upkeep=False, on_event=told.append)
     outcome = manager.ensure_checkpoint(project, "third")
     assert outcome.status == "taken" and "file-damaged" in outcome.note
-    (healed,) = [event for event in told if event.kind == "healed"]
-    assert isinstance(healed.facts["problem"], GitFailed)
-    assert [finding.subject for finding in healed.facts["checkup"].repaired] == ["store/HEAD"]
+    (healed,) = [event for event in told if isinstance(event, Healed)]
+    assert isinstance(healed.problem, GitFailed)
+    assert [finding.subject for finding in healed.checkup.repaired] == ["store/HEAD"]
 
 
 def test_a_restore_tells_too(base: Path, project: Path) -> None:

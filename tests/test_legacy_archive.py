@@ -13,8 +13,8 @@ from older_tools import hermes_directory, hermes_store
 from helpers import git, manifest
 from shadowsnap import CheckpointManager
 from shadowsnap.errors import LockTimeout, NoSuchProject
+from shadowsnap.events import Event, Imported
 from shadowsnap.git.deadline import NO_DEADLINE
-from shadowsnap.model import Event
 from shadowsnap.store import older
 from shadowsnap.store.locks import locked
 
@@ -75,10 +75,10 @@ def test_a_snapshot_does_not_wait_for_the_import(base: Path, tmp_path: Path) -> 
     told: list[Event] = []
     manager = quiet(base, on_event=told.append)
     manager.ensure_checkpoint(workdir, "ours")
-    assert [event.kind for event in told] == ["checkpoint-taken"]
+    assert [event.kind for event in told] == ["store-created", "checkpoint-taken"]
     assert len(reasons(manager, workdir)) == 3
-    (imported,) = [event for event in told if event.kind == "imported"]
-    assert imported.facts["report"].imported == 2
+    (imported,) = [event for event in told if isinstance(event, Imported)]
+    assert imported.report.imported == 2
     manager.list_checkpoints(workdir)
     assert [event.kind for event in told].count("imported") == 1
 
@@ -119,7 +119,7 @@ def test_a_repository_that_does_not_tell_its_directory_is_archived_and_fails(bas
     told: list[Event] = []
     manager = quiet(base, on_event=told.append)
     assert len(reasons(manager, tmp_path / "other")) == 2
-    (report,) = [event.facts["report"] for event in told if event.kind == "imported"]
+    (report,) = [event.report for event in told if isinstance(event, Imported)]
     assert (report.imported, report.failed) == (2, 1)
     json.dumps(report.to_dict())
 

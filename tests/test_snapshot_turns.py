@@ -237,7 +237,7 @@ def test_a_listener_that_fails_is_no_exception(base: Path, project: Path) -> Non
 
     manager = CheckpointManager(base=base, on_event=listen)
     assert manager.ensure_checkpoint(project).status == "taken"
-    assert told == ["checkpoint-taken"]
+    assert told == ["store-created", "checkpoint-taken"]
 
 
 @posix

@@ -116,7 +116,7 @@ def test_the_person_is_told_of_a_damaged_journal_and_snapshots_go_on(base: Path,
     (project / "README.md").write_text("changed again")
     outcome = manager.ensure_checkpoint(project)
     assert outcome.status == "taken" and "damaged" in outcome.note
-    assert any("damaged" in event.facts.get("note", "") for event in events)
+    assert any("damaged" in getattr(event, "note", "") for event in events)
     with pytest.raises(NothingToUndo):
         manager.undo(project)
     assert len(manager.list_checkpoints(project)) == 3  # nothing but the order of steps is lost

@@ -14,6 +14,7 @@ import stat
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable
+from itertools import count
 
 from shadowsnap.engine.files import Content, Left, read_file
 from shadowsnap.engine.person import Answers, ignored_paths
@@ -309,10 +310,10 @@ class Capture:
         """Read these files and note what they hold now."""
         paths = {path for path in paths if not self.space.is_store(path)}
         known = self.cache.index.lookup(paths)
-        directories = self.cache.directories
+        directories, done = self.cache.directories, count()
 
         def read(path: bytes) -> Content | Left:
-            self.space.deadline.check("reading files")
+            self.space.deadline.check("reading files", next(done), len(paths))
             if path.rpartition(b"/")[0] not in directories and not self.space.worktree.reaches(path):
                 return Left(None)
             try:

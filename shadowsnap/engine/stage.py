@@ -37,8 +37,17 @@ class Stage:
     """One stage, as a context manager. Leaving it without `commit` puts everything back if there
     was an exception; without one, what was done is committed."""
 
-    def __init__(self, opener: Opener, facts: dict[str, Any], message: str) -> None:
+    def __init__(
+        self,
+        opener: Opener,
+        facts: dict[str, Any],
+        message: str,
+        on_commit: Callable[[Checkpoint, bool], None] = lambda *_: None,
+        on_discard: Callable[[RestoreResult], None] = lambda _: None,
+    ) -> None:
         self._opener = opener
+        self._on_commit = on_commit
+        self._on_discard = on_discard
         self._facts = facts
         self._message = message
         self._open: OpenStage | None = None
@@ -74,14 +83,18 @@ class Stage:
         with self._ending("committed") as space:
             before = self.before.id if self.before else None
             facts = tuple({**self._facts, "before": before}.items())
-            self.checkpoint, _ = take_snapshot(space, Request(message or self._message, "stage", facts=facts))
+            request = Request(message or self._message, "stage", facts=facts)
+            self.checkpoint, new = take_snapshot(space, request)
+        self._on_commit(self.checkpoint, new)
         return self.checkpoint
 
     def discard(self) -> RestoreResult:
         """Put everything back as it was when the stage began."""
         assert self.before is not None
         with self._ending("discarded") as space:
-            return restore(space, self.before)
+            result = restore(space, self.before)
+        self._on_discard(result)
+        return result
 
     def _ending(self, how: str) -> _Ending:
         if self._ended:

@@ -128,15 +128,25 @@ class Running:
     def output(self) -> bytes:
         process = self._process
         try:
-            out, err = process.communicate(self._stdin or None, timeout=self._deadline.remaining())
-        except subprocess.TimeoutExpired:
-            raise self._deadline.exceeded(f"git {self._command} was running") from None
+            out, err = self._communicate()
         finally:
             kill_tree(process)
         if process.returncode not in self._ok:
             message = err.decode("utf-8", "replace").strip()
             raise GitFailed(command=self._command, status=process.returncode, stderr=message)
         return out
+
+    def _communicate(self) -> tuple[bytes, bytes]:
+        deadline, doing = self._deadline, f"git {self._command} was running"
+        while True:
+            # Python loses what was not sent yet when it is asked to go on after a timeout.
+            patience = deadline.remaining() if self._stdin else deadline.patience()
+            try:
+                return self._process.communicate(self._stdin or None, timeout=patience)
+            except subprocess.TimeoutExpired:
+                if self._stdin:
+                    raise deadline.exceeded(doing) from None
+            deadline.check(doing)
 
     def abandon(self) -> None:
         """End the command; for a caller that failed before it wanted the output."""

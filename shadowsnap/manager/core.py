@@ -25,9 +25,9 @@ from shadowsnap.errors import (
     ShadowsnapError,
     StoreUnusable,
 )
-from shadowsnap.git.deadline import Deadline
+from shadowsnap.git.deadline import Deadline, Watch
 from shadowsnap.manager.turnstate import Turn
-from shadowsnap.model import Event, Outcome, RestoreResult
+from shadowsnap.model import Outcome, RestoreResult
 from shadowsnap.records import Any, replace
 from shadowsnap.store.checkpoints import newest_name
 from shadowsnap.store.journal import read_journal
@@ -38,6 +38,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # a hook has no time for what a snapshot does not need
     from typing import TypeVar
 
+    from shadowsnap.events import Event
     from shadowsnap.layers import Layers
 
     _Deed = TypeVar("_Deed", bound=Callable[..., Any])
@@ -45,6 +46,13 @@ if TYPE_CHECKING:  # a hook has no time for what a snapshot does not need
 
 PathLike = str | os.PathLike[str]
 
+_TOLD_AS = {
+    "taken": "CheckpointTaken",
+    "partial": "CheckpointTaken",
+    "unchanged": "CheckpointUnchanged",
+    "already-taken": "CheckpointSkipped",
+    "refused": "CheckpointSkipped",
+}
 _TROUBLE = ("failed", "partial", "refused")
 _CURABLE = (GitFailed, DamagedObject, MalformedObject, StoreUnusable, CheckpointsLost, OSError)
 
@@ -69,6 +77,9 @@ def once_more(deed: _Deed) -> _Deed:
 
 class Core:
     """The settings and the ways to a project's files."""
+
+    _slow_after: Sequence[float] = (0.5, 10.0)
+    """Seconds after which an operation on a project is told to take long."""
 
     def __init__(
         self,
@@ -103,8 +114,19 @@ class Core:
         manager.settings, manager.warnings = manager._layers.settings, list(manager._layers.warnings)
         return manager
 
-    def _deadline(self) -> Deadline:
-        return Deadline(self.settings.deadline)
+    def _deadline(self, workdir: Path | None = None) -> Deadline:
+        """A new one; where it is about a directory, it tells when the time gets long."""
+        if self._on_event is None or workdir is None:
+            return Deadline(self.settings.deadline)
+
+        def tell(doing: str, seconds: float, done: int | None, total: int | None) -> None:
+            self._tell("Slow", workdir, doing=doing, seconds=seconds, done=done, total=total)
+
+        return Deadline(self.settings.deadline, Watch(tell, self._slow_after))
+
+    def _store(self) -> Store:
+        """The store, made on first use."""
+        return open_store(self.settings, lambda store: self._tell("StoreCreated", store.base))
 
     def _settings_of(self, project: Project) -> Settings:
         if self._layers is None:
@@ -115,7 +137,7 @@ class Core:
 
     def _known(self, working_dir: PathLike) -> tuple[Store, Project]:
         """The store and a project that has checkpoints."""
-        store, project = open_store(self.settings), project_of(working_dir)
+        store, project = self._store(), project_of(working_dir)
         self._catch_up(store)
         if newest_name(store, project) is None:
             record = read_record(store, project)
@@ -133,7 +155,7 @@ class Core:
         if any(is_due(archive) for archive in archives(store.base)):
             from shadowsnap.upkeep.importing import import_due
 
-            self._tell("imported", store.base, report=import_due(store, self._deadline()))
+            self._tell("Imported", store.base, report=import_due(store, self._deadline()))
 
     def _mended(self, where: PathLike | Project, problem: Exception) -> str:
         """Mend what made an operation fail, and say what that was; if nothing is found, the problem
@@ -150,7 +172,7 @@ class Core:
             if isinstance(problem, OSError):
                 raise StoreUnusable(path=base, why=problem) from problem
             raise problem
-        self._tell("healed", project.workdir, checkup=healed, problem=problem)
+        self._tell("Healed", project.workdir, checkup=healed, problem=problem)
         return f"mended: {', '.join(sorted({finding.code for finding in healed.repaired}))}"
 
     @contextmanager
@@ -159,22 +181,31 @@ class Core:
     ) -> Iterator[tuple[Workspace, str]]:
         """A locked workspace in which no earlier restore is left half done."""
         check_there(project)
-        deadline, settings = deadline or self._deadline(), self._settings_of(project)
-        with open_workspace(store, project, settings, deadline, doing, lasting=lasting) as space:
-            note = _recovered(space) if lasting else ""
+        deadline, settings = deadline or self._deadline(project.workdir), self._settings_of(project)
+        note = ""
+        try:
+            with open_workspace(store, project, settings, deadline, doing, lasting=lasting) as space:
+                note = _recovered(space) if lasting else ""
+                yield space, note
+        finally:  # when the project is free again: a listener may want to look at it
             if note:
-                self._tell("recovered", project.workdir, note=note)
-            yield space, note
+                self._tell("Recovered", project.workdir, note=note)
 
-    def _tell(self, kind: str, working_dir: PathLike, **facts: Any) -> None:
-        if "outcome" in facts:
-            self._follow_up(facts["outcome"], working_dir)
+    def _tell(self, event: str, working_dir: PathLike, **facts: Any) -> None:
+        """Tell whoever listens of an event, by the name of its class."""
         if self._on_event is None:
             return
         try:
-            self._on_event(Event(kind, os.fspath(working_dir), facts))
+            from shadowsnap import events
+
+            self._on_event(getattr(events, event)(os.fspath(working_dir), **facts))
         except Exception:  # a listener's error is the listener's, not the agent's
-            pass
+            _log_listener(event)
+
+    def _tell_outcome(self, working_dir: PathLike, outcome: Outcome) -> None:
+        """Tell what came of a snapshot, and see to what follows from it."""
+        self._follow_up(outcome, working_dir)
+        self._tell(_TOLD_AS.get(outcome.status, "CheckpointFailed"), working_dir, outcome=outcome)
 
     def _follow_up(self, outcome: Outcome, working_dir: PathLike) -> None:
         """Note what went wrong for `status`, and start upkeep in the background if it is due."""
@@ -193,6 +224,12 @@ class Core:
                     start_upkeep(store, self.settings)
         except Exception:  # the snapshot is what counts
             pass
+
+
+def _log_listener(event: str) -> None:
+    import logging
+
+    logging.getLogger("shadowsnap").exception("on_event failed when it was told of %s", event)
 
 
 def _is_curable(problem: BaseException) -> bool:

@@ -8,10 +8,10 @@ from contextlib import contextmanager
 from shadowsnap.engine.workspace import Workspace
 from shadowsnap.errors import BadArguments
 from shadowsnap.manager.core import Core, PathLike, as_list, once_more
-from shadowsnap.model import RestoreResult
+from shadowsnap.model import Checkpoint, Outcome, RestoreResult
 from shadowsnap.records import replace
 from shadowsnap.store.checkpoints import find_checkpoint, list_checkpoints
-from shadowsnap.store.layout import Store, open_store
+from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project, project_of, quiet_turns, read_record
 
 TYPE_CHECKING = False
@@ -31,7 +31,8 @@ class GoingBack(Core):
         with self._opened(store, project, "restore", lasting=not dry_run) as (space, note):
             target = find_checkpoint(store, project, ref, space.deadline)
             chosen = choose_paths(space, target, as_list(paths))
-            return self._restored(replace(restore(space, target, chosen), note=note))
+            result = replace(restore(space, target, chosen), note=note)
+        return self._restored(result, "restore")
 
     @once_more
     def undo(self, working_dir: PathLike, dry_run: bool = False) -> RestoreResult:
@@ -40,7 +41,8 @@ class GoingBack(Core):
 
         store, project = self._known(working_dir)
         with self._opened(store, project, "undo", lasting=not dry_run) as (space, note):
-            return self._restored(replace(undo(space), note=note))
+            result = replace(undo(space), note=note)
+        return self._restored(result, "undo")
 
     @once_more
     def redo(self, working_dir: PathLike, dry_run: bool = False) -> RestoreResult:
@@ -49,7 +51,8 @@ class GoingBack(Core):
 
         store, project = self._known(working_dir)
         with self._opened(store, project, "redo", lasting=not dry_run) as (space, note):
-            return self._restored(replace(redo(space), note=note))
+            result = replace(redo(space), note=note)
+        return self._restored(result, "redo")
 
     @once_more
     def revert(
@@ -75,7 +78,10 @@ class GoingBack(Core):
                 work, what = work_of_session(past, session_id, quiet), f"revert of session {session_id}"
             else:
                 work, what = work_of_turn(past, turn or 0, quiet), f"revert of turn {turn}"
-            return self._restored(replace(revert(space, work, what, on_conflict), note=note))
+            result = replace(revert(space, work, what, on_conflict), note=note)
+        if result.applied:
+            self._tell("Reverted", project.workdir, result=result, turn=turn, session_id=session_id)
+        return result
 
     def stage(
         self,
@@ -89,16 +95,24 @@ class GoingBack(Core):
         on files that a checkpoint holds; an exception, or `s.discard()`, returns to that state."""
         from shadowsnap.engine.stage import Stage
 
-        store, project = open_store(self.settings), project_of(working_dir)
+        store, project = self._store(), project_of(working_dir)
         facts = {"edit_id": edit_id, "session_id": session_id, "risk_tier": risk_tier}
-        return Stage(lambda doing: self._opened_alone(store, project, doing), facts, message)
+        ends = (self._stage_committed, self._stage_discarded)
+        return Stage(lambda doing: self._opened_alone(store, project, doing), facts, message, *ends)
 
     @contextmanager
     def _opened_alone(self, store: Store, project: Project, doing: str) -> Iterator[Workspace]:
         with self._opened(store, project, doing) as (space, _):
             yield space
 
-    def _restored(self, result: RestoreResult) -> RestoreResult:
+    def _restored(self, result: RestoreResult, by: str) -> RestoreResult:
         if result.applied:
-            self._tell("restored", result.target.workdir, result=result)
+            self._tell("Restored", result.target.workdir, result=result, by=by)
         return result
+
+    def _stage_committed(self, checkpoint: Checkpoint, new: bool) -> None:
+        outcome = Outcome("taken" if new else "unchanged", checkpoint, skipped=checkpoint.skipped)
+        self._tell_outcome(checkpoint.workdir, outcome)
+
+    def _stage_discarded(self, result: RestoreResult) -> None:
+        self._restored(result, "stage")

@@ -11,7 +11,7 @@ from shadowsnap.manager.core import Core, PathLike, once_more
 from shadowsnap.model import Checkpoint, Checkup, ClearReport, ImportedItem, ImportReport
 from shadowsnap.records import Any, replace
 from shadowsnap.store.checkpoints import delete_checkpoints, find_checkpoint, newest_name, set_label, set_pinned
-from shadowsnap.store.layout import Store, open_store
+from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project, locked_project, note_emptied
 
 TYPE_CHECKING = False
@@ -51,7 +51,7 @@ class Keeping(Core):
         """The store at a glance: sizes, projects, limits, what was not captured, what failed."""
         from shadowsnap.upkeep.status import read_status
 
-        return read_status(open_store(self.settings), self.settings, self._deadline())
+        return read_status(self._store(), self.settings, self._deadline())
 
     def prune(
         self, dry_run: bool = False, *, orphans: bool = True, reclaim: str = "when-it-pays", **limits: Any
@@ -62,11 +62,11 @@ class Keeping(Core):
         from shadowsnap.upkeep.run import plan_prune, prune
 
         settings = replace(self.settings, **limits)
-        store = open_store(settings)
+        store = self._store()
         if dry_run:
             return plan_prune(store, settings, orphans=orphans)
         result = prune(store, settings, orphans=orphans, reclaim=reclaim)
-        self._tell("pruned", store.base, result=result)
+        self._tell("Pruned", store.base, result=result)
         return result
 
     def auto_prune(self) -> PruneResult:
@@ -80,7 +80,7 @@ class Keeping(Core):
         except Exception as problem:  # promise 4
             return PruneResult("failed", error=problem)
         if result.status == "done":
-            self._tell("pruned", self.settings.resolved_base(), result=result)
+            self._tell("Pruned", self.settings.resolved_base(), result=result)
         return result
 
     def doctor(self, repair: bool = False) -> Checkup:
@@ -91,7 +91,7 @@ class Keeping(Core):
         deed = doctor.repair if repair else doctor.examine
         checkup = deed(self.settings.resolved_base(), self._deadline(), fsync=self.settings.fsync)
         if checkup.repaired:
-            self._tell("healed", checkup.base, checkup=checkup)
+            self._tell("Healed", checkup.base, checkup=checkup)
         return checkup
 
     def clear(self, working_dir: PathLike, dry_run: bool = False) -> ClearReport:
@@ -110,13 +110,20 @@ class Keeping(Core):
         """Let go of every checkpoint of every directory; `dry_run` returns the plan."""
         from shadowsnap.upkeep.clear import clear_all, plan_clear_all
 
-        return (plan_clear_all if dry_run else clear_all)(open_store(self.settings), self._deadline())
+        return (plan_clear_all if dry_run else clear_all)(self._store(), self._deadline())
+
+    def remove_store(self) -> ClearReport:
+        """Remove the store itself with every checkpoint, the archives of older tools, and the base
+        directory if nothing else is in it."""
+        from shadowsnap.upkeep.clear import remove_store
+
+        return remove_store(self._store(), self._deadline())
 
     def clear_legacy(self, dry_run: bool = False) -> ClearReport:
         """Remove the archived repositories of older tools; `dry_run` returns the plan."""
         from shadowsnap.upkeep.clear import clear_legacy, plan_clear_legacy
 
-        return (plan_clear_legacy if dry_run else clear_legacy)(open_store(self.settings))
+        return (plan_clear_legacy if dry_run else clear_legacy)(self._store())
 
     def import_from(
         self,
@@ -131,11 +138,9 @@ class Keeping(Core):
         from shadowsnap.upkeep.importing import import_from
 
         where = Path(os.path.abspath(Path(path).expanduser()))
-        report = import_from(
-            open_store(self.settings), where, NO_DEADLINE, dry_run=dry_run, on_progress=on_progress
-        )
+        report = import_from(self._store(), where, NO_DEADLINE, dry_run=dry_run, on_progress=on_progress)
         if report.applied:
-            self._tell("imported", where, report=report)
+            self._tell("Imported", where, report=report)
         return report
 
     def _change(

@@ -13,7 +13,6 @@ from shadowsnap.engine.workspace import open_workspace
 from shadowsnap.manager.core import Core, PathLike, as_list, check_there, once_more
 from shadowsnap.model import Checkpoint, Diff
 from shadowsnap.store.checkpoints import files_of, find_checkpoint, list_checkpoints, newest_name
-from shadowsnap.store.layout import open_store
 from shadowsnap.store.projects import known_projects, project_of
 
 
@@ -77,14 +76,14 @@ class Looking(Core):
 
     def projects(self) -> list[Path]:
         """Every directory that has checkpoints."""
-        store = open_store(self.settings)
+        store = self._store()
         return [project.workdir for project in known_projects(store) if newest_name(store, project) is not None]
 
     def find_project(self, directory: PathLike) -> Path:
         """The project that is meant by someone who stands in this directory: the nearest one at
         or above it that has checkpoints, as far up as their repository reaches. If there is none,
         the one that a snapshot would be taken of."""
-        store, start = open_store(self.settings), project_of(directory).workdir
+        store, start = self._store(), project_of(directory).workdir
         for folder in (start, *start.parents):
             if folder != start and refusal(folder, store.base) is not None:
                 break  # the home directory may have checkpoints of single files

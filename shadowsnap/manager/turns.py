@@ -27,7 +27,7 @@ from shadowsnap.manager.core import Core, PathLike, as_list, once_more
 from shadowsnap.manager.turnstate import Slot, Turn
 from shadowsnap.model import Outcome, Skipped
 from shadowsnap.records import Any, replace
-from shadowsnap.store.layout import Store, open_store
+from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project, project_of
 
 _REFUSALS = (DirectoryRefused, GitMissing, GitTooOld, StoreTooNew)
@@ -116,7 +116,7 @@ class Turns(Core):
                 outcomes.append(self._snapshot(slot.whole, request, []))
             except Exception as problem:
                 outcomes.append(Outcome("failed", error=problem))
-            self._tell(f"checkpoint-{outcomes[-1].status}", slot.whole.workdir, outcome=outcomes[-1])
+            self._tell_outcome(slot.whole.workdir, outcomes[-1])
         return outcomes
 
     def snapshot(
@@ -136,7 +136,7 @@ class Turns(Core):
         named = [path_inside(project.workdir, path) for path in as_list(paths)]
         facts = (*labels.items(), ("session_id", session_id), ("tool", tool))
         outcome = self._snapshot(project, Request(str(reason), "manual", None, facts), list(filter(None, named)))
-        self._tell(f"checkpoint-{outcome.status}", working_dir, outcome=outcome)
+        self._tell_outcome(working_dir, outcome)
         if outcome.checkpoint is None and outcome.error is not None:
             raise outcome.error
         return outcome
@@ -159,7 +159,7 @@ class Turns(Core):
             outcome = Outcome("refused", error=problem)
         except Exception as problem:  # promise 4: an agent is never stopped by its safety net
             outcome = Outcome("failed", error=problem)
-        self._tell(f"checkpoint-{outcome.status}", working_dir, outcome=outcome)
+        self._tell_outcome(working_dir, outcome)
         return outcome
 
     def _ensure(
@@ -199,7 +199,7 @@ class Turns(Core):
         new = set(named) - slot.named
         if not new or slot.whole is None:
             return bool(new)
-        store = open_store(self.settings)
+        store = self._store()
         settings = self._settings_of(project)
         with open_workspace(store, project, settings, self._deadline(), "looking") as space:
             missing = bool(unprotected(space, new))
@@ -209,7 +209,7 @@ class Turns(Core):
 
     @once_more
     def _snapshot(self, project: Project, request: Request, named: list[bytes], whole: bool = True) -> Outcome:
-        store = open_store(self.settings)
+        store = self._store()
         why = refusal(project.workdir, store.base) or _unusable(project.workdir)
         if why is None and not whole:
             why = "it does not look like a project, and the agent works elsewhere"

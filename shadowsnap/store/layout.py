@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 
@@ -30,7 +31,10 @@ FOLDERS = (
 _ATTRIBUTES = b"* -text -filter -ident -working-tree-encoding -eol !diff !merge\n"
 
 # Git lets this file win over the one that a project's excludes are in.
-_NO_EXCLUDES = b"# The default excludes are in indexes/<project>.exclude, where a project may take one back.\n"
+_NO_EXCLUDES = b"""\
+# The default excludes (node_modules/ and more) are in indexes/<project>.exclude,
+# where a project may take one back.
+"""
 
 _CONFIG = """\
 [core]
@@ -94,6 +98,10 @@ class Store:
         """What the checkpoints of one project changed, as far as it was counted."""
         return self.git_dir / "indexes" / f"{project}.statistics"
 
+    def writes_file(self, project: str) -> Path:
+        """What an agent left in the files of one project."""
+        return self.git_dir / "indexes" / f"{project}.writes"
+
     def project_file(self, project: str) -> Path:
         return self.git_dir / "projects" / f"{project}.json"
 
@@ -107,19 +115,22 @@ class Store:
         return self.git_dir / "locks" / "store.lock"
 
 
-def open_store(settings: Settings) -> Store:
+def open_store(settings: Settings, on_creation: Callable[[Store], None] = lambda _: None) -> Store:
     """The store below the base directory, made if it is not there. What git cannot do without is
     made again if it vanished: a damaged store must not keep anyone from taking snapshots."""
-    store = Store(settings.resolved_base(), settings.fsync)
+    store, new = Store(settings.resolved_base(), settings.fsync), False
     try:
         ours = _check_format(store)
         if not ours:
             _make_way(store, settings)
+            new = not os.path.exists(store.git_dir)
         if not (ours and _is_whole(store)):
             create_store(store)
         _keep_current(store.git_dir / "info" / "exclude", _NO_EXCLUDES)
     except OSError as problem:
         raise StoreUnusable(path=store.base, why=problem) from problem
+    if new:
+        on_creation(store)
     return store
 
 
