@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from datetime import datetime
 
 from shadowsnap.records import Any, dataclass, field
@@ -130,9 +129,8 @@ def _bar(change: Change) -> str:
     if change.insertions is None or change.deletions is None:
         return "Bin"
     lines = change.insertions + change.deletions
-    scale = min(1.0, 50 / lines) if lines else 1.0
-    signs = [sign * math.ceil(n * scale) for sign, n in (("+", change.insertions), ("-", change.deletions))]
-    return f"{lines} {''.join(signs)}".rstrip()
+    more, less = (-(-n * min(lines, 50) // max(lines, 1)) for n in (change.insertions, change.deletions))
+    return f"{lines} {'+' * more}{'-' * less}".rstrip()
 
 
 @dataclass(frozen=True)

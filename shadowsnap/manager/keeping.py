@@ -112,13 +112,6 @@ class Keeping(Core):
 
         return (plan_clear_all if dry_run else clear_all)(self._store(), self._deadline())
 
-    def remove_store(self) -> ClearReport:
-        """Remove the store itself with every checkpoint, the archives of older tools, and the base
-        directory if nothing else is in it."""
-        from shadowsnap.upkeep.clear import remove_store
-
-        return remove_store(self._store(), self._deadline())
-
     def clear_legacy(self, dry_run: bool = False) -> ClearReport:
         """Remove the archived repositories of older tools; `dry_run` returns the plan."""
         from shadowsnap.upkeep.clear import clear_legacy, plan_clear_legacy
@@ -142,6 +135,14 @@ class Keeping(Core):
         if report.applied:
             self._tell("Imported", where, report=report)
         return report
+
+    def remove_store(self) -> ClearReport:
+        """Remove the store itself with every checkpoint, the archives of older tools, and the base
+        directory if nothing else is in it."""
+        from shadowsnap.store.layout import open_store
+        from shadowsnap.upkeep.clear import remove_store
+
+        return remove_store(open_store(self.settings), self._deadline())
 
     def _change(
         self,

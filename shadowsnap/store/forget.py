@@ -13,6 +13,6 @@ def forget_project(store: Store, project: Project) -> None:
     forget_cache(store, project)
     for path in (
         store.journal_file(project.id), store.exclude_file(project.id), store.statistics_file(project.id),
-        store.project_file(project.id),
+        store.writes_file(project.id), store.project_file(project.id),
     ):  # fmt: skip
         path.unlink(missing_ok=True)

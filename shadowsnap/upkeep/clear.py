@@ -141,6 +141,32 @@ def clear_all(store: Store, deadline: Deadline) -> ClearReport:
     return replace(plan, applied=True)
 
 
+def remove_store(store: Store, deadline: Deadline) -> ClearReport:
+    """Remove the store itself with every checkpoint, and the archives of older tools; the base too, if
+    nothing else is in it. Whoever waits to take a snapshot meanwhile makes a new store for it."""
+    trash = store.base / f"trash-{os.getpid()}"
+    with (
+        locked(upkeep_lock(store), "remove", deadline),
+        alone(store.store_lock(), "remove", deadline),
+    ):
+        plan = plan_clear_all(store, deadline)
+        _refuse_if_begun(store, (store.git_dir / "journal").glob("*.json"))
+        trash.mkdir()
+        going = [*_beside_store(store), *archives(store.base), store.git_dir]
+        for path in going:
+            os.replace(path, trash / path.name)
+    size = bytes_of(trash)
+    for folder in store.base.glob("trash-*"):  # also those of a process that died
+        remove_tree(folder)
+    (store.base / ".older.lock").unlink(missing_ok=True)
+    try:
+        store.base.rmdir()
+    except OSError:
+        pass  # something else is in it, which is not ours to remove
+    item = replace(plan.items[0], bytes=size, note="")
+    return ClearReport((item,), bytes_freed=size, applied=True)
+
+
 def _inside_store(store: Store) -> list[Path]:
     return sorted(store.git_dir.iterdir())
 

@@ -1,0 +1,59 @@
+"""What an agent wrote last into which file, so that it can be told from what people wrote since."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import time
+from pathlib import Path
+
+from shadowsnap.records import Any
+from shadowsnap.store.atomic import read_json, write_json
+from shadowsnap.store.layout import Store
+from shadowsnap.store.projects import Project
+
+# The newest are enough: what was written long ago is not what is restored.
+_MOST = 2000
+
+
+def note_write(store: Store, project: Project, path: bytes, content: str) -> None:
+    """Note what an agent left in a file. The caller holds the project's lock."""
+    noted = _read(store, project)
+    noted[os.fsdecode(path)] = [content, time.time()]
+    newest = sorted(noted.items(), key=lambda item: item[1][1], reverse=True)[:_MOST]
+    write_json(store.writes_file(project.id), dict(newest))
+
+
+def last_writes(store: Store, project: Project) -> dict[str, str]:
+    """The content that an agent last left in each file, by path within the project."""
+    return {path: content for path, (content, _) in _read(store, project).items()}
+
+
+def content_of(path: Path) -> str | None:
+    """A name for what a file or a link holds now; None if there is neither."""
+    try:
+        mode = os.lstat(path).st_mode
+        if stat.S_ISLNK(mode):
+            return f"link:{os.readlink(path)}"
+        if not stat.S_ISREG(mode):
+            return None
+        with open(path, "rb") as file:
+            digest = hashlib.sha256()
+            while block := file.read(1 << 20):
+                digest.update(block)
+    except FileNotFoundError:
+        return None
+    return digest.hexdigest()
+
+
+def _read(store: Store, project: Project) -> dict[str, list[Any]]:
+    """A damaged entry is none: its file is taken for the person's."""
+    noted = read_json(store.writes_file(project.id)) or {}
+    return {path: entry for path, entry in noted.items() if _is_sound(entry)}
+
+
+def _is_sound(entry: Any) -> bool:
+    if not isinstance(entry, list) or len(entry) != 2:
+        return False
+    return isinstance(entry[0], str) and isinstance(entry[1], (int, float))
