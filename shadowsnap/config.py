@@ -47,6 +47,12 @@ class Settings:
     """Older conversations go; the checkpoints they belong to stay."""
     max_attachments_mb: float = 100
     """Size of all kept conversations that pruning aims at."""
+    keep_conversations: bool = True
+    """Keep the conversations that agents hand over with the checkpoints."""
+    max_conversation_mb: float = 50
+    """A larger conversation is not kept."""
+    redact: tuple[str, ...] = ()
+    """Regular expressions: what they match is taken out of conversations, as secrets are."""
     min_interval_hours: float = 24
     """`auto_prune` does nothing more often than that."""
     upkeep_deadline: float = 600.0
@@ -57,6 +63,10 @@ class Settings:
     @property
     def max_file_bytes(self) -> int | None:
         return int(self.max_file_size_mb * 1024 * 1024) if self.max_file_size_mb > 0 else None
+
+    @property
+    def max_conversation_bytes(self) -> int | None:
+        return int(self.max_conversation_mb * 1024 * 1024) if self.max_conversation_mb > 0 else None
 
     def resolved_base(self) -> Path:
         from pathlib import Path

@@ -234,6 +234,20 @@ class NoSuchTurn(ShadowsnapError):
     hint = "list the checkpoints to see which turns there are"
 
 
+class NoSuchSession(ShadowsnapError):
+    """nothing is known of a session {session_id!r}"""
+
+    exit_code = 3
+    hint = "shadowsnap sessions lists those that are known"
+
+
+class NoConversation(ShadowsnapError):
+    """no conversation is kept with checkpoint {ref}{why}"""
+
+    exit_code = 3
+    hint = "shadowsnap sessions show ID tells with which turns one is kept"
+
+
 class NothingToUndo(ShadowsnapError):
     """there is no restore of {workdir} to undo"""
 

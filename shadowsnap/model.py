@@ -290,7 +290,8 @@ class SessionTurn(_Record):
     message_count: int | None = None
     places: tuple[TurnPlace, ...] = ()
     conversation: str = "none"
-    """`kept`, `dropped` (there was one), `too-large` or `none`."""
+    """`kept`, `dropped` (there was one), `none`, or why there is none: `too-large`, `unreadable`,
+    `changed` (its file is not what it was at the beginning of the turn)."""
     reverted: bool = False
 
 

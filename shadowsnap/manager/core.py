@@ -26,6 +26,7 @@ from shadowsnap.errors import (
     StoreUnusable,
 )
 from shadowsnap.git.deadline import Deadline, Watch
+from shadowsnap.manager.scribe import Scribe
 from shadowsnap.manager.turnstate import Turn
 from shadowsnap.model import Outcome, RestoreResult
 from shadowsnap.records import Any, replace
@@ -100,6 +101,7 @@ class Core:
         self._on_event = on_event
         self._turn = Turn()
         self._turn_lock = threading.Lock()
+        self._scribe = Scribe()
 
     @classmethod
     def from_settings(

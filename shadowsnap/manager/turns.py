@@ -23,7 +23,8 @@ from shadowsnap.errors import (
     StoreTooNew,
 )
 from shadowsnap.git.deadline import Deadline
-from shadowsnap.manager.core import Core, PathLike, as_list, once_more
+from shadowsnap.manager.core import PathLike, as_list, once_more
+from shadowsnap.manager.remembering import Remembering, story_from_json, story_to_json
 from shadowsnap.manager.turnstate import Slot, Turn
 from shadowsnap.model import Outcome, Skipped
 from shadowsnap.records import Any, replace
@@ -34,30 +35,43 @@ _REFUSALS = (DirectoryRefused, GitMissing, GitTooOld, StoreTooNew)
 _DONE = ("taken", "unchanged", "partial")
 # What the capture of single named files may take after the deadline of the whole ran out.
 _GRACE_SECONDS = 5.0
-_PROMPT_LENGTH = 2000
 # A refusal last: an agent that works in the home directory names the files it writes.
 _TELLING = ("failed", "partial", "taken", "unchanged", "already-taken", "refused", "disabled")
 
 
-class Turns(Core):
-    def new_turn(self, session_id: str | None = None, prompt: str | None = None) -> None:
+class Turns(Remembering):
+    def new_turn(
+        self,
+        session_id: str | None = None,
+        prompt: str | None = None,
+        conversation: Any = None,
+        *,
+        agent: str | None = None,
+        parent: str | None = None,
+    ) -> None:
         """A new message of the person: the next writing tool call takes a new snapshot, which
-        remembers what they asked for."""
+        remembers what they asked for. `conversation` is what was said so far: JSON data, or the path
+        of a transcript. `agent` and `parent` (the session that this one came from) go into the record
+        of the session."""
+        told, story = self._redacted(prompt), self._new_story(conversation, agent, parent)
         with self._turn_lock:
-            self._turn = Turn(session_id, str(prompt)[:_PROMPT_LENGTH] if prompt else None)
+            left = self._turn
+            self._turn = Turn(session_id, told, story)
+        self._remember_left(left)
 
     def turn_state(self) -> dict[str, Any]:
         """This turn as JSON, for another process of the same agent to go on with."""
         turn = self._turn
         places = [slot.to_json() for slot in list(turn.slots.values()) if slot.project is not None]
-        return {"session_id": turn.session_id, "prompt": turn.prompt, "places": places}
+        story = story_to_json(turn.story)
+        return {"session_id": turn.session_id, "prompt": turn.prompt, "places": places, "story": story}
 
     def resume_turn(self, state: dict[str, Any]) -> None:
         """Go on with a turn of another process: what that one took is already taken. A state that
         cannot be read is a turn that just began."""
         turn = Turn()
         try:
-            turn = Turn(state.get("session_id"), state.get("prompt"))
+            turn = Turn(state.get("session_id"), state.get("prompt"), story_from_json(state.get("story")), True)
             slots = [Slot.from_json(place) for place in state.get("places", ())]
             turn.slots = {slot.project.id: slot for slot in slots if slot.project is not None}
         except (AttributeError, KeyError, TypeError, ValueError):
@@ -104,9 +118,10 @@ class Turns(Core):
         are files a tool names: they are captured even if ignored."""
         return self._ensured(working_dir, reason, paths, tool)
 
-    def end_turn(self) -> list[Outcome]:
-        """Close the turn with a snapshot of each directory that was touched in it."""
-        turn, outcomes = self._turn, []
+    def end_turn(self, conversation: Any = None) -> list[Outcome]:
+        """Close the turn with a snapshot of each directory that was touched in it. `conversation` is
+        what was said up to now, as in `new_turn`."""
+        turn, outcomes, closed = self._turn, list[Outcome](), dict[str, Outcome]()
         for slot in list(turn.slots.values()):
             if slot.done is None or slot.whole is None:
                 continue
@@ -117,6 +132,8 @@ class Turns(Core):
             except Exception as problem:
                 outcomes.append(Outcome("failed", error=problem))
             self._tell_outcome(slot.whole.workdir, outcomes[-1])
+            closed[slot.whole.id] = outcomes[-1]
+        self._remember_end(turn, closed, conversation)
         return outcomes
 
     def snapshot(
@@ -126,16 +143,19 @@ class Turns(Core):
         paths: Sequence[PathLike] = (),
         tool: str | None = None,
         session_id: str | None = None,
+        always: bool = False,
         **labels: Any,
     ) -> Outcome:
-        """Take a checkpoint now, whatever the turn. Unlike `ensure_checkpoint` it raises what goes
-        wrong; `labels` are the host's own facts about it, kept in its metadata."""
+        """Take a checkpoint now, whatever the turn; `always`: even if nothing changed since the last.
+        Unlike `ensure_checkpoint` it raises what goes wrong; `labels` are the host's own facts about
+        it, kept in its metadata."""
         if not self.settings.enabled:
             return Outcome("disabled")
         project = project_of(working_dir)
         named = [path_inside(project.workdir, path) for path in as_list(paths)]
         facts = (*labels.items(), ("session_id", session_id), ("tool", tool))
-        outcome = self._snapshot(project, Request(str(reason), "manual", None, facts), list(filter(None, named)))
+        request = Request(str(reason), "manual", None, facts, always)
+        outcome = self._snapshot(project, request, list(filter(None, named)))
         self._tell_outcome(working_dir, outcome)
         if outcome.checkpoint is None and outcome.error is not None:
             raise outcome.error
@@ -189,6 +209,7 @@ class Turns(Core):
                 )
             if outcome.status in _DONE and not isinstance(outcome.error, DeadlineExceeded):
                 slot.remember(outcome, project, named)
+                self._remember_beginning(turn, slot)
             return outcome
         finally:
             slot.lock.release()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 
 from shadowsnap.model import Outcome
 from shadowsnap.records import Any, dataclass, field
@@ -55,9 +56,37 @@ class Slot:
 
 
 @dataclass
+class Story:
+    """What is to be remembered of a turn beside its checkpoints."""
+
+    key: str = ""
+    began: float = 0.0
+    agent: str | None = None
+    parent: str | None = None
+    said: Any = None
+    """The conversation before the turn."""
+    messages: int | None = None
+    not_kept: str = ""
+    """Why the conversation was not kept."""
+    attachments: list[str] = field(default_factory=list)
+    """The refs under which it is kept."""
+    kept_for: set[str] = field(default_factory=set)
+    """The projects with whose checkpoints it is kept."""
+    places: dict[str, dict[str, Any]] = field(default_factory=dict)
+    ended: bool = False
+
+    @classmethod
+    def begin(cls, agent: str | None = None, parent: str | None = None, said: Any = None) -> Story:
+        return cls(key=f"{time.time_ns()}-{os.getpid()}", began=time.time(), agent=agent, parent=parent, said=said)
+
+
+@dataclass
 class Turn:
     session_id: str | None = None
     prompt: str | None = None
+    story: Story = field(default_factory=Story.begin)
+    resumed: bool = False
+    """Whether other processes have a part in it."""
     slots: dict[str, Slot] = field(default_factory=dict)
     lock: threading.Lock = field(default_factory=threading.Lock)
 

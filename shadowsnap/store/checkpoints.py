@@ -244,7 +244,7 @@ def _label_key(label: str) -> str:
     return "".join(c if c in _PLAIN else "".join(f"_{byte:02x}" for byte in c.encode()) for c in label)
 
 
-def _label_of(key: str) -> str:
+def label_of(key: str) -> str:
     return re.sub(
         r"((?:_[0-9a-f]{2})+)", lambda m: bytes.fromhex(m[1].replace("_", "")).decode("utf-8", "replace"), key
     )
@@ -289,7 +289,7 @@ def _load(git: Git, store: Store, project: Project, newest: int | None = None) -
 
 
 def _labels(store: Store, project: Project) -> dict[str, str]:
-    return {of: _label_of(key) for key, of in read_refs(store.git_dir, project.labels).items()}
+    return {of: label_of(key) for key, of in read_refs(store.git_dir, project.labels).items()}
 
 
 def _decode(project: Project, ref: str, commit: str, tree: str, message: bytes) -> Checkpoint:

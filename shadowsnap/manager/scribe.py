@@ -1,0 +1,38 @@
+"""A thread for what nobody should wait for."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+_PATIENCE_SECONDS = 30.0
+
+
+class Scribe:
+    """Does jobs one after the other beside the program. The program does not end before they do."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._jobs: list[Callable[[], None]] = []
+        self._thread: threading.Thread | None = None
+
+    def later(self, job: Callable[[], None]) -> None:
+        with self._lock:
+            self._jobs.append(job)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="shadowsnap-scribe")
+                self._thread.start()
+
+    def wait(self) -> None:
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join(_PATIENCE_SECONDS)
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._jobs:
+                    self._thread = None
+                    return
+                job = self._jobs.pop(0)
+            job()
