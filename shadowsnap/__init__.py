@@ -7,6 +7,7 @@ hooks, so the names below are loaded on first use.
 __version__ = "0.1.0"
 
 _HOMES = {
+    "AsyncCheckpointManager": "manager.asynchronous",
     "CheckpointManager": "manager",
     "Settings": "config",
     "ShadowsnapError": "errors",
@@ -14,6 +15,21 @@ _HOMES = {
     **dict.fromkeys(("Change", "Checkpoint", "Diff", "Kept", "Outcome", "RestoreResult", "Skipped"), "model"),
 }
 __all__ = ["__version__", *_HOMES]
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowsnap.config import Settings as Settings
+    from shadowsnap.errors import ShadowsnapError as ShadowsnapError
+    from shadowsnap.events import Event as Event
+    from shadowsnap.manager.asynchronous import AsyncCheckpointManager as AsyncCheckpointManager
+    from shadowsnap.manager.whole import CheckpointManager as CheckpointManager
+    from shadowsnap.model import Change as Change
+    from shadowsnap.model import Checkpoint as Checkpoint
+    from shadowsnap.model import Diff as Diff
+    from shadowsnap.model import Kept as Kept
+    from shadowsnap.model import Outcome as Outcome
+    from shadowsnap.model import RestoreResult as RestoreResult
+    from shadowsnap.model import Skipped as Skipped
 
 
 def __getattr__(name: str) -> object:

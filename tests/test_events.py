@@ -6,6 +6,7 @@ import dataclasses
 import json
 import logging
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -39,6 +40,7 @@ from shadowsnap.store.layout import Store
 from shadowsnap.store.locks import locked
 from shadowsnap.store.projects import project_of
 
+EMBEDDING = ROOT / "shadowsnap" / "docs" / "embedding.md"
 EVERY_EVENT = [
     each
     for each in vars(events).values()
@@ -213,7 +215,7 @@ with CheckpointManager(base={str(base)!r}).stage({str(project)!r}):
 def test_every_event_says_what_it_is_and_is_documented() -> None:
     kinds = {each.kind for each in EVERY_EVENT}
     assert len(kinds) == len(EVERY_EVENT) == 12
-    text = (ROOT / "shadowsnap" / "docs" / "embedding.md").read_text("utf-8")
+    text = EMBEDDING.read_text("utf-8")
     for each in EVERY_EVENT:
         assert f"| `{each.__name__}` | `{each.kind}` |" in text
         for field in dataclasses.fields(each):
@@ -438,3 +440,23 @@ def test_looking_is_never_called_slow(
     deed: Callable[..., object] = getattr(manager, look)
     deed(*([project] if look == "list_checkpoints" else []))
     assert of(Slow, told) == []
+
+
+# --- the documentation ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "code", re.findall(r"^```python\n(.*?)^```$", EMBEDDING.read_text("utf-8"), re.MULTILINE | re.DOTALL)
+)
+def test_an_example_in_the_documentation_runs(code: str, tmp_path: Path) -> None:
+    (tmp_path / "project").mkdir()
+    words = [sys.executable, "-W", "error", "-c", code]
+    done = subprocess.run(
+        words,
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr

@@ -96,6 +96,11 @@ class Stage:
         self._on_discard(result)
         return result
 
+    def leave(self) -> None:
+        """Let go of the stage: the files stay as they are, and no checkpoint is taken."""
+        with self._ending("left"):
+            pass
+
     def _ending(self, how: str) -> _Ending:
         if self._ended:
             raise StageClosed(how=self._ended)
