@@ -6,8 +6,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 from shadowsnap.engine.workspace import Workspace
-from shadowsnap.errors import BadArguments
-from shadowsnap.manager.core import Core, PathLike, as_list, once_more
+from shadowsnap.errors import BadArguments, NoConversation
+from shadowsnap.manager.core import PathLike, as_list, once_more
+from shadowsnap.manager.recalling import Recalling
 from shadowsnap.model import Checkpoint, Outcome, RestoreResult
 from shadowsnap.records import replace
 from shadowsnap.store.checkpoints import find_checkpoint, list_checkpoints
@@ -19,20 +20,43 @@ if TYPE_CHECKING:  # a hook has no time for what a snapshot does not need
     from shadowsnap.engine.stage import Stage
 
 
-class GoingBack(Core):
+class GoingBack(Recalling):
     @once_more
     def restore(
-        self, working_dir: PathLike, ref: str, paths: Sequence[PathLike] = (), dry_run: bool = False
+        self,
+        working_dir: PathLike,
+        ref: str,
+        paths: Sequence[PathLike] = (),
+        dry_run: bool = False,
+        *,
+        conversation: bool = False,
+        files: bool = True,
+        session_id: str | None = None,
     ) -> RestoreResult:
-        """Bring a state back, of everything or of some paths; `dry_run` returns the plan."""
+        """Bring a state back, of everything or of some paths; `dry_run` returns the plan. With
+        `conversation` the result has what was said up to then, of this session, or the checkpoint's own;
+        `files=False` leaves the files as they are."""
         from shadowsnap.engine.restore import choose_paths, restore
 
+        if not files and not conversation:
+            raise BadArguments(what="restore brings back files, a conversation, or both")
+        self._scribe.wait()  # before the lock, which it may need
         store, project = self._known(working_dir)
+        if not files:
+            target = find_checkpoint(store, project, ref, self._deadline())
+            said, lacking = self._conversation_at(store, target, session_id)
+            if said is None:
+                raise NoConversation(ref=target.short_id, why=lacking)
+            return RestoreResult(target, applied=not dry_run, conversation=said)
         with self._opened(store, project, "restore", lasting=not dry_run) as (space, note):
             target = find_checkpoint(store, project, ref, space.deadline)
             chosen = choose_paths(space, target, as_list(paths))
-            result = replace(restore(space, target, chosen), note=note)
-        return self._restored(result, "restore")
+            result = restore(space, target, chosen)
+            if conversation:
+                said, lacking = self._conversation_at(store, target, session_id)
+                lack = "" if said else f"no conversation is kept with it{lacking}"
+                result, note = replace(result, conversation=said), "; ".join(filter(None, (note, lack)))
+        return self._restored(replace(result, note=note), "restore")
 
     @once_more
     def undo(self, working_dir: PathLike, dry_run: bool = False) -> RestoreResult:
@@ -81,6 +105,7 @@ class GoingBack(Core):
             result = replace(revert(space, work, what, on_conflict), note=note)
         if result.applied:
             self._tell("Reverted", project.workdir, result=result, turn=turn, session_id=session_id)
+            self._note_reverted(store, project, past, turn, session_id)
         return result
 
     def stage(
@@ -97,8 +122,16 @@ class GoingBack(Core):
 
         store, project = self._store(), project_of(working_dir)
         facts = {"edit_id": edit_id, "session_id": session_id, "risk_tier": risk_tier}
-        ends = (self._stage_committed, self._stage_discarded)
-        return Stage(lambda doing: self._opened_alone(store, project, doing), facts, message, *ends)
+
+        def committed(checkpoint: Checkpoint, new: bool) -> None:
+            self._stage_committed(checkpoint, new)
+            self._note_edit(store, project, facts, "committed", checkpoint.id)
+
+        def discarded(result: RestoreResult) -> None:
+            self._stage_discarded(result)
+            self._note_edit(store, project, facts, "discarded", None)
+
+        return Stage(lambda doing: self._opened_alone(store, project, doing), facts, message, committed, discarded)
 
     @contextmanager
     def _opened_alone(self, store: Store, project: Project, doing: str) -> Iterator[Workspace]:

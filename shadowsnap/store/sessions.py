@@ -112,8 +112,9 @@ def _update(store: Store, session_id: str, change: Callable[[Record], None]) -> 
     path = session_file(store.base, session_id)
     path.parent.mkdir(mode=0o700, exist_ok=True)
     with locked(store.git_dir / "locks" / "sessions.lock", "session", Deadline(_PATIENCE_SECONDS)):
-        record = _read(path) or {"format": FORMAT, "id": session_id, "started": time.time(), "status": "active"}
+        record = _read(path) or {"format": FORMAT, "id": session_id, "status": "active"}
         change(record)
+        record["started"] = record.get("started") or time.time()
         write_json(path, record)
 
 
@@ -169,10 +170,14 @@ def to_session(record: Record, is_kept: Callable[[str], bool]) -> Session:
 
 def last_attachment(store: Store, session_id: str) -> str | None:
     """The ref of the conversation that was kept last for a session."""
-    for turn in reversed(_rows(_read(session_file(store.base, session_id)) or {}, "turns")):
-        for ref in reversed(_refs(turn)):
-            return ref
-    return None
+    refs = attachments_of(store, session_id)
+    return refs[-1] if refs else None
+
+
+def attachments_of(store: Store, session_id: str) -> list[str]:
+    """The refs of all conversations that were ever kept for a session, oldest first."""
+    record = _read(session_file(store.base, session_id)) or {}
+    return [ref for turn in _rows(record, "turns") for ref in _refs(turn)]
 
 
 def _turn(row: Record, is_kept: Callable[[str], bool]) -> SessionTurn:
