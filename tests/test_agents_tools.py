@@ -52,7 +52,8 @@ def test_tools_that_write_and_every_shell_count_as_writing(tool: str) -> None:
     "tool",
     """Read Glob Grep LS NotebookRead WebFetch WebSearch TodoWrite read_file list_directory search_file_content
     view glob report_intent read webfetch fs_read developer__tree developer__read_image list_files
-    ask_followup_question codebase_search readFile READ_FILE update_plan view_image""".split(),  # noqa: SIM905
+    ask_followup_question codebase_search readFile READ_FILE update_plan view_image final_answer
+    transfer_to_agent""".split(),  # noqa: SIM905
 )
 def test_tools_that_are_known_to_read_do_not(tool: str) -> None:
     assert not may_write(tool)

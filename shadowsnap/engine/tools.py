@@ -29,6 +29,7 @@ _READ_ONLY = frozenset({
     "enterplanmode", "planmoderespond", "askuser", "askuserquestion", "askfollowupquestion", "question",
     "clarify", "attemptcompletion", "reportintent", "think", "thinking", "introspect", "sessionsearch",
     "toolsearch", "listmcpresources", "listmcpresourcestool", "readmcpresource", "readmcpresourcetool",
+    "finalanswer", "transfertoagent",
     # looking at a command that runs already
     "bashoutput", "taskoutput", "readbash", "listbash", "readpowershell", "listpowershell",
 })  # fmt: skip
