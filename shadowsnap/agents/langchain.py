@@ -1,0 +1,70 @@
+"""LangChain: a snapshot before the first tool of a run that may write.
+
+    create_agent(model, tools=[...], middleware=[SnapshotMiddleware(manager, "project")])
+"""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Awaitable, Callable
+from typing import Annotated, Any
+
+from shadowsnap.agents.adapting import PathLike, Runs, harmless, last_of_person, needs
+from shadowsnap.manager import CheckpointManager
+
+try:
+    from langchain.agents.middleware import AgentMiddleware
+    from langchain.agents.middleware.types import AgentState, PrivateStateAttr
+    from typing_extensions import NotRequired
+except ImportError as problem:
+    raise needs("langchain 1.0 or newer", "langchain") from problem
+
+
+class SnapshotState(AgentState[Any]):
+    shadowsnap_run: NotRequired[Annotated[str, PrivateStateAttr]]  # type: ignore[valid-type]
+    """Which run this is. In the state, because one middleware serves many runs at the same time."""
+
+
+class SnapshotMiddleware(AgentMiddleware[Any, Any, Any]):
+    """One turn per `invoke`, `stream` and so on. The session is the thread, if there is one."""
+
+    state_schema = SnapshotState
+
+    def __init__(self, manager: CheckpointManager, working_dir: PathLike | None = None) -> None:
+        super().__init__()
+        self._runs = Runs(manager, working_dir)
+
+    @harmless
+    def before_agent(self, state: Any, runtime: Any) -> dict[str, Any]:
+        run = uuid.uuid4().hex
+        session = getattr(getattr(runtime, "execution_info", None), "thread_id", None)
+        self._runs.begin(run, session, last_of_person(state.get("messages"), "type", "human"))
+        return {"shadowsnap_run": run}
+
+    async def abefore_agent(self, state: Any, runtime: Any) -> dict[str, Any]:
+        return self.before_agent(state, runtime)
+
+    def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
+        self._make_safe(request)
+        return handler(request)
+
+    async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
+        await asyncio.to_thread(self._make_safe, request)
+        return await handler(request)
+
+    def after_agent(self, state: Any, runtime: Any) -> None:
+        self._runs.end(_run(state))
+
+    async def aafter_agent(self, state: Any, runtime: Any) -> None:
+        await self._runs.end_elsewhere(_run(state))
+
+    @harmless
+    def _make_safe(self, request: Any) -> None:
+        call = request.tool_call
+        self._runs.before_tool(_run(request.state), call["name"], call["args"])
+
+
+def _run(state: Any) -> str:
+    """A state without a run is that of a graph without our first step: then each call is a turn."""
+    return (state.get("shadowsnap_run") if isinstance(state, dict) else None) or uuid.uuid4().hex

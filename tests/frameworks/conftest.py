@@ -1,0 +1,11 @@
+"""These tests run by `scripts/test --frameworks` only."""
+
+from __future__ import annotations
+
+import pytest
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # The frameworks warn about each other and themselves; here, only our own warnings are errors.
+    config.addinivalue_line("filterwarnings", "ignore")
+    config.addinivalue_line("filterwarnings", "error:::shadowsnap")
