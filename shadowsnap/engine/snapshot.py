@@ -37,6 +37,8 @@ class Request:
     turn: int | None = None
     """The turn it belongs to; None in a snapshot of kind `turn` begins the project's next."""
     facts: tuple[tuple[str, Any], ...] = ()
+    always: bool = False
+    """A new checkpoint even if the newest holds just the same."""
 
 
 def take_snapshot(space: Workspace, request: Request, named: Iterable[bytes] = ()) -> tuple[Checkpoint, bool]:
@@ -94,7 +96,7 @@ def keep_capture(capture: Capture, request: Request) -> tuple[Checkpoint, bool]:
     space, state = capture.space, capture.fingerprint()
     step("snapshot:captured")
     same = _newest_if_same(space, capture, state)
-    if same is not None:
+    if same is not None and not request.always:
         capture.remember()
         if request.kind == "turn-end" and request.turn is not None:
             note_quiet_turn(space.store, space.project, request.turn)

@@ -74,6 +74,15 @@ class Looking(Core):
         deadline = self._deadline()
         return files_of(store, find_checkpoint(store, project, ref, deadline), deadline)
 
+    @once_more
+    def contents(self, working_dir: PathLike, ref: str, paths: Sequence[str]) -> dict[str, bytes]:
+        """What files held at a checkpoint, by path; those that it does not have are left out."""
+        from shadowsnap.store.contents import contents_of
+
+        store, project = self._known(working_dir)
+        deadline = self._deadline()
+        return contents_of(store, find_checkpoint(store, project, ref, deadline), paths, deadline)
+
     def projects(self) -> list[Path]:
         """Every directory that has checkpoints."""
         store = self._store()
