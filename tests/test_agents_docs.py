@@ -18,7 +18,7 @@ from shadowsnap.agents.install import BACKUP, install
 from shadowsnap.agents.payload import read_event
 from shadowsnap.agents.slash import HELP
 from shadowsnap.agents.targets import AGENTS, Home
-from shadowsnap.manager.turns import _PROMPT_LENGTH
+from shadowsnap.manager.remembering import _PROMPT_LENGTH
 
 HOOKS = (ROOT / "shadowsnap" / "docs" / "hooks.md").read_text()
 PAGE = (ROOT / "shadowsnap" / "docs" / "agents.md").read_text()

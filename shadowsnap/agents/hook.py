@@ -26,6 +26,7 @@ if TYPE_CHECKING:  # a hook has no time for imports that only say what is what
 DEADLINE = 8.0
 # Whatever hangs (a dead network drive, an agent that never closes our input): this ends it.
 _LAST_RESORT = 17
+_PROMPT_LENGTH = 2000
 
 
 def main(words: Sequence[str]) -> NoReturn:
@@ -98,6 +99,9 @@ def before_tool(event: HookEvent, session: Session) -> None:
 def prompted(event: HookEvent, session: Session) -> None:
     """A new turn. (Some agents also tell of tool results, which have no text.)"""
     if event.prompt or event.turn:
+        from shadowsnap.records import replace
+
+        event = replace(event, prompt=_redacted(event.prompt))
         with session.lock(DEADLINE):
             session.read()
             session.note_prompt(event)
@@ -116,18 +120,21 @@ def session_started(event: HookEvent) -> None:
 
 
 def stopped(event: HookEvent, session: Session) -> None:
-    """The agent is done: close the turn with a snapshot of what it touched."""
+    """The agent is done: close the turn with a snapshot of what it touched, and keep what was said."""
     with session.lock(DEADLINE):
         session.read()
         state = session.state_to_end(event)
         session.note_ended()
-    if state is None:
+    if state is None and not event.ends:
         return
     manager = _manager()
-    manager.resume_turn(state)
-    for outcome in manager.end_turn():
-        if outcome.status != "unchanged":
-            _tell(event.agent, event, outcome.status, outcome.error, outcome=outcome)
+    if state is not None:
+        manager.resume_turn(state)
+        for outcome in manager.end_turn(event.transcript or None):
+            if outcome.status != "unchanged":
+                _tell(event.agent, event, outcome.status, outcome.error, outcome=outcome)
+    if event.ends and event.session:
+        manager.end_session(event.session, event.ends)
 
 
 # --- steps -----------------------------------------------------------------------------------
@@ -138,6 +145,16 @@ def _covers(session: Session, event: HookEvent) -> bool:
         return session.covers(event)
     except (AttributeError, KeyError, TypeError, ValueError):
         return False  # a record that is not what we wrote
+
+
+def _redacted(prompt: str) -> str:
+    """What a person asked for, without secrets: checkpoints keep it."""
+    if not prompt:
+        return ""
+    from shadowsnap.layers import load_settings
+    from shadowsnap.store.redaction import redacted_text
+
+    return redacted_text(prompt[:_PROMPT_LENGTH], load_settings().settings.redact)
 
 
 def _manager() -> Turns:

@@ -38,6 +38,14 @@ _KINDS = {
     ), STOP),
 }  # fmt: skip
 
+# Those that end a session, and how.
+_ENDS = {
+    "sessionend": "completed",
+    "onsessionend": "completed",
+    "taskcomplete": "completed",
+    "taskcancel": "failed",
+}
+
 # In the order in which they count.
 _EVENT = ("hook_event_name", "hookEventName", "hookName", "agent_action_name", "event", "event_name", "eventName")
 _SESSION = (
@@ -86,6 +94,8 @@ class HookEvent:
     tool_input: Any = None
     prompt: str = ""
     transcript: str = ""
+    ends: str = ""
+    """How the session ended, if this is its end: `completed` or `failed`."""
     problem: str = ""
     """What was wrong with the input, if anything."""
 
@@ -118,6 +128,7 @@ def _event(agent: str, payload: dict[str, Any], said: str, problem: str) -> Hook
         tool_input=_tool_input(payload, places) if kind == TOOL else None,
         prompt=_text(places, _PROMPT) if kind in (PROMPT, SESSION_START) else "",
         transcript=_path(_text(places, _TRANSCRIPT)),
+        ends=_ENDS.get(name, ""),
         problem=problem,
     )
 

@@ -24,6 +24,8 @@ HELP = """\
 /rollback                  list the checkpoints
 /rollback N                bring everything back to checkpoint N (a number from the list, or an id)
 /rollback N FILE...        bring back only these files; quote names with spaces
+/rollback N --chat         bring back the conversation up to checkpoint N, and leave the files
+/rollback N --both         bring back files and conversation (--files is what it does without)
 /rollback diff N           what changed since checkpoint N
 /rollback diff N M         what changed from checkpoint N to M
 /rollback turn N           take out what turn N did, and keep everything else
@@ -39,6 +41,8 @@ _MOST_LINES = 200
 _MOST_PATHS = 30
 _NUMBER_DIGITS = 3
 _PLAIN = Ink(False)
+_PARTS = {"--files": (True, False), "--chat": (False, True), "--both": (True, True)}
+"""Whether files and conversation are brought back."""
 
 
 @dataclass(frozen=True)
@@ -125,11 +129,17 @@ class RollbackCommand:
         return Answer("\n".join(lines), "list", checkpoints=tuple(listed))
 
     def _restore(self, words: list[str]) -> Answer:
+        words, files, chat = _parts_wanted(words)
         target = self._checkpoint(words[0])
         paths = [self._relative(word) for word in words[1:]]
-        result = self.manager.restore(self.working_dir, target.id, paths=paths)
+        if paths and not files:
+            raise _wrong("--chat leaves all files alone, so none can be named")
+        result = self.manager.restore(self.working_dir, target.id, paths, conversation=chat, files=files)
         what = f"checkpoint {target.short_id} ({ago(target.created_at)}: {described(target)})"
-        return _restored("restore", f"back to {what}", result, "undo")
+        if not files:
+            return Answer(f"{_said(result)}, at {what}", "restore", result=result)
+        answer = _restored("restore", f"back to {what}", result, "undo")
+        return replace(answer, text=f"{answer.text}\n{_said(result)}") if result.conversation else answer
 
     def _turn(self, words: list[str]) -> Answer:
         if len(words) != 1 or not (words[0].isascii() and words[0].isdigit()):
@@ -217,6 +227,24 @@ def _words(line: str) -> list[str]:
     if words and words[0].lower() in ("/rollback", "rollback"):
         del words[0]
     return words
+
+
+def _parts_wanted(words: list[str]) -> tuple[list[str], bool, bool]:
+    """What is left of the words, and whether files and conversation are meant."""
+    given = {word for word in words if word in _PARTS}
+    if len(given) > 1:
+        raise _wrong(f"{' and '.join(sorted(given))} cannot stand together")
+    rest = [word for word in words if word not in _PARTS]
+    if not rest:
+        raise _wrong("which checkpoint? The list tells their numbers")
+    files, chat = _PARTS[given.pop()] if given else (True, False)
+    return rest, files, chat
+
+
+def _said(result: RestoreResult) -> str:
+    """How the conversation comes back: the program that asked has to take it up."""
+    number = result.conversation.message_count
+    return "the conversation as it was" + ("" if number is None else f", with {count(number, 'message')}")
 
 
 def _no_more(words: list[str]) -> None:

@@ -79,7 +79,8 @@ class Session:
             return state
         prompts = self.record.get("prompts", {})
         prompt = prompts.get(name) or next(reversed(prompts.values()), None)
-        return {"session_id": event.session or None, "prompt": prompt, "places": []}
+        story = {"agent": event.agent or None, "began": time.time(), "transcript": _marked(event.transcript)}
+        return {"session_id": event.session or None, "prompt": prompt, "places": [], "story": story}
 
     def state_to_end(self, event: HookEvent) -> dict[str, Any] | None:
         """The last turn as the manager knows it; None if nothing was taken since it ended."""
@@ -190,6 +191,14 @@ def _wanted(event: HookEvent) -> tuple[list[str], list[str]]:
         return [], []
     folders = [event.cwd, *event.roots, *(_absolute(each, event.cwd) for each in named_folders(event.tool_input))]
     return folders, [_absolute(each, event.cwd) for each in named_files(event.tool_input)]
+
+
+def _marked(transcript: str) -> list[str | int] | None:
+    """A transcript and how long it is now. It is read when the turn is over: now a tool waits."""
+    try:
+        return [transcript, os.stat(transcript).st_size] if transcript else None
+    except OSError:
+        return None  # not written yet
 
 
 def _is_new(file: str, taken: list[str]) -> bool:

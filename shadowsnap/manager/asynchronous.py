@@ -26,7 +26,6 @@ if TYPE_CHECKING:
         Checkpoint,
         Checkup,
         ClearReport,
-        Conversation,
         Diff,
         ImportedItem,
         ImportReport,
@@ -117,10 +116,6 @@ class AsyncCheckpointManager:
     async def contents(self, working_dir: PathLike, ref: str, paths: Sequence[str]) -> dict[str, bytes]:
         """What files held at a checkpoint, by path; those that it does not have are left out."""
         return await asyncio.to_thread(self.sync.contents, working_dir, ref, paths)
-
-    async def conversation(self, working_dir: PathLike, ref: str, session_id: str | None = None) -> Conversation:
-        """What was said up to a checkpoint."""
-        return await asyncio.to_thread(self.sync.conversation, working_dir, ref, session_id)
 
     async def delete(self, working_dir: PathLike, refs: str | Iterable[str]) -> list[Checkpoint]:
         """Drop checkpoints, pinned or not. Every other id stays what it is."""

@@ -44,13 +44,13 @@ class Remembering(Core):
         it `active` again. Without an id it is that of this turn. Never raises."""
 
         def note() -> None:
-            from shadowsnap.store.sessions import STATUSES, note_status
+            from shadowsnap.store.sessions import STATUSES, note_status, session_file
 
             wanted = session_id if session_id is not None else self._turn.session_id
             store = Store(self.settings.resolved_base(), self.settings.fsync)
             if status not in STATUSES:
                 raise ValueError(f"{status!r} is not one of {', '.join(STATUSES)}")
-            if wanted and store.git_dir.is_dir():
+            if wanted and session_file(store.base, str(wanted)).exists():
                 note_status(store, str(wanted), status)
 
         self._scribe.wait()
@@ -72,8 +72,14 @@ class Remembering(Core):
         """What a person asked for, without secrets: checkpoints and sessions keep it. If that fails,
         nothing of it is kept."""
         told: list[str] = []
+
+        def redact() -> None:
+            from shadowsnap.store.redaction import redacted_text
+
+            told.append(redacted_text(str(prompt)[:_PROMPT_LENGTH], self.settings.redact))
+
         if prompt:
-            self._told(lambda: told.append(redacted_text(str(prompt)[:_PROMPT_LENGTH], self.settings.redact)))
+            self._told(redact)
         return told[0] if told else None
 
     def _remember_beginning(self, turn: Turn, slot: Slot) -> None:
@@ -107,12 +113,6 @@ class Remembering(Core):
                 append_log(self.settings.resolved_base(), kind="session", what=what[:2000], advice="")
             except Exception:  # nobody is left to tell
                 pass
-
-
-def redacted_text(text: str, own: Iterable[str] = ()) -> str:
-    from shadowsnap.store.redaction import redact
-
-    return redact(text.encode("utf-8", "surrogatepass"), own)[0].decode("utf-8", "surrogatepass")
 
 
 def story_to_json(story: Story) -> dict[str, Any]:
@@ -185,7 +185,7 @@ def _keep(
     """Keep a conversation with checkpoints."""
     found = [(project, _ref_of(store, project, before)) for project, before in places if before is not None]
     there = [(project, ref) for project, ref in found if ref is not None]
-    if said is None or not there:
+    if said is None or not there or not settings.keep_conversations:
         return
     from shadowsnap.store.attachments import from_file, keep_conversation
     from shadowsnap.store.sessions import last_attachment

@@ -97,6 +97,10 @@ def redact(data: bytes, own: Iterable[str] = ()) -> tuple[bytes, int]:
     return b"".join([*parts, data[at:]]), count
 
 
+def redacted_text(text: str, own: Iterable[str] = ()) -> str:
+    return redact(text.encode("utf-8", "surrogatepass"), own)[0].decode("utf-8", "surrogatepass")
+
+
 def _known(data: bytes) -> Iterator[Spot]:
     for rule in _RULES:
         for literal in rule.literals:

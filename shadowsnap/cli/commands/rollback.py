@@ -17,6 +17,10 @@ GROUP = "going back"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("words", metavar="WORD", nargs="*", help="what follows /rollback in the chat")
+    parts = parser.add_mutually_exclusive_group()
+    parts.add_argument("--chat", action="store_true", help="bring back the conversation, and leave the files")
+    parts.add_argument("--files", action="store_true", help="bring back the files (this is the default)")
+    parts.add_argument("--both", action="store_true", help="bring back files and conversation")
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
@@ -28,6 +32,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     command.shown = read_shown(context.manager, context.workdir)
     # Some programs hand over the line as one word.
     line = args.words[0] if len(args.words) == 1 else shlex.join(args.words)
+    line += "".join(f" --{part}" for part in ("chat", "files", "both") if getattr(args, part))
     answer = command.run(line)
     write_shown(context.manager, context.workdir, command.shown)
     code = 0 if answer.ok else answer.error.exit_code if isinstance(answer.error, ShadowsnapError) else 1
