@@ -474,6 +474,24 @@ def test_files_on_another_file_system_inside_the_project_come_back(small_disk: P
     assert manifest(project) == mutated
 
 
+def test_nothing_is_staged_on_a_file_system_that_a_link_leads_to(
+    small_disk: Path, base: Path, tmp_path: Path
+) -> None:
+    project = tmp_path / "project"
+    (project / "data" / "deep").mkdir(parents=True)
+    (project / "data" / "deep" / "file").write_text("then\n")
+    manager = CheckpointManager(base=base)
+    target = checkpoint(manager, project).id
+    original = manifest(project)
+    (small_disk / "deep").mkdir()
+    shutil.rmtree(project / "data")
+    (project / "data").symlink_to(small_disk)
+    before = mtimes(small_disk)
+    manager.restore(project, target)
+    assert manifest(project) == original
+    assert mtimes(small_disk) == before, "something was there for a while"
+
+
 def test_a_mount_point_that_the_checkpoint_did_not_know_stays(base: Path, project: Path) -> None:
     manager = CheckpointManager(base=base)
     target = checkpoint(manager, project).id

@@ -380,6 +380,53 @@ def test_a_gitignore_that_became_a_directory_comes_back(manager: CheckpointManag
     assert manifest(project) == mutated
 
 
+@pytest.mark.parametrize("change", ["emptied", "deleted"])
+def test_what_a_gitignore_ignored_that_ignores_itself_is_left_alone(
+    manager: CheckpointManager, project: Path, change: str
+) -> None:
+    """It is in no checkpoint, and the one on disk says something else by now."""
+    (project / "kiln").mkdir()
+    (project / "kiln" / ".gitignore").write_text("*\n")
+    (project / "kiln" / "built").write_text("there then and now\n")
+    target = checkpoint(manager, project).id
+    if change == "emptied":
+        (project / "kiln" / ".gitignore").write_text("")
+    else:
+        (project / "kiln" / ".gitignore").unlink()
+    (project / "made").write_text("made since\n")
+    mutated = manifest(project)
+    result = manager.restore(project, target)
+    assert result.deleted == ("made",)
+    assert {each.path: each.why for each in result.kept}["kiln/built"] == "ignored at the checkpoint"
+    manager.undo(project)
+    assert manifest(project) == mutated
+
+
+def test_a_change_of_rules_that_are_not_captured_makes_a_checkpoint(
+    manager: CheckpointManager, project: Path
+) -> None:
+    (project / "kiln").mkdir()
+    (project / "kiln" / ".gitignore").write_text("*\n")
+    first = checkpoint(manager, project)
+    (project / "kiln" / ".gitignore").write_text("# all of it\n*\n")
+    second = checkpoint(manager, project)
+    assert first.id != second.id and first.tree == second.tree
+
+
+def test_a_directory_in_place_of_a_link_to_itself_comes_back(manager: CheckpointManager, project: Path) -> None:
+    (project / "loop").symlink_to("loop")
+    target = checkpoint(manager, project).id
+    original = manifest(project)
+    (project / "loop").unlink()
+    (project / "loop" / "deep").mkdir(parents=True)
+    (project / "loop" / "deep" / "file").write_text("now\n")
+    mutated = manifest(project)
+    manager.restore(project, target)
+    assert manifest(project) == original
+    manager.undo(project)
+    assert manifest(project) == mutated
+
+
 # --- restoring what is there ------------------------------------------------------------------------
 
 

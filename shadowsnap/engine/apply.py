@@ -38,7 +38,8 @@ class Staging:
         self._space = space
         self._name = os.fsencode(f"{STAGING_PREFIX}{os.getpid()}-{time.time_ns() // 10**6}")
         touched = {*plan.write, *plan.delete}
-        self._tops = {path: self._top_of(path.rpartition(b"/")[0]) for path in touched}
+        tops = {folder: self._top_of(folder) for folder in {path.rpartition(b"/")[0] for path in touched}}
+        self._tops = {path: tops[path.rpartition(b"/")[0]] for path in touched}
         self._numbers = {path: b"%d" % number for number, path in enumerate(sorted(touched))}
         self.folders = sorted({self._folder(path) for path in touched})
 
@@ -86,9 +87,10 @@ class Staging:
         """The uppermost directory on the file system that holds this one."""
         worktree = self._space.worktree
         device = os.stat(self._space.project.workdir).st_dev
-        while folder and (seen := worktree.lstat(folder)) is None:
+        while folder and not worktree.is_directory(folder):  # it is yet to come, perhaps in place of a link
             folder = folder.rpartition(b"/")[0]
-        if not folder or seen is None or seen.st_dev == device:
+        seen = worktree.lstat(folder) if folder else None
+        if seen is None or seen.st_dev == device:
             return b""
         while (up := folder.rpartition(b"/")[0]) and (above := worktree.lstat(up)) and above.st_dev == seen.st_dev:
             folder = up

@@ -47,7 +47,10 @@ _CLOCK_SLACK_NS = 100_000_000
 # What saving the progress may take after the deadline ran out.
 _GRACE_SECONDS = 5.0
 
-_STATE_FACTS = ("scope", "modes", "empty_dirs", "skipped", "absent", "excludes")
+# A longer .gitignore that is not captured does not go into the checkpoint either.
+_LONGEST_RULES = 16_384
+
+_STATE_FACTS = ("scope", "modes", "empty_dirs", "skipped", "absent", "excludes", "rules")
 
 
 class Capture:
@@ -154,7 +157,15 @@ class Capture:
             "skipped": [[os.fsdecode(path), why] for path, why in sorted(self.skipped.items())],
             "absent": _names(self.absent),
             "excludes": {"defaults": EXCLUDES_VERSION, "own": self.space.patterns},
+            "rules": {os.fsdecode(path): os.fsdecode(text) for path, text in self.hidden_rules().items()},
         }
+
+    def hidden_rules(self) -> dict[bytes, bytes]:
+        """The .gitignore files that are not captured, such as one that ignores itself. Without
+        them, nobody could tell later what was ignored at this time."""
+        read = self.space.worktree.beginning
+        texts = {path: read(path, _LONGEST_RULES + 1) for path in sorted(self.cache.rules)}
+        return {path: text for path, text in texts.items() if text is not None and len(text) <= _LONGEST_RULES}
 
     def fingerprint(self) -> str:
         return fingerprint(self.tree(), self.facts())

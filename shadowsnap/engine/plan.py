@@ -200,7 +200,7 @@ def _ignored_then(
     try:
         scratch.mkdir()
         for folder in {b"", *(parent for path in paths for parent in parents(path))}:
-            rules = _rules_then(space, current, lookup, reader, folder)
+            rules = _rules_then(space, current, target, lookup, reader, folder)
             if rules is not None:
                 place = scratch / os.fsdecode(folder) / ".gitignore"
                 place.parent.mkdir(parents=True, exist_ok=True)
@@ -220,14 +220,16 @@ def _ignored_then(
 
 
 def _rules_then(
-    space: Workspace, current: State, lookup: TreeReader, reader: ObjectReader, folder: bytes
+    space: Workspace, current: State, target: State, lookup: TreeReader, reader: ObjectReader, folder: bytes
 ) -> bytes | None:
     path = folder + b"/.gitignore" if folder else b".gitignore"
     leaf = lookup.find(path)
     if leaf is not None:  # git reads rules from regular files only
         return reader.read(leaf[1], b"blob") if leaf[0] in (REGULAR, EXECUTABLE) else None
+    if path in target.rules:
+        return target.rules[path]
     captured = TreeReader(current.tree, lambda name: reader.read(name, b"tree")).find(path) is not None
-    # A .gitignore that is itself ignored is in no checkpoint: the one on disk is all we have.
+    # One that is itself ignored, and came or grew long since: the files it ignores now are left alone.
     on_disk = Path(space.project.workdir, os.fsdecode(path))
     if captured or on_disk.is_symlink() or not on_disk.is_file():
         return None

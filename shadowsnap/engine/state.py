@@ -27,6 +27,8 @@ class State:
     scope: str
     patterns: tuple[str, ...]
     """Exclude patterns of the project, beside the defaults."""
+    rules: dict[bytes, bytes]
+    """The .gitignore files that were not captured, and what they said."""
     complete: bool = True
     """False for a checkpoint of another tool: it knows no permission bits and no empty directories."""
 
@@ -41,6 +43,7 @@ class State:
             absent=_paths(told.get("absent", ())),
             scope=checkpoint.scope,
             patterns=tuple(told.get("excludes", {}).get("own", ())),
+            rules={os.fsencode(path): os.fsencode(text) for path, text in told.get("rules", {}).items()},
             complete="modes" in told,
         )
 
@@ -54,6 +57,7 @@ class State:
             absent=frozenset(capture.absent),
             scope=capture.scope,
             patterns=tuple(capture.space.patterns),
+            rules=capture.hidden_rules(),
         )
 
     def left_out(self, path: bytes) -> str | None:

@@ -24,6 +24,8 @@ _OPEN = (
 )
 _LONGEST = 255
 """No name in a directory is longer."""
+# A path that is too long, or leads through a link to itself: nothing can be there.
+_LEADS_NOWHERE = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
 # Absolute paths are quicker to list, as long as the system takes them.
 _LONG = 1000
 
@@ -56,7 +58,7 @@ class Worktree:
         except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as problem:
-            if problem.errno == errno.ENAMETOOLONG:
+            if problem.errno in _LEADS_NOWHERE:
                 return None
             raise
 
@@ -104,6 +106,19 @@ class Worktree:
 
     def open(self, path: bytes) -> int:
         return os.open(self._at(path), _OPEN, dir_fd=self._fd)
+
+    def beginning(self, path: bytes, size: int) -> bytes | None:
+        """The first bytes of a file; None if it cannot be read."""
+        try:
+            descriptor = self.open(path)
+        except OSError:
+            return None
+        try:
+            return os.read(descriptor, size)
+        except OSError:
+            return None
+        finally:
+            os.close(descriptor)
 
     def readlink(self, path: bytes) -> bytes:
         return os.fsencode(os.readlink(self._at(path), dir_fd=self._fd))
