@@ -142,7 +142,9 @@ def newest_checkpoint(store: Store, project: Project, deadline: Deadline) -> Che
 def delete_checkpoints(
     store: Store, project: Project, checkpoints: Iterable[Checkpoint], deadline: Deadline
 ) -> None:
-    """Drop checkpoints with their pins and labels; every other id stays what it is."""
+    """Drop checkpoints with their pins, labels and attachments; every other id stays what it is."""
+    from shadowsnap.store.tips import ATTACHMENTS  # a snapshot needs none of it
+
     names = {checkpoint.ref.rpartition("/")[2]: checkpoint.id for checkpoint in checkpoints}
     ids = set(names.values())
     refs = [f"{project.refs}/{name}" for name in names]
@@ -150,6 +152,8 @@ def delete_checkpoints(
     refs += [
         f"{project.labels}/{key}" for key, of in read_refs(store.git_dir, project.labels).items() if of in ids
     ]
+    attached = f"{ATTACHMENTS}/{project.id}"
+    refs += [f"{attached}/{name}" for name in ref_names(store.git_dir, attached) if name in names]
     delete_refs(store.git(deadline), refs)
 
 

@@ -49,6 +49,10 @@ def session_file(base: Path, session_id: str) -> Path:
     return base / FOLDER / f"{session_key(session_id)}.json"
 
 
+def sessions_lock(store: Store) -> Path:
+    return store.git_dir / "locks" / "sessions.lock"
+
+
 # --- writing -------------------------------------------------------------------------------------
 
 
@@ -104,14 +108,14 @@ def note_reverted(store: Store, session_id: str, project: str, turn: int | None)
         _update(store, session_id, change)
 
 
-def forget_session(store: Store, session_id: str) -> None:
-    session_file(store.base, session_id).unlink(missing_ok=True)
-
-
 def _update(store: Store, session_id: str, change: Callable[[Record], None]) -> None:
     path = session_file(store.base, session_id)
     path.parent.mkdir(mode=0o700, exist_ok=True)
-    with locked(store.git_dir / "locks" / "sessions.lock", "session", Deadline(_PATIENCE_SECONDS)):
+    deadline = Deadline(_PATIENCE_SECONDS)
+    with (
+        locked(store.store_lock(), "session", deadline, shared=True),  # or a file half written is cleared away
+        locked(sessions_lock(store), "session", deadline),
+    ):
         record = _read(path) or {"format": FORMAT, "id": session_id, "status": "active"}
         change(record)
         record["started"] = record.get("started") or time.time()
@@ -178,6 +182,14 @@ def attachments_of(store: Store, session_id: str) -> list[str]:
     """The refs of all conversations that were ever kept for a session, oldest first."""
     record = _read(session_file(store.base, session_id)) or {}
     return [ref for turn in _rows(record, "turns") for ref in _refs(turn)]
+
+
+def checkpoints_named(record: Record) -> list[str]:
+    """The ids of all checkpoints that a record speaks of."""
+    places = [place for turn in _rows(record, "turns") for place in _places(turn)]
+    found = [place.get(name) for place in places for name in ("before", "after")]
+    found += [edit.get("checkpoint") for edit in _rows(record, "edits")]
+    return [name for name in found if isinstance(name, str)]
 
 
 def _turn(row: Record, is_kept: Callable[[str], bool]) -> SessionTurn:

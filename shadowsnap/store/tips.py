@@ -22,6 +22,11 @@ def attachment_of(checkpoint_ref: str) -> str:
     return ATTACHMENTS + checkpoint_ref.removeprefix(CHECKPOINTS)
 
 
+def checkpoint_of(attachment: str) -> str:
+    """The ref of the checkpoint that an attachment belongs to."""
+    return CHECKPOINTS + attachment.removeprefix(ATTACHMENTS)
+
+
 def all_refs(git: Git) -> dict[str, str]:
     """Every ref of the store, whatever it is for, and what it points to."""
     return {ref.decode(): name.decode() for ref, name in list_refs(git, ("refname", "objectname"), "refs/")}

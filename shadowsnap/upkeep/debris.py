@@ -49,6 +49,7 @@ def find_debris(store: Store) -> Iterator[Path]:
     yield from _matching(git_dir, re.compile(r"(packed-refs|HEAD|config|index)\.lock$"))
     for folder in ("indexes", "projects", "journal"):
         yield from _matching(git_dir / folder, _IN_RECORDS)
+    yield from _matching(store.base / "sessions", _IN_RECORDS)
     for folder in _names(git_dir / "objects"):
         if folder == "pack":
             yield from _in_packs(git_dir / "objects" / "pack")

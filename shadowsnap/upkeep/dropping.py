@@ -8,14 +8,14 @@ from collections.abc import Iterable
 
 from shadowsnap.errors import LockTimeout
 from shadowsnap.git.deadline import Deadline
-from shadowsnap.git.refs import delete_refs, read_refs
+from shadowsnap.git.refs import delete_refs, read_refs, ref_exists
 from shadowsnap.model import Checkpoint
 from shadowsnap.store.checkpoints import delete_checkpoints, newest_name
 from shadowsnap.store.forget import forget_project
 from shadowsnap.store.layout import Store
 from shadowsnap.store.locks import locked
 from shadowsnap.store.projects import Project, locked_project
-from shadowsnap.store.tips import attachment_of, needed_by_journal
+from shadowsnap.store.tips import checkpoint_of, needed_by_journal
 from shadowsnap.upkeep.facts import find_place
 from shadowsnap.upkeep.prune import Plan
 from shadowsnap.upkeep.results import Verdict
@@ -37,7 +37,7 @@ def carry_out(store: Store, plan: Plan, deadline: Deadline) -> list[Verdict]:
             done += _drop(store, plan.inventory.projects[project], verdicts, deadline)
         except LockTimeout:
             continue
-    _drop_attachments(store, plan, done, deadline)
+    _drop_attachments(store, plan, deadline)
     return done
 
 
@@ -73,8 +73,13 @@ def _unneeded(store: Store, project: Project, checkpoints: Iterable[Checkpoint],
     }
 
 
-def _drop_attachments(store: Store, plan: Plan, dropped: list[Verdict], deadline: Deadline) -> None:
-    there = plan.inventory.attachments
-    going = {*plan.attachments, *(attachment_of(verdict.checkpoint.ref) for verdict in dropped)}
+def _drop_attachments(store: Store, plan: Plan, deadline: Deadline) -> None:
+    """Those that go alone; the others went with their checkpoints."""
     with locked(store.store_lock(), "prune", deadline, shared=True):
-        delete_refs(store.git(deadline), sorted(ref for ref in going if ref in there))
+        going = [ref for ref in plan.attachments if ref_exists(store.git_dir, ref) and not _is_new(store, plan, ref)]
+        delete_refs(store.git(deadline), going)
+
+
+def _is_new(store: Store, plan: Plan, ref: str) -> bool:
+    """Whether it only seemed to have no checkpoint: both came while the refs were being listed."""
+    return checkpoint_of(ref) not in plan.inventory.refs and ref_exists(store.git_dir, checkpoint_of(ref))

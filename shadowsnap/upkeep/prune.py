@@ -11,7 +11,7 @@ from shadowsnap.config import Settings
 from shadowsnap.git.deadline import Deadline
 from shadowsnap.store.inventory import Inventory, moment_of, take_inventory
 from shadowsnap.store.layout import Store
-from shadowsnap.store.tips import ATTACHMENTS, CachedTrees, attachment_of
+from shadowsnap.store.tips import ATTACHMENTS, CachedTrees, attachment_of, checkpoint_of
 from shadowsnap.upkeep.accounting import Holder, Usage, measure
 from shadowsnap.upkeep.capacity import Names, choose
 from shadowsnap.upkeep.facts import gather_facts
@@ -120,10 +120,13 @@ def _holders(store: Store, plan: Plan, droppable: Mapping[str, list[Names]]) -> 
 
 
 def _old_attachments(inventory: Inventory, days: float, now: datetime) -> tuple[str, ...]:
-    if days <= 0:
-        return ()
-    horizon = (now - timedelta(days=days)).timestamp() * 1000
-    return tuple(ref for ref in inventory.attachments if moment_of(ref) < horizon)
+    """Those that are too old, and those whose checkpoint is gone."""
+    horizon = (now - timedelta(days=days)).timestamp() * 1000 if days > 0 else 0
+    return tuple(
+        ref
+        for ref in inventory.attachments
+        if moment_of(ref) < horizon or checkpoint_of(ref) not in inventory.refs
+    )
 
 
 def _staying_attachments(plan: Plan) -> list[str]:

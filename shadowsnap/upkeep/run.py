@@ -15,6 +15,7 @@ from shadowsnap.store.log import append_log
 from shadowsnap.upkeep.debris import clear_debris
 from shadowsnap.upkeep.dropping import carry_out
 from shadowsnap.upkeep.memory import read_memory, write_memory
+from shadowsnap.upkeep.old_sessions import drop_old_sessions
 from shadowsnap.upkeep.prune import Plan, plan_by_rules, plan_by_size
 from shadowsnap.upkeep.results import PruneResult, Verdict
 from shadowsnap.upkeep.session import upkeep_session
@@ -38,6 +39,7 @@ def drop_by_rules(store: Store, settings: Settings, deadline: Deadline) -> Prune
             return PruneResult("busy")
         plan, memory = plan_by_rules(store, settings, read_memory(store), deadline, _now())
         dropped = carry_out(store, plan, deadline)
+        drop_old_sessions(store, settings.retention_days, _now(), deadline)
         write_memory(store, memory)
         return PruneResult("done", _told(plan, dropped), plan.attachments)
 
@@ -55,6 +57,7 @@ def prune(
         before = count_objects(session.git).bytes
         plan, memory = plan_by_rules(store, settings, read_memory(store), deadline, _now(), orphans=orphans)
         dropped = carry_out(store, plan, deadline)
+        drop_old_sessions(store, settings.retention_days, _now(), deadline)
         sizing = Sizing(session, settings, memory, reclaim)
         problem: ShadowsnapError | None = None
         try:
