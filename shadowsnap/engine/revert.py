@@ -8,7 +8,7 @@ first; the outcome is a state like any other, and a restore brings it about.
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from datetime import datetime, timezone
 
 from shadowsnap.engine.restore import restore
@@ -53,8 +53,15 @@ def work_of_session(checkpoints: Sequence[Checkpoint], session_id: str, quiet: C
     return sorted(work, key=lambda each: each.before.ref, reverse=True)
 
 
-def revert(space: Workspace, work: Sequence[Work], reason: str, on_conflict: str = "keep") -> RestoreResult:
-    """Undo this work, which is sorted newest first, in the files as they are now."""
+def revert(
+    space: Workspace,
+    work: Sequence[Work],
+    reason: str,
+    on_conflict: str = "keep",
+    facts: Mapping[str, object] | None = None,
+) -> RestoreResult:
+    """Undo this work, which is sorted newest first, in the files as they are now. The state that comes
+    about is a checkpoint; `facts` are kept with it."""
     if not work:
         raise NoSuchTurn(workdir=space.project.workdir, what=reason)
     capture = begin_capture(space)
@@ -69,7 +76,7 @@ def revert(space: Workspace, work: Sequence[Work], reason: str, on_conflict: str
         return RestoreResult(target, applied=space.lasting, conflicts=conflicts)
     if not space.lasting:
         return replace(restore(space, target, paths), conflicts=conflicts)
-    body = {**target.metadata, "kind": target.kind}
+    body = {**(facts or {}), **target.metadata, "kind": target.kind}
     target = record_checkpoint(space.store, space.project, target.tree, reason, body)
     done = False
     try:

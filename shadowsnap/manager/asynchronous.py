@@ -113,6 +113,22 @@ class AsyncCheckpointManager:
         """Remove the archived repositories of older tools; `dry_run` returns the plan."""
         return await asyncio.to_thread(self.sync.clear_legacy, dry_run)
 
+    async def commit_since(
+        self,
+        working_dir: PathLike,
+        before: str,
+        message: str,
+        edit_id: str | None = None,
+        session_id: str | None = None,
+        risk_tier: str | None = None,
+        **labels: Any,
+    ) -> Checkpoint:
+        """Keep what was done since a checkpoint as a stage, which `revert` and `revert_stage` can take
+        back. Unlike `stage`, nothing is put back by itself if this is never called."""
+        return await asyncio.to_thread(
+            self.sync.commit_since, working_dir, before, message, edit_id, session_id, risk_tier, **labels
+        )
+
     async def contents(self, working_dir: PathLike, ref: str, paths: Sequence[str]) -> dict[str, bytes]:
         """What files held at a checkpoint, by path; those that it does not have are left out."""
         return await asyncio.to_thread(self.sync.contents, working_dir, ref, paths)
@@ -286,6 +302,13 @@ class AsyncCheckpointManager:
         now; everyone else's edits stay. Where others changed the same lines the file is left alone
         and reported; `on_conflict` may be `markers` or `theirs` (the state before the turn)."""
         return await asyncio.to_thread(self.sync.revert, working_dir, turn, session_id, dry_run, on_conflict)
+
+    async def revert_stage(
+        self, working_dir: PathLike, ref: str, reason: str = "", dry_run: bool = False, **labels: Any
+    ) -> RestoreResult:
+        """Take the work of one stage back out of the files as they are now; everyone else's edits
+        stay. The state that comes about is a checkpoint, with a reason and labels of its own."""
+        return await asyncio.to_thread(self.sync.revert_stage, working_dir, ref, reason, dry_run, **labels)
 
     async def search(
         self,
