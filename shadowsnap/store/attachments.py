@@ -70,17 +70,20 @@ def from_file(path: str, most_bytes: int | None, size: int | None = None) -> Sai
         descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
     except OSError:
         return "unreadable"
-    with os.fdopen(descriptor, "rb") as file:
-        known = os.fstat(file.fileno())
+    try:
+        known = os.fstat(descriptor)
         wanted = known.st_size if size is None else size
         if not stat.S_ISREG(known.st_mode):
             return "unreadable"
         if most_bytes is not None and wanted > most_bytes:
             return "too-large"
-        data = file.read(wanted)
+        data = _read(descriptor, wanted)
+    finally:
+        os.close(descriptor)
+    by_lines = path.endswith((".jsonl", ".ndjson"))
     if wanted == known.st_size:
-        return _transcript(data)
-    then = _transcript(data[: data.rfind(b"\n") + 1])  # a line may have been half written
+        return _transcript(data, by_lines)
+    then = _transcript(data[: data.rfind(b"\n") + 1], by_lines=True)  # a line may have been half written
     # A file that does not grow by lines is written anew each time: what it was then is gone.
     return then if wanted < known.st_size and then.data and then.form != VALUE else "changed"
 
@@ -160,10 +163,15 @@ def _line(value: Any) -> bytes:
     return text.encode("utf-8", "surrogatepass") + b"\n"
 
 
-def _transcript(data: bytes) -> Said:
+def _read(descriptor: int, size: int) -> bytes:
+    with os.fdopen(os.dup(descriptor), "rb") as file:
+        return file.read(size)
+
+
+def _transcript(data: bytes, by_lines: bool) -> Said:
     """What form a file has: most agents write one JSON object per line."""
     first = data[: data.find(b"\n") + 1] or data
-    if _is_json(first) and first.lstrip()[:1] == b"{" and len(first) < len(data):
+    if first.lstrip()[:1] == b"{" and (by_lines or len(first) < len(data)) and _is_json(first):
         return Said(data, MESSAGES, sum(bool(line.strip()) for line in data.split(b"\n")))
     if data.lstrip()[:1] in (b"{", b"["):
         try:

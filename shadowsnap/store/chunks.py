@@ -9,9 +9,9 @@ from __future__ import annotations
 import zlib
 from collections.abc import Iterator
 
-LEAST = 8 << 10
-USUAL = 24 << 10
-MOST = 96 << 10
+LEAST = 4 << 10
+USUAL = 12 << 10
+MOST = 64 << 10
 
 
 def split(data: bytes) -> Iterator[bytes]:

@@ -76,8 +76,8 @@ def _unneeded(store: Store, project: Project, checkpoints: Iterable[Checkpoint],
 def _drop_attachments(store: Store, plan: Plan, deadline: Deadline) -> None:
     """Those that go alone; the others went with their checkpoints."""
     with locked(store.store_lock(), "prune", deadline, shared=True):
-        going = [ref for ref in plan.attachments if ref_exists(store.git_dir, ref) and not _is_new(store, plan, ref)]
-        delete_refs(store.git(deadline), going)
+        there = (ref for ref in plan.attachments if ref_exists(store.git_dir, ref))
+        delete_refs(store.git(deadline), [ref for ref in there if not _is_new(store, plan, ref)])
 
 
 def _is_new(store: Store, plan: Plan, ref: str) -> bool:
