@@ -74,6 +74,25 @@ class Settings:
         return Path(os.path.realpath(os.path.expanduser(self.base) if self.base else base_folder()))
 
 
+def settings_to_text(settings: Settings) -> str:
+    """Settings for a process that is started to work with the same ones."""
+    import json
+
+    told = {name: getattr(settings, name) for name in Settings.__match_args__}
+    return json.dumps({**told, "base": os.fspath(settings.resolved_base())})
+
+
+def settings_from_text(text: str) -> Settings:
+    """The settings another process was started with. What another version told is left out."""
+    import json
+    from pathlib import Path
+
+    told = json.loads(text)
+    facts = {name: told[name] for name in Settings.__match_args__ if name in told}
+    facts = {name: tuple(value) if isinstance(value, list) else value for name, value in facts.items()}
+    return Settings(**{**facts, "base": Path(told["base"])})
+
+
 def configured_base() -> str:
     """Where the store of this person lies, who may have moved it in their settings file."""
     if not is_moved_by_variable():

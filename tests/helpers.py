@@ -10,6 +10,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -305,3 +306,11 @@ def _give_to_nobody(tree: Path) -> None:
 def _temporary_root() -> Path:
     """The directory that conftest.py made for this run; nothing above it is ours to open up."""
     return Path(os.environ["PYTEST_DEBUG_TEMPROOT"]).resolve()
+
+
+def wait_until(done: Callable[[], bool], seconds: float = 60) -> None:
+    """For what a process does that is nobody's child."""
+    end = time.monotonic() + seconds
+    while not done():
+        assert time.monotonic() < end, "it did not happen"
+        time.sleep(0.05)

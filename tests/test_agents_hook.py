@@ -7,16 +7,15 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from helpers import ROOT, git
+from helpers import ROOT, git, wait_until
 from shadowsnap import CheckpointManager
-from shadowsnap.agents import hooklog, warmup
+from shadowsnap.agents import hooklog
 from shadowsnap.agents.turns import remove_old_sessions
 from shadowsnap.git.deadline import Deadline
 from shadowsnap.store.layout import Store
@@ -246,39 +245,6 @@ def test_a_session_start_prunes_and_begins_the_first_snapshot(
     hook("claude", start)
     assert hooklog.read_log(1)[0]["status"] == "session started"
     assert (store / ".last_prune").exists()
-
-
-def wait_until(done: Callable[[], bool], seconds: float = 60) -> None:
-    """For what a process does that is nobody's child."""
-    end = time.monotonic() + seconds
-    while not done():
-        assert time.monotonic() < end, "it did not happen"
-        time.sleep(0.05)
-
-
-def test_the_first_snapshot_is_taken_in_rounds(
-    project: Path, store: Path, manager: CheckpointManager, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pauses: list[float] = []
-
-    def pause(seconds: float) -> None:
-        pauses.append(seconds)
-        if len(pauses) == 3:
-            monkeypatch.setattr(CheckpointManager, "_deadline", lambda *_: Deadline(30))
-
-    monkeypatch.setattr(warmup, "_ROUND_SECONDS", 0.0001)
-    monkeypatch.setattr(warmup.time, "sleep", pause)
-    monkeypatch.setattr(os, "nice", lambda _: 0)
-    assert warmup.main([str(store), str(project)]) == 0
-    assert len(pauses) == 3
-    assert manager.get(project, "last").reason == "first snapshot"
-
-
-def test_a_directory_that_is_refused_has_no_first_snapshot(
-    home: Path, store: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(os, "nice", lambda _: 0)
-    assert warmup.main([str(store), str(home)]) == 1
 
 
 # --- several at once ------------------------------------------------------------------------------------

@@ -106,7 +106,7 @@ def test_a_detached_process_does_the_rest(base: Path, project: Path) -> None:
     manager = CheckpointManager(base=base, max_snapshots=2, max_total_size_mb=1)
     take_turns(manager, project, 6, size=200_000, files=1)
     store = a_store(base)
-    assert manager.auto_prune().status == "done"
+    assert manager.auto_prune().status in ("done", "busy")  # the last snapshot may have started the process
     assert (store.git_dir / "upkeep-started").exists()
     end = time.monotonic() + 60
     while not list((store.git_dir / "objects" / "pack").glob("*.pack")):

@@ -110,12 +110,11 @@ def prompted(event: HookEvent, session: Session) -> None:
 def session_started(event: HookEvent) -> None:
     """Keep the limits, at most once in a while, and let a new project's first snapshot begin. What
     takes time goes on in the background."""
-    from shadowsnap.agents.warmup import start_warmup
     from shadowsnap.manager import CheckpointManager
 
     manager = CheckpointManager.from_settings(deadline=DEADLINE)
     manager.auto_prune()
-    warming = manager.settings.enabled and start_warmup(manager, event.cwd)
+    warming = manager.warm_up(manager.get_working_dir_for_path(event.cwd))
     _tell(event.agent, event, "session started" + (", first snapshot begun" if warming else ""))
 
 

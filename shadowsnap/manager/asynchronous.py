@@ -386,3 +386,9 @@ class AsyncCheckpointManager:
 
     async def unpin(self, working_dir: PathLike, ref: str) -> Checkpoint:
         return await asyncio.to_thread(self.sync.unpin, working_dir, ref)
+
+    async def warm_up(self, working_dir: PathLike) -> bool:
+        """Let a process in the background do the work of the first snapshot, while the model is
+        thinking; a snapshot that comes meanwhile joins it. Returns at once, and says whether it was
+        started: not if there is a checkpoint already, nor where none would be taken. Never raises."""
+        return await asyncio.to_thread(self.sync.warm_up, working_dir)

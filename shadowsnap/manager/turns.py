@@ -20,6 +20,7 @@ from shadowsnap.errors import (
     GitTooOld,
     LockTimeout,
     PathRefused,
+    ShadowsnapError,
     StoreTooNew,
 )
 from shadowsnap.git.deadline import Deadline
@@ -28,6 +29,7 @@ from shadowsnap.manager.remembering import Remembering, story_from_json, story_t
 from shadowsnap.manager.turnstate import Slot, Turn
 from shadowsnap.model import Outcome, Skipped
 from shadowsnap.records import Any, replace
+from shadowsnap.store.checkpoints import newest_name
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project, project_of
 
@@ -160,6 +162,22 @@ class Turns(Remembering):
         if outcome.checkpoint is None and outcome.error is not None:
             raise outcome.error
         return outcome
+
+    def warm_up(self, working_dir: PathLike) -> bool:
+        """Let a process in the background do the work of the first snapshot, while the model is
+        thinking; a snapshot that comes meanwhile joins it. Returns at once, and says whether it was
+        started: not if there is a checkpoint already, nor where none would be taken. Never raises."""
+        from shadowsnap.manager.warmup import start_warmup
+
+        try:
+            project = project_of(working_dir)
+            settings = self._settings_of(project)
+            store = self._store()
+            if not settings.enabled or _unusable(project.workdir) or refusal(project.workdir, store.base):
+                return False
+            return newest_name(store, project) is None and start_warmup(settings, project.workdir)
+        except (ShadowsnapError, OSError):
+            return False
 
     def _ensured(
         self,

@@ -3,13 +3,10 @@ child, has the lowest priority, and says what it has to say in the store's log."
 
 from __future__ import annotations
 
-import json
 import os
 import sys
-from dataclasses import fields
-from pathlib import Path
 
-from shadowsnap.config import Settings
+from shadowsnap.config import settings_from_text
 from shadowsnap.errors import ShadowsnapError
 from shadowsnap.store.layout import open_store
 from shadowsnap.store.log import append_log
@@ -17,7 +14,7 @@ from shadowsnap.upkeep.run import prune
 
 
 def main(arguments: list[str]) -> int:
-    settings = _settings(json.loads(arguments[0]))
+    settings = settings_from_text(arguments[0])
     _be_modest()
     try:
         result = prune(open_store(settings), settings)
@@ -26,12 +23,6 @@ def main(arguments: list[str]) -> int:
         append_log(settings.resolved_base(), kind="upkeep", what=str(problem), advice=hint)
         return 1
     return 0 if result.error is None else 1
-
-
-def _settings(told: dict[str, object]) -> Settings:
-    known = {field.name for field in fields(Settings)}
-    facts = {name: tuple(value) if isinstance(value, list) else value for name, value in told.items()}
-    return Settings(**{**{name: facts[name] for name in known & facts.keys()}, "base": Path(str(told["base"]))})  # type: ignore[arg-type]
 
 
 def _be_modest() -> None:

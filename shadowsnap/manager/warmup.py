@@ -1,0 +1,54 @@
+"""The first snapshot of a project, taken in the background: `python -m shadowsnap.manager.warmup
+SETTINGS DIRECTORY`.
+
+A large project takes longer than a tool call may wait; every later snapshot starts from this one.
+It works in short rounds, each of which goes on where the last one stopped. A snapshot that comes
+meanwhile has its turn after the round, and goes on from there too.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+
+from shadowsnap.config import Settings, settings_from_text, settings_to_text
+from shadowsnap.errors import DeadlineExceeded, LockTimeout, ShadowsnapError
+from shadowsnap.git.detached import start_detached_python
+from shadowsnap.records import replace
+
+_ROUND_SECONDS = 2.0
+_PAUSE_SECONDS = 0.2
+_MOST_ROUNDS = 150
+
+
+def start_warmup(settings: Settings, workdir: Path) -> bool:
+    """Start a process that goes on by itself; whether that was possible."""
+    base = settings.resolved_base()
+    base.mkdir(parents=True, exist_ok=True)
+    told = settings_to_text(replace(settings, base=base))
+    return start_detached_python("shadowsnap.manager.warmup", told, str(workdir), cwd=base)
+
+
+def main(arguments: list[str]) -> int:
+    from shadowsnap.manager import CheckpointManager
+
+    if hasattr(os, "nice"):
+        os.nice(10)
+    manager = CheckpointManager()
+    manager.settings = replace(settings_from_text(arguments[0]), deadline=_ROUND_SECONDS)
+    for _ in range(_MOST_ROUNDS):
+        try:
+            manager.snapshot(arguments[1], "first snapshot")
+        except (DeadlineExceeded, LockTimeout):
+            time.sleep(_PAUSE_SECONDS)
+        except (ShadowsnapError, OSError):
+            return 1  # refused, or a problem that the next snapshot will tell of
+        else:
+            return 0
+    return 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
