@@ -12,6 +12,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+CHOICES = {"granularity": ("turn", "tool")}
+"""What a setting can be that is a word."""
+
+
 @dataclass(frozen=True)
 class Settings:
     """All settings of a manager; limits of 0 mean "no limit"."""
@@ -57,6 +61,8 @@ class Settings:
     """`auto_prune` does nothing more often than that."""
     upkeep_deadline: float = 600.0
     """Seconds that pruning and repacking may take, outside of any snapshot."""
+    granularity: str = "turn"
+    """`turn`: a snapshot before the first writing tool of a turn. `tool`: before and after each of them."""
     background_upkeep: bool = True
     """Start upkeep as a process of its own when enough has piled up."""
 

@@ -14,7 +14,7 @@ import os
 import re
 import stat
 
-from shadowsnap.config import Settings, config_file, environment_settings, is_moved_by_variable
+from shadowsnap.config import CHOICES, Settings, config_file, environment_settings, is_moved_by_variable
 from shadowsnap.records import dataclass, replace
 
 TYPE_CHECKING = False
@@ -169,6 +169,8 @@ def _from_text(name: str, text: str) -> object:
         return int(text)
     if kind == "float" and re.fullmatch(r"\d{1,12}(\.\d*)?", text.strip()):
         return float(text)
+    if kind == "str":
+        return text.strip()
     if kind == "path":
         raise ValueError("the variable for it is SHADOWSNAP_HOME")
     raise ValueError("it must be a number that is not negative")
@@ -197,6 +199,10 @@ def _checked(name: str, value: object) -> object:
         if not isinstance(value, str) or not os.path.isabs(os.path.expanduser(value)):
             raise ValueError("it must be an absolute path")
         return Path(os.path.expanduser(value))
+    if kind == "str":
+        if value not in CHOICES[name]:
+            raise ValueError(f"it must be {' or '.join(CHOICES[name])}")
+        return value
     allowed = (int,) if kind == "int" else (int, float)
     if isinstance(value, bool) or not isinstance(value, allowed) or not 0 <= value < 1e12:
         raise ValueError(f"it must be {'a whole number' if kind == 'int' else 'a number'} that is not negative")

@@ -63,7 +63,7 @@ class Session:
     def covers(self, event: HookEvent) -> bool:
         """Whether everything that the tool may write to is safe in this turn."""
         turn = self._turn(self.turn_of(event))
-        if turn.get("ended"):
+        if turn.get("ended") or turn.get("state", {}).get("granularity") == "tool":
             return False
         folders, files = _wanted(event)
         taken = [place["workdir"] for place in turn.get("state", {}).get("places", ()) if place["whole"]]

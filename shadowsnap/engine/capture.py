@@ -65,6 +65,8 @@ class Capture:
         self.skipped: dict[bytes, str] = {}
         self.absent: set[bytes] = set()
         """Included paths that did not exist; with a slash, directories on the way to them."""
+        self.late: set[bytes] = set()
+        """Ignored files that are held from now on because they were named: they were there before."""
         self._began_ns = time.time_ns() - _CLOCK_SLACK_NS
         self.answers = Answers()
         """What git said about ignored paths, for a plan that is made twice."""
@@ -101,6 +103,7 @@ class Capture:
             self._save_progress()
             raise
         cache.named |= {path for path in named if self._has(path) or path in self.skipped}
+        self.late = {path for path in named - known - found.changed if self._has(path)}
         self._note_uncaptured(found, wanted)
         self._note_directories(known)
         self._choose_usual_modes(usual)

@@ -1,16 +1,17 @@
 """Taking single turns back out of the files as they are now, keeping everyone else's edits.
 
-What differs between the two checkpoints of a turn is its work. That work is undone by a
-three-way merge (base: after the turn, ours: now, theirs: before it), turn by turn, newest
-first; the outcome is a state like any other, and a restore brings it about.
+The work of a turn (see `attribution`) is undone by a three-way merge (base: after the turn, ours:
+now, theirs: before it), piece by piece, newest first; the outcome is a state like any other, and a
+restore brings it about. What two sessions may both have done is left alone, unless asked otherwise.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Container, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 
+from shadowsnap.engine.attribution import Work as Work
 from shadowsnap.engine.restore import restore
 from shadowsnap.engine.snapshot import begin_capture
 from shadowsnap.engine.state import Difference, State, mode_differences, tree_differences
@@ -19,38 +20,13 @@ from shadowsnap.errors import NoSuchTurn
 from shadowsnap.git.merge import merge_trees
 from shadowsnap.git.objects import ObjectReader
 from shadowsnap.git.trees import DIRECTORY, Leaf, TreeReader, patch_tree
-from shadowsnap.model import Checkpoint, Conflict, RestoreResult
-from shadowsnap.records import dataclass, replace
+from shadowsnap.model import Checkpoint, Conflict, RestoreResult, Skipped
+from shadowsnap.records import replace
 from shadowsnap.store.checkpoints import delete_checkpoints, record_checkpoint
 from shadowsnap.store.journal import read_journal
 from shadowsnap.store.scancache import Modes
 
 _SHOWN = 64 * 1024
-
-
-@dataclass(frozen=True)
-class Work:
-    """What one turn did: the states before and after it (None: it is not over, so now)."""
-
-    before: Checkpoint
-    after: Checkpoint | None
-
-
-def work_of_turn(checkpoints: Sequence[Checkpoint], turn: int, quiet: Container[int] = ()) -> list[Work]:
-    """The work of one turn; `checkpoints` are all of the project, newest first, and `quiet` the
-    turns that ended without having changed anything."""
-    mine = [each for each in checkpoints if each.turn == turn and each.scope == "tree"]
-    return [_nothing(mine) if turn in quiet else _work(checkpoints, mine)] if mine else []
-
-
-def work_of_session(checkpoints: Sequence[Checkpoint], session_id: str, quiet: Container[int] = ()) -> list[Work]:
-    """The work of every turn and stage of a session, newest first."""
-    mine = [each for each in checkpoints if each.session_id == session_id and each.scope == "tree"]
-    work = [_work(checkpoints, [each]) for each in mine if each.kind == "stage"]
-    for turn in sorted({each.turn for each in mine if each.turn is not None}, reverse=True):
-        of_turn = [each for each in mine if each.turn == turn]
-        work.append(_nothing(of_turn) if turn in quiet else _work(checkpoints, of_turn))
-    return sorted(work, key=lambda each: each.before.ref, reverse=True)
 
 
 def revert(
@@ -69,7 +45,11 @@ def revert(
     undoing = _Undoing(space, now, on_conflict)
     for each in work:
         after = State.of_checkpoint(each.after) if each.after is not None else now
-        undoing.undo(State.of_checkpoint(each.before), after)
+        before = undoing.with_late(State.of_checkpoint(each.before), each.late)
+        if each.shared:
+            undoing.dispute(before, after, each.shared)
+        if not each.shared or on_conflict == "theirs":
+            undoing.undo(before, after)
     target, paths = undoing.target(capture.facts(), reason)
     conflicts = tuple(undoing.conflicts[path] for path in sorted(undoing.conflicts))
     if not paths:
@@ -89,26 +69,6 @@ def revert(
     return replace(result, conflicts=conflicts)
 
 
-def _nothing(mine: Sequence[Checkpoint]) -> Work:
-    return Work(mine[-1], mine[-1])
-
-
-def _work(checkpoints: Sequence[Checkpoint], mine: Sequence[Checkpoint]) -> Work:
-    """`mine` are the checkpoints of one turn, newest first."""
-    closing = next((each for each in mine if each.kind in ("turn-end", "stage")), None)
-    opening = next((each for each in reversed(mine) if each.kind == "turn"), None)
-    if opening is None and closing is not None:
-        before = closing.metadata.get("before")
-        opening = next((each for each in checkpoints if each.id == before), None)
-    if opening is None:
-        raise NoSuchTurn(workdir=mine[0].workdir, what=f"the state before turn {mine[0].turn}")
-    if closing is None:
-        # It was never closed: what came next is the nearest thing to its end.
-        later = [each for each in checkpoints if each.ref > opening.ref and each.scope == "tree"]
-        closing = later[-1] if later else None
-    return Work(opening, closing)
-
-
 class _Undoing:
     """The state that results, as far as it got."""
 
@@ -119,6 +79,9 @@ class _Undoing:
         self._tree = now.tree
         self._bits: dict[bytes, int] = {}
         self._bare = set(now.bare)
+        self._known_absent: set[bytes] = set()
+        self._left_out: dict[bytes, str] = {}
+        """Files that may have been there before, for all that the checkpoint could know."""
         self.conflicts: dict[bytes, Conflict] = {}
 
     def undo(self, before: State, after: State) -> None:
@@ -134,10 +97,44 @@ class _Undoing:
                 changes[path] = self._settle(path, stages, sides, changes.get(path), reader)
             for path in [path for path in changes if not any(side.find(path) for side in sides.values())]:
                 del changes[path]  # a name that the merge made up for one side of a dispute
+            for path in [path for path, leaf in changes.items() if leaf is None]:
+                if (why := before.left_out(path)) is not None:
+                    self._left_out[path] = why
+                elif path in before.absent:
+                    self._known_absent.add(path)
             self._tree = patch_tree(current, changes, lambda each: reader.read(each, b"tree"), self._write_tree)
             self._undo_bits(before, after, sides, changes)
         self._bare |= before.bare - after.bare
         self._bare -= after.bare - before.bare
+
+    def with_late(self, before: State, late: Mapping[bytes, Checkpoint]) -> State:
+        """A state with files that it did not capture although they were there, as a later one holds them."""
+        if not late:
+            return before
+        leaves, modes = dict[bytes, Leaf | None](), dict(before.modes.other)
+        with ObjectReader(self._space.git) as reader:
+            for path, holder in late.items():
+                held = TreeReader(holder.tree, lambda each: reader.read(each, b"tree")).find(path)
+                if held is not None:
+                    leaves[path] = held
+                    modes[path] = State.of_checkpoint(holder).bits(path, held[0])
+            tree = patch_tree(before.tree, leaves, lambda each: reader.read(each, b"tree"), self._write_tree)
+        usual = before.modes
+        return replace(before, tree=tree, modes=Modes(usual.file, usual.executable, usual.directory, modes))
+
+    def dispute(self, before: State, after: State, others: Sequence[str]) -> None:
+        """What happened between two states may be the work of others."""
+        names = ", ".join(f"session {name}" for name in others)
+        changed = [item.path for item in tree_differences(self._space.git, before.tree, after.tree)]
+        changed += [item.path for item in mode_differences(self._space.git, after, before, changed)]
+        with ObjectReader(self._space.git) as reader:
+            now, then = (
+                TreeReader(tree, lambda each: reader.read(each, b"tree")) for tree in (self._now.tree, before.tree)
+            )
+            for path in changed:
+                sides = _shown(now.find(path), reader), _shown(then.find(path), reader)
+                why = f"shared: changed while {names} worked here, too"
+                self.conflicts.setdefault(path, Conflict(os.fsdecode(path), why, *sides))
 
     def target(self, facts: dict[str, object], reason: str) -> tuple[Checkpoint, list[bytes]]:
         """The state to restore, and the paths that are to change."""
@@ -149,9 +146,12 @@ class _Undoing:
         for item in differing:
             if item.new is not None and item.path not in self._bits and item.old is None:
                 modes.other.pop(item.path, None)
-        absent = [os.fsdecode(item.path) for item in differing if item.new is None]
+        gone = {item.path for item in differing if item.new is None}
+        absent = [os.fsdecode(path) for path in sorted(gone & self._known_absent)]
+        left_out = {**now.skipped, **{path: why for path, why in self._left_out.items() if path in gone}}
         told = {
             **facts,
+            "skipped": [[os.fsdecode(path), why] for path, why in sorted(left_out.items())],
             "modes": modes.to_json(),
             "empty_dirs": sorted(os.fsdecode(path) for path in self._bare),
             "absent": absent,
@@ -163,6 +163,7 @@ class _Undoing:
             created_at=datetime.now(timezone.utc),
             reason=reason,
             kind="manual",
+            skipped=tuple(Skipped(os.fsdecode(path), why) for path, why in sorted(left_out.items())),
             metadata=told,
             tree=self._tree,
         )

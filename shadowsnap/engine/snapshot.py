@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable
 
 from shadowsnap.engine.capture import Capture, fingerprint
@@ -20,7 +21,7 @@ from shadowsnap.store.checkpoints import (
     text_to_remember,
 )
 from shadowsnap.store.journal import read_journal, write_journal
-from shadowsnap.store.projects import known_turn, note_quiet_turn, read_record, touch_record, was_emptied
+from shadowsnap.store.projects import known_turn, note_quiet, read_record, touch_record, was_emptied
 from shadowsnap.store.scancache import Modes, load_cache
 
 TYPE_CHECKING = False
@@ -96,10 +97,9 @@ def keep_capture(capture: Capture, request: Request) -> tuple[Checkpoint, bool]:
     space, state = capture.space, capture.fingerprint()
     step("snapshot:captured")
     same = _newest_if_same(space, capture, state)
-    if same is not None and not request.always:
+    if same is not None and not request.always and not _ends_elsewhere(request, same):
         capture.remember()
-        if request.kind == "turn-end" and request.turn is not None:
-            note_quiet_turn(space.store, space.project, request.turn)
+        _note_if_quiet(space, request, same)
         touch_record(space.store, space.project)
         return same, False
     request = replace(request, turn=request.turn or _next_turn(space, request))
@@ -117,6 +117,24 @@ def keep_capture(capture: Capture, request: Request) -> tuple[Checkpoint, bool]:
     if request.kind != "pre-restore":
         _end_redo(space, checkpoint.tree)
     return checkpoint, True
+
+
+def _ends_elsewhere(request: Request, same: Checkpoint) -> bool:
+    """Whether a turn did something although the newest checkpoint holds it already: one that somebody
+    took meanwhile, and that does not say whose work it is."""
+    before = dict(request.facts).get("before")
+    if request.kind != "turn-end" or before in (None, same.id):
+        return False
+    return not (same.kind == "turn-end" and same.metadata.get("before") == before)
+
+
+def _note_if_quiet(space: Workspace, request: Request, same: Checkpoint) -> None:
+    facts = dict(request.facts)
+    if request.kind != "turn-end" or facts.get("before") not in (None, same.id):
+        return
+    what = same.id if "call" in facts else request.turn
+    if what is not None:
+        note_quiet(space.store, space.project, what)
 
 
 def _newest_if_same(space: Workspace, capture: Capture, state: str) -> Checkpoint | None:
@@ -173,6 +191,7 @@ def _body(capture: Capture, request: Request) -> dict[str, Any]:
     return {
         **dict(request.facts),
         **capture.facts(),
+        "late": sorted(os.fsdecode(path) for path in capture.late),
         "kind": request.kind,
         "turn": request.turn,
         "git_head": head,

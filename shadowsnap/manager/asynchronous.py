@@ -86,6 +86,12 @@ class AsyncCheckpointManager:
         on files that a checkpoint holds; an exception, or `s.discard()`, returns to that state."""
         return AsyncStage(lambda: self.sync.stage(working_dir, edit_id, session_id, risk_tier, message))
 
+    async def after_tool(self, tool_name: str, tool_input: Any = None, cwd: PathLike | None = None) -> Outcome:
+        """What an agent loop calls after each tool call if the `granularity` is `tool`: what the call did is
+        its work, and what happens until the next one is not the agent's. Of calls that run at the same
+        time, the last one closes for all. Never raises."""
+        return await asyncio.to_thread(self.sync.after_tool, tool_name, tool_input, cwd)
+
     async def auto_prune(self) -> PruneResult:
         """Keep the limits, at most once in `min_interval_hours`; for the start of a program. What
         takes time goes on in the background. Never raises."""
@@ -208,7 +214,8 @@ class AsyncCheckpointManager:
         path: PathLike | None = None,
     ) -> list[Checkpoint]:
         """Newest first; of one session, or only those in which one path changed (or, where there is
-        nothing before them to compare with, that hold it)."""
+        nothing before them to compare with, that hold it). In `metadata["shared"]` are the other
+        sessions that were at work during the same turn."""
         return await asyncio.to_thread(self.sync.list_checkpoints, working_dir, limit, session_id, path)
 
     async def new_turn(
@@ -277,7 +284,14 @@ class AsyncCheckpointManager:
         `conversation` the result has what was said up to then, of this session, or the checkpoint's own;
         `files=False` leaves the files as they are."""
         return await asyncio.to_thread(
-            self.sync.restore, working_dir, ref, paths, dry_run, conversation=conversation, files=files, session_id=session_id
+            self.sync.restore,
+            working_dir,
+            ref,
+            paths,
+            dry_run,
+            conversation=conversation,
+            files=files,
+            session_id=session_id,
         )
 
     async def restore_agent_work(self, working_dir: PathLike, ref: str, dry_run: bool = False) -> RestoreResult:
@@ -300,7 +314,8 @@ class AsyncCheckpointManager:
     ) -> RestoreResult:
         """Take the work of one turn, or of all turns of a session, back out of the files as they are
         now; everyone else's edits stay. Where others changed the same lines the file is left alone
-        and reported; `on_conflict` may be `markers` or `theirs` (the state before the turn)."""
+        and reported; `on_conflict` may be `markers` or `theirs` (the state before the turn). So is what
+        was changed while two sessions were at work, which may be the other's."""
         return await asyncio.to_thread(self.sync.revert, working_dir, turn, session_id, dry_run, on_conflict)
 
     async def revert_stage(
@@ -327,7 +342,16 @@ class AsyncCheckpointManager:
         a reason or prompt; `path` is what they changed against the one before; `status` is that of their
         session."""
         return await asyncio.to_thread(
-            self.sync.search, text, working_dir=working_dir, path=path, session_id=session_id, status=status, kind=kind, since=since, until=until, limit=limit
+            self.sync.search,
+            text,
+            working_dir=working_dir,
+            path=path,
+            session_id=session_id,
+            status=status,
+            kind=kind,
+            since=since,
+            until=until,
+            limit=limit,
         )
 
     async def session(self, session_id: str) -> Session:
@@ -352,7 +376,17 @@ class AsyncCheckpointManager:
         in `working_dir`; `text` is part of a prompt or reason; `since` and `until` are times at which they
         went on."""
         return await asyncio.to_thread(
-            self.sync.sessions, status, working_dir=working_dir, path=path, text=text, since=since, until=until, agent=agent, parent=parent, edit_id=edit_id, limit=limit
+            self.sync.sessions,
+            status,
+            working_dir=working_dir,
+            path=path,
+            text=text,
+            since=since,
+            until=until,
+            agent=agent,
+            parent=parent,
+            edit_id=edit_id,
+            limit=limit,
         )
 
     async def snapshot(

@@ -10,9 +10,10 @@ from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 
-from shadowsnap.config import Settings
+from shadowsnap.config import CHOICES, Settings
 from shadowsnap.engine.workspace import Workspace, open_workspace
 from shadowsnap.errors import (
+    BadArguments,
     CheckpointsLost,
     DamagedObject,
     DirectoryMissing,
@@ -95,6 +96,9 @@ class Core:
         self.settings = Settings(
             enabled, max_snapshots, max_total_size_mb, max_file_size_mb, Path(base) if base else None, **more
         )
+        for name, choices in CHOICES.items():
+            if getattr(self.settings, name) not in choices:
+                raise BadArguments(what=f"{name} must be {' or '.join(choices)}")
         self.warnings: list[str] = []
         """What was ignored in settings files and variables, and why."""
         self._layers: Layers | None = None

@@ -13,7 +13,7 @@ from shadowsnap.model import Checkpoint, Outcome, RestoreResult
 from shadowsnap.records import replace
 from shadowsnap.store.checkpoints import find_checkpoint, list_checkpoints
 from shadowsnap.store.layout import Store
-from shadowsnap.store.projects import Project, project_of, quiet_turns, read_record
+from shadowsnap.store.projects import Project, project_of, quiet_work, read_record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # a hook has no time for what a snapshot does not need
@@ -89,15 +89,17 @@ class GoingBack(Recalling):
     ) -> RestoreResult:
         """Take the work of one turn, or of all turns of a session, back out of the files as they are
         now; everyone else's edits stay. Where others changed the same lines the file is left alone
-        and reported; `on_conflict` may be `markers` or `theirs` (the state before the turn)."""
-        from shadowsnap.engine.revert import revert, work_of_session, work_of_turn
+        and reported; `on_conflict` may be `markers` or `theirs` (the state before the turn). So is what
+        was changed while two sessions were at work, which may be the other's."""
+        from shadowsnap.engine.attribution import work_of_session, work_of_turn
+        from shadowsnap.engine.revert import revert
 
         if (turn is None) == (session_id is None) or on_conflict not in ("keep", "markers", "theirs"):
             raise BadArguments(what="revert takes a turn or a session_id, and on_conflict keep, markers or theirs")
         store, project = self._known(working_dir)
         with self._opened(store, project, "revert", lasting=not dry_run) as (space, note):
             past = list_checkpoints(store, project, space.deadline, statistics=False)
-            quiet = quiet_turns(read_record(store, project))
+            quiet = quiet_work(read_record(store, project))
             if session_id is not None:
                 work, what = work_of_session(past, session_id, quiet), f"revert of session {session_id}"
             else:

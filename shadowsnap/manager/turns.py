@@ -26,7 +26,7 @@ from shadowsnap.errors import (
 from shadowsnap.git.deadline import Deadline
 from shadowsnap.manager.core import PathLike, as_list, once_more
 from shadowsnap.manager.remembering import Remembering, story_from_json, story_to_json
-from shadowsnap.manager.turnstate import Slot, Turn
+from shadowsnap.manager.turnstate import Call, Slot, Turn, digest
 from shadowsnap.model import Outcome, Skipped
 from shadowsnap.records import Any, replace
 from shadowsnap.store.checkpoints import newest_name
@@ -66,7 +66,14 @@ class Turns(Remembering):
         turn = self._turn
         places = [slot.to_json() for slot in list(turn.slots.values()) if slot.project is not None]
         story = story_to_json(turn.story)
-        return {"session_id": turn.session_id, "prompt": turn.prompt, "places": places, "story": story}
+        return {
+            "session_id": turn.session_id,
+            "prompt": turn.prompt,
+            "places": places,
+            "story": story,
+            "granularity": self.settings.granularity,
+            "calls": [call.to_json() for call in list(turn.calls)],
+        }
 
     def resume_turn(self, state: dict[str, Any]) -> None:
         """Go on with a turn of another process: what that one took is already taken. A state that
@@ -76,6 +83,7 @@ class Turns(Remembering):
             turn = Turn(state.get("session_id"), state.get("prompt"), story_from_json(state.get("story")), True)
             slots = [Slot.from_json(place) for place in state.get("places", ())]
             turn.slots = {slot.project.id: slot for slot in slots if slot.project is not None}
+            turn.calls = [Call.from_json(call) for call in state.get("calls", ())]
         except (AttributeError, KeyError, TypeError, ValueError):
             pass
         with self._turn_lock:
@@ -103,11 +111,33 @@ class Turns(Remembering):
             places = places_to_protect(tool_input, where, [os.fspath(root) for root in roots], base)
         except Exception as problem:  # promise 4, as below
             return Outcome("failed", error=problem)
-        reason = f"before {tool_name} {first_name(places)}".rstrip()
-        return _most_telling([
-            (place.workdir, self._ensured(place.workdir, reason, place.files, tool_name, place.whole))
+        reason, turn = f"before {tool_name} {first_name(places)}".rstrip(), self._turn
+        found = [
+            (place.workdir, self._ensured(turn, place.workdir, reason, place.files, tool_name, place.whole))
             for place in places
-        ])  # fmt: skip
+        ]
+        self._begin_call(turn, str(tool_name), tool_input, [outcome for _, outcome in found])
+        return _most_telling(found)
+
+    def after_tool(self, tool_name: str, tool_input: Any = None, cwd: PathLike | None = None) -> Outcome:
+        """What an agent loop calls after each tool call if the `granularity` is `tool`: what the call did is
+        its work, and what happens until the next one is not the agent's. Of calls that run at the same
+        time, the last one closes for all. Never raises."""
+        if not self.settings.enabled:
+            return Outcome("disabled")
+        turn, closed = self._turn, list[tuple[Path, Outcome]]()
+        try:
+            if not turn.calls:
+                return Outcome("not-needed")
+            call = turn.end_call(str(tool_name), digest(tool_input), _projects_around(turn, cwd))
+            for slot in [turn.slots[each] for each in call.projects if each in turn.slots] if call else ():
+                with slot.lock:
+                    if slot.whole is not None and slot.end_call():
+                        outcome = self._close(turn, slot, slot.whole, f"after {tool_name}")
+                        closed.append((slot.whole.workdir, outcome))
+        except Exception as problem:  # promise 4
+            return Outcome("failed", error=problem)
+        return _most_telling(closed) if closed else Outcome("not-needed")
 
     def ensure_checkpoint(
         self,
@@ -118,7 +148,10 @@ class Turns(Remembering):
     ) -> Outcome:
         """Make sure that the directory as it was at the beginning of this turn is safe. `paths`
         are files a tool names: they are captured even if ignored."""
-        return self._ensured(working_dir, reason, paths, tool)
+        turn = self._turn
+        outcome = self._ensured(turn, working_dir, reason, paths, tool)
+        self._begin_call(turn, tool or "", None, [outcome])
+        return outcome
 
     def end_turn(self, conversation: Any = None) -> list[Outcome]:
         """Close the turn with a snapshot of each directory that was touched in it. `conversation` is
@@ -127,13 +160,10 @@ class Turns(Remembering):
         for slot in list(turn.slots.values()):
             if slot.done is None or slot.whole is None:
                 continue
-            try:
-                facts = (*_facts(turn, None), ("before", slot.before))
-                request = Request("end of turn", "turn-end", slot.turn, facts)
-                outcomes.append(self._snapshot(slot.whole, request, []))
-            except Exception as problem:
-                outcomes.append(Outcome("failed", error=problem))
-            self._tell_outcome(slot.whole.workdir, outcomes[-1])
+            if slot.number and slot.began is None and slot.ended is not None:
+                closed[slot.whole.id] = slot.ended  # after its last tool call; what came then is not the turn's
+                continue
+            outcomes.append(self._close(turn, slot, slot.whole, "end of turn"))
             closed[slot.whole.id] = outcomes[-1]
         self._remember_end(turn, closed, conversation)
         return outcomes
@@ -179,8 +209,30 @@ class Turns(Remembering):
         except (ShadowsnapError, OSError):
             return False
 
+    def _begin_call(self, turn: Turn, tool: str, tool_input: Any, outcomes: list[Outcome]) -> None:
+        """Note a tool call that begins now, where it is to have checkpoints of its own."""
+        if self.settings.granularity == "tool":
+            found = [outcome.checkpoint for outcome in outcomes if outcome.status in ("taken", "unchanged")]
+            projects = tuple(checkpoint.project for checkpoint in found if checkpoint is not None)
+            if projects:
+                turn.begin_call(Call(tool, digest(tool_input), projects))
+
+    def _close(self, turn: Turn, slot: Slot, project: Project, reason: str) -> Outcome:
+        """Close a turn in one directory, or a tool call of it."""
+        try:
+            facts = (*_facts(turn, None), ("before", slot.began or slot.before), ("call", slot.number or None))
+            facts = tuple(fact for fact in facts if fact[1] is not None)
+            outcome = self._snapshot(project, Request(reason, "turn-end", slot.turn, facts), [])
+            if outcome.checkpoint is not None and outcome.error is None:
+                slot.end(outcome)
+        except Exception as problem:  # promise 4
+            outcome = Outcome("failed", error=problem)
+        self._tell_outcome(project.workdir, outcome)
+        return outcome
+
     def _ensured(
         self,
+        turn: Turn,
         working_dir: PathLike,
         reason: str,
         paths: Sequence[PathLike],
@@ -189,7 +241,6 @@ class Turns(Remembering):
     ) -> Outcome:
         if not self.settings.enabled:
             return Outcome("disabled")
-        turn = self._turn
         try:
             named = [os.fspath(path) for path in as_list(paths)]
             outcome = self._ensure(turn, working_dir, str(reason), named, tool, whole)
@@ -217,9 +268,13 @@ class Turns(Remembering):
             raise LockTimeout(seconds=waited, name=project.id, holder="another thread of this process")
         try:
             named, outside = _named_inside(project, paths)
-            if slot.done is not None and not self._still_unprotected(project, slot, named):
+            each_call, first = self.settings.granularity == "tool", slot.done is None
+            if slot.done is not None and not each_call and not self._still_unprotected(project, slot, named):
                 return Outcome("already-taken", slot.done.checkpoint, skipped=slot.done.skipped)
-            request = Request(reason, "turn", slot.turn, _facts(turn, tool))
+            facts = _facts(turn, tool)
+            if each_call:
+                facts = (*facts, ("call", slot.number + 1), ("within", slot.began))
+            request = Request(reason, "turn", slot.turn, facts)
             outcome = self._snapshot(project, request, named, whole)
             if outside:
                 outcome = replace(
@@ -227,7 +282,10 @@ class Turns(Remembering):
                 )
             if outcome.status in _DONE and not isinstance(outcome.error, DeadlineExceeded):
                 slot.remember(outcome, project, named)
-                self._remember_beginning(turn, slot)
+                if each_call and outcome.status != "partial":
+                    slot.begin_call(outcome.checkpoint.id if outcome.checkpoint is not None else None)
+                if first or not each_call:
+                    self._remember_beginning(turn, slot)
             return outcome
         finally:
             slot.lock.release()
@@ -282,6 +340,15 @@ class Turns(Remembering):
 
 def _facts(turn: Turn, tool: str | None) -> tuple[tuple[str, Any], ...]:
     return (("session_id", turn.session_id), ("prompt", turn.prompt), ("tool", tool))
+
+
+def _projects_around(turn: Turn, cwd: PathLike | None) -> set[str]:
+    try:
+        folder = os.path.realpath(os.fspath(cwd) if cwd else os.getcwd())
+    except (TypeError, ValueError, OSError):
+        return set()  # the call itself is known by its name
+    projects = [slot.project for slot in list(turn.slots.values()) if slot.project is not None]
+    return {project.id for project in projects if Path(folder).is_relative_to(project.workdir)}
 
 
 def _most_telling(found: list[tuple[Path, Outcome]]) -> Outcome:

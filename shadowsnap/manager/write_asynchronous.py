@@ -198,7 +198,9 @@ def _call(function: str, method: ast.FunctionDef, *first: str) -> str:
     inner = ", ".join(given)
     if len(f"        return await {function}({inner})") <= _WIDTH:
         return f"{function}({inner})"
-    return f"{function}(\n            {inner}\n        )"
+    if len(inner) + 12 <= _WIDTH:
+        return f"{function}(\n            {inner}\n        )"
+    return f"{function}(" + "".join(f"\n            {each}," for each in given) + "\n        )"
 
 
 def _import_block(lines: Iterable[str], indent: str) -> str:

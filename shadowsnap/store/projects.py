@@ -89,16 +89,23 @@ def touch_record(store: Store, project: Project, **facts: Any) -> None:
     write_json(store.project_file(project.id), {"created_at": now, **record, **fixed, **facts})
 
 
-def note_quiet_turn(store: Store, project: Project, turn: int) -> None:
-    """Note that a turn ended without having changed a file, so that no closing checkpoint says so."""
-    known = quiet_turns(read_record(store, project))
-    if turn not in known:
-        touch_record(store, project, quiet_turns=sorted({*known, turn})[-_QUIET_TURNS:])
+def note_quiet(store: Store, project: Project, what: int | str) -> None:
+    """Note that a turn, or a tool call (by the checkpoint before it), changed no file, so that no
+    closing checkpoint says that it ended."""
+    name = "quiet_turns" if isinstance(what, int) else "quiet_calls"
+    known = _listed(read_record(store, project), name)
+    if what not in known:
+        touch_record(store, project, **{name: [*known, what][-_QUIET_TURNS:]})
 
 
-def quiet_turns(record: dict[str, Any]) -> set[int]:
-    turns = record.get("quiet_turns", ())
-    return {turn for turn in turns if isinstance(turn, int)} if isinstance(turns, (list, tuple)) else set()
+def quiet_work(record: dict[str, Any]) -> set[int | str]:
+    """The turns, and checkpoints before tool calls, that were noted so."""
+    return {*_listed(record, "quiet_turns"), *_listed(record, "quiet_calls")}
+
+
+def _listed(record: dict[str, Any], name: str) -> list[int | str]:
+    found = record.get(name, ())
+    return [each for each in found if isinstance(each, (int, str))] if isinstance(found, (list, tuple)) else []
 
 
 def note_emptied(store: Store, project: Project) -> None:
