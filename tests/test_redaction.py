@@ -76,7 +76,7 @@ def test_a_password_in_an_address_goes_and_the_address_stays() -> None:
         "the token is invalid, the secret of success, a password manager",
         '{"usage":{"input_tokens":120945,"cache_read_input_tokens":1234567890123}}',
         "max_tokens: 4096000000000", "const token = generateTokenForUser2(id)", "password: string, token: number",
-        "tokenizer = cl100k_base_encoding", "export TOKEN=$MY_TOKEN_2_FROM_ENV", "task-0123456789abcdefghijklmnopq",
+        "tokenizer = cl100k_base_encoding", "export TOKEN=$MY_TOKEN_2_FROM_ENV", "task-0123456789abcdefghijklmno",
         "https://example.com:8080/a@b", "commit 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b",
         "see sk-learn and risk-based-approaches-in-1999", "api_key: none", "-----BEGIN CERTIFICATE-----\nMIIB",
     ],

@@ -229,14 +229,15 @@ def _note(store: Store, turn: Turn, places: list[dict[str, Any]], ended: float |
 
 def _place(slot: Slot, outcome: Outcome | None = None) -> dict[str, Any]:
     project = slot.project
-    after = outcome.checkpoint.id if outcome and outcome.checkpoint else None
+    # An outcome is true only if a checkpoint was taken; here "unchanged" counts as well.
+    after = outcome.checkpoint.id if outcome is not None and outcome.checkpoint else None
     return {
         "workdir": str(project.workdir) if project else "",
         "project": project.id if project else "",
         "turn": slot.turn,
         "before": slot.before,
         "after": after,
-        "status": outcome.status if outcome else "",
+        "status": outcome.status if outcome is not None else "",
     }
 
 

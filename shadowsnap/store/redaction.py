@@ -34,8 +34,8 @@ class _Rule:
 
 _RULES = (
     _Rule("private-key", "-----BEGIN", r"-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----"
-          r"(?:[^\"']{0,20000}?-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|(?:[A-Za-z0-9+/=\r\n]|\\{1,4}[nr])*)",
-          word=False),
+          r"(?:[^\"']{0,20000}?-----END [A-Z0-9 ]{0,40}PRIVATE KEY(?: BLOCK)?-----|"
+          r"(?:[A-Za-z0-9+/=\r\n]|\\{1,4}[nr])*)", word=False),
     _Rule("aws-key", "AKIA ASIA ABIA ACCA", r"(?:AKIA|ASIA|ABIA|ACCA)[A-Z0-9]{16}(?![A-Za-z0-9])"),
     _Rule("github-token", "ghp_ gho_ ghu_ ghs_ ghr_", r"gh[pousr]_[A-Za-z0-9]{20,255}"),
     _Rule("github-token", "github_pat_", r"github_pat_[A-Za-z0-9_]{20,255}"),
