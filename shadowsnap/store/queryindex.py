@@ -52,7 +52,7 @@ STEPS = (
 
 # What changed up to these was done in the session; what changed up to the beginning of a turn was
 # done before it.
-_OWN_WORK = "c.kind != 'turn'"
+_OWN_WORK = "c.kind IN ('turn-end', 'stage')"
 
 
 @dataclass(frozen=True)
