@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers import git as run_git
@@ -292,6 +292,7 @@ PERSON = st.lists(
 
 
 Deed = tuple[object, ...]
+FEWER = max(1, settings().max_examples // 4)
 
 
 def act(project: Path, deeds: list[Deed]) -> None:
@@ -323,7 +324,7 @@ def test_reverting_the_agents_turns_leaves_exactly_the_persons_edits(
 ) -> None:
     top = tmp_path_factory.mktemp("story")
     project, alone = scene(top / "project"), scene(top / "alone")
-    manager = CheckpointManager(base=top / "base")
+    manager = CheckpointManager(base=top / "base", fsync=False, background_upkeep=False)
     for agent, person in story:
         with Turn(manager, project, "agent"):
             act(project, agent)
@@ -333,4 +334,52 @@ def test_reverting_the_agents_turns_leaves_exactly_the_persons_edits(
     if any(each.session_id == "agent" for each in manager.list_checkpoints(project)):
         result = manager.revert(project, session_id="agent")
         assert result.conflicts == ()
+    assert manifest(project) == manifest(alone)
+
+
+@settings(max_examples=FEWER)
+@given(st.lists(st.lists(st.tuples(AGENT, PERSON), min_size=1, max_size=3), min_size=1, max_size=3))
+def test_by_tool_calls_the_person_may_work_between_them(
+    tmp_path_factory: pytest.TempPathFactory, story: list[list[tuple[list[Deed], list[Deed]]]]
+) -> None:
+    top = tmp_path_factory.mktemp("story")
+    project, alone = scene(top / "project"), scene(top / "alone")
+    manager = CheckpointManager(base=top / "base", granularity="tool", fsync=False, background_upkeep=False)
+    for turn in story:
+        manager.new_turn(session_id="agent")
+        for agent, person in turn:
+            assert manager.before_tool("bash", {}, cwd=project).status in ("taken", "unchanged")
+            act(project, agent)
+            assert manager.after_tool("bash", {}, cwd=project).status in ("taken", "unchanged")
+            act(project, person)
+            act(alone, person)
+        manager.end_turn()
+    if any(each.session_id == "agent" for each in manager.list_checkpoints(project)):
+        assert manager.revert(project, session_id="agent").conflicts == ()
+    assert manifest(project) == manifest(alone)
+
+
+@settings(max_examples=FEWER)
+@given(st.lists(st.tuples(AGENT, PERSON), min_size=1, max_size=4))
+def test_two_agents_whose_calls_take_turns_are_told_apart(
+    tmp_path_factory: pytest.TempPathFactory, story: list[tuple[list[Deed], list[Deed]]]
+) -> None:
+    """What the person does above, a second agent does here, in a turn that begins and ends with that of
+    the first."""
+    top = tmp_path_factory.mktemp("story")
+    project, alone = scene(top / "project"), scene(top / "alone")
+    options = {"base": top / "base", "granularity": "tool", "fsync": False, "background_upkeep": False}
+    first, second = (CheckpointManager(**options) for _ in range(2))  # type: ignore[arg-type]
+    first.new_turn(session_id="first")
+    second.new_turn(session_id="second")
+    for deeds in story:
+        for manager, mine in zip((first, second), deeds, strict=True):
+            manager.before_tool("bash", {}, cwd=project)
+            act(project, mine)
+            manager.after_tool("bash", {}, cwd=project)
+        act(alone, deeds[1])
+    for manager in (first, second):
+        manager.end_turn()
+    if any(each.session_id == "first" for each in first.list_checkpoints(project)):
+        assert first.revert(project, session_id="first").conflicts == ()
     assert manifest(project) == manifest(alone)
