@@ -66,6 +66,14 @@ def test_a_turn_that_changes_nothing_says_so(project: Path, manager: CheckpointM
     assert place.status == "unchanged" and place.before == place.after
 
 
+def test_a_host_may_count_its_sessions(project: Path, manager: CheckpointManager) -> None:
+    manager.new_turn(7, conversation=["hello"])  # type: ignore[arg-type]
+    taken = manager.ensure_checkpoint(project).checkpoint
+    manager.end_turn()
+    assert taken is not None and manager.session("7").turns[0].conversation == "kept"
+    assert manager.restore(project, taken.id, conversation=True).conversation.data == ["hello"]
+
+
 def test_a_turn_of_talk_alone_is_a_turn_too(project: Path, manager: CheckpointManager) -> None:
     turn(manager, project, "one")
     manager.new_turn("s1", "what do you think?")

@@ -120,10 +120,10 @@ class Recalling(Remembering):
 
         wanted = (session_id,) if session_id is not None else (self._turn.session_id, target.session_id)
         try:
-            found = read_conversation(store, target.ref, [each for each in wanted if each], self._deadline())
+            found = read_conversation(store, target.ref, [str(each) for each in wanted if each], self._deadline())
         except DamagedObject as problem:
             return None, f", as what is left of it cannot be read: {problem}"
-        if found is not None and session_id is not None and found.session_id != session_id:
+        if found is not None and session_id is not None and found.session_id != str(session_id):
             return None, f" for session {session_id}"
         return found, "" if found or not _had_one(store, target) else " any more"
 

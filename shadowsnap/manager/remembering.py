@@ -138,7 +138,10 @@ def handed_over(conversation: Any, settings: Settings) -> Said | Transcript | st
         return None
     if isinstance(conversation, (str, os.PathLike)):
         path = os.path.expanduser(os.fspath(conversation))
-        return Transcript(path, os.stat(path).st_size)
+        try:
+            return Transcript(path, os.stat(path).st_size)
+        except OSError:
+            return UNREADABLE
     from shadowsnap.store.attachments import from_json
 
     said, most = from_json(conversation), settings.max_conversation_bytes
@@ -148,9 +151,11 @@ def handed_over(conversation: Any, settings: Settings) -> Said | Transcript | st
 def remember_beginning(settings: Settings, turn: Turn, slot: Slot) -> None:
     """Note a turn that took its first checkpoint of a directory, with the conversation before it."""
     store = Store(settings.resolved_base(), settings.fsync)
-    if slot.project is not None and slot.before is not None:
-        _keep(store, settings, turn, turn.story.said, [(slot.project, slot.before)])
-    _note(store, turn, [_place(slot)])
+    try:
+        if slot.project is not None and slot.before is not None:
+            _keep(store, settings, turn, turn.story.said, [(slot.project, slot.before)])
+    finally:
+        _note(store, turn, [_place(slot)])
 
 
 def remember_end(
@@ -165,14 +170,16 @@ def remember_end(
         for slot, _ in closed
         if slot.project and slot.project.id not in turn.story.kept_for
     ]
-    _keep(store, settings, turn, turn.story.said, late)
     ends = [
         (slot.project, outcome.checkpoint.id)
         for slot, outcome in closed
         if slot.project and outcome and outcome.checkpoint and outcome.status == "taken"
     ]
-    _keep(store, settings, turn, handed_over(after, settings), ends)
-    _note(store, turn, [_place(slot, outcome) for slot, outcome in closed], ended=time.time())
+    try:
+        _keep(store, settings, turn, turn.story.said, late)
+        _keep(store, settings, turn, handed_over(after, settings), ends)
+    finally:
+        _note(store, turn, [_place(slot, outcome) for slot, outcome in closed], ended=time.time())
 
 
 def _keep(
@@ -195,11 +202,11 @@ def _keep(
     if isinstance(said, str):
         turn.story.not_kept = said
         return
-    like = turn.story.attachments[-1] if turn.story.attachments else None
-    if like is None and turn.session_id:
-        like = last_attachment(store, turn.session_id)
+    like, whose = turn.story.attachments[-1] if turn.story.attachments else None, _whose(turn)
+    if like is None and whose:
+        like = last_attachment(store, whose)
     refs = keep_conversation(
-        store, said, turn.session_id, there, Deadline(_PATIENCE_SECONDS), own=settings.redact, like=like
+        store, said, whose, there, Deadline(_PATIENCE_SECONDS), own=settings.redact, like=like
     )
     turn.story.attachments += [ref for ref in refs if ref not in turn.story.attachments]
     turn.story.messages = said.count if turn.story.messages is None else turn.story.messages
@@ -208,7 +215,8 @@ def _keep(
 
 def _note(store: Store, turn: Turn, places: list[dict[str, Any]], ended: float | None = None) -> None:
     """Write down what is known of the turn, if it is known whose it is."""
-    if not turn.session_id:
+    whose = _whose(turn)
+    if whose is None:
         return
     from shadowsnap.store.sessions import note_turn
 
@@ -224,7 +232,12 @@ def _note(store: Store, turn: Turn, places: list[dict[str, Any]], ended: float |
         "attachments": turn.story.attachments or None,
         "not_kept": turn.story.not_kept or None,
     }
-    note_turn(store, turn.session_id, row, turn.story.agent, turn.story.parent)
+    note_turn(store, whose, row, turn.story.agent, turn.story.parent)
+
+
+def _whose(turn: Turn) -> str | None:
+    """The session as text: a host may count them."""
+    return str(turn.session_id) if turn.session_id else None
 
 
 def _place(slot: Slot, outcome: Outcome | None = None) -> dict[str, Any]:
