@@ -187,6 +187,28 @@ def test_without_a_session_the_directory_is_the_session(project: Path, manager: 
     assert len(manager.list_checkpoints(project)) == 2
 
 
+@pytest.mark.parametrize("granularity", ["turn", "tool"])
+def test_each_call_may_have_checkpoints_of_its_own(
+    project: Path, manager: CheckpointManager, monkeypatch: pytest.MonkeyPatch, granularity: str
+) -> None:
+    monkeypatch.setenv("SHADOWSNAP_GRANULARITY", granularity)
+    for number in range(2):
+        event = tool(project, file_path=f"{number}.txt")
+        hook("claude", event)
+        (project / f"{number}.txt").write_text("by the agent")
+        hook("claude", {**event, "hook_event_name": "PostToolUse", "tool_response": {"ok": True}})
+        (project / f"person{number}.txt").write_text("by the person")
+    hook("claude", {"session_id": "s1", "cwd": str(project), "hook_event_name": "Stop"})
+    kinds = [checkpoint.kind for checkpoint in reversed(manager.list_checkpoints(project))]
+    deleted = manager.revert(project, session_id="s1").deleted
+    if granularity == "tool":
+        assert kinds == ["turn", "turn-end", "turn", "turn-end"]
+        assert deleted == ("0.txt", "1.txt")
+    else:
+        assert kinds == ["turn", "turn-end"]
+        assert deleted == ("0.txt", "1.txt", "person0.txt", "person1.txt")
+
+
 def test_if_prompts_are_never_told_silence_ends_a_turn(
     project: Path, store: Path, manager: CheckpointManager
 ) -> None:

@@ -213,6 +213,22 @@ def test_the_other_events(name: str, kind: str) -> None:
     assert read_event("any", b'{"cwd": "/p"}', said=name).kind == kind
 
 
+@pytest.mark.parametrize(
+    ("name", "tool"),
+    [
+        ("PostToolUse", "Write"),
+        ("AfterTool", "Write"),
+        ("after-tool", "Write"),
+        ("post_run_command", "run_command"),
+    ],
+)
+def test_a_tool_that_is_done_is_known_by_the_name_it_had_before(name: str, tool: str) -> None:
+    said = {"tool_name": "Write", "tool_input": {"path": "x"}} if tool == "Write" else {}
+    event = read_event("any", json.dumps({"hook_event_name": name, **said}).encode())
+    assert (event.kind, event.after, event.tool) == ("other", True, tool)
+    assert not read_event("any", b'{"hook_event_name": "Notification"}').after
+
+
 def test_a_result_is_not_a_tool_about_to_run() -> None:
     assert read_event("copilot", b'{"toolName": "bash", "toolArgs": "{}", "toolResult": {}}').kind == "other"
 

@@ -120,6 +120,16 @@ def test_what_cannot_be_used_is_ignored_with_a_warning_that_names_file_and_line(
     assert len(layers.warnings) == 1 and layers.warnings[0].startswith(f"{path}{told}")
 
 
+def test_a_setting_that_is_a_word_is_one_of_a_few(monkeypatch: pytest.MonkeyPatch) -> None:
+    write_config('granularity = "tool"')
+    assert load_settings().settings.granularity == "tool"
+    write_config('granularity = "line"')
+    layers = load_settings()
+    assert layers.settings.granularity == "turn" and "turn or tool" in layers.warnings[0]
+    monkeypatch.setenv("SHADOWSNAP_GRANULARITY", "tool")
+    assert load_settings().settings.granularity == "tool"
+
+
 def test_one_wrong_value_spoils_no_other() -> None:
     write_config("max_snapshots = 'many'\nretention_days = 3\n")
     assert load_settings().settings == Settings(retention_days=3)

@@ -49,7 +49,7 @@ def run_hook(agent: str, data: bytes, said: str = "") -> None:
         from shadowsnap.config import configured_base
 
         event = read_event(agent, data, said)
-        if event.kind == OTHER:
+        if event.kind == OTHER and not event.after:
             return
         _dispatch(event, Session(configured_base(), event))
     except Exception as problem:
@@ -65,6 +65,8 @@ def _dispatch(event: HookEvent, session: Session) -> None:
         prompted(event, session)
     elif event.kind == SESSION_START:
         session_started(event)
+    elif event.after:
+        after_tool(event, session)
     else:
         stopped(event, session)
 
@@ -94,6 +96,20 @@ def before_tool(event: HookEvent, session: Session) -> None:
         _tell(event.agent, event, outcome.status, outcome.error, outcome=outcome)
         for text in manager.warnings:
             _tell(event.agent, event, "settings", UserWarning(text))
+
+
+def after_tool(event: HookEvent, session: Session) -> None:
+    """A tool is done; where each call has checkpoints of its own, this is the second one."""
+    if not session.counts_calls(event):
+        return
+    with session.lock(DEADLINE):
+        session.read()
+        manager = _manager()
+        manager.resume_turn(session.state_of(event))
+        outcome = manager.after_tool(event.tool, event.tool_input, event.cwd)
+        session.note_state(event, manager.turn_state())
+    if outcome.status not in ("not-needed", "unchanged"):
+        _tell(event.agent, event, outcome.status, outcome.error, outcome=outcome)
 
 
 def prompted(event: HookEvent, session: Session) -> None:

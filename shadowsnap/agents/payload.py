@@ -38,6 +38,12 @@ _KINDS = {
     ), STOP),
 }  # fmt: skip
 
+# A tool is done. Only where each call has checkpoints of its own does that matter.
+_AFTER = frozenset({
+    "aftertool", "posttooluse", "posttoolcall", "toolexecuteafter", "postwritecode", "postruncommand",
+    "postmcptooluse", "aftershellexecution", "aftermcpexecution",
+})  # fmt: skip
+
 # Those that end a session, and how.
 _ENDS = {
     "sessionend": "completed",
@@ -96,6 +102,8 @@ class HookEvent:
     transcript: str = ""
     ends: str = ""
     """How the session ended, if this is its end: `completed` or `failed`."""
+    after: bool = False
+    """Whether it is about a tool that just ran; the kind is `other` then."""
     problem: str = ""
     """What was wrong with the input, if anything."""
 
@@ -117,6 +125,8 @@ def _event(agent: str, payload: dict[str, Any], said: str, problem: str) -> Hook
     name = _squeezed(_text(places, _EVENT) or said)
     kind = _KINDS.get(name) or (OTHER if name else _guessed(payload))
     roots = tuple(_paths(_first(places, _ROOTS)))
+    after = name in _AFTER or (not name and any(key in payload for key in _RESULT))
+    deed = _DEEDS.get(name.replace("post", "pre", 1).replace("after", "before", 1), "")
     return HookEvent(
         kind=kind,
         agent=agent,
@@ -124,11 +134,12 @@ def _event(agent: str, payload: dict[str, Any], said: str, problem: str) -> Hook
         turn=_text(places, _TURN),
         cwd=_path(_text(places, _CWD)) or (roots[0] if roots else os.getcwd()),
         roots=roots,
-        tool=(_text(places, _TOOL_NAME) or _DEEDS.get(name, "")) if kind == TOOL else "",
-        tool_input=_tool_input(payload, places) if kind == TOOL else None,
+        tool=(_text(places, _TOOL_NAME) or deed) if kind == TOOL or after else "",
+        tool_input=_tool_input(payload, places) if kind == TOOL or after else None,
         prompt=_text(places, _PROMPT) if kind in (PROMPT, SESSION_START) else "",
         transcript=_path(_text(places, _TRANSCRIPT)),
         ends=_ENDS.get(name, ""),
+        after=after,
         problem=problem,
     )
 

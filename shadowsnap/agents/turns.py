@@ -63,13 +63,18 @@ class Session:
     def covers(self, event: HookEvent) -> bool:
         """Whether everything that the tool may write to is safe in this turn."""
         turn = self._turn(self.turn_of(event))
-        if turn.get("ended") or turn.get("state", {}).get("granularity") == "tool":
+        if turn.get("ended") or self.counts_calls(event):
             return False
         folders, files = _wanted(event)
         taken = [place["workdir"] for place in turn.get("state", {}).get("places", ()) if place["whole"]]
         return set(folders) <= set(turn.get("folders", ())) and all(
             file in turn.get("files", ()) or _is_new(file, taken) for file in files
         )
+
+    def counts_calls(self, event: HookEvent) -> bool:
+        """Whether each tool call of this turn has checkpoints of its own."""
+        state = self._turn(self.turn_of(event)).get("state")
+        return isinstance(state, dict) and state.get("granularity") == "tool"
 
     def state_of(self, event: HookEvent) -> dict[str, Any]:
         """What the manager needs to go on with the turn."""
@@ -131,6 +136,12 @@ class Session:
         self._keep_turns({**self._turns(), name: turn})
         if not event.turn:
             self.record["count"] = int(name[1:])
+        self.write()
+
+    def note_state(self, event: HookEvent, state: dict[str, Any]) -> None:
+        """The turn goes on from here."""
+        name = self.turn_of(event)
+        self._keep_turns({**self._turns(), name: {**self._turn(name), "state": state}})
         self.write()
 
     def note_ended(self) -> None:

@@ -160,8 +160,8 @@ class Turns(Remembering):
         for slot in list(turn.slots.values()):
             if slot.done is None or slot.whole is None:
                 continue
-            if slot.number and slot.began is None and slot.ended is not None:
-                closed[slot.whole.id] = slot.ended  # after its last tool call; what came then is not the turn's
+            if slot.number and slot.began is None:  # its last tool call is over: what came then is not the turn's
+                closed.update({slot.whole.id: slot.ended} if slot.ended is not None else {})
                 continue
             outcomes.append(self._close(turn, slot, slot.whole, "end of turn"))
             closed[slot.whole.id] = outcomes[-1]
