@@ -281,7 +281,7 @@ def test_claude(home: Path) -> None:
     install("claude", program=PROGRAM)
     written = json.loads((home / ".claude" / "settings.json").read_text())
     entry = {"type": "command", "command": f"{HOOK} claude", "timeout": 20}
-    assert set(written["hooks"]) == {"PreToolUse", "UserPromptSubmit", "SessionStart", "Stop"}
+    assert set(written["hooks"]) == {"PreToolUse", "UserPromptSubmit", "SessionStart", "Stop", "SessionEnd"}
     tools = written["hooks"]["PreToolUse"]
     assert len(tools) == 1 and tools[0]["hooks"] == [entry]
     assert {"Write", "Edit", "MultiEdit", "NotebookEdit", "Bash"} <= set(tools[0]["matcher"].split("|"))

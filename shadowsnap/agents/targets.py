@@ -196,7 +196,8 @@ class OwnFile(Edit):
 def claude(home: Home) -> Iterator[Edit]:
     folder = home.folder(".claude", ".claude", "CLAUDE_CONFIG_DIR")
     entry = {"type": "command", "command": home.hook("claude"), "timeout": _SECONDS}
-    yield JsonHooks(folder / "settings.json", _grouped(entry, PreToolUse=_CLAUDE_TOOLS, **_TURN_EVENTS))
+    events = {"PreToolUse": _CLAUDE_TOOLS, **_TURN_EVENTS, "SessionEnd": ""}
+    yield JsonHooks(folder / "settings.json", _grouped(entry, **events))
     yield OwnFile(folder / "commands" / "rollback.md", rollback_for("claude", home.rollback()), optional=True)
 
 
