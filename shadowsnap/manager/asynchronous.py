@@ -16,6 +16,7 @@ from shadowsnap.manager.whole import CheckpointManager
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
+    from datetime import datetime
     from pathlib import Path
 
     from shadowsnap.config import Settings
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
         Checkpoint,
         Checkup,
         ClearReport,
+        Conversation,
         Diff,
         ImportedItem,
         ImportReport,
@@ -91,6 +93,33 @@ class AsyncCheckpointManager:
         its work, and what happens until the next one is not the agent's. Of calls that run at the same
         time, the last one closes for all. Never raises."""
         return await asyncio.to_thread(self.sync.after_tool, tool_name, tool_input, cwd)
+
+    async def attach(
+        self,
+        working_dir: PathLike,
+        ref: str,
+        conversation: Any,
+        session_id: str | None = None,
+        *,
+        prompt: str | None = None,
+        agent: str | None = None,
+        began: datetime | None = None,
+        key: str | None = None,
+    ) -> Conversation | None:
+        """Keep what was said up to a checkpoint with it: JSON data, or the bytes of a transcript. With a
+        `session_id` it goes into the record of that session as a turn; `key` tells turns apart, so that
+        the same one is not recorded twice. None if the checkpoint was dropped meanwhile."""
+        return await asyncio.to_thread(
+            self.sync.attach,
+            working_dir,
+            ref,
+            conversation,
+            session_id,
+            prompt=prompt,
+            agent=agent,
+            began=began,
+            key=key,
+        )
 
     async def auto_prune(self) -> PruneResult:
         """Keep the limits, at most once in `min_interval_hours`; for the start of a program. What

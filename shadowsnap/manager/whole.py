@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from shadowsnap.manager.attaching import Attaching
 from shadowsnap.manager.keeping import Keeping
 from shadowsnap.manager.looking import Looking
 from shadowsnap.manager.stages import Stages
 from shadowsnap.manager.turns import Turns
 
 
-class CheckpointManager(Turns, Looking, Stages, Keeping):
+class CheckpointManager(Turns, Looking, Stages, Keeping, Attaching):
     """Snapshots and restores for any number of directories, from any number of threads."""

@@ -64,6 +64,11 @@ def from_json(conversation: Any) -> Said:
     return Said(_line(conversation), VALUE, len(inner) if isinstance(inner, list) else None)
 
 
+def from_transcript(data: bytes) -> Said:
+    """A transcript that was read elsewhere, most likely with one JSON object per line."""
+    return _transcript(data, by_lines=True)
+
+
 def from_file(path: str, most_bytes: int | None, size: int | None = None) -> Said | str:
     """A transcript, or what it was when it had this size; a text says why there is none."""
     try:

@@ -13,7 +13,9 @@ from shadowsnap.model import Checkpoint
 from shadowsnap.store.layout import Store
 
 
-def contents_of(store: Store, checkpoint: Checkpoint, paths: Iterable[str], deadline: Deadline) -> dict[str, bytes]:
+def contents_of(
+    store: Store, checkpoint: Checkpoint, paths: Iterable[str], deadline: Deadline
+) -> dict[str, bytes]:
     """The bytes of those of the files that the checkpoint has; of a link, where it leads."""
     found = {}
     with ObjectReader(store.git(deadline)) as reader:

@@ -24,7 +24,7 @@ from shadowsnap.store.older import ARCHIVE, WORKDIR_MARKER, is_hermes_store, is_
 _WORKSPACE_NAME = re.compile(r"[0-9a-f]{12}")
 _SHADOW_BRANCH = re.compile(r"refs/heads/entire/[0-9a-f]{4,40}(?:-([0-9a-f]{6}))?")
 # Nothing may be fetched to complete what we read.
-_READ_ONLY = ("protocol.allow=never", "core.fsmonitor=false", "core.hooksPath=" + os.devnull)
+READ_ONLY = ("protocol.allow=never", "core.fsmonitor=false", "core.hooksPath=" + os.devnull)
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class Source:
 
     def git(self, store: Store) -> Git:
         """Git that reads there. The work tree is ours, because theirs may be gone."""
-        return store.git().bound(git_dir=self.git_dir, work_tree=store.base, config=_READ_ONLY)
+        return store.git().bound(git_dir=self.git_dir, work_tree=store.base, config=READ_ONLY)
 
 
 def find_sources(store: Store, path: Path) -> list[Source]:
@@ -125,7 +125,7 @@ def _praisonai(store: Store, folder: Path) -> Source:
 
 
 def _entire(store: Store, path: Path) -> Iterator[Source]:
-    git_dir = _common_dir(path)
+    git_dir = common_dir(path)
     if git_dir is None:
         return
     whole = Source("entire", path, git_dir, excludes=_patterns(git_dir))
@@ -142,7 +142,7 @@ def _entire(store: Store, path: Path) -> Iterator[Source]:
             yield replace(source, workdir=workdir)
 
 
-def _common_dir(path: Path) -> Path | None:
+def common_dir(path: Path) -> Path | None:
     """The repository that a directory is the work tree of, or is itself."""
     git_dir = path if is_repository(path) else path / ".git"
     if git_dir.is_file():

@@ -1,0 +1,484 @@
+"""The face of Entire CLI's committed checkpoints: reading, attaching, exporting."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from datetime import datetime, timedelta, timezone
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers import git, snapshot_dotgit
+from shadowsnap import CheckpointManager
+from shadowsnap.compat import entire_export
+from shadowsnap.compat.entire import EntireRepository, attach_entire, export_entire, read_entire
+from shadowsnap.errors import BadArguments, MalformedObject, NoSuchSession
+
+ID, OTHER, ULID = "a3b2c4d5e6f7", "0123456789ab", "01KVBJCWYA4YW6J5M9GP655HZN"
+SAID = b'{"role":"user","content":"please"}\n{"role":"assistant","content":"done"}\n'
+
+
+@pytest.fixture
+def repository(tmp_path: Path) -> Path:
+    """A person's repository with one commit."""
+    path = tmp_path / "work"
+    path.mkdir()
+    git(path, "init", "-q", "-b", "main")
+    (path / "a.txt").write_text("one\n")
+    return commit(path, "first")
+
+
+@pytest.fixture
+def manager(base: Path) -> CheckpointManager:
+    return CheckpointManager(base=base)
+
+
+def commit(path: Path, message: str) -> Path:
+    git(path, "add", "-A")
+    git(path, "-c", "user.name=p", "-c", "user.email=p@localhost", "commit", "-q", "-m", message)
+    return path
+
+
+def session_files(session_id: str = "s1", said: bytes | None = SAID, **more: Any) -> dict[str, bytes]:
+    """What Entire writes into the folder of a session."""
+    now = datetime.now(timezone.utc)
+    metadata = {"session_id": session_id, "created_at": now.isoformat(), "agent": "Claude Code", **more}
+    files = {"metadata.json": json.dumps(metadata).encode(), "prompt.txt": b"please\n\n---\n\nand thanks"}
+    if said is not None:
+        files["full.jsonl"] = said
+        files["content_hash.txt"] = f"sha256:{hashlib.sha256(said).hexdigest()}".encode()
+    return files
+
+
+def checkpoint_files(id: str = ID, *sessions: dict[str, bytes]) -> dict[str, bytes]:
+    files = {"metadata.json": json.dumps({"checkpoint_id": id, "strategy": "manual-commit"}).encode()}
+    for number, session in enumerate(sessions or (session_files(),)):
+        files.update({f"{number}/{name}": content for name, content in session.items()})
+    return files
+
+
+def write_ref(repository: Path, ref: str, files: dict[str, bytes]) -> None:
+    """A commit with these files, without touching the work tree or index."""
+    index = {"GIT_INDEX_FILE": str(repository.parent / "scratch-index")}
+    os.environ.update(index)
+    try:
+        git(repository, "read-tree", "--empty")
+        for path, content in files.items():
+            blob = git(repository, "hash-object", "-w", "--stdin", stdin=content)
+            git(repository, "update-index", "--add", "--cacheinfo", f"100644,{blob},{path}")
+        tree = git(repository, "write-tree")
+    finally:
+        for name in index:
+            del os.environ[name]
+    made = git(
+        repository, "-c", "user.name=e", "-c", "user.email=e@localhost", "commit-tree", tree, "-m", "Checkpoint"
+    )
+    git(repository, "update-ref", ref, made)
+
+
+def write_branch(repository: Path, checkpoints: dict[str, dict[str, bytes]], ref: str = "") -> None:
+    files = {
+        f"{id[:2]}/{id[2:]}/{name}": content for id, each in checkpoints.items() for name, content in each.items()
+    }
+    write_ref(repository, ref or "refs/heads/entire/checkpoints/v1", files)
+
+
+def write_one_ref(repository: Path, id: str, files: dict[str, bytes]) -> None:
+    write_ref(repository, f"refs/entire/checkpoints/{id[-2:]}/{id}", files)
+
+
+# --- reading -----------------------------------------------------------------------------------------------
+
+
+def test_a_branch_of_checkpoints_is_read(repository: Path) -> None:
+    write_branch(repository, {ID: checkpoint_files(ID, session_files("s1"), session_files("s2", None, extra=7))})
+    before = snapshot_dotgit(repository)
+    source = EntireRepository(repository)
+    record = source.read()
+    (found,) = record.checkpoints
+    assert record.problems == ()
+    assert (found.id, found.layout, found.ref) == (ID, "branch", "refs/heads/entire/checkpoints/v1")
+    assert found.metadata["strategy"] == "manual-commit"
+    first, second = found.sessions
+    assert first.id == "s1" and first.prompts == ("please", "and thanks") and first.created_at is not None
+    assert source.transcript(first) == SAID and source.transcript(second) is None
+    assert second.metadata["extra"] == 7
+    assert snapshot_dotgit(repository) == before
+
+
+def test_one_ref_for_each_checkpoint_is_read(repository: Path) -> None:
+    for id in (ULID, OTHER):
+        write_one_ref(repository, id, checkpoint_files(id))
+    record = read_entire(repository)
+    assert {each.id: each.layout for each in record.checkpoints} == {ULID: "refs", OTHER: "refs"}
+    assert record.problems == ()
+
+
+def test_both_layouts_are_read_at_once_and_a_ref_of_its_own_counts(repository: Path) -> None:
+    write_branch(repository, {ID: checkpoint_files(ID), OTHER: checkpoint_files(OTHER)})
+    write_one_ref(repository, OTHER, checkpoint_files(OTHER, session_files("newer")))
+    write_one_ref(repository, ULID, checkpoint_files(ULID))
+    record = read_entire(repository)
+    assert {each.id: each.layout for each in record.checkpoints} == {ID: "branch", OTHER: "refs", ULID: "refs"}
+    assert next(each for each in record.checkpoints if each.id == OTHER).sessions[0].id == "newer"
+
+
+def test_they_are_sorted_by_age(repository: Path) -> None:
+    late, early = (session_files(created_at=f"2026-0{month}-01T00:00:00Z") for month in (5, 2))
+    write_branch(repository, {ID: checkpoint_files(ID, late), OTHER: checkpoint_files(OTHER, early)})
+    assert [each.id for each in read_entire(repository).checkpoints] == [OTHER, ID]
+
+
+def test_what_was_fetched_counts_less_than_the_persons_own(repository: Path) -> None:
+    remote = "refs/remotes/origin/entire/checkpoints/v1"
+    write_branch(
+        repository, {ID: checkpoint_files(ID, session_files("theirs")), OTHER: checkpoint_files(OTHER)}, remote
+    )
+    write_branch(repository, {ID: checkpoint_files(ID, session_files("own"))})
+    found = {each.id: each for each in read_entire(repository).checkpoints}
+    assert found[ID].sessions[0].id == "own" and found[OTHER].ref == remote
+
+
+def test_the_oldest_form_of_a_checkpoint_is_read(repository: Path) -> None:
+    flat = {**session_files("s0"), "full.log": SAID}
+    del flat["full.jsonl"]
+    write_branch(repository, {ID: flat})
+    source = EntireRepository(repository)
+    (found,) = source.read().checkpoints
+    assert found.sessions[0].id == "s0" and source.transcript(found.sessions[0]) == SAID
+
+
+@pytest.mark.parametrize("broken", ["branch", "refs"])
+def test_a_layout_that_fails_does_not_block_the_other(repository: Path, broken: str) -> None:
+    write_branch(repository, {ID: checkpoint_files(ID)})
+    write_one_ref(repository, ULID, checkpoint_files(ULID))
+    ref = "refs/heads/entire/checkpoints/v1" if broken == "branch" else f"refs/entire/checkpoints/ZN/{ULID}"
+    tree = git(repository, "rev-parse", f"{ref}^{{tree}}")
+    (repository / ".git" / "objects" / tree[:2] / tree[2:]).unlink()
+    record = read_entire(repository)
+    assert [each.id for each in record.checkpoints] == [ULID if broken == "branch" else ID]
+    assert len(record.problems) == 1 and ref in record.problems[0]
+
+
+def test_a_ref_that_git_cannot_list_does_not_block_the_branch(repository: Path) -> None:
+    write_branch(repository, {ID: checkpoint_files(ID)})
+    folder = repository / ".git" / "refs" / "entire" / "checkpoints" / "ZN"
+    folder.mkdir(parents=True)
+    (folder / ULID).write_text("not a commit\n")
+    (folder.parent / "odd").write_text(git(repository, "rev-parse", "HEAD") + "\n")
+    record = read_entire(repository)
+    assert [each.id for each in record.checkpoints] == [ID] and record.problems
+
+
+def test_one_checkpoint_that_fails_does_not_block_the_others(repository: Path) -> None:
+    write_branch(
+        repository, {ID: checkpoint_files(ID), OTHER: {"metadata.json": b"{"}, "ffffffffffff": {"x": b""}}
+    )
+    record = read_entire(repository)
+    assert [each.id for each in record.checkpoints] == [ID]
+    assert sorted(problem.split()[1] for problem in record.problems) == [OTHER, "ffffffffffff"]
+
+
+def test_names_that_are_none_of_entires_are_left_out(repository: Path) -> None:
+    write_branch(repository, {ID: checkpoint_files(ID), "zz-not-an-id": checkpoint_files("x")})
+    write_ref(repository, f"refs/entire/checkpoints/00/{ULID}", checkpoint_files(ULID))
+    record = read_entire(repository)
+    assert [each.id for each in record.checkpoints] == [ID]
+    assert len(record.problems) == 1 and ULID in record.problems[0]
+
+
+def test_a_transcript_in_parts_is_put_together(repository: Path) -> None:
+    lines = [b'{"n":%d}' % number for number in range(12)]
+    said = b"\n".join(lines) + b"\n"
+    files = session_files(said=said)
+    del files["full.jsonl"]
+    for number in range(12):  # more than nine: in the order of numbers
+        name = f"full.jsonl.{number:03d}" if number else "full.jsonl"
+        files[name] = lines[number] + (b"\n" if number == 11 else b"")
+    files["full.jsonl.123abc.tmp"] = b"what an interrupted write left"
+    write_branch(repository, {ID: checkpoint_files(ID, files)})
+    source = EntireRepository(repository)
+    assert source.transcript(source.read().checkpoints[0].sessions[0]) == said
+
+
+def test_a_transcript_with_a_part_missing_is_refused_and_the_rest_is_read(repository: Path) -> None:
+    files = {**session_files(), "full.jsonl.002": b"the third"}
+    write_branch(repository, {ID: checkpoint_files(ID, files)})
+    source = EntireRepository(repository)
+    (session,) = source.read().checkpoints[0].sessions
+    assert session.prompts == ("please", "and thanks")
+    with pytest.raises(MalformedObject, match="part 1"):
+        source.transcript(session)
+
+
+def test_a_transcript_that_is_not_what_its_hash_says_is_refused(repository: Path) -> None:
+    changed = {**session_files(), "full.jsonl": SAID + b"more\n"}
+    unhashed = session_files()
+    del unhashed["content_hash.txt"]
+    write_branch(repository, {ID: checkpoint_files(ID, changed, unhashed)})
+    source = EntireRepository(repository)
+    first, second = source.read().checkpoints[0].sessions
+    with pytest.raises(MalformedObject, match="sha256:"):
+        source.transcript(first)
+    assert source.transcript(second) == SAID and second.content_hash is None
+
+
+def test_a_repository_without_entire_has_nothing(repository: Path, tmp_path: Path) -> None:
+    assert read_entire(repository).checkpoints == () == read_entire(repository).problems
+    with pytest.raises(BadArguments):
+        read_entire(tmp_path)
+
+
+def test_packed_and_linked_repositories_are_read(repository: Path, tmp_path: Path) -> None:
+    write_branch(repository, {ID: checkpoint_files(ID)})
+    git(repository, "gc", "-q")
+    git(repository, "worktree", "add", "-q", str(tmp_path / "linked"))
+    git(tmp_path, "clone", "-q", "--bare", str(repository), str(tmp_path / "bare.git"))
+    for path in (repository, repository / ".git", tmp_path / "linked", tmp_path / "bare.git"):
+        source = EntireRepository(path)
+        (found,) = source.read().checkpoints
+        assert source.transcript(found.sessions[0]) == SAID
+
+
+# --- attaching ---------------------------------------------------------------------------------------------
+
+
+def conversation_of(manager: CheckpointManager, work: Path, ref: str, session_id: str | None = None) -> Any:
+    found = manager.restore(work, ref, files=False, conversation=True, session_id=session_id, dry_run=True)
+    return found.conversation
+
+
+def test_a_conversation_goes_to_the_last_checkpoint_of_its_session(
+    repository: Path, manager: CheckpointManager
+) -> None:
+    manager.snapshot(repository, "another's", session_id="other")
+    (repository / "a.txt").write_text("two\n")
+    manager.snapshot(repository, "earlier", session_id="s1")
+    (repository / "a.txt").write_text("three\n")
+    mine = manager.snapshot(repository, "mine", session_id="s1").checkpoint
+    assert mine is not None
+    write_branch(repository, {ID: checkpoint_files(ID, session_files("s1"))})
+    before = snapshot_dotgit(repository)
+    report = attach_entire(repository, manager=manager)
+    assert snapshot_dotgit(repository) == before
+    (item,) = report.attached
+    assert (item.entire_id, item.session_id, item.checkpoint_id) == (ID, "s1", mine.id)
+    said = conversation_of(manager, repository, mine.id)
+    assert said.session_id == "s1" and said.data == [json.loads(line) for line in SAID.splitlines()]
+    session = manager.session("s1")
+    assert session.agent == "Claude Code" and session.turns[0].prompt == "and thanks"
+    assert session.turns[0].places[0].before == mine.id and session.turns[0].conversation == "kept"
+
+
+def test_attaching_again_changes_nothing(repository: Path, manager: CheckpointManager, base: Path) -> None:
+    manager.snapshot(repository, "mine", session_id="s1")
+    write_one_ref(repository, ULID, checkpoint_files(ULID, session_files("2026-04-08-s1")))
+    first = attach_entire(repository, manager=manager)
+    refs = git(base / "store", "for-each-ref", "refs/shadowsnap-meta")
+    assert attach_entire(repository, manager=manager) == first and len(first.attached) == 1
+    assert len(manager.session("s1").turns) == 1
+    assert refs and git(base / "store", "for-each-ref", "refs/shadowsnap-meta").count("\n") == refs.count("\n")
+
+
+def test_a_checkpoint_that_is_later_does_not_match(repository: Path, manager: CheckpointManager) -> None:
+    manager.snapshot(repository, "later", session_id="s1")
+    past = (datetime.now(timezone.utc) - timedelta(days=1)).isoformat()
+    write_branch(repository, {ID: checkpoint_files(ID, session_files("s1", created_at=past))})
+    (item,) = attach_entire(repository, manager=manager).items
+    assert item.checkpoint_id is None and "same session or commit" in item.why
+
+
+def test_without_a_session_the_commit_leads_to_the_checkpoint(
+    repository: Path, manager: CheckpointManager
+) -> None:
+    (repository / "a.txt").write_text("two\n")
+    mine = manager.snapshot(repository, "before the commit").checkpoint
+    assert mine is not None
+    commit(repository, f"second\n\nEntire-Checkpoint: {ID}")
+    (repository / "a.txt").write_text("three\n")
+    manager.snapshot(repository, "after the commit")
+    write_branch(repository, {ID: checkpoint_files(ID, session_files("s1")), OTHER: checkpoint_files(OTHER)})
+    report = attach_entire(repository, manager=manager)
+    assert {item.entire_id: item.checkpoint_id for item in report.items} == {ID: mine.id, OTHER: None}
+    assert conversation_of(manager, repository, mine.id).message_count == 2
+
+
+def test_a_damaged_transcript_is_told_and_blocks_nothing(repository: Path, manager: CheckpointManager) -> None:
+    manager.snapshot(repository, "mine", session_id="s1")
+    damaged = {**session_files("s1"), "full.jsonl": b"something else"}
+    write_branch(repository, {ID: checkpoint_files(ID, damaged, session_files("s1", None), session_files("s1"))})
+    write_one_ref(repository, ULID, {"metadata.json": b"{"})
+    report = attach_entire(repository, manager=manager)
+    assert [bool(item.checkpoint_id) for item in report.items] == [False, False, True]
+    assert "sha256" in report.items[0].why and "no transcript" in report.items[1].why
+    assert len(report.problems) == 1 and ULID in report.problems[0]
+
+
+def test_secrets_are_taken_out(repository: Path, manager: CheckpointManager) -> None:
+    secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
+    mine = manager.snapshot(repository, "mine", session_id="s1").checkpoint
+    assert mine is not None
+    said = json.dumps({"role": "user", "content": f"use {secret}"}).encode() + b"\n"
+    write_branch(repository, {ID: checkpoint_files(ID, session_files("s1", said))})
+    attach_entire(repository, manager=manager)
+    assert secret not in json.dumps(conversation_of(manager, repository, mine.id).data)
+
+
+def test_without_checkpoints_here_nothing_matches(repository: Path, manager: CheckpointManager) -> None:
+    write_branch(repository, {ID: checkpoint_files(ID)})
+    report = attach_entire(repository, manager=manager)
+    assert report.attached == () and len(report.items) == 1
+
+
+# --- exporting ---------------------------------------------------------------------------------------------
+
+
+def two_turns(manager: CheckpointManager, work: Path) -> list[list[dict[str, str]]]:
+    """A session of two turns; what was said up to the end of each."""
+    said: list[dict[str, str]] = []
+    ends = []
+    for number, prompt in enumerate(("do it", "do more"), 1):
+        manager.new_turn("our-session", prompt, list(said), agent="codex")
+        said.append({"role": "user", "content": prompt})
+        assert manager.ensure_checkpoint(work, "before write").checkpoint is not None
+        (work / f"new-{number}.txt").write_text(prompt)
+        said.append({"role": "assistant", "content": f"did {number}"})
+        manager.end_turn(list(said))
+        ends.append(list(said))
+    manager.end_session("our-session")
+    return ends
+
+
+@pytest.mark.parametrize("layout", ["branch", "refs"])
+def test_an_exported_session_is_read_back(
+    repository: Path, manager: CheckpointManager, tmp_path: Path, layout: str
+) -> None:
+    ends = two_turns(manager, repository)
+    before = snapshot_dotgit(repository)
+    exported = export_entire(tmp_path / "out.git", "our-session", layout=layout, manager=manager)
+    assert snapshot_dotgit(repository) == before
+    assert git(tmp_path / "out.git", "rev-parse", "--is-bare-repository") == "true"
+    git(tmp_path / "out.git", "fsck", "--strict")
+    source = EntireRepository(tmp_path / "out.git")
+    record = source.read()
+    assert record.problems == () and [each.id for each in record.checkpoints] == list(exported.ids)
+    assert {each.layout for each in record.checkpoints} == {layout}
+    assert {each.ref for each in record.checkpoints} == set(exported.refs)
+    for number, each in enumerate(record.checkpoints):
+        (session,) = each.sessions
+        transcript = source.transcript(session)
+        assert transcript is not None and session.content_hash is not None
+        assert [json.loads(line) for line in transcript.splitlines()] == ends[number]
+        assert session.id == "our-session" and session.prompts == (["do it", "do more"][number],)
+        assert session.metadata["files_touched"] == [f"new-{number + 1}.txt"] == each.metadata["files_touched"]
+        assert session.metadata["agent"] == "codex" and session.metadata["branch"] == "main"
+        assert each.metadata["checkpoint_id"] == each.id and each.metadata["strategy"] == "manual-commit"
+
+
+def test_the_paths_in_the_summary_lead_to_the_files(
+    repository: Path, manager: CheckpointManager, tmp_path: Path
+) -> None:
+    two_turns(manager, repository)
+    exported = export_entire(str(tmp_path / "out.git"), manager.session("our-session"), manager=manager)
+    branch = "entire/checkpoints/v1"
+    assert exported.refs == (f"refs/heads/{branch}",) and exported.repository == tmp_path / "out.git"
+    for id in exported.ids:
+        summary = json.loads(git(tmp_path / "out.git", "show", f"{branch}:{id[:2]}/{id[2:]}/metadata.json"))
+        for path in summary["sessions"][0].values():
+            git(tmp_path / "out.git", "cat-file", "-e", f"{branch}:{path.lstrip('/')}")
+    message = git(tmp_path / "out.git", "log", "-1", "--format=%B", branch)
+    assert message.startswith(f"Checkpoint: {exported.ids[-1]}\n") and "Entire-Session: our-session" in message
+
+
+def test_exporting_again_adds_only_what_is_new(
+    repository: Path, manager: CheckpointManager, tmp_path: Path
+) -> None:
+    two_turns(manager, repository)
+    out = tmp_path / "out.git"
+    first = export_entire(out, "our-session", manager=manager)
+    tip = git(out, "rev-parse", "entire/checkpoints/v1")
+    assert export_entire(out, "our-session", manager=manager) == first
+    assert git(out, "rev-parse", "entire/checkpoints/v1") == tip
+    manager.new_turn("our-session", "a third", [{"role": "user", "content": "a third"}])
+    (repository / "a.txt").write_text("by hand\n")
+    manager.ensure_checkpoint(repository)
+    manager.end_turn()
+    again = export_entire(out, "our-session", manager=manager)
+    assert again.ids[:2] == first.ids and len(again.ids) == 3
+    assert git(out, "rev-parse", "entire/checkpoints/v1^") == tip
+
+
+def test_what_others_wrote_there_stays(repository: Path, manager: CheckpointManager, tmp_path: Path) -> None:
+    out = tmp_path / "out.git"
+    git(tmp_path, "init", "-q", "--bare", str(out))
+    write_branch(out, {ID: checkpoint_files(ID)})
+    two_turns(manager, repository)
+    exported = export_entire(out, "our-session", manager=manager)
+    assert {each.id for each in read_entire(out).checkpoints} == {ID, *exported.ids}
+
+
+def test_a_repository_that_somebody_works_in_is_refused(
+    repository: Path, manager: CheckpointManager, tmp_path: Path
+) -> None:
+    two_turns(manager, repository)
+    (tmp_path / "full").mkdir()
+    (tmp_path / "full" / "letter.txt").write_text("dear\n")
+    before = snapshot_dotgit(repository)
+    for path in (repository, repository / ".git", tmp_path / "full"):
+        with pytest.raises(BadArguments, match="bare"):
+            export_entire(path, "our-session", manager=manager)
+    assert snapshot_dotgit(repository) == before and [path.name for path in (tmp_path / "full").iterdir()] == [
+        "letter.txt"
+    ]
+
+
+def test_an_unknown_session_or_layout_is_an_error(manager: CheckpointManager, tmp_path: Path) -> None:
+    with pytest.raises(NoSuchSession):
+        export_entire(tmp_path / "out.git", "unknown", manager=manager)
+    with pytest.raises(BadArguments):
+        export_entire(tmp_path / "out.git", "unknown", layout="tarball", manager=manager)
+    assert not (tmp_path / "out.git").exists()
+
+
+def test_a_turn_without_a_conversation_is_exported_without(
+    repository: Path, manager: CheckpointManager, tmp_path: Path
+) -> None:
+    manager.new_turn("quiet", "just do it")
+    manager.ensure_checkpoint(repository)
+    manager.end_turn()
+    manager.end_session("quiet")
+    export_entire(tmp_path / "out.git", "quiet", manager=manager)
+    source = EntireRepository(tmp_path / "out.git")
+    (session,) = source.read().checkpoints[0].sessions
+    assert source.transcript(session) is None and session.prompts == ("just do it",)
+
+
+def test_a_long_transcript_is_exported_in_parts(
+    repository: Path, manager: CheckpointManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(entire_export, "_CHUNK", 100)
+    ends = two_turns(manager, repository)
+    exported = export_entire(tmp_path / "out.git", "our-session", manager=manager)
+    source = EntireRepository(tmp_path / "out.git")
+    last = next(each for each in source.read().checkpoints if each.id == exported.ids[-1]).sessions[0]
+    transcript = source.transcript(last)
+    assert len(last.chunks) > 1 and transcript is not None
+    assert [json.loads(line) for line in transcript.splitlines()] == ends[-1]
+
+
+def test_what_was_exported_can_be_attached(
+    repository: Path, manager: CheckpointManager, tmp_path: Path, base: Path
+) -> None:
+    """There and back: into another store that has the checkpoints, but not the conversations."""
+    two_turns(manager, repository)
+    exported = export_entire(tmp_path / "out.git", "our-session", manager=manager)
+    other = CheckpointManager(base=tmp_path / "other")
+    taken = other.snapshot(repository, "theirs", session_id="our-session").checkpoint
+    assert taken is not None
+    git(repository, "fetch", "-q", str(tmp_path / "out.git"), "entire/checkpoints/v1:entire/checkpoints/v1")
+    late = CheckpointManager(base=tmp_path / "other")
+    report = attach_entire(repository, manager=late)
+    assert [item.entire_id for item in report.attached] == list(exported.ids)
