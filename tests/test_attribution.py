@@ -267,8 +267,12 @@ def test_max_snapshots_counts_turns_and_their_calls_go_with_them(by_tool: Checkp
     assert {checkpoint.turn for checkpoint in by_tool.list_checkpoints(files)} == {1, 2, 3, 4}
     by_tool.prune(max_snapshots=2)
     left = by_tool.list_checkpoints(files)
-    assert {checkpoint.turn for checkpoint in left} == {3, 4}
-    assert len(left) == 6  # all of the calls of these turns
+    # All of the calls of these turns, and the state before them.
+    assert [checkpoint.turn for checkpoint in left] == [4] * 3 + [3] * 3 + [2]
+    by_tool.prune(max_snapshots=2)
+    assert by_tool.list_checkpoints(files) == left
+    by_tool.revert(files, turn=3, on_conflict="theirs")
+    assert by_tool.prune(max_snapshots=1).dropped
 
 
 def test_a_granularity_that_is_none_is_refused(base: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from datetime import datetime, timedelta, timezone
 
 from hypothesis import given
@@ -193,3 +194,15 @@ def test_the_promises_hold_for_any_past(
         if not days:
             loose = [each[0].ref in staying for each in group if each not in firm]
             assert loose == sorted(loose, reverse=True)  # the oldest go first
+
+
+# --- the beginning of a turn ------------------------------------------------------------------------
+
+
+def test_the_oldest_turn_that_stays_keeps_the_state_before_it() -> None:
+    past = timeline(*(checkpoint(9 - turn, "turn-end", turn) for turn in range(1, 7)))
+    olders = [*past[1:], past[-1]]
+    past = [replace(each, metadata={"before": older.id}) for each, older in zip(past, olders, strict=True)]
+    assert kept(past, Limits(max_snapshots=3)) == past[:4]  # three turns, and where the oldest began
+    assert kept(past[:4], Limits(max_snapshots=3)) == past[:4]
+    assert kept(past, Limits(max_snapshots=3, retention_days=5.5)) == past[:3]  # age is another matter

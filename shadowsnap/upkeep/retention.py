@@ -7,14 +7,15 @@ checkpoints, what is known of their projects, the limits and the time. No I/O he
   directory is there, or may come back.
 - `max_snapshots` counts turns: a closing checkpoint lives and goes with its turn. Checkpoints
   that restores take of the state before them are counted apart, so that going back and forth
-  does not push turns out.
+  does not push turns out. A turn that began where the one before had ended keeps that one checkpoint
+  of it: without the state before it, it could not be taken back.
 """
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
 from shadowsnap.model import Checkpoint
@@ -22,6 +23,7 @@ from shadowsnap.upkeep.results import Verdict
 
 HERE, GONE, UNREACHABLE = "here", "gone", "unreachable"
 
+BEGINNING = "a turn that stays began with it"
 ORPHANED = "its directory is gone"
 PINNED, NEEDED, NEWEST = "pinned", "an undo or an interrupted restore needs it", "the newest of its project"
 FIRM = (PINNED, NEEDED, NEWEST)
@@ -92,6 +94,12 @@ def _judge_project(
             drop = _dropped_for(unit, facts, limits, now, counts[_counted_apart(unit)], orphaned)
             counts[_counted_apart(unit)] += drop is None
         reasons.update((checkpoint.ref, (drop is None, drop or reason)) for checkpoint in unit)
+    begun_at = {checkpoint.metadata.get("before") for checkpoint in timeline if reasons[checkpoint.ref][0]}
+    uncounted = replace(limits, max_snapshots=0)
+    for checkpoint in timeline:
+        if checkpoint.id in begun_at and not reasons[checkpoint.ref][0]:
+            drop = _dropped_for((checkpoint,), facts, uncounted, now, 0, orphaned)
+            reasons[checkpoint.ref] = (drop is None, drop or BEGINNING)
     return [Verdict(checkpoint, *reasons[checkpoint.ref]) for checkpoint in timeline]
 
 
