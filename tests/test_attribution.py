@@ -501,3 +501,82 @@ def test_turns_that_changed_nothing_are_nobodys_business() -> None:
     ]
     assert told(work_of_turn(past, 2, {1})) == [("4", "5", ())]
     assert told(work_of_turn(past, 1, {1})) == [("1", "1", ())]
+
+
+# --- which turns changed a file ---------------------------------------------------------------------
+
+
+def test_a_file_can_be_asked_for_its_turns(manager: CheckpointManager, files: Path) -> None:
+    """A closing checkpoint shows what its turn did, an opening one what happened between the turns."""
+    for turn in range(1, 6):
+        manager.new_turn(session_id="s1")
+        manager.ensure_checkpoint(files)
+        replace_line(files / ("text.txt" if turn % 2 else "other.txt"), turn, f"turn {turn}")
+        manager.end_turn()
+        if turn == 3:
+            replace_line(files / "text.txt", 30, "person")
+    found = manager.list_checkpoints(files, path="text.txt")
+    assert [(each.kind, each.turn) for each in found] == [
+        ("turn-end", 5), ("turn", 4), ("turn-end", 3), ("turn-end", 1), ("turn", 1),
+    ]  # fmt: skip
+    closing = [each for each in manager.list_checkpoints(files, path="other.txt") if each.kind == "turn-end"]
+    assert [each.turn for each in closing] == [4, 2]
+
+
+# --- what a revert is ---------------------------------------------------------------------------------
+
+
+def test_a_revert_is_a_restore_with_a_checkpoint_of_the_state_before(
+    manager: CheckpointManager, files: Path
+) -> None:
+    manager.ensure_checkpoint(files)
+    replace_line(files / "text.txt", 3, "by the agent")
+    manager.end_turn()
+    replace_line(files / "text.txt", 30, "by the person")
+    now = manifest(files)
+    result = manager.revert(files, turn=1)
+    assert result.undo_id is not None
+    before = manager.get(files, result.undo_id)
+    assert before.kind == "pre-restore"
+    manager.restore(files, before.id)
+    assert manifest(files) == now
+
+
+def test_the_end_of_a_turn_closes_every_directory_it_touched(
+    manager: CheckpointManager, files: Path, tmp_path: Path
+) -> None:
+    second, third = tmp_path / "second", tmp_path / "third"
+    for folder in (second, third):
+        folder.mkdir()
+        (folder / "file").write_text("x\n")
+    manager.new_turn(session_id="s1")
+    for folder in (files, second, third):
+        manager.ensure_checkpoint(folder)
+    replace_line(files / "text.txt", 3, "by the agent")
+    (second / "file").write_text("by the agent\n")
+    assert sorted(outcome.status for outcome in manager.end_turn()) == ["taken", "taken", "unchanged"]
+    assert [kinds(manager, folder) for folder in (files, second, third)] == [
+        ["turn", "turn-end"], ["turn", "turn-end"], ["turn"],
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("session", ["s1", None])
+def test_stages_within_stages_within_a_turn_go_with_their_session(
+    manager: CheckpointManager, files: Path, session: str | None
+) -> None:
+    """Also if the host does not say for each stage whose it is."""
+    manager.new_turn(session_id="s1")
+    manager.ensure_checkpoint(files)
+    with manager.stage(files, session_id=session):
+        replace_line(files / "text.txt", 3, "outer")
+        with manager.stage(files, session_id=session):
+            replace_line(files / "text.txt", 3, "inner")
+            (files / "inner.txt").write_text("inner\n")
+        replace_line(files / "text.txt", 4, "outer again")
+    replace_line(files / "other.txt", 3, "the turn")
+    manager.end_turn()
+    replace_line(files / "text.txt", 30, "person")
+    result = manager.revert(files, session_id="s1")
+    assert result.conflicts == () and result.deleted == ("inner.txt",)
+    assert (files / "text.txt").read_text() == with_lines(l30="person")
+    assert (files / "other.txt").read_text() == LINES

@@ -51,7 +51,7 @@ def work_of_session(
     found = [work for each in mine for work in timeline.of_stage(each)]
     for turn in {each.turn for each in mine if each.turn is not None}:
         found += timeline.of_turn(turn)
-    return timeline.in_pieces(sorted(found, key=_begin, reverse=True))
+    return timeline.in_pieces(_united(found)[::-1])
 
 
 def with_shared_marked(checkpoints: list[Checkpoint], quiet: Container[int | str] = ()) -> list[Checkpoint]:
@@ -69,6 +69,18 @@ def with_shared_marked(checkpoints: list[Checkpoint], quiet: Container[int | str
         else each
         for each in checkpoints
     ]
+
+
+def _united(works: Iterable[Work]) -> list[Work]:
+    """Work of one session, oldest first. What happened at the same time, as a stage within a turn, is one
+    piece: it is not to be undone twice."""
+    found: list[Work] = []
+    for work in sorted(works, key=_begin):
+        if not found or _begin(work) >= _end(found[-1].after):
+            found.append(work)
+        elif _end(work.after) > _end(found[-1].after):
+            found[-1] = replace(found[-1], after=work.after, until=work.until)
+    return found
 
 
 class _Timeline:
