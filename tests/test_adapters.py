@@ -76,9 +76,10 @@ def test_without_its_framework_an_adapter_says_what_to_install(adapter: str, tol
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
-def test_what_it_says_to_install_exists(adapter: str) -> None:
+def test_what_it_says_to_install_exists(adapter: str, told: dict[str, str]) -> None:
     extra = ADAPTERS[adapter][0]
-    assert re.search(rf'^{extra} = \["[\w-]+>=[\d.]+"\]$', PYPROJECT, re.MULTILINE)
+    (version,) = re.findall(rf'^{extra} = \["[\w-]+>=([\d.]+)"\]$', PYPROJECT, re.MULTILINE)
+    assert f" {version} or newer: " in told[adapter]
     (everything,) = re.findall(r"shadowsnap\[([\w,-]+)\]", PYPROJECT)
     assert extra in everything.split(",")
 

@@ -14,7 +14,7 @@ try:
     from anyio import to_thread  # not asyncio's: the SDK runs on trio as well
     from claude_agent_sdk import HookMatcher
 except ImportError as problem:
-    raise needs("claude-agent-sdk", "claude-sdk") from problem
+    raise needs("claude-agent-sdk 0.1.66 or newer", "claude-sdk") from problem
 
 
 def snapshot_hooks(

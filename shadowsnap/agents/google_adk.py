@@ -13,7 +13,7 @@ from shadowsnap.manager import CheckpointManager
 try:
     from google.adk.plugins.base_plugin import BasePlugin
 except ImportError as problem:
-    raise needs("google-adk", "google-adk") from problem
+    raise needs("google-adk 1.18 or newer", "google-adk") from problem
 
 
 class SnapshotPlugin(BasePlugin):

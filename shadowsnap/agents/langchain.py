@@ -16,6 +16,7 @@ from shadowsnap.manager import CheckpointManager
 try:
     from langchain.agents.middleware import AgentMiddleware
     from langchain.agents.middleware.types import AgentState, PrivateStateAttr
+    from langgraph.config import get_config
     from typing_extensions import NotRequired
 except ImportError as problem:
     raise needs("langchain 1.0 or newer", "langchain") from problem
@@ -26,7 +27,7 @@ class SnapshotState(AgentState[Any]):
     """Which run this is. In the state, because one middleware serves many runs at the same time."""
 
 
-class SnapshotMiddleware(AgentMiddleware[Any, Any, Any]):
+class SnapshotMiddleware(AgentMiddleware):
     """One turn per `invoke`, `stream` and so on. The session is the thread, if there is one."""
 
     state_schema = SnapshotState
@@ -38,8 +39,7 @@ class SnapshotMiddleware(AgentMiddleware[Any, Any, Any]):
     @harmless
     def before_agent(self, state: Any, runtime: Any) -> dict[str, Any]:
         run = uuid.uuid4().hex
-        session = getattr(getattr(runtime, "execution_info", None), "thread_id", None)
-        self._runs.begin(run, session, last_of_person(state.get("messages"), "type", "human"))
+        self._runs.begin(run, _thread(runtime), last_of_person(state.get("messages"), "type", "human"))
         return {"shadowsnap_run": run}
 
     async def abefore_agent(self, state: Any, runtime: Any) -> dict[str, Any]:
@@ -63,6 +63,16 @@ class SnapshotMiddleware(AgentMiddleware[Any, Any, Any]):
     def _make_safe(self, request: Any) -> None:
         call = request.tool_call
         self._runs.before_tool(_run(request.state), call["name"], call["args"])
+
+
+def _thread(runtime: Any) -> str | None:
+    info = getattr(runtime, "execution_info", None)
+    if info is not None:
+        return getattr(info, "thread_id", None)
+    try:  # an older langgraph
+        return get_config().get("configurable", {}).get("thread_id")  # type: ignore[no-any-return]
+    except RuntimeError:
+        return None
 
 
 def _run(state: Any) -> str:

@@ -14,7 +14,7 @@ from shadowsnap.manager import CheckpointManager
 try:
     from agents import RunHooks
 except ImportError as problem:
-    raise needs("openai-agents", "openai-agents") from problem
+    raise needs("openai-agents 0.8 or newer", "openai-agents") from problem
 
 
 class SnapshotHooks(RunHooks[Any]):

@@ -15,7 +15,7 @@ from shadowsnap.manager import CheckpointManager
 try:
     from smolagents import LocalPythonExecutor, Tool
 except ImportError as problem:
-    raise needs("smolagents", "smolagents") from problem
+    raise needs("smolagents 1.22 or newer", "smolagents") from problem
 
 _Agent = TypeVar("_Agent")
 

@@ -11,9 +11,18 @@ from shadowsnap.agents.adapting import PathLike, Runs, Same, harmless, last_of_p
 from shadowsnap.manager import CheckpointManager
 
 try:
-    from strands.hooks import AfterInvocationEvent, BeforeInvocationEvent, BeforeToolCallEvent, HookProvider
+    from strands.hooks import (
+        AfterInvocationEvent,
+        BeforeInvocationEvent,
+        BeforeToolCallEvent,
+        HookProvider,
+        HookRegistry,
+    )
+
+    if not hasattr(HookRegistry, "invoke_callbacks_async"):
+        raise ImportError("hooks that are coroutines would be called and never awaited")
 except ImportError as problem:
-    raise needs("strands-agents", "strands") from problem
+    raise needs("strands-agents 1.24 or newer", "strands") from problem
 
 
 class SnapshotHooks(HookProvider):
