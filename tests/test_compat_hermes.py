@@ -326,46 +326,38 @@ def test_one_file_can_be_restored(manager: hermes.CheckpointManager, work: Path)
     assert (work / "main.py").read_text() == "changed\n"
 
 
-@pytest.mark.parametrize(
-    ("commit_hash", "text"),
-    [
-        ("--patch", "must not start with '-'"),
-        ("-p", "must not start with '-'"),
-        ("abc; rm -rf /", "expected 4-64 hex characters"),
-        ("abc", "expected 4-64 hex characters"),
-        ("last", "expected 4-64 hex characters"),
-        ("a" * 65, "expected 4-64 hex characters"),
-        ("", "Empty"),
-        ("deadbeef1234", "deadbeef1234"),
-        ("d" * 64, "d" * 64),
-    ],
-)
-def test_a_hash_that_is_none_is_an_error(
-    manager: hermes.CheckpointManager, work: Path, commit_hash: str, text: str
-) -> None:
-    for answer in (manager.restore(str(work), commit_hash), manager.diff(str(work), commit_hash)):
-        assert answer["success"] is False and set(answer) == {"success", "error"}
+def test_a_hash_that_is_none_is_an_error(manager: hermes.CheckpointManager, work: Path) -> None:
+    wrong = {
+        "--patch": "must not start with '-'",
+        "-p": "must not start with '-'",
+        "abc; rm -rf /": "expected 4-64 hex characters",
+        "abc": "expected 4-64 hex characters",
+        "last": "expected 4-64 hex characters",
+        "a" * 65: "expected 4-64 hex characters",
+        "": "Empty",
+        "deadbeef1234": "deadbeef1234",
+        "d" * 64: "d" * 64,
+    }
+    for commit_hash in wrong:
+        for answer in (manager.restore(str(work), commit_hash), manager.diff(str(work), commit_hash)):
+            assert answer["success"] is False and set(answer) == {"success", "error"}
     first(manager, work)
-    for answer in (manager.restore(str(work), commit_hash), manager.diff(str(work), commit_hash)):
-        assert answer["success"] is False and text in answer["error"]
+    for commit_hash, text in wrong.items():
+        for answer in (manager.restore(str(work), commit_hash), manager.diff(str(work), commit_hash)):
+            assert answer["success"] is False and text in answer["error"]
 
 
-@pytest.mark.parametrize(
-    ("path", "text"),
-    [
-        ("/etc/passwd", "got absolute path"),
-        ("../outside.txt", "escapes the working directory"),
-        ("sub/../../outside.txt", "escapes the working directory"),
-        (" ", "Empty file path"),
-        ("no-such-file", "no-such-file"),
-    ],
-)
-def test_a_path_that_is_none_is_an_error(
-    manager: hermes.CheckpointManager, work: Path, path: str, text: str
-) -> None:
+def test_a_path_that_is_none_is_an_error(manager: hermes.CheckpointManager, work: Path) -> None:
     found = first(manager, work)
-    answer = manager.restore(str(work), found, file_path=path)
-    assert answer["success"] is False and text in answer["error"]
+    for path, text in {
+        "/etc/passwd": "got absolute path",
+        "../outside.txt": "escapes the working directory",
+        "sub/../../outside.txt": "escapes the working directory",
+        " ": "Empty file path",
+        "no-such-file": "no-such-file",
+    }.items():
+        answer = manager.restore(str(work), found, file_path=path)
+        assert answer["success"] is False and text in answer["error"]
 
 
 def test_a_checkpoint_of_another_project_is_refused(

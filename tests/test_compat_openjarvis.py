@@ -100,18 +100,15 @@ def test_a_stage_knows_where_it_began(store: CheckpointStore) -> None:
         store.begin_stage("x").edit_id = "y"  # type: ignore[misc]
 
 
-@pytest.mark.parametrize("name", ["config.toml", "agents/writer.toml", "agents/new.toml", "tools/deep/new.py"])
-def test_uncommitted_changes_to_what_is_tracked_prevent_a_stage(
-    store: CheckpointStore, root: Path, name: str
-) -> None:
-    (root / name).parent.mkdir(exist_ok=True)
-    (root / name).write_text("by hand\n")
-    with pytest.raises(DirtyWorkingTreeError, match=name):
-        store.begin_stage("edit")
-    assert (root / name).read_text() == "by hand\n"
-
-
-def test_a_deleted_file_prevents_a_stage_too(store: CheckpointStore, root: Path) -> None:
+def test_uncommitted_changes_to_what_is_tracked_prevent_a_stage(store: CheckpointStore, root: Path) -> None:
+    for name in ("config.toml", "agents/writer.toml", "agents/new.toml", "tools/deep/new.py"):
+        old = (root / name).read_text() if (root / name).exists() else None
+        (root / name).parent.mkdir(exist_ok=True)
+        (root / name).write_text("by hand\n")
+        with pytest.raises(DirtyWorkingTreeError, match=name):
+            store.begin_stage("edit")
+        assert (root / name).read_text() == "by hand\n"
+        (root / name).unlink() if old is None else (root / name).write_text(old)
     (root / "config.toml").unlink()
     with pytest.raises(DirtyWorkingTreeError):
         store.begin_stage("edit")
