@@ -198,6 +198,17 @@ def test_a_conversation_without_a_session_is_kept_too(
     assert not (base / "sessions").exists()
 
 
+def test_nothing_is_kept_with_a_checkpoint_that_is_gone(
+    base: Path, project: Path, manager: CheckpointManager
+) -> None:
+    taken = manager.snapshot(project).checkpoint
+    assert taken is not None
+    manager.delete(project, taken.id)
+    place = (project_of(project), taken.ref)
+    assert keep_conversation(Store(base), from_json(talk(2)), "s1", [place], NO_DEADLINE) == []
+    assert meta_refs(base) == set()
+
+
 def test_the_hash_is_of_what_is_kept(project: Path, manager: CheckpointManager) -> None:
     from hashlib import sha256
 

@@ -257,6 +257,7 @@ def test_it_follows_what_happened_since(base: Path, filled: CheckpointManager, p
     assert ids(filled.sessions(path="more.txt")) == ["s4"]
     (base / "sessions" / "s4.json").unlink()
     assert ids(filled.sessions(path="more.txt")) == []
+    assert ids(filled.sessions("completed", limit=1)) == ["s1"]
 
 
 def test_it_follows_checkpoints_that_went(base: Path, filled: CheckpointManager, project: Path) -> None:

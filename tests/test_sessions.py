@@ -263,13 +263,15 @@ def test_killed_while_it_writes_the_old_record_or_the_new_one_is_there(base: Pat
         child = subprocess.Popen([sys.executable, "-c", program, base], cwd=ROOT, stdout=subprocess.PIPE)
         assert child.stdout is not None and child.stdout.readline() == b"go\n"
         before = session_file(base, "s1").stat().st_mtime_ns
-        while session_file(base, "s1").stat().st_mtime_ns == before:
+        while session_file(base, "s1").stat().st_mtime_ns == before and child.poll() is None:
             pass
+        assert child.poll() is None
         child.kill()
         child.wait()
         child.stdout.close()
         assert manager.session("s1").turns[0].prompt == "write one"
     assert not list((base / "sessions").glob("*.damaged"))
+    (base / "sessions" / ".s1.json.tmp_0").write_text("half")
     manager.prune()
     assert [path.name for path in (base / "sessions").iterdir()] == ["s1.json"]  # nothing half written is left
 

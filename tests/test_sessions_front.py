@@ -106,6 +106,17 @@ def test_a_transcript_that_is_gone_or_too_large_stops_nothing(
     assert [each.conversation for each in manager.session("s1").turns] == ["unreadable", "too-large"]
 
 
+def test_hooks_keep_no_transcript_if_the_person_does_not_want_it(
+    tmp_path: Path, project: Path, manager: CheckpointManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHADOWSNAP_KEEP_CONVERSATIONS", "no")
+    (tmp_path / "s1.jsonl").write_text(lines(3))
+    write(project, tmp_path / "s1.jsonl")
+    hook("Stop", project, transcript_path=str(tmp_path / "s1.jsonl"))
+    assert not (manager.settings.resolved_base() / "store" / "refs" / "shadowsnap-meta").exists()
+    assert manager.session("s1").turns[0].conversation == "none"
+
+
 def test_a_prompt_is_kept_without_its_secrets(project: Path, manager: CheckpointManager) -> None:
     hook("UserPromptSubmit", project, prompt=f"use {TOKEN} for it")
     write(project, "")
