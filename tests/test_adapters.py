@@ -110,7 +110,7 @@ def prompts(manager: CheckpointManager, project: Path) -> list[Any]:
 
 
 def test_runs_at_the_same_time_have_turns_of_their_own(manager: CheckpointManager, project: Path) -> None:
-    runs, file = Runs(manager, project), project / "README.md"
+    runs, file = Runs(manager, project, "tests"), project / "README.md"
     runs.begin("a", "session-a", "ask a")
     runs.before_tool("a", "write_file")
     file.write_text("a\n")
@@ -127,15 +127,20 @@ def test_runs_at_the_same_time_have_turns_of_their_own(manager: CheckpointManage
 
 def test_the_turn_of_the_managers_owner_is_left_alone(manager: CheckpointManager, project: Path) -> None:
     manager.new_turn("mine", "my own loop")
-    runs = Runs(manager, project)
+    manager.before_tool("write_file", cwd=project)
+    runs = Runs(manager, project, "tests")
     runs.begin("a", "theirs", "another loop")
     runs.before_tool("a", "write_file")
     runs.end("a")
     assert manager.turn_state()["prompt"] == "my own loop"
+    (turn,) = manager.session("mine").turns
+    assert turn.ended is None
+    assert manager.session("theirs").turns[0].ended
+    assert manager.session("theirs").agent == "tests"
 
 
 def test_a_run_that_nobody_told_of_begins_with_its_first_tool(manager: CheckpointManager, project: Path) -> None:
-    runs = Runs(manager, project)
+    runs = Runs(manager, project, "tests")
     for _ in range(2):
         runs.before_tool("a", "write_file")
         (project / "README.md").write_text("a\n")
@@ -143,7 +148,7 @@ def test_a_run_that_nobody_told_of_begins_with_its_first_tool(manager: Checkpoin
 
 
 def test_a_run_that_has_ended_is_over(manager: CheckpointManager, project: Path) -> None:
-    runs = Runs(manager, project)
+    runs = Runs(manager, project, "tests")
     for text in ("one\n", "two\n"):
         runs.before_tool("a", "write_file")
         (project / "README.md").write_text(text)
@@ -158,7 +163,7 @@ def test_the_working_directory_does_not_move(
     manager: CheckpointManager, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(project.parent)
-    runs = Runs(manager, "project")
+    runs = Runs(manager, "project", "tests")
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
     runs.before_tool("a", "write_file")
@@ -169,7 +174,7 @@ def test_runs_that_never_end_are_forgotten(
     manager: CheckpointManager, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(adapting, "_MOST_RUNS", 3)
-    runs = Runs(manager, project)
+    runs = Runs(manager, project, "tests")
     for run in range(10):
         runs.begin(run)
     runs.begin(8)
@@ -177,7 +182,7 @@ def test_runs_that_never_end_are_forgotten(
 
 
 def test_tools_at_once_share_the_turn_that_the_first_begins(manager: CheckpointManager, project: Path) -> None:
-    runs, start = Runs(manager, project), threading.Barrier(4)
+    runs, start = Runs(manager, project, "tests"), threading.Barrier(4)
 
     def call(name: str) -> None:
         start.wait()
@@ -198,7 +203,7 @@ def test_an_event_loop_goes_on_while_a_snapshot_is_taken(base: Path, project: Pa
     manager = CheckpointManager(
         base=base, fsync=False, on_event=lambda event: threads.append(threading.current_thread())
     )
-    runs = Runs(manager, project)
+    runs = Runs(manager, project, "tests")
 
     async def run() -> None:
         await runs.before_tool_elsewhere("a", "write_file")
@@ -208,6 +213,22 @@ def test_an_event_loop_goes_on_while_a_snapshot_is_taken(base: Path, project: Pa
     asyncio.run(run())
     assert [each.kind for each in manager.list_checkpoints(project)] == ["turn-end", "turn"]
     assert threads and threading.main_thread() not in threads
+
+
+def test_each_call_counts_if_the_manager_wants_it(base: Path, project: Path) -> None:
+    runs = Runs(manager := CheckpointManager(base=base, fsync=False, granularity="tool"), project, "tests")
+
+    async def run() -> None:
+        for name in ("one", "two"):
+            await runs.before_tool_elsewhere("a", "write_file", {"path": name})
+            (project / name).write_text("new\n")
+            await runs.after_tool_elsewhere("a", "write_file", {"path": name})
+
+    asyncio.run(run())
+    after = [each for each in manager.list_checkpoints(project) if each.reason == "after write_file"]
+    assert len(after) == 2
+    assert "two" not in manager.files(project, after[-1].id)
+    runs.after_tool("never heard of", "write_file")
 
 
 # --- never in the way -------------------------------------------------------------------------------
@@ -241,7 +262,7 @@ def test_a_run_that_is_cancelled_is_cancelled() -> None:
 
 
 def test_a_manager_that_fails_is_no_trouble(project: Path, caplog: pytest.LogCaptureFixture) -> None:
-    runs = Runs(None, project)  # type: ignore[arg-type]
+    runs = Runs(None, project, "tests")  # type: ignore[arg-type]
     with caplog.at_level(logging.CRITICAL, "shadowsnap"):
         runs.begin("a")
         runs.before_tool("a", "write_file")

@@ -62,8 +62,8 @@ class Runs:
     """The runs that go on with one manager, each with a turn of its own: one adapter serves any
     number of them at the same time. A run is known by any key that its framework has for it."""
 
-    def __init__(self, manager: CheckpointManager, working_dir: PathLike | None = None) -> None:
-        self._manager = manager
+    def __init__(self, manager: CheckpointManager, working_dir: PathLike | None, agent: str) -> None:
+        self._manager, self._agent = manager, agent
         self._working_dir = os.path.abspath(working_dir) if working_dir else None
         self._going: dict[Hashable, CheckpointManager] = {}
         self._lock = threading.Lock()
@@ -82,6 +82,14 @@ class Runs:
         manager.before_tool(tool, arguments, self._working_dir or cwd)
 
     @harmless
+    def after_tool(self, run: Hashable, tool: str, arguments: Any = None, cwd: PathLike | None = None) -> None:
+        """Called in a thread that may wait; with the arguments that `before_tool` was told."""
+        with self._lock:
+            manager = self._going.get(run)
+        if manager is not None:
+            manager.after_tool(tool, arguments, self._working_dir or cwd)
+
+    @harmless
     def end(self, run: Hashable) -> None:
         """Called in a thread that may wait."""
         with self._lock:
@@ -89,19 +97,33 @@ class Runs:
         if manager is not None:
             manager.end_turn()
 
+    @harmless
     async def before_tool_elsewhere(self, run: Hashable, tool: str, arguments: Any = None) -> None:
         """The same, off the thread of the event loop."""
         await asyncio.to_thread(self.before_tool, run, tool, arguments)
 
+    @harmless
+    async def after_tool_elsewhere(self, run: Hashable, tool: str, arguments: Any = None) -> None:
+        if self.each_call:
+            await asyncio.to_thread(self.after_tool, run, tool, arguments)
+
+    @harmless
     async def end_elsewhere(self, run: Hashable) -> None:
         await asyncio.to_thread(self.end, run)
+
+    @property
+    def each_call(self) -> bool:
+        """Whether the manager wants to know when a tool is done."""
+        return self._manager.settings.granularity == "tool"
 
     def _begun(
         self, run: Hashable, session_id: str | None = None, prompt: str | None = None
     ) -> CheckpointManager:
-        # A manager has one turn. A shallow copy shares everything with it except for that.
+        # A manager has one turn. A shallow copy shares everything with it except for that; and the
+        # turn of the original is none that this one leaves behind.
         manager = copy.copy(self._manager)
-        manager.new_turn(session_id, prompt)
+        manager.resume_turn({})
+        manager.new_turn(session_id, prompt, agent=self._agent)
         self._going.pop(run, None)
         self._going[run] = manager
         while len(self._going) > _MOST_RUNS:

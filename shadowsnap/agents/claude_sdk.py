@@ -25,13 +25,13 @@ def snapshot_hooks(
 ) -> dict[Any, list[Any]]:
     """For `ClaudeAgentOptions(hooks=...)`, together with further `hooks` of yours. One turn per prompt;
     the directory is the one Claude works in, if none is given."""
-    ours = _Hooks(Runs(manager, working_dir))
+    runs = Runs(manager, working_dir, "claude")
+    ours = _Hooks(runs)
     merged = {event: list(matchers) for event, matchers in (hooks or {}).items()}
-    for event, hook in (
-        ("UserPromptSubmit", ours.prompted),
-        ("PreToolUse", ours.before_tool),
-        ("Stop", ours.stopped),
-    ):
+    wanted = {"UserPromptSubmit": ours.prompted, "PreToolUse": ours.before_tool, "Stop": ours.stopped}
+    if runs.each_call:
+        wanted |= {"PostToolUse": ours.after_tool, "PostToolUseFailure": ours.after_tool}
+    for event, hook in wanted.items():
         # First: a hook that changes what is going to happen comes after the state is safe.
         merged[event] = [HookMatcher(hooks=[hook]), *merged.get(event, [])]
     return merged
@@ -52,6 +52,10 @@ class _Hooks:
         await self._make_safe(event)
         return {}
 
+    async def after_tool(self, event: Any, tool_use_id: Any, context: Any) -> dict[str, Any]:
+        await self._done(event)
+        return {}
+
     async def stopped(self, event: Any, tool_use_id: Any, context: Any) -> dict[str, Any]:
         await self._end(event)
         return {}
@@ -69,11 +73,18 @@ class _Hooks:
         if prompt and self._prompts.setdefault(session, prompt) != prompt:
             self._runs.begin(session, session)
             self._prompts[session] = prompt
-        name, arguments, cwd = event["tool_name"], event.get("tool_input"), event.get("cwd")
-        await to_thread.run_sync(self._runs.before_tool, session, name, arguments, cwd)
+        await to_thread.run_sync(self._runs.before_tool, *_call(event))
+
+    @harmless
+    async def _done(self, event: Any) -> None:
+        await to_thread.run_sync(self._runs.after_tool, *_call(event))
 
     @harmless
     async def _end(self, event: Any) -> None:
         session = event.get("session_id")
         self._prompts.pop(session, None)
         await to_thread.run_sync(self._runs.end, session)
+
+
+def _call(event: Any) -> tuple[Any, str, Any, Any]:
+    return event.get("session_id"), event["tool_name"], event.get("tool_input"), event.get("cwd")

@@ -24,7 +24,7 @@ class SnapshotPlugin(BasePlugin):
         self, manager: CheckpointManager, working_dir: PathLike | None = None, name: str = "shadowsnap"
     ) -> None:
         super().__init__(name=name)
-        self._runs = Runs(manager, working_dir)
+        self._runs = Runs(manager, working_dir, "google-adk")
 
     @harmless
     async def before_run_callback(self, *, invocation_context: Any) -> None:
@@ -34,6 +34,14 @@ class SnapshotPlugin(BasePlugin):
     @harmless
     async def before_tool_callback(self, *, tool: Any, tool_args: Any, tool_context: Any) -> None:
         await self._runs.before_tool_elsewhere(tool_context.invocation_id, tool.name, tool_args)
+
+    @harmless
+    async def after_tool_callback(self, *, tool: Any, tool_args: Any, tool_context: Any, result: Any) -> None:
+        await self._runs.after_tool_elsewhere(tool_context.invocation_id, tool.name, tool_args)
+
+    @harmless
+    async def on_tool_error_callback(self, *, tool: Any, tool_args: Any, tool_context: Any, error: Any) -> None:
+        await self._runs.after_tool_elsewhere(tool_context.invocation_id, tool.name, tool_args)
 
     @harmless
     async def after_run_callback(self, *, invocation_context: Any) -> None:

@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import uuid
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
@@ -34,7 +33,7 @@ class SnapshotMiddleware(AgentMiddleware):
 
     def __init__(self, manager: CheckpointManager, working_dir: PathLike | None = None) -> None:
         super().__init__()
-        self._runs = Runs(manager, working_dir)
+        self._runs = Runs(manager, working_dir, "langchain")
 
     @harmless
     def before_agent(self, state: Any, runtime: Any) -> dict[str, Any]:
@@ -47,11 +46,17 @@ class SnapshotMiddleware(AgentMiddleware):
 
     def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
         self._make_safe(request)
-        return handler(request)
+        try:
+            return handler(request)
+        finally:
+            self._done(request)
 
     async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
-        await asyncio.to_thread(self._make_safe, request)
-        return await handler(request)
+        await self._amake_safe(request)
+        try:
+            return await handler(request)
+        finally:
+            await self._adone(request)
 
     def after_agent(self, state: Any, runtime: Any) -> None:
         self._runs.end(_run(state))
@@ -61,8 +66,19 @@ class SnapshotMiddleware(AgentMiddleware):
 
     @harmless
     def _make_safe(self, request: Any) -> None:
-        call = request.tool_call
-        self._runs.before_tool(_run(request.state), call["name"], call["args"])
+        self._runs.before_tool(*_call(request))
+
+    @harmless
+    async def _amake_safe(self, request: Any) -> None:
+        await self._runs.before_tool_elsewhere(*_call(request))
+
+    @harmless
+    def _done(self, request: Any) -> None:
+        self._runs.after_tool(*_call(request))
+
+    @harmless
+    async def _adone(self, request: Any) -> None:
+        await self._runs.after_tool_elsewhere(*_call(request))
 
 
 def _thread(runtime: Any) -> str | None:
@@ -73,6 +89,10 @@ def _thread(runtime: Any) -> str | None:
         return get_config().get("configurable", {}).get("thread_id")  # type: ignore[no-any-return]
     except RuntimeError:
         return None
+
+
+def _call(request: Any) -> tuple[str, str, Any]:
+    return _run(request.state), request.tool_call["name"], request.tool_call["args"]
 
 
 def _run(state: Any) -> str:

@@ -24,7 +24,7 @@ class SnapshotHooks(RunHooks[Any]):
     def __init__(
         self, manager: CheckpointManager, working_dir: PathLike | None = None, *, session_id: str | None = None
     ) -> None:
-        self._runs = Runs(manager, working_dir)
+        self._runs = Runs(manager, working_dir, "openai-agents")
         self._session_id = session_id
         self._handed_over: set[Same] = set()
 
@@ -43,6 +43,10 @@ class SnapshotHooks(RunHooks[Any]):
     @harmless
     async def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:
         await self._runs.before_tool_elsewhere(_run(context), tool.name, _arguments(context))
+
+    @harmless
+    async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: Any) -> None:
+        await self._runs.after_tool_elsewhere(_run(context), tool.name, _arguments(context))
 
     @harmless
     async def on_agent_end(self, context: Any, agent: Any, output: Any) -> None:

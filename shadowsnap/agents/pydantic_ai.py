@@ -20,7 +20,7 @@ class SnapshotCapability(AbstractCapability[Any]):
     """One turn per run. The session is the conversation."""
 
     def __init__(self, manager: CheckpointManager, working_dir: PathLike | None = None) -> None:
-        self._runs = Runs(manager, working_dir)
+        self._runs = Runs(manager, working_dir, "pydantic-ai")
 
     async def wrap_run(self, ctx: Any, *, handler: Any) -> Any:
         self._begin(ctx)
@@ -33,6 +33,12 @@ class SnapshotCapability(AbstractCapability[Any]):
         await self._make_safe(ctx, call, args)
         return args
 
+    async def wrap_tool_execute(self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any) -> Any:
+        try:
+            return await handler(args)
+        finally:
+            await self._done(ctx, call, args)
+
     @harmless
     def _begin(self, ctx: Any) -> None:
         self._runs.begin(ctx.run_id, ctx.conversation_id, ctx.prompt)
@@ -40,6 +46,10 @@ class SnapshotCapability(AbstractCapability[Any]):
     @harmless
     async def _make_safe(self, ctx: Any, call: Any, args: Any) -> None:
         await self._runs.before_tool_elsewhere(ctx.run_id, call.tool_name, args)
+
+    @harmless
+    async def _done(self, ctx: Any, call: Any, args: Any) -> None:
+        await self._runs.after_tool_elsewhere(ctx.run_id, call.tool_name, args)
 
     @harmless
     async def _end(self, ctx: Any) -> None:

@@ -30,7 +30,7 @@ def protect(
     """The same agent. One turn per run. The code that a `CodeAgent` writes counts as a tool that
     may write anything."""
     # smolagents calls a step back only when it is over; before a tool there are these methods alone.
-    runs, run, one = Runs(manager, working_dir), Same(agent), _as_any(agent)
+    runs, run, one = Runs(manager, working_dir, "smolagents"), Same(agent), _as_any(agent)
     if hasattr(agent, "execute_tool_call"):
         one.execute_tool_call = _before_calls(one.execute_tool_call, runs, run)
     if hasattr(agent, "python_executor"):
@@ -66,7 +66,10 @@ def _before_calls(real: Callable[..., Any], runs: Runs, run: Same) -> Callable[.
     @functools.wraps(real)
     def execute_tool_call(tool_name: str, arguments: Any) -> Any:
         runs.before_tool(run, tool_name, arguments)
-        return real(tool_name, arguments)
+        try:
+            return real(tool_name, arguments)
+        finally:
+            runs.after_tool(run, tool_name, arguments)
 
     return execute_tool_call
 
@@ -79,7 +82,10 @@ class _Executor:
 
     def __call__(self, code: str) -> Any:
         self._runs.before_tool(self._run, "python_interpreter", {"code": code})
-        return self._real(code)
+        try:
+            return self._real(code)
+        finally:
+            self._runs.after_tool(self._run, "python_interpreter", {"code": code})
 
     def __getattr__(self, name: str) -> Any:
         if name == "_real":  # asked for by copy, before there is one
@@ -98,8 +104,12 @@ class _Executor:
 
         @functools.wraps(tool.forward)
         def watched(*args: Any, **named: Any) -> Any:
-            self._runs.before_tool(self._run, name, {**dict(zip(tool.inputs, args, strict=False)), **named})
-            return tool(*args, **named)
+            arguments = {**dict(zip(tool.inputs, args, strict=False)), **named}
+            self._runs.before_tool(self._run, name, arguments)
+            try:
+                return tool(*args, **named)
+            finally:
+                self._runs.after_tool(self._run, name, arguments)
 
         return watched
 

@@ -13,6 +13,7 @@ from shadowsnap.manager import CheckpointManager
 try:
     from strands.hooks import (
         AfterInvocationEvent,
+        AfterToolCallEvent,
         BeforeInvocationEvent,
         BeforeToolCallEvent,
         HookProvider,
@@ -31,12 +32,13 @@ class SnapshotHooks(HookProvider):
     def __init__(
         self, manager: CheckpointManager, working_dir: PathLike | None = None, *, session_id: str | None = None
     ) -> None:
-        self._runs = Runs(manager, working_dir)
+        self._runs = Runs(manager, working_dir, "strands")
         self._session_id = session_id
 
     def register_hooks(self, registry: Any, **more: Any) -> None:
         registry.add_callback(BeforeInvocationEvent, self._begin)
         registry.add_callback(BeforeToolCallEvent, self._make_safe)
+        registry.add_callback(AfterToolCallEvent, self._done)
         registry.add_callback(AfterInvocationEvent, self._end)
 
     @harmless
@@ -47,6 +49,11 @@ class SnapshotHooks(HookProvider):
     async def _make_safe(self, event: Any) -> None:
         use = event.tool_use
         await self._runs.before_tool_elsewhere(Same(event.agent), use["name"], use.get("input"))
+
+    @harmless
+    async def _done(self, event: Any) -> None:
+        use = event.tool_use
+        await self._runs.after_tool_elsewhere(Same(event.agent), use["name"], use.get("input"))
 
     @harmless
     async def _end(self, event: Any) -> None:

@@ -91,7 +91,10 @@ class Broken(CheckpointManager):
     def before_tool(self, *args: Any, **named: Any) -> Any:
         raise RuntimeError("broken")
 
-    def end_turn(self) -> Any:
+    def after_tool(self, *args: Any, **named: Any) -> Any:
+        raise RuntimeError("broken")
+
+    def end_turn(self, *args: Any, **named: Any) -> Any:
         raise RuntimeError("broken")
 
 
@@ -142,6 +145,14 @@ class Contract:
         manager.restore(project, begun(manager, project)[0].id)
         assert (project / "README.md").read_text() == "by me\n"
 
+    def test_what_each_call_did_is_kept_if_the_manager_wants_it(self, base: Path, project: Path) -> None:
+        manager = Watched(base=base, granularity="tool")
+        self.driver(manager, project).run("work", [[write("one", "1")], [read("one")], [write("two", "2")]])
+        kept = reversed(manager.list_checkpoints(project))
+        states = [sorted({"one", "two"} & set(manager.files(project, each.id))) for each in kept]
+        assert states == [[], ["one"], ["one", "two"]]
+        assert all(each.reason.startswith("after ") for each in manager.list_checkpoints(project)[:2])
+
     def test_a_run_that_failed_does_not_cover_the_next(
         self, manager: Watched, project: Path, drive: Driver
     ) -> None:
@@ -173,7 +184,8 @@ class Contract:
         assert manager.threads  # it was tried
 
     def test_the_run_goes_on_without_a_working_manager(self, base: Path, project: Path) -> None:
-        self.driver(Broken(base=base), project).run("shout", [[write("README.md", "LOUD\n")], [read("README.md")]])
+        broken = Broken(base=base, granularity="tool")
+        self.driver(broken, project).run("shout", [[write("README.md", "LOUD\n")], [read("README.md")]])
         assert (project / "README.md").read_text() == "LOUD\n"
 
     def test_the_example_in_the_documentation_works(

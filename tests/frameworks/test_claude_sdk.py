@@ -88,6 +88,7 @@ class Claude(Transport):
         for answer in await self._tell("PreToolUse", tool_name=name, tool_input=args, tool_use_id="use-1"):
             assert answer.get("response") == {}, answer
         self.tools[name](**args)
+        await self._tell("PostToolUse", tool_name=name, tool_input=args, tool_response="", tool_use_id="use-1")
 
     async def _tell(self, event: str, **facts: Any) -> list[dict[str, Any]]:
         told = {
