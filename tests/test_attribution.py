@@ -10,7 +10,7 @@ import pytest
 
 from helpers import manifest
 from shadowsnap import Checkpoint, CheckpointManager
-from shadowsnap.engine.attribution import Work, with_shared_marked, work_of_session, work_of_turn
+from shadowsnap.engine.attribution import Work, others_at_work, work_of_session, work_of_turn
 from shadowsnap.errors import BadArguments, NoSuchTurn
 
 LINES = "".join(f"line {number}\n" for number in range(40))
@@ -350,15 +350,19 @@ def test_shared_turns_are_marked_in_the_list(
     two: tuple[CheckpointManager, CheckpointManager], files: Path
 ) -> None:
     overlapping(two, files)
-    marks = {each.turn: each.metadata.get("shared") for each in two[0].list_checkpoints(files)}
-    assert marks == {1: ["s2"], 2: ["s1"]}
+    assert marks(two[0], files) == {1: ["s2"], 2: ["s1"]}
     two[0].new_turn(session_id="s1")
     two[0].ensure_checkpoint(files)
     replace_line(files / "text.txt", 4, "alone again")
     two[0].end_turn()
-    marks = {each.turn: each.metadata.get("shared") for each in two[0].list_checkpoints(files)}
-    assert marks == {1: ["s2"], 2: ["s1"], 3: None}
-    assert "shared" in two[0].list_checkpoints(files, session_id="s2")[0].metadata
+    assert marks(two[0], files) == {1: ["s2"], 2: ["s1"], 3: None}
+    assert "shared" in two[0].list_checkpoints(files, limit=2, session_id="s2")[0].metadata
+
+
+def marks(manager: CheckpointManager, project: Path) -> dict[int | None, list[str] | None]:
+    """What the closing checkpoint of each turn says."""
+    found = [each for each in manager.list_checkpoints(project) if each.kind == "turn-end"]
+    return {each.turn: each.metadata.get("shared") for each in found}
 
 
 def test_a_turn_that_is_still_open_counts_as_well(
@@ -479,7 +483,7 @@ def test_a_turn_without_its_beginning_cannot_be_told() -> None:
     with pytest.raises(NoSuchTurn, match="before turn 2"):
         work_of_turn(past, 2)
     assert work_of_turn(past, 7) == []
-    assert with_shared_marked(past) == past
+    assert others_at_work([], past[0]) == []
 
 
 def test_a_stage_of_another_session_cuts_a_turn_too() -> None:

@@ -12,12 +12,12 @@ import os
 from collections.abc import Container, Iterable, Mapping, Sequence
 from datetime import timedelta
 
+from shadowsnap.engine.snapshot import STILL_AT_WORK_SECONDS
 from shadowsnap.errors import NoSuchTurn
 from shadowsnap.model import Checkpoint
 from shadowsnap.records import dataclass, field, replace
 
-# A turn that nobody closed may still go on; after so long, a newer one does not wait for it to.
-_STILL_AT_WORK = timedelta(hours=1)
+_STILL_AT_WORK = timedelta(seconds=STILL_AT_WORK_SECONDS)
 
 
 @dataclass(frozen=True)
@@ -54,21 +54,13 @@ def work_of_session(
     return timeline.in_pieces(_united(found)[::-1])
 
 
-def with_shared_marked(checkpoints: list[Checkpoint], quiet: Container[int | str] = ()) -> list[Checkpoint]:
-    """The same checkpoints; those of turns that others worked through say so: `metadata["shared"]`."""
-    if len({each.session_id for each in checkpoints if each.turn is not None or each.kind == "stage"}) < 2:
-        return checkpoints
-    timeline = _Timeline(checkpoints, quiet)
-    shared: dict[int, set[str]] = {}
-    for turn, works in timeline.by_turn.items():
-        for piece in timeline.in_pieces(works):
-            shared.setdefault(turn, set()).update(piece.shared)
-    return [
-        replace(each, metadata={**each.metadata, "shared": sorted(shared[each.turn])})
-        if each.turn is not None and shared.get(each.turn)
-        else each
-        for each in checkpoints
-    ]
+def others_at_work(checkpoints: Sequence[Checkpoint], closing: Checkpoint) -> list[str]:
+    """The sessions that were at work between a closing checkpoint and the one before its work, as far as
+    can be told when it is taken. `checkpoints` are the latest, newest first, without it."""
+    timeline = _Timeline([closing, *checkpoints], ())
+    before = timeline.before(closing) or next(reversed(checkpoints), None)
+    pieces = timeline.in_pieces([_closed(before, closing)] if before is not None else [])
+    return sorted({name for piece in pieces for name in piece.shared})
 
 
 def _united(works: Iterable[Work]) -> list[Work]:
@@ -104,7 +96,7 @@ class _Timeline:
         return works or [Work(each, each, each, each.session_id) for each in mine[-1:]]
 
     def of_stage(self, stage: Checkpoint) -> list[Work]:
-        before = self._before(stage) if stage.kind == "stage" else None
+        before = self.before(stage) if stage.kind == "stage" else None
         return [] if before is None else [_closed(before, stage)]
 
     def in_pieces(self, works: Iterable[Work]) -> list[Work]:
@@ -119,7 +111,7 @@ class _Timeline:
         openings = [each for each in mine if each.kind == "turn"]
         if closing is None and turn in self._quiet:
             return []
-        first = (self._before(closing) if closing is not None else None) or next(reversed(openings), None)
+        first = (self.before(closing) if closing is not None else None) or next(reversed(openings), None)
         if first is None:
             return []
         return [_closed(first, closing) if closing is not None else self._unclosed(first, openings[0])]
@@ -127,7 +119,7 @@ class _Timeline:
     def _of_calls(self, mine: Sequence[Checkpoint]) -> list[Work]:
         """Each call, or several that ran at the same time, from the checkpoint before to the one after."""
         closings = [each for each in mine if each.kind == "turn-end"]
-        works = [_closed(before, each) for each in closings if (before := self._before(each)) is not None]
+        works = [_closed(before, each) for each in closings if (before := self.before(each)) is not None]
         last = next((each for each in mine if each.kind == "turn"), None)
         if last is not None and not any(each.ref > last.ref for each in closings):
             began = self._by_id.get(last.metadata.get("within", ""), last)
@@ -144,7 +136,7 @@ class _Timeline:
             return Work(before, next_of_mine[0], next_of_mine[0], opening.session_id)
         return Work(before, later[0] if later else None, None, opening.session_id)
 
-    def _before(self, closing: Checkpoint) -> Checkpoint | None:
+    def before(self, closing: Checkpoint) -> Checkpoint | None:
         return self._by_id.get(closing.metadata.get("before", ""))
 
     def _pieces(self, work: Work) -> list[Work]:

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable
+from datetime import datetime, timezone
 
 from shadowsnap.engine.capture import Capture, fingerprint
 from shadowsnap.engine.person import ignored_paths
 from shadowsnap.engine.steps import step
 from shadowsnap.engine.workspace import Workspace
 from shadowsnap.errors import CheckpointsLost
+from shadowsnap.git.refs import ref_names
 from shadowsnap.model import Checkpoint
 from shadowsnap.records import Any, dataclass, replace
 from shadowsnap.store.checkpoints import (
@@ -21,12 +24,18 @@ from shadowsnap.store.checkpoints import (
     text_to_remember,
 )
 from shadowsnap.store.journal import read_journal, write_journal
-from shadowsnap.store.projects import known_turn, note_quiet, read_record, touch_record, was_emptied
+from shadowsnap.store.projects import at_work, known_turn, note_quiet, read_record, touch_record, was_emptied
 from shadowsnap.store.scancache import Modes, load_cache
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from shadowsnap.engine.state import State
+
+
+STILL_AT_WORK_SECONDS = 3600.0
+"""A turn that nobody closed may still go on; after so long, a newer one does not wait for it to."""
+
+_LATEST = 50
 
 
 @dataclass(frozen=True)
@@ -103,17 +112,14 @@ def keep_capture(capture: Capture, request: Request) -> tuple[Checkpoint, bool]:
         touch_record(space.store, space.project)
         return same, False
     request = replace(request, turn=request.turn or _next_turn(space, request))
-    checkpoint = record_checkpoint(
-        space.store, space.project, capture.tree(), request.reason, _body(capture, request)
-    )
+    body = {**_body(capture, request), "shared": _also_at_work(space, request)}
+    checkpoint = record_checkpoint(space.store, space.project, capture.tree(), request.reason, body)
     step("snapshot:recorded")
     if capture.scope == "tree":
         capture.cache.newest = _remembered(space, checkpoint, state)
         capture.remember()
     step("snapshot:remembered")
-    touch_record(
-        space.store, space.project, **({"turn": request.turn} if request.turn else {"newest": checkpoint.id})
-    )
+    touch_record(space.store, space.project, **_to_note(space, checkpoint))
     if request.kind != "pre-restore":
         _end_redo(space, checkpoint.tree)
     return checkpoint, True
@@ -197,6 +203,39 @@ def _body(capture: Capture, request: Request) -> dict[str, Any]:
         "git_head": head,
         "git_branch": branch,
     }
+
+
+def _also_at_work(space: Workspace, request: Request) -> list[str]:
+    """Other sessions whose work may be in what a turn, or a call, seems to have done."""
+    if request.kind != "turn-end":
+        return []
+    facts = dict(request.facts)
+    mine = facts.get("session_id")
+    if not at_work(read_record(space.store, space.project), time.time() - STILL_AT_WORK_SECONDS).keys() - {mine}:
+        return []
+    from shadowsnap.engine.attribution import others_at_work
+
+    names = ref_names(space.store.git_dir, space.project.refs)[: -_LATEST - 1 : -1]
+    latest = [
+        read_checkpoint(space.store, space.project, f"{space.project.refs}/{name}", space.deadline)
+        for name in names
+    ]
+    now, workdir = datetime.now(timezone.utc), str(space.project.workdir)
+    closing = Checkpoint(
+        "", space.project.id, workdir, now, request.reason, request.kind, session_id=mine, turn=request.turn,
+        metadata={"before": facts.get("before")}, ref=f"{space.project.refs}/~",
+    )  # fmt: skip
+    return others_at_work(latest, closing)
+
+
+def _to_note(space: Workspace, checkpoint: Checkpoint) -> dict[str, Any]:
+    """What the record of the project is to know of a new checkpoint."""
+    noted: dict[str, Any] = {"turn": checkpoint.turn} if checkpoint.turn else {"newest": checkpoint.id}
+    if checkpoint.session_id is not None and checkpoint.kind in ("turn", "turn-end", "stage"):
+        now = time.time()
+        others = at_work(read_record(space.store, space.project), now - STILL_AT_WORK_SECONDS)
+        noted["at_work"] = {**others, checkpoint.session_id: now}
+    return noted
 
 
 def _end_redo(space: Workspace, tree: str) -> None:

@@ -243,8 +243,7 @@ class AsyncCheckpointManager:
         path: PathLike | None = None,
     ) -> list[Checkpoint]:
         """Newest first; of one session, or only those in which one path changed (or, where there is
-        nothing before them to compare with, that hold it). In `metadata["shared"]` are the other
-        sessions that were at work during the same turn."""
+        nothing before them to compare with, that hold it)."""
         return await asyncio.to_thread(self.sync.list_checkpoints, working_dir, limit, session_id, path)
 
     async def new_turn(

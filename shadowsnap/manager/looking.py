@@ -13,7 +13,7 @@ from shadowsnap.engine.workspace import open_workspace
 from shadowsnap.manager.core import Core, PathLike, as_list, check_there, once_more
 from shadowsnap.model import Checkpoint, Diff
 from shadowsnap.store.checkpoints import files_of, find_checkpoint, list_checkpoints, newest_name
-from shadowsnap.store.projects import known_projects, project_of, quiet_work, read_record
+from shadowsnap.store.projects import known_projects, project_of
 
 
 class Looking(Core):
@@ -26,8 +26,7 @@ class Looking(Core):
         path: PathLike | None = None,
     ) -> list[Checkpoint]:
         """Newest first; of one session, or only those in which one path changed (or, where there is
-        nothing before them to compare with, that hold it). In `metadata["shared"]` are the other
-        sessions that were at work during the same turn."""
+        nothing before them to compare with, that hold it)."""
         store, project = self._known(working_dir)
         inside = None if path is None else path_inside(project.workdir, path)
         narrow = session_id is not None or inside is not None
@@ -36,10 +35,6 @@ class Looking(Core):
             from shadowsnap.store.touching import touching
 
             found = touching(store, found, inside, self._deadline())
-        if any(checkpoint.session_id != found[0].session_id for checkpoint in found):
-            from shadowsnap.engine.attribution import with_shared_marked
-
-            found = with_shared_marked(found, quiet_work(read_record(store, project)))
         if session_id is not None:
             found = [checkpoint for checkpoint in found if checkpoint.session_id == session_id]
         return found[:limit]

@@ -108,6 +108,13 @@ def _listed(record: dict[str, Any], name: str) -> list[int | str]:
     return [each for each in found if isinstance(each, (int, str))] if isinstance(found, (list, tuple)) else []
 
 
+def at_work(record: dict[str, Any], since: float) -> dict[str, float]:
+    """The sessions that took checkpoints for their work, and when they last did."""
+    found = record.get("at_work", {})
+    pairs = found.items() if isinstance(found, dict) else ()
+    return {name: _number(moment) for name, moment in pairs if _number(moment) >= since}
+
+
 def note_emptied(store: Store, project: Project) -> None:
     """Note that the last checkpoint of the project was dropped on purpose."""
     touch_record(store, project, emptied=time.time())
