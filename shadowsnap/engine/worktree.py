@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import sys
 from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
@@ -22,6 +23,7 @@ _OPEN = (
     | getattr(os, "O_CLOEXEC", 0)
     | getattr(os, "O_BINARY", 0)
 )
+_DIRECTORY = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 _LONGEST = 255
 """No name in a directory is longer."""
 # A path that is too long, or leads through a link to itself: nothing can be there.
@@ -39,7 +41,7 @@ class Item(NamedTuple):
 class Worktree:
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._fd: int | None = os.open(root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC) if _RELATIVE else None
+        self._fd: int | None = os.open(root, os.O_RDONLY | _DIRECTORY) if _RELATIVE else None
         self._root = os.fsencode(root)
         self._prefix = b"" if _RELATIVE else self._root + b"/"
 
@@ -129,7 +131,7 @@ class Worktree:
         absolute = b"%s/%s" % (self._root, path)
         where: int | bytes = absolute
         if self._fd is not None and len(absolute) >= _LONG:
-            descriptor = where = os.open(path, _OPEN | os.O_DIRECTORY, dir_fd=self._fd)
+            descriptor = where = os.open(path, _OPEN | _DIRECTORY, dir_fd=self._fd)
         try:
             with os.scandir(where) as entries:
                 for entry in entries:
@@ -200,7 +202,8 @@ class Worktree:
         os.unlink(self._at(path), dir_fd=self._fd)
 
     def chown(self, path: bytes, user: int, group: int) -> None:
-        os.chown(self._at(path), user, group, dir_fd=self._fd, follow_symlinks=False)
+        if sys.platform != "win32":
+            os.chown(self._at(path), user, group, dir_fd=self._fd, follow_symlinks=False)
 
     def chmod(self, path: bytes, mode: int) -> None:
         os.chmod(self._at(path), mode, dir_fd=self._fd)

@@ -58,7 +58,7 @@ def sync_files(paths: Iterable[Path]) -> None:
     """Make the content of several files durable. One after the other, each would cost a commit of the
     file system's journal; so writing is begun for all of them before the first is waited for."""
     paths = list(paths)
-    if hasattr(os, "posix_fadvise") and len(paths) > 1:
+    if sys.platform != "win32" and hasattr(os, "posix_fadvise") and len(paths) > 1:
         for path in paths:
             _with_open(path, lambda descriptor: os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED))
     for path in paths:

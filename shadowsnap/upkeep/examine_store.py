@@ -67,10 +67,14 @@ def _is_ours(store: Store, folder: Path) -> bool:
 
 def _access_problem(store: Store, path: Path, needed: int) -> Finding | None:
     seen = path.lstat()
-    if seen.st_mode & needed == needed or seen.st_uid != os.geteuid():
+    if seen.st_mode & needed == needed or not _is_mine(seen):
         return None if os.access(path, os.R_OK) else _foreign(store, path)
     meaning = f"its permissions ({stat.S_IMODE(seen.st_mode):04o}) keep shadowsnap itself out"
     return Finding("closed", "error", inside(store, path), meaning, "give its owner access again")
+
+
+def _is_mine(seen: os.stat_result) -> bool:
+    return sys.platform == "win32" or seen.st_uid == os.geteuid()
 
 
 def _foreign(store: Store, path: Path) -> Finding:
