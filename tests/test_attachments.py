@@ -468,6 +468,41 @@ def test_reclaiming_space_keeps_every_piece(base: Path, project: Path, manager: 
     assert (manager.status().attachments_bytes or 0) > 10_000
 
 
+def test_a_conversation_that_lost_pieces_is_set_aside_and_all_else_stays(
+    base: Path, project: Path, manager: CheckpointManager
+) -> None:
+    taken = kept_turns(manager, project, 3, size=3000)
+    before = manager.list_checkpoints(project)
+    ref = taken[0].ref.replace("refs/shadowsnap/", "refs/shadowsnap-meta/")
+    piece = git(base / "store", "rev-parse", f"{ref}:s1/0000/00")
+    (base / "store" / "objects" / piece[:2] / piece[2:]).unlink()
+    (finding,) = manager.doctor().findings
+    assert (finding.code, finding.severity, finding.subject) == ("conversation-damaged", "error", ref)
+    assert manager.prune(reclaim="always").error is not None  # git packs nothing
+    mended = manager.doctor(repair=True)
+    assert [each.code for each in mended.repaired] == ["conversation-damaged"] and mended.healthy
+    assert mended.set_aside is not None and list(Path(mended.set_aside).rglob("*"))
+    assert manager.prune(reclaim="always").error is None
+    assert [each.conversation for each in manager.session("s1").turns] == ["dropped", "kept", "kept"]
+    assert manager.list_checkpoints(project) == before
+    assert manager.restore(project, taken[1].id, conversation=True).conversation.message_count == 10
+
+
+def test_a_checkpoint_that_is_recorded_anew_keeps_its_conversation(
+    base: Path, project: Path, manager: CheckpointManager
+) -> None:
+    (project / "lost").write_text("unlike anything else\n")
+    (taken,) = kept_turns(manager, project, 1)
+    (project / "lost").unlink()
+    blob = git(base / "store", "rev-parse", f"{taken.id}:lost")
+    (base / "store" / "objects" / blob[:2] / blob[2:]).unlink()
+    manager.doctor(repair=True)
+    mended = manager.list_checkpoints(project)[-1]
+    assert mended.id != taken.id and mended.metadata["mended_from"] == taken.id
+    assert manager.restore(project, mended.id, conversation=True, files=False).conversation.message_count == 10
+    assert len(meta_refs(base)) == 1
+
+
 def test_a_deleted_checkpoint_takes_its_conversation_along(
     base: Path, project: Path, manager: CheckpointManager
 ) -> None:

@@ -19,12 +19,14 @@ from shadowsnap.model import Checkup, Finding
 from shadowsnap.store.layout import Store
 from shadowsnap.store.locks import alone, locked
 from shadowsnap.upkeep import (
+    examine_attachments,
     examine_checkpoints,
     examine_objects,
     examine_projects,
     examine_refs,
     examine_store,
 )
+from shadowsnap.upkeep.examine_attachments import find_attachments
 from shadowsnap.upkeep.examine_checkpoints import find_incomplete, recover_objects
 from shadowsnap.upkeep.examine_objects import inspect_objects
 from shadowsnap.upkeep.examine_projects import (
@@ -54,6 +56,7 @@ MENDS: dict[str, Mend] = {
     **examine_objects.MENDS,
     **examine_refs.MENDS,
     **examine_checkpoints.MENDS,
+    **examine_attachments.MENDS,
     **examine_projects.MENDS,
 }
 
@@ -99,6 +102,7 @@ def repair(base: Path, deadline: Deadline, *, fsync: bool = True) -> Checkup:
             sound |= back  # a tree that is back may show that more is missing
         work.mend(lambda: find_refs(store, store.git()))
         work.mend(lambda: find_incomplete(store, store.git(), sound))
+        work.mend(lambda: find_attachments(store, store.git(), sound))
         work.mend(lambda: [*find_journals(store), *find_staging(store)])
         work.mend(lambda: find_caches(store, store.git(), sound))
         after = _whole(store, [*find_closed(store)])
@@ -123,8 +127,9 @@ def _whole(store: Store, first: list[Finding]) -> Checkup:
     bad_refs = [*find_refs(store, git)]
     incomplete = [*find_incomplete(store, git, sound)]
     findings = [
-        *first, *find_locks(store), *damaged, *bad_refs, *incomplete, *find_records(store), *find_journals(store),
-        *find_staging(store), *find_caches(store, git, sound), *find_clock(store),
+        *first, *find_locks(store), *damaged, *bad_refs, *incomplete, *find_attachments(store, git, sound),
+        *find_records(store), *find_journals(store), *find_staging(store), *find_caches(store, git, sound),
+        *find_clock(store),
     ]  # fmt: skip
     hurt = {finding.subject for finding in (*bad_refs, *incomplete)}
     intact = sum(ref.name not in hurt for ref in refs)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from shadowsnap.git.index import Known
 from shadowsnap.git.objects import EMPTY_TREE, ObjectReader, object_id
-from shadowsnap.git.refs import delete_refs, read_refs, set_ref
+from shadowsnap.git.refs import delete_refs, read_ref, read_refs, set_ref
 from shadowsnap.git.runner import Git
 from shadowsnap.git.trees import DIRECTORY, Leaf, patch_tree
 from shadowsnap.git.treesearch import Sighting, TreeSearch
@@ -21,6 +21,7 @@ from shadowsnap.store.journal import Step, read_journal, write_journal
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project
 from shadowsnap.store.scancache import load_cache
+from shadowsnap.store.tips import attachment_of
 from shadowsnap.upkeep.examine_objects import write_objects
 from shadowsnap.upkeep.examine_projects import recorded_projects
 from shadowsnap.upkeep.examine_refs import checkpoint_refs, read_commit
@@ -160,7 +161,7 @@ def record_without(store: Store, finding: Finding, quarantine: Quarantine) -> No
 
 
 def _take_place(store: Store, git: Git, project: Project, old_ref: str, old: str, new_ref: str, new: str) -> None:
-    """Let pin, label, undo and redo lead to the new checkpoint."""
+    """Let pin, label, conversation, undo and redo lead to the new checkpoint."""
     old_name, new_name = old_ref.rpartition("/")[2], new_ref.rpartition("/")[2]
     gone = [old_ref]
     if old_name in read_refs(store.git_dir, project.pins):
@@ -169,6 +170,10 @@ def _take_place(store: Store, git: Git, project: Project, old_ref: str, old: str
     for key, value in read_refs(store.git_dir, project.labels).items():
         if value == old:
             set_ref(git, f"{project.labels}/{key}", new)
+    attached = read_ref(store.git_dir, attachment_of(old_ref))
+    if attached is not None:
+        set_ref(git, attachment_of(new_ref), attached)
+        gone.append(attachment_of(old_ref))
     delete_refs(git, gone)
     journal = read_journal(store, project)
     moved = replace(journal, undo=_renamed(journal.undo, old, new), redo=_renamed(journal.redo, old, new))
