@@ -9,6 +9,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -310,6 +311,40 @@ def test_a_tool_call_does_not_wait_for_the_record(base: Path, project: Path, man
     assert not (base / "sessions").exists()
     gate.set()
     assert manager.session("s1").turns[0].prompt == "x"
+
+
+def test_where_no_thread_can_be_started_the_end_of_the_turn_does_the_work(
+    project: Path, manager: CheckpointManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import threading
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(threading.Thread, "start", refuse)
+    manager.new_turn("s1", "x", ["said"])
+    taken = manager.ensure_checkpoint(project)
+    assert taken.status == "taken" and taken.checkpoint is not None
+    manager.end_turn()
+    (turn,) = manager.session("s1").turns
+    assert (turn.prompt, turn.conversation, turn.places[0].before) == ("x", "kept", taken.checkpoint.id)
+
+
+def test_a_child_of_the_program_goes_on_recording(base: Path, project: Path, manager: CheckpointManager) -> None:
+    manager._scribe.later(lambda: None)
+    manager._scribe.wait()
+    manager._scribe._thread = threading_left_by_a_fork()
+    turn(manager, project, "one")
+    assert len(manager.session("s1").turns) == 1
+
+
+def threading_left_by_a_fork() -> Any:
+    import threading
+
+    thread = threading.Thread(target=lambda: None)
+    thread.start()
+    thread.join()
+    return thread
 
 
 def test_a_snapshot_loads_neither_sqlite_nor_the_rest(base: Path, project: Path) -> None:

@@ -25,8 +25,6 @@ if TYPE_CHECKING:
     from shadowsnap.store.attachments import Said
 
 TOO_LARGE, UNREADABLE = "too-large", "unreadable"
-# Redacting and cutting 50 MB takes three seconds; whoever takes longer than this is stuck.
-_PATIENCE_SECONDS = 30.0
 _PROMPT_LENGTH = 2000
 
 
@@ -64,7 +62,7 @@ class Remembering(Core):
             said = handed_over(conversation, self.settings)
             story.said, story.not_kept = (None, said) if isinstance(said, str) else (said, "")
 
-        if conversation is not None:
+        if conversation is not None and self.settings.enabled:
             self._told(take_over)
         return story
 
@@ -85,13 +83,13 @@ class Remembering(Core):
     def _remember_beginning(self, turn: Turn, slot: Slot) -> None:
         """In the background: the tool waits."""
         if not turn.resumed and (turn.session_id or turn.story.said is not None):
-            self._scribe.later(lambda: self._told(lambda: remember_beginning(self.settings, turn, slot)))
+            self._later(lambda: remember_beginning(self.settings, turn, slot))
 
     def _remember_left(self, turn: Turn) -> None:
         """A turn that nobody ended, and that is over now."""
         if turn.session_id and turn.slots and not turn.resumed and not turn.story.ended:
             closed = [(slot, None) for slot in list(turn.slots.values()) if slot.project]
-            self._scribe.later(lambda: self._told(lambda: remember_end(self.settings, turn, closed)))
+            self._later(lambda: remember_end(self.settings, turn, closed))
 
     def _remember_end(self, turn: Turn, closed: Mapping[str, Outcome], conversation: Any) -> None:
         turn.story.ended = True
@@ -100,6 +98,11 @@ class Remembering(Core):
             slots = [slot for slot in list(turn.slots.values()) if slot.project]
             ended = [(slot, closed.get(slot.project.id) if slot.project else None) for slot in slots]
             self._told(lambda: remember_end(self.settings, turn, ended, conversation))
+
+    def _later(self, deed: Callable[[], None]) -> None:
+        """In the background. A program that is about to end has no threads any more; then what is missing
+        is done at the end of the turn."""
+        self._told(lambda: self._scribe.later(lambda: self._told(deed)))
 
     def _told(self, deed: Callable[[], None]) -> None:
         """Do what a snapshot does not depend on; if it fails, `status` tells."""
@@ -206,7 +209,7 @@ def _keep(
     if like is None and whose:
         like = last_attachment(store, whose)
     refs = keep_conversation(
-        store, said, whose, there, Deadline(_PATIENCE_SECONDS), own=settings.redact, like=like
+        store, said, whose, there, Deadline(settings.deadline), own=settings.redact, like=like
     )
     turn.story.attachments += [ref for ref in refs if ref not in turn.story.attachments]
     turn.story.messages = said.count if turn.story.messages is None else turn.story.messages

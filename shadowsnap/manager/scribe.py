@@ -18,10 +18,13 @@ class Scribe:
 
     def later(self, job: Callable[[], None]) -> None:
         with self._lock:
-            self._jobs.append(job)
-            if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="shadowsnap-scribe")
-                self._thread.start()
+            if self._thread is None or not self._thread.is_alive():  # a fork leaves it behind
+                thread = threading.Thread(target=self._work, name="shadowsnap-scribe")
+                self._jobs = [job]
+                thread.start()
+                self._thread = thread
+            else:
+                self._jobs.append(job)
 
     def wait(self) -> None:
         thread = self._thread
