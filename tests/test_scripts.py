@@ -77,3 +77,13 @@ def test_a_checkout_that_changed_is_set_up_again(checkout: Path, project: Path, 
     done = run(checkout / "scripts" / "shadowsnap", "list", cwd=project, PATH=str(empty))
     assert (done.returncode, done.stdout) == (1, "")
     assert "no Python 3.10 or newer" in done.stderr
+
+
+def test_the_frameworks_have_a_venv_of_their_own(checkout: Path, project: Path) -> None:
+    venv = checkout / ".venv-frameworks"
+    shutil.copytree(checkout / ".venv", venv)
+    (venv / ".ready-runtime").rename(venv / ".ready-dev,frameworks")
+    shutil.rmtree(checkout / ".venv")
+    done = run(checkout / "scripts" / "test", "--frameworks", "-k", "x", cwd=project, PYTHON="/nonexistent")
+    assert f"<{checkout}><-m><pytest><-n><auto><{checkout}/tests/frameworks><-k><x>" in done.stdout
+    assert (done.returncode, done.stderr) == (0, "")
