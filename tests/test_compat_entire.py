@@ -257,6 +257,7 @@ def test_a_conversation_goes_to_the_last_checkpoint_of_its_session(
     said = conversation_of(manager, repository, mine.id)
     assert said.session_id == "s1" and said.data == [json.loads(line) for line in SAID.splitlines()]
     session = manager.session("s1")
+    assert session.status == "completed"
     assert session.agent == "Claude Code" and session.turns[0].prompt == "and thanks"
     assert session.turns[0].places[0].before == mine.id and session.turns[0].conversation == "kept"
 

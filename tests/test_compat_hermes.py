@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 from helpers import call_unprivileged, git, manifest
+from shadowsnap import CheckpointManager
 from shadowsnap.compat import hermes
 from shadowsnap.store.projects import project_of
 
@@ -506,6 +507,15 @@ def test_a_file_outside_any_project_has_its_own_directory(
     assert manager.get_working_dir_for_path("~/random/x") == str(home / "random")
 
 
+def test_the_home_directory_is_no_project_although_files_of_it_have_checkpoints(
+    manager: hermes.CheckpointManager, home: Path, base: Path
+) -> None:
+    (home / "random").mkdir()
+    (home / "notes.txt").write_text("mine\n")
+    assert CheckpointManager(base=base).ensure_checkpoint(home, paths=["notes.txt"]).status == "partial"
+    assert manager.get_working_dir_for_path("~/random/x") == str(home / "random")
+
+
 def test_a_project_that_has_checkpoints_wins_over_markers(
     manager: hermes.CheckpointManager, tmp_path: Path
 ) -> None:
@@ -566,12 +576,16 @@ def test_pruning_keeps_projects_that_may_only_be_out_of_reach(
     manager: hermes.CheckpointManager, tmp_path: Path
 ) -> None:
     vanished, unmounted = make(tmp_path / "a" / "b" / "vanished"), make(tmp_path / "mnt" / "unmounted")
-    first(manager, vanished)
-    first(manager, unmounted)
+    covered = make(tmp_path / "volume" / "covered")
+    for project in (vanished, unmounted, covered):
+        first(manager, project)
     shutil.rmtree(tmp_path / "a")
     shutil.rmtree(unmounted)
+    (tmp_path / "volume").rename(tmp_path / "detached")  # and what lay beneath it shows through
+    (tmp_path / "volume").mkdir()
+    (tmp_path / "volume" / ".keep").touch()
     assert hermes.prune_checkpoints(retention_days=0)["deleted_orphan"] == 0
-    assert reasons(manager) == ["unmounted", "vanished"]
+    assert reasons(manager) == ["covered", "unmounted", "vanished"]
 
 
 def test_pruning_lets_go_of_what_was_not_used_for_long(
@@ -592,8 +606,6 @@ def test_pruning_lets_go_of_what_was_not_used_for_long(
 
 
 def test_pruning_keeps_what_is_pinned(manager: hermes.CheckpointManager, work: Path, base: Path) -> None:
-    from shadowsnap import CheckpointManager
-
     CheckpointManager(base=base).pin(work, first(manager, work))
     last_touched(base, work, 60)
     assert hermes.prune_checkpoints(retention_days=30)["deleted_stale"] == 0
@@ -623,6 +635,15 @@ def test_pruning_sees_to_repositories_of_single_directories(work: Path, tmp_path
     counts = hermes.prune_checkpoints(retention_days=30)
     assert (counts["scanned"], counts["deleted_orphan"], counts["deleted_stale"]) == (3, 1, 1)
     assert alive.exists() and (base / "something").exists() and not orphan.exists() and not stale.exists()
+
+
+def test_pruning_keeps_archives_that_are_still_to_be_imported(base: Path) -> None:
+    for name in ("legacy-1", "legacy-2"):
+        (base / name).mkdir(parents=True)
+    (base / "legacy-1" / "to-import").touch()
+    age(base, 60)
+    assert hermes.prune_checkpoints(retention_days=30)["deleted_stale"] == 1
+    assert [path.name for path in base.iterdir()] == ["legacy-1"]
 
 
 def test_automatic_pruning_happens_once_in_a_while(

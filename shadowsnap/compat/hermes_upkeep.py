@@ -16,8 +16,10 @@ from shadowsnap.compat.hermes_older import (
 from shadowsnap.errors import ShadowsnapError
 from shadowsnap.git.files import remove_tree
 from shadowsnap.manager import CheckpointManager as Manager
+from shadowsnap.store.layout import Store
 from shadowsnap.store.marker import last_prune, mark_pruned
 from shadowsnap.store.older import archives
+from shadowsnap.store.projects import all_records, was_in
 from shadowsnap.upkeep.clear import bytes_of
 from shadowsnap.upkeep.results import ProjectStatus
 from shadowsnap.upkeep.retention import GONE
@@ -146,8 +148,10 @@ def _base_or(given: Path | None) -> Path:
 def _prune_store(
     manager: Manager, cutoff: float, orphans: bool, allowed: set[str] | None, max_mb: float, counts: dict[str, int]
 ) -> None:
+    records = all_records(Store(manager.settings.resolved_base()))
     for project in manager.status().projects:
         may_go = orphans and (allowed is None or project.id in allowed)
+        may_go = may_go and was_in(records.get(project.id, {}), Path(project.workdir).parent)
         why = _why_project_goes(project, cutoff, may_go)
         try:
             if why:

@@ -85,8 +85,28 @@ def touch_record(store: Store, project: Project, **facts: Any) -> None:
     now = time.time()
     if not facts and now - _number(record.get("last_touch")) < _TOUCH_EVERY:
         return
-    fixed = {"format": FORMAT, "workdir": str(project.workdir), "last_touch": now}
+    fixed = {"format": FORMAT, "workdir": str(project.workdir), "last_touch": now, **_above(project.workdir)}
     write_json(store.project_file(project.id), {"created_at": now, **record, **fixed, **facts})
+
+
+def was_in(record: dict[str, Any], folder: Path) -> bool:
+    """Whether this is the very directory that a project was last seen in, and not one that came to the
+    same place, as when a volume is not mounted any more. True if it is not known."""
+    known = record.get("above")
+    return known is None or _identity(folder) == known
+
+
+def _above(workdir: Path) -> dict[str, Any]:
+    found = _identity(workdir.parent) if workdir.is_dir() else None
+    return {"above": found} if found else {}
+
+
+def _identity(folder: Path) -> list[int] | None:
+    try:
+        seen = os.stat(folder)
+    except OSError:
+        return None
+    return [seen.st_dev, seen.st_ino] if seen.st_ino else None
 
 
 def note_quiet(store: Store, project: Project, what: int | str) -> None:
