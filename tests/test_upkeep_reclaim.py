@@ -16,7 +16,7 @@ import pytest
 from upkeep_stores import a_manager, a_store, check_sound, noise, object_count, take, take_turns
 
 from helpers import ROOT, git, manifest
-from shadowsnap.errors import DeadlineExceeded, DiskTooFull
+from shadowsnap.errors import CheckpointsLost, DeadlineExceeded, DiskTooFull
 from shadowsnap.git.deadline import NO_DEADLINE, Deadline
 from shadowsnap.git.loose import loose_names, pack_loose
 from shadowsnap.git.pack import PackWriter, deflate
@@ -543,3 +543,12 @@ def test_objects_that_were_packed_before_they_were_flushed_do_not_fail_the_snaps
     assert name not in loose_names(store.git_dir)
     store.objects.settle()
     assert git(store.git_dir, "cat-file", "-t", name) == "blob"
+
+
+def test_a_project_that_began_while_refs_were_listed_is_not_taken_for_lost(base: Path, project: Path) -> None:
+    manager = a_manager(base)
+    manager.snapshot(project)
+    reclaim.check_refs_are_there(a_store(base), [])  # as they were listed before that
+    git(a_store(base).git_dir, "update-ref", "-d", manager.list_checkpoints(project)[0].ref)
+    with pytest.raises(CheckpointsLost):
+        reclaim.check_refs_are_there(a_store(base), [])

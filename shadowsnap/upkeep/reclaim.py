@@ -36,6 +36,7 @@ from shadowsnap.git.reach import Collection, Graph, kinds_of, reachable
 from shadowsnap.git.refs import count_loose_refs, pack_refs
 from shadowsnap.git.runner import Git
 from shadowsnap.git.totals import count_objects
+from shadowsnap.store.checkpoints import newest_name
 from shadowsnap.store.layout import Store, lost_refs
 from shadowsnap.store.locks import alone
 from shadowsnap.store.projects import Project, all_records, was_emptied
@@ -112,7 +113,8 @@ def check_refs_are_there(store: Store, refs: Iterable[str]) -> None:
         raise CheckpointsLost(workdir=store.base)
     held = {ref.split("/")[2] for ref in refs if ref.startswith(f"{CHECKPOINTS}/")}
     for project, record in all_records(store).items():
-        if project not in held and not was_emptied(record):
+        # Looked for again: its first checkpoint may have come after the refs were listed.
+        if project not in held and not was_emptied(record) and newest_name(store, Project(project, Path())) is None:
             raise CheckpointsLost(workdir=record.get("workdir", project))
 
 
