@@ -112,9 +112,10 @@ def check_refs_are_there(store: Store, refs: Iterable[str]) -> None:
     if lost_refs(store):
         raise CheckpointsLost(workdir=store.base)
     held = {ref.split("/")[2] for ref in refs if ref.startswith(f"{CHECKPOINTS}/")}
-    for project, record in all_records(store).items():
+    missing = {name: record for name, record in all_records(store).items() if name not in held}
+    for project, record in missing.items():
         # Looked for again: its first checkpoint may have come after the refs were listed.
-        if project not in held and not was_emptied(record) and newest_name(store, Project(project, Path())) is None:
+        if not was_emptied(record) and newest_name(store, Project(project, Path())) is None:
             raise CheckpointsLost(workdir=record.get("workdir", project))
 
 
