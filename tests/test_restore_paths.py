@@ -427,6 +427,18 @@ def test_a_directory_in_place_of_a_link_to_itself_comes_back(manager: Checkpoint
     assert manifest(project) == mutated
 
 
+def test_an_ignored_directory_gets_its_bits_back_by_an_undo(manager: CheckpointManager, project: Path) -> None:
+    (project / ".gitignore").write_text("# nothing\n")
+    (project / "spool").mkdir()
+    target = checkpoint(manager, project).id
+    (project / ".gitignore").write_text("spool/\n")
+    (project / "spool").chmod(0o700)
+    mutated = manifest(project)
+    assert manager.restore(project, target).written == (".gitignore", "spool/")
+    manager.undo(project)
+    assert manifest(project) == mutated
+
+
 # --- restoring what is there ------------------------------------------------------------------------
 
 

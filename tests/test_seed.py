@@ -356,3 +356,22 @@ def test_a_failed_start_leaves_none_of_their_objects_behind(tmp_path: Path) -> N
     theirs = {path.name for path in (where / ".git/objects/pack").iterdir()}
     ours = {path.name for path in (tmp_path / "base/store/objects/pack").iterdir()}
     assert not theirs & ours
+
+
+def test_a_repository_that_is_gone_tracks_nothing_any_more(tmp_path: Path) -> None:
+    """As after an ordinary first snapshot."""
+    trees = []
+    for name, seeded in (("seeded", True), ("ordinary", False)):
+        project = checkout(tmp_path / name)
+        (project / "build").mkdir()
+        (project / "build" / "made").write_text("excluded by default, but tracked\n")
+        git(project, "add", "-f", "-A")
+        manager = CheckpointManager(base=tmp_path / f"base-{name}", start_from_checkout=seeded)
+        first = manager.snapshot(project).checkpoint
+        assert first is not None and "build/made" in manager.files(project, first.id)
+        shutil.rmtree(project / ".git")
+        second = manager.snapshot(project).checkpoint
+        assert second is not None
+        trees.append(sorted(manager.files(project, second.id)))
+    assert trees[0] == trees[1]
+    assert "build/made" not in trees[0]

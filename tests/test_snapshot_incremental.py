@@ -232,3 +232,25 @@ def told(checkpoint: Checkpoint | None) -> dict[str, Any]:
     assert checkpoint is not None
     facts = {key: value for key, value in checkpoint.metadata.items() if not key.startswith("git_")}
     return {"tree": checkpoint.tree, "skipped": checkpoint.skipped, **facts}
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_files_of_a_directory_that_is_a_link_to_itself_by_now_are_gone(
+    base: Path, project: Path, monkeypatch: pytest.MonkeyPatch, named: bool
+) -> None:
+    """Git cannot look at them and leaves them out of its report, as if they were unchanged."""
+    (project / "folder").mkdir()
+    (project / "folder" / "file").write_text("then\n")
+    (project / ".gitignore").write_text("folder/\n" if named else "")
+    manager, clock = CheckpointManager(base=base), time.time_ns
+    with monkeypatch.context() as patched:  # files of the very second are looked at again anyway
+        patched.setattr(capture.time, "time_ns", lambda: clock() + 2 * 10**9)
+        first = manager.snapshot(project, paths=["folder/file"] if named else ()).checkpoint
+    assert first is not None and "folder/file" in manager.files(project, first.id)
+    shutil.rmtree(project / "folder")
+    (project / "folder").symlink_to("folder")
+    mutated = manifest(project)
+    manager.restore(project, first.id)
+    assert (project / "folder" / "file").read_text() == "then\n"
+    manager.undo(project)
+    assert manifest(project) == mutated

@@ -32,6 +32,7 @@ from shadowsnap.git.trees import LINK, Leaf, patch_tree
 from shadowsnap.records import Any, replace
 from shadowsnap.store.excludes import VERSION as EXCLUDES_VERSION
 from shadowsnap.store.scancache import (
+    NEVER_ASKED,
     Directories,
     Modes,
     ScanCache,
@@ -230,8 +231,11 @@ class Capture:
             return found
         found = scan_changes(space, cache, self._began_ns, self._look_at_seeded)
         found.changed |= (self._touched_meanwhile() | self._seeded_doubtful) - found.gone
-        # A seeded index holds all they track; which of it an exclude matches can wait.
+        # A seeded index holds all they track; which of it an exclude matches can wait. If their index is
+        # gone by the next capture, nobody can be asked any more, and all that matches goes.
         wait = bool(cache.seeded) and not found.rules_changed
+        if not cache.seeded and cache.tracked_as_of == NEVER_ASKED and not self._their_index():
+            found.rules_changed = True
         dropped = set() if wait else self._ask_what_person_tracks(found.rules_changed)
         if found.rules_changed:
             return scan_everything(space, cache, self._began_ns, found)
@@ -271,7 +275,7 @@ class Capture:
         """Learn which files their git tracks although an exclude matches, if that may have
         changed; returns those that it no longer tracks and that are to be left out again."""
         cache, space = self.cache, self.space
-        now = space.repository.index_signature() if space.repository else []
+        now = self._their_index()
         if now == cache.tracked_as_of and not again:
             return set()
         tracked: list[bytes] | None = []
@@ -288,6 +292,10 @@ class Capture:
         cache.tracked, cache.tracked_as_of = set(tracked), now
         # Git refuses to answer about paths behind a link; those are gone anyway.
         return ignored_paths(space.git, sorted(filter(space.worktree.reaches, no_longer)))
+
+    def _their_index(self) -> list[int]:
+        """Changes whenever the index of the person's repository does; empty if there is none."""
+        return self.space.repository.index_signature() if self.space.repository else []
 
     def _files_named(self, paths: Iterable[bytes]) -> set[bytes]:
         """The paths, and for a directory among them the files in it."""

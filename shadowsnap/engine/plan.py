@@ -318,6 +318,8 @@ def _find_obstacles(plan: Plan, capture: Capture, appearing: list[bytes], paths:
                 plan.unsaved.add(obstacle[0])
         elif path not in plan.make:
             _clear_directory(plan, capture, path)
+        else:  # there already, and ignored: its bits are to be saved
+            plan.unsaved_directories.add(path)
     # An undo must know that these did not exist, though the rules of now ignore them.
     ignored = capture.answers.ask(
         "ignored now", plan.appearing, lambda paths: ignored_paths(capture.space.git, paths)

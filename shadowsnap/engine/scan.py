@@ -57,7 +57,7 @@ def scan_changes(
     files = space.git.start(*_DIFFERENCES)
     others = space.git.start(*_STANDARD, "--directory")
     with side_by_side(files, others):
-        unchanged = _look_at_directories(space.worktree, cache.directories, found, settled_ns)
+        unchanged = _look_at_directories(space.worktree, cache, found, settled_ns)
         meanwhile()
         _read_differences(files.output(), found)
         untracked = others.output().split(b"\0")[:-1]
@@ -90,7 +90,8 @@ def scan_everything(
     known = set(cache.index.paths())
     wanted = listed | cache.named | cache.tracked
     found.changed = (listed - known) | (differences.changed & wanted)
-    found.gone = differences.gone | (known - wanted)
+    lost = {path for path in cache.named | cache.tracked if not space.worktree.reaches(path)}
+    found.gone = differences.gone | (known - wanted) | (known & lost)
     return found
 
 
@@ -139,13 +140,15 @@ def _read_differences(raw: bytes, found: Findings) -> None:
         (found.gone if gone else found.changed).add(path)
 
 
-def _look_at_directories(worktree: Worktree, known: Directories, found: Findings, settled_ns: int) -> set[bytes]:
+def _look_at_directories(worktree: Worktree, cache: ScanCache, found: Findings, settled_ns: int) -> set[bytes]:
     """Look at every known directory; into those that changed. Returns the unchanged ones."""
     unchanged, vanished = set(), set()
-    for path, (_, ctime) in known.items():  # sorted: what lies above comes first
+    for path, (_, ctime) in cache.directories.items():  # sorted: what lies above comes first
         folder = path.rpartition(b"/")[0]
         seen = None if folder in vanished or folder in found.unreadable else _look(worktree, path, found)
         if seen is None or not stat.S_ISDIR(seen.st_mode):
+            if seen is not None:  # of files behind a link that leads to itself, git says nothing at all
+                found.gone.update(cache.index.paths_below(path))
             vanished.add(path)
             _forget_below(found.specials, path)
         elif seen.st_ctime_ns == ctime:

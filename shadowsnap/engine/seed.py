@@ -28,7 +28,7 @@ from shadowsnap.git.objects import ObjectReader
 from shadowsnap.git.runner import side_by_side
 from shadowsnap.git.theirindex import TheirEntry, TheirIndex, Unfamiliar, read_their_index
 from shadowsnap.git.trees import patch_tree
-from shadowsnap.store.scancache import ScanCache
+from shadowsnap.store.scancache import NEVER_ASKED, ScanCache
 
 _WORTH_LINKING = 8 << 20
 _ODD_SETTINGS = (b"partialclone", b"promisor", b"objectformat", b"attributesfile", b"refstorage")
@@ -93,6 +93,7 @@ def _grow(
         directories=dict.fromkeys(sorted({b"", *above(kept)}), (0, 0)),
         # Theirs all the same: to be read even if an exclude matches.
         tracked=set(dropped),
+        tracked_as_of=NEVER_ASKED,
         patterns=space.patterns,
         seeded={entry.path: (entry.mode, entry.changed_ns) for entry in taken},
     )

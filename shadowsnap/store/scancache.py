@@ -51,6 +51,10 @@ class Modes:
         return cls(file or 0o644, executable or 0o755, directory or 0o755, other)
 
 
+NEVER_ASKED = [0]
+"""As of no index: which of the files that the person's git tracks an exclude matches is not known yet."""
+
+
 @dataclass
 class ScanCache:
     index: Index
