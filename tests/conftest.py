@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+import fastpaths
 import hypothesis
 import pytest
 from hypothesis.database import DirectoryBasedExampleDatabase
@@ -34,6 +36,10 @@ for profile, max_examples in EXAMPLES.items():
         ],
     )
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "default")
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--fast-paths", choices=fastpaths.WAYS, help="force every shortcut of the engine on or off")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -85,6 +91,14 @@ _KEEP = pytest.StashKey[bool]()
 def _sealed_session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     """For fixtures that outlive one test."""
     with helpers.sealed_environment(tmp_path_factory.mktemp("session-home")):
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _shortcuts(request: pytest.FixtureRequest) -> Iterator[None]:
+    """As `--fast-paths` says."""
+    way = request.config.getoption("--fast-paths")
+    with fastpaths.forced(way) if way else nullcontext():
         yield
 
 

@@ -112,8 +112,10 @@ def mutate(top: bytes, wanted: list[Change]) -> None:
 
 
 def all_paths(top: bytes) -> list[bytes]:
+    """Everything in a tree but a repository that was made in it."""
     found = []
     for parent, folders, others in os.walk(top):
+        folders[:] = [name for name in folders if name != b".git"]
         found += [os.path.join(parent, name) for name in (*folders, *others)]
     return sorted(found)
 
