@@ -377,6 +377,23 @@ def test_odd_arguments_do_not_raise(manager: hermes.CheckpointManager, work: Pat
     assert manager.list_checkpoints("bad\0name") == []
     manager.record_agent_write(str(work / "missing"))
     manager.record_agent_write("bad\0name")
+    assert manager.get_working_dir_for_path("/x/bad\0name") == "/x"
+
+
+def test_a_base_that_is_none_is_an_answer(manager: hermes.CheckpointManager, work: Path, base: Path) -> None:
+    base.write_text("something else\n")
+    assert manager.ensure_checkpoint(str(work), "x") is False
+    assert manager.list_checkpoints(str(work)) == [] == manager.list_all_checkpoints()
+    for answer in (manager.diff(str(work), "abcd"), manager.restore(str(work), "abcd", safe=True)):
+        assert answer["success"] is False and "checkpoints" in answer["error"]
+    manager.record_agent_write(str(work / "main.py"))
+    assert manager.get_working_dir_for_path(str(work / "main.py")) == str(work)
+    assert hermes.prune_checkpoints()["errors"] == 1
+    assert hermes.maybe_auto_prune_checkpoints()["result"]["errors"] == 1
+    assert hermes.store_status()["project_count"] == 0
+    assert hermes.clear_all() == {"bytes_freed": 0, "deleted": False}
+    assert hermes.clear_legacy() == {"bytes_freed": 0, "deleted": 0}
+    assert base.read_text() == "something else\n"
 
 
 # --- safe restores -------------------------------------------------------------------------------------

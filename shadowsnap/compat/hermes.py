@@ -6,20 +6,15 @@ the same calls and the same dictionaries. Nothing here raises.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from shadowsnap.compat.hermes_pruning import maybe_auto_prune_checkpoints, prune_checkpoints
 from shadowsnap.compat.hermes_shapes import checked, entry, format_checkpoint_list, sorted_out, told
-from shadowsnap.compat.hermes_upkeep import (
-    clear_all,
-    clear_legacy,
-    has_store,
-    maybe_auto_prune_checkpoints,
-    prune_checkpoints,
-    store_status,
-)
+from shadowsnap.compat.hermes_upkeep import clear_all, clear_legacy, has_store, store_status
 from shadowsnap.config import configured_base
 from shadowsnap.engine.places import refusal
 from shadowsnap.errors import BadArguments, RestoreFailed, ShadowsnapError
@@ -142,7 +137,10 @@ class CheckpointManager:
     def get_working_dir_for_path(self, file_path: str) -> str:
         """The project of a file: one that has checkpoints already, else the nearest directory that
         looks like one, else its own directory."""
-        path = Path(file_path).expanduser().resolve()
+        try:
+            path = Path(file_path).expanduser().resolve()
+        except _TROUBLE:
+            return os.path.dirname(file_path)
         above = [folder for folder in (path, *path.parents) if refusal(folder, current_base()) is None]
         known = {str(workdir) for workdir in self._known_projects()}
         owner = next((folder for folder in above if str(folder) in known), None)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from shadowsnap.compat.openjarvis_records import EditOutcome, LearningSession
 from shadowsnap.compat.openjarvis_sessions import SessionStore
+from shadowsnap.config import configured_base
 from shadowsnap.errors import NoSuchProject
 from shadowsnap.manager import CheckpointManager
 from shadowsnap.model import Checkpoint
@@ -58,7 +59,7 @@ class CheckpointStore:
         self.root = Path(root).expanduser().resolve()
         self._protected = protected
         only = ("/*", *(f"!/{name}" for name in TRACKED))
-        self._manager = CheckpointManager(base=base, excludes=only, max_snapshots=0)
+        self._manager = CheckpointManager(base=base or configured_base(), excludes=only, max_snapshots=0)
 
     def init(self) -> None:
         """Take the baseline, if there is none yet."""

@@ -196,9 +196,14 @@ def clear_legacy(store: Store) -> ClearReport:
 
 
 def bytes_of(path: Path) -> int:
-    """The bytes of all files at or below a path."""
-    if not path.is_dir() or path.is_symlink():
-        return path.lstat().st_size if os.path.lexists(path) else 0
-    return sum(
-        os.lstat(os.path.join(folder, name)).st_size for folder, _, names in os.walk(path) for name in names
-    )
+    """The bytes of all files at or below a path. What vanishes meanwhile, or cannot be seen, is nothing."""
+    if not os.path.isdir(path) or os.path.islink(path):
+        return _size(os.fspath(path))
+    return sum(_size(os.path.join(folder, name)) for folder, _, names in os.walk(path) for name in names)
+
+
+def _size(path: str) -> int:
+    try:
+        return os.lstat(path).st_size
+    except OSError:
+        return 0
