@@ -7,8 +7,10 @@ import json
 import os
 import re
 import shutil
+import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -116,6 +118,17 @@ def test_one_checkpoint_per_directory_and_turn_and_none_without_changes(
     assert [each["reason"] for each in manager.list_checkpoints(str(work))] == ["third", "first"]
 
 
+def test_of_many_threads_one_takes_the_checkpoint(manager: hermes.CheckpointManager, work: Path) -> None:
+    begin = threading.Barrier(4)
+
+    def ensure(_: int) -> bool:
+        begin.wait()
+        return manager.ensure_checkpoint(str(work), "at once")
+
+    with ThreadPoolExecutor(4) as pool:
+        assert sorted(pool.map(ensure, range(4))) == [False, False, False, True]
+
+
 def test_broad_directories_are_left_alone(manager: hermes.CheckpointManager, home: Path) -> None:
     assert manager.ensure_checkpoint("/", "root") is False
     assert manager.ensure_checkpoint(str(home), "home") is False
@@ -175,7 +188,7 @@ def test_the_base_is_read_at_every_call(
     manager: hermes.CheckpointManager, work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first(manager, work)
-    monkeypatch.setattr(hermes, "CHECKPOINT_BASE", tmp_path / "elsewhere")
+    monkeypatch.setattr(hermes, "CHECKPOINT_BASE", str(tmp_path / "elsewhere"))
     assert manager.list_checkpoints(str(work)) == []
     assert manager.ensure_checkpoint(str(work), "again") is True
     assert (tmp_path / "elsewhere" / "store").is_dir()

@@ -7,6 +7,7 @@ the same calls and the same dictionaries. Nothing here raises.
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -66,6 +67,7 @@ class CheckpointManager:
         self.max_total_size_mb = max(0, int(max_total_size_mb))
         self.max_file_size_mb = max(0, int(max_file_size_mb))
         self._made: Manager | None = None
+        self._making = threading.Lock()
 
     def new_turn(self) -> None:
         self._manager.new_turn()
@@ -149,10 +151,11 @@ class CheckpointManager:
     @property
     def _manager(self) -> Manager:
         """Made anew when the base is another one."""
-        if self._made is None or self._made.settings.base != current_base():
-            limits = (self.max_snapshots, self.max_total_size_mb, self.max_file_size_mb)
-            self._made = Manager(True, *limits, base=current_base())
-        return self._made
+        with self._making:
+            if self._made is None or self._made.settings.base != current_base():
+                limits = (self.max_snapshots, self.max_total_size_mb, self.max_file_size_mb)
+                self._made = Manager(True, *limits, base=current_base())
+            return self._made
 
     def _listed(self, working_dir: str | Path) -> list[Checkpoint]:
         known = has_store(current_base())
@@ -179,4 +182,4 @@ class CheckpointManager:
 
 
 def current_base() -> Path:
-    return CHECKPOINT_BASE if CHECKPOINT_BASE != _BASE_AT_IMPORT else Path(configured_base())
+    return Path(CHECKPOINT_BASE if CHECKPOINT_BASE != _BASE_AT_IMPORT else configured_base())
