@@ -251,7 +251,7 @@ def test_a_line_that_is_half_written_is_left_out(tmp_path: Path) -> None:
         (b'{"messages": [1, 2, 3]}', "value", 3),
         (b"plain talk\nin lines\n", "text", None),
         (b"\xff\xfe not text \n", "text", None),
-        (b"", "text", None),
+        (b"", "messages", 0),
     ],
 )
 def test_a_transcript_may_have_any_form(tmp_path: Path, content: bytes, form: str, count: int | None) -> None:
@@ -259,6 +259,17 @@ def test_a_transcript_may_have_any_form(tmp_path: Path, content: bytes, form: st
     said = from_file(str(tmp_path / "t"), None)
     assert not isinstance(said, str)
     assert (said.data, said.form, said.count) == (content, form, count)
+
+
+def test_a_transcript_that_was_still_empty_is_an_empty_conversation(
+    tmp_path: Path, project: Path, manager: CheckpointManager
+) -> None:
+    (tmp_path / "t.jsonl").touch()
+    taken = take_turn(manager, project, 1, conversation=tmp_path / "t.jsonl")
+    (tmp_path / "t.jsonl").write_text("{}\n{}\n")
+    manager.end_turn()
+    found = manager.restore(project, taken.id, conversation=True).conversation
+    assert (found.data, found.message_count) == ([], 0)
 
 
 def test_a_file_that_is_written_anew_is_not_passed_off_as_what_it_was(tmp_path: Path) -> None:

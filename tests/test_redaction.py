@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shadowsnap.store.redaction import redact, redacted_text
+from shadowsnap.store.redaction import redact, redacted_beginning, redacted_text
 
 # Put together here, so that no scanner takes this file for a leak.
 A, D = "aB3dE5gH7j", "0123456789"
@@ -91,6 +91,12 @@ def test_the_persons_own_patterns_count_too() -> None:
     assert redacted_text(text, ["Müller"]) == "Employee 12345 of [redacted: own] [intern"
     # Not a regular expression: then it means itself, rather than nothing.
     assert redacted_text(text, ["[intern"]) == "Employee 12345 of Müller [redacted: own]"
+
+
+def test_a_secret_is_gone_before_a_text_is_cut() -> None:
+    text = "x" * 90 + " ghp_" + A * 4
+    assert redacted_beginning(text, 100) == "x" * 90 + " [redacted"
+    assert redacted_beginning("short", 100) == "short"
 
 
 def test_secrets_that_overlap_are_one() -> None:

@@ -167,9 +167,9 @@ def _redacted(prompt: str) -> str:
     if not prompt:
         return ""
     from shadowsnap.layers import load_settings
-    from shadowsnap.store.redaction import redacted_text
+    from shadowsnap.store.redaction import redacted_beginning
 
-    return redacted_text(prompt[:_PROMPT_LENGTH], load_settings().settings.redact)
+    return redacted_beginning(prompt, _PROMPT_LENGTH, load_settings().settings.redact)
 
 
 def _manager() -> Turns:

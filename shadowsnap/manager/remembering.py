@@ -72,9 +72,9 @@ class Remembering(Core):
         told: list[str] = []
 
         def redact() -> None:
-            from shadowsnap.store.redaction import redacted_text
+            from shadowsnap.store.redaction import redacted_beginning
 
-            told.append(redacted_text(str(prompt)[:_PROMPT_LENGTH], self.settings.redact))
+            told.append(redacted_beginning(str(prompt), _PROMPT_LENGTH, self.settings.redact))
 
         if prompt:
             self._told(redact)

@@ -85,6 +85,8 @@ def from_file(path: str, most_bytes: int | None, size: int | None = None) -> Sai
         data = _read(descriptor, wanted)
     finally:
         os.close(descriptor)
+    if not data:
+        return Said(b"", MESSAGES, 0)  # nothing was said yet
     by_lines = path.endswith((".jsonl", ".ndjson"))
     if wanted == known.st_size:
         return _transcript(data, by_lines)

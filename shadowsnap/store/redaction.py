@@ -18,6 +18,8 @@ _LEAST_ENTROPY, _PASSWORD_ENTROPY = 3.0, 2.0
 _KEY_VALUE = 12
 """Shorter values are not taken for keys, unless the field is one for passwords."""
 _PASSWORD = 6
+_LONGEST = 20_000
+"""No secret is longer."""
 
 
 class _Rule:
@@ -99,6 +101,11 @@ def redact(data: bytes, own: Iterable[str] = ()) -> tuple[bytes, int]:
 
 def redacted_text(text: str, own: Iterable[str] = ()) -> str:
     return redact(text.encode("utf-8", "surrogatepass"), own)[0].decode("utf-8", "surrogatepass")
+
+
+def redacted_beginning(text: str, length: int, own: Iterable[str] = ()) -> str:
+    """The first letters of a text. It is cut after the secrets are gone: half a token looks like none."""
+    return redacted_text(text[: length + _LONGEST], own)[:length]
 
 
 def _known(data: bytes) -> Iterator[Spot]:
