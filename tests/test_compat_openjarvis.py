@@ -247,6 +247,15 @@ def test_checkpoints_that_others_take_of_the_directory_do_not_matter(
     assert (root / "config.toml").read_text() == "model = 'a'\n" and (root / "notes.txt").exists()
 
 
+def test_history_is_kept_whatever_the_limits_of_the_store(store: CheckpointStore, root: Path, base: Path) -> None:
+    before = manifest(root)
+    for number in range(3):
+        staged(store, "config.toml", f"model = {number}\n")
+    CheckpointManager(base=base).snapshot(root, "by a hook")
+    CheckpointManager(base=base).prune(max_snapshots=1, retention_days=0.000001)
+    assert len(store.revert_session("s1")) == 3 and manifest(root) == before
+
+
 def test_the_persons_repository_is_left_alone(root: Path, base: Path) -> None:
     git(root, "init", "-q")
     git(root, "add", "config.toml")

@@ -154,7 +154,8 @@ class CheckpointManager:
         with self._making:
             if self._made is None or self._made.settings.base != current_base():
                 limits = (self.max_snapshots, self.max_total_size_mb, self.max_file_size_mb)
-                self._made = Manager(True, *limits, base=current_base())
+                # How old a checkpoint may become is for `prune_checkpoints` to say.
+                self._made = Manager(True, *limits, base=current_base(), retention_days=0)
             return self._made
 
     def _listed(self, working_dir: str | Path) -> list[Checkpoint]:

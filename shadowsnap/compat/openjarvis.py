@@ -68,7 +68,7 @@ class CheckpointStore:
                 raise ConfigurationError(f"{self.root} is inside the source tree {tree}")
         self.root.mkdir(parents=True, exist_ok=True)
         if not self._history():
-            self._manager.snapshot(self.root, "checkpoint baseline", always=True, **_MARK)
+            self._noted("checkpoint baseline")
 
     def current_sha(self) -> str:
         """The checkpoint that the last stage, revert or `init` ended with."""
@@ -83,7 +83,7 @@ class CheckpointStore:
     def commit_stage(self, handle: StageHandle, *, message: str, session_id: str, risk_tier: str) -> str:
         """Keep what was done since the stage began."""
         trailers = f"Edit-ID: {handle.edit_id}\nSession-ID: {session_id}\nRisk-Tier: {risk_tier}\n"
-        return self._manager.commit_since(
+        made = self._manager.commit_since(
             self.root,
             handle.pre_stage_sha,
             f"{message}\n\n{trailers}",
@@ -91,7 +91,8 @@ class CheckpointStore:
             session_id=session_id,
             risk_tier=risk_tier,
             **_MARK,
-        ).short_id
+        )
+        return self._kept(made)
 
     def discard_stage(self, handle: StageHandle) -> None:
         """Put everything back as it was when the stage began. (What is put back can still be found, in
@@ -116,11 +117,18 @@ class CheckpointStore:
         reason = f'Revert "{stage.reason.partition(chr(10))[0]}"'
         result = self._manager.revert_stage(self.root, stage.id, reason, False, reverts=stage.id, **_MARK)
         if result.target.id:
-            return result.target.short_id
+            return self._kept(result.target)
         # Its work is gone already, by hand or by a later stage: that is noted all the same.
-        noted = self._manager.snapshot(self.root, reason, always=True, reverts=stage.id, **_MARK)
-        assert noted.checkpoint is not None
-        return noted.checkpoint.short_id
+        return self._noted(reason, reverts=stage.id)
+
+    def _noted(self, reason: str, **facts: str) -> str:
+        taken = self._manager.snapshot(self.root, reason, always=True, **facts, **_MARK).checkpoint
+        assert taken is not None
+        return self._kept(taken)
+
+    def _kept(self, made: Checkpoint) -> str:
+        """Whatever the limits of the store: a stage can only be reverted while its beginning is there."""
+        return self._manager.pin(self.root, made.id).short_id
 
     def _check_free(self, session_id: str) -> None:
         conflicts = self._manager.revert(self.root, session_id=session_id, dry_run=True).conflicts

@@ -33,6 +33,7 @@ class Workspace:
         self._restored: Taken | None = None
         self._manager = CheckpointManager(
             max_snapshots=config.max_checkpoints,
+            retention_days=0,
             base=config.storage_dir,
             excludes=tuple(config.exclude_patterns),
         )
