@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,13 +15,14 @@ from hypothesis import strategies as st
 
 from helpers import git, manifest
 from shadowsnap import CheckpointManager
-from shadowsnap.errors import BadArguments, NoConversation
-from shadowsnap.git.deadline import NO_DEADLINE
+from shadowsnap.errors import BadArguments, DeadlineExceeded, LockTimeout, NoConversation
+from shadowsnap.git.deadline import NO_DEADLINE, Deadline
 from shadowsnap.model import Checkpoint
 from shadowsnap.store.attachments import from_file, from_json, keep_conversation, read_conversation
 from shadowsnap.store.chunks import LEAST, MOST, split
 from shadowsnap.store.layout import Store
-from shadowsnap.store.projects import project_of
+from shadowsnap.store.locks import alone
+from shadowsnap.store.projects import Project, project_of
 
 TOKEN = "ghp_" + "aB3dE5gH7j" * 4
 
@@ -478,6 +480,27 @@ def test_reclaiming_space_keeps_every_piece(base: Path, project: Path, manager: 
         assert found.data == [message(number * 100 + at, 3000) for at in range(10)]
     assert manager.doctor().findings == ()
     assert (manager.status().attachments_bytes or 0) > 10_000
+
+
+def test_nobody_removes_objects_while_one_is_being_kept(
+    base: Path, project: Path, manager: CheckpointManager
+) -> None:
+    taken = manager.snapshot(project).checkpoint
+    assert taken is not None
+    store, tried = Store(base, fsync=False), list[type[Exception]]()
+
+    def places() -> Iterator[tuple[Project, str]]:
+        # The pieces are written, and no ref leads to them yet.
+        try:
+            with alone(store.store_lock(), "removing old packs", Deadline(0.2)):
+                pass
+        except (DeadlineExceeded, LockTimeout) as problem:
+            tried.append(type(problem))
+        yield project_of(project), taken.ref
+
+    keep_conversation(store, from_json(talk(3)), "s1", places(), NO_DEADLINE)
+    assert len(tried) == 1
+    assert manager.restore(project, taken.id, conversation=True).conversation.message_count == 3
 
 
 def test_a_conversation_that_lost_pieces_is_set_aside_and_all_else_stays(

@@ -173,9 +173,9 @@ def to_session(record: Record, is_kept: Callable[[str], bool]) -> Session:
 
 
 def last_attachment(store: Store, session_id: str) -> str | None:
-    """The ref of the conversation that was kept last for a session."""
-    refs = attachments_of(store, session_id)
-    return refs[-1] if refs else None
+    """The ref of the last conversation of a session that is still kept."""
+    is_kept = kept_attachments(store)
+    return next((ref for ref in reversed(attachments_of(store, session_id)) if is_kept(ref)), None)
 
 
 def attachments_of(store: Store, session_id: str) -> list[str]:
