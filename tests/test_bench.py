@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 
@@ -30,7 +31,7 @@ def bench() -> Iterator[dict[str, ModuleType]]:
     """The modules of the benchmark, which does not wait for the clock."""
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(ROOT / "scripts")
-        names = ("main", "operations", "race", "report", "rivals", "targets", "trees")
+        names = ("chart", "main", "operations", "plot", "race", "report", "rivals", "targets", "trees")
         modules = {name: importlib.import_module(f"benchmark.{name}") for name in names}
         patch.setattr(modules["operations"], "wait_for_next_second", lambda: None)
         yield modules
@@ -226,3 +227,41 @@ def test_without_the_package_of_the_kernel_it_says_so(
     monkeypatch.setenv("PATH", str(tmp_path))
     assert bench["main"].main(["--kernel", "--scratch", str(tmp_path)]) == 2
     assert "error: apt-get cannot be run here" in capsys.readouterr().err
+
+
+# --- pictures -----------------------------------------------------------------------------------------
+
+
+def test_the_pictures_show_what_was_measured(bench: dict[str, ModuleType], tmp_path: Path) -> None:
+    numbers = tmp_path / "numbers.json"
+    arguments = ["--files", "20,40", "--turns", "10", "--rounds", "2", "--scratch", str(tmp_path)]
+    with pytest.MonkeyPatch.context() as patch, contextlib.redirect_stdout(io.StringIO()):
+        patch.setattr(bench["plot"], "_TURN_FILES", 30)
+        assert bench["plot"].main([*arguments, "--to", str(tmp_path / "to"), "--json", str(numbers)]) == 0
+    found = json.loads(numbers.read_bytes())
+    assert {name: [x for x, _ in line] for name, line in found["times"].items()} == dict.fromkeys(
+        ("shadowsnap", "git status", "git add + commit", "read-tree flow"), [20, 40]
+    )
+    assert [x for x, _ in found["sizes"]["shadowsnap"]] == [1, 10]
+    assert found["sizes"]["copies"][1][1] > 5 * found["sizes"]["copies"][0][1]
+    for name, lines in (("times.svg", 4), ("sizes.svg", 2)):
+        picture = ElementTree.parse(tmp_path / "to" / name).getroot()
+        drawn = [element for element in picture.iter() if element.tag.endswith("polyline")]
+        assert len(drawn) == lines
+        words = {element.text for element in picture.iter() if element.tag.endswith("text")}
+        assert {"shadowsnap", "git add + commit"} <= words
+
+
+def test_a_line_goes_where_its_numbers_are(bench: dict[str, ModuleType]) -> None:
+    chart = bench["chart"]
+    lines = [chart.Line("a <b>", [(1, 10), (10, 100), (100, 1000)]), chart.Line("c", [(1, 1000), (100, 1000)])]
+    picture = ElementTree.fromstring(chart.chart("t", lines, "x", "y", powers=True))
+    first, second = (each for each in picture.iter() if each.tag.endswith("polyline"))
+    places = [tuple(map(float, place.split(","))) for place in first.attrib["points"].split()]
+    (left, low), (middle, half), (right, high) = places
+    assert middle == pytest.approx((left + right) / 2, abs=0.2)
+    assert half == pytest.approx((low + high) / 2, abs=0.2)
+    assert low > high, "more is further up"
+    assert second.attrib["points"].split()[1] == first.attrib["points"].split()[2]
+    names = {each.text: float(each.attrib["y"]) for each in picture.iter() if each.text in ("a <b>", "c")}
+    assert abs(names["a <b>"] - names["c"]) >= 15, "two names lie on each other"

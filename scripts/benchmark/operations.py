@@ -74,6 +74,7 @@ class Course:
         )  # fmt: skip
         self._shadow = ShadowRepository(scratch / "shadow", tree.path, exclude_file())
         self._flow = ReadTreeFlow(scratch / "flow", tree.path)
+        self._copying: Samples | None = None
         self._copy = Copy(tree.path, scratch / "copy")
 
     def run(self) -> list[Result]:
@@ -94,6 +95,14 @@ class Course:
             results.append(self._restore_unsaved())
         return results
 
+    def one_change(self) -> Result:
+        """Only this, for when many trees are compared."""
+        self.ours.do("snapshot")
+        self._shadow.commit()
+        self._flow.start_from(self._shadow)
+        self._changes = Changes(self.tree.path, self._shadow.files())
+        return self._snapshot(ONE, 1)
+
     # --- snapshots ---------------------------------------------------------------------------
 
     def _first(self) -> Result:
@@ -109,7 +118,7 @@ class Course:
         self._flow.start_from(self._shadow)  # whose first snapshot is the same
         self._copying = samples[COPY]
         facts = {
-            "store_bytes": _bytes_below(self.ours.base), "shadow_bytes": _bytes_below(self._shadow.git.git_dir)
+            "store_bytes": bytes_below(self.ours.base), "shadow_bytes": bytes_below(self._shadow.git.git_dir)
         }  # fmt: skip
         self._forget()
         peak = self._weigh("snapshot")
@@ -135,7 +144,8 @@ class Course:
             self._pace,
             edit if changed else nothing,
         )
-        samples[COPY] = self._copying  # the same work whatever changed
+        if self._copying is not None:
+            samples[COPY] = self._copying  # the same work whatever changed
         self._changes.edit(paths)
         peak = self._weigh("snapshot")
         facts = {"files_changed": len(paths), "status_lines": seen}
@@ -309,7 +319,7 @@ def _done(ours: Ours, deed: str, *arguments: str) -> None:
     ours.do(deed, *arguments)
 
 
-def _bytes_below(folder: Path) -> int:
+def bytes_below(folder: Path) -> int:
     """What a directory takes on the disk."""
     return sum(
         os.lstat(os.path.join(parent, name)).st_blocks * 512
