@@ -439,6 +439,26 @@ def test_an_ignored_directory_gets_its_bits_back_by_an_undo(manager: CheckpointM
     assert manifest(project) == mutated
 
 
+@pytest.mark.parametrize("pattern", ["*", "spool/"])
+def test_an_undo_takes_a_directory_away_that_was_made_where_it_is_ignored(
+    base: Path, project: Path, pattern: str
+) -> None:
+    manager = CheckpointManager(base=base, max_file_size_mb=0.01)
+    (project / ".gitignore").write_text("# long\n" * 3000)  # too large to be captured, and to be changed back
+    (project / "spool" / "deep").mkdir(parents=True)
+    target = checkpoint(manager, project).id
+    shutil.rmtree(project / "spool")
+    (project / ".gitignore").write_text(f"{pattern}\n")
+    mutated = manifest(project)
+    manager.restore(project, target)
+    restored = manifest(project)
+    assert restored.keys() - mutated.keys() == {b"spool", b"spool/deep"}
+    manager.undo(project)
+    assert manifest(project) == mutated
+    manager.redo(project)
+    assert manifest(project) == restored
+
+
 # --- restoring what is there ------------------------------------------------------------------------
 
 

@@ -46,6 +46,8 @@ class Plan:
     """Directories in the way without a file in them."""
     appearing: list[bytes] = field(default_factory=list)
     """Files that come where nothing is."""
+    hidden: set[bytes] = field(default_factory=set)
+    """Directories that come where nothing is and are ignored there, with a slash: an undo must know."""
 
     @property
     def empty(self) -> bool:
@@ -261,13 +263,18 @@ def _plan_directories(
         plan.stay |= {path for path in emptied - in_the_way if path + b"/" not in target.absent}
         plan.clear = _really_empty(capture.space.worktree, in_the_way.intersection(unknown), plan.delete)
         return
-    doubtful = [path for path in unknown if path not in in_the_way and not _skipped_then(path + b"/", target)]
+    absent = {path for path in unknown if path + b"/" in target.absent}
+    doubtful = [
+        path
+        for path in unknown
+        if path not in in_the_way and path not in absent and not _skipped_then(path + b"/", target)
+    ]
     ignored = capture.answers.ask(
         ("ignored in", target.tree, target.patterns),
         doubtful,
         lambda paths: _ignored_then(capture.space, current, target, paths, lookup, reader, doubtful),
     )
-    going = in_the_way.intersection(unknown).union(doubtful) - ignored
+    going = in_the_way.intersection(unknown).union(doubtful) - ignored | absent
     plan.clear = _really_empty(capture.space.worktree, going, plan.delete)
 
 
@@ -302,6 +309,7 @@ def _plan_modes(plan: Plan, differing: list[Difference], target: State, paths: C
 def _find_obstacles(plan: Plan, capture: Capture, appearing: list[bytes], paths: Collection[bytes]) -> None:
     """What is on disk, uncaptured, where the target wants something else. It must be saved
     first, and goes."""
+    folders: list[bytes] = []
     for path in [*appearing, *plan.make]:
         try:
             obstacle = _obstacle(capture.space.worktree, path)
@@ -309,8 +317,10 @@ def _find_obstacles(plan: Plan, capture: Capture, appearing: list[bytes], paths:
             unseen = path.rpartition(b"/")[0] + b"/"
             plan.conflicts[unseen] = "it cannot be looked into, so what it holds cannot be saved first"
             continue
-        if obstacle is None:
-            plan.appearing += [path] if path not in plan.make else []
+        if obstacle is None and path in plan.make:
+            folders.append(path + b"/")
+        elif obstacle is None:
+            plan.appearing.append(path)
         elif not selected(obstacle[0], paths):
             plan.conflicts[obstacle[0]] = "it is in the way, and not among the chosen paths"
         elif not obstacle[1]:
@@ -322,9 +332,10 @@ def _find_obstacles(plan: Plan, capture: Capture, appearing: list[bytes], paths:
             plan.unsaved_directories.add(path)
     # An undo must know that these did not exist, though the rules of now ignore them.
     ignored = capture.answers.ask(
-        "ignored now", plan.appearing, lambda paths: ignored_paths(capture.space.git, paths)
+        "ignored now", [*plan.appearing, *folders], lambda paths: ignored_paths(capture.space.git, paths)
     )
-    plan.unsaved |= ignored - capture.absent
+    plan.unsaved |= ignored.difference(folders) - capture.absent
+    plan.hidden = ignored.intersection(folders)
 
 
 def _obstacle(worktree: Worktree, path: bytes) -> tuple[bytes, bool] | None:

@@ -188,6 +188,7 @@ def _prepare(
     state = State.of_checkpoint(target)
     capture = capture_same_scope(space, state)
     capture.include(_present_though_absent(capture, state, paths), unfiltered=True)
+    capture.include_directories(_directories_though_absent(capture, state, paths))
     plan = plan_restore(capture, state, paths)
     unsaved = plan.unsaved | _left_out_later(capture, plan)
     if unsaved or plan.unsaved_directories:
@@ -196,6 +197,7 @@ def _prepare(
         plan = plan_restore(capture, state, paths)
         for path in unsaved & capture.skipped.keys():
             plan.conflicts[path] = f"it cannot be saved first: {capture.skipped[path]}"
+    capture.absent |= plan.hidden
     if not anything:
         for path in sorted(paths - _known_paths(paths, capture, plan, state)):
             raise NoSuchPath(path=os.fsdecode(path), ref=target.short_id)
@@ -208,6 +210,14 @@ def _present_though_absent(capture: Capture, state: State, paths: Collection[byt
     files = {path for path in state.absent if not path.endswith(b"/") and selected(path, paths)}
     there = {path for path in files if worktree.lstat(path) is not None and not worktree.is_directory(path)}
     return there - capture.known_among(there).keys()
+
+
+def _directories_though_absent(capture: Capture, state: State, paths: Collection[bytes]) -> set[bytes]:
+    """As above, but directories, which a restore made where they are ignored."""
+    if state.scope != "tree":
+        return set()
+    folders = {path[:-1] for path in state.absent if path.endswith(b"/") and selected(path[:-1], paths)}
+    return {path for path in folders - capture.cache.directories.keys() if capture.space.worktree.is_directory(path)}
 
 
 def _left_out_later(capture: Capture, plan: Plan) -> set[bytes]:
