@@ -55,6 +55,12 @@ def pytest_configure(config: pytest.Config) -> None:
     config.stash[_BEFORE] = helpers.fingerprint(config.stash[_PLACES])
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """A test of a shortcut itself says nothing where all of them are forced."""
+    if config.getoption("--fast-paths"):
+        items[:] = [item for item in items if item.get_closest_marker("shortcut") is None]
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     config = session.config
     if _BEFORE in config.stash:

@@ -300,6 +300,7 @@ def test_the_checkpoint_survives_gc_and_a_rewritten_history(tmp_path: Path) -> N
     assert manifest(where) == before
 
 
+@pytest.mark.shortcut
 def test_unchanged_files_are_not_read_again(tmp_path: Path, read_paths: list[bytes]) -> None:
     where = with_local_changes(tmp_path, tmp_path / "project")
     taken(tmp_path / "base", where)
@@ -307,6 +308,7 @@ def test_unchanged_files_are_not_read_again(tmp_path: Path, read_paths: list[byt
     assert not {b"src/file6.txt", b"src/deep/run.sh"} & set(read_paths)
 
 
+@pytest.mark.shortcut
 def test_large_packs_are_linked_and_small_ones_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     where = packed(tmp_path, tmp_path / "project")
     (theirs,) = (where / ".git/objects/pack").glob("*.pack")

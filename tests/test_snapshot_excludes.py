@@ -214,6 +214,7 @@ def test_a_project_inside_a_repository_knows_what_is_tracked_in_it(base: Path, t
     assert names(base, snap(base, project)) == {"build", "plain", "x.log"}
 
 
+@pytest.mark.shortcut
 def test_their_index_is_read_again_only_when_it_changed(
     base: Path, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
