@@ -459,6 +459,19 @@ def test_an_undo_takes_a_directory_away_that_was_made_where_it_is_ignored(
     assert manifest(project) == restored
 
 
+def test_an_undo_takes_the_directories_away_that_a_chosen_empty_one_needed(
+    manager: CheckpointManager, project: Path
+) -> None:
+    (project / "deep" / "er" / "empty").mkdir(parents=True)
+    target = checkpoint(manager, project).id
+    shutil.rmtree(project / "deep")
+    mutated = manifest(project)
+    manager.restore(project, target, paths=["deep/er/empty"])
+    assert (project / "deep" / "er" / "empty").is_dir()
+    manager.undo(project)
+    assert manifest(project) == mutated
+
+
 # --- restoring what is there ------------------------------------------------------------------------
 
 

@@ -377,3 +377,22 @@ def test_a_repository_that_is_gone_tracks_nothing_any_more(tmp_path: Path) -> No
         trees.append(sorted(manager.files(project, second.id)))
     assert trees[0] == trees[1]
     assert "build/made" not in trees[0]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_an_excluded_directory_that_lost_its_tracked_files_is_not_captured(tmp_path: Path, when: str) -> None:
+    """As after an ordinary first snapshot."""
+    known = []
+    for name, seeded in (("seeded", True), ("ordinary", False)):
+        project = checkout(tmp_path / name)
+        (project / "build").mkdir()
+        (project / "build" / "made").write_text("excluded by default, but tracked\n")
+        git(project, "add", "-f", "-A")
+        manager = CheckpointManager(base=tmp_path / f"base-{name}", start_from_checkout=seeded)
+        if when == "after":
+            manager.snapshot(project)
+        (project / "build" / "made").unlink()
+        checkpoint = manager.snapshot(project).checkpoint
+        assert checkpoint is not None
+        known.append(checkpoint.metadata.get("empty_dirs"))
+    assert known == [None, None]

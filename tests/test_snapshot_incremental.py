@@ -198,7 +198,7 @@ def test_an_incremental_capture_equals_one_from_nothing(
 
 def check(top: Path, episodes: list[list[tuple[Any, ...]]]) -> None:
     scene = Scene(top, top / "project", top / "base")
-    scene.project.mkdir()
+    scene.project.mkdir(parents=True)
     try:
         for events in episodes:
             for name, *arguments in events:
@@ -254,3 +254,13 @@ def test_files_of_a_directory_that_is_a_link_to_itself_by_now_are_gone(
     assert (project / "folder" / "file").read_text() == "then\n"
     manager.undo(project)
     assert manifest(project) == mutated
+
+
+def test_rules_that_are_ignored_from_now_on_are_remembered(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their directory did not change, so nobody would look there."""
+    clock = time.time_ns
+    with monkeypatch.context() as patched:
+        patched.setattr(capture.time, "time_ns", lambda: clock() + 2 * 10**9)
+        check(tmp_path / "scene", [[("rules", "d", "")], [("rules", "", ".gitignore\n")]])

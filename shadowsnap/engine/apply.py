@@ -276,7 +276,8 @@ class Application:
     # --- directories and bits ----------------------------------------------------------------
 
     def _clear_directories(self) -> None:
-        emptied = {parent for path in self._plan.delete for parent in parents(path)} - self._plan.stay
+        gone = (*self._plan.delete, *self._plan.clear)
+        emptied = {parent for path in gone for parent in parents(path)} - self._plan.stay
         for path in sorted(emptied | self._plan.clear, reverse=True):
             seen = self._worktree.lstat(path)
             if seen is None or not stat.S_ISDIR(seen.st_mode) or self._holds_something(path):

@@ -88,7 +88,7 @@ class Capture:
         """Take in everything that differs from the last capture, and the named paths. Without
         a last capture, permission bits are told against the `usual` ones."""
         cache = self.cache
-        exempt = cache.named | cache.tracked
+        exempt = None if cache.tracked_as_of == NEVER_ASKED else cache.named | cache.tracked
         found = self._find()
         found.changed |= self._known_under_other_limits() - found.gone
         step("capture:scanned")
@@ -411,9 +411,11 @@ class Capture:
                 self.cache.modes.other.pop(path, None)
 
     def _note_rules(self, before: Directories) -> None:
-        """Remember the .gitignore files that are not captured themselves."""
+        """Remember the .gitignore files that are not captured themselves, or not any more."""
         cache = self.cache
         looked = {path for path, row in cache.directories.items() if not row[1] or before.get(path) != row}
+        dropped = (path.rpartition(b"/") for path, entry in self._entries.items() if entry is None)
+        looked |= {folder for folder, _, name in dropped if name == b".gitignore"} & cache.directories.keys()
         rules = {
             path: changed
             for path, changed in cache.rules.items()
@@ -444,9 +446,9 @@ class Capture:
             (path, row[0]) for path, row in directories.items() if path and row[0] != modes.directory
         )
 
-    def _settle_bare(self, found: Findings, exempt: set[bytes]) -> None:
+    def _settle_bare(self, found: Findings, exempt: set[bytes] | None) -> None:
         """Directories without captured files: those the scan found, and those that lost their
-        last one."""
+        last one. `exempt` are the files that were captured though ignored, if that is known."""
         lost = {path for path in (*found.gone, *self._entries) if not self._has(path)}
         emptied = {parent for path in lost for parent in parents(path)}
         emptied |= {parent for path in self.skipped for parent in parents(path)}
@@ -456,7 +458,8 @@ class Capture:
             path for path in candidates if path in self.cache.directories and self._nothing_below(path)
         }
         # What was captured although ignored may have been in directories that are ignored too.
-        doubtful = self.cache.bare & {parent for path in lost & exempt for parent in parents(path)}
+        ignored = lost if exempt is None else lost & exempt
+        doubtful = self.cache.bare & {parent for path in ignored for parent in parents(path)}
         for path in ignored_paths(self.space.git, sorted(doubtful)):
             self.cache.bare.discard(path)
             del self.cache.directories[path]

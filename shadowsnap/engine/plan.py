@@ -254,7 +254,10 @@ def _plan_directories(
         parent for path in (*target.bare, *target.skipped) for parent in parents(path.rstrip(b"/"))
     }
     emptied = {parent for path in plan.delete for parent in parents(path)}
-    plan.stay = {path for path in emptied | current.bare if path in then or _is_directory(lookup.find(path))}
+    above = {parent for path in current.bare if selected(path, paths) for parent in parents(path)}
+    plan.stay = {
+        path for path in emptied | above | current.bare if path in then or _is_directory(lookup.find(path))
+    }
     unknown = [path for path in current.bare if selected(path, paths) and path not in plan.stay]
     in_the_way = {
         path for path in emptied.union(unknown) if any(up in plan.write for up in (path, *parents(path)))

@@ -217,7 +217,8 @@ def _directories_though_absent(capture: Capture, state: State, paths: Collection
     if state.scope != "tree":
         return set()
     folders = {path[:-1] for path in state.absent if path.endswith(b"/") and selected(path[:-1], paths)}
-    return {path for path in folders - capture.cache.directories.keys() if capture.space.worktree.is_directory(path)}
+    unseen = folders - capture.cache.directories.keys()
+    return {path for path in unseen if capture.space.worktree.is_directory(path)}
 
 
 def _left_out_later(capture: Capture, plan: Plan) -> set[bytes]:
