@@ -22,9 +22,11 @@ class Lifeline:
 
     def __init__(self, path: Path) -> None:
         os.mkfifo(path)
-        self.hold = f"exec 9>'{path}'"
+        self.hold = f"exec 9>'{path}'; printf + >&9"
         """What a script says first, so that it and its children hold the line."""
         self._descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+        # Without anybody who ever held the line, reading would not come to an end.
+        self._own = os.open(path, os.O_WRONLY)
 
     def __enter__(self) -> Lifeline:
         return self
@@ -32,12 +34,19 @@ class Lifeline:
     def __exit__(self, *_: object) -> None:
         os.close(self._descriptor)
 
+    def wait_for(self, scripts: int, seconds: float = 60) -> None:
+        """Until so many scripts hold the line: one that is killed earlier never does."""
+        for _ in range(scripts):
+            assert select.select([self._descriptor], [], [], seconds)[0], "a script did not start"
+            assert os.read(self._descriptor, 1) == b"+"
+
     def said_before_the_last_one_died(self, seconds: float = 20) -> bytes:
         """What the family wrote to the line; fails if one of them outlives the time."""
+        os.close(self._own)
         said = b""
         while select.select([self._descriptor], [], [], seconds)[0]:
             piece = os.read(self._descriptor, 1000)
             if not piece:
-                return said
+                return said.replace(b"+", b"")
             said += piece
         raise AssertionError("a process is still alive")

@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from hypothesis import settings
+
 from helpers import Entry, git, manifest
 from shadowsnap import CheckpointManager
 from shadowsnap.engine import steps
@@ -86,6 +88,11 @@ def assert_sound(base: Path, project: Path, *, debris: bool = False) -> None:
 def content_in(base: Path, checkpoint: str, path: str) -> str:
     """A file as a checkpoint holds it, read without shadowsnap."""
     return git(base / "store", "show", f"{checkpoint}:{path}")
+
+
+def samples(usual: int) -> int:
+    """Of how many moments of an operation a test tries each: more of them with a thorough profile."""
+    return usual if settings().max_examples <= 25 else 4 * usual
 
 
 # --- acting in the middle of an operation -----------------------------------------------------------

@@ -20,6 +20,7 @@ from restoring import (
     killed_at,
     listening,
     on_touch,
+    samples,
     touches_of,
 )
 
@@ -111,13 +112,13 @@ def again(tmp_path: Path) -> Callable[[], Story]:
 
 
 def steps_of(deed: Callable[[], None]) -> Iterator[tuple[str, int]]:
-    """Every step that an operation passes; of those that are passed often, the first, middle and last."""
+    """Every step that an operation passes; of those that are passed often, the first and last at least."""
     passed: list[str] = []
     with listening(passed.append):
         deed()
     assert passed
     for name, times in Counter(passed).items():
-        for which in sorted({0, times // 2, times - 1}):
+        for which in sorted({0, times - 1, *range(0, times, max(1, times // samples(1)))}):
             yield name, which
 
 
@@ -406,7 +407,7 @@ def test_killed_before_any_touch_of_a_file_all_or_nothing_is_done(
     touches = touches_of(getattr(story, deed))
     after = manifest(story.project)
     assert touches > 50
-    for number in range(0, touches, max(1, touches // 60)):
+    for number in range(0, touches, max(1, touches // samples(18))):
         story = ready()
         if not killed_before(number, touches, getattr(story, deed)):
             break
@@ -421,7 +422,7 @@ def test_killed_before_any_touch_of_a_file_all_or_nothing_is_done(
 def test_a_snapshot_killed_before_any_touch_of_a_file_costs_nothing(again: Callable[[], Story]) -> None:
     story = again()
     touches = touches_of(story.snapshot)
-    for number in range(0, touches, max(1, touches // 40)):
+    for number in range(0, touches, max(1, touches // samples(12))):
         story = again()
         if not killed_before(number, touches, story.snapshot):
             break

@@ -23,6 +23,7 @@ from restoring import (
     kept_paths,
     mtimes,
     on_touch,
+    samples,
     touches_of,
 )
 
@@ -102,10 +103,10 @@ def fail_from_now_on(number: int) -> None:
 @pytest.mark.parametrize(
     ("way", "fail", "times"),
     [
-        ("restore", fail_once, 40),
-        ("restore", fail_from_now_on, 20),
-        ("undo", fail_once, 15),
-        ("revert", fail_from_now_on, 20),
+        ("restore", fail_once, 16),
+        ("restore", fail_from_now_on, 8),
+        ("undo", fail_once, 6),
+        ("revert", fail_from_now_on, 8),
     ],
 )
 def test_whichever_call_fails_all_or_nothing_is_restored(
@@ -129,7 +130,7 @@ def test_whichever_call_fails_all_or_nothing_is_restored(
     touches = touches_of(deed)
     after = manifest(project)
     outcomes = set()
-    for at in range(0, touches + 1, max(1, touches // times)):
+    for at in range(0, touches + 1, max(1, touches // samples(times))):
         base, project, deed = ready(str(at))
         before, ids = manifest(project), all_ids(CheckpointManager(base=base), project)
         outcome = outcome_of(deed, at, fail)

@@ -10,7 +10,7 @@ from types import FrameType
 from typing import Any
 
 import pytest
-from restoring import STAGING, assert_sound, at_step, checkpoint, content_in, listening, mtimes
+from restoring import STAGING, assert_sound, at_step, checkpoint, content_in, listening, mtimes, samples
 
 from helpers import manifest
 from shadowsnap import CheckpointManager
@@ -333,7 +333,7 @@ def test_ctrl_c_at_any_line_leaves_all_or_nothing(
     restored = manifest(project)
     manager.undo(project)
     assert manifest(project) == mutated
-    stride = max(1, counting.lines // 250)
+    stride = max(1, counting.lines // samples(90))
     ends = set()
     for number in range(1, counting.lines + 1, stride):
         with pytest.raises(KeyboardInterrupt), CtrlC(number):

@@ -371,7 +371,7 @@ PROCESS = """
 import sys
 from shadowsnap import CheckpointManager
 base, project = sys.argv[1:3]
-manager = CheckpointManager(base=base)
+manager = CheckpointManager(base=base, background_upkeep=False)
 for number in range(3):
     manager.new_turn()
     sys.stdin.readline()  # until everybody is ready

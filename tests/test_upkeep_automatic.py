@@ -103,10 +103,10 @@ def test_it_gives_way_to_somebody_who_is_at_it(base: Path, project: Path) -> Non
 
 
 def test_a_detached_process_does_the_rest(base: Path, project: Path) -> None:
+    take_turns(a_manager(base), project, 6, size=200_000, files=1)
     manager = CheckpointManager(base=base, max_snapshots=2, max_total_size_mb=1)
-    take_turns(manager, project, 6, size=200_000, files=1)
     store = a_store(base)
-    assert manager.auto_prune().status in ("done", "busy")  # the last snapshot may have started the process
+    assert manager.auto_prune().status == "done"
     assert (store.git_dir / "upkeep-started").exists()
     end = time.monotonic() + 60
     while not list((store.git_dir / "objects" / "pack").glob("*.pack")):

@@ -68,7 +68,7 @@ def test_a_snapshot_that_comes_meanwhile_joins(base: Path, project: Path, monkey
         assert CheckpointManager(base=base).ensure_checkpoint(project).status == "taken"
 
     monkeypatch.setattr(os, "nice", lambda _: 0)
-    monkeypatch.setattr(warmup.time, "sleep", comes_meanwhile)
+    monkeypatch.setattr(warmup, "sleep", comes_meanwhile)
     monkeypatch.setattr(CheckpointManager, "_deadline", lambda *_: RunsOut(200))
     manager = CheckpointManager(base=base)
     assert warmup.main([settings_to_text(manager.settings), str(project)]) == 0
@@ -105,7 +105,7 @@ def test_the_first_snapshot_is_taken_in_rounds(
             monkeypatch.setattr(CheckpointManager, "_deadline", lambda *_: Deadline(30))
 
     monkeypatch.setattr(warmup, "_ROUND_SECONDS", 0.0001)
-    monkeypatch.setattr(warmup.time, "sleep", pause)
+    monkeypatch.setattr(warmup, "sleep", pause)
     monkeypatch.setattr(os, "nice", lambda _: 0)
     assert warmup.main([settings_to_text(CheckpointManager(base=base).settings), str(project)]) == 0
     assert len(pauses) == 3

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from pathlib import Path
+from time import sleep
 
 from shadowsnap.config import Settings, settings_from_text, settings_to_text
 from shadowsnap.errors import DeadlineExceeded, LockTimeout, ShadowsnapError
@@ -42,7 +42,7 @@ def main(arguments: list[str]) -> int:
         try:
             manager.snapshot(arguments[1], "first snapshot")
         except (DeadlineExceeded, LockTimeout):
-            time.sleep(_PAUSE_SECONDS)
+            sleep(_PAUSE_SECONDS)
         except (ShadowsnapError, OSError):
             return 1  # refused, or a problem that the next snapshot will tell of
         else:
