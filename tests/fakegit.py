@@ -34,11 +34,12 @@ class Lifeline:
     def __exit__(self, *_: object) -> None:
         os.close(self._descriptor)
 
-    def wait_for(self, scripts: int, seconds: float = 60) -> None:
-        """Until so many scripts hold the line: one that is killed earlier never does."""
+    def break_off(self, scripts: int, seconds: float = 60) -> None:
+        """Raise a KeyError once so many scripts hold the line: one that is killed earlier never does."""
         for _ in range(scripts):
             assert select.select([self._descriptor], [], [], seconds)[0], "a script did not start"
             assert os.read(self._descriptor, 1) == b"+"
+        raise KeyError
 
     def said_before_the_last_one_died(self, seconds: float = 20) -> bytes:
         """What the family wrote to the line; fails if one of them outlives the time."""

@@ -118,8 +118,7 @@ def test_a_conversation_takes_its_process_with_it(git: Git, tmp_path: Path) -> N
         executable = fake_git(tmp_path / "bin", f"{line.hold}\nsleep 1000 & wait")
         waiting = git.bound(executable=str(executable), deadline=Deadline(1000))
         with pytest.raises(KeyError), waiting.conversation("cat-file", "--batch"):
-            line.wait_for(1)
-            raise KeyError
+            line.break_off(1)
         assert line.said_before_the_last_one_died() == b""
     assert threading.active_count() == threads
 
@@ -136,8 +135,7 @@ def test_commands_side_by_side_do_not_outlive_their_block(git: Git, tmp_path: Pa
         waiting = git.bound(executable=str(fake_git(tmp_path / "bin", f"{line.hold}\nsleep 1000 & wait")))
         one, other = waiting.start("one"), waiting.start("other")
         with pytest.raises(KeyError), side_by_side(one, other):
-            line.wait_for(2)
-            raise KeyError
+            line.break_off(2)
         assert line.said_before_the_last_one_died() == b""
 
 
