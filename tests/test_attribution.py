@@ -330,6 +330,80 @@ def test_what_was_done_while_both_were_at_work_is_left_alone_and_reported(
     assert (files / "both.txt").exists() and (files / "other.txt").read_text() == with_lines(l3="s1 or s2")
 
 
+def test_an_interrupted_turn_that_began_on_a_held_state_goes_with_its_session(
+    manager: CheckpointManager, files: Path
+) -> None:
+    manager.new_turn(session_id="s1")
+    manager.ensure_checkpoint(files)
+    (files / "first.txt").write_text("1\n")
+    manager.end_turn()
+    manager.new_turn(session_id="s1")
+    assert manager.ensure_checkpoint(files).status == "unchanged"
+    (files / "interrupted.txt").write_text("2\n")
+    assert manager.revert(files, session_id="s1", dry_run=True).deleted == ("first.txt", "interrupted.txt")
+    manager.new_turn(session_id="s1")
+    manager.ensure_checkpoint(files)
+    (files / "third.txt").write_text("3\n")
+    manager.end_turn()
+    (files / "person.txt").write_text("mine\n")
+    result = manager.revert(files, session_id="s1")
+    assert result.deleted == ("first.txt", "interrupted.txt", "third.txt") and not result.conflicts
+    assert (files / "person.txt").exists()
+    assert not manager.revert(files, session_id="s1", dry_run=True).written
+
+
+def test_a_session_whose_every_change_is_disputed_is_not_rolled_back(
+    manager: CheckpointManager, files: Path
+) -> None:
+    manager.new_turn(session_id="s1")
+    manager.ensure_checkpoint(files)
+    replace_line(files / "text.txt", 3, "by the agent")
+    manager.end_turn()
+    replace_line(files / "text.txt", 3, "by the person")
+    assert [each.path for each in manager.revert(files, session_id="s1").conflicts] == ["text.txt"]
+    session = manager.session("s1")
+    assert session.status == "active" and not session.turns[0].reverted
+    assert manager.revert(files, session_id="s1", on_conflict="theirs").written == ("text.txt",)
+    assert manager.session("s1").status == "rolled_back"
+
+
+def test_a_quiet_turn_on_a_held_state_makes_nothing_its_own(manager: CheckpointManager, files: Path) -> None:
+    manager.snapshot(files)
+    manager.new_turn(session_id="s1")
+    manager.ensure_checkpoint(files)
+    manager.end_turn()
+    (files / "person.txt").write_text("mine\n")
+    with pytest.raises(NoSuchTurn, match="no record of session s1 in"):
+        manager.revert(files, session_id="s1")
+
+
+def test_an_interrupted_call_that_began_on_a_held_state_goes_with_its_session(
+    by_tool: CheckpointManager, files: Path
+) -> None:
+    by_tool.new_turn(session_id="s1")
+    by_tool.before_tool("edit", {"n": 1}, cwd=files)
+    (files / "first.txt").write_text("1\n")
+    by_tool.after_tool("edit", {"n": 1}, cwd=files)
+    assert by_tool.before_tool("edit", {"n": 2}, cwd=files).status == "unchanged"
+    (files / "interrupted.txt").write_text("2\n")
+    assert by_tool.revert(files, session_id="s1").deleted == ("first.txt", "interrupted.txt")
+
+
+def test_sessions_that_both_began_on_a_held_state_share_what_they_did(
+    two: tuple[CheckpointManager, CheckpointManager], files: Path
+) -> None:
+    two[0].snapshot(files)
+    assert [each.ensure_checkpoint(files).status for each in two] == ["unchanged", "unchanged"]
+    (files / "s1.txt").write_text("1\n")
+    (files / "s2.txt").write_text("2\n")
+    assert [each.end_turn()[0].status for each in two] == ["taken", "taken"]
+    for session in ("s1", "s2"):
+        result = two[0].revert(files, session_id=session)
+        assert not result.deleted and [each.path for each in result.conflicts] == ["s1.txt", "s2.txt"]
+    marks = [each.metadata.get("shared") for each in two[0].list_checkpoints(files) if each.kind == "turn-end"]
+    assert marks == [["s1"], ["s2"]]
+
+
 def test_the_other_one_keeps_its_work_too(two: tuple[CheckpointManager, CheckpointManager], files: Path) -> None:
     overlapping(two, files)
     result = two[1].revert(files, turn=2)

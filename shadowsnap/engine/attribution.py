@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container, Iterable, Mapping, Sequence
-from datetime import timedelta
+from datetime import datetime, timedelta, timezone
 
 from shadowsnap.engine.snapshot import STILL_AT_WORK_SECONDS
 from shadowsnap.errors import NoSuchTurn
@@ -18,6 +18,9 @@ from shadowsnap.model import Checkpoint
 from shadowsnap.records import dataclass, field, replace
 
 _STILL_AT_WORK = timedelta(seconds=STILL_AT_WORK_SECONDS)
+
+Begun = Sequence[tuple[str, str, float]]
+"""Sessions that began to work on what a checkpoint held already: who, its id, and when."""
 
 
 @dataclass(frozen=True)
@@ -35,29 +38,32 @@ class Work:
     """Ignored files that somebody named meanwhile: they were there before, as these checkpoints hold them."""
 
 
-def work_of_turn(checkpoints: Sequence[Checkpoint], turn: int, quiet: Container[int | str] = ()) -> list[Work]:
+def work_of_turn(
+    checkpoints: Sequence[Checkpoint], turn: int, quiet: Container[int | str] = (), begun: Begun = ()
+) -> list[Work]:
     """The work of one turn, newest first; `checkpoints` are all of the project, newest first, and
     `quiet` the turns, and the checkpoints before tool calls, that changed nothing."""
-    timeline = _Timeline(checkpoints, quiet)
+    timeline = _Timeline(checkpoints, quiet, begun)
     return timeline.in_pieces(timeline.of_turn(turn))
 
 
 def work_of_session(
-    checkpoints: Sequence[Checkpoint], session_id: str, quiet: Container[int | str] = ()
+    checkpoints: Sequence[Checkpoint], session_id: str, quiet: Container[int | str] = (), begun: Begun = ()
 ) -> list[Work]:
     """The work of every turn and stage of a session, newest first."""
-    timeline = _Timeline(checkpoints, quiet)
+    timeline = _Timeline(checkpoints, quiet, begun)
     mine = [each for each in timeline.whole if each.session_id == session_id]
     found = [work for each in mine for work in timeline.of_stage(each)]
+    found += [work for work in timeline.left_open if work.session_id == session_id]
     for turn in {each.turn for each in mine if each.turn is not None}:
         found += timeline.of_turn(turn)
     return timeline.in_pieces(_united(found)[::-1])
 
 
-def others_at_work(checkpoints: Sequence[Checkpoint], closing: Checkpoint) -> list[str]:
+def others_at_work(checkpoints: Sequence[Checkpoint], closing: Checkpoint, begun: Begun = ()) -> list[str]:
     """The sessions that were at work between a closing checkpoint and the one before its work, as far as
     can be told when it is taken. `checkpoints` are the latest, newest first, without it."""
-    timeline = _Timeline([closing, *checkpoints], ())
+    timeline = _Timeline([closing, *checkpoints], (), begun)
     before = timeline.before(closing) or next(reversed(checkpoints), None)
     pieces = timeline.in_pieces([_closed(before, closing)] if before is not None else [])
     return sorted({name for piece in pieces for name in piece.shared})
@@ -76,7 +82,7 @@ def _united(works: Iterable[Work]) -> list[Work]:
 
 
 class _Timeline:
-    def __init__(self, checkpoints: Sequence[Checkpoint], quiet: Container[int | str]) -> None:
+    def __init__(self, checkpoints: Sequence[Checkpoint], quiet: Container[int | str], begun: Begun) -> None:
         self.whole = [each for each in checkpoints if each.scope == "tree"]
         self._by_id = {each.id: each for each in checkpoints}
         self._quiet = quiet
@@ -86,7 +92,8 @@ class _Timeline:
                 self._turns.setdefault(each.turn, []).append(each)
         self.by_turn = {turn: self._found(turn) for turn in self._turns}
         stages = [work for each in self.whole for work in self.of_stage(each)]
-        self._all = [work for works in self.by_turn.values() for work in works] + stages
+        self.left_open = [work for each in begun for work in self._of_begun(*each)]
+        self._all = [work for works in self.by_turn.values() for work in works] + stages + self.left_open
 
     def of_turn(self, turn: int) -> list[Work]:
         mine = self._turns.get(turn, [])
@@ -135,6 +142,15 @@ class _Timeline:
         if next_of_mine:
             return Work(before, next_of_mine[0], next_of_mine[0], opening.session_id)
         return Work(before, later[0] if later else None, None, opening.session_id)
+
+    def _of_begun(self, session_id: str, checkpoint: str, moment: float) -> list[Work]:
+        """What nobody closed, of a session that began on a checkpoint that was there already."""
+        held = self._by_id.get(checkpoint)
+        closings = [each for each in self.whole if each.kind == "turn-end" and each.session_id == session_id]
+        if held is None or any(each.metadata.get("before") == checkpoint for each in closings):
+            return []
+        then = replace(held, created_at=datetime.fromtimestamp(moment, timezone.utc))
+        return [self._unclosed(then, replace(held, session_id=session_id, turn=-1))]
 
     def before(self, closing: Checkpoint) -> Checkpoint | None:
         return self._by_id.get(closing.metadata.get("before", ""))

@@ -39,7 +39,7 @@ def revert(
     """Undo this work, which is sorted newest first, in the files as they are now. The state that comes
     about is a checkpoint; `facts` are kept with it."""
     if not work:
-        raise NoSuchTurn(workdir=space.project.workdir, what=reason)
+        raise NoSuchTurn(workdir=space.project.workdir, what=reason.removeprefix("revert of "))
     capture = begin_capture(space)
     now = State.of_capture(capture)
     undoing = _Undoing(space, now, on_conflict)

@@ -24,7 +24,17 @@ from shadowsnap.store.checkpoints import (
     text_to_remember,
 )
 from shadowsnap.store.journal import read_journal, write_journal
-from shadowsnap.store.projects import at_work, known_turn, note_quiet, read_record, touch_record, was_emptied
+from shadowsnap.store.projects import (
+    at_work,
+    begun_work,
+    forget_begun,
+    known_turn,
+    note_begun,
+    note_quiet,
+    read_record,
+    touch_record,
+    was_emptied,
+)
 from shadowsnap.store.scancache import Modes, load_cache
 
 TYPE_CHECKING = False
@@ -109,6 +119,7 @@ def keep_capture(capture: Capture, request: Request) -> tuple[Checkpoint, bool]:
     if same is not None and not request.always and not _ends_elsewhere(request, same):
         capture.remember()
         _note_if_quiet(space, request, same)
+        _note_if_begun(space, request, same)
         touch_record(space.store, space.project)
         return same, False
     request = replace(request, turn=request.turn or _next_turn(space, request))
@@ -128,10 +139,11 @@ def keep_capture(capture: Capture, request: Request) -> tuple[Checkpoint, bool]:
 def _ends_elsewhere(request: Request, same: Checkpoint) -> bool:
     """Whether a turn did something although the newest checkpoint holds it already: one that somebody
     took meanwhile, and that does not say whose work it is."""
-    before = dict(request.facts).get("before")
+    facts = dict(request.facts)
+    before, whose = facts.get("before"), facts.get("session_id")
     if request.kind != "turn-end" or before in (None, same.id):
         return False
-    return not (same.kind == "turn-end" and same.metadata.get("before") == before)
+    return (same.kind, same.metadata.get("before"), same.session_id) != ("turn-end", before, whose)
 
 
 def _note_if_quiet(space: Workspace, request: Request, same: Checkpoint) -> None:
@@ -141,6 +153,15 @@ def _note_if_quiet(space: Workspace, request: Request, same: Checkpoint) -> None
     what = same.id if "call" in facts else request.turn
     if what is not None:
         note_quiet(space.store, space.project, what)
+
+
+def _note_if_begun(space: Workspace, request: Request, same: Checkpoint) -> None:
+    """A turn, or a call, that begins on what is held already has no checkpoint that says so."""
+    whose = dict(request.facts).get("session_id")
+    if whose is not None and request.kind == "turn":
+        note_begun(space.store, space.project, str(whose), same.id)
+    elif whose is not None and request.kind == "turn-end":
+        forget_begun(space.store, space.project, str(whose), same.id)
 
 
 def _newest_if_same(space: Workspace, capture: Capture, state: str) -> Checkpoint | None:
@@ -225,7 +246,7 @@ def _also_at_work(space: Workspace, request: Request) -> list[str]:
         "", space.project.id, workdir, now, request.reason, request.kind, session_id=mine, turn=request.turn,
         metadata={"before": facts.get("before")}, ref=f"{space.project.refs}/~",
     )  # fmt: skip
-    return others_at_work(latest, closing)
+    return others_at_work(latest, closing, begun_work(read_record(space.store, space.project)))
 
 
 def _to_note(space: Workspace, checkpoint: Checkpoint) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from shadowsnap.model import Checkpoint, Outcome, RestoreResult
 from shadowsnap.records import replace
 from shadowsnap.store.checkpoints import find_checkpoint, list_checkpoints
 from shadowsnap.store.layout import Store
-from shadowsnap.store.projects import Project, project_of, quiet_work, read_record
+from shadowsnap.store.projects import Project, begun_work, project_of, quiet_work, read_record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # a hook has no time for what a snapshot does not need
@@ -99,15 +99,17 @@ class GoingBack(Recalling):
         store, project = self._known(working_dir)
         with self._opened(store, project, "revert", lasting=not dry_run) as (space, note):
             past = list_checkpoints(store, project, space.deadline, statistics=False)
-            quiet = quiet_work(read_record(store, project))
+            record = read_record(store, project)
+            known = quiet_work(record), begun_work(record)
             if session_id is not None:
-                work, what = work_of_session(past, session_id, quiet), f"revert of session {session_id}"
+                work, what = work_of_session(past, session_id, *known), f"revert of session {session_id}"
             else:
-                work, what = work_of_turn(past, turn or 0, quiet), f"revert of turn {turn}"
+                work, what = work_of_turn(past, turn or 0, *known), f"revert of turn {turn}"
             result = replace(revert(space, work, what, on_conflict), note=note)
         if result.applied:
             self._tell("Reverted", project.workdir, result=result, turn=turn, session_id=session_id)
-            self._note_reverted(store, project, past, turn, session_id)
+            if result.written or result.deleted or not result.conflicts:  # else everything is as it was
+                self._note_reverted(store, project, past, turn, session_id)
         return result
 
     def stage(

@@ -18,6 +18,7 @@ from shadowsnap.store.locks import locked
 
 _TOUCH_EVERY = 3600.0
 _QUIET_TURNS = 1000
+_BEGUN_KEPT = 200
 
 
 @dataclass(frozen=True)
@@ -126,6 +127,30 @@ def quiet_work(record: dict[str, Any]) -> set[int | str]:
 def _listed(record: dict[str, Any], name: str) -> list[int | str]:
     found = record.get(name, ())
     return [each for each in found if isinstance(each, (int, str))] if isinstance(found, (list, tuple)) else []
+
+
+def note_begun(store: Store, project: Project, session_id: str, checkpoint: str) -> None:
+    """Note that a session began to work on what a checkpoint holds already, so that none of its own says
+    so. It is at work from then on."""
+    record = read_record(store, project)
+    others = [each for each in begun_work(record) if each[:2] != (session_id, checkpoint)]
+    begun = [*others, (session_id, checkpoint, time.time())][-_BEGUN_KEPT:]
+    touch_record(store, project, begun=begun, at_work={**at_work(record, 0.0), session_id: time.time()})
+
+
+def forget_begun(store: Store, project: Project, session_id: str, checkpoint: str) -> None:
+    """It is over, and nothing came of it."""
+    begun = begun_work(read_record(store, project))
+    left = [each for each in begun if each[:2] != (session_id, checkpoint)]
+    if left != begun:
+        touch_record(store, project, begun=left)
+
+
+def begun_work(record: dict[str, Any]) -> list[tuple[str, str, float]]:
+    """The sessions that were noted so, the checkpoints they began on, and when."""
+    found = record.get("begun", ())
+    rows = [each for each in found if isinstance(each, list) and len(each) == 3] if isinstance(found, list) else []
+    return [(str(session), str(checkpoint), _number(moment)) for session, checkpoint, moment in rows]
 
 
 def at_work(record: dict[str, Any], since: float) -> dict[str, float]:
