@@ -335,6 +335,23 @@ def test_a_clock_that_was_set_back_is_told_and_needs_no_repair(base: Path, proje
     assert [each.id for each in kept.manager.list_checkpoints(project)] == [third.id, kept.new.id, kept.old.id]
 
 
+def test_what_a_killed_process_left_is_told_and_removed(base: Path, project: Path) -> None:
+    kept = keep(base, project)
+    left = [kept.store / "indexes" / f"{kept.id}.4711.tmp", kept.store / "objects" / "pack" / "tmp_pack_x"]
+    for path in left:
+        path.write_bytes(b"half")
+    assert kept.manager.doctor().findings == ()  # it may belong to someone who is at work
+    for path in left:
+        os.utime(path, (1, 1))
+    scratch = kept.store / "scratch-upkeep-4711"
+    (scratch / "pack").mkdir(parents=True)
+    os.utime(scratch, (1, 1))
+    checkup = kept.manager.doctor()
+    assert codes(checkup) == {"leftover"} and len(checkup.findings) == 3 and checkup.healthy
+    repaired(kept)
+    assert not any(path.exists() for path in (*left, scratch))
+
+
 # --- permissions ------------------------------------------------------------------------------------
 
 

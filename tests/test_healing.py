@@ -166,6 +166,31 @@ def test_a_poisoned_object_does_not_count_as_stored(
     kept.assert_restores(kept.old)
 
 
+def test_an_emptied_object_is_written_again_when_its_file_is_read_again(base: Path, project: Path) -> None:
+    kept = keep(base, project)
+    truncate(kept.object(kept.blob("data.bin")))
+    os.utime(project / "data.bin", (1, 1))
+    kept.change()
+    outcome = another(kept).ensure_checkpoint(project, "third")
+    kept.pictures[outcome.checkpoint.id] = manifest(project)
+    (project / "data.bin").unlink()
+    kept.assert_restores(outcome.checkpoint)
+
+
+@pytest.mark.parametrize("place", ["store", "store/locks"])
+def test_a_file_where_the_locks_belong_is_set_aside(base: Path, project: Path, place: str) -> None:
+    kept = keep(base, project)
+    shutil.rmtree(base / place)
+    (base / place).write_text("not a folder")
+    checkup = another(kept).doctor(repair=True)
+    assert checkup.healthy and (Path(checkup.set_aside or "") / place).read_text() == "not a folder"
+    shutil.rmtree(base / place)
+    (base / place).write_text("again")
+    kept.change()
+    outcome = another(kept).ensure_checkpoint(project, "third")
+    assert outcome.status == "taken" and "folder-replaced" in outcome.note
+
+
 @pytest.mark.skipif(not boot_id(), reason="the system does not tell when it was started")
 @pytest.mark.parametrize("hurt", [truncate, os.unlink], ids=["emptied", "removed"])
 def test_after_a_restart_of_the_machine_nothing_is_taken_for_stored_that_is_not(

@@ -26,6 +26,23 @@ def write(project: Path, *paths: str) -> None:
         (project / path).write_text(f"{path}\n")
 
 
+# --- everything ---------------------------------------------------------------------------------------
+
+
+def test_a_checkpoint_says_when_the_rules_leave_nothing_to_capture(base: Path, tmp_path: Path) -> None:
+    manager = CheckpointManager(base=base, background_upkeep=False)
+    for name, rules, told in (("all", "*\n", True), ("some", "!*\n", False), ("none", None, False)):
+        project = tmp_path / name
+        project.mkdir()
+        if rules is not None:
+            (project / ".gitignore").write_text(rules)
+        for outcome in (manager.snapshot(project), manager.snapshot(project)):
+            assert bool(outcome.note) == told, (name, outcome)
+    (tmp_path / "all" / ".gitignore").unlink()
+    (tmp_path / "all" / "empty").mkdir()
+    assert manager.snapshot(tmp_path / "all").note == ""
+
+
 # --- defaults ---------------------------------------------------------------------------------------
 
 EXCLUDED = {

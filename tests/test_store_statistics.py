@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from helpers import git
 from shadowsnap import CheckpointManager
 from shadowsnap.git import runner
 from shadowsnap.store import statistics
@@ -54,6 +55,18 @@ def test_numbers_are_those_against_the_checkpoint_that_is_before_it_now(
     numbers(manager, project)
     manager.delete(project, "last~1")
     assert numbers(manager, project) == [(3, 6, 0), (1, 2, 0), (None, None, None)]
+
+
+def test_a_lost_object_does_not_hide_the_list(manager: CheckpointManager, base: Path, project: Path) -> None:
+    (project / "lost").write_text("only here\n")
+    manager.new_turn()
+    checkpoint = manager.ensure_checkpoint(project).checkpoint
+    first = numbers(manager, project)
+    remembered(base, project).unlink()
+    store = Store(base).git_dir
+    lost = git(store, "rev-parse", f"{checkpoint.id}:lost").strip()
+    (store / "objects" / lost[:2] / lost[2:]).unlink()
+    assert numbers(manager, project) == [(None, None, None), *first[1:]]
 
 
 def test_a_single_path_has_numbers_of_its_own(manager: CheckpointManager, project: Path) -> None:

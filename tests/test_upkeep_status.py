@@ -117,6 +117,18 @@ def test_what_nobody_holds_any_more_does_not_count_against_the_limit(base: Path,
     assert not manager.status().warnings
 
 
+def test_a_prune_by_hand_within_the_limits_counts_as_the_last_one(base: Path, project: Path) -> None:
+    manager = a_manager(base, max_snapshots=3)
+    take_turns(manager, project, 2)
+    manager.prune(dry_run=True)
+    manager.prune(max_snapshots=1)
+    manager.prune(orphans=False)
+    assert manager.status().last_prune is None
+    manager.prune()
+    assert manager.status().last_prune is not None
+    assert manager.auto_prune().status == "skipped"
+
+
 def test_the_last_prune_is_told(base: Path, project: Path) -> None:
     manager = a_manager(base)
     take_turns(manager, project, 1)

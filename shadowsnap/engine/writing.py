@@ -39,7 +39,7 @@ def write_contents(
         return
     for path in paths:
         content = read(path)
-        if isinstance(content, Content) and not _stored(path, content, known):
+        if isinstance(content, Content) and not _stored(space, path, content, known):
             content = _write_loose(space, path, content)
         yield path, content
 
@@ -126,7 +126,7 @@ def _batches(
             yield batch
             raise
         if isinstance(content, Content):
-            if _stored(path, content, known):
+            if _stored(space, path, content, known):
                 content = content.without_data()
             elif content.data is None:
                 content = _write_loose(space, path, content)
@@ -164,8 +164,13 @@ def _new_pack(space: Workspace) -> PackWriter:
     return PackWriter(space.objects.directory, fsync=space.store.fsync and space.lasting)
 
 
-def _stored(path: bytes, content: Content, known: Mapping[bytes, Known]) -> bool:
-    return path in known and known[path].id == content.id
+def _stored(space: Workspace, path: bytes, content: Content, known: Mapping[bytes, Known]) -> bool:
+    if path not in known or known[path].id != content.id:
+        return False
+    try:  # a power cut may have emptied it
+        return os.stat(space.store.git_dir / "objects" / content.id[:2] / content.id[2:]).st_size > 0
+    except FileNotFoundError:
+        return True  # in a pack
 
 
 def _write_loose(space: Workspace, path: bytes, content: Content) -> Content | Left:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from pathlib import Path
 
 from shadowsnap.git.deadline import NO_DEADLINE, Deadline
@@ -12,6 +13,7 @@ from shadowsnap.model import Checkpoint, Checkup, ClearReport, ImportedItem, Imp
 from shadowsnap.records import Any, replace
 from shadowsnap.store.checkpoints import delete_checkpoints, find_checkpoint, newest_name, set_label, set_pinned
 from shadowsnap.store.layout import Store
+from shadowsnap.store.marker import mark_pruned
 from shadowsnap.store.projects import Project, locked_project, note_emptied
 
 TYPE_CHECKING = False
@@ -66,6 +68,9 @@ class Keeping(Core):
         if dry_run:
             return plan_prune(store, settings, orphans=orphans)
         result = prune(store, settings, orphans=orphans, reclaim=reclaim)
+        if settings == self.settings and orphans and result.status == "done":
+            with suppress(OSError):  # it only saves the next start-up from doing the same again
+                mark_pruned(store.base)
         self._tell("Pruned", store.base, result=result)
         return result
 

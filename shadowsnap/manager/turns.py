@@ -24,10 +24,11 @@ from shadowsnap.errors import (
     StoreTooNew,
 )
 from shadowsnap.git.deadline import Deadline
+from shadowsnap.git.objects import EMPTY_TREE
 from shadowsnap.manager.core import PathLike, as_list, once_more
 from shadowsnap.manager.remembering import Remembering, story_from_json, story_to_json
 from shadowsnap.manager.turnstate import Call, Slot, Turn, digest
-from shadowsnap.model import Outcome, Skipped
+from shadowsnap.model import Checkpoint, Outcome, Skipped
 from shadowsnap.records import Any, replace
 from shadowsnap.store.checkpoints import newest_name
 from shadowsnap.store.layout import Store
@@ -316,6 +317,7 @@ class Turns(Remembering):
         try:
             with self._opened(store, project, request.kind) as (space, note):
                 checkpoint, new = take_snapshot(space, request, named)
+                note = "; ".join(filter(None, (note, _nothing_held(checkpoint))))
         except DeadlineExceeded as problem:
             return self._paths_alone(store, project, request, named, problem, "failed")
         return Outcome("taken" if new else "unchanged", checkpoint, skipped=checkpoint.skipped, note=note)
@@ -336,6 +338,17 @@ class Turns(Remembering):
         with self._opened(store, project, request.kind, deadline=deadline) as (space, note):
             checkpoint = take_paths(space, request, named)
         return Outcome("partial", checkpoint, error=problem, skipped=checkpoint.skipped, note=note)
+
+
+def _nothing_held(checkpoint: Checkpoint) -> str:
+    """A word about a checkpoint without any file, if there are files: somebody may rely on it."""
+    if checkpoint.tree != EMPTY_TREE or checkpoint.skipped or checkpoint.metadata.get("empty_dirs"):
+        return ""
+    try:
+        there = {*os.listdir(checkpoint.workdir)} - {".git"}
+    except OSError:
+        return ""
+    return "no file is captured: the ignore rules leave out everything that is here" if there else ""
 
 
 def _facts(turn: Turn, tool: str | None) -> tuple[tuple[str, Any], ...]:

@@ -1,4 +1,4 @@
-"""When the store was last pruned by itself: the time in `<base>/.last_prune`."""
+"""When the store was last pruned within its limits: the time in `<base>/.last_prune`."""
 
 from __future__ import annotations
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from shadowsnap.errors import GitFailed
 from shadowsnap.git.runner import Git
 from shadowsnap.model import Checkpoint
 from shadowsnap.records import replace
@@ -17,6 +18,9 @@ from shadowsnap.store.projects import Project
 
 _MOST = 5_000
 """So many are remembered; beyond that, those of the last list."""
+
+_ATTEMPTS = 40
+"""So often git is asked, at most, where a lost object keeps it from counting."""
 
 Pair = tuple[str, str]
 Numbers = tuple[int, int, int]
@@ -84,9 +88,23 @@ def _remember(store: Store, project: Project, numbers: dict[Pair, Numbers], chos
 
 
 def _count(git: Git, pairs: set[Pair], path: bytes | None = None) -> dict[Pair, Numbers]:
-    """Let git count; pairs whose trees are lost are left out."""
-    if not pairs:
-        return {}
+    """Let git count; pairs whose trees or files are lost are left out."""
+    numbers: dict[Pair, Numbers] = {}
+    pending, attempts = [sorted(pairs)], 0
+    while pending and attempts < _ATTEMPTS:
+        some = pending.pop(0)
+        if not some:
+            continue
+        attempts += 1
+        try:
+            numbers |= _count_whole(git, some, path)
+        except GitFailed:  # it stops at the first that it cannot read: the others can still be had
+            half = len(some) // 2
+            pending += [some[:half], some[half:]] if half else []
+    return numbers
+
+
+def _count_whole(git: Git, pairs: list[Pair], path: bytes | None) -> dict[Pair, Numbers]:
     asked = "".join(f"{old} {new}\n" for old, new in pairs).encode()
     limit: list[bytes] = [b"--", path] if path else []
     answer = git.run("diff-tree", "--stdin", "-r", "--numstat", "-z", "--no-renames", *limit, stdin=asked)

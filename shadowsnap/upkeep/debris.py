@@ -8,20 +8,24 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from shadowsnap.errors import DeadlineExceeded
 from shadowsnap.git.deadline import Deadline
 from shadowsnap.git.files import remove_tree
+from shadowsnap.model import Finding
 from shadowsnap.store.layout import Store
 from shadowsnap.store.locks import alone
+from shadowsnap.upkeep.quarantine import Quarantine, inside
 
 _IN_PACKS = re.compile(r"tmp_|\.tmp-")
 _IN_OBJECTS = re.compile(r"tmp_obj_")
 _IN_RECORDS = re.compile(r"\..*\.tmp_|.*\.\d+\.tmp$|.*\.(lock|staging|seed)$")
 _TRASH = "trash-"
 _PATIENCE_SECONDS = 5.0
+_OLD_SECONDS = 60.0
 
 
 def clear_debris(store: Store, deadline: Deadline) -> int:
@@ -57,6 +61,33 @@ def find_debris(store: Store) -> Iterator[Path]:
             yield from _matching(git_dir / "objects" / folder, _IN_OBJECTS)
     for top, _, names in os.walk(git_dir / "refs"):
         yield from (Path(top, name) for name in names if name.endswith(".lock"))
+
+
+def find_leftovers(store: Store) -> Iterator[Finding]:
+    """For the doctor, who has more to say about locks and packs: debris that is too old to belong to
+    someone at work."""
+    for path in sorted(find_debris(store)):
+        if path.suffix == ".lock" or path.name.startswith("pack-"):
+            continue
+        try:
+            age = time.time() - path.lstat().st_mtime
+        except FileNotFoundError:
+            continue
+        if not 0 <= age < _OLD_SECONDS:
+            meaning = "a process that died left it; nothing needs it, but it takes space"
+            yield Finding("leftover", "info", inside(store, path), meaning, "remove it")
+
+
+def remove_leftover(store: Store, finding: Finding, _: Quarantine) -> None:
+    """The doctor has the store, and the right to upkeep, to itself."""
+    path = store.base / finding.subject
+    if path.is_dir():
+        remove_tree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
+MENDS = {"leftover": remove_leftover}
 
 
 def _in_packs(folder: Path) -> Iterator[Path]:

@@ -19,6 +19,7 @@ from shadowsnap.model import Checkup, Finding
 from shadowsnap.store.layout import Store
 from shadowsnap.store.locks import alone, locked
 from shadowsnap.upkeep import (
+    debris,
     examine_attachments,
     examine_checkpoints,
     examine_objects,
@@ -26,6 +27,7 @@ from shadowsnap.upkeep import (
     examine_refs,
     examine_store,
 )
+from shadowsnap.upkeep.debris import find_leftovers
 from shadowsnap.upkeep.examine_attachments import find_attachments
 from shadowsnap.upkeep.examine_checkpoints import find_incomplete, recover_objects
 from shadowsnap.upkeep.examine_objects import inspect_objects
@@ -58,6 +60,7 @@ MENDS: dict[str, Mend] = {
     **examine_checkpoints.MENDS,
     **examine_attachments.MENDS,
     **examine_projects.MENDS,
+    **debris.MENDS,
 }
 
 
@@ -95,6 +98,7 @@ def repair(base: Path, deadline: Deadline, *, fsync: bool = True) -> Checkup:
     with Treatment(store, deadline) as work:
         work.open_up()
         work.mend(lambda: find_locks(store))
+        work.mend(lambda: find_leftovers(store))
         work.mend(lambda: inspect_objects(store)[0])
         work.mend(lambda: find_records(store))
         _, sound = inspect_objects(store)
@@ -129,7 +133,7 @@ def _whole(store: Store, first: list[Finding]) -> Checkup:
     findings = [
         *first, *find_locks(store), *damaged, *bad_refs, *incomplete, *find_attachments(store, git, sound),
         *find_records(store), *find_journals(store), *find_staging(store), *find_caches(store, git, sound),
-        *find_clock(store),
+        *find_clock(store), *find_leftovers(store),
     ]  # fmt: skip
     hurt = {finding.subject for finding in (*bad_refs, *incomplete)}
     intact = sum(ref.name not in hurt for ref in refs)

@@ -162,6 +162,12 @@ def find_locks(store: Store) -> Iterator[Finding]:
 def find_blocked_locks(store: Store) -> Iterator[Finding]:
     """What makes it impossible even to wait for a lock."""
     folder = store.git_dir / "locks"
+    for path in (store.git_dir, folder):
+        if os.path.lexists(path) and not path.is_dir():
+            meaning = "something else is where a folder of the store belongs"
+            repair = "set it aside and make the folder"
+            yield Finding("folder-replaced", "error", inside(store, path), meaning, repair)
+            return
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         if not path.is_file():
             meaning = "something else is where a lock file belongs"

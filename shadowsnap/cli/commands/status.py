@@ -84,7 +84,7 @@ class _Lines:
         if status.legacy_bytes:
             yield f"            and {size(status.legacy_bytes)} in archives of older tools"
         yield f"holds       {count(status.checkpoints, 'checkpoint')} of {count(len(status.projects), 'project')}"
-        yield f"auto-prune  {ago(status.last_prune) if status.last_prune else 'not yet'}"
+        yield f"last prune  {ago(status.last_prune) if status.last_prune else 'not yet'}"
 
     def _section(self, title: str, items: Any) -> Iterator[str]:
         lines = [line for item in items for line in ([item] if isinstance(item, str) else item)]
