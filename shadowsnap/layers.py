@@ -29,6 +29,8 @@ LEAST_FILE_SIZE_MB = 1.0
 """A project cannot go below: a limit of a few bytes would be no protection."""
 
 _MOST_BYTES = 1 << 20
+_WILD = re.compile(r"\[[!^]?\]?(?:\[:\w+:\]|[^\]])*\]|[*?/. ]")
+"""The parts of a pattern that say nothing about which name it is for."""
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
@@ -77,7 +79,7 @@ def _narrowing(patterns: Iterable[str], where: str, warnings: Warnings) -> Itera
     for pattern in patterns:
         if pattern.lstrip().startswith("!"):
             warnings.append(f"{where}: {pattern!r} is ignored, as a project can only leave out more")
-        elif not pattern.strip("*/. "):
+        elif not _WILD.sub("", pattern):
             warnings.append(f"{where}: {pattern!r} is ignored, as it would leave out everything")
         else:
             yield pattern
@@ -104,7 +106,8 @@ def _read_file(path: str, table: str, warnings: Warnings) -> dict[str, object]:
         text = data.decode("utf-8-sig")
         found = _parsed(text, table)
     except (ValueError, RecursionError) as problem:
-        warnings.append(f"{path}{_line(problem)}: ignored, as it cannot be read: {problem}")
+        where = _line(problem, data)
+        warnings.append(f"{path}{where}: ignored, as it cannot be read: {problem}")
         return {}
     usable = {}
     for name, value in found.items():
@@ -219,8 +222,10 @@ def _kind(name: str) -> str:
 # --- where -----------------------------------------------------------------------------------
 
 
-def _line(problem: Exception) -> str:
-    """`:3`, if a parser said so."""
+def _line(problem: Exception, data: bytes) -> str:
+    """`:3`, if a parser said so; of a file that just ends too early, its last line."""
+    if "at end of document" in str(problem):
+        return f":{max(1, len(data.splitlines()))}"
     found = re.search(r"at line (\d+)", str(problem))
     return f":{found[1]}" if found else ""
 

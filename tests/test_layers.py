@@ -97,6 +97,7 @@ def test_the_command_line_and_the_hook_use_the_store_of_the_file(
 WRONG = [
     ("max_snapshots = \n", ":1"),
     ("\n\nmax_snapshots = = 1\n", ":3"),
+    ("\nexcludes = [[[\n", ":2"),
     ("max_snapshots = 'many'\n", ":1: max_snapshots is ignored: it must be a whole number"),
     ("# x\nmax_snapshots = -1\n", ":2: max_snapshots is ignored: it must be a whole number"),
     ("max_snapshots = true\n", ":1: max_snapshots is ignored"),
@@ -200,7 +201,8 @@ def test_a_project_of_another_tool_is_not_even_read(project: Path) -> None:
     ["enabled = false", "base = '/tmp/elsewhere'", "include_secrets = true", "deadline = 0.001", "fsync = false",
      "max_snapshots = 1", "retention_days = 0.01", "max_total_size_mb = 1", "max_file_size_mb = 0",
      "max_file_size_mb = 100", "max_file_size_mb = 0.001", "excludes = ['*']", "excludes = ['/**/*']",
-     "excludes = ['!.env']", "excludes = [' !*.pem']"],
+     "excludes = ['!.env']", "excludes = [' !*.pem']", "excludes = ['?*']", "excludes = ['[!x]*']",
+     "excludes = ['/**/[[:print:]]?*']"],
 )  # fmt: skip
 def test_a_clone_can_neither_switch_protection_off_nor_reach_beyond_itself(project: Path, line: str) -> None:
     (project / ".env").write_text("TOKEN=1")
