@@ -227,6 +227,19 @@ def test_an_agent_in_the_home_directory_is_refused_but_its_named_files_are_safe(
     assert manager.files(home, "last") == ["notes"]
 
 
+def test_an_agent_in_the_home_directory_keeps_the_projects_safe_whose_files_it_names(
+    manager: CheckpointManager, home: Path
+) -> None:
+    project = home / "project"
+    project.mkdir()
+    for name in ("pyproject.toml", "a.py", "b.py"):
+        (project / name).write_text("1")
+    outcome = manager.before_tool("Write", {"path": "project/a.py"}, home)
+    assert (outcome.status, outcome.checkpoint and outcome.checkpoint.workdir) == ("taken", str(project))
+    assert manager.files(project, "last") == ["a.py", "b.py", "pyproject.toml"]
+    assert manager.before_tool("Write", {"path": "project/b.py"}, home).status == "already-taken"
+
+
 def test_a_link_is_followed_to_the_file_it_leads_to(
     manager: CheckpointManager, project: Path, tmp_path: Path
 ) -> None:

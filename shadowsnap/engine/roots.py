@@ -33,6 +33,9 @@ class Place:
             return False
         return True
 
+    def is_refused(self, base: Path) -> bool:
+        return refusal(Path(os.path.realpath(self.workdir)), base) is not None
+
 
 def places_to_protect(tool_input: Any, cwd: str, roots: Iterable[str], base: Path) -> list[Place]:
     """The project an agent works in comes first, then every other one that it may write to:
@@ -54,9 +57,13 @@ def _protect(places: list[Place], path: str, base: Path) -> None:
     # Of a directory that a tool names, everything may be ignored, and there may be a lot of it
     # (node_modules): it is covered as part of its project or not at all.
     folder = os.path.isdir(path) and not os.path.islink(path)
-    place = next((place for place in places if place.holds(path)), None)
+    holding = [place for place in places if place.holds(path)]
+    place = next((place for place in holding if not place.is_refused(base)), None)
+    # An agent that was started in the home directory works in the projects below it.
+    project = project_root(path, base) if place is None else None
+    if place is None and project is None and holding:
+        place = holding[0]
     if place is None:
-        project = project_root(path, base)
         if folder and project is None:
             return
         place = Place(project or existing_folder(os.path.dirname(path)), whole=project is not None)
