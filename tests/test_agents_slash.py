@@ -152,10 +152,25 @@ def test_a_long_diff_is_cut_with_a_count(chat: RollbackCommand, manager: Checkpo
         (project / f"new-{number:02}").write_text("x\n")
     text = str(chat.run("/rollback diff 1"))
     assert len(text.splitlines()) < 250
-    # 51 paths and their sum, of which 30 lines are shown; the patch is cut after 200.
-    assert "... and 22 more paths" in text
+    # Of 51 paths 30 are shown; the patch is cut after 200 lines.
+    assert "... and 21 more paths\n  51 paths, +" in text
     shown = len(chat.run("/rollback diff 1").diff.text.splitlines())
     assert f"... and {shown - 200} more lines" in text
+
+
+def test_a_long_line_is_cut_with_a_count(chat: RollbackCommand, manager: CheckpointManager, project: Path) -> None:
+    take(manager, project, "x" * 50_000 + "\n")
+    text = str(chat.run("/rollback diff 1"))
+    assert len(text) < 3000
+    assert "x ... and 49001 more characters" in text  # and the plus sign is one
+
+
+def test_nothing_at_all_is_a_list(
+    chat: RollbackCommand, manager: CheckpointManager, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    take(manager, project, "one\n")
+    monkeypatch.setattr("sys.stdin", None)  # never read
+    assert chat.run(None).action == "list"  # type: ignore[arg-type]
 
 
 def test_a_pin_keeps_and_names(chat: RollbackCommand, manager: CheckpointManager, project: Path) -> None:

@@ -39,6 +39,7 @@ _LISTED = 20
 _WIDTH = 100
 _MOST_LINES = 200
 _MOST_PATHS = 30
+_LONGEST_LINE = 1000
 _NUMBER_DIGITS = 3
 _PLAIN = Ink(False)
 _PARTS = {"--files": (True, False), "--chat": (False, True), "--both": (True, True)}
@@ -171,8 +172,10 @@ class RollbackCommand:
         if not diff:
             return Answer(f"no difference between {first.short_id} and {other}", "diff", diff=diff)
         lines = [f"from {first.short_id} to {other}:"]
-        lines += _cut(list(change_lines(diff.changes, _WIDTH, _PLAIN)), _MOST_PATHS, "path")
-        lines += _cut(list(patch_lines(diff.text, _PLAIN)), _MOST_LINES, "line") if diff.text else []
+        *paths, total = change_lines(diff.changes, _WIDTH, _PLAIN)
+        lines += [*_cut(paths, _MOST_PATHS, "path"), total]
+        patch = [_short(each) for each in patch_lines(diff.text, _PLAIN)] if diff.text else []
+        lines += _cut(patch, _MOST_LINES, "line")
         return Answer("\n".join(lines), "diff", diff=diff)
 
     def _pin(self, words: list[str]) -> Answer:
@@ -216,7 +219,7 @@ class RollbackCommand:
 
 
 def _words(line: str) -> list[str]:
-    lexer = shlex.shlex(line, posix=True, punctuation_chars=False)
+    lexer = shlex.shlex(str(line or ""), posix=True, punctuation_chars=False)
     lexer.whitespace_split, lexer.commenters = True, ""
     if os.name == "nt":
         lexer.escape = ""  # a backslash belongs to a path there
@@ -278,6 +281,12 @@ def _reverted(action: str, work: str, result: RestoreResult) -> Answer:
 
 def _with_note(text: str, result: RestoreResult) -> str:
     return f"{text}\nnote: {safe(result.note)}" if result.note else text
+
+
+def _short(line: str) -> str:
+    """A file may be one line of megabytes."""
+    left = len(line) - _LONGEST_LINE
+    return line if left <= 0 else f"{line[:_LONGEST_LINE]} ... and {count(left, 'more character')}"
 
 
 def _cut(lines: list[str], most: int, noun: str) -> list[str]:
