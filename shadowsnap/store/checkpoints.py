@@ -42,6 +42,8 @@ from shadowsnap.store.statistics import with_statistics
 _FIELDS = ("refname", "objectname", "tree", "contents")
 _LAST = re.compile(r"last(?:~(\d{1,9}))?")
 _HEX = re.compile(r"[0-9a-fA-F]{4,40}")
+_NUMBER = re.compile(r"[0-9]{1,3}")
+"""A place in a list, to whoever has one in front of them."""
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
 _LONGEST_KEY = 240
 """File systems take names of 255 bytes, and git adds `.lock`."""
@@ -224,7 +226,7 @@ def _by_hash(store: Store, project: Project, digits: str, names: Sequence[str]) 
 
 def _check_label(label: str) -> None:
     why = _unlabelable(label)
-    if why is None and (_LAST.fullmatch(label) or _HEX.fullmatch(label)):
+    if why is None and any(kind.fullmatch(label) for kind in (_LAST, _HEX, _NUMBER)):
         why = "it reads like a reference of another kind"
     if why is not None:
         raise MalformedLabel(label=label, why=why)
