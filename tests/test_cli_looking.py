@@ -62,6 +62,14 @@ def test_snap_is_not_bound_to_turns(project: Path, base: Path) -> None:
     assert CheckpointManager(base=base, enabled=False).snapshot(project).status == "disabled"
 
 
+def test_snap_does_not_claim_to_be_done_if_it_is_switched_off(
+    cli: CommandLine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHADOWSNAP_ENABLED", "no")
+    assert cli("snap", code=1).out == "nothing was taken: shadowsnap is disabled by its settings\n"
+    assert cli.json("snap", code=1)["status"] == "disabled"
+
+
 def test_snap_says_what_it_did_not_capture(cli: CommandLine, project: Path) -> None:
     (project / ".env").write_text("TOKEN=1\n")
     assert "  not captured: .env (secret)\n" in cli("snap").out

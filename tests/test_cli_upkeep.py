@@ -148,6 +148,13 @@ def test_prune_to_limits_that_drop_nothing_needs_no_confirmation(history: Comman
     assert len(history.ids()) == 3
 
 
+@pytest.mark.parametrize(
+    ("option", "value"), [("--max-snapshots", "-1"), ("--retention-days", "nan"), ("--max-total-size-mb", "inf")]
+)
+def test_a_limit_that_is_none_is_wrong_usage(history: CommandLine, option: str, value: str) -> None:
+    assert f"{option} must be" in history.json("prune", option, value, "--yes", code=2)["error"]["message"]
+
+
 @needs_terminal
 def test_prune_asks_on_a_terminal(history: CommandLine) -> None:
     words = ("--no-color", "prune", "--max-snapshots", "1")

@@ -16,6 +16,7 @@ from shadowsnap.cli.plans import add_plan_options
 from shadowsnap.cli.progress import working
 from shadowsnap.cli.text import age, count, cut, safe, size
 from shadowsnap.cli.timeline import described
+from shadowsnap.errors import WrongUsage
 
 if TYPE_CHECKING:
     from shadowsnap.upkeep.results import PruneResult
@@ -46,6 +47,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, context: Context) -> int:
     ui, manager = context.ui, context.manager
     limits = {name: getattr(args, name) for name in _LIMITS if getattr(args, name) is not None}
+    for name, value in limits.items():
+        if not 0 <= value < float("inf"):
+            raise WrongUsage(why=f"--{name.replace('_', '-')} must be a number that is not negative")
     orphans = not args.keep_orphans
     if args.dry_run or (limits and not args.yes):
         with working(ui, "looking at the store"):

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 GROUP = "taking and looking"
 
+_WORDS = {"disabled": "nothing was taken: shadowsnap is disabled by its settings"}
+
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-m", dest="reason", metavar="REASON", default="manual", help="what it is taken for")
@@ -34,8 +36,9 @@ def run(args: argparse.Namespace, context: Context) -> int:
     checkpoint = _with_statistics(outcome.checkpoint, context)
     # Named files of a directory that is too broad are all that was asked for; if time ran out, they are not.
     complete = outcome.error is None or isinstance(outcome.error, DirectoryRefused)
+    done = complete and outcome.status != "disabled"
     data = {**outcome.to_dict(), "checkpoint": checkpoint and checkpoint.to_dict()}
-    return context.ui.answer(data, _lines(outcome, checkpoint), code=0 if complete else 1)
+    return context.ui.answer(data, _lines(outcome, checkpoint), code=0 if done else 1)
 
 
 def _with_statistics(checkpoint: Checkpoint | None, context: Context) -> Checkpoint | None:
@@ -69,7 +72,7 @@ def _files_below(top: str, context: Context) -> Iterator[str]:
 
 def _lines(outcome: Outcome, checkpoint: Checkpoint | None) -> list[str]:
     if checkpoint is None:
-        return [outcome.status]
+        return [_WORDS.get(outcome.status, outcome.status)]
     if outcome.status == "unchanged":
         what = f"nothing changed since this one, {ago(checkpoint.created_at)}: {described(checkpoint)}"
     else:
