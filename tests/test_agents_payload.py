@@ -267,6 +267,15 @@ def test_input_that_is_cut_short_still_tells_what_it_can() -> None:
     assert "unreadable" in event.problem
 
 
+def test_input_that_is_nested_too_deeply_still_tells_what_it_can() -> None:
+    deep = "[" * 100_000
+    whole = WHOLE.replace('"tool_input"', f'"more": {deep}, "tool_input"', 1).encode()
+    event = read_event("claude", whole)
+    assert (event.kind, event.session, event.cwd, event.tool) == ("tool", "s", "/p", "Write")
+    told = read_event("copilot", json.dumps({"toolName": "edit", "toolArgs": deep, "cwd": "/p"}).encode())
+    assert (told.kind, told.cwd, told.tool_input) == ("tool", "/p", {"input": deep})
+
+
 @pytest.mark.parametrize("data", [b"", b"\n", b"null", b"[]", b"7", b"not json", b"{", b'{"a":', b"\x00\xff\xfe"])
 def test_input_that_tells_nothing_is_a_tool_that_may_write(
     data: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

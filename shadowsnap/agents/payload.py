@@ -114,7 +114,7 @@ def read_event(agent: str, data: bytes, said: str = "") -> HookEvent:
     problem = ""
     try:
         payload = _parsed(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         payload = _salvaged(text)
         problem = f"unreadable input: {error}" if text.strip() else "empty input"
     return _event(agent, payload, said, problem)
@@ -165,7 +165,7 @@ def _tool_input(payload: dict[str, Any], places: list[dict[str, Any]]) -> Any:
     if isinstance(value, str):  # JSON in JSON, or the text of a patch
         try:
             return _parsed(value)
-        except ValueError:
+        except (ValueError, RecursionError):
             return {"input": value}
     return payload if value is None else value
 
@@ -205,7 +205,7 @@ def _salvaged(text: str) -> dict[str, Any]:
                 continue
             try:
                 found[key] = decoder.raw_decode(rest[1:].lstrip())[0]
-            except ValueError:
+            except (ValueError, RecursionError):
                 continue
     return found
 
