@@ -115,6 +115,13 @@ def test_a_dry_run_tells_and_changes_nothing(agent: str, home: Path) -> None:
     assert manifest(home) == there
 
 
+def test_a_diff_of_a_file_without_a_last_newline_keeps_its_lines_apart(home: Path) -> None:
+    (home / ".qwen").mkdir()
+    (home / ".qwen" / "settings.json").write_text("{}")
+    (change,) = install("qwen", program=PROGRAM, dry_run=True)
+    assert "\n-{}\n\\ No newline at end of file\n+{\n" in change.diff()
+
+
 @pytest.mark.parametrize("agent", AGENTS)
 def test_what_is_installed_is_found(agent: str, home: Path, project: Path) -> None:
     assert installed(project) == []

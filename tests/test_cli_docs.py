@@ -177,6 +177,7 @@ def test_bash_completes(cli: CommandLine, complete) -> None:  # type: ignore[no-
     assert complete("--json", "list", "--l") == {"--limit"}
     assert complete("completion", "") >= {"bash", "zsh", "fish"}
     assert complete("docs", "pro") == {"promises"}
+    assert complete("install", "cl") == {"claude", "cline"}
     assert complete("show", taken[:3]) == {taken[:8]}
     assert complete("show", "la") == {"last"}
     assert complete("snap", "READ") == set()  # bash goes on with file names

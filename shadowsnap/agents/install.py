@@ -20,6 +20,8 @@ from shadowsnap.store.atomic import write_bytes
 
 BACKUP = ".shadowsnap-backup"
 
+_NO_NEWLINE = "\\ No newline at end of file"
+
 
 @dataclass(frozen=True)
 class FileChange:
@@ -41,7 +43,8 @@ class FileChange:
     def diff(self) -> str:
         """As a unified diff."""
         old, new = (os.devnull if side is None else str(self.path) for side in (self.before, self.after))
-        return "".join(difflib.unified_diff(_lines(self.before), _lines(self.after), old, new))
+        lines = difflib.unified_diff(_lines(self.before), _lines(self.after), old, new)
+        return "".join(line if line.endswith("\n") else f"{line}\n{_NO_NEWLINE}\n" for line in lines)
 
 
 @dataclass(frozen=True)

@@ -36,6 +36,7 @@ class _Known(NamedTuple):
 
 
 def _known() -> list[_Known]:
+    from shadowsnap.agents.targets import AGENTS
     from shadowsnap.cli.commands import load_all
     from shadowsnap.cli.commands.docs import topic_files
     from shadowsnap.cli.parser import command_parser, summary
@@ -46,6 +47,7 @@ def _known() -> list[_Known]:
         plain = [action for action in parser._actions if not action.option_strings]
         metavars = {action.metavar for action in plain}
         words = [str(word) for action in plain for word in action.choices or ()]
+        words += [*(topic_files() if "TOPIC" in metavars else ()), *(AGENTS if "AGENT" in metavars else ())]
         options = tuple(
             (option, action.help or "", action.nargs != 0)
             for action in parser._actions
@@ -56,7 +58,7 @@ def _known() -> list[_Known]:
                 name,
                 summary(module),
                 options,
-                (*words, *(topic_files() if "TOPIC" in metavars else ())),
+                tuple(words),
                 takes_checkpoints=bool(metavars & {"ID", "A", "B"}),
                 takes_files=parser.get_default("paths") is not None or "PATH" in metavars,
             )
