@@ -272,6 +272,19 @@ def test_attaching_again_changes_nothing(repository: Path, manager: CheckpointMa
     assert refs and git(base / "store", "for-each-ref", "refs/shadowsnap-meta").count("\n") == refs.count("\n")
 
 
+def test_what_the_session_itself_handed_over_stays(repository: Path, manager: CheckpointManager) -> None:
+    manager.new_turn("s1", conversation=[{"role": "user", "content": "ours"}])
+    mine = manager.ensure_checkpoint(repository).checkpoint
+    assert mine is not None
+    manager.end_turn()
+    write_branch(repository, {ID: checkpoint_files(ID, session_files("s1"))})
+    for _ in range(2):
+        (item,) = attach_entire(repository, manager=manager).items
+        assert item.checkpoint_id is None and "handed over" in item.why
+    assert conversation_of(manager, repository, mine.id).data == [{"role": "user", "content": "ours"}]
+    assert len(manager.session("s1").turns) == 1
+
+
 def test_a_checkpoint_that_is_later_does_not_match(repository: Path, manager: CheckpointManager) -> None:
     manager.snapshot(repository, "later", session_id="s1")
     past = (datetime.now(timezone.utc) - timedelta(days=1)).isoformat()

@@ -20,6 +20,7 @@ import pytest
 from helpers import call_unprivileged, git, manifest
 from shadowsnap import CheckpointManager
 from shadowsnap.compat import hermes
+from shadowsnap.store.log import append_log
 from shadowsnap.store.projects import project_of
 
 MB = 1024 * 1024
@@ -359,6 +360,9 @@ def test_a_hash_that_is_none_is_an_error(manager: hermes.CheckpointManager, work
     for commit_hash, text in wrong.items():
         for answer in (manager.restore(str(work), commit_hash), manager.diff(str(work), commit_hash)):
             assert answer["success"] is False and text in answer["error"]
+    for something_else in (None, 5, ["abcd"]):
+        assert manager.restore(str(work), something_else)["success"] is False  # type: ignore[arg-type]
+        assert manager.diff(str(work), something_else)["success"] is False  # type: ignore[arg-type]
 
 
 def test_a_path_that_is_none_is_an_error(manager: hermes.CheckpointManager, work: Path) -> None:
@@ -736,6 +740,7 @@ def test_clearing_archives_leaves_the_store(manager: hermes.CheckpointManager, w
 def test_clearing_everything_leaves_nothing(manager: hermes.CheckpointManager, work: Path, base: Path) -> None:
     found = first(manager, work)
     (base / "legacy-1").mkdir()
+    append_log(base, kind="test", what="something went wrong", advice="")
     cleared = hermes.clear_all()
     assert cleared["deleted"] is True and cleared["bytes_freed"] > 0 and not base.exists()
     assert hermes.clear_all() == {"bytes_freed": 0, "deleted": False}

@@ -505,6 +505,22 @@ def test_it_can_be_made_again_from_the_files(sessions: SessionStore, tmp_path: P
     assert found["of-a-lost-parent"].parent_session_id is None
 
 
+def test_a_file_that_lacks_something_does_not_keep_out_the_others(sessions: SessionStore, tmp_path: Path) -> None:
+    folder = tmp_path / "sessions"
+    write_record(folder, session("child", parent_session_id="half"), {"status": "of no edit"})
+    (folder / "half").mkdir()
+    (folder / "half" / "session.json").write_text('{"id": "half"}')
+    file = folder / "child" / "session.json"
+    record = json.loads(file.read_text())
+    for name in ("error", "ended_at", "teacher_cost_usd", "trigger_metadata"):
+        del record[name]
+    file.write_text(json.dumps(record))
+    assert sessions.rebuild(folder) == 1
+    (found,) = sessions.list_sessions()
+    assert (found.id, found.parent_session_id, found.edit_outcomes) == ("child", None, [])
+    assert (found.teacher_cost_usd, found.trigger_metadata) == (0.0, {})
+
+
 def test_making_it_again_keeps_what_only_the_index_knows(
     sessions: SessionStore, database: Path, tmp_path: Path
 ) -> None:

@@ -62,7 +62,8 @@ def attach_entire(
 ) -> AttachReport:
     """Keep each conversation that Entire recorded with the checkpoint of ours that it belongs to, and
     note it in the record of its session. That is the last one of the same session that is not later;
-    else the one before the commit that Entire made its record for. Doing it again changes nothing."""
+    else the one before the commit that Entire made its record for. What the session itself handed over
+    to us stays. Doing it again changes nothing."""
     source, manager = EntireRepository(repository), manager or CheckpointManager.from_settings()
     workdir = Path(working_dir or repository)
     record = source.read()
@@ -94,7 +95,7 @@ def _attach(
         transcript = source.transcript(session)
         if transcript is None:
             return Attached(entire.id, session.id, why="it has no transcript")
-        manager.attach(
+        kept = manager.attach(
             workdir,
             match.id,
             transcript,
@@ -103,7 +104,10 @@ def _attach(
             agent=str(session.metadata.get("agent") or "") or None,
             began=session.created_at,
             key=f"entire-{entire.id}-{number}",
+            replace_own=False,
         )
+        if kept is None:
+            return Attached(entire.id, session.id, why="what the session itself handed over is kept there")
     except ShadowsnapError as problem:
         return Attached(entire.id, session.id, why=str(problem))
     return Attached(entire.id, session.id, match.id)

@@ -35,7 +35,7 @@ _BASE_AT_IMPORT = CHECKPOINT_BASE
 
 DEFAULT_EXCLUDES = list(_DEFAULT_EXCLUDES)
 
-_TROUBLE = (ShadowsnapError, OSError, ValueError, TypeError, RuntimeError)
+_TROUBLE = (ShadowsnapError, OSError, ValueError, TypeError, AttributeError, RuntimeError)
 _Answers = TypeVar("_Answers", bound=Callable[..., dict[str, Any]])
 
 

@@ -47,6 +47,11 @@ class LearningSession:
 
 
 SESSION = tuple(name for name in LearningSession.__dataclass_fields__ if name != "edit_outcomes")
+REQUIRED = (
+    "id", "trigger", "status", "autonomy_mode", "started_at", "diagnosis_path", "plan_path", "benchmark_before",
+    "git_checkpoint_pre",
+)  # fmt: skip
+DEFAULTS: dict[str, Any] = {"trigger_metadata": {}, "teacher_cost_usd": 0.0}
 OUTCOME = tuple(EditOutcome.__dataclass_fields__)
 OF_EDIT = ("pillar", "op", "target", "risk_tier", "rationale")
 _JSON = ("trigger_metadata", "benchmark_before", "benchmark_after", "cluster_deltas")

@@ -14,8 +14,10 @@ from types import SimpleNamespace
 from typing import Any
 
 from shadowsnap.compat.openjarvis_records import (
+    DEFAULTS,
     OF_EDIT,
     OUTCOME,
+    REQUIRED,
     SESSION,
     EditOutcome,
     LearningSession,
@@ -113,12 +115,13 @@ class SessionStore:
 
     def rebuild(self, sessions_dir: str | os.PathLike[str]) -> int:
         """Take in every `<session>/session.json` below a directory; how many there were. What is known
-        of other sessions stays, and what only this index knows of an edit (its pillar, for example)."""
+        of other sessions stays, and what only this index knows of an edit (its pillar, for example). A
+        file that cannot be read, or lacks what a session must have, does not keep out the others."""
         records = {}
         for path in sorted(Path(sessions_dir).glob("*/session.json")):
             record = read_json(path)
-            if record is not None and "id" in record:
-                records[record["id"]] = record
+            if record is not None and all(record.get(name) is not None for name in REQUIRED):
+                records[record["id"]] = {**dict.fromkeys(SESSION), **DEFAULTS, **record}
         with self._writing():
             known = {*records, *(row[0] for row in self._db.execute("SELECT id FROM learning_sessions"))}
             for record in records.values():
@@ -170,6 +173,8 @@ class SessionStore:
         }
         self._db.execute("DELETE FROM edit_outcomes WHERE session_id = ?", [session_id])
         for outcome in outcomes:
+            if outcome.get("edit_id") is None or outcome.get("status") is None:
+                continue
             told = {name: str(outcome.get(name) or "") for name in OF_EDIT}
             edit = edits.get(outcome["edit_id"], told)
             self._put_outcome(session_id, SimpleNamespace(**{"cluster_deltas": {}, **outcome}), edit)

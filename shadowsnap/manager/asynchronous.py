@@ -105,10 +105,12 @@ class AsyncCheckpointManager:
         agent: str | None = None,
         began: datetime | None = None,
         key: str | None = None,
+        replace_own: bool = True,
     ) -> Conversation | None:
         """Keep what was said up to a checkpoint with it: JSON data, or the bytes of a transcript. With a
         `session_id` it goes into the record of that session as a turn; `key` tells turns apart, so that
-        the same one is not recorded twice. None if the checkpoint was dropped meanwhile."""
+        the same one is not recorded twice. None if the checkpoint was dropped meanwhile, or (without
+        `replace_own`) if what the session itself handed over is kept with it."""
         return await asyncio.to_thread(
             self.sync.attach,
             working_dir,
@@ -119,6 +121,7 @@ class AsyncCheckpointManager:
             agent=agent,
             began=began,
             key=key,
+            replace_own=replace_own,
         )
 
     async def auto_prune(self) -> PruneResult:

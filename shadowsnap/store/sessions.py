@@ -184,6 +184,13 @@ def attachments_of(store: Store, session_id: str) -> list[str]:
     return [ref for turn in _rows(record, "turns") for ref in _refs(turn)]
 
 
+def has_its_own(store: Store, session_id: str, attachment: str) -> bool:
+    """Whether a turn of the session itself handed over what was kept there, and not somebody afterwards."""
+    record = _read(session_file(store.base, session_id)) or {}
+    own = [turn for turn in _rows(record, "turns") if not turn.get("attached")]
+    return any(attachment in _refs(turn) for turn in own)
+
+
 def checkpoints_named(record: Record) -> list[str]:
     """The ids of all checkpoints that a record speaks of."""
     places = [place for turn in _rows(record, "turns") for place in _places(turn)]

@@ -158,7 +158,8 @@ def remove_store(store: Store, deadline: Deadline) -> ClearReport:
     size = bytes_of(trash)
     for folder in store.base.glob("trash-*"):  # also those of a process that died
         remove_tree(folder)
-    (store.base / ".older.lock").unlink(missing_ok=True)
+    for name in (".older.lock", ".log.lock"):
+        (store.base / name).unlink(missing_ok=True)
     try:
         store.base.rmdir()
     except OSError:
