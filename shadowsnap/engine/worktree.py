@@ -74,8 +74,8 @@ class Worktree:
 
     def look(self, path: bytes) -> os.stat_result | None:
         """As `lstat`, but None also if it cannot be told what is there."""
-        try:
-            return self.lstat(path)
+        try:  # not by way of `lstat`: it is done for every file of a first snapshot
+            return os.stat(self._prefix + path or b".", dir_fd=self._fd, follow_symlinks=False)
         except OSError:
             return None
 
