@@ -420,3 +420,17 @@ def test_a_project_whose_checkpoints_were_all_deleted_keeps_nobody_from_reclaimi
     check_sound(a_store(base))
     take(manager, tmp_path / "emptied")
     check_sound(a_store(base))
+
+
+@pytest.mark.parametrize("number", ["1e300", "-1e300", "NaN", "Infinity", "[]"])
+def test_a_damaged_number_does_not_keep_the_store_from_its_limits(base: Path, project: Path, number: str) -> None:
+    manager = a_manager(base, max_snapshots=2)
+    take_turns(manager, project, 3)
+    store, known = a_store(base), project_of(project)
+    record = {"workdir": str(project), "last_touch": 1, "created_at": 1}
+    store.project_file(known.id).write_text(json.dumps(record).replace(": 1", f": {number}"))
+    memory = {"gone_since": {known.id: 1}, "devices": {known.id: 1}, "look": {"on_disk": 1}, "archives": {"x": 1}}
+    (store.git_dir / "upkeep.json").write_text(json.dumps(memory).replace(": 1", f": {number}"))
+    assert manager.prune().status == "done"
+    assert len(ids(manager, project)) == 2
+    assert manager.status().checkpoints == 2

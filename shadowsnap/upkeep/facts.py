@@ -18,6 +18,9 @@ from shadowsnap.store.tips import needed_by_journal
 from shadowsnap.upkeep.memory import Memory
 from shadowsnap.upkeep.retention import GONE, HERE, UNREACHABLE, ProjectFacts
 
+_END_OF_TIME = 1e11
+"""Seconds; the calendar does not go much further."""
+
 
 def gather_facts(
     store: Store, projects: Iterable[Project], memory: Memory, now: float | None = None
@@ -28,15 +31,15 @@ def gather_facts(
     gone_since: dict[str, float] = {}
     devices: dict[str, int] = {}
     for project in projects:
-        touched = _number((read_json(store.project_file(project.id)) or {}).get("last_touch"))
+        touched = _seconds((read_json(store.project_file(project.id)) or {}).get("last_touch"))
         place, device = find_place(project.workdir, memory.devices.get(project.id))
         if device is not None:
             devices[project.id] = device
         since = None
         if place == GONE:
-            since = memory.gone_since.get(project.id, now)
-            if since > now or (touched or 0) > since:
-                since = now  # the clock was wrong, or it came back in between: its grace begins anew
+            since = _seconds(memory.gone_since.get(project.id))
+            if since is None or since > now or (touched or 0) > since:
+                since = now  # just now, or the clock was wrong, or it came back in between: its grace begins
             gone_since[project.id] = since
         needed = needed_by_journal(store.journal_file(project.id))
         facts[project.id] = ProjectFacts(place, _moment(since), _moment(touched), needed)
@@ -64,5 +67,6 @@ def _moment(seconds: float | None) -> datetime | None:
     return None if seconds is None else datetime.fromtimestamp(seconds, timezone.utc)
 
 
-def _number(value: object) -> float | None:
-    return float(value) if isinstance(value, (int, float)) else None
+def _seconds(value: object) -> float | None:
+    """A time that can be one; None for what a damaged record says."""
+    return float(value) if isinstance(value, (int, float)) and 0 <= value < _END_OF_TIME else None

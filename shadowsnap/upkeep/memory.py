@@ -4,6 +4,7 @@ be found out again."""
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -87,11 +88,12 @@ def _look(record: dict[str, Any]) -> Look | None:
     try:
         on_disk, total, live, attachments = (int(record[name]) for name in _SIZES)
         return Look(str(record["refs"]), on_disk, total, live, attachments, _numbers(record["alone"], int))
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, OverflowError):
         return None
 
 
 def _numbers(value: Any, kind: type) -> dict[str, Any]:
     if not isinstance(value, dict):
         return {}
-    return {str(key): kind(number) for key, number in value.items() if isinstance(number, (int, float))}
+    known = ((key, number) for key, number in value.items() if isinstance(number, (int, float)))
+    return {str(key): kind(number) for key, number in known if math.isfinite(number)}
