@@ -399,3 +399,21 @@ def test_checkpoints_keep_their_order_although_the_clock_was_set_back(
     assert [each.id for each in reversed(kept.manager.list_checkpoints(project))] == ids
     assert kept.manager.get(project, "last").reason == "back 2"
     assert kept.manager.get(project, "last").created_at > kept.new.created_at
+
+
+def looked_at_and_pruned(base: Path, project: Path) -> tuple[int, str, list[str]]:
+    import resource
+
+    resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+    manager = CheckpointManager(base=base, background_upkeep=False)
+    checkpoints = manager.status().checkpoints
+    pruned = manager.prune(max_snapshots=1, reclaim="never").status
+    return checkpoints, pruned, [each.reason for each in manager.list_checkpoints(project)]
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no limit on file sizes")
+def test_on_a_full_disk_the_store_can_still_be_looked_at_and_pruned(
+    base: Path, project: Path, as_user: Callable[..., Any]
+) -> None:
+    keep(base, project)
+    assert as_user(looked_at_and_pruned, base, project) == (2, "done", ["second"])

@@ -14,7 +14,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from shadowsnap.errors import LockTimeout
@@ -144,7 +144,8 @@ def _sign(descriptor: int, doing: str) -> None:
     os.lseek(descriptor, 0, os.SEEK_SET)
     # Padded instead of cut off: ext4 takes "truncate, write, close" for someone who replaces a file,
     # and lets the close wait for the disk.
-    os.write(descriptor, text[:_SIGNATURE_BYTES].ljust(_SIGNATURE_BYTES))
+    with suppress(OSError):  # on a full disk the lock holds without a name: that is when space is to be freed
+        os.write(descriptor, text[:_SIGNATURE_BYTES].ljust(_SIGNATURE_BYTES))
 
 
 def _holder(descriptor: int) -> str:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import hashlib
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,8 @@ def read_memory(store: Store) -> Memory:
 
 
 def write_memory(store: Store, memory: Memory) -> None:
-    write_json(memory_file(store), asdict(memory))
+    with suppress(OSError):  # on a full disk it is found out again the next time
+        write_json(memory_file(store), asdict(memory))
 
 
 def _look(record: dict[str, Any]) -> Look | None:
