@@ -140,7 +140,7 @@ def test_a_conflict_can_be_marked(manager: CheckpointManager, files: Path) -> No
     conflicting(manager, files)
     manager.revert(files, turn=1, on_conflict="markers")
     text = (files / "text.txt").read_text()
-    assert "<<<<<<<" in text
+    assert "<<<<<<< now\n" in text and ">>>>>>> before the turn\n" in text
     assert "by the person, since" in text
     assert "line 3\n" in text
 
@@ -149,6 +149,67 @@ def test_a_conflict_can_be_decided_for_the_state_before(manager: CheckpointManag
     conflicting(manager, files)
     manager.revert(files, turn=1, on_conflict="theirs")
     assert (files / "text.txt").read_text() == LINES
+
+
+@pytest.mark.parametrize("how", ["keep", "markers", "theirs"])
+def test_a_file_in_the_place_of_a_directory_stays_if_others_changed_it(
+    manager: CheckpointManager, files: Path, how: str
+) -> None:
+    (files / "place").mkdir()
+    (files / "place" / "inside.txt").write_text("before\n")
+    with Turn(manager, files):
+        (files / "place" / "inside.txt").unlink()
+        (files / "place").rmdir()
+        (files / "place").write_text("agent\n")
+    (files / "place").write_text("agent\nperson\n")
+    (conflict,) = manager.revert(files, turn=1, on_conflict=how).conflicts
+    assert (conflict.path, conflict.to_dict()["ours"]) == ("place", "agent\nperson\n")
+    if how == "theirs":
+        assert (files / "place" / "inside.txt").read_text() == "before\n"
+    else:
+        assert (files / "place").read_text() == "agent\nperson\n"
+
+
+@pytest.mark.parametrize("how", ["keep", "theirs"])
+def test_a_directory_in_the_place_of_a_file_stays_with_what_others_put_there(
+    manager: CheckpointManager, files: Path, how: str
+) -> None:
+    (files / "place").write_text("before\n")
+    with Turn(manager, files):
+        (files / "place").unlink()
+        (files / "place").mkdir()
+        (files / "place" / "agent.txt").write_text("agent\n")
+    (files / "place" / "person.txt").write_text("person\n")
+    (conflict,) = manager.revert(files, turn=1, on_conflict=how).conflicts
+    assert (conflict.path, conflict.to_dict()["theirs"]) == ("place", "before\n")
+    assert [path.name for path in (files / "place").iterdir()] == ["person.txt"]
+
+
+@pytest.mark.parametrize(("how", "expected"), [("keep", "link"), ("markers", "link"), ("theirs", "file")])
+def test_a_link_in_the_place_of_a_file_is_one_conflict(
+    manager: CheckpointManager, files: Path, how: str, expected: str
+) -> None:
+    (files / "place").write_text("before\n")
+    with Turn(manager, files):
+        (files / "place").unlink()
+        (files / "place").symlink_to("text.txt")
+    (files / "place").unlink()
+    (files / "place").symlink_to("data.bin")
+    (conflict,) = manager.revert(files, turn=1, on_conflict=how).conflicts
+    assert conflict.path == "place"
+    assert ("link" if (files / "place").is_symlink() else "file") == expected
+
+
+def test_a_file_in_the_place_of_an_empty_directory_stays_if_others_changed_it(
+    manager: CheckpointManager, files: Path
+) -> None:
+    (files / "place").mkdir()
+    with Turn(manager, files):
+        (files / "place").rmdir()
+        (files / "place").write_text("agent\n")
+    (files / "place").write_text("agent\nperson\n")
+    (conflict,) = manager.revert(files, turn=1).conflicts
+    assert conflict.path == "place" and (files / "place").read_text() == "agent\nperson\n"
 
 
 def test_binary_files_come_back_or_conflict(manager: CheckpointManager, files: Path) -> None:

@@ -94,7 +94,12 @@ class _Undoing:
             }
             changes = {item.path: item.new for item in tree_differences(self._space.git, current, merge.tree)}
             for path, stages in merge.disputed.items():
-                changes[path] = self._settle(path, stages, sides, changes.get(path), reader)
+                real = merge.real_name(path)
+                if real == path:
+                    merged = self._with_labels(changes.get(path), merge.labels, reader)
+                    changes[path] = self._settle(path, stages, sides, merged, reader)
+                elif real not in merge.disputed:
+                    self._settle_kinds(real, sides, changes, reader)
             for path in [path for path in changes if not any(side.find(path) for side in sides.values())]:
                 del changes[path]  # a name that the merge made up for one side of a dispute
             for path in [path for path, leaf in changes.items() if leaf is None]:
@@ -140,7 +145,7 @@ class _Undoing:
         """The state to restore, and the paths that are to change."""
         now = self._now
         differing = tree_differences(self._space.git, now.tree, self._tree)
-        self._forget_bits_of_the_gone()
+        self._forget_what_cannot_be()
         modes = Modes(now.modes.file, now.modes.executable, now.modes.directory, dict(now.modes.other))
         modes.other.update(self._bits)
         for item in differing:
@@ -189,6 +194,30 @@ class _Undoing:
             return merged
         return ours
 
+    def _settle_kinds(
+        self, path: bytes, sides: dict[str, TreeReader], changes: dict[bytes, Leaf | None], reader: ObjectReader
+    ) -> None:
+        """The same where a file is now what was a directory before, or the other way round. A directory
+        stays in any case: others may have something in it."""
+        ours, theirs = sides["now"].find(path), sides["before"].find(path)
+        why = "changed since, and not the same way"
+        self.conflicts[path] = Conflict(os.fsdecode(path), why, _shown(ours, reader), _shown(theirs, reader))
+        if self._on_conflict == "theirs":
+            if theirs is not None and DIRECTORY not in (theirs[0], ours[0] if ours else None):
+                changes[path] = theirs
+        elif ours is not None and ours[0] != DIRECTORY:
+            for each in [each for each in changes if each == path or each.startswith(path + b"/")]:
+                del changes[each]
+
+    def _with_labels(self, merged: Leaf | None, labels: tuple[str, str], reader: ObjectReader) -> Leaf | None:
+        """A merged file whose conflict markers say what the sides are."""
+        if self._on_conflict != "markers" or merged is None or merged[0] == DIRECTORY:
+            return merged
+        data = told = reader.read(merged[1], b"blob")
+        for mark, label, name in ((b"<<<<<<< ", labels[0], b"now"), (b">>>>>>> ", labels[1], b"before the turn")):
+            told = told.replace(mark + label.encode(), mark + name)
+        return merged if told == data else (merged[0], self._space.objects.write(b"blob", told))
+
     def _undo_bits(
         self,
         before: State,
@@ -209,14 +238,23 @@ class _Undoing:
                     then = current  # someone changed it since
             self._bits[path] = then
 
-    def _forget_bits_of_the_gone(self) -> None:
-        """What one turn's undoing brought, an earlier turn's may have taken away again."""
+    def _forget_what_cannot_be(self) -> None:
+        """What one turn's undoing brought, an earlier turn's may have taken away again; and where others
+        have a file, there is no empty directory."""
         with ObjectReader(self._space.git) as reader:
             result = TreeReader(self._tree, lambda each: reader.read(each, b"tree"))
             self._bits = {path: bits for path, bits in self._bits.items() if result.find(path) is not None}
+            self._bare = {path for path in self._bare if not _has_file_at(result, path)}
 
     def _write_tree(self, data: bytes) -> str:
         return self._space.objects.write(b"tree", data)
+
+
+def _has_file_at(tree: TreeReader, path: bytes) -> bool:
+    """Whether a file is at a path, or at one above it."""
+    names = path.rstrip(b"/").split(b"/")
+    found = (tree.find(b"/".join(names[:count])) for count in range(1, len(names) + 1))
+    return any(leaf is not None and leaf[0] != DIRECTORY for leaf in found)
 
 
 def _shown(leaf: Leaf | None, reader: ObjectReader) -> str | None:

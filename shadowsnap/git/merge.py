@@ -17,6 +17,14 @@ class Merge:
     """What came out, with conflict markers where sides disagree."""
     disputed: dict[bytes, frozenset[int]]
     """Paths that could not be merged, and which of base (1), ours (2) and theirs (3) have them."""
+    labels: tuple[str, str] = ("", "")
+    """What git calls ours and theirs, in conflict markers and in names that it makes up."""
+
+    def real_name(self, path: bytes) -> bytes:
+        """Where a file and something else are to be at the same path, git makes up a name for one."""
+        for label in filter(None, self.labels):
+            path = path.partition(f"~{label}".encode())[0]
+        return path
 
 
 def merge_trees(git: Git, objects: LooseObjects, base: str, ours: str, theirs: str) -> Merge:
@@ -38,7 +46,7 @@ def merge_trees(git: Git, objects: LooseObjects, base: str, ours: str, theirs: s
         meta, _, path = row.partition(b"\t")
         if path:
             disputed[path] = disputed.get(path, frozenset()) | {int(meta.split()[2])}
-    return Merge(tree.decode().strip(), disputed)
+    return Merge(tree.decode().strip(), disputed, (sides[0], sides[1]))
 
 
 def _commit(objects: LooseObjects, tree: str, parent: str | None = None) -> str:
