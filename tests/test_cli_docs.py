@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 from command_line import CommandLine
 
+from shadowsnap.agents.targets import AGENTS
 from shadowsnap.cli.commands import command_names, load_all
 from shadowsnap.cli.commands.docs import FOLDER, topic_files
 from shadowsnap.cli.parser import GLOBAL_OPTIONS, command_parser, summary
@@ -178,6 +179,7 @@ def test_bash_completes(cli: CommandLine, complete) -> None:  # type: ignore[no-
     assert complete("completion", "") >= {"bash", "zsh", "fish"}
     assert complete("docs", "pro") == {"promises"}
     assert complete("install", "cl") == {"claude", "cline"}
+    assert complete("uninstall", "") >= set(AGENTS)
     assert complete("show", taken[:3]) == {taken[:8]}
     assert complete("show", "la") == {"last"}
     assert complete("snap", "READ") == set()  # bash goes on with file names

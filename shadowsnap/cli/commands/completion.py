@@ -36,7 +36,7 @@ class _Known(NamedTuple):
 
 
 def _known() -> list[_Known]:
-    from shadowsnap.agents.targets import AGENTS
+    from shadowsnap.agents import NAMES
     from shadowsnap.cli.commands import load_all
     from shadowsnap.cli.commands.docs import topic_files
     from shadowsnap.cli.parser import command_parser, summary
@@ -47,7 +47,7 @@ def _known() -> list[_Known]:
         plain = [action for action in parser._actions if not action.option_strings]
         metavars = {action.metavar for action in plain}
         words = [str(word) for action in plain for word in action.choices or ()]
-        words += [*(topic_files() if "TOPIC" in metavars else ()), *(AGENTS if "AGENT" in metavars else ())]
+        words += [*(topic_files() if "TOPIC" in metavars else ()), *(NAMES if "AGENT" in metavars else ())]
         options = tuple(
             (option, action.help or "", action.nargs != 0)
             for action in parser._actions
