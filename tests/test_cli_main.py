@@ -357,3 +357,12 @@ def test_importing_main_loads_next_to_nothing() -> None:
     script = "import sys\nbefore = set(sys.modules)\nimport shadowsnap.cli.main\nprint(*set(sys.modules) - before)"
     done = subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, text=True, check=True)
     assert {name for name in done.stdout.split() if not name.startswith("shadowsnap")} <= {"__future__"}
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no sh")
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_without_any_output_the_deed_is_done_all_the_same(cli: CommandLine, closed: str) -> None:
+    words = ["sh", "-c", f'exec "$@" {closed}', "sh", *COMMAND, "snap"]
+    done = subprocess.run(words, capture_output=True, check=False)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert len(cli.ids()) == 1

@@ -24,6 +24,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
         hook(words[1:])  # does not return
 
+    _replace_closed_streams()
     from shadowsnap.cli.ui import Ui
 
     options = words[: words.index("--")] if "--" in words else words
@@ -90,6 +91,13 @@ def _fail(ui: Ui, problem: BaseException) -> int:
     except OSError:  # perhaps just what went wrong
         _discard_output()
     return code
+
+
+def _replace_closed_streams() -> None:
+    """Whoever starts us without an output (`>&-`) wants no words, but the deed."""
+    for name in ("stdout", "stderr"):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
 
 
 def _discard_output() -> None:
