@@ -342,6 +342,7 @@ def test_unchanged_files_write_no_object(base: Path, project: Path) -> None:
     assert git(base, "--git-dir=store", "for-each-ref") == refs
 
 
+@pytest.mark.shortcut
 def test_one_changed_file_writes_only_what_changed(base: Path, project: Path) -> None:
     snap(base, project)
     before = objects(base)
