@@ -511,6 +511,7 @@ def test_a_mount_point_that_the_checkpoint_did_not_know_stays(base: Path, projec
         subprocess.run(["umount", "-l", project / "mounted"], check=True)
 
 
+@pytest.mark.shortcut
 def test_a_checkpoint_with_a_missing_file_is_not_restored_in_part(
     manager: CheckpointManager, base: Path, project: Path
 ) -> None:
@@ -528,6 +529,7 @@ def test_a_checkpoint_with_a_missing_file_is_not_restored_in_part(
     assert manager.restore(project, target.id, paths=["README.md"]).applied
 
 
+@pytest.mark.shortcut
 def test_a_damaged_object_is_met_before_any_file_is_touched(
     manager: CheckpointManager, base: Path, project: Path
 ) -> None:
@@ -547,6 +549,7 @@ def test_a_damaged_object_is_met_before_any_file_is_touched(
     assert not [path for path in os.listdir(os.fsencode(project)) if path.startswith(STAGING)]
 
 
+@pytest.mark.shortcut
 def test_content_that_the_store_has_lost_is_not_overwritten(
     manager: CheckpointManager, base: Path, project: Path
 ) -> None:
