@@ -118,7 +118,7 @@ def test_a_dry_run_tells_and_changes_nothing(agent: str, home: Path) -> None:
 def test_a_diff_of_a_file_without_a_last_newline_keeps_its_lines_apart(home: Path) -> None:
     (home / ".qwen").mkdir()
     (home / ".qwen" / "settings.json").write_text("{}")
-    (change,) = install("qwen", program=PROGRAM, dry_run=True)
+    change, _ = install("qwen", program=PROGRAM, dry_run=True)
     assert "\n-{}\n\\ No newline at end of file\n+{\n" in change.diff()
 
 
@@ -440,6 +440,16 @@ def test_hermes_settings_that_are_written_otherwise_are_refused(odd: str, home: 
         install("hermes")
     assert path.read_text() == odd
     assert [each.name for each in path.parent.iterdir()] == ["config.yaml"]
+
+
+@pytest.mark.parametrize("agent", ["qwen", "cursor"])
+def test_agents_that_put_arguments_behind_a_command_are_told_so(agent: str, home: Path) -> None:
+    install(agent, program=["/opt/my tools/bin/shadowsnap"])
+    command = (home / f".{agent}" / "commands" / "rollback.md").read_text()
+    assert command.endswith("\n    '/opt/my tools/bin/shadowsnap' rollback\n")
+    assert "the words behind /rollback" in command
+    uninstall(agent)
+    assert not (home / f".{agent}" / "commands" / "rollback.md").exists()
 
 
 def test_a_rollback_command_of_their_own_is_left_alone(home: Path) -> None:

@@ -221,13 +221,15 @@ def qwen(home: Home) -> Iterator[Edit]:
     folder = home.folder(".qwen", ".qwen")
     entry = {"name": "shadowsnap", "type": "command", "command": home.hook("qwen"), "timeout": _SECONDS * 1000}
     yield JsonHooks(folder / "settings.json", _grouped(entry, PreToolUse=_GEMINI_TOOLS, **_TURN_EVENTS))
+    yield OwnFile(folder / "commands" / "rollback.md", rollback_for("qwen", home.rollback()), optional=True)
 
 
 def cursor(home: Home) -> Iterator[Edit]:
     entry = {"command": home.hook("cursor"), "timeout": _SECONDS}
     events = ("preToolUse", "beforeSubmitPrompt", "sessionStart", "stop")
-    path = home.folder(".cursor", ".cursor") / "hooks.json"
-    yield JsonHooks(path, dict.fromkeys(events, entry), {"version": 1})
+    folder = home.folder(".cursor", ".cursor")
+    yield JsonHooks(folder / "hooks.json", dict.fromkeys(events, entry), {"version": 1})
+    yield OwnFile(folder / "commands" / "rollback.md", rollback_for("cursor", home.rollback()), optional=True)
 
 
 def copilot(home: Home) -> Iterator[Edit]:

@@ -64,6 +64,10 @@ export const Shadowsnap = async ({ directory }) => ({
 
 _ABOUT = "Bring files back to a checkpoint: [N | N FILE... | diff N [M] | undo | redo | pin N [NAME] | help]"
 _SHOW = "Show me the output above as it is, in a code block, and do nothing else."
+# Some agents have no sign for what is typed after a command, or not the same one in each version; they put it
+# behind the text.
+_RUN = """Run this command once, with the words behind /rollback as its arguments if there are any, show me its
+output as it is in a code block, and do nothing else:"""
 
 _ROLLBACK = {
     "claude": f"""\
@@ -95,6 +99,21 @@ prompt = '''
 
 {_SHOW}
 '''
+""",
+    "qwen": f"""\
+---
+description: "{_ABOUT}"
+---
+<!-- Written by `shadowsnap install qwen` (sum). -->
+{_RUN}
+
+    COMMAND
+""",
+    "cursor": f"""\
+<!-- Written by `shadowsnap install cursor` (sum). -->
+{_RUN}
+
+    COMMAND
 """,
     "opencode": f"""\
 ---
