@@ -377,6 +377,22 @@ def test_a_quiet_turn_on_a_held_state_makes_nothing_its_own(manager: CheckpointM
         manager.revert(files, session_id="s1")
 
 
+def test_two_turns_that_did_nothing_make_nothing_their_own_although_one_was_interrupted(
+    manager: CheckpointManager, files: Path
+) -> None:
+    for _ in range(2):
+        manager.new_turn(session_id="s1")
+        manager.ensure_checkpoint(files)
+    manager.end_turn()
+    (files / "person.txt").write_text("mine\n")
+    manager.new_turn(session_id="s1")
+    manager.ensure_checkpoint(files)
+    (files / "agent.txt").write_text("3\n")
+    manager.end_turn()
+    assert manager.revert(files, session_id="s1").deleted == ("agent.txt",)
+    assert (files / "person.txt").exists()
+
+
 def test_an_interrupted_call_that_began_on_a_held_state_goes_with_its_session(
     by_tool: CheckpointManager, files: Path
 ) -> None:

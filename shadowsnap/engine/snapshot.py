@@ -151,6 +151,8 @@ def _note_if_quiet(space: Workspace, request: Request, same: Checkpoint) -> None
     if request.kind != "turn-end" or facts.get("before") not in (None, same.id):
         return
     what = same.id if "call" in facts else request.turn
+    if what is None and same.kind == "turn" and same.session_id == facts.get("session_id"):
+        what = same.turn  # an earlier turn that nobody closed: it did nothing either, and is over
     if what is not None:
         note_quiet(space.store, space.project, what)
 
