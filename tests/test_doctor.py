@@ -308,6 +308,21 @@ def test_with_pack_and_index_damaged_git_reads_as_far_as_it_gets(base: Path, pro
     assert kept.new.id in found or kept.old.id in found
 
 
+@pytest.mark.parametrize("which", ["blob", "tree", "commit"])
+def test_an_object_with_something_behind_it_loses_nothing(base: Path, project: Path, which: str) -> None:
+    """Git does not read such an object, although all of its content is there."""
+    kept = keep(base, project)
+    names = {"blob": kept.blob("data.bin", kept.old), "tree": kept.old.tree, "commit": kept.old.id}
+    path = kept.object(names[which])
+    path.chmod(0o600)
+    with path.open("ab") as file:
+        file.write(b"something else")
+    (project / "data.bin").unlink()
+    assert "object-damaged" in codes(repaired(kept))
+    assert {each.id for each in kept.manager.list_checkpoints(project)} == {kept.old.id, kept.new.id}
+    kept.assert_restores(kept.old)
+
+
 # --- what is not ours to mend -----------------------------------------------------------------------
 
 

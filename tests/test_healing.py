@@ -335,6 +335,17 @@ def test_refs_that_cannot_be_read_are_not_taken_for_none(
     assert as_user(listing_of_closed, base, project) == ["second", "first"]
 
 
+@pytest.mark.parametrize("which", ["tree", "commit"])
+def test_an_object_that_git_names_is_mended(base: Path, project: Path, which: str) -> None:
+    kept = keep(base, project)
+    path = kept.object({"tree": kept.old.tree, "commit": kept.old.id}[which])
+    path.chmod(0o600)
+    with path.open("ab") as file:
+        file.write(b"something else")
+    assert [each.id for each in another(kept).list_checkpoints(project)] == [kept.new.id, kept.old.id]
+    kept.assert_restores(kept.old)
+
+
 # --- a full disk ------------------------------------------------------------------------------------
 
 

@@ -34,6 +34,10 @@ def loose_objects(objects: Path) -> Iterator[tuple[str, Path]]:
                     yield folder + name, objects / folder / name
 
 
+FOLLOWED = "something follows its content"
+"""Git does not read such an object, although nothing of it is lost."""
+
+
 def loose_problem(path: Path, name: str) -> str | None:
     """What is wrong with a loose object; None if it holds just what its name says."""
     digest = hashlib.sha1(usedforsecurity=False)
@@ -56,7 +60,15 @@ def loose_problem(path: Path, name: str) -> str | None:
         return "it is empty"
     if not unpack.eof:
         return "it is cut short"
-    return None if digest.hexdigest() == name else "its content does not fit its name"
+    if digest.hexdigest() != name:
+        return "its content does not fit its name"
+    return FOLLOWED if unpack.unused_data else None
+
+
+def loose_content(path: Path) -> tuple[bytes, bytes]:
+    """Kind and content of a loose object, whatever follows it."""
+    header, _, data = zlib.decompressobj().decompress(path.read_bytes()).partition(b"\0")
+    return header.partition(b" ")[0], data
 
 
 def packs(objects: Path) -> list[Path]:

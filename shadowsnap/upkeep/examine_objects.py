@@ -12,6 +12,8 @@ from shadowsnap.git.objects import LooseObjects
 from shadowsnap.git.pack import PackWriter, deflate
 from shadowsnap.git.runner import Git
 from shadowsnap.git.verify import (
+    FOLLOWED,
+    loose_content,
     loose_objects,
     loose_problem,
     pack_files,
@@ -89,8 +91,11 @@ def _loose_finding(store: Store, name: str, path: Path) -> Finding | None:
 
 def set_object_aside(store: Store, finding: Finding, quarantine: Quarantine) -> None:
     path = store.base / finding.subject
-    if path.exists() and loose_problem(path, finding.facts["id"]) is not None:
-        quarantine.take(path)
+    problem = loose_problem(path, finding.facts["id"]) if path.exists() else None
+    if problem is not None:
+        aside = quarantine.take(path)
+        if problem == FOLLOWED:
+            write_objects(store, [(finding.facts["id"], *loose_content(aside))])
 
 
 def mend_pack(store: Store, finding: Finding, quarantine: Quarantine) -> None:

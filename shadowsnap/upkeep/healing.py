@@ -4,6 +4,7 @@ and the one project it was about. After that it is tried once more."""
 from __future__ import annotations
 
 import errno
+import re
 from pathlib import Path
 
 from shadowsnap.errors import DamagedObject, GitFailed, ShadowsnapError
@@ -21,6 +22,7 @@ from shadowsnap.upkeep.examine_store import find_locks, find_newer, wait_for_loc
 
 _NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_ROOM_TOLD = ("No space left on device", "Disk quota exceeded", "File too large")
+_OBJECT = re.compile(r"\b[0-9a-f]{40}\b")
 # An agent waits for this.
 _SECONDS = 10.0
 
@@ -61,12 +63,18 @@ def _treat(work: Treatment, project: str, problem: Exception) -> None:
         work.mend(lambda: find_records(store, project))
         return
     work.mend(lambda: find_packs(store, work.deadline))
-    name = problem.facts.get("id", "") if isinstance(problem, DamagedObject) else ""
+    name = problem.facts.get("id", "") if isinstance(problem, DamagedObject) else _object_told_of(problem)
     work.mend(lambda: find_one_loose(store, name))
     _recover(work, project, name)
     work.mend(lambda: find_refs(store, store.git(), project))
     work.mend(lambda: find_records(store, project))
     work.mend(lambda: find_caches(store, store.git(), project=project))
+
+
+def _object_told_of(problem: Exception) -> str:
+    """The object that git could not read, if it says which."""
+    found = _OBJECT.search(str(problem))
+    return found[0] if found else ""
 
 
 def _recover(work: Treatment, project: str, name: str) -> None:
