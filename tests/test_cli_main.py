@@ -366,3 +366,7 @@ def test_without_any_output_the_deed_is_done_all_the_same(cli: CommandLine, clos
     done = subprocess.run(words, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")
     assert len(cli.ids()) == 1
+
+
+def test_the_help_of_a_command_is_an_object_too(cli: CommandLine) -> None:
+    assert cli.json("snap", "--help")["help"] == cli("snap", "-h").out

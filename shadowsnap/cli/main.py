@@ -27,7 +27,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _replace_closed_streams()
     from shadowsnap.cli.ui import Ui
 
-    options = words[: words.index("--")] if "--" in words else words
+    options = _before_dashes(words)
     ui = Ui(json="--json" in options, plain="--no-color" in options)
     try:
         code = _run(words, ui)
@@ -60,7 +60,10 @@ def _run(words: list[str], ui: Ui) -> int:
     command = load_command(first.command)
     if command is None:
         raise unknown_command(first.command)
-    args = parse(command_parser(first.command, command), first.rest)
+    parser = command_parser(first.command, command)
+    if ui.json and {"-h", "--help"} & set(_before_dashes(first.rest)):
+        return ui.answer({"help": parser.format_help()})
+    args = parse(parser, first.rest)
 
     from shadowsnap.cli.context import Context
 
@@ -69,6 +72,10 @@ def _run(words: list[str], ui: Ui) -> int:
         return command.run(args, context) or 0
     finally:
         context.warn()
+
+
+def _before_dashes(words: list[str]) -> list[str]:
+    return words[: words.index("--")] if "--" in words else words
 
 
 def _fail(ui: Ui, problem: BaseException) -> int:
