@@ -267,6 +267,12 @@ def folder_for_record(kept: Kept) -> None:
     path.mkdir()
 
 
+def folder_for_index(kept: Kept) -> None:
+    path = kept.store / "indexes" / kept.id
+    path.unlink()
+    path.mkdir()
+
+
 def garbage_journal(kept: Kept) -> None:
     (kept.store / "journal" / f"{kept.id}.json").write_bytes(b'{"open": nul')
 
@@ -327,6 +333,7 @@ WHOLE: dict[Damage, str] = {
     garbage_index: "cache-damaged",
     flipped_index: "cache-damaged",
     empty_index: "cache-damaged",
+    folder_for_index: "cache-damaged",
     garbage_record: "record-damaged",
     list_for_record: "record-damaged",
     empty_record: "record-damaged",

@@ -190,9 +190,13 @@ def _cache_problem(cache: ScanCache, git: Git, sound: set[str] | None) -> str | 
     return f"{len(lost)} of the objects it takes for stored are missing or damaged" if lost else None
 
 
-def forget(store: Store, finding: Finding, _: Quarantine) -> None:
+def forget(store: Store, finding: Finding, quarantine: Quarantine) -> None:
     """What a tool named is kept, as far as it can be read: the files themselves do not tell."""
-    store.index_file(Path(finding.subject).stem).unlink(missing_ok=True)
+    index = store.index_file(Path(finding.subject).stem)
+    if index.is_dir():
+        quarantine.take(index)
+    else:
+        index.unlink(missing_ok=True)
 
 
 MENDS = {

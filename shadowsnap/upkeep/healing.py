@@ -61,6 +61,7 @@ def _treat(work: Treatment, project: str, problem: Exception) -> None:
     work.mend(lambda: find_locks(store))
     if isinstance(problem, OSError):
         work.mend(lambda: find_records(store, project))
+        work.mend(lambda: find_caches(store, store.git(), project=project))
         return
     work.mend(lambda: find_packs(store, work.deadline))
     name = problem.facts.get("id", "") if isinstance(problem, DamagedObject) else _object_told_of(problem)
