@@ -19,7 +19,7 @@ import helpers
 
 # --- the whole run ----------------------------------------------------------------------------------
 
-EXAMPLES = {"default": 25, "random": 100, "long": 2000}
+EXAMPLES = {"default": 20, "random": 100, "long": 2000}
 """The default tells the same stories each time, so that a run means the same anywhere; others tell new ones."""
 
 for profile, max_examples in EXAMPLES.items():

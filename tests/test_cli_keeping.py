@@ -53,10 +53,9 @@ def test_a_label_is_a_reference(cli: CommandLine) -> None:
     cli("show", "works fine", code=3)
 
 
-def test_a_label_that_looks_like_a_number_wins_over_the_number(cli: CommandLine) -> None:
-    cli("label", "3", "1")
-    assert cli.json("show", "1")["checkpoint"]["reason"] == "one"
-    assert cli.json("show", "2")["checkpoint"]["reason"] == "two"
+def test_a_label_cannot_take_a_number_of_the_list(cli: CommandLine) -> None:
+    assert "'1' cannot be a label" in cli("label", "3", "1", code=2).err
+    assert cli.json("show", "1")["checkpoint"]["reason"] == "three"
 
 
 def test_delete_needs_yes(cli: CommandLine) -> None:
