@@ -263,10 +263,11 @@ def test_a_run_that_is_cancelled_is_cancelled() -> None:
 
 def test_a_manager_that_fails_is_no_trouble(project: Path, caplog: pytest.LogCaptureFixture) -> None:
     runs = Runs(None, project, "tests")  # type: ignore[arg-type]
-    with caplog.at_level(logging.CRITICAL, "shadowsnap"):
+    with caplog.at_level(logging.DEBUG, "shadowsnap"):
         runs.begin("a")
         runs.before_tool("a", "write_file")
         runs.end("a")
+    assert caplog.records, "it is told to those who listen"
 
 
 # --- keys and messages ------------------------------------------------------------------------------

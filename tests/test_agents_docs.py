@@ -63,7 +63,8 @@ def test_the_events_are_those_the_table_says(agent: str) -> None:
 
 @pytest.mark.parametrize("code", blocks(PAGE, "python"))
 def test_the_python_examples_run(code: str, project: Path) -> None:
-    subprocess.run([sys.executable, "-c", code], cwd=project, check=True, capture_output=True)
+    done = subprocess.run([sys.executable, "-c", code], cwd=project, check=False, capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_the_guard_example_takes_a_snapshot(project: Path) -> None:

@@ -322,6 +322,7 @@ def test_a_store_that_cannot_be_made_stops_nobody(project: Path, tmp_path: Path)
     blocked = {**os.environ, "SHADOWSNAP_HOME": str(tmp_path / "file")}
     for event in (tool(project), {"hook_event_name": "Stop"}, {"hook_event_name": "SessionStart"}):
         hook("claude", event, env=blocked)
+    assert (tmp_path / "file").read_text() == ""
 
 
 def test_a_missing_git_stops_nobody_and_is_told(project: Path) -> None:

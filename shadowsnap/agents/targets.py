@@ -10,6 +10,7 @@ import json
 import os
 import re
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from hashlib import sha256
 from pathlib import Path
@@ -56,7 +57,7 @@ class Home:
         return quoted([*self.program, "rollback"])
 
 
-class Edit:
+class Edit(ABC):
     """Our part of one file."""
 
     executable = False
@@ -66,21 +67,21 @@ class Edit:
     def __init__(self, path: Path) -> None:
         self.path = path
 
+    @abstractmethod
     def add(self, text: str | None) -> str:
         """The text with our part in it; None is a file that does not exist. Raises ValueError if
         that cannot be done without loss."""
-        raise NotImplementedError
 
+    @abstractmethod
     def strip(self, text: str) -> str:
         """The text without our part."""
-        raise NotImplementedError
 
     def has(self, text: str) -> bool:
         return self.strip(text) != text
 
+    @abstractmethod
     def is_current(self, text: str) -> bool:
         """Whether our part is just what `add` would put there."""
-        raise NotImplementedError
 
 
 class JsonHooks(Edit):

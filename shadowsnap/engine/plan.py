@@ -3,22 +3,19 @@ are to a checkpoint, and what stands in the way. Nothing is changed here."""
 
 from __future__ import annotations
 
-import os
 import stat
 from collections.abc import Collection
-from pathlib import Path
 
 from shadowsnap.engine.capture import Capture
 from shadowsnap.engine.compare import selected
 from shadowsnap.engine.person import ignored_paths
+from shadowsnap.engine.rulesthen import ignored_then
 from shadowsnap.engine.state import Difference, State, mode_differences, tree_differences
 from shadowsnap.engine.workspace import Workspace
 from shadowsnap.engine.worktree import Worktree, parents
-from shadowsnap.git.files import remove_tree
 from shadowsnap.git.objects import ObjectReader
-from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, REGULAR, Leaf, TreeReader
+from shadowsnap.git.trees import DIRECTORY, Leaf, TreeReader
 from shadowsnap.records import dataclass, field, replace
-from shadowsnap.store.excludes import exclude_file
 
 
 @dataclass
@@ -165,7 +162,7 @@ def _plan_deletions(
     ignored = capture.answers.ask(
         ("ignored in", target.tree, target.patterns),
         [*unknown, *folders],
-        lambda paths: _ignored_then(capture.space, current, target, paths, lookup, reader, folders),
+        lambda paths: ignored_then(capture.space, current, target, paths, lookup, reader, folders),
     ).difference(folders)
     plan.delete.update(path for path in unknown if path not in ignored)
     plan.kept.update((path, "ignored at the checkpoint") for path in ignored)
@@ -182,60 +179,6 @@ def _skipped_then(path: bytes, target: State) -> str | None:
     if path in target.skipped:
         return target.skipped[path]
     return next((target.skipped[up + b"/"] for up in parents(path) if up + b"/" in target.skipped), None)
-
-
-def _ignored_then(
-    space: Workspace,
-    current: State,
-    target: State,
-    paths: list[bytes],
-    lookup: TreeReader,
-    reader: ObjectReader,
-    folders: Collection[bytes],
-) -> set[bytes]:
-    """Which of the paths, some of them folders, the ignore rules of the checkpoint match. The rules
-    are laid out in a directory of their own, and git is asked there."""
-    if not paths or target.scope == "paths":
-        return set()
-    scratch = space.store.git_dir / f"scratch-rules-{space.project.id}-{os.getpid()}"
-    remove_tree(scratch)
-    try:
-        scratch.mkdir()
-        for folder in {b"", *(parent for path in paths for parent in parents(path))}:
-            rules = _rules_then(space, current, target, lookup, reader, folder)
-            if rules is not None:
-                place = scratch / os.fsdecode(folder) / ".gitignore"
-                place.parent.mkdir(parents=True, exist_ok=True)
-                place.write_bytes(rules)
-        for folder in set(folders).intersection(paths):  # a pattern may match directories only: git must see one
-            try:
-                Path(scratch, os.fsdecode(folder)).mkdir(parents=True, exist_ok=True)
-            except (FileExistsError, NotADirectoryError):
-                continue  # where a .gitignore was, there is a directory of that name now
-        own = scratch / ".git" / "own-patterns"
-        own.parent.mkdir()
-        own.write_bytes(exclude_file(target.patterns))
-        git = space.git.bound(work_tree=scratch, config=(f"core.excludesFile={own}",))
-        return ignored_paths(git, paths)
-    finally:
-        remove_tree(scratch)
-
-
-def _rules_then(
-    space: Workspace, current: State, target: State, lookup: TreeReader, reader: ObjectReader, folder: bytes
-) -> bytes | None:
-    path = folder + b"/.gitignore" if folder else b".gitignore"
-    leaf = lookup.find(path)
-    if leaf is not None:  # git reads rules from regular files only
-        return reader.read(leaf[1], b"blob") if leaf[0] in (REGULAR, EXECUTABLE) else None
-    if path in target.rules:
-        return target.rules[path]
-    captured = TreeReader(current.tree, lambda name: reader.read(name, b"tree")).find(path) is not None
-    # One that is itself ignored, and came or grew long since: the files it ignores now are left alone.
-    on_disk = Path(space.project.workdir, os.fsdecode(path))
-    if captured or on_disk.is_symlink() or not on_disk.is_file():
-        return None
-    return on_disk.read_bytes()
 
 
 # --- directories and bits --------------------------------------------------------------------
@@ -275,7 +218,7 @@ def _plan_directories(
     ignored = capture.answers.ask(
         ("ignored in", target.tree, target.patterns),
         doubtful,
-        lambda paths: _ignored_then(capture.space, current, target, paths, lookup, reader, doubtful),
+        lambda paths: ignored_then(capture.space, current, target, paths, lookup, reader, doubtful),
     )
     going = in_the_way.intersection(unknown).union(doubtful) - ignored | absent
     plan.clear = _really_empty(capture.space.worktree, going, plan.delete)

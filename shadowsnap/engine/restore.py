@@ -8,13 +8,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
-from shadowsnap.engine.apply import Application, Staging, remove_staging, told
+from shadowsnap.engine.apply import Application, told
 from shadowsnap.engine.capture import Capture
 from shadowsnap.engine.compare import selected
 from shadowsnap.engine.places import path_inside
 from shadowsnap.engine.plan import Plan, add_what_a_crash_left, plan_restore
 from shadowsnap.engine.rules import is_secret
 from shadowsnap.engine.snapshot import Request, capture_same_scope, keep_capture
+from shadowsnap.engine.staging import Staging, remove_staging
 from shadowsnap.engine.state import State
 from shadowsnap.engine.steps import step
 from shadowsnap.engine.workspace import Workspace
