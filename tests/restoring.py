@@ -171,6 +171,7 @@ def killed_at(name: str, which: int, deed: Callable[[], object]) -> bool:
 _TOUCHES = {
     "os.rename", "os.link", "os.symlink", "os.mkdir", "os.rmdir", "os.remove", "os.chmod", "os.truncate",
     "os.utime", "open", "subprocess.Popen",
+    "os.posix_spawn",
 }  # fmt: skip
 
 

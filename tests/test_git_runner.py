@@ -17,6 +17,13 @@ from shadowsnap.git.runner import Git, side_by_side
 from shadowsnap.store.layout import open_store
 
 
+@pytest.fixture(params=["posix_spawn", "subprocess"], autouse=True)
+def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each test runs both ways: a system without the one takes the other."""
+    if request.param == "subprocess":
+        monkeypatch.delattr(os, "posix_spawn")
+
+
 @pytest.fixture
 def git(base: Path) -> Git:
     return open_store(Settings(base=base)).git()

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import os
 import re
-import subprocess
 import sys
 from functools import lru_cache
 from pathlib import Path
 
-from shadowsnap.errors import DeadlineExceeded, GitMissing, GitTooOld
-from shadowsnap.git.processes import START_OPTIONS, kill_tree
+from shadowsnap.errors import GitMissing, GitTooOld
+from shadowsnap.git.deadline import Deadline
+from shadowsnap.git.processes import kill_tree, start_process
 
 MINIMUM = (2, 34)
 _VERSION_SECONDS = 10.0
@@ -83,16 +83,11 @@ def _version(executable: str, memory: Path | None) -> tuple[int, ...]:
 
 def _ask_version(executable: str) -> tuple[int, ...]:
     try:
-        process: subprocess.Popen[bytes] = subprocess.Popen(
-            [executable, "version"], env=sealed_environment(), stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, **START_OPTIONS,  # type: ignore[call-overload]
-        )  # fmt: skip
+        process = start_process(executable, ["version"], sealed_environment())
     except OSError:  # something that cannot be run
         raise GitMissing() from None
     try:
-        answer, _ = process.communicate(timeout=_VERSION_SECONDS)
-    except subprocess.TimeoutExpired:
-        raise DeadlineExceeded(seconds=_VERSION_SECONDS, doing="git version was running") from None
+        answer, _ = process.exchange(b"", Deadline(_VERSION_SECONDS), "git version was running")
     finally:
         kill_tree(process)
     found = re.search(rb"(\d+)\.(\d+)(?:\.(\d+))?", answer)

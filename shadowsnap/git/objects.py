@@ -12,7 +12,6 @@ import zlib
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from subprocess import Popen
 
 from shadowsnap.errors import DamagedObject
 from shadowsnap.git.files import (
@@ -24,6 +23,10 @@ from shadowsnap.git.files import (
     write_all,
 )
 from shadowsnap.git.runner import Git
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowsnap.git.processes import Process
 
 EMPTY_BLOB = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
@@ -159,7 +162,7 @@ class Batch:
     def __init__(self, git: Git) -> None:
         self._git = git
         self._stack = ExitStack()
-        self._process: Popen[bytes] | None = None
+        self._process: Process | None = None
 
     def serves(self, git: Git) -> bool:
         """Whether another `Git` would give the same answers."""

@@ -1,15 +1,43 @@
-"""Ending a git process together with its children, on each platform."""
+"""Starting a git process, and ending it together with its children, on each platform."""
 
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from shadowsnap.git.spawned import CannotSpawn, Spawned, kill_group
 
-def kill_tree(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process that was started with `START_OPTIONS`, reap it and close its pipes."""
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowsnap.git.opened import Opened
+
+    Process = Spawned | Opened
+
+
+def start_process(
+    executable: str,
+    arguments: Sequence[str | bytes],
+    environment: Mapping[str, str],
+    folder: Path | None = None,
+    *,
+    talks: bool = False,
+    inherited: Sequence[int] = (),
+) -> Process:
+    """Start git in a folder and with pipes to it: for its input only if it `talks` with us."""
+    if hasattr(os, "posix_spawn"):
+        try:
+            return Spawned(executable, arguments, environment, folder, talks=talks, inherited=inherited)
+        except CannotSpawn:
+            pass
+    from shadowsnap.git.opened import Opened
+
+    return Opened(executable, arguments, environment, folder, talks=talks, inherited=inherited)
+
+
+def kill_tree(process: Process) -> None:
+    """Kill a process that was started here, reap it and close its pipes."""
     kill_without_reaping(process)
     for pipe in (process.stdin, process.stdout, process.stderr):
         if pipe is not None:
@@ -20,34 +48,23 @@ def kill_tree(process: subprocess.Popen[bytes]) -> None:
     process.wait()
 
 
-def kill_without_reaping(process: subprocess.Popen[bytes]) -> None:
+def kill_without_reaping(process: Process) -> None:
     """For a second thread: the first one may be using the pipes, and reaps."""
     # Not `poll`: as long as nobody reaped it, its number is its own, and children that outlived
     # it are reached through it.
     if process.returncode is None:
         if sys.platform == "win32":
+            import subprocess
+
             subprocess.run(["taskkill", "/F", "/T", "/PID", str(process.pid)], capture_output=True, check=False)
         else:
-            _kill_group(process.pid)
+            kill_group(process.pid)
 
 
 def run_command(words: list[str], folder: Path, environment: dict[str, str], stdin: bytes = b"") -> bytes:
     """Run a command of a scripted agent in its project, and return what it printed."""
+    import subprocess
+
     return subprocess.run(
         words, cwd=folder, env=environment, input=stdin, capture_output=True, check=True
     ).stdout
-
-
-if sys.platform == "win32":
-    START_OPTIONS = {"creationflags": subprocess.CREATE_NO_WINDOW | subprocess.CREATE_NEW_PROCESS_GROUP}
-else:
-    import signal
-
-    # A session of its own: Ctrl-C in the terminal reaches us, and we end git in good order.
-    START_OPTIONS = {"start_new_session": True}
-
-    def _kill_group(pid: int) -> None:
-        try:
-            os.killpg(pid, signal.SIGKILL)
-        except (ProcessLookupError, PermissionError):  # macOS says the latter of a group of the dead
-            pass

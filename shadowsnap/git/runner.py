@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -12,12 +9,15 @@ from pathlib import Path
 from shadowsnap.errors import GitFailed
 from shadowsnap.git.deadline import NO_DEADLINE, Deadline
 from shadowsnap.git.environment import sealed_environment
-from shadowsnap.git.processes import START_OPTIONS, kill_tree, kill_without_reaping
+from shadowsnap.git.processes import kill_tree, kill_without_reaping, start_process
 from shadowsnap.records import dataclass, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from threading import Timer
+
     from shadowsnap.git.objects import Batch
+    from shadowsnap.git.processes import Process
 
 processes_started = 0
 """How many git processes this Python process has started: tests count them."""
@@ -54,14 +54,11 @@ class Git:
         return Running(self._spawn(args, bool(stdin)), str(args[0]), stdin, tuple(ok), self.deadline)
 
     @contextmanager
-    def conversation(self, *args: str | bytes) -> Iterator[subprocess.Popen[bytes]]:
+    def conversation(self, *args: str | bytes) -> Iterator[Process]:
         """A command that is asked and answers line by line (`cat-file --batch`)."""
         process = self._spawn(args, True)
         left = self.deadline.remaining()
-        watchdog = threading.Timer(left, kill_without_reaping, [process]) if left is not None else None
-        if watchdog is not None:
-            watchdog.daemon = True
-            watchdog.start()
+        watchdog = _watchdog(left, process) if left is not None else None
         try:
             yield process
         finally:
@@ -70,22 +67,19 @@ class Git:
                 watchdog.join()
             kill_tree(process)
 
-    def _spawn(self, args: Sequence[str | bytes], talks: bool) -> subprocess.Popen[bytes]:
+    def _spawn(self, args: Sequence[str | bytes], talks: bool) -> Process:
         global processes_started
         self.deadline.check(f"starting git {args[0]!s}")
         processes_started += 1
         options = [part for setting in self.config for part in ("-c", setting)]
-        process: subprocess.Popen[bytes] = subprocess.Popen(
-            [self.executable, *options, *args],
-            stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            env=self._environment(),
-            cwd=self.work_tree or self.git_dir,
-            pass_fds=self.inherited if sys.platform != "win32" else (),
-            **START_OPTIONS,  # type: ignore[call-overload]
+        return start_process(
+            self.executable,
+            [*options, *args],
+            self._environment(),
+            self.work_tree or self.git_dir,
+            talks=talks,
+            inherited=self.inherited,
         )
-        return process
 
     def _environment(self) -> dict[str, str]:
         environment = sealed_environment()
@@ -108,12 +102,22 @@ def _quoted(path: Path) -> str:
     return f'"{escaped}"'
 
 
+def _watchdog(seconds: float, process: Process) -> Timer:
+    """Kills a process when the time is up, while we may be waiting for its answer."""
+    import threading
+
+    timer = threading.Timer(seconds, kill_without_reaping, [process])
+    timer.daemon = True
+    timer.start()
+    return timer
+
+
 class Running:
     """A git command under way."""
 
     def __init__(
         self,
-        process: subprocess.Popen[bytes],
+        process: Process,
         command: str,
         stdin: bytes,
         ok: tuple[int, ...],
@@ -128,25 +132,14 @@ class Running:
     def output(self) -> bytes:
         process = self._process
         try:
-            out, err = self._communicate()
+            doing = f"git {self._command} was running"
+            out, err = process.exchange(self._stdin, self._deadline, doing)
         finally:
             kill_tree(process)
         if process.returncode not in self._ok:
             message = err.decode("utf-8", "replace").strip()
             raise GitFailed(command=self._command, status=process.returncode, stderr=message)
         return out
-
-    def _communicate(self) -> tuple[bytes, bytes]:
-        deadline, doing = self._deadline, f"git {self._command} was running"
-        while True:
-            # Python loses what was not sent yet when it is asked to go on after a timeout.
-            patience = deadline.remaining() if self._stdin else deadline.patience()
-            try:
-                return self._process.communicate(self._stdin or None, timeout=patience)
-            except subprocess.TimeoutExpired:
-                if self._stdin:
-                    raise deadline.exceeded(doing) from None
-            deadline.check(doing)
 
     def abandon(self) -> None:
         """End the command; for a caller that failed before it wanted the output."""
