@@ -21,7 +21,7 @@ PACKAGE = "shadowsnap"
 
 # Bottom to top. A room imports from lower levels and from itself.
 LEVELS = [
-    {"model", "events", "errors", "config", "records", "layers", "flattoml"},
+    {"model", "events", "errors", "config", "records", "layers", "flattoml", "digests"},
     {"git"},
     {"store"},
     {"engine", "upkeep"},

@@ -228,6 +228,6 @@ def _file_name(session: str) -> str:
     """Most ids can be the name of a file; the others are hashed."""
     if len(session) <= 100 and session.replace("-", "").replace("_", "").isalnum() and session.isascii():
         return f"s-{session}"
-    from hashlib import sha256
+    from shadowsnap.digests import sha256
 
     return f"x-{sha256(session.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"

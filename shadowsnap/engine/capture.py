@@ -7,7 +7,6 @@ directories without files, and what was left out and why.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import stat
@@ -16,6 +15,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from itertools import count
 
+from shadowsnap.digests import sha256
 from shadowsnap.engine.files import Content, Left, read_file
 from shadowsnap.engine.person import Answers, ignored_paths
 from shadowsnap.engine.rules import is_secret
@@ -493,7 +493,7 @@ def _lost_something(space: Workspace, cache: ScanCache) -> bool:
 def fingerprint(tree: str, facts: dict[str, Any]) -> str:
     """Equal for two captures of the same state."""
     told = {name: facts[name] for name in _STATE_FACTS if facts.get(name)}
-    return hashlib.sha256(json.dumps([tree, told], sort_keys=True).encode()).hexdigest()
+    return sha256(json.dumps([tree, told], sort_keys=True).encode()).hexdigest()
 
 
 def _most(values: Iterable[int]) -> int | None:

@@ -11,7 +11,6 @@ given the time at which the scan *began*: whatever changed since then is compare
 
 from __future__ import annotations
 
-import hashlib
 import os
 import struct
 import sys
@@ -19,6 +18,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from shadowsnap.digests import sha1
 from shadowsnap.errors import MalformedObject
 from shadowsnap.records import NamedTuple
 
@@ -86,7 +86,7 @@ class Index:
             return cls(path)
         try:
             # Git does not check this when it reads: what was damaged on disk would be believed.
-            if hashlib.sha1(memoryview(data)[:-20], usedforsecurity=False).digest() != data[-20:]:
+            if sha1(memoryview(data)[:-20]).digest() != data[-20:]:
                 raise ValueError("its checksum is wrong")
             return cls(path, data)
         except (struct.error, IndexError, ValueError) as problem:
@@ -198,7 +198,7 @@ class Index:
             raise MalformedObject(what=self.path.name, why="its blocks do not add up")
 
     def _save(self, chunks: list[tuple[int, bytes | memoryview]], scanned_at_ns: int) -> None:
-        digest = hashlib.sha1(usedforsecurity=False)
+        digest = sha1(more=sum(len(data) for _, data in chunks))
         temporary = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
         try:
             with open(temporary, "wb") as file:
@@ -267,7 +267,7 @@ def _extensions(table: list[bytes], entries_end: int) -> bytes:
         return b""
     body = struct.pack(">I", 1) + b"".join(table)
     offsets = b"IEOT" + struct.pack(">I", len(body))
-    named = hashlib.sha1(offsets, usedforsecurity=False).digest()
+    named = sha1(offsets).digest()
     return offsets + body + b"EOIE" + struct.pack(">II", 24, entries_end) + named
 
 

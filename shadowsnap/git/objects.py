@@ -6,13 +6,13 @@ Loose objects are written here; what is not loose is asked of one `cat-file --ba
 
 from __future__ import annotations
 
-import hashlib
 import os
 import zlib
 from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
 
+from shadowsnap.digests import sha1
 from shadowsnap.errors import DamagedObject
 from shadowsnap.git.files import (
     SYNCS_LATER,
@@ -35,14 +35,14 @@ CHUNK = 1 << 20
 
 
 def object_id(kind: bytes, data: bytes) -> str:
-    digest = hashlib.sha1(b"%s %d\0" % (kind, len(data)), usedforsecurity=False)
+    digest = sha1(b"%s %d\0" % (kind, len(data)), len(data))
     digest.update(data)
     return digest.hexdigest()
 
 
 def stream_id(descriptor: int, size: int) -> str:
     """The name of the blob that an open file holds."""
-    digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+    digest = sha1(b"blob %d\0" % size, size)
     while chunk := os.read(descriptor, CHUNK):
         digest.update(chunk)
     return digest.hexdigest()
@@ -77,7 +77,7 @@ class LooseObjects:
     def write_stream(self, descriptor: int, size: int, name: str) -> bool:
         """Write the blob `name` of `size` bytes from an open file; False if the file no longer
         holds what was named."""
-        digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+        digest = sha1(b"blob %d\0" % size, size)
 
         def copy(target: int) -> None:
             squeeze = zlib.compressobj(1)

@@ -88,14 +88,15 @@ def digest(tool_input: Any) -> str:
     """Equal for equal inputs of tools."""
     if tool_input is None:
         return ""
-    import hashlib
     import json
+
+    from shadowsnap.digests import sha256
 
     try:
         told = json.dumps(tool_input, sort_keys=True, default=str)
     except (TypeError, ValueError, RecursionError):
         return "?"  # whatever a host hands over must not stop it
-    return hashlib.sha256(told.encode()).hexdigest()[:16]
+    return sha256(told.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from shadowsnap.digests import sha256
 from shadowsnap.errors import StoreTooNew
 from shadowsnap.git.deadline import Deadline
 from shadowsnap.records import Any, dataclass
@@ -46,7 +46,7 @@ def project_of(working_dir: str | os.PathLike[str]) -> Project:
 
 def project_id(workdir: str) -> str:
     """The id of the project at a canonical path."""
-    return hashlib.sha256(os.fsencode(workdir)).hexdigest()[:16]
+    return sha256(os.fsencode(workdir)).hexdigest()[:16]
 
 
 def known_projects(store: Store) -> list[Project]:

@@ -7,11 +7,11 @@ newest checkpoint; whatever does not fit together is forgotten.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 from pathlib import Path
 
+from shadowsnap.digests import sha1
 from shadowsnap.errors import MalformedObject
 from shadowsnap.git.index import Index
 from shadowsnap.git.objects import EMPTY_TREE
@@ -209,7 +209,7 @@ def _read_directories(index: Path, name: str) -> Directories | None:
 
 
 def _name(rows: bytes) -> str:
-    return hashlib.sha1(rows, usedforsecurity=False).hexdigest()
+    return sha1(rows).hexdigest()
 
 
 def _paths(names: list[str]) -> set[bytes]:

@@ -6,7 +6,6 @@ a new one: nothing that a checkpoint needs is in here.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import time
@@ -14,6 +13,7 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timezone
 from pathlib import Path
 
+from shadowsnap.digests import sha256
 from shadowsnap.git.deadline import Deadline
 from shadowsnap.git.refs import read_refs
 from shadowsnap.model import EditOutcome, Session, SessionTurn, TurnPlace
@@ -42,7 +42,7 @@ def session_key(session_id: str) -> str:
     some file systems take them for small letters."""
     if _PLAIN.fullmatch(session_id) and not _DEVICES.fullmatch(session_id):
         return session_id
-    return f"x.{hashlib.sha256(session_id.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
+    return f"x.{sha256(session_id.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
 
 
 def session_file(base: Path, session_id: str) -> Path:
