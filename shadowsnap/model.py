@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime
-
+from shadowsnap.moments import datetime
 from shadowsnap.records import Any, dataclass, field
 
 

@@ -397,25 +397,44 @@ def test_any_session_id_is_a_safe_file_name(
 # --- cheap ----------------------------------------------------------------------------------------------
 
 
-def test_what_is_already_safe_costs_no_git_and_next_to_no_imports(project: Path) -> None:
-    hook("claude", tool(project, file_path="README.md"))
-    event = json.dumps(tool(project, file_path="README.md")).encode()
+def modules_of_a_hook(event: dict[str, Any], **environment: str) -> set[str]:
+    """What a hook has imported when it ends."""
     # The import times go to standard error, which the hook closes at once: so they are asked for inside.
     script = (
         "import sys, os; from shadowsnap.agents import hook; out = os.dup(1); exit = os._exit\n"
         "os._exit = lambda code: (os.write(out, ' '.join(sys.modules).encode()), exit(code))\n"
         "hook.main(['claude'])"
     )
-    without_git = {**os.environ, "PATH": ""}
     done = subprocess.run(
-        [sys.executable, "-c", script], input=event, capture_output=True, check=True, env=without_git
-    )
-    loaded = set(done.stdout.decode().split())
+        [sys.executable, "-c", script], input=json.dumps(event).encode(), capture_output=True, check=True,
+        env={**os.environ, **environment},
+    )  # fmt: skip
+    return set(done.stdout.decode().split())
+
+
+# What costs too much to be imported before every tool call that writes.
+HEAVY = {
+    "argparse", "asyncio", "dataclasses", "datetime", "hashlib", "inspect", "locale", "logging", "selectors",
+    "shutil", "signal", "subprocess", "tempfile", "threading", "typing",
+}  # fmt: skip
+
+
+def test_what_is_already_safe_costs_no_git_and_next_to_no_imports(project: Path) -> None:
+    hook("claude", tool(project, file_path="README.md"))
+    loaded = modules_of_a_hook(tool(project, file_path="README.md"), PATH="")
     assert "shadowsnap.agents.turns" in loaded
-    heavy = {"subprocess", "pathlib", "dataclasses", "inspect", "typing", "hashlib", "threading", "argparse"}
-    assert not loaded & heavy
+    assert not loaded & {*HEAVY, "pathlib"}
     rooms = ("shadowsnap.git", "shadowsnap.store", "shadowsnap.manager")
     assert not [name for name in loaded if name.startswith(rooms)]
+
+
+def test_a_snapshot_imports_nothing_heavy(project: Path, manager: CheckpointManager) -> None:
+    hook("claude", tool(project))
+    assert "shadowsnap.manager.turns" in (unchanged := modules_of_a_hook(tool(project, turn="t2")))
+    change(project, "by the agent\n")
+    changed = modules_of_a_hook(tool(project, turn="t3"))
+    assert len(manager.list_checkpoints(project)) == 2
+    assert (unchanged & HEAVY, changed & HEAVY) == (set(), set())
 
 
 def test_hooks_are_fast(project: Path, tmp_path: Path) -> None:

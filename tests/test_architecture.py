@@ -21,7 +21,7 @@ PACKAGE = "shadowsnap"
 
 # Bottom to top. A room imports from lower levels and from itself.
 LEVELS = [
-    {"model", "events", "errors", "config", "records", "layers", "flattoml", "digests"},
+    {"model", "events", "errors", "config", "records", "layers", "flattoml", "digests", "moments"},
     {"git"},
     {"store"},
     {"engine", "upkeep"},

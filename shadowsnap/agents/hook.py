@@ -199,9 +199,11 @@ def _be_silent() -> None:
 
 
 def _end_at_last() -> None:
-    import signal
-
     if sys.platform != "win32":
+        try:
+            import _signal as signal  # type: ignore[import-not-found] # `signal` first makes enums of the numbers
+        except ImportError:
+            import signal
         signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
         signal.alarm(_LAST_RESORT)
     else:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
-from datetime import datetime, timezone
 
 from shadowsnap.engine.capture import Capture, fingerprint
 from shadowsnap.engine.person import ignored_paths
@@ -14,6 +13,7 @@ from shadowsnap.engine.workspace import Workspace
 from shadowsnap.errors import CheckpointsLost
 from shadowsnap.git.refs import ref_names
 from shadowsnap.model import Checkpoint
+from shadowsnap.moments import datetime, timezone
 from shadowsnap.records import Any, dataclass, replace
 from shadowsnap.store.checkpoints import (
     list_checkpoints,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
+from _thread import allocate_lock
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
@@ -104,7 +104,7 @@ class Core:
         self._layers: Layers | None = None
         self._on_event = on_event
         self._turn = Turn()
-        self._turn_lock = threading.Lock()
+        self._turn_lock = allocate_lock()
         self._scribe = Scribe()
 
     @classmethod

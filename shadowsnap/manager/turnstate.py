@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import os
-import threading
 import time
+from _thread import allocate_lock
 
 from shadowsnap.model import Outcome
 from shadowsnap.records import Any, dataclass, field
 from shadowsnap.store.projects import Project, project_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # it takes a hook longer to import than all the locks that it needs
+    from threading import Lock
 
 
 @dataclass
 class Slot:
     """One directory in one turn: whoever comes second waits for the first."""
 
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    lock: Lock = field(default_factory=allocate_lock)
     done: Outcome | None = None
     named: set[bytes] = field(default_factory=set)
     turn: int | None = None
@@ -150,7 +154,7 @@ class Turn:
     """Whether other processes have a part in it."""
     slots: dict[str, Slot] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
-    lock: threading.Lock = field(default_factory=threading.Lock)
+    lock: Lock = field(default_factory=allocate_lock)
 
     def slot(self, project: str) -> Slot:
         with self.lock:

@@ -7,7 +7,6 @@ import os
 import re
 import time
 from collections.abc import Iterable, Sequence
-from datetime import datetime, timezone
 
 from shadowsnap.errors import (
     AmbiguousReference,
@@ -33,6 +32,7 @@ from shadowsnap.git.refs import (
 )
 from shadowsnap.git.runner import Git
 from shadowsnap.model import Checkpoint, Skipped
+from shadowsnap.moments import datetime, timezone
 from shadowsnap.records import Any, replace
 from shadowsnap.store.atomic import read_json
 from shadowsnap.store.layout import Store
