@@ -429,6 +429,8 @@ def test_what_is_already_safe_costs_no_git_and_next_to_no_imports(project: Path)
 
 
 def test_a_snapshot_imports_nothing_heavy(project: Path, manager: CheckpointManager) -> None:
+    for number in range(50):  # so many that they go to a pack, from which git has to read
+        (project / f"{number}.txt").write_text(f"{number}\n")
     hook("claude", tool(project))
     assert "shadowsnap.manager.turns" in (unchanged := modules_of_a_hook(tool(project, turn="t2")))
     change(project, "by the agent\n")

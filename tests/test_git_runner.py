@@ -119,6 +119,16 @@ def test_a_conversation_ends_at_the_deadline(git: Git, tmp_path: Path) -> None:
     assert process.returncode is not None
 
 
+def test_a_conversation_is_over_in_the_middle_of_an_answer(git: Git, tmp_path: Path) -> None:
+    with Lifeline(tmp_path / "line") as line:
+        executable = fake_git(tmp_path / "bin", f"{line.hold}\nprintf 'whole\\nhalf'; sleep 1000 & wait")
+        hanging = git.bound(executable=str(executable), deadline=Deadline(0.3))
+        with hanging.conversation("cat-file", "--batch") as process:
+            assert process.stdout is not None
+            assert [process.stdout.readline() for _ in range(3)] == [b"whole\n", b"half", b""]
+        assert line.said_before_the_last_one_died() == b""
+
+
 def test_a_conversation_takes_its_process_with_it(git: Git, tmp_path: Path) -> None:
     threads = threading.active_count()
     with Lifeline(tmp_path / "line") as line:

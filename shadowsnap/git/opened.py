@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 from shadowsnap.git.deadline import Deadline
+from shadowsnap.git.processes import kill_without_reaping
 
 if sys.platform == "win32":
     _OPTIONS = {"creationflags": subprocess.CREATE_NO_WINDOW | subprocess.CREATE_NEW_PROCESS_GROUP}
@@ -37,6 +40,22 @@ class Opened(subprocess.Popen[bytes]):
             pass_fds=tuple(inherited) if sys.platform != "win32" else (),
             **_OPTIONS,
         )
+
+    @contextmanager
+    def ending_at(self, deadline: Deadline) -> Iterator[None]:
+        """Inside, whoever waits for an answer has it, or the end of it, by the deadline."""
+        left = deadline.remaining()
+        if left is None:
+            yield
+            return
+        watchdog = threading.Timer(left, kill_without_reaping, [self])
+        watchdog.daemon = True
+        watchdog.start()
+        try:
+            yield
+        finally:
+            watchdog.cancel()
+            watchdog.join()
 
     def exchange(self, data: bytes, deadline: Deadline, doing: str) -> tuple[bytes, bytes]:
         """Hand over the input, hear what is printed, and wait for the end."""

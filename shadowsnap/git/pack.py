@@ -6,13 +6,13 @@ own index follows from what was learned on the way, so nothing is read twice.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import struct
 import zlib
 from itertools import accumulate
 from pathlib import Path
 
+from shadowsnap.digests import sha1
 from shadowsnap.git.files import make_read_only, open_temporary, sync_directory
 from shadowsnap.git.objects import CHUNK, object_id
 from shadowsnap.records import NamedTuple
@@ -91,7 +91,7 @@ class PackWriter:
         self._file.seek(8)
         self._file.write(struct.pack(">I", len(self._rows)))
         self._file.seek(0)
-        digest = hashlib.sha1(usedforsecurity=False)
+        digest = sha1(more=self._offset)
         while chunk := self._file.read(CHUNK):
             digest.update(chunk)
         self._file.write(digest.digest())
@@ -121,7 +121,7 @@ class PackWriter:
             struct.pack(f">{len(rows)}I", *offsets), struct.pack(f">{len(large)}Q", *large),
             pack_checksum,
         ))  # fmt: skip
-        return body + hashlib.sha1(body, usedforsecurity=False).digest()
+        return body + sha1(body).digest()
 
 
 def _entry_header(kind: int, size: int) -> bytes:

@@ -11,9 +11,11 @@ from shadowsnap.git.spawned import CannotSpawn, Spawned, kill_group
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import TypeAlias
+
     from shadowsnap.git.opened import Opened
 
-    Process = Spawned | Opened
+    Process: TypeAlias = Spawned | Opened
 
 
 def start_process(

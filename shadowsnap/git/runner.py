@@ -9,13 +9,11 @@ from pathlib import Path
 from shadowsnap.errors import GitFailed
 from shadowsnap.git.deadline import NO_DEADLINE, Deadline
 from shadowsnap.git.environment import sealed_environment
-from shadowsnap.git.processes import kill_tree, kill_without_reaping, start_process
+from shadowsnap.git.processes import kill_tree, start_process
 from shadowsnap.records import dataclass, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from threading import Timer
-
     from shadowsnap.git.objects import Batch
     from shadowsnap.git.processes import Process
 
@@ -57,14 +55,10 @@ class Git:
     def conversation(self, *args: str | bytes) -> Iterator[Process]:
         """A command that is asked and answers line by line (`cat-file --batch`)."""
         process = self._spawn(args, True)
-        left = self.deadline.remaining()
-        watchdog = _watchdog(left, process) if left is not None else None
         try:
-            yield process
+            with process.ending_at(self.deadline):
+                yield process
         finally:
-            if watchdog is not None:
-                watchdog.cancel()
-                watchdog.join()
             kill_tree(process)
 
     def _spawn(self, args: Sequence[str | bytes], talks: bool) -> Process:
@@ -100,16 +94,6 @@ def _quoted(path: Path) -> str:
     """A path in a list that git splits at colons (semicolons on Windows)."""
     escaped = str(path).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
-
-
-def _watchdog(seconds: float, process: Process) -> Timer:
-    """Kills a process when the time is up, while we may be waiting for its answer."""
-    import threading
-
-    timer = threading.Timer(seconds, kill_without_reaping, [process])
-    timer.daemon = True
-    timer.start()
-    return timer
 
 
 class Running:

@@ -8,10 +8,12 @@ from __future__ import annotations
 import os
 import select
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from io import BufferedReader, FileIO
 from pathlib import Path
 
-from shadowsnap.git.deadline import Deadline
+from shadowsnap.git.deadline import NO_DEADLINE, Deadline
 from shadowsnap.records import Any
 
 try:
@@ -56,9 +58,15 @@ class Spawned:
             for descriptor in theirs if is_started else (*theirs, *ours):
                 os.close(descriptor)
         self.returncode: int | None = None
-        self.stdout = open(ours[0], "rb")  # noqa: SIM115
+        self.stdout = BufferedReader(_Output(ours[0], self.pid), _CHUNK)
         self.stderr = open(ours[1], "rb")  # noqa: SIM115
         self.stdin = open(ours[2], "wb") if talks else None  # noqa: SIM115
+
+    @contextmanager
+    def ending_at(self, deadline: Deadline) -> Iterator[None]:
+        """Inside, whoever waits for an answer has it, or the end of it, by the deadline."""
+        self.stdout.raw.deadline = deadline
+        yield
 
     def exchange(self, data: bytes, deadline: Deadline, doing: str) -> tuple[bytes, bytes]:
         """Hand over the input, hear what is printed, and wait for the end."""
@@ -117,6 +125,25 @@ class Spawned:
         else:
             if pid:
                 self.returncode = os.waitstatus_to_exitcode(status)
+
+
+class _Output(FileIO):
+    """What a process says; at the deadline it is killed with all that it started, and says no more."""
+
+    deadline = NO_DEADLINE
+
+    def __init__(self, descriptor: int, pid: int) -> None:
+        super().__init__(descriptor)
+        self._pid = pid
+        self._coming = select.poll()
+        self._coming.register(descriptor, select.POLLIN)
+
+    def readinto(self, buffer: Any) -> int:
+        left = self.deadline.remaining()
+        if left is not None and not self._coming.poll(left * 1000):
+            kill_group(self._pid)
+            return 0
+        return super().readinto(buffer)
 
 
 def kill_group(pid: int) -> None:
