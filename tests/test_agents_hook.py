@@ -414,8 +414,8 @@ def modules_of_a_hook(event: dict[str, Any], **environment: str) -> set[str]:
 
 # What costs too much to be imported before every tool call that writes.
 HEAVY = {
-    "argparse", "asyncio", "dataclasses", "datetime", "hashlib", "inspect", "locale", "logging", "selectors",
-    "shutil", "signal", "subprocess", "tempfile", "threading", "typing",
+    "argparse", "asyncio", "dataclasses", "datetime", "hashlib", "inspect", "json", "locale", "logging",
+    "selectors", "shutil", "signal", "subprocess", "tempfile", "threading", "typing",
 }  # fmt: skip
 
 
@@ -423,7 +423,7 @@ def test_what_is_already_safe_costs_no_git_and_next_to_no_imports(project: Path)
     hook("claude", tool(project, file_path="README.md"))
     loaded = modules_of_a_hook(tool(project, file_path="README.md"), PATH="")
     assert "shadowsnap.agents.turns" in loaded
-    assert not loaded & {*HEAVY, "pathlib"}
+    assert not loaded & {*HEAVY, "collections", "contextlib", "enum", "functools", "pathlib", "re"}
     rooms = ("shadowsnap.git", "shadowsnap.store", "shadowsnap.manager")
     assert not [name for name in loaded if name.startswith(rooms)]
 

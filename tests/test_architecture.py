@@ -21,7 +21,7 @@ PACKAGE = "shadowsnap"
 
 # Bottom to top. A room imports from lower levels and from itself.
 LEVELS = [
-    {"model", "events", "errors", "config", "records", "layers", "flattoml", "digests", "moments"},
+    {"model", "events", "errors", "config", "records", "layers", "flattoml", "digests", "lightjson", "moments"},
     {"git"},
     {"store"},
     {"engine", "upkeep"},

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+from shadowsnap import lightjson as json
 from shadowsnap.config import configured_base
 from shadowsnap.records import Any
 

@@ -180,10 +180,10 @@ def _decoded(data: bytes) -> str:
 
 
 def _parsed(text: str) -> dict[str, Any]:
-    import json
+    from shadowsnap.lightjson import loads
 
     # Not strict: some agents do not escape control characters.
-    value = json.loads(text.strip().strip("\0"), strict=False)
+    value = loads(text.strip().strip("\0"), strict=False)
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")
     return value

@@ -41,12 +41,12 @@ class Session:
         self.read()
 
     def read(self) -> None:
-        import json
+        from shadowsnap.lightjson import loads
 
         try:
             with open(self.path, "rb") as file:
                 self.heard = os.fstat(file.fileno()).st_mtime
-                record = json.loads(file.read())
+                record = loads(file.read())
         except (OSError, ValueError):
             record = {}
         self.record = record if isinstance(record, dict) else {}

@@ -7,7 +7,6 @@ directories without files, and what was left out and why.
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 import time
@@ -15,6 +14,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from itertools import count
 
+from shadowsnap import lightjson as json
 from shadowsnap.digests import sha256
 from shadowsnap.engine.files import Content, Left, read_file
 from shadowsnap.engine.person import Answers, ignored_paths

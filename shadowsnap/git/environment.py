@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import sys
 from functools import lru_cache
 from pathlib import Path
 
+from shadowsnap import lightjson as json
 from shadowsnap.errors import GitMissing, GitTooOld
 from shadowsnap.git.deadline import Deadline
 from shadowsnap.git.processes import kill_tree, start_process

@@ -92,8 +92,7 @@ def digest(tool_input: Any) -> str:
     """Equal for equal inputs of tools."""
     if tool_input is None:
         return ""
-    import json
-
+    from shadowsnap import lightjson as json
     from shadowsnap.digests import sha256
 
     try:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
+from shadowsnap import lightjson as json
 from shadowsnap.git.files import open_temporary, sync_directory
 from shadowsnap.records import Any
 

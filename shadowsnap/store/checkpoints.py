@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
 from collections.abc import Iterable, Sequence
 
+from shadowsnap import lightjson as json
 from shadowsnap.errors import (
     AmbiguousReference,
     DamagedObject,

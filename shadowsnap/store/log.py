@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from pathlib import Path
 
+from shadowsnap import lightjson as json
 from shadowsnap.errors import LockTimeout
 from shadowsnap.git.deadline import Deadline
 from shadowsnap.model import Outcome

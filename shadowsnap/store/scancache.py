@@ -7,10 +7,10 @@ newest checkpoint; whatever does not fit together is forgotten.
 
 from __future__ import annotations
 
-import json
 import os
 from pathlib import Path
 
+from shadowsnap import lightjson as json
 from shadowsnap.digests import sha1
 from shadowsnap.errors import MalformedObject
 from shadowsnap.git.index import Index
