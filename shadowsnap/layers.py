@@ -29,7 +29,7 @@ LEAST_FILE_SIZE_MB = 1.0
 """A project cannot go below: a limit of a few bytes would be no protection."""
 
 _MOST_BYTES = 1 << 20
-_WILD = re.compile(r"\[[!^]?\]?(?:\[:\w+:\]|[^\]])*\]|[*?/. ]")
+_WILD = r"\[[!^]?\]?(?:\[:\w+:\]|[^\]])*\]|[*?/. ]"
 """The parts of a pattern that say nothing about which name it is for."""
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
@@ -79,7 +79,7 @@ def _narrowing(patterns: Iterable[str], where: str, warnings: Warnings) -> Itera
     for pattern in patterns:
         if pattern.lstrip().startswith("!"):
             warnings.append(f"{where}: {pattern!r} is ignored, as a project can only leave out more")
-        elif not _WILD.sub("", pattern):
+        elif not re.sub(_WILD, "", pattern):
             warnings.append(f"{where}: {pattern!r} is ignored, as it would leave out everything")
         else:
             yield pattern

@@ -37,12 +37,12 @@ from shadowsnap.records import Any, replace
 from shadowsnap.store.atomic import read_json
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project
-from shadowsnap.store.statistics import with_statistics
 
 _FIELDS = ("refname", "objectname", "tree", "contents")
-_LAST = re.compile(r"last(?:~(\d{1,9}))?")
-_HEX = re.compile(r"[0-9a-fA-F]{4,40}")
-_NUMBER = re.compile(r"[0-9]{1,3}")
+# As text: a hook has no use for them, and no time to compile them.
+_LAST = r"last(?:~(\d{1,9}))?"
+_HEX = r"[0-9a-fA-F]{4,40}"
+_NUMBER = r"[0-9]{1,3}"
 """A place in a list, to whoever has one in front of them."""
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
 _LONGEST_KEY = 240
@@ -80,6 +80,8 @@ def list_checkpoints(
         return found[:limit]
     if len(found) == wanted and found[-1].scope != "tree":  # what they changed is told against an older one
         found = _load(git, store, project)
+    from shadowsnap.store.statistics import with_statistics
+
     return with_statistics(store, project, git, found, path)[:limit]
 
 
@@ -125,7 +127,7 @@ def decode_checkpoint(project: Project, ref: str, commit_id: str, commit: bytes)
 def find_checkpoint(store: Store, project: Project, ref: str, deadline: Deadline) -> Checkpoint:
     """The checkpoint that a hash prefix, `last`, `last~N` or a label names."""
     checkpoint = read_checkpoint(store, project, _resolve(store, project, ref), deadline)
-    if _HEX.fullmatch(ref) and len(ref) > 12 and not checkpoint.id.startswith(ref.lower()):
+    if re.fullmatch(_HEX, ref) and len(ref) > 12 and not checkpoint.id.startswith(ref.lower()):
         raise NoSuchCheckpoint(ref=ref, workdir=project.workdir)
     return checkpoint
 
@@ -191,7 +193,7 @@ def set_label(
 
 def _resolve(store: Store, project: Project, ref: str) -> str:
     names = ref_names(store.git_dir, project.refs)[::-1]
-    if last := _LAST.fullmatch(ref):
+    if last := re.fullmatch(_LAST, ref):
         back = int(last[1] or 0)
         if back >= len(names):
             raise NoSuchCheckpoint(ref=ref, workdir=project.workdir)
@@ -201,7 +203,7 @@ def _resolve(store: Store, project: Project, ref: str) -> str:
         for name in names:
             if labelled and name.endswith(f"-{labelled[:12]}"):
                 return f"{project.refs}/{name}"
-    if not _HEX.fullmatch(ref):
+    if not re.fullmatch(_HEX, ref):
         problem = MalformedReference if _unlabelable(ref) else NoSuchCheckpoint
         raise problem(ref=ref, workdir=project.workdir)
     return f"{project.refs}/{_by_hash(store, project, ref.lower(), names)}"
@@ -226,7 +228,7 @@ def _by_hash(store: Store, project: Project, digits: str, names: Sequence[str]) 
 
 def _check_label(label: str) -> None:
     why = _unlabelable(label)
-    if why is None and any(kind.fullmatch(label) for kind in (_LAST, _HEX, _NUMBER)):
+    if why is None and any(re.fullmatch(kind, label) for kind in (_LAST, _HEX, _NUMBER)):
         why = "it reads like a reference of another kind"
     if why is not None:
         raise MalformedLabel(label=label, why=why)
