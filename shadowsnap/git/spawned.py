@@ -1,6 +1,7 @@
 """A git process without `subprocess`, which takes a hook 6 ms to import, and each start longer.
 
-`posix_spawn` knows no working directory, so git itself goes there (`-C`).
+`posix_spawn` knows no working directory, so git itself goes there (`-C`). And it closes only what is
+not inheritable, which is everything that Python opens; what the host opened otherwise, git has too.
 """
 
 from __future__ import annotations
