@@ -16,17 +16,8 @@ from shadowsnap.config import Settings
 from shadowsnap.errors import DamagedObject, DeadlineExceeded
 from shadowsnap.git import runner
 from shadowsnap.git.deadline import Deadline
-from shadowsnap.git.objects import (
-    CHUNK,
-    EMPTY_BLOB,
-    EMPTY_TREE,
-    Batch,
-    LooseObjects,
-    ObjectReader,
-    missing_objects,
-    object_id,
-    stream_id,
-)
+from shadowsnap.git.objects import CHUNK, EMPTY_BLOB, EMPTY_TREE, LooseObjects, object_id, stream_id
+from shadowsnap.git.reading import Batch, ObjectReader, missing_objects
 from shadowsnap.store.layout import Store, open_store
 
 
@@ -134,10 +125,11 @@ def test_a_full_disk_leaves_no_object_and_no_temporary_file(
 # --- reading ----------------------------------------------------------------------------------------
 
 
-def pack_everything(store: Store, *names: str) -> None:
+def pack_everything(store: Store, *names: str, version: int = 2) -> None:
     """Move loose objects into a pack, as a repack does."""
     listed = "".join(f"{name}\n" for name in names).encode()
-    store.git().run("pack-objects", str(store.git_dir / "objects" / "pack" / "pack"), stdin=listed)
+    git = store.git().bound(config=(f"pack.indexVersion={version}",))
+    git.run("pack-objects", str(store.git_dir / "objects" / "pack" / "pack"), stdin=listed)
     store.git().run("prune-packed")
     assert not any(place(store, name).exists() for name in names)
 
@@ -150,15 +142,19 @@ def test_a_loose_object_is_read_without_a_process(store: Store) -> None:
     assert runner.processes_started == before
 
 
-def test_packed_objects_are_read_through_one_process(store: Store) -> None:
+@pytest.mark.parametrize(("version", "processes"), [(2, 0), (1, 1)])
+def test_packed_objects_are_read_without_a_process_or_through_one(
+    store: Store, version: int, processes: int
+) -> None:
+    """The first version of a pack's index is one of the things that are left to git."""
     contents = [b"one", b"", b"x" * 200_000, b"new\nlines\n\n", b"blob 3\n"]
     names = [store.objects.write(b"blob", data) for data in contents]
-    pack_everything(store, *names)
+    pack_everything(store, *names, version=version)
     before = runner.processes_started
     with ObjectReader(store.git()) as reader:
         assert [reader.read(name, b"blob") for name in names] == contents
         assert [reader.read(name, b"blob") for name in reversed(names)] == contents[::-1]
-    assert runner.processes_started == before + 1
+    assert runner.processes_started == before + processes
 
 
 def test_an_object_of_another_kind_is_not_taken_for_the_wanted_one(store: Store) -> None:
@@ -218,7 +214,7 @@ def test_scratch_objects_are_read_first_and_the_store_after(store: Store, tmp_pa
 
 def test_readers_that_are_bound_to_one_process_share_it(store: Store, tmp_path: Path) -> None:
     names = [store.objects.write(b"blob", data) for data in (b"1", b"2", b"3")]
-    pack_everything(store, *names)
+    pack_everything(store, *names, version=1)
     batch = Batch(store.git())
     git = store.git().bound(batch=batch)
     before = runner.processes_started

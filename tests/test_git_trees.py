@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shadowsnap.config import Settings
-from shadowsnap.git.objects import EMPTY_TREE, ObjectReader, object_id
+from shadowsnap.git.objects import EMPTY_TREE, object_id
+from shadowsnap.git.reading import ObjectReader
 from shadowsnap.git.runner import Git
 from shadowsnap.git.trees import (
     DIRECTORY,

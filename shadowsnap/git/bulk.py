@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 
 from shadowsnap.errors import GitFailed
-from shadowsnap.git.objects import Batch
+from shadowsnap.git.reading import Batch
 from shadowsnap.git.runner import Git
 
 _AT_ONCE = 20_000
@@ -26,6 +26,12 @@ def read_many(git: Git, names: Iterable[str]) -> Iterator[Read]:
             yield from _one_by_one(git, some)  # git dies of a damaged pack
         else:
             yield from _parsed(answer)
+
+
+def blob_sizes(git: Git, ids: Sequence[bytes]) -> list[bytes]:
+    """The size of each of these objects as git writes it; no number for one that is not there."""
+    asked = b"".join(ids).hex("\n", 20).encode() + b"\n"
+    return git.run("cat-file", "--batch-check=%(objectsize)", "--buffer", stdin=asked).splitlines()
 
 
 def _parsed(answer: bytes) -> Iterator[Read]:

@@ -37,10 +37,10 @@ def make_folder(folder: Path) -> None:
             raise  # something else is in its place
 
 
-def make_read_only(path: Path) -> None:
+def make_read_only(file: Path | int) -> None:
     """As git does with objects. Not on Windows, where such a file cannot be replaced or removed."""
     if sys.platform != "win32":
-        os.chmod(path, 0o444)
+        os.chmod(file, 0o444)
 
 
 def write_all(descriptor: int, data: bytes) -> None:

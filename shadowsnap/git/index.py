@@ -15,7 +15,8 @@ import os
 import struct
 import sys
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import cached_property
 from pathlib import Path
 
 from shadowsnap.digests import sha1
@@ -70,12 +71,29 @@ class _Block(NamedTuple):
 class Index:
     """One index file, as it was when it was read."""
 
-    def __init__(self, path: Path, data: bytes = b"") -> None:
+    def __init__(self, path: Path, data: bytes | None = b"", checksum: str = "") -> None:
         self.path = path
-        self._bytes = data
-        self._data = memoryview(data)
-        self._blocks = list(_read_blocks(data)) if data else []
-        self._firsts = [_path_at(data, block.start) for block in self._blocks]
+        self.checksum = checksum if data is None else data[-20:].hex()
+        """Names this exact content; empty for an empty index."""
+        if data is not None:
+            self._bytes = data
+
+    @cached_property
+    def _bytes(self) -> bytes:
+        """What was written here just now. (Few look at it again.)"""
+        return self.path.read_bytes()
+
+    @cached_property
+    def _data(self) -> memoryview:
+        return memoryview(self._bytes)
+
+    @cached_property
+    def _blocks(self) -> list[_Block]:
+        return list(_read_blocks(self._bytes)) if self._bytes else []
+
+    @cached_property
+    def _firsts(self) -> list[bytes]:
+        return [_path_at(self._bytes, block.start) for block in self._blocks]
 
     @classmethod
     def load(cls, path: Path) -> Index:
@@ -88,14 +106,11 @@ class Index:
             # Git does not check this when it reads: what was damaged on disk would be believed.
             if sha1(memoryview(data)[:-20]).digest() != data[-20:]:
                 raise ValueError("its checksum is wrong")
-            return cls(path, data)
+            index = cls(path, data)
+            index._firsts  # noqa: B018 (reads the table of blocks)
+            return index
         except (struct.error, IndexError, ValueError) as problem:
             raise MalformedObject(what=path.name, why=problem) from None
-
-    @property
-    def checksum(self) -> str:
-        """Names this exact content; empty for an empty index."""
-        return bytes(self._data[-20:]).hex()
 
     def __len__(self) -> int:
         return sum(block.entries for block in self._blocks)
@@ -126,16 +141,6 @@ class Index:
 
     def write(self, changes: Mapping[bytes, Entry | None], scanned_at_ns: int) -> Index:
         """Write the file anew with these entries set or removed."""
-        self._write_file(changes, scanned_at_ns)
-        return Index(self.path, self.path.read_bytes())
-
-    def give_way(self, changes: Mapping[bytes, Entry | None], scanned_at_ns: int) -> Index:
-        """As `write`, but this object is of no use afterwards: the file is in memory only once."""
-        self._write_file(changes, scanned_at_ns)
-        self._data, self._blocks, self._firsts = memoryview(b""), [], []
-        return Index(self.path, self.path.read_bytes())
-
-    def _write_file(self, changes: Mapping[bytes, Entry | None], scanned_at_ns: int) -> None:
         chunks: list[tuple[int, bytes | memoryview]] = []
         touched = self._by_block(changes) if self._blocks else {0: sorted(changes)}
         for number in range(max(1, len(self._blocks))):
@@ -152,13 +157,12 @@ class Index:
                 else:
                     entries[path] = _encode(path, entry)
             chunks.extend(_chunked(entries))
-        self._save(chunks, scanned_at_ns)
+        return self._save(chunks, scanned_at_ns)
 
-    def plant(self, entries: Sequence[bytes], scanned_at_ns: int) -> Index:
-        """Write the file from entries that are encoded and sorted already."""
-        parts = (entries[at : at + _BLOCK_ENTRIES] for at in range(0, len(entries), _BLOCK_ENTRIES))
-        self._save([(len(part), b"".join(part)) for part in parts], scanned_at_ns)
-        return Index(self.path, self.path.read_bytes())
+    def plant(self, blocks: Callable[[int], list[tuple[int, bytes]]], scanned_at_ns: int) -> Index:
+        """Write the file from entries that are encoded and sorted already; `blocks` yields them, so many
+        together, each block with their number."""
+        return self._save([*blocks(_BLOCK_ENTRIES)], scanned_at_ns)
 
     def touch(self, scanned_at_ns: int) -> None:
         """Say that everything in the index was found true by a scan that began then."""
@@ -197,7 +201,7 @@ class Index:
         if at != block.end:
             raise MalformedObject(what=self.path.name, why="its blocks do not add up")
 
-    def _save(self, chunks: list[tuple[int, bytes | memoryview]], scanned_at_ns: int) -> None:
+    def _save(self, chunks: list[tuple[int, bytes | memoryview]], scanned_at_ns: int) -> Index:
         digest = sha1(more=sum(len(data) for _, data in chunks))
         temporary = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
         try:
@@ -220,6 +224,7 @@ class Index:
             os.replace(temporary, self.path)
         finally:
             temporary.unlink(missing_ok=True)
+        return Index(self.path, None, digest.hexdigest())
 
 
 def _encode(path: bytes, entry: Entry) -> bytes:

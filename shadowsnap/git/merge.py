@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shadowsnap.errors import GitFailed, GitTooOld
-from shadowsnap.git.objects import LooseObjects
+from shadowsnap.git.newobjects import NewObjects
 from shadowsnap.git.runner import Git
 from shadowsnap.records import dataclass
 
@@ -27,7 +27,7 @@ class Merge:
         return path
 
 
-def merge_trees(git: Git, objects: LooseObjects, base: str, ours: str, theirs: str) -> Merge:
+def merge_trees(git: Git, objects: NewObjects, base: str, ours: str, theirs: str) -> Merge:
     """Bring what changed from `base` to `theirs` into `ours`."""
     root = _commit(objects, base)
     sides = [_commit(objects, tree, root) for tree in (ours, theirs)]
@@ -49,7 +49,7 @@ def merge_trees(git: Git, objects: LooseObjects, base: str, ours: str, theirs: s
     return Merge(tree.decode().strip(), disputed, (sides[0], sides[1]))
 
 
-def _commit(objects: LooseObjects, tree: str, parent: str | None = None) -> str:
+def _commit(objects: NewObjects, tree: str, parent: str | None = None) -> str:
     """A throw-away commit: git takes the base of a merge from the parents."""
     above = f"parent {parent}\n" if parent else ""
     return objects.write(b"commit", f"tree {tree}\n{above}author {_WHO}\ncommitter {_WHO}\n\nmerge\n".encode())

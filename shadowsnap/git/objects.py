@@ -1,19 +1,13 @@
-"""Git objects: naming, writing and reading them without a process where that is possible.
-
-A snapshot writes a handful of objects; starting git for each would cost more than the work.
-Loose objects are written here; what is not loose is asked of one `cat-file --batch`.
-"""
+"""Git objects: naming them, and writing each as a file of its own."""
 
 from __future__ import annotations
 
 import os
 import zlib
 from collections.abc import Callable
-from contextlib import ExitStack
 from pathlib import Path
 
 from shadowsnap.digests import sha1
-from shadowsnap.errors import DamagedObject
 from shadowsnap.git.files import (
     SYNCS_LATER,
     make_read_only,
@@ -22,11 +16,6 @@ from shadowsnap.git.files import (
     sync_files,
     write_all,
 )
-from shadowsnap.git.runner import Git
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from shadowsnap.git.processes import Process
 
 EMPTY_BLOB = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
@@ -111,100 +100,3 @@ class LooseObjects:
             return True
         finally:
             temporary.unlink(missing_ok=True)
-
-
-class ObjectReader:
-    """Reads objects: loose ones directly, all others through one git process that is started
-    when the first of them is wanted, or through the one that `git` is bound to."""
-
-    def __init__(self, git: Git) -> None:
-        self._git = git
-        self._folders = [git.git_dir / "objects"]
-        if git.scratch_objects is not None:
-            self._folders.insert(0, git.scratch_objects)
-        shared = git.batch if git.batch is not None and git.batch.serves(git) else None
-        self._batch = shared or Batch(git)
-        self._is_shared = shared is not None
-
-    def __enter__(self) -> ObjectReader:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        if not self._is_shared:
-            self._batch.close()
-
-    def read(self, name: str, kind: bytes) -> bytes:
-        data = self._loose(name, kind)
-        if data is not None:
-            return data
-        found, data = self._batch.ask(name)
-        self._git.deadline.check("reading objects")
-        if found != kind:
-            raise DamagedObject(id=name)
-        return data
-
-    def _loose(self, name: str, kind: bytes) -> bytes | None:
-        for folder in self._folders:
-            try:
-                whole = zlib.decompress((folder / name[:2] / name[2:]).read_bytes())
-            except (OSError, zlib.error):
-                continue  # not loose here, or damaged: git may still have it in a pack
-            header, _, data = whole.partition(b"\0")
-            if header == b"%s %d" % (kind, len(data)):
-                return data
-        return None
-
-
-class Batch:
-    """One `cat-file --batch` for many questions, started by the first. A `Git` that is bound to
-    it shares it among all readers."""
-
-    def __init__(self, git: Git) -> None:
-        self._git = git
-        self._stack = ExitStack()
-        self._process: Process | None = None
-
-    def serves(self, git: Git) -> bool:
-        """Whether another `Git` would give the same answers."""
-        ours = self._git
-        return (git.git_dir, git.scratch_objects) == (ours.git_dir, ours.scratch_objects)
-
-    def ask(self, name: str) -> tuple[bytes, bytes]:
-        """Kind and content of an object; no kind if it is missing or damaged."""
-        if self._process is None:
-            self._process = self._stack.enter_context(self._git.conversation("cat-file", "--batch"))
-        assert self._process.stdin is not None and self._process.stdout is not None
-        try:
-            self._process.stdin.write(name.encode() + b"\n")
-            self._process.stdin.flush()
-            header = self._process.stdout.readline().split()
-            size = int(header[2]) if len(header) == 3 else -1
-            data = self._process.stdout.read(size + 1)[:-1] if size >= 0 else b""
-        except OSError:
-            header, size, data = [], -1, b""
-        if not header or len(data) < size:  # git died of it: the next object gets another
-            self.close()
-        return (header[1], data) if len(data) == size else (b"", b"")
-
-    def close(self) -> None:
-        self._stack.close()
-        self._process = None
-
-
-def missing_objects(git: Git, names: list[str]) -> list[str]:
-    """Which of these are not in the store, or cannot even be opened there."""
-    there = object_sizes(git, names)
-    return [name for name in names if name not in there]
-
-
-def object_sizes(git: Git, names: list[str]) -> dict[str, int]:
-    """Name -> size of those that are in the store."""
-    if not names:
-        return {}
-    answer = git.run("cat-file", "--batch-check=%(objectname) %(objectsize)", stdin=_lines(names))
-    rows = (line.split() for line in answer.splitlines() if not line.endswith(b" missing"))
-    return {name.decode(): int(size) for name, size in rows}
-
-
-def _lines(names: list[str]) -> bytes:
-    return "".join(f"{name}\n" for name in names).encode()

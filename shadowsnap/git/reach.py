@@ -7,7 +7,8 @@ from typing import Protocol
 
 from shadowsnap.errors import DamagedObject
 from shadowsnap.git.bulk import read_many
-from shadowsnap.git.objects import EMPTY_TREE, ObjectReader
+from shadowsnap.git.objects import EMPTY_TREE
+from shadowsnap.git.reading import ObjectReader
 from shadowsnap.git.runner import Git
 from shadowsnap.git.trees import DIRECTORY, parse_tree
 

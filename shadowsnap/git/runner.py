@@ -14,8 +14,9 @@ from shadowsnap.records import dataclass, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from shadowsnap.git.objects import Batch
+    from shadowsnap.git.newobjects import NewObjects
     from shadowsnap.git.processes import Process
+    from shadowsnap.git.reading import Batch
 
 processes_started = 0
 """How many git processes this Python process has started: tests count them."""
@@ -38,6 +39,8 @@ class Git:
     """Descriptors that git keeps open: a lock held through one lasts until git ends, too."""
     batch: Batch | None = None
     """The process that everybody who is bound to it reads objects through."""
+    new: NewObjects | None = None
+    """What is on its way into the store. It has to be there before git looks."""
     deadline: Deadline = NO_DEADLINE
 
     def bound(self, **changes: object) -> Git:
@@ -64,6 +67,8 @@ class Git:
     def _spawn(self, args: Sequence[str | bytes], talks: bool) -> Process:
         global processes_started
         self.deadline.check(f"starting git {args[0]!s}")
+        if self.new is not None:
+            self.new.settle()
         processes_started += 1
         options = [part for setting in self.config for part in ("-c", setting)]
         return start_process(

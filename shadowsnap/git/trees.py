@@ -15,6 +15,8 @@ DIRECTORY, LINK, REGULAR, EXECUTABLE = 0o040000, 0o120000, 0o100644, 0o100755
 
 Leaf = tuple[int, str]
 """Git mode and object id."""
+Changed = tuple[bytes, Leaf | None, Leaf | None]
+"""A path, and what was and what is there."""
 _Node = dict[bytes, "_Node | Leaf | None"]
 ReadTree = Callable[[str], bytes]
 WriteTree = Callable[[bytes], str]
@@ -117,6 +119,28 @@ class _Opened:
             self.above.entries[self.name] = (DIRECTORY, self.new)
         elif self.base is not None:
             del self.above.entries[self.name]
+
+
+def tree_changes(old: str, new: str, read: ReadTree, most: int) -> list[Changed] | None:
+    """Every file that differs between two trees, in the order of paths. if more than so many
+    directories differ: then git is quicker."""
+    found: list[Changed] = []
+    differing: list[tuple[bytes, str | None, str | None]] = [(b"", old, new)]
+    for prefix, *sides in differing:  # grows on the way
+        if len(differing) > most:
+            return None
+        was, now = (parse_tree(read(side)) if side not in (None, EMPTY_TREE) else {} for side in sides)
+        for name in was.keys() | now.keys():
+            before, after = was.get(name), now.get(name)
+            if before == after:
+                continue
+            folders = [leaf[1] if leaf and leaf[0] == DIRECTORY else None for leaf in (before, after)]
+            if folders != [None, None]:
+                differing.append((prefix + name + b"/", folders[0], folders[1]))
+            files = [None if folder else leaf for leaf, folder in zip((before, after), folders, strict=True)]
+            if files != [None, None]:
+                found.append((prefix + name, files[0], files[1]))
+    return sorted(found, key=lambda row: row[0])
 
 
 class TreeReader:

@@ -16,7 +16,8 @@ from pathlib import Path
 
 from shadowsnap.errors import DamagedObject, GitFailed, MalformedObject
 from shadowsnap.git.deadline import NO_DEADLINE, Deadline
-from shadowsnap.git.objects import CHUNK, ObjectReader, object_id
+from shadowsnap.git.objects import CHUNK, object_id
+from shadowsnap.git.reading import ObjectReader
 from shadowsnap.git.runner import Git
 
 _FANOUT = re.compile(r"[0-9a-f]{2}")
