@@ -3,16 +3,23 @@ same, object for object, as one that reads every file."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
+import struct
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from helpers import git, manifest, snapshot_dotgit
 from shadowsnap import CheckpointManager
-from shadowsnap.engine import files
+from shadowsnap.engine import files, seed
+from shadowsnap.engine.firstlook import FirstLook
+from shadowsnap.engine.rules import SECRET_NAMES, is_secret, secrets_among
+from shadowsnap.git import runner
+from shadowsnap.git.theirindex import read_their_index
 from shadowsnap.model import Checkpoint
 
 Prepare = Callable[[Path, Path], Path]
@@ -247,11 +254,129 @@ def secrets_and_large_files(top: Path, where: Path) -> Path:
     return where
 
 
+def index_that_says_executable(top: Path, where: Path) -> Path:
+    checkout(where)
+    git(where, "update-index", "--chmod=+x", "src/file8.txt")
+    (where / "src/file9.txt").chmod(0o755)
+    git(where, "-c", "core.fileMode=false", "update-index", "-q", "--refresh")
+    return where
+
+
+def folder_behind_a_link(top: Path, where: Path) -> Path:
+    checkout(where)
+    (where / "src/.env").write_text("KEY=1\n")
+    git(where, "add", "-f", "src/.env")
+    settle(where)
+    (where / "src").rename(top / "elsewhere")  # which changes nothing about its files
+    (where / "src").symlink_to(top / "elsewhere")
+    return where
+
+
+def files_that_became_folders(top: Path, where: Path) -> Path:
+    secrets_and_large_files(top, where)
+    for name in (".env", "large.bin", "src/file5.txt"):
+        (where / name).unlink()
+        (where / name).mkdir()
+        (where / name / "inside").write_text("new\n")
+    (where / "link").unlink()
+    git(where, "init", "-q", "link")
+    (where / "link/inside").write_text("in a repository of its own\n")
+    return where
+
+
+def folders_that_lost_their_files(top: Path, where: Path) -> Path:
+    checkout(where)
+    for name in ("plain/a.txt", "secret/.env", "large/large.bin", "build/made.txt", "kept/.env"):
+        (where / name).parent.mkdir()
+        (where / name).write_bytes(os.urandom(3 << 20) if name.endswith(".bin") else b"x\n")
+    git(where, "add", "-f", "-A")
+    git(where, "commit", "-q", "-m", "x")
+    settle(where)
+    for name in ("plain/a.txt", "secret/.env", "large/large.bin", "build/made.txt"):
+        (where / name).unlink()
+    return where
+
+
+def rules_that_hide_themselves(top: Path, where: Path) -> Path:
+    checkout(where)
+    (where / "src/.gitignore").write_text(".gitignore\n*.made\n")
+    (where / "src/a.made").write_text("ignored\n")
+    (where / "src/b.txt").write_text("untracked\n")
+    return where
+
+
+def conversion_that_is_over(top: Path, where: Path) -> Path:
+    checkout(where)
+    git(where, "config", "core.autocrlf", "true")
+    (where / "src/file6.txt").unlink()
+    git(where, "checkout", "-q", "src/file6.txt")
+    settle(where)
+    git(where, "config", "--unset", "core.autocrlf")
+    assert b"\r\n" in (where / "src/file6.txt").read_bytes()
+    assert git(where, "status", "--porcelain") == ""
+    return where
+
+
+def index_without_nanoseconds(top: Path, where: Path) -> Path:
+    """As some other programs write it."""
+    checkout(where)
+
+    def forget(data: bytearray, start: int, path: bytes) -> None:
+        data[start + 4 : start + 8] = data[start + 12 : start + 16] = bytes(4)
+
+    rewrite_index(where / ".git/index", forget)
+    assert git(where, "status", "--porcelain") == ""
+    return where
+
+
+def written_in_the_tick_of_the_index(top: Path, where: Path) -> Path:
+    """Where the clock of the file system is too coarse to tell a file from what it was before."""
+    checkout(where)
+    index, target = where / ".git/index", where / "src/file9.txt"
+    target.write_text(target.read_text().replace("text", "TEXT"))
+    seen = target.stat()
+
+    def pretend(data: bytearray, start: int, path: bytes) -> None:
+        if path == b"src/file9.txt":
+            times = [part for time in (seen.st_ctime_ns, seen.st_mtime_ns) for part in divmod(time, 10**9)]
+            data[start : start + 16] = struct.pack(">IIII", *times)
+
+    rewrite_index(index, pretend)
+    os.utime(index, ns=(seen.st_mtime_ns, seen.st_mtime_ns))
+    return where
+
+
+def rewrite_index(index: Path, change: Callable[[bytearray, int, bytes], None]) -> None:
+    """Change each entry where it stands; the file keeps its time."""
+    seen, data = index.stat(), bytearray(index.read_bytes())
+    theirs = read_their_index(bytes(data))
+    for path, start in zip(theirs.paths, theirs.starts, strict=True):
+        change(data, start, path)
+    index.write_bytes(data[:-20] + hashlib.sha1(data[:-20]).digest())
+    os.utime(index, ns=(seen.st_mtime_ns, seen.st_mtime_ns))
+
+
+def names_of_any_length(top: Path, where: Path) -> Path:
+    checkout(where)
+    for length in (1, 2, 7, 8, 9, 200):
+        (where / ("n" * length)).write_text(f"{length}\n")
+    deep = where / Path(*["d" * 200] * 18)  # a name of more than 4,095 bytes has another form in an index
+    for number in range(300):
+        (where / f"many{number}").write_text(f"{number}\n")
+    deep.mkdir(parents=True)
+    (deep / "far.txt").write_text("far down\n")
+    git(where, "add", "-A")
+    settle(where)
+    return where
+
+
 SHAPES = [
     packed, loose, with_local_changes, linked_worktree, index_of_version_4, split_index, sparse, sparse_index,
     with_submodule, amid_a_merge, with_alternates, shallow, partial_clone, sha256, converted_line_endings,
     filter_of_equal_size, corrupt_index, corrupt_pack, ignored_but_tracked, with_rules_just_changed,
-    secrets_and_large_files,
+    secrets_and_large_files, index_that_says_executable, folder_behind_a_link, files_that_became_folders,
+    folders_that_lost_their_files, rules_that_hide_themselves, conversion_that_is_over, index_without_nanoseconds,
+    written_in_the_tick_of_the_index, names_of_any_length,
 ]  # fmt: skip
 
 
@@ -309,12 +434,59 @@ def test_unchanged_files_are_not_read_again(tmp_path: Path, read_paths: list[byt
 
 
 @pytest.mark.shortcut
+@pytest.mark.parametrize("prepare", [index_without_nanoseconds, linked_worktree, rules_that_hide_themselves])
+def test_nothing_tracked_is_read_where_nothing_changed(
+    prepare: Prepare, tmp_path: Path, read_paths: list[bytes]
+) -> None:
+    where = prepare(tmp_path, tmp_path / "project")
+    taken(tmp_path / "base", where)
+    assert set(read_paths) <= {b"src/b.txt"}
+
+
+@pytest.mark.shortcut
+def test_git_is_asked_three_things_at_once_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    where = packed(tmp_path, tmp_path / "project")
+    monkeypatch.setattr(runner, "processes_started", 0)
+    taken(tmp_path / "base", where)
+    assert runner.processes_started == 3
+
+
+@pytest.mark.shortcut
+def test_a_change_right_after_the_look_is_seen_by_the_next_snapshot(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Although git, which compares times by the second, may not see it."""
+    where = checkout(tmp_path / "project")
+    target, original = where / "src/file9.txt", seed.look_at_files
+    target.touch()
+    git(where, "update-index", "-q", "--refresh")
+    os.utime(where / ".git/index", (4_000_000_000, 4_000_000_000))
+    edited = target.read_text().replace("text", "TEXT")
+
+    def change_behind(*arguments: Any) -> FirstLook:
+        found = original(*arguments)
+        target.write_text(edited)
+        return found
+
+    monkeypatch.setattr(seed, "look_at_files", change_behind)
+    manager = CheckpointManager(base=tmp_path / "base")
+    manager.snapshot(where)
+    later = manager.snapshot(where).checkpoint
+    assert later is not None
+    target.write_text("lost\n")
+    manager.restore(where, later.id)
+    assert target.read_text() == edited
+
+
+@pytest.mark.shortcut
 def test_large_packs_are_linked_and_small_ones_copied(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     where = packed(tmp_path, tmp_path / "project")
     (theirs,) = (where / ".git/objects/pack").glob("*.pack")
     taken(tmp_path / "copied", where)
     assert theirs.stat().st_nlink == 1
-    monkeypatch.setattr("shadowsnap.engine.seed._WORTH_LINKING", 0)
+    monkeypatch.setattr("shadowsnap.engine.share._WORTH_LINKING", 0)
     taken(tmp_path / "linked", where)
     assert theirs.stat().st_nlink == 2
     assert (tmp_path / "linked/store/objects/pack" / theirs.name).stat().st_ino == theirs.stat().st_ino
@@ -327,7 +499,7 @@ def test_where_links_are_impossible_objects_are_copied(tmp_path: Path, monkeypat
     def refuse(*_: object, **__: object) -> None:
         raise OSError(18, "Invalid cross-device link")
 
-    monkeypatch.setattr("shadowsnap.engine.seed.os.link", refuse)
+    monkeypatch.setattr("shadowsnap.engine.share.os.link", refuse)
     checkpoint = taken(tmp_path / "base", where)
     monkeypatch.undo()
     shutil.rmtree(where)
@@ -396,3 +568,14 @@ def test_an_excluded_directory_that_lost_its_tracked_files_is_not_captured(tmp_p
         assert checkpoint is not None
         known.append(checkpoint.metadata.get("empty_dirs"))
     assert known == [None, None]
+
+
+@pytest.mark.parametrize("others", [[], [b"src/.ENV.local"]], ids=["most", "all"])
+def test_secrets_among_many_names_are_those_that_each_name_is(others: list[bytes]) -> None:
+    names = [name.replace("*", letters) for name in SECRET_NAMES for letters in ("", "x", "example")]
+    names = [name + end for name in names for end in ("", ".md", "c")]
+    paths = [f"{folder}{name}".encode() for folder in ("", "a/B/") for name in names]
+    paths = [path for path in paths if others or b".env." not in path] + [path.upper() for path in paths[:9]]
+    found = secrets_among([*paths, *others, b"a", b""])
+    assert found == [path for path in (*paths, *others) if is_secret(path)]
+    assert len(found) > 20
