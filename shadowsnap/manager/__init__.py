@@ -2,8 +2,8 @@
 turn, never raises on that path, and brings any state back.
 
 Its parts: `turns` is the path of a tool call, `looking` and `goingback` are for the person,
-`keeping` is for the store; all stand on `core`. `whole` puts them together, when somebody asks for
-it: a hook needs `turns` alone.
+`keeping` is for the store, `watching` saves time; all stand on `core`. `whole` puts them together, when
+somebody asks for it: a hook needs `turns` alone.
 """
 
 from __future__ import annotations

@@ -452,8 +452,19 @@ class AsyncCheckpointManager:
     async def unpin(self, working_dir: PathLike, ref: str) -> Checkpoint:
         return await asyncio.to_thread(self.sync.unpin, working_dir, ref)
 
+    async def unwatch(self, working_dir: PathLike) -> None:
+        """Stop watching a directory. (Whatever is watched is let go of with the manager, too.)"""
+        return await asyncio.to_thread(self.sync.unwatch, working_dir)
+
     async def warm_up(self, working_dir: PathLike) -> bool:
         """Let a process in the background do the work of the first snapshot, while the model is
         thinking; a snapshot that comes meanwhile joins it. Returns at once, and says whether it was
         started: not if there is a checkpoint already, nor where none would be taken. Never raises."""
         return await asyncio.to_thread(self.sync.warm_up, working_dir)
+
+    async def watch(self, working_dir: PathLike) -> bool:
+        """Let the system tell what happens in a directory from now on, so that a snapshot looks only at what
+        was touched since the last one. The first snapshot from now on scans everything once more, and so
+        does any for which that is not known: nothing else changes. Says whether it is watched; not where the
+        system cannot tell, nor where no snapshot would be taken. Never raises."""
+        return await asyncio.to_thread(self.sync.watch, working_dir)

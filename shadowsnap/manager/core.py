@@ -40,6 +40,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # a hook has no time for what a snapshot does not need
     from typing import TypeVar
 
+    from shadowsnap.engine.watching import Watcher
     from shadowsnap.events import Event
     from shadowsnap.layers import Layers
 
@@ -106,6 +107,7 @@ class Core:
         self._turn = Turn()
         self._turn_lock = allocate_lock()
         self._scribe = Scribe()
+        self._watchers: dict[str, Watcher] = {}
 
     @classmethod
     def from_settings(
@@ -190,7 +192,10 @@ class Core:
         deadline, settings = deadline or self._deadline(project.workdir), self._settings_of(project)
         note = ""
         try:
-            with open_workspace(store, project, settings, deadline, doing, lasting=lasting) as space:
+            watcher = self._watchers.get(project.id)
+            with open_workspace(
+                store, project, settings, deadline, doing, lasting=lasting, watcher=watcher
+            ) as space:
                 note = _recovered(space) if lasting else ""
                 yield space, note
         finally:  # when the project is free again: a listener may want to look at it

@@ -63,7 +63,10 @@ class Looking(Core):
             changes, text = compare(store.git(deadline), old, State.of_checkpoint(second), chosen)
             return Diff(first.id, second.id, changes, text)
         check_there(project)
-        with open_workspace(store, project, self._settings_of(project), deadline, "diff", lasting=False) as space:
+        settings, watcher = self._settings_of(project), self._watchers.get(project.id)
+        with open_workspace(
+            store, project, settings, deadline, "diff", lasting=False, watcher=watcher
+        ) as space:
             now = State.of_capture(capture_same_scope(space, old))
             return Diff(first.id, None, *compare(space.git, old, now, chosen))
 

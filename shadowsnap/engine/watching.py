@@ -1,0 +1,268 @@
+"""Watching a project's directories, so that a snapshot looks only at what was touched since the last.
+
+A watcher knows something only after a scan that began when the watches were in place, and as long as
+no event was lost. In any other case it says that it does not know, and the next capture scans as if
+there were no watcher.
+
+Some writes cause no event: through a second name of the file (a hard link), or through memory that the
+file is mapped to, until that is closed. Files with several names, and those that were written to while
+they were watched, are looked at each time. What is left is found by an ordinary scan now and then.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+import time
+from collections.abc import Collection, Iterable
+from pathlib import Path
+from threading import Lock
+
+from shadowsnap.engine import inotify
+from shadowsnap.engine.filesystems import directories_tell, is_mounted_below
+from shadowsnap.engine.inotify import Event, Inotify
+from shadowsnap.engine.touched import Touched
+from shadowsnap.engine.worktree import Worktree
+from shadowsnap.records import dataclass, field
+from shadowsnap.store.scancache import Kept
+
+MOST_SNAPSHOTS = 50
+"""After so many snapshots without a scan, or so many seconds, there is one."""
+MOST_SECONDS = 600.0
+
+# To look at more directories than that one by one takes longer than a scan.
+_MANY = 1000
+
+_NAMES = inotify.CREATE | inotify.DELETE | inotify.MOVED_FROM | inotify.MOVED_TO
+_SELF = inotify.DELETE_SELF | inotify.MOVE_SELF
+_LOST = inotify.OVERFLOW | inotify.UNMOUNT
+_TOO_MANY = (errno.ENOSPC, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+
+
+def start_watching(workdir: Path, directories: Iterable[bytes]) -> Watcher | None:
+    """A watcher of these directories; None where the system or the file system has no such thing."""
+    if not directories_tell(workdir):
+        return None  # others may write there without this machine knowing
+    try:
+        watcher = Watcher(workdir)
+    except OSError:
+        return None
+    watcher.follow({b"", *directories})
+    return watcher if watcher.is_alive else None
+
+
+@dataclass
+class _Events:
+    """What happened since the last capture that was remembered."""
+
+    files: set[bytes] = field(default_factory=set)
+    folders: set[bytes] = field(default_factory=set)
+    renewed: set[bytes] = field(default_factory=set)
+    lost: bool = False
+    """Some of it is not known."""
+
+
+class Watcher:
+    """Whoever asks it holds the lock of the project."""
+
+    def __init__(self, workdir: Path) -> None:
+        self.kept: Kept | None = None
+        """What was remembered last, so that it is not read again."""
+        self._workdir = workdir
+        self._process = os.getpid()
+        self._lock = Lock()
+        self._queue: Inotify | None = Inotify()
+        self._root = _identity(workdir)
+        self._paths: dict[int, bytes] = {}
+        self._watches: dict[bytes, int] = {}
+        self._inside: dict[bytes, set[bytes]] = {}
+        """The watched directories in a directory."""
+        self._unwatched: set[bytes] = set()
+        """Directories that cannot be watched, or that were looked at before they were."""
+        self._events = _Events()
+        self._writing: set[bytes] = set()
+        """Files that are being written to, as far as events tell."""
+        self._written: set[bytes] = set()
+        self._linked: set[bytes] = set()
+        """Files with several names."""
+        self._knows = False
+        self._saved = b""
+        self._began_ns = self._settled_ns = 0
+        self._asked = 0
+        self._scanned_at = 0.0
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it watches, and in this process: a child that was forked must leave the queue alone."""
+        return self._queue is not None and os.getpid() == self._process
+
+    def begin(self, saved: bytes, began_ns: int) -> Touched | None:
+        """A capture begins that starts from what was `saved`: what was touched since then; None if that is
+        not known, and everything has to be scanned."""
+        with self._lock:
+            if not self.is_alive:
+                return None
+            self._read_events()
+            self._began_ns = began_ns
+            self._asked += 1
+            if self._events.lost or self._root != _identity(self._workdir):
+                self._start_anew()
+            elif self._knows and saved == self._saved and not self._is_scan_due():
+                events = self._events
+                files = frozenset(events.files | self._written | self._writing | self._linked)
+                folders, renewed = frozenset(events.folders), frozenset(events.renewed)
+                return Touched(files, folders, renewed, frozenset(self._unwatched), self._settled_ns)
+            self._knows = False
+            return None
+
+    def follow(self, directories: Collection[bytes]) -> None:
+        """Watch these directories and no others."""
+        for path in set(self._watches).difference(directories):
+            self._forget(path)
+        self._unwatched = set(directories).difference(self._watches)
+        for path in sorted(self._unwatched):  # what lies above first: it tells if what lies below is replaced
+            self._watch(path)
+
+    def has_new_link(self, worktree: Worktree, paths: Iterable[bytes]) -> bool:
+        """Whether one of these files has several names and is not known to: it may be another name of a
+        known file, and what was written through it was told of this name alone."""
+        return not self._several_names(worktree, paths) <= self._linked
+
+    def note_links(self, worktree: Worktree, paths: Iterable[bytes]) -> None:
+        self._linked = self._several_names(worktree, paths)
+
+    def remembered(self, kept: Kept, directories: Collection[bytes], links: set[bytes], *, began_ns: int) -> None:
+        """A capture that began then was saved; `links` are the files in it that have several names, of
+        those that were read."""
+        with self._lock:
+            if not self.is_alive:
+                return
+            if began_ns != self._began_ns:  # another one began meanwhile: what it was told is not in this one
+                self._knows = False
+                return
+            self._written |= kept.index.lookup(self._events.files).keys()
+            if not self._knows:
+                self._written = set()
+                self._asked, self._scanned_at = 0, time.monotonic()
+                self._knows = kept.complete and not is_mounted_below(self._workdir)
+            self._events = _Events()
+            self._linked |= links
+            self.kept, self._saved, self._settled_ns = kept, kept.saved, began_ns
+            self.follow(directories)
+
+    def close(self) -> None:
+        with self._lock:
+            self._close()
+
+    # --- events ------------------------------------------------------------------------------
+
+    def _read_events(self) -> None:
+        assert self._queue is not None
+        try:
+            for event in self._queue.events():
+                self._take(event)
+        except OSError:
+            self._events.lost = True
+
+    def _take(self, event: Event) -> None:
+        events, mask = self._events, event.mask
+        folder = self._paths.get(event.watch)
+        if mask & _LOST:
+            events.lost = True
+        elif folder is None:
+            pass  # of a directory that is elsewhere by now; what is in its place is looked at as a whole
+        elif mask & inotify.IGNORED or mask & _SELF:
+            events.lost = events.lost or not folder
+            self._renew(folder)
+        elif not event.name:
+            events.folders.add(folder)
+        else:
+            path = folder + b"/" + event.name if folder else event.name
+            if mask & _NAMES:
+                events.folders.add(folder)
+            if not mask & inotify.IS_DIRECTORY:
+                events.files.add(path)
+                self._note_writing(path, mask)
+            elif mask & _NAMES:
+                self._renew(path)
+            else:
+                events.folders.add(path)
+
+    def _note_writing(self, path: bytes, mask: int) -> None:
+        if mask & (inotify.CREATE | inotify.MODIFY):
+            self._writing.add(path)
+        elif mask & (inotify.CLOSE_WRITE | inotify.DELETE | inotify.MOVED_FROM):
+            self._writing.discard(path)
+
+    def _renew(self, path: bytes) -> None:
+        """Whatever was there is watched no longer, until somebody has looked at what is there now."""
+        self._events.renewed.add(path)
+        self._forget(path)
+
+    # --- watches -----------------------------------------------------------------------------
+
+    def _watch(self, path: bytes) -> None:
+        if self._queue is None:
+            return
+        try:
+            watch = self._queue.add(b"%s/%s" % (os.fsencode(self._workdir), path))
+        except OSError as problem:
+            if problem.errno in _TOO_MANY:
+                self._close()  # a part of them is of no use, and others may need what is left
+            return  # else it cannot be watched, or is gone: it is looked at each time
+        self._paths[watch] = path
+        self._watches[path] = watch
+        if path:
+            self._inside.setdefault(path.rpartition(b"/")[0], set()).add(path)
+
+    def _forget(self, path: bytes) -> None:
+        """Stop watching a directory and all below it."""
+        stack = [path]
+        self._inside.get(path.rpartition(b"/")[0], set()).discard(path)
+        while stack:
+            folder = stack.pop()
+            stack.extend(self._inside.pop(folder, ()))
+            watch = self._watches.pop(folder, None)
+            if watch is not None and self._paths.pop(watch, None) is not None and self._queue is not None:
+                self._queue.remove(watch)
+
+    def _start_anew(self) -> None:
+        """Events were lost, so that a watch may be of a directory that is elsewhere by now."""
+        directories = {*self._watches, *self._unwatched, b""}
+        self._close()
+        self._events, self._root = _Events(), _identity(self._workdir)
+        try:
+            self._queue = Inotify()
+        except OSError:
+            return
+        self.follow(directories)
+
+    def _close(self) -> None:
+        if self._queue is not None:
+            self._queue.close()
+        self._queue, self.kept, self._knows = None, None, False
+        self._paths, self._watches, self._inside = {}, {}, {}
+
+    # --- doubts ------------------------------------------------------------------------------
+
+    def _is_scan_due(self) -> bool:
+        return (
+            self._asked > MOST_SNAPSHOTS
+            or time.monotonic() - self._scanned_at > MOST_SECONDS
+            or len(self._unwatched) > _MANY
+            or b"" in self._unwatched
+            or is_mounted_below(self._workdir)  # nobody is told when something is mounted
+        )
+
+    def _several_names(self, worktree: Worktree, paths: Iterable[bytes]) -> set[bytes]:
+        looks = ((path, worktree.look(path)) for path in paths)
+        return {path for path, seen in looks if seen and seen.st_nlink > 1 and not stat.S_ISDIR(seen.st_mode)}
+
+
+def _identity(workdir: Path) -> tuple[int, int]:
+    try:
+        seen = os.stat(workdir)
+    except OSError:
+        return 0, 0
+    return seen.st_dev, seen.st_ino
