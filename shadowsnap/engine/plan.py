@@ -13,7 +13,7 @@ from shadowsnap.engine.rulesthen import ignored_then
 from shadowsnap.engine.state import Difference, State, mode_differences, tree_differences
 from shadowsnap.engine.workspace import Workspace
 from shadowsnap.engine.worktree import Worktree, parents
-from shadowsnap.git.objects import ObjectReader
+from shadowsnap.git.reading import ObjectReader
 from shadowsnap.git.trees import DIRECTORY, Leaf, TreeReader
 from shadowsnap.records import dataclass, field, replace
 

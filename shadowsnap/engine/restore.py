@@ -33,7 +33,8 @@ from shadowsnap.errors import (
     RestoreStranded,
     ShadowsnapError,
 )
-from shadowsnap.git.objects import ObjectReader, object_id, object_sizes
+from shadowsnap.git.objects import object_id
+from shadowsnap.git.reading import ObjectReader, object_sizes
 from shadowsnap.git.trees import Leaf, TreeReader, patch_tree
 from shadowsnap.model import Checkpoint, Kept, RestoreResult
 from shadowsnap.records import replace
@@ -271,7 +272,7 @@ def _carry_out(
     begun = OpenRestore(way_back.checkpoint, target.id, way_back.paths, every_folder, half_done, then)
     moved = _moved(journal, then, way_back, _tree_after(capture, plan))
     with _nothing_done_yet():
-        write_journal(space.store, space.project, replace(journal, open=begun))
+        write_journal(space.store, space.project, replace(journal, open=begun), lasting=False)
     done = False
     try:
         step("restore:begun")
@@ -286,7 +287,7 @@ def _carry_out(
         step("restore:settled")
     finally:
         if done:
-            _clean_up(space, moved, every_folder)
+            _clean_up(space, moved, every_folder, lasting=False)  # otherwise it is done once more
         elif application.untouched:
             _clean_up(space, journal, folders)
         # Otherwise the journal stays open and the staging directory stays: nothing is lost.
@@ -310,14 +311,14 @@ def _apply(application: Application, begun: OpenRestore, settle: Callable[[], No
         ) from problem
 
 
-def _clean_up(space: Workspace, ended: Journal, staging: Iterable[str]) -> Journal:
+def _clean_up(space: Workspace, ended: Journal, staging: Iterable[str], *, lasting: bool = True) -> Journal:
     """Remove staging directories and close the journal, in this order: on a full disk, the
     first makes room for the second. What could not be removed is left to the next operation."""
     remove_staging(space, [os.fsencode(folder) for folder in staging])
     left = tuple(folder for folder in staging if space.worktree.lstat(os.fsencode(folder)) is not None)
     ended = replace(ended, leftover=left)
     try:
-        write_journal(space.store, space.project, ended)
+        write_journal(space.store, space.project, ended, lasting=lasting)
     except OSError:
         pass  # the next operation finds it as it is, and does this again
     return ended

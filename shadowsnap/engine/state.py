@@ -7,12 +7,15 @@ from collections.abc import Iterable
 
 from shadowsnap.engine.capture import Capture
 from shadowsnap.engine.worktree import parents
-from shadowsnap.git.objects import ObjectReader
+from shadowsnap.git.reading import ObjectReader
 from shadowsnap.git.runner import Git
-from shadowsnap.git.trees import DIRECTORY, LINK, Leaf, TreeReader
+from shadowsnap.git.trees import DIRECTORY, LINK, Leaf, TreeReader, tree_changes
 from shadowsnap.model import Checkpoint
 from shadowsnap.records import NamedTuple, dataclass
 from shadowsnap.store.scancache import Modes
+
+_FEW_DIRECTORIES = 50
+"""So many are compared sooner than git is started."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +94,10 @@ def tree_differences(git: Git, old: str, new: str) -> list[Difference]:
     """Every file that differs between two trees."""
     if old == new:
         return []
+    with ObjectReader(git) as reader:
+        rows = tree_changes(old, new, lambda name: reader.read(name, b"tree"), _FEW_DIRECTORIES)
+    if rows is not None:
+        return [Difference(*row) for row in rows]
     answer = git.run("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", old, new)
     return parse_differences(answer.split(b"\0")[:-1])
 

@@ -13,6 +13,7 @@ import sys
 from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
+from shadowsnap.git.files import write_all
 from shadowsnap.records import NamedTuple
 
 _RELATIVE = os.open in os.supports_dir_fd and os.stat in os.supports_dir_fd and os.rename in os.supports_dir_fd
@@ -23,6 +24,7 @@ _OPEN = (
     | getattr(os, "O_CLOEXEC", 0)
     | getattr(os, "O_BINARY", 0)
 )
+_CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _DIRECTORY = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 _LONGEST = 255
 """No name in a directory is longer."""
@@ -74,10 +76,19 @@ class Worktree:
 
     def look(self, path: bytes) -> os.stat_result | None:
         """As `lstat`, but None also if it cannot be told what is there."""
-        try:  # not by way of `lstat`: it is done for every file of a first snapshot
-            return os.stat(self._prefix + path or b".", dir_fd=self._fd, follow_symlinks=False)
+        try:
+            return self.lstat(path)
         except OSError:
             return None
+
+    def looks(self, paths: Iterable[bytes]) -> Iterator[os.stat_result | None]:
+        """As `look` at each of them: for very many."""
+        stat_of, prefix, root = os.stat, self._prefix, self._fd
+        for path in paths:
+            try:
+                yield stat_of(prefix + path, dir_fd=root, follow_symlinks=False)
+            except OSError:
+                yield None
 
     def reaches(self, path: bytes) -> bool:
         """Whether every directory on the way to this path is a real one, inside the project."""
@@ -125,7 +136,7 @@ class Worktree:
     def readlink(self, path: bytes) -> bytes:
         return os.fsencode(os.readlink(self._at(path), dir_fd=self._fd))
 
-    def items(self, path: bytes, *, specials_only: bool = False) -> Iterator[Item]:
+    def items(self, path: bytes) -> Iterator[Item]:
         """What a directory holds; raises OSError if it cannot be read."""
         descriptor = None
         absolute = b"%s/%s" % (self._root, path)
@@ -135,19 +146,26 @@ class Worktree:
         try:
             with os.scandir(where) as entries:
                 for entry in entries:
-                    if specials_only and entry.is_file(follow_symlinks=False):
-                        continue
                     directory = entry.is_dir(follow_symlinks=False)
                     plain = directory or entry.is_file(follow_symlinks=False) or entry.is_symlink()
-                    if not (specials_only and plain):
-                        yield Item(os.fsencode(entry.name), directory, not plain)
+                    yield Item(os.fsencode(entry.name), directory, not plain)
         finally:
             if descriptor is not None:
                 os.close(descriptor)
 
     def specials(self, path: bytes) -> list[bytes]:
         """Names of sockets, FIFOs and devices in a directory; raises OSError if it cannot be read."""
-        return [item.name for item in self.items(path, specials_only=True)]
+        absolute = b"%s/%s" % (self._root, path)
+        if len(absolute) >= _LONG:
+            return [item.name for item in self.items(path) if item.is_special]
+        with os.scandir(absolute) as entries:  # as `items`, but quicker: a first snapshot asks of every directory
+            return [
+                entry.name
+                for entry in entries
+                if not entry.is_file(follow_symlinks=False)
+                and not entry.is_dir(follow_symlinks=False)
+                and not entry.is_symlink()
+            ]
 
     def everything_below(
         self, folder: bytes, pruned: Container[bytes] = ()
@@ -192,6 +210,17 @@ class Worktree:
         """Whether entries can be made and removed in a directory."""
         return os.access(self._at(folder), os.W_OK | os.X_OK, dir_fd=self._fd)
 
+    def create(self, path: bytes, data: bytes, *, link: bool = False) -> None:
+        """Make a file that holds this, or a link that leads there; nothing may be at its place."""
+        if link:
+            os.symlink(data, self._at(path), dir_fd=self._fd)
+            return
+        descriptor = os.open(self._at(path), _CREATE, 0o600, dir_fd=self._fd)
+        try:
+            write_all(descriptor, data)
+        finally:
+            os.close(descriptor)
+
     def mkdir(self, path: bytes, mode: int = 0o777) -> None:
         os.mkdir(self._at(path), mode, dir_fd=self._fd)
 
@@ -221,7 +250,7 @@ def parents(path: bytes) -> Iterator[bytes]:
 
 def above(paths: Iterable[bytes]) -> set[bytes]:
     """Every directory on the way to any of the paths."""
-    folders = {path.rpartition(b"/")[0] for path in paths}
+    folders = {folder[:-1] for folder in {path[: path.rfind(b"/") + 1] for path in paths}}
     return folders.union(*map(parents, folders))
 
 

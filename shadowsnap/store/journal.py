@@ -83,7 +83,8 @@ def read_journal(store: Store, project: Project) -> Journal:
         return _set_aside(store, project)
 
 
-def write_journal(store: Store, project: Project, journal: Journal) -> None:
+def write_journal(store: Store, project: Project, journal: Journal, *, lasting: bool = True) -> None:
+    """Write it down; if not `lasting`, a power cut may bring back what it said before."""
     record: dict[str, Any] = {
         "open": None if journal.open is None else dict(vars(journal.open)),
         "undo": [[step.checkpoint, list(step.paths)] for step in journal.undo[-_DEPTH:]],
@@ -92,7 +93,7 @@ def write_journal(store: Store, project: Project, journal: Journal) -> None:
         "at": journal.at,
         "leftover": list(journal.leftover),
     }
-    write_json(store.journal_file(project.id), record, fsync=store.fsync)
+    write_json(store.journal_file(project.id), record, fsync=store.fsync and lasting)
 
 
 def _is_readable(path: Path) -> bool:
