@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -18,11 +19,13 @@ from shadowsnap.store.excludes import exclude_file
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import project_of
 
-OURS, STATUS, SHADOW_STATUS = "shadowsnap", "git status", "git status (shadow)"
+OURS, WATCHING = "shadowsnap", "watching"
+STATUS, SHADOW_STATUS = "git status", "git status (shadow)"
 COPY, ADD_COMMIT, READ_TREE = "cp -r", "git add + commit", "read-tree flow"
 CHECKOUT, DIFF_TREE, FOR_EACH_REF = "git checkout", "git diff-tree -p", "git for-each-ref"
 
 FIRST, UNCHANGED, ONE, HUNDRED = "first snapshot", "unchanged", "1 file changed", "100 files changed"
+FIRST_OF_CHECKOUT = "first of a checkout"
 DIFF, RESTORE_ONE = "diff against disk", "restore 1 file"
 RESTORE_MANY, RESTORE_UNSAVED, LIST = "restore 1,000 files", "restore 1,000 unsaved", "list"
 
@@ -68,6 +71,8 @@ class Course:
         store = Store(scratch / "base")
         project = project_of(tree.path)
         self.ours = Ours(store.base, tree.path)
+        # With a store of its own: each of the two would wonder at the snapshots of the other.
+        self._watching = Ours(scratch / "watching", tree.path)
         self._status = StatusThroughOurIndex(
             scratch / "status", store.git_dir, store.index_file(project.id), tree.path,
             store.exclude_file(project.id),
@@ -93,11 +98,13 @@ class Course:
         ]
         if not self._pace.quick:
             results.append(self._restore_unsaved())
+        results.append(self._first_of_checkout())
         return results
 
     def one_change(self) -> Result:
         """Only this, for when many trees are compared."""
         self.ours.do("snapshot")
+        self._watching.do("snapshot")
         self._shadow.commit()
         self._flow.start_from(self._shadow)
         self._changes = Changes(self.tree.path, self._shadow.files())
@@ -137,6 +144,7 @@ class Course:
         samples = race(
             [
                 self._mine("snapshot"),
+                *self._watched(),
                 *self._statuses(),
                 Contender(ADD_COMMIT, self._shadow.commit, self._shadow.git.processes),
                 Contender(READ_TREE, self._flow.snapshot, self._flow.git.processes),
@@ -247,10 +255,54 @@ class Course:
         peak = self._weigh("restore", ref)
         return Result(self.tree.name, RESTORE_UNSAVED, samples, peak, {"files_changed": len(paths)})
 
+    # --- a person's checkout -----------------------------------------------------------------
+
+    def _first_of_checkout(self) -> Result:
+        """The first snapshot of a directory that a person has under git, packed as a clone leaves it: the
+        shadow repository plays theirs. `git status` is that of the checkout itself."""
+        self._say(FIRST_OF_CHECKOUT)
+        self._shadow.commit()
+        self._shadow.git("repack", "-a", "-d", "-q")
+        wait_for_next_second()
+        self._shadow.git("status")  # notes in the index that nothing has changed
+        with self._shown_as_checkout():
+            samples = race(
+                [
+                    self._mine("snapshot", before=self._forget),
+                    Contender(STATUS, self._shadow.status, self._shadow.status_processes),
+                ],
+                Pace(self._pace.rounds, 2 * self._pace.patience),
+            )
+            self._forget()
+            peak = self._weigh("snapshot")
+        return Result(self.tree.name, FIRST_OF_CHECKOUT, samples, peak)
+
+    @contextmanager
+    def _shown_as_checkout(self) -> Iterator[None]:
+        """The tree with the shadow repository for its own; one that it brought along is out of sight."""
+        link, brought = self.tree.path / ".git", self._shadow.git.git_dir.parent / "brought.git"
+        if os.path.lexists(link):
+            link.rename(brought)
+        link.write_text(f"gitdir: {self._shadow.git.git_dir}\n")
+        try:
+            yield
+        finally:
+            link.unlink()
+            if os.path.lexists(brought):
+                brought.rename(link)
+
     # --- small steps -------------------------------------------------------------------------
 
     def _mine(self, deed: str, *arguments: str, before: Callable[[], None] = nothing) -> Contender:
         return Contender(OURS, lambda: _done(self.ours, deed, *arguments), self.ours.processes, before)
+
+    def _watched(self) -> list[Contender]:
+        """Ourselves, while the directory is watched, where the system has that."""
+        if not self._watching.manager.watch(self.tree.path):
+            return []
+        for _ in range(2):  # the first one after it began scans everything
+            self._watching.do("snapshot")
+        return [Contender(WATCHING, lambda: _done(self._watching, "snapshot"), self._watching.processes)]
 
     def _statuses(self) -> list[Contender]:
         return [
@@ -278,6 +330,7 @@ class Course:
         """Let everybody know the tree as it is, in a later second than that of its last change."""
         wait_for_next_second()
         self.ours.do("snapshot")
+        self._watching.do("snapshot")
         self._shadow.commit()
         self._follow()
 

@@ -17,7 +17,7 @@ from benchmark.trees import Tree
 from shadowsnap import __version__
 
 _RIVALS = (op.STATUS, op.SHADOW_STATUS, op.ADD_COMMIT, op.READ_TREE, op.COPY)
-_COLUMNS = (op.OURS, "x status", *_RIVALS, "other", "git", "peak MB", "runs")
+_COLUMNS = (op.OURS, "x status", op.WATCHING, *_RIVALS, "other", "git", "peak MB", "runs")
 _OTHERS = (op.CHECKOUT, op.DIFF_TREE, op.FOR_EACH_REF)
 
 
@@ -54,7 +54,7 @@ def headline(machine: Mapping[str, object], versions: Mapping[str, str], command
         f"Repeat with: {command}\n"
         "Medians in ms of interleaved runs with a warm cache; git = git processes; peak MB = a fresh Python\n"
         f"doing it once; x status = against the faster of `{op.STATUS}` through the same index and in the\n"
-        f"shadow repository.{busy}"
+        f"shadow repository; {op.WATCHING} = shadowsnap while it watches the directory.{busy}"
     )
 
 
@@ -90,6 +90,7 @@ def _row(result: Result) -> list[str]:
         _label(result),
         _ms(ours),
         "-" if ours is None or status is None else f"{ours / status:.2f}",
+        _ms(result.median(op.WATCHING)),
         *(_ms(result.median(each)) for each in _RIVALS),
         other,
         str(result.samples[op.OURS].processes),
