@@ -13,7 +13,7 @@ import pytest
 
 from helpers import Entry
 from shadowsnap import Checkpoint, CheckpointManager, Outcome
-from shadowsnap.engine import capture
+from shadowsnap.engine import scan
 from shadowsnap.git.deadline import Deadline
 from shadowsnap.manager import core, turns
 
@@ -30,7 +30,7 @@ def everything_old() -> Iterator[None]:
     """Snapshots inside take all files for long unchanged, instead of looking again at what is younger than a
     second. Only for tests that do not change a file twice."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(capture, "_CLOCK_SLACK_NS", -2 * 10**9)
+        patch.setattr(scan, "_CLOCK_SLACK_NS", -2 * 10**9)
         yield
 
 

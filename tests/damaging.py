@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from helpers import git, manifest
+from helpers import git, loose_object, manifest
 from shadowsnap import CheckpointManager
 from shadowsnap.model import Checkpoint
 
@@ -38,7 +38,8 @@ class Kept:
         return self.store / "refs" / "shadowsnap" / self.id
 
     def object(self, name: str) -> Path:
-        return self.store / "objects" / name[:2] / name[2:]
+        """The file that holds one object and nothing else."""
+        return loose_object(self.store, name)
 
     def blob(self, path: str, checkpoint: Checkpoint | None = None) -> str:
         return git(self.store, "rev-parse", f"{(checkpoint or self.old).id}:{path}")

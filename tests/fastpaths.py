@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+import time
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from shadowsnap.engine import capture, seed, writing
-from shadowsnap.engine.scan import Findings, scan_changes
+from helpers import git
+from shadowsnap.engine import finding, scan, seed, writing
+from shadowsnap.engine.findings import Findings
+from shadowsnap.engine.scan import scan_changes
+from shadowsnap.git.newobjects import NewObjects
+from shadowsnap.git.pack import Deflated
+from shadowsnap.git.packed import Packs
+from shadowsnap.model import Checkpoint
 from shadowsnap.store import statistics
 
 WAYS = ("on", "off")
@@ -18,19 +27,48 @@ _NO_LIMIT = 10**9
 
 @contextmanager
 def forced(way: str) -> Iterator[None]:
-    """On: whatever is written goes into packs, by all cores, and a first snapshot starts from the person's
-    checkout. Off: every object is a file of its own, everything is read, every snapshot lists everything anew
-    and writes its index from nothing, and nothing is remembered of what was counted."""
+    """On: whatever is written is compressed by all cores, directories are believed when they say that nothing
+    is new in them, and a first snapshot starts from the person's checkout. Off: every object is a file of its
+    own and read through git, everything is read, every snapshot lists everything anew and writes its index
+    from nothing, and nothing is remembered of what was counted."""
     assert way in WAYS
     with pytest.MonkeyPatch.context() as patch:
-        limit = 0 if way == "on" else _NO_LIMIT
-        patch.setattr(writing, "_FEW", limit)
-        patch.setattr(writing, "_FEW_FLUSHED", limit)
+        patch.setattr(writing, "_FEW", 0 if way == "on" else _NO_LIMIT)
+        patch.setattr(scan, "directories_tell", lambda _: way == "on")
         if way == "off":
-            patch.setattr(seed, "seeded_cache", lambda _: None)
-            patch.setattr(capture, "scan_changes", _as_if_the_rules_had_changed)
+            patch.setattr(NewObjects, "add", _write_loose)
+            patch.setattr(Packs, "read", lambda *_: None)
+            patch.setattr(seed, "seeded_cache", lambda *_: None)
+            patch.setattr(finding, "scan_changes", _as_if_the_rules_had_changed)
             patch.setattr(statistics, "_remembered", lambda *_: {})
         yield
+
+
+@contextmanager
+def settled() -> Iterator[None]:
+    """Directories count as unchanged as soon as the clock has advanced a tick since they changed; usually
+    those of the last moments are always looked into. Snapshots inside wait for the tick (see `tick`)."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scan, "_CLOCK_SLACK_NS", 0)
+        yield
+
+
+def tick() -> None:
+    """Let the clock that stamps files advance: nothing else can set the change time of a directory."""
+    time.sleep(0.012)
+
+
+Told = tuple[str, dict[str, object], list[str]]
+
+
+def told_by(base: Path, checkpoint: Checkpoint) -> Told:
+    """Everything a checkpoint says of the files, with the name of every object."""
+    listed = git(base / "store", "ls-tree", "-r", "-t", "-z", checkpoint.id).split("\0")
+    return checkpoint.tree, checkpoint.metadata, listed
+
+
+def _write_loose(self: NewObjects, item: Deflated) -> str:
+    return self._loose.write(item.kind, zlib.decompress(item.payload))
 
 
 def _as_if_the_rules_had_changed(*arguments: Any) -> Findings:

@@ -32,6 +32,21 @@ def git(cwd: str | bytes | Path, *args: str | bytes | Path, stdin: bytes = b"") 
     return os.fsdecode(done.stdout).removesuffix("\n")
 
 
+def unpack(store: Path) -> None:
+    """Make a file of its own of every object in a repository's packs, so that a test can damage just one."""
+    for pack in (store / "objects" / "pack").glob("*.pack"):
+        packed = pack.read_bytes()
+        for path in pack.parent.glob(f"{pack.stem}.*"):
+            path.unlink()
+        git(store, "unpack-objects", "-q", stdin=packed)
+
+
+def loose_object(store: Path, name: str) -> Path:
+    """The file of its own that holds an object, which is unpacked for that."""
+    unpack(store)
+    return store / "objects" / name[:2] / name[2:]
+
+
 # --- exact pictures of a tree -----------------------------------------------------------------------
 
 TYPES = {

@@ -9,26 +9,20 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from fastpaths import WAYS, forced
+from fastpaths import WAYS, Told, forced, settled, tick, told_by
 from hypothesis import given, settings
 from random_trees import Change, Node, build, changes, mutate, trees, wild_changes, wild_trees
 
 from helpers import git, manifest, remove_tree
 from shadowsnap import CheckpointManager
-from shadowsnap.model import Checkpoint
 
 EXAMPLES = max(1, settings().max_examples // 3)
 
-Told = tuple[str, dict[str, object], list[str]]
 
-
-def told_by(base: Path, checkpoint: Checkpoint) -> Told:
-    """Everything a checkpoint says of the files, with the name of every object."""
-    listed = git(base / "store", "ls-tree", "-r", "-t", "-z", checkpoint.id).split("\0")
-    return checkpoint.tree, checkpoint.metadata, listed
-
-
-def both_ways_agree(where: Path, tree: dict[bytes, Node], local: list[Change], later: list[Change]) -> None:
+def both_ways_agree(
+    where: Path, tree: dict[bytes, Node], local: list[Change], *later: list[Change], still: bool = False
+) -> None:
+    """With `still`, every directory has come to rest before each snapshot, and is believed by the next."""
     top = Path(tempfile.mkdtemp(dir=where))
     project, bases = top / "project", {way: top / way for way in WAYS}
     managers = {way: CheckpointManager(base=base, fsync=False, deadline=0) for way, base in bases.items()}
@@ -40,8 +34,10 @@ def both_ways_agree(where: Path, tree: dict[bytes, Node], local: list[Change], l
         mutate(os.fsencode(project), local)
         told: dict[str, list[Told]] = {way: [] for way in WAYS}
         firsts: dict[str, str] = {}
-        for edits in ([], later, []):
+        for edits in ([], *later, []):
             mutate(os.fsencode(project), edits)
+            if still:
+                tick()
             for way in WAYS:
                 with forced(way):
                     checkpoint = managers[way].snapshot(project).checkpoint
@@ -75,6 +71,24 @@ def test_shortcuts_change_no_object_where_much_is_ignored(
     tmp_path: Path, tree: dict[bytes, Node], local: list[Change], later: list[Change]
 ) -> None:
     both_ways_agree(tmp_path, tree, local, later)
+
+
+@settings(max_examples=EXAMPLES)
+@given(tree=trees, local=changes, later=changes, last=changes)
+def test_shortcuts_change_no_object_where_every_directory_is_at_rest(
+    tmp_path: Path, tree: dict[bytes, Node], local: list[Change], later: list[Change], last: list[Change]
+) -> None:
+    with settled():
+        both_ways_agree(tmp_path, tree, local, later, last, still=True)
+
+
+@settings(max_examples=EXAMPLES)
+@given(tree=wild_trees, local=wild_changes, later=wild_changes, last=wild_changes)
+def test_shortcuts_change_no_object_where_much_is_ignored_and_every_directory_is_at_rest(
+    tmp_path: Path, tree: dict[bytes, Node], local: list[Change], later: list[Change], last: list[Change]
+) -> None:
+    with settled():
+        both_ways_agree(tmp_path, tree, local, later, last, still=True)
 
 
 @pytest.mark.parametrize("way", WAYS)

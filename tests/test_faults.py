@@ -27,7 +27,7 @@ from restoring import (
     touches_of,
 )
 
-from helpers import Entry, git, manifest
+from helpers import Entry, git, loose_object, manifest
 from shadowsnap import CheckpointManager
 from shadowsnap.errors import DamagedObject, PresentNotSaved, RestoreFailed, RestoreRefused, ShadowsnapError
 
@@ -521,7 +521,7 @@ def test_a_checkpoint_with_a_missing_file_is_not_restored_in_part(
     (project / "README.md").write_text("now\n")
     before = manifest(project)
     name = git(base / "store", "rev-parse", f"{target.id}:a")
-    (base / "store" / "objects" / name[:2] / name[2:]).unlink()
+    loose_object(base / "store", name).unlink()
     for dry_run in (True, False):
         with pytest.raises(DamagedObject, match=name):
             manager.restore(project, target.id, dry_run=dry_run)
@@ -539,7 +539,7 @@ def test_a_damaged_object_is_met_before_any_file_is_touched(
     (project / "README.md").write_text("now\n")
     before, times = manifest(project), mtimes(project)
     name = git(base / "store", "rev-parse", f"{target.id}:a")
-    place = base / "store" / "objects" / name[:2] / name[2:]
+    place = loose_object(base / "store", name)
     content = place.read_bytes()
     place.chmod(0o644)
     place.write_bytes(content[:-6])
@@ -558,7 +558,7 @@ def test_content_that_the_store_has_lost_is_not_overwritten(
     (project / "README.md").write_text("only on disk by now\n")
     newest = checkpoint(manager, project)
     name = git(base / "store", "rev-parse", f"{newest.id}:README.md")
-    (base / "store" / "objects" / name[:2] / name[2:]).unlink()
+    loose_object(base / "store", name).unlink()
     try:
         manager.restore(project, target.id)
     except DamagedObject:

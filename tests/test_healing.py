@@ -230,9 +230,10 @@ def restarted(kept: Kept) -> None:
 def test_a_damaged_pack_does_not_spoil_what_is_stored_after_it(base: Path, project: Path) -> None:
     kept = packed(base, project)
     (project / "data.bin").write_bytes(b"for a while")
+    pack, at = pack_of(kept), offset_of(kept, kept.blob("data.bin"))
     kept.manager.ensure_checkpoint(project, "third")
     kept.manager.new_turn()
-    flip(pack_of(kept), offset_of(kept, kept.blob("data.bin")), 12)
+    flip(pack, at, 12)
     (project / "data.bin").write_bytes(bytes(range(256)))
     outcome = kept.manager.ensure_checkpoint(project, "fourth")
     kept.pictures[outcome.checkpoint.id] = manifest(project)
@@ -306,7 +307,7 @@ def test_a_checkpoint_that_lost_a_file_cannot_be_restored_in_full_but_the_rest_c
 
 def snapshot_of_closed(base: Path, project: Path, what: str) -> tuple[str, str, int]:
     kept = keep(base, project)
-    place = {"objects": kept.store / "objects", "refs": kept.refs, "indexes": kept.store / "indexes",
+    place = {"packs": kept.store / "objects" / "pack", "refs": kept.refs, "indexes": kept.store / "indexes",
              "locks": kept.store / "locks", "store": kept.store, "base": base}[what]  # fmt: skip
     place.chmod(0o500)
     kept.change()
@@ -315,7 +316,7 @@ def snapshot_of_closed(base: Path, project: Path, what: str) -> tuple[str, str, 
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no permission bits")
-@pytest.mark.parametrize("what", ["objects", "refs", "indexes"])
+@pytest.mark.parametrize("what", ["packs", "refs", "indexes"])
 def test_a_directory_that_lost_its_write_permission_is_opened_again(
     base: Path, project: Path, as_user: Callable[..., Any], what: str
 ) -> None:

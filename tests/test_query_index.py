@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from helpers import git
+from helpers import git, loose_object
 from shadowsnap import CheckpointManager
 from shadowsnap.errors import BadArguments
 from shadowsnap.git.deadline import NO_DEADLINE
@@ -284,7 +284,7 @@ def test_a_checkpoint_of_named_files_changed_those(home: Path, base: Path, manag
 
 def test_a_damaged_checkpoint_is_left_out(base: Path, filled: CheckpointManager, project: Path) -> None:
     newest = filled.list_checkpoints(project)[0]
-    path = base / "store" / "objects" / newest.id[:2] / newest.id[2:]
+    path = loose_object(base / "store", newest.id)
     path.chmod(0o600)
     path.write_bytes(b"damaged")
     assert newest.id not in ids(filled.search())

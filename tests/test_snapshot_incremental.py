@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import shutil
 import stat
+import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,7 @@ from hypothesis import strategies as st
 
 from helpers import git, manifest
 from shadowsnap import Checkpoint, CheckpointManager
-from shadowsnap.engine import capture
+from shadowsnap.engine import scan
 
 # The clock that stamps files lags behind by a timer tick, which is 10 ms at most. The real slack is
 # generous; a tight one makes time pass quickly here.
@@ -192,26 +193,49 @@ def test_an_incremental_capture_equals_one_from_nothing(
     if repository:
         episodes[0].insert(0, ("git_init", ""))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(capture, "_CLOCK_SLACK_NS", SLACK_NS)
+        patch.setattr(scan, "_CLOCK_SLACK_NS", SLACK_NS)
         check(tmp_path_factory.mktemp("scene"), episodes)
 
 
-def check(top: Path, episodes: list[list[tuple[Any, ...]]]) -> None:
+@pytest.mark.skipif(sys.platform != "linux", reason="nobody tells what happens in a directory")
+@given(st.booleans(), stories)
+def test_a_capture_of_what_a_watcher_tells_equals_one_from_nothing(
+    tmp_path_factory: pytest.TempPathFactory, repository: bool, episodes: list[list[tuple[Any, ...]]]
+) -> None:
+    if repository:
+        episodes[0].insert(0, ("git_init", ""))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(scan, "_CLOCK_SLACK_NS", SLACK_NS)
+        check(tmp_path_factory.mktemp("scene"), episodes, watching=True)
+
+
+def check(top: Path, episodes: list[list[tuple[Any, ...]]], *, watching: bool = False) -> None:
     scene = Scene(top, top / "project", top / "base")
     scene.project.mkdir(parents=True)
+    lasting = scene.manager()
+    assert not watching or lasting.watch(scene.project)
+
+    def manager() -> CheckpointManager:
+        if not watching:
+            return scene.manager()
+        lasting.settings = scene.manager().settings
+        lasting.new_turn()
+        return lasting
+
     try:
         for events in episodes:
             for name, *arguments in events:
                 getattr(scene, name)(*arguments)
-            incremental = scene.manager().ensure_checkpoint(scene.project)
+            incremental = manager().ensure_checkpoint(scene.project)
             assert incremental.status in ("taken", "unchanged"), incremental.error
-            again = scene.manager().ensure_checkpoint(scene.project)
+            again = manager().ensure_checkpoint(scene.project)
             assert (again.status, told(again.checkpoint)) == ("unchanged", told(incremental.checkpoint))
             assert captured(scene.base, checkpoint_of(incremental)).items() <= manifest(scene.project).items()
             anew = from_nothing(scene)
             assert told(anew.checkpoint) == told(incremental.checkpoint)
             assert anew.status == "unchanged"
     finally:
+        lasting.unwatch(scene.project)
         shutil.rmtree(top)
 
 
@@ -244,7 +268,7 @@ def test_files_of_a_directory_that_is_a_link_to_itself_by_now_are_gone(
     (project / ".gitignore").write_text("folder/\n" if named else "")
     manager, clock = CheckpointManager(base=base), time.time_ns
     with monkeypatch.context() as patched:  # files of the very second are looked at again anyway
-        patched.setattr(capture.time, "time_ns", lambda: clock() + 2 * 10**9)
+        patched.setattr(scan.time, "time_ns", lambda: clock() + 2 * 10**9)
         first = manager.snapshot(project, paths=["folder/file"] if named else ()).checkpoint
     assert first is not None and "folder/file" in manager.files(project, first.id)
     shutil.rmtree(project / "folder")
@@ -262,5 +286,9 @@ def test_rules_that_are_ignored_from_now_on_are_remembered(
     """Their directory did not change, so nobody would look there."""
     clock = time.time_ns
     with monkeypatch.context() as patched:
-        patched.setattr(capture.time, "time_ns", lambda: clock() + 2 * 10**9)
+        patched.setattr(scan.time, "time_ns", lambda: clock() + 2 * 10**9)
         check(tmp_path / "scene", [[("rules", "d", "")], [("rules", "", ".gitignore\n")]])
+
+
+def test_a_directory_is_no_secret_though_a_file_of_its_name_was(tmp_path: Path) -> None:
+    check(tmp_path / "scene", [[("write", ".env", b"one\n")], [("mkdir", ".env")]])

@@ -126,6 +126,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 def test_a_damaged_piece_is_forgotten_with_the_rest(
     store: Store, known: Project, remembered: ScanCache, piece: str, damage: Callable[[bytes], bytes]
 ) -> None:
+    remembered = load_cache(store, known)
     path = files(store)[piece]
     path.write_bytes(damage(path.read_bytes()))
     assert is_empty(load_cache(store, known), still_read(remembered, piece))

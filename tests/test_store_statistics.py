@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from helpers import git
+from helpers import git, loose_object
 from shadowsnap import CheckpointManager
 from shadowsnap.git import runner
 from shadowsnap.store import statistics
@@ -65,7 +65,7 @@ def test_a_lost_object_does_not_hide_the_list(manager: CheckpointManager, base: 
     remembered(base, project).unlink()
     store = Store(base).git_dir
     lost = git(store, "rev-parse", f"{checkpoint.id}:lost").strip()
-    (store / "objects" / lost[:2] / lost[2:]).unlink()
+    loose_object(store, lost).unlink()
     assert numbers(manager, project) == [(None, None, None), *first[1:]]
 
 

@@ -109,7 +109,7 @@ def test_a_detached_process_does_the_rest(base: Path, project: Path) -> None:
     assert manager.auto_prune().status == "done"
     assert (store.git_dir / "upkeep-started").exists()
     end = time.monotonic() + 60
-    while not list((store.git_dir / "objects" / "pack").glob("*.pack")):
+    while len(list((store.git_dir / "objects" / "pack").glob("*.pack"))) != 1:
         assert time.monotonic() < end, read_log(base)
         os.sched_yield()
     with_lock = False
@@ -201,10 +201,10 @@ def test_many_loose_objects_many_packs_and_much_data_make_it_due(base: Path, pro
     for folder in ("17", "a3"):
         for number in range(20):
             (objects / folder / f"{number:038x}").unlink()
-    for number in range(30):
+    for number in range(29):  # beside that of the snapshot
         (objects / "pack" / f"pack-{number:040x}.pack").write_bytes(bytes(50_000))
     assert why_due(store, known, settings) == "many packs"
-    for number in range(1, 30):
+    for number in range(1, 29):
         (objects / "pack" / f"pack-{number:040x}.pack").unlink()
     assert why_due(store, known, Settings(max_total_size_mb=0.02)) == "the size limit"
     assert why_due(store, known, settings) is None

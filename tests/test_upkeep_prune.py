@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from upkeep_stores import a_manager, a_store, check_sound, noise, object_count, take, take_turns
 
-from helpers import git, manifest
+from helpers import git, loose_object, manifest
 from shadowsnap import CheckpointManager
 from shadowsnap.git.deadline import NO_DEADLINE
 from shadowsnap.store.locks import if_free
@@ -374,7 +374,7 @@ def test_a_damaged_checkpoint_does_not_keep_the_limits_from_holding(base: Path, 
     take_turns(manager, tmp_path / "well", 4)
     store = a_store(base)
     name = taken[1].id
-    (store.git_dir / "objects" / name[:2] / name[2:]).unlink()
+    loose_object(store.git_dir, name).unlink()
     result = manager.prune()
     assert result.status == "done"
     assert len(ids(manager, tmp_path / "well")) == 2

@@ -15,7 +15,7 @@ from upkeep_workers import fingerprint
 
 from helpers import ROOT
 
-SECONDS = 5
+SECONDS = 3
 
 
 def start(role: str, base: Path, project: Path) -> subprocess.Popen[str]:
