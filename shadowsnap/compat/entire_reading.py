@@ -22,7 +22,7 @@ from typing import Any
 from shadowsnap.errors import BadArguments, MalformedObject, ShadowsnapError
 from shadowsnap.git.deadline import NO_DEADLINE
 from shadowsnap.git.environment import usable_git
-from shadowsnap.git.objects import ObjectReader
+from shadowsnap.git.reading import ObjectReader
 from shadowsnap.git.runner import Git
 from shadowsnap.git.trees import DIRECTORY, Leaf, parse_tree
 from shadowsnap.upkeep.sources import READ_ONLY, common_dir

@@ -9,26 +9,27 @@ from __future__ import annotations
 
 import os
 import stat
-import time
 from collections import Counter
 from collections.abc import Collection, Iterable
 from itertools import count
 
 from shadowsnap import lightjson as json
 from shadowsnap.digests import sha256
+from shadowsnap.engine.explore import pruned_names
 from shadowsnap.engine.files import Content, Left, read_file
+from shadowsnap.engine.finding import Finder
+from shadowsnap.engine.findings import Findings
 from shadowsnap.engine.person import Answers, ignored_paths
-from shadowsnap.engine.rules import is_secret
-from shadowsnap.engine.scan import Findings, pruned_names, rule_files, scan_changes, scan_everything
+from shadowsnap.engine.scan import Comparison, rule_files
 from shadowsnap.engine.steps import step
 from shadowsnap.engine.workspace import Workspace
 from shadowsnap.engine.worktree import parents
-from shadowsnap.engine.writing import few, write_contents, writing_trees
+from shadowsnap.engine.writing import write_contents
 from shadowsnap.errors import DeadlineExceeded, GitFailed
 from shadowsnap.git.deadline import Deadline
 from shadowsnap.git.index import Entry, Index, Known
-from shadowsnap.git.objects import ObjectReader, missing_objects
-from shadowsnap.git.trees import LINK, Leaf, patch_tree
+from shadowsnap.git.reading import ObjectReader, missing_objects
+from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, LINK, REGULAR, Leaf, patch_tree
 from shadowsnap.records import Any, replace
 from shadowsnap.store.excludes import VERSION as EXCLUDES_VERSION
 from shadowsnap.store.scancache import (
@@ -37,13 +38,15 @@ from shadowsnap.store.scancache import (
     Modes,
     ScanCache,
     boot_id,
+    keep_cache,
     load_cache,
     objects_taken_for_stored,
     save_cache,
 )
 
-# The clock that stamps files may lag behind ours by a timer tick.
-_CLOCK_SLACK_NS = 100_000_000
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowsnap.engine.seed import Seeded
 
 # What saving the progress may take after the deadline ran out.
 _GRACE_SECONDS = 5.0
@@ -58,39 +61,41 @@ class Capture:
     """One capture in the making. Scope `tree` is the whole directory, `paths` only what is
     included by name."""
 
-    def __init__(self, space: Workspace, scope: str = "tree") -> None:
+    def __init__(self, space: Workspace, scope: str = "tree", began_ns: int = 0) -> None:
         self.space = space
         self.scope = scope
         whole = scope == "tree"
-        self.cache = _starting_point(space) if whole else ScanCache(Index(space.store.git_dir))
+        self._began_ns = began_ns
+        """Whatever happened at or after this time may not have been seen."""
+        self._seeded: Seeded | None = None
+        """The start from the person's index, until it is taken in."""
+        self._seeded_recent: set[bytes] = set()
+        self.cache = self._starting_point() if whole else ScanCache(Index(space.store.git_dir))
         self.skipped: dict[bytes, str] = {}
         self.absent: set[bytes] = set()
         """Included paths that did not exist; with a slash, directories on the way to them."""
         self.late: set[bytes] = set()
         """Ignored files that are held from now on because they were named: they were there before."""
-        self._began_ns = time.time_ns() - _CLOCK_SLACK_NS
         self.answers = Answers()
         """What git said about ignored paths, for a plan that is made twice."""
         self._entries: dict[bytes, Entry | None] = {}
         self._tree_changes: dict[bytes, Leaf | None] = {}
-        self._seeded_bits: dict[bytes, tuple[int, int]] = {}
-        self._seeded_doubtful: set[bytes] = set()
-        self._seeded_recent: set[bytes] = set()
+        self._linked: set[bytes] = set()
+        """Files that have several names, of those that were read."""
 
     @property
     def is_first(self) -> bool:
         """Whether nothing is known of permission bits yet."""
-        return len(self.cache.index) == 0 or bool(self.cache.seeded)
+        return len(self.cache.index) == 0 or self._seeded is not None
 
     # --- taking in ---------------------------------------------------------------------------
 
-    def scan(self, named: Iterable[bytes] = (), usual: Modes | None = None) -> None:
+    def scan(self, comparison: Comparison, named: Iterable[bytes] = (), usual: Modes | None = None) -> None:
         """Take in everything that differs from the last capture, and the named paths. Without
         a last capture, permission bits are told against the `usual` ones."""
         cache = self.cache
         exempt = None if cache.tracked_as_of == NEVER_ASKED else cache.named | cache.tracked
-        found = self._find()
-        found.changed |= self._known_under_other_limits() - found.gone
+        found = Finder(self.space, cache, comparison, self._seeded).find()
         step("capture:scanned")
         named = self._files_named(named)
         self._remove(found.gone)
@@ -112,7 +117,7 @@ class Capture:
         self._forget_directories(before)
         self._note_rules(before)
         cache.skipped = {path for path in self.skipped if not path.endswith(b"/")} - cache.specials
-        cache.patterns, cache.seeded = self.space.patterns, {}
+        cache.patterns, self._seeded = self.space.patterns, None
         step("capture:read")
 
     def include(self, paths: Iterable[bytes], *, unfiltered: bool = False) -> None:
@@ -143,12 +148,13 @@ class Capture:
     def tree(self) -> str:
         """The tree of everything taken in so far."""
         if self._tree_changes:
-            many = len(self._tree_changes) > few(self.space)
-            with ObjectReader(self.space.git) as reader, writing_trees(self.space, many) as write:
-                tree = patch_tree(
-                    self.cache.tree, self._tree_changes, lambda name: reader.read(name, b"tree"), write
+            with ObjectReader(self.space.git) as reader:
+                self.cache.tree = patch_tree(
+                    self.cache.tree,
+                    self._tree_changes,
+                    lambda name: reader.read(name, b"tree"),
+                    lambda data: self.space.objects.write(b"tree", data),
                 )
-            self.cache.tree = tree
             self._tree_changes.clear()
         return self.cache.tree
 
@@ -212,90 +218,34 @@ class Capture:
         if self._entries:
             recent = {path for path, entry in self._entries.items() if entry and self._is_recent(entry.stat)}
             self.cache.unsettled = recent | self._seeded_recent
-            self.cache.index = self.cache.index.give_way(self._entries, self._began_ns)
+            self.cache.index = self.cache.index.write(self._entries, self._began_ns)
             self._entries = {}
         else:
             self.cache.unsettled |= self._seeded_recent
             self.cache.index.touch(self._began_ns)
         step("capture:index-written")
         save_cache(self.space.store, self.space.project, self.cache)
+        if self.space.watcher is not None:
+            kept = keep_cache(self.space.store, self.space.project, self.cache)
+            self.space.watcher.remembered(kept, self.cache.directories, self._linked, began_ns=self._began_ns)
 
-    # --- finding -----------------------------------------------------------------------------
+    def _starting_point(self) -> ScanCache:
+        """What the last capture remembered; else what the person's git knows; else nothing."""
+        space = self.space
+        cache = load_cache(space.store, space.project, space.watcher.kept if space.watcher is not None else None)
+        if len(cache.index) and cache.boot != boot_id() and _lost_something(space, cache):
+            cache = ScanCache(Index(cache.index.path), named=cache.named)
+        if len(cache.index) or not space.lasting or not space.settings.start_from_checkout:
+            return cache
+        from shadowsnap.engine.seed import seeded_cache  # a hook needs it once in the life of a project
 
-    def _find(self) -> Findings:
-        cache, space = self.cache, self.space
-        if cache.patterns is None:
-            self._ask_what_person_tracks(True)
-            found = scan_everything(space, cache, self._began_ns)
-            found.changed |= self._touched_meanwhile() - found.gone
-            return found
-        found = scan_changes(space, cache, self._began_ns, self._look_at_seeded)
-        found.changed |= (self._touched_meanwhile() | self._seeded_doubtful) - found.gone
-        # A seeded index holds all they track; which of it an exclude matches can wait. If their index is
-        # gone by the next capture, nobody can be asked any more, and all that matches goes.
-        wait = bool(cache.seeded) and not found.rules_changed
-        if not cache.seeded and cache.tracked_as_of == NEVER_ASKED and not self._their_index():
-            found.rules_changed = True
-        dropped = set() if wait else self._ask_what_person_tracks(found.rules_changed)
-        if found.rules_changed:
-            return scan_everything(space, cache, self._began_ns, found)
-        found.gone |= dropped
-        found.changed -= dropped
-        return found
+        self._seeded = seeded_cache(space, self._began_ns)
+        if self._seeded is None:
+            return cache
+        self._seeded_recent = self._seeded.files.recent
+        return self._seeded.cache
 
-    def _touched_meanwhile(self) -> set[bytes]:
-        """Git compares times by the second: a change of permission bits in the very second of
-        the last capture would escape it. So we look at those files ourselves, once."""
-        known = self.cache.index.lookup(self.cache.unsettled)
-        self.cache.unsettled = set()
-        looks = {path: self.space.worktree.look(path) for path in known}
-        return {path for path, seen in looks.items() if seen is None or not known[path].is_untouched(seen)} | {
-            path for path, entry in known.items() if entry.ctime_ns // 10**9 >= self._began_ns // 10**9
-        }
-
-    def _known_under_other_limits(self) -> set[bytes]:
-        """Known files that the settings of now leave out: other settings let them in."""
-        settings, cache = self.space.settings, self.cache
-        limits = [settings.max_file_bytes or 0, int(settings.include_secrets)]
-        before, cache.limits = cache.limits, limits
-        if not before or before == limits:
-            return set()
-        known = cache.index.lookup(list(cache.index.paths()))
-        return {
-            path
-            for path, entry in known.items()
-            if entry.size > (settings.max_file_bytes or entry.size)
-            or (not settings.include_secrets and is_secret(path))
-        }
-
-    def _is_recent(self, seen: os.stat_result) -> bool:
-        return seen.st_ctime_ns // 10**9 >= self._began_ns // 10**9
-
-    def _ask_what_person_tracks(self, again: bool) -> set[bytes]:
-        """Learn which files their git tracks although an exclude matches, if that may have
-        changed; returns those that it no longer tracks and that are to be left out again."""
-        cache, space = self.cache, self.space
-        now = self._their_index()
-        if now == cache.tracked_as_of and not again:
-            return set()
-        tracked: list[bytes] | None = []
-        if space.repository is not None and now:
-            excludes = space.store.exclude_file(space.project.id)
-            from shadowsnap.engine.borrow import tracked_despite_excludes
-
-            tracked = tracked_despite_excludes(
-                space.store, space.repository, space.git, space.project.workdir, excludes
-            )
-        if tracked is None:
-            return set()  # their repository cannot be read now: what we know of it stays
-        no_longer = cache.tracked - set(tracked) - cache.named
-        cache.tracked, cache.tracked_as_of = set(tracked), now
-        # Git refuses to answer about paths behind a link; those are gone anyway.
-        return ignored_paths(space.git, sorted(filter(space.worktree.reaches, no_longer)))
-
-    def _their_index(self) -> list[int]:
-        """Changes whenever the index of the person's repository does; empty if there is none."""
-        return self.space.repository.index_signature() if self.space.repository else []
+    # --- files -------------------------------------------------------------------------------
 
     def _files_named(self, paths: Iterable[bytes]) -> set[bytes]:
         """The paths, and for a directory among them the files in it."""
@@ -312,21 +262,6 @@ class Capture:
             else:
                 files.add(path)
         return files
-
-    def _look_at_seeded(self) -> None:
-        """Learn the permission bits of files that are taken over without being read."""
-        look = self.space.worktree.look
-        for path, (mode, changed_ns) in self.cache.seeded.items():
-            seen = look(path) if mode != LINK else None
-            if seen is not None:
-                self._seeded_bits[path] = (mode, stat.S_IMODE(seen.st_mode))
-                # Their git, which compares times by the second, may have missed a change.
-                if changed_ns and seen.st_ctime_ns % 10**9 != changed_ns:
-                    self._seeded_doubtful.add(path)
-                elif self._is_recent(seen):
-                    self._seeded_recent.add(path)
-
-    # --- files -------------------------------------------------------------------------------
 
     def _take(self, paths: set[bytes], *, unfiltered: bool = False) -> None:
         """Read these files and note what they hold now."""
@@ -354,6 +289,8 @@ class Capture:
 
     def _keep(self, path: bytes, content: Content, known: Known | None) -> None:
         self._entries[path] = Entry(content.mode, content.id, content.stat)
+        if content.stat.st_nlink > 1:
+            self._linked.add(path)
         if known is None or (known.mode, known.id) != (content.mode, content.id):
             self._tree_changes[path] = (content.mode, content.id)
         bits = stat.S_IMODE(content.stat.st_mode)
@@ -374,6 +311,9 @@ class Capture:
 
     def _has(self, path: bytes) -> bool:
         return self.known(path) is not None
+
+    def _is_recent(self, seen: os.stat_result) -> bool:
+        return seen.st_ctime_ns // 10**9 >= self._began_ns // 10**9
 
     # --- what a tree cannot say --------------------------------------------------------------
 
@@ -423,25 +363,29 @@ class Capture:
         }
         for path, changed in rule_files(self.space.worktree, looked).items():
             rules[path] = changed if changed < self._began_ns else 0
-        cache.rules = {path: changed for path, changed in rules.items() if not self._has(path)}
+        captured = self.known_among(rules.keys())
+        cache.rules = {path: changed for path, changed in rules.items() if path not in captured}
 
     def _choose_usual_modes(self, usual: Modes | None) -> None:
         """On the first capture, let the bits that most files have be the usual ones."""
         if not self.is_first:
             return
         modes, directories = self.cache.modes, self.cache.directories
-        files = self._seeded_bits
+        files = self._seeded.files.kinds if self._seeded is not None else {}
         for path, entry in self._entries.items():
             files.pop(path, None)
-            if entry is not None and entry.mode != LINK:
+            if entry is not None:
                 files[path] = (entry.mode, stat.S_IMODE(entry.stat.st_mode))
+        counted = Counter(files.values())
         if usual is not None:
             modes.file, modes.executable, modes.directory = usual.file, usual.executable, usual.directory
         else:
-            modes.file = _most(bits for mode, bits in files.values() if not mode & 0o100) or modes.file
-            modes.executable = _most(bits for mode, bits in files.values() if mode & 0o100) or modes.executable
-            modes.directory = _most(row[0] for path, row in directories.items() if path) or modes.directory
-        modes.other = {path: bits for path, (mode, bits) in files.items() if bits != modes.usual(mode)}
+            modes.file = _most(counted, REGULAR) or modes.file
+            modes.executable = _most(counted, EXECUTABLE) or modes.executable
+            folders = Counter((DIRECTORY, row[0]) for path, row in directories.items() if path)
+            modes.directory = _most(folders, DIRECTORY) or modes.directory
+        unusual = {kind for kind in counted if kind[0] != LINK and kind[1] != modes.usual(kind[0])}
+        modes.other = {path: kind[1] for path, kind in files.items() if kind in unusual} if unusual else {}
         modes.other.update(
             (path, row[0]) for path, row in directories.items() if path and row[0] != modes.directory
         )
@@ -470,18 +414,6 @@ class Capture:
         )
 
 
-def _starting_point(space: Workspace) -> ScanCache:
-    """What the last capture remembered; else what the person's git knows; else nothing."""
-    cache = load_cache(space.store, space.project)
-    if len(cache.index) and cache.boot != boot_id() and _lost_something(space, cache):
-        cache = ScanCache(Index(cache.index.path), named=cache.named)
-    if len(cache.index) or not space.lasting or not space.settings.start_from_checkout:
-        return cache
-    from shadowsnap.engine.seed import seeded_cache  # a hook needs it once in the life of a project
-
-    return seeded_cache(space) or cache
-
-
 def _lost_something(space: Workspace, cache: ScanCache) -> bool:
     """The machine was restarted since: a power cut may have emptied objects that were not flushed."""
     try:
@@ -496,8 +428,10 @@ def fingerprint(tree: str, facts: dict[str, Any]) -> str:
     return sha256(json.dumps([tree, told], sort_keys=True).encode()).hexdigest()
 
 
-def _most(values: Iterable[int]) -> int | None:
-    return max(Counter(values).items(), key=lambda item: (item[1], -item[0]), default=(None, 0))[0]
+def _most(counted: Counter[tuple[int, int]], mode: int) -> int | None:
+    """The permission bits that most of what has this git mode have."""
+    bits = {kind[1]: number for kind, number in counted.items() if kind[0] == mode}
+    return max(bits, key=lambda each: (bits[each], -each), default=None)
 
 
 def _names(paths: Iterable[bytes]) -> list[str]:

@@ -98,7 +98,9 @@ def _bytes(descriptor: int, size: int) -> tuple[bytes | None, str]:
 
 
 def _exists(space: Workspace, path: bytes) -> bool:
+    """Whether there is anything, other than a directory."""
     try:
-        return space.worktree.lstat(path) is not None
+        seen = space.worktree.lstat(path)
     except OSError:
         return True  # it cannot even be looked at
+    return seen is not None and not stat.S_ISDIR(seen.st_mode)

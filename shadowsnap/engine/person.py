@@ -80,15 +80,30 @@ class Answers:
         return {path for path in paths if given[path]}
 
 
+class AskingIgnored:
+    """A question to git under way: which of some paths the ignore rules match, whether they are in the
+    index or not."""
+
+    def __init__(self, git: Git, paths: list[bytes]) -> None:
+        # This one command refuses literal pathspecs; behind "./" nothing in a name is magic.
+        asked = b"".join(b"./%s\0" % path for path in paths)
+        plain = git.bound(literal_pathspecs=False)
+        words = ("check-ignore", "-z", "--stdin", "--no-index")
+        self._running = plain.start(*words, stdin=asked, ok=(0, 1)) if paths else None
+
+    def answer(self) -> set[bytes]:
+        if self._running is None:
+            return set()
+        return {path[2:] for path in self._running.output().split(b"\0")[:-1]}
+
+    def abandon(self) -> None:
+        if self._running is not None:
+            self._running.abandon()
+
+
 def ignored_paths(git: Git, paths: list[bytes]) -> set[bytes]:
     """Which of the paths the ignore rules match, whether they are in the index or not."""
-    if not paths:
-        return set()
-    # This one command refuses literal pathspecs; behind "./" nothing in a name is magic.
-    asked = b"".join(b"./%s\0" % path for path in paths)
-    plain = git.bound(literal_pathspecs=False)
-    answer = plain.run("check-ignore", "-z", "--stdin", "--no-index", stdin=asked, ok=(0, 1))
-    return {path[2:] for path in answer.split(b"\0")[:-1]}
+    return AskingIgnored(git, paths).answer()
 
 
 def _repository_at(top: Path) -> PersonRepository | None:

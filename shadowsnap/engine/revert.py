@@ -18,7 +18,7 @@ from shadowsnap.engine.state import Difference, State, mode_differences, tree_di
 from shadowsnap.engine.workspace import Workspace
 from shadowsnap.errors import NoSuchTurn
 from shadowsnap.git.merge import merge_trees
-from shadowsnap.git.objects import ObjectReader
+from shadowsnap.git.reading import ObjectReader
 from shadowsnap.git.trees import DIRECTORY, Leaf, TreeReader, patch_tree
 from shadowsnap.model import Checkpoint, Conflict, RestoreResult, Skipped
 from shadowsnap.records import replace
@@ -57,7 +57,7 @@ def revert(
     if not space.lasting:
         return replace(restore(space, target, paths), conflicts=conflicts)
     body = {**(facts or {}), **target.metadata, "kind": target.kind}
-    target = record_checkpoint(space.store, space.project, target.tree, reason, body)
+    target = record_checkpoint(space.store, space.project, target.tree, reason, body, objects=space.objects)
     done = False
     try:
         result = restore(space, target, paths)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from fnmatch import translate
 from pathlib import Path
 
@@ -19,6 +19,7 @@ NOT_SECRET_ENDINGS = (".example", ".sample", ".template", ".dist", ".defaults", 
 _EXACT = frozenset(name.encode() for name in SECRET_NAMES if "*" not in name)
 _BEGINNINGS = tuple(name[:-1].encode() for name in SECRET_NAMES if name.endswith("*"))
 _ENDINGS = tuple(name[1:].encode() for name in SECRET_NAMES if name.startswith("*"))
+_LAST_LETTERS = frozenset(name[-3:].encode() for name in SECRET_NAMES if not name.endswith("*"))
 _NOT_ENDINGS = tuple(ending.encode() for ending in NOT_SECRET_ENDINGS)
 
 
@@ -27,6 +28,15 @@ def is_secret(path: bytes) -> bool:
     if name not in _EXACT and not name.startswith(_BEGINNINGS) and not name.endswith(_ENDINGS):
         return False
     return not name.endswith(_NOT_ENDINGS) and name != b"example.env"
+
+
+def secrets_among(paths: Iterable[bytes]) -> list[bytes]:
+    """Those that are secrets by name. Of many paths, most are passed by after a look at their end."""
+    paths = list(paths)
+    together = b"\n".join(paths).lower()
+    if any(beginning in together for beginning in _BEGINNINGS):
+        return list(filter(is_secret, paths))
+    return [path for path in paths if path[-3:].lower() in _LAST_LETTERS and is_secret(path)]
 
 
 def project_patterns(

@@ -12,7 +12,7 @@ from shadowsnap.engine.state import State
 from shadowsnap.engine.workspace import Workspace
 from shadowsnap.engine.worktree import parents
 from shadowsnap.git.files import remove_tree
-from shadowsnap.git.objects import ObjectReader
+from shadowsnap.git.reading import ObjectReader
 from shadowsnap.git.trees import EXECUTABLE, REGULAR, TreeReader
 from shadowsnap.store.excludes import exclude_file
 

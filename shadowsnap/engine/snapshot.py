@@ -8,6 +8,7 @@ from collections.abc import Iterable
 
 from shadowsnap.engine.capture import Capture, fingerprint
 from shadowsnap.engine.person import ignored_paths
+from shadowsnap.engine.scan import comparing
 from shadowsnap.engine.steps import step
 from shadowsnap.engine.workspace import Workspace
 from shadowsnap.errors import CheckpointsLost
@@ -75,8 +76,9 @@ def take_paths(space: Workspace, request: Request, paths: Iterable[bytes]) -> Ch
 
 
 def begin_capture(space: Workspace, named: Iterable[bytes] = ()) -> Capture:
-    capture = Capture(space)
-    capture.scan(named, usual=_usual_modes(space) if capture.is_first else None)
+    with comparing(space) as comparison:
+        capture = Capture(space, began_ns=comparison.began_ns)
+        capture.scan(comparison, named, _usual_modes(space) if capture.is_first else None)
     return capture
 
 
@@ -124,7 +126,9 @@ def keep_capture(capture: Capture, request: Request) -> tuple[Checkpoint, bool]:
         return same, False
     request = replace(request, turn=request.turn or _next_turn(space, request))
     body = {**_body(capture, request), "shared": _also_at_work(space, request)}
-    checkpoint = record_checkpoint(space.store, space.project, capture.tree(), request.reason, body)
+    checkpoint = record_checkpoint(
+        space.store, space.project, capture.tree(), request.reason, body, objects=space.objects
+    )
     step("snapshot:recorded")
     if capture.scope == "tree":
         capture.cache.newest = _remembered(space, checkpoint, state)
@@ -187,7 +191,7 @@ def _newest_if_same(space: Workspace, capture: Capture, state: str) -> Checkpoin
 
 
 def _remembered(space: Workspace, checkpoint: Checkpoint, state: str) -> dict[str, str]:
-    text = text_to_remember(space.store, checkpoint, space.deadline)
+    text = text_to_remember(space.store, checkpoint)
     return {"ref": checkpoint.ref, "state": state, "commit": text}
 
 

@@ -14,7 +14,8 @@ from shadowsnap.engine.rules import project_patterns
 from shadowsnap.engine.worktree import Worktree
 from shadowsnap.git.deadline import Deadline
 from shadowsnap.git.files import remove_tree
-from shadowsnap.git.objects import Batch, LooseObjects
+from shadowsnap.git.newobjects import NewObjects
+from shadowsnap.git.reading import Batch
 from shadowsnap.git.runner import Git
 from shadowsnap.records import dataclass
 from shadowsnap.store.atomic import write_bytes
@@ -22,6 +23,10 @@ from shadowsnap.store.excludes import exclude_file
 from shadowsnap.store.layout import Store
 from shadowsnap.store.locks import locked
 from shadowsnap.store.projects import Project
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowsnap.engine.watching import Watcher
 
 
 @dataclass(frozen=True)
@@ -35,8 +40,10 @@ class Workspace:
     patterns: list[str]
     git: Git
     """Bound to the store, the project's files, its private index and its excludes."""
-    objects: LooseObjects
+    objects: NewObjects
     """Where new objects go."""
+    watcher: Watcher | None = None
+    """Somebody who may know what was touched since the last capture."""
 
     @property
     def lasting(self) -> bool:
@@ -63,6 +70,7 @@ def open_workspace(
     doing: str,
     *,
     lasting: bool = True,
+    watcher: Watcher | None = None,
 ) -> Iterator[Workspace]:
     """Lock the project and open its files. If not `lasting`, new objects go to a scratch
     directory and vanish at the end, and the index stays as it is."""
@@ -80,18 +88,22 @@ def open_workspace(
             index_file=store.index_file(project.id),
             config=(f"core.excludesFile={excludes}",),
         )
-        objects, scratch = store.objects, None
+        scratch = None
         if not lasting:
             scratch = store.git_dir / f"scratch-{project.id}-{os.getpid()}"
             remove_tree(scratch)  # left by a dead process that had our number
             scratch.mkdir()
-            objects, git = LooseObjects(scratch, fsync=False), git.bound(scratch_objects=scratch)
+            git = git.bound(scratch_objects=scratch)
+        objects = NewObjects(scratch or store.git_dir / "objects", fsync=store.fsync and lasting)
         batch = Batch(git)
-        git = git.bound(batch=batch)
+        git = git.bound(batch=batch, new=objects)
         try:
-            yield Workspace(store, project, settings, deadline, worktree, repository, patterns, git, objects)
+            yield Workspace(
+                store, project, settings, deadline, worktree, repository, patterns, git, objects, watcher
+            )
         finally:
             batch.close()
+            objects.abandon()
             if scratch is not None:
                 remove_tree(scratch)
 

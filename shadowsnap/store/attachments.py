@@ -23,7 +23,8 @@ from shadowsnap.digests import sha256
 from shadowsnap.errors import DamagedObject
 from shadowsnap.git.bulk import read_many
 from shadowsnap.git.deadline import Deadline
-from shadowsnap.git.objects import LooseObjects, ObjectReader, object_id
+from shadowsnap.git.objects import LooseObjects, object_id
+from shadowsnap.git.reading import ObjectReader
 from shadowsnap.git.refs import create_ref, read_ref, ref_exists, set_ref
 from shadowsnap.git.trees import DIRECTORY, REGULAR, Leaf, format_tree, parse_tree
 from shadowsnap.model import Conversation

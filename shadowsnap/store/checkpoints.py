@@ -17,7 +17,9 @@ from shadowsnap.errors import (
     NoSuchCheckpoint,
 )
 from shadowsnap.git.deadline import Deadline
-from shadowsnap.git.objects import EMPTY_TREE, ObjectReader, object_id
+from shadowsnap.git.newobjects import NewObjects
+from shadowsnap.git.objects import EMPTY_TREE, LooseObjects, object_id
+from shadowsnap.git.reading import ObjectReader
 from shadowsnap.git.refs import (
     create_ref,
     delete_refs,
@@ -46,23 +48,27 @@ _NUMBER = r"[0-9]{1,3}"
 """A place in a list, to whoever has one in front of them."""
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
 _LONGEST_KEY = 240
+_GRACE_SECONDS = 5.0
 """File systems take names of 255 bytes, and git adds `.lock`."""
 
 
 def record_checkpoint(
-    store: Store, project: Project, tree: str, reason: str, body: dict[str, Any], moment: int | None = None
-) -> Checkpoint:
-    """Write the commit and its ref. From here on the checkpoint exists. The moment, in milliseconds,
-    is now unless it is given; just the same checkpoint of the same moment is refused (`RefExists`)."""
+    store: Store, project: Project, tree: str, reason: str, body: dict[str, Any], moment: int | None = None,
+    objects: LooseObjects | NewObjects | None = None,
+) -> Checkpoint:  # fmt: skip
+    """Write the commit, beside other new `objects` if there are any, and its ref. From here on the
+    checkpoint exists. The moment, in milliseconds, is now unless it is given; just the same checkpoint
+    of the same moment is refused (`RefExists`)."""
+    objects = objects or store.objects
     moment = _next_moment(store, project) if moment is None else moment
     if tree == EMPTY_TREE:
-        store.objects.write(b"tree", b"")  # git knows it unasked, but fsck and repack want it there
+        objects.write(b"tree", b"")  # git knows it unasked, but fsck and repack want it there
     message = _message(reason, {**body, "workdir": str(project.workdir), "ms": moment % 1000})
     who = f"shadowsnap <shadowsnap@localhost> {moment // 1000} +0000"
     commit = f"tree {tree}\nauthor {who}\ncommitter {who}\n\n".encode() + message
-    commit_id = store.objects.write(b"commit", commit)
+    commit_id = objects.write(b"commit", commit)
     ref = f"{project.refs}/{moment:013d}-{commit_id[:12]}"
-    store.objects.settle()
+    objects.settle()
     create_ref(store.git_dir, ref, commit_id, fsync=store.fsync)
     return _decode(project, ref, commit_id, tree, message)
 
@@ -108,9 +114,10 @@ def read_checkpoint(
     return replace(decode_checkpoint(project, ref, commit_id, commit), pinned=pinned, label=label)
 
 
-def text_to_remember(store: Store, checkpoint: Checkpoint, deadline: Deadline) -> str:
-    """With this, `read_checkpoint` needs no process even when the commit is packed."""
-    return _commit(store, checkpoint.id, deadline).decode()
+def text_to_remember(store: Store, checkpoint: Checkpoint) -> str:
+    """With this, `read_checkpoint` need not look for the commit. (The checkpoint exists by now: that the
+    time ran out meanwhile must not make a failure of it.)"""
+    return _commit(store, checkpoint.id, Deadline(_GRACE_SECONDS)).decode()
 
 
 def _commit(store: Store, commit_id: str, deadline: Deadline) -> bytes:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from functools import partial
 
 from shadowsnap.git.deadline import Deadline
-from shadowsnap.git.objects import ObjectReader
+from shadowsnap.git.reading import ObjectReader
 from shadowsnap.git.trees import DIRECTORY, TreeReader
 from shadowsnap.model import Checkpoint
 from shadowsnap.store.layout import Store

@@ -1,7 +1,7 @@
 """What is remembered between two captures of a project, so that only changes cost time.
 
 The private index holds every captured file with its stat data; beside it lie the directories
-(mode and ctime) and a small JSON file. All of it can be made anew from the files and the
+(mode and a stamp) and a small JSON file. All of it can be made anew from the files and the
 newest checkpoint; whatever does not fit together is forgotten.
 """
 
@@ -24,7 +24,7 @@ from shadowsnap.store.projects import Project
 
 _VERSION = 1
 Directories = dict[bytes, tuple[int, int]]
-"""Path -> permission bits and ctime (0: look again); sorted when read from disk."""
+"""Path -> permission bits and a stamp (0: look again); sorted when read from disk."""
 
 
 @dataclass
@@ -74,9 +74,6 @@ class ScanCache:
     """Files that changed in the very second of the last capture."""
     skipped: set[bytes] = field(default_factory=set)
     """Files that were left out; where git has nothing to report they are looked at again."""
-    seeded: dict[bytes, tuple[int, int]] = field(default_factory=dict)
-    """Files taken over from the person's index with their git modes; permission bits are not
-    known yet."""
     rules: dict[bytes, int] = field(default_factory=dict)
     """The .gitignore files that are not captured (they ignore themselves), and their ctime."""
     limits: list[int] = field(default_factory=list)
@@ -89,9 +86,25 @@ class ScanCache:
     """Ref and fingerprint of the newest checkpoint."""
     boot: str = field(default="", compare=False)
     """During which run of the machine it was saved."""
+    kept: Kept | None = field(default=None, compare=False, repr=False)
+    """What it was taken from, if it was not read."""
 
 
-def load_cache(store: Store, project: Project) -> ScanCache:
+@dataclass(frozen=True)
+class Kept:
+    """A cache as it was saved, in the memory of a process that goes on: its large parts need not be read again
+    as long as their files are the same."""
+
+    saved: bytes
+    index: Index
+    directories: Directories
+    name: str
+    """Of the directories."""
+    complete: bool
+    files: list[tuple[int, ...]]
+
+
+def load_cache(store: Store, project: Project, kept: Kept | None = None) -> ScanCache:
     """What the last capture remembered, or an empty cache if that is lost or damaged."""
     path = store.index_file(project.id)
     empty = ScanCache(Index(path))
@@ -101,8 +114,10 @@ def load_cache(store: Store, project: Project) -> ScanCache:
         if state["version"] != _VERSION:
             return empty
         empty.named = _paths(state["named"])  # the one thing that the files themselves do not tell
-        directories = _read_directories(path, state["directories"])
-        index = Index.load(path)
+        if kept is not None and (kept.saved != saved or kept.files != _signatures(path)):
+            kept = None
+        directories = kept.directories if kept is not None else _read_directories(path, state["directories"])
+        index = kept.index if kept is not None else Index.load(path)
         if directories is None or index.checksum != state["index"]:
             return empty
         return ScanCache(
@@ -123,6 +138,7 @@ def load_cache(store: Store, project: Project) -> ScanCache:
             newest=dict(state["newest"]),
             boot=state.get("boot", ""),
             saved=saved,
+            kept=kept,
         )
     except (MalformedObject, OSError, KeyError, TypeError, ValueError, AttributeError):
         return empty
@@ -131,16 +147,10 @@ def load_cache(store: Store, project: Project) -> ScanCache:
 def save_cache(store: Store, project: Project, cache: ScanCache) -> None:
     path = store.index_file(project.id)
     cache.boot = boot_id()
-    rows = b"".join(
-        b"%o %d %s\0" % (mode, ctime, name) for name, (mode, ctime) in sorted(cache.directories.items())
-    )
-    name = _name(rows)
-    if not _same_directories(path, name.encode() + rows):
-        write_bytes(_directories_file(path), name.encode() + rows)
     state = {
         "version": _VERSION,
         "index": cache.index.checksum,
-        "directories": name,
+        "directories": _save_directories(path, cache),
         "tree": cache.tree,
         "modes": cache.modes.to_json(),
         "bare": _names(cache.bare),
@@ -161,6 +171,23 @@ def save_cache(store: Store, project: Project, cache: ScanCache) -> None:
     if saved != cache.saved:
         write_bytes(_state_file(path), saved)
         cache.saved = saved
+
+
+def keep_cache(store: Store, project: Project, cache: ScanCache) -> Kept:
+    """A cache that was saved just now, for the next capture of this process."""
+    path, before = store.index_file(project.id), cache.kept
+    same = before is not None and before.directories == cache.directories
+    directories = before.directories if before is not None and same else dict(sorted(cache.directories.items()))
+    name = json.loads(cache.saved)["directories"]
+    return Kept(cache.saved, cache.index, directories, name, cache.patterns is not None, _signatures(path))
+
+
+def saved_state(store: Store, project: Project) -> bytes:
+    """The same as long as nobody saved a cache that differs; empty if there is none."""
+    try:
+        return _state_file(store.index_file(project.id)).read_bytes()
+    except OSError:
+        return b""
 
 
 def boot_id() -> str:
@@ -191,6 +218,33 @@ def _state_file(index: Path) -> Path:
 
 def _directories_file(index: Path) -> Path:
     return index.with_name(f"{index.name}.dirs")
+
+
+def _signatures(index: Path) -> list[tuple[int, ...]]:
+    """Changes whenever one of the large files does."""
+    return [_signature(each) for each in (index, _directories_file(index))]
+
+
+def _signature(file: Path) -> tuple[int, ...]:
+    try:
+        seen = os.stat(file)
+    except FileNotFoundError:
+        return ()
+    return seen.st_ino, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns
+
+
+def _save_directories(index: Path, cache: ScanCache) -> str:
+    """Returns their name."""
+    kept = cache.kept
+    if kept is not None and kept.directories == cache.directories and kept.files[1:] == _signatures(index)[1:]:
+        return kept.name
+    rows = b"".join(
+        b"%o %d %s\0" % (mode, ctime, name) for name, (mode, ctime) in sorted(cache.directories.items())
+    )
+    name = _name(rows)
+    if not _same_directories(index, name.encode() + rows):
+        write_bytes(_directories_file(index), name.encode() + rows)
+    return name
 
 
 def _same_directories(index: Path, content: bytes) -> bool:

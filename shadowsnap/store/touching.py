@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from shadowsnap.errors import DamagedObject, MalformedObject
 from shadowsnap.git.deadline import Deadline
-from shadowsnap.git.objects import ObjectReader
+from shadowsnap.git.reading import ObjectReader
 from shadowsnap.git.trees import TreeReader
 from shadowsnap.model import Checkpoint
 from shadowsnap.store.layout import Store

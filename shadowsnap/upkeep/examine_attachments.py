@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from shadowsnap.errors import DamagedObject
-from shadowsnap.git.objects import ObjectReader
+from shadowsnap.git.reading import ObjectReader
 from shadowsnap.git.runner import Git
 from shadowsnap.git.treesearch import TreeSearch
 from shadowsnap.model import Finding

@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from shadowsnap.git.index import Known
-from shadowsnap.git.objects import EMPTY_TREE, ObjectReader, object_id
+from shadowsnap.git.objects import EMPTY_TREE, object_id
+from shadowsnap.git.reading import ObjectReader
 from shadowsnap.git.refs import delete_refs, read_ref, read_refs, set_ref
 from shadowsnap.git.runner import Git
 from shadowsnap.git.trees import DIRECTORY, Leaf, patch_tree

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from shadowsnap.errors import GitFailed
-from shadowsnap.git.objects import EMPTY_TREE, ObjectReader, missing_objects
+from shadowsnap.git.objects import EMPTY_TREE
+from shadowsnap.git.reading import ObjectReader, missing_objects
 from shadowsnap.git.runner import Git
 from shadowsnap.model import Finding
 from shadowsnap.store.atomic import read_json, write_json

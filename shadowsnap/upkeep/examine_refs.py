@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shadowsnap.errors import DamagedObject
-from shadowsnap.git.objects import EMPTY_TREE, ObjectReader, missing_objects, object_id
+from shadowsnap.git.objects import EMPTY_TREE, object_id
+from shadowsnap.git.reading import ObjectReader, missing_objects
 from shadowsnap.git.refs import RefExists, create_ref
 from shadowsnap.git.runner import Git
 from shadowsnap.model import Finding

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from shadowsnap.errors import DamagedObject, GitFailed, ShadowsnapError
 from shadowsnap.git.deadline import Deadline
-from shadowsnap.git.objects import missing_objects
+from shadowsnap.git.reading import missing_objects
 from shadowsnap.model import Checkup, Finding
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project

@@ -26,7 +26,8 @@ from shadowsnap.errors import (
 )
 from shadowsnap.git.deadline import Deadline
 from shadowsnap.git.files import remove_tree, sync_directory
-from shadowsnap.git.objects import EMPTY_TREE, LooseObjects, ObjectReader, missing_objects
+from shadowsnap.git.objects import EMPTY_TREE, LooseObjects
+from shadowsnap.git.reading import ObjectReader, missing_objects
 from shadowsnap.git.refs import RefExists
 from shadowsnap.git.runner import Git
 from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, LINK, REGULAR, Leaf, patch_tree

@@ -1,0 +1,76 @@
+"""Whether the times of directories can be relied upon."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from shadowsnap.records import NamedTuple
+
+# Local ones, on which every name that comes or goes changes the time of its directory at once. Not
+# so over a network or by way of FUSE, where times may be cached, or made up.
+_TELLING = frozenset({
+    b"bcachefs", b"btrfs", b"ext2", b"ext3", b"ext4", b"f2fs", b"jfs", b"nilfs2", b"overlay", b"ramfs", b"tmpfs",
+    b"xfs", b"zfs",
+})  # fmt: skip
+
+
+def directories_tell(workdir: Path) -> bool:
+    """Whether a directory below this one whose change time is the same has the same names in it. Where
+    nobody can say, it does not."""
+    return sys.platform == "linux" and kind_of(os.fsencode(workdir), _list_of_mounts()) in _TELLING
+
+
+def is_mounted_below(workdir: Path) -> bool:
+    """Whether some directory below this one may be on a file system of its own."""
+    inside = os.fsencode(workdir).rstrip(b"/") + b"/"
+    mounts = list(_mounts(_list_of_mounts()))
+    return not mounts or any(mount.place.startswith(inside) for mount in mounts)
+
+
+def kind_of(place: bytes, listed: bytes) -> bytes:
+    """The kind of file system that a directory is on, given the list of mounts; empty if that does not
+    tell. (By its place and not by the number of its device: a subvolume of btrfs has a number that
+    the list does not know.)"""
+    mounts = list(_mounts(listed))
+    ids = {mount.id for mount in mounts}
+    ways = [mount for mount in mounts if (place + b"/").startswith(mount.place + b"/")]
+    # From the root on as a path is followed: what lies upon a directory hides all that was mounted
+    # below it before.
+    kind, below = b"", [mount for mount in ways if mount.on not in ids or mount.on == mount.id]
+    while below:
+        nearest = min(reversed(below), key=lambda mount: len(mount.place))
+        kind = nearest.kind
+        below = [mount for mount in ways if mount.on == nearest.id != mount.id]
+    return kind
+
+
+class _Mount(NamedTuple):
+    id: bytes
+    on: bytes
+    """The mount that it lies upon."""
+    place: bytes
+    kind: bytes
+
+
+def _mounts(listed: bytes) -> Iterator[_Mount]:
+    for line in listed.splitlines():
+        about, _, rest = line.partition(b" - ")
+        number, on, _, _, place = about.split(b" ")[:5]
+        yield _Mount(number, on, _unescaped(place).rstrip(b"/"), rest.split(b" ")[0])
+
+
+def _list_of_mounts() -> bytes:
+    """As the system tells it; empty if it does not."""
+    try:
+        return Path("/proc/self/mountinfo").read_bytes()
+    except OSError:
+        return b""
+
+
+def _unescaped(text: bytes) -> bytes:
+    """A name in which blanks, tabs, line ends and backslashes are told by their octal numbers."""
+    first, *others = text.split(b"\\")
+    return first + b"".join(bytes([int(part[:3], 8)]) + part[3:] for part in others)
