@@ -11,27 +11,26 @@ import struct
 import subprocess
 import sys
 import tempfile
-import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
+from capturing import checkpoint_of, everything_old
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from random_trees import Change, Node, build, changes, mutate, trees, wild_changes, wild_trees
 
 from helpers import ROOT, git, manifest, remove_tree
 from shadowsnap import CheckpointManager
-from shadowsnap.engine import filesystems, inotify, snapshot, watching
+from shadowsnap.engine import capture, filesystems, inotify, snapshot, watching
 from shadowsnap.engine.inotify import Inotify, decoded
 from shadowsnap.engine.touched import Touched
 from shadowsnap.engine.watching import Watcher
 from shadowsnap.engine.worktree import Worktree
 from shadowsnap.git import runner
 from shadowsnap.git.index import Index
-from shadowsnap.model import Checkpoint
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import project_of
 
@@ -41,11 +40,11 @@ EXAMPLES = max(1, settings().max_examples // 2)
 SMALL_MB = 4000 / 2**20
 
 
-def told_by(base: Path, checkpoint: Checkpoint | None) -> tuple[str, dict[str, object], list[str]]:
-    """Everything a checkpoint says of the files, with the name of every object."""
-    assert checkpoint is not None
-    listed = git(base / "store", "ls-tree", "-r", "-t", "-z", checkpoint.id).split("\0")
-    return checkpoint.tree, checkpoint.metadata, listed
+def snapshot_by(manager: CheckpointManager, project: Path) -> tuple[Any, ...]:
+    """Everything a new snapshot says of the files, with the name of every object."""
+    checkpoint = checkpoint_of(manager.snapshot(project))
+    listed = git(manager.settings.resolved_base() / "store", "ls-tree", "-r", "-t", "-z", checkpoint.id)
+    return checkpoint.tree, checkpoint.metadata, checkpoint.skipped, listed.split("\0")
 
 
 class Pair:
@@ -65,10 +64,7 @@ class Pair:
         return any(answers)
 
     def _take_the_same(self) -> None:
-        mine, theirs = (
-            told_by(manager.settings.resolved_base(), manager.snapshot(self.project).checkpoint)
-            for manager in (self.watching, self.scanning)
-        )
+        mine, theirs = (snapshot_by(manager, self.project) for manager in (self.watching, self.scanning))
         assert mine == theirs, f"{mine} {theirs}"
 
 
@@ -100,12 +96,13 @@ def processes(manager: CheckpointManager, project: Path) -> int:
 
 @pytest.fixture
 def pair(tmp_path: Path, project: Path) -> Iterator[Pair]:
-    """Both know the project, and one of them watches it."""
+    """Both know the project, and one of them watches it. Nothing is so young that it is looked at anyway."""
     pair = Pair(tmp_path, project)
-    pair.agree()
-    assert pair.watching.watch(project)
-    assert not pair.agree()
-    assert pair.agree()
+    with everything_old():
+        pair.agree()
+        assert pair.watching.watch(project)
+        assert not pair.agree()
+        assert pair.agree()
     yield pair
     pair.watching.unwatch(project)
 
@@ -159,7 +156,6 @@ def test_what_a_watcher_tells_is_what_a_scan_finds_where_much_is_ignored(
 
 
 def test_nothing_touched_costs_no_process_and_no_look(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
-    everything_settled(pair)
     looked: list[bytes] = []
     real = Worktree.lstat
     monkeypatch.setattr(Worktree, "lstat", lambda self, path: (looked.append(path), real(self, path))[1])
@@ -169,14 +165,6 @@ def test_nothing_touched_costs_no_process_and_no_look(pair: Pair, monkeypatch: p
     pair.watching.snapshot(pair.project)
     assert set(looked) == {b"src/main.py"}
     assert pair.agree()
-
-
-def everything_settled(pair: Pair) -> None:
-    """Let a snapshot begin in a later second than that of the last change."""
-    now = time.time()
-    time.sleep(int(now) + 1.15 - now)
-    pair.agree()
-    pair.agree()
 
 
 def test_the_index_is_not_read_again_as_long_as_it_is_the_same(
@@ -310,6 +298,30 @@ def failing(*_: object) -> None:
     raise ZeroDivisionError
 
 
+def test_what_happens_in_a_new_directory_before_it_is_watched_is_found(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = pair.project / "new"
+    (folder / "deep").mkdir(parents=True)
+    (folder / "file").write_text("then")
+
+    def write(where: str) -> None:
+        if where == "capture:index-written":
+            monkeypatch.undo()
+            (folder / "file").write_text("after it was read")
+            (folder / "deep" / "more").mkdir()
+            (folder / "deep" / "more" / "file").write_text("after the directory was read")
+
+    monkeypatch.setattr(capture, "step", write)
+    with everything_old():
+        pair.watching.snapshot(pair.project)
+    pair.scanning.snapshot(pair.project)
+    with answers_of_watchers() as answers:
+        pair.watching.snapshot(pair.project)
+    assert answers == [True]
+    assert snapshot_by(pair.watching, pair.project) == snapshot_by(pair.scanning, pair.project)
+
+
 # --- what no event tells ----------------------------------------------------------------------------
 
 
@@ -317,20 +329,21 @@ def test_a_file_that_is_written_to_by_another_name_is_noticed(pair: Pair, tmp_pa
     os.link(pair.project / "README.md", tmp_path / "outside")
     pair.watching.unwatch(pair.project)
     assert pair.watching.watch(pair.project)
-    assert [pair.agree(), pair.agree()] == [False, True]
-    for text in ("by the other name", "and once more"):
-        (tmp_path / "outside").write_text(text)
-        assert pair.agree()
-        assert pair.watching.contents(pair.project, "last", ["README.md"]) == {"README.md": text.encode()}
+    with everything_old():
+        pair.agree()
+    (tmp_path / "outside").write_text("by the other name")
+    assert pair.agree()
+    assert pair.watching.contents(pair.project, "last", ["README.md"]) == {"README.md": b"by the other name"}
 
 
 @pytest.mark.parametrize("place", ["src/second", "made/there/second"])
 def test_a_second_name_that_is_made_inside_makes_everything_be_scanned(pair: Pair, place: str) -> None:
     (pair.project / place).parent.mkdir(parents=True, exist_ok=True)
     os.link(pair.project / "README.md", pair.project / place)
-    for text in ("by the second name", "and once more"):
+    for text in ("by the second name", "and once more by that name"):
         (pair.project / place).write_text(text)
-        pair.agree()
+        with everything_old():
+            pair.agree()
         assert pair.watching.contents(pair.project, "last", ["README.md"]) == {"README.md": text.encode()}
 
 
@@ -339,11 +352,11 @@ def test_a_file_that_is_written_to_through_memory_is_noticed(pair: Pair) -> None
         file.write(bytes(3000))
         file.flush()
         with mmap.mmap(file.fileno(), 0) as memory:
-            for text in (b"first", b"second"):
-                pair.agree()
+            for text in (b"", b"first", b"second"):
                 memory[: len(text)] = text
                 memory.flush()
-                pair.agree()
+                with everything_old():
+                    pair.watching.snapshot(pair.project)
                 held = pair.watching.contents(pair.project, "last", ["mapped"])["mapped"]
                 assert held.startswith(text)
 
