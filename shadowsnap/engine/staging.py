@@ -10,7 +10,6 @@ import errno
 import os
 import time
 from collections.abc import Iterable
-from contextlib import ExitStack
 from pathlib import Path
 
 from shadowsnap.engine.plan import Plan
@@ -18,10 +17,8 @@ from shadowsnap.engine.workspace import Workspace
 from shadowsnap.git.files import remove_tree
 from shadowsnap.git.index import Entry, Index
 from shadowsnap.git.reading import FEW, ObjectReader
-from shadowsnap.git.runner import Running
 from shadowsnap.git.trees import LINK
 
-_WORTH_A_PROCESS, _MOST_PROCESSES = 200, 8
 _MOST = 1 << 20
 """Nothing larger is held in memory."""
 STAGING_PREFIX = ".shadowsnap-restore-"
@@ -67,26 +64,16 @@ class Staging:
                         mode, name = plan.write[path][0]
                         self._space.worktree.create(self.new(path), reader.read(name, b"blob"), link=mode == LINK)
                     return
-        shares = min(os.cpu_count() or 1, _MOST_PROCESSES, 1 + len(paths) // _WORTH_A_PROCESS)
-        with ExitStack() as stack:
-            parts = [paths[first::shares] for first in range(shares)]
-            begun = [self._start_checkout(stack, number, folder, part, plan) for number, part in enumerate(parts)]
-            for running in begun:
-                running.output()
-
-    def _start_checkout(
-        self, stack: ExitStack, number: int, folder: bytes, paths: list[bytes], plan: Plan
-    ) -> Running:
-        """Let git write these files, under their numbers."""
+        # By one process: two that make files in one directory wait for each other more than they gain.
         nothing = os.stat(self._space.project.workdir)
         entries = {self._numbers[path]: Entry(*plan.write[path][0], nothing) for path in paths}
-        index = self._space.store.index_file(f"{self._space.project.id}.{number}.staging")
-        stack.callback(index.unlink, missing_ok=True)
-        Index(index).write(entries, 0)
-        git = self._space.git.bound(index_file=index)
-        running = git.start(b"checkout-index", b"-a", b"-f", b"-q", b"--prefix=" + folder + b"/new/")
-        stack.callback(running.abandon)
-        return running
+        index = self._space.store.index_file(f"{self._space.project.id}.staging")
+        try:
+            Index(index).write(entries, 0)
+            git = self._space.git.bound(index_file=index)
+            git.run(b"checkout-index", b"-a", b"-f", b"-q", b"--prefix=" + folder + b"/new/")
+        finally:
+            index.unlink(missing_ok=True)
 
     def _folder(self, path: bytes) -> bytes:
         top = self._tops[path]
