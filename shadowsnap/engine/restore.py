@@ -270,7 +270,7 @@ def _carry_out(
     every_folder = (*(journal.open.staging if journal.open else ()), *folders)
     half_done = journal.open is not None and journal.open.applying
     begun = OpenRestore(way_back.checkpoint, target.id, way_back.paths, every_folder, half_done, then)
-    moved = _moved(journal, then, way_back, _tree_after(capture, plan))
+    moved = _moved(journal, then, way_back, _tree_after(capture, plan, way_back, target))
     with _nothing_done_yet():
         write_journal(space.store, space.project, replace(journal, open=begun), lasting=False)
     done = False
@@ -336,8 +336,10 @@ def _moved(journal: Journal, then: str, step_back: Step, at: str) -> Journal:
     return replace(journal, open=None, undo=undo, redo=redo, at=at)
 
 
-def _tree_after(capture: Capture, plan: Plan) -> str:
+def _tree_after(capture: Capture, plan: Plan, way_back: Step, target: Checkpoint) -> str:
     """The tree that a capture finds once the plan is carried out. Only its name is wanted."""
+    if target.scope == "tree" and not way_back.paths and not plan.kept:
+        return target.tree
     changes: dict[bytes, Leaf | None] = dict.fromkeys(plan.delete)
     changes.update((path, leaf) for path, (leaf, _) in plan.write.items())
     with ObjectReader(capture.space.git) as reader:
