@@ -15,6 +15,7 @@ from helpers import git
 from shadowsnap import CheckpointManager, Settings
 from shadowsnap.engine.filesystems import directories_tell
 from shadowsnap.git import runner
+from shadowsnap.git.repacked import note_repacked
 from shadowsnap.store.checkpoints import record_checkpoint
 from shadowsnap.store.layout import open_store
 from shadowsnap.store.projects import project_of
@@ -59,6 +60,7 @@ def pack_the_store(base: Path) -> None:
     """As upkeep leaves it: refs in one file, objects in one pack, as differences."""
     git(base / "store", "pack-refs", "--all")
     git(base / "store", "repack", "-adq")
+    note_repacked(base / "store")  # as upkeep does
 
 
 @pytest.fixture(params=["plain", "repository", "subdirectory"])

@@ -27,6 +27,8 @@ DEADLINE = 8.0
 # Whatever hangs (a dead network drive, an agent that never closes our input): this ends it.
 _LAST_RESORT = 17
 _PROMPT_LENGTH = 2000
+# How long to wait for the end of an input that is whole already.
+_MORE_SECONDS = 1.0
 
 
 def main(words: Sequence[str]) -> NoReturn:
@@ -90,7 +92,8 @@ def before_tool(event: HookEvent, session: Session) -> None:
         manager = _manager()
         manager.resume_turn(session.state_of(event))
         outcome = manager.before_tool(event.tool, event.tool_input, event.cwd, event.roots)
-        if outcome.status not in ("failed", "disabled") and not _ran_out_of_time(outcome.error):
+        # What is refused now (git is missing, the directory is not there yet) may not be at the next call.
+        if outcome.status not in ("failed", "disabled", "refused") and not _ran_out_of_time(outcome.error):
             session.note_taken(event, manager.turn_state())
     if outcome.status != "already-taken":
         _tell(event.agent, event, outcome.status, outcome.error, outcome=outcome)
@@ -186,9 +189,33 @@ def _ran_out_of_time(problem: Exception | None) -> bool:
 
 
 def _input() -> bytes:
-    """What the agent wrote to us; nothing if a person tries the command on a terminal."""
+    """What the agent wrote to us; nothing if a person tries the command on a terminal. Some agents never
+    close our input: what is whole is enough then."""
     stream = sys.stdin
-    return b"" if stream is None or stream.isatty() else stream.buffer.read()
+    if stream is None or stream.isatty():
+        return b""
+    if sys.platform == "win32":
+        return stream.buffer.read()
+    import select
+
+    descriptor, data = stream.fileno(), b""
+    while True:
+        patience = _MORE_SECONDS if data.rstrip().endswith(b"}") and _is_whole(data) else None
+        if not select.select([descriptor], [], [], patience)[0]:
+            return data
+        piece = os.read(descriptor, 1 << 20)
+        if not piece:
+            return data
+        data += piece
+
+
+def _is_whole(data: bytes) -> bool:
+    from shadowsnap import lightjson
+
+    try:
+        return isinstance(lightjson.loads(data), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _be_silent() -> None:

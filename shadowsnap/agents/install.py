@@ -97,14 +97,18 @@ def installed(project: Path | None = None) -> list[Installed]:
 
 
 def program_words() -> tuple[str, ...]:
-    """The command line that starts this very program, also where it is not on the PATH."""
+    """The command line that starts this very program, also where it is not on the PATH. Isolated (-I): no
+    variable and no module of a project can get between an agent and its hook."""
+    import site
+
+    if not __file__.startswith(os.path.join(site.getusersitepackages(), "")):
+        return (sys.executable, "-I", "-m", "shadowsnap")
+    # What a person installed for themselves alone is not found by an isolated Python.
     name = "shadowsnap.exe" if sys.platform == "win32" else "shadowsnap"
     beside = os.path.join(os.path.dirname(sys.executable), name)
     if os.path.isfile(beside) and os.access(beside, os.X_OK):
         return (beside,)
-    # -P would be better than a bare -m, which looks for modules in the current directory first; but
-    # Python 3.10 does not know it. -I does the same and more.
-    return (sys.executable, "-I", "-m", "shadowsnap")
+    return (sys.executable, "-m", "shadowsnap")
 
 
 # --- planning --------------------------------------------------------------------------------

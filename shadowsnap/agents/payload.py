@@ -123,7 +123,7 @@ def read_event(agent: str, data: bytes, said: str = "") -> HookEvent:
 def _event(agent: str, payload: dict[str, Any], said: str, problem: str) -> HookEvent:
     places = [payload, *(payload[key] for key in _NESTED if isinstance(payload.get(key), dict))]
     name = _squeezed(_text(places, _EVENT) or said)
-    kind = _KINDS.get(name) or (OTHER if name else _guessed(payload))
+    kind = _KINDS.get(name) or (OTHER if name and not _is_new_tool_event(name, places) else _guessed(payload))
     roots = tuple(_paths(_first(places, _ROOTS)))
     after = name in _AFTER or (not name and any(key in payload for key in _RESULT))
     deed = _DEEDS.get(name.replace("post", "pre", 1).replace("after", "before", 1), "")
@@ -142,6 +142,14 @@ def _event(agent: str, payload: dict[str, Any], said: str, problem: str) -> Hook
         after=after,
         problem=problem,
     )
+
+
+def _is_new_tool_event(name: str, places: list[dict[str, Any]]) -> bool:
+    """An event by a name that we do not know, about a tool that is not done yet: a snapshot too many does
+    no harm, one too few does."""
+    if name in _AFTER or any(word in name for word in ("post", "after", "end", "result", "complete", "fail")):
+        return False
+    return bool(_text(places, _TOOL_NAME)) and _first(places, _TOOL_INPUT) is not None
 
 
 def _guessed(payload: dict[str, Any]) -> str:

@@ -41,6 +41,7 @@ from shadowsnap.store.scancache import (
     keep_cache,
     load_cache,
     objects_taken_for_stored,
+    packs_of,
     save_cache,
 )
 
@@ -219,6 +220,7 @@ class Capture:
             recent = {path for path, entry in self._entries.items() if entry and self._is_recent(entry.stat)}
             self.cache.unsettled = recent | self._seeded_recent
             self.cache.index = self.cache.index.write(self._entries, self._began_ns)
+            self.cache.packs = packs_of(self.space.store)
             self._entries = {}
         else:
             self.cache.unsettled |= self._seeded_recent
@@ -233,8 +235,13 @@ class Capture:
         """What the last capture remembered; else what the person's git knows; else nothing."""
         space = self.space
         cache = load_cache(space.store, space.project, space.watcher.kept if space.watcher is not None else None)
-        if len(cache.index) and cache.boot != boot_id() and _lost_something(space, cache):
-            cache = ScanCache(Index(cache.index.path), named=cache.named)
+        packs = packs_of(space.store)
+        if len(cache.index) and (cache.boot != boot_id() or not set(cache.packs[1:]) <= set(packs)):
+            # A power cut may have emptied objects that were not flushed; and who removed packs, if not upkeep?
+            joined = cache.boot == boot_id() and cache.packs[:1] != packs[:1]
+            if not joined and _lost_something(space, cache):
+                cache = ScanCache(Index(cache.index.path), named=cache.named)
+            cache.packs = packs
         if len(cache.index) or not space.lasting or not space.settings.start_from_checkout:
             return cache
         from shadowsnap.engine.seed import seeded_cache  # a hook needs it once in the life of a project
@@ -415,7 +422,7 @@ class Capture:
 
 
 def _lost_something(space: Workspace, cache: ScanCache) -> bool:
-    """The machine was restarted since: a power cut may have emptied objects that were not flushed."""
+    """Whether anything that the next capture would not store again is missing."""
     try:
         return bool(missing_objects(space.git, sorted(objects_taken_for_stored(cache, space.git))))
     except GitFailed:

@@ -30,6 +30,13 @@ def is_mounted_below(workdir: Path) -> bool:
     return not mounts or any(mount.place.startswith(inside) for mount in mounts)
 
 
+def mounted_below(workdir: Path) -> list[bytes]:
+    """The directories below this one that something is mounted on, relative to it, as far as is known."""
+    inside = os.fsencode(workdir).rstrip(b"/") + b"/"
+    places = (mount.place for mount in _mounts(_list_of_mounts()))
+    return [place[len(inside) :] for place in places if place.startswith(inside)]
+
+
 def kind_of(place: bytes, listed: bytes) -> bytes:
     """The kind of file system that a directory is on, given the list of mounts; empty if that does not
     tell. (By its place and not by the number of its device: a subvolume of btrfs has a number that

@@ -40,10 +40,10 @@ class Place:
 def places_to_protect(tool_input: Any, cwd: str, roots: Iterable[str], base: Path) -> list[Place]:
     """The project an agent works in comes first, then every other one that it may write to:
     further roots, directories that a command is to run in, projects of named files."""
-    folders = [cwd, *roots, *(_absolute(folder, cwd) for folder in named_folders(tool_input))]
+    folders = [cwd, *roots, *(_absolute(folder, cwd) for folder in filter(_can_be, named_folders(tool_input)))]
     projects = dict.fromkeys(project_root(folder, base) or existing_folder(folder) for folder in folders)
     places = [Place(project) for project in projects]
-    for file in named_files(tool_input):
+    for file in filter(_can_be, named_files(tool_input)):
         path = _absolute(file, cwd)
         _protect(places, path, base)
         if os.path.islink(path):  # written through, most likely
@@ -95,6 +95,15 @@ def existing_folder(path: str) -> Path:
 def first_name(places: Sequence[Place]) -> str:
     """What the first named file is called, for a reason that says something."""
     return next((os.path.basename(file) for place in places for file in place.files), "")
+
+
+def _can_be(path: str) -> bool:
+    """Whether the system could have a file of this name: half a surrogate pair is in none."""
+    try:
+        os.fsencode(path)
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _absolute(path: str, cwd: str) -> str:

@@ -6,9 +6,9 @@ ones are copied) and their index becomes the first stat cache. Nothing depends o
 repository afterwards, and nothing in it is written. While we look at each file once, git does
 the rest side by side: lists what is not tracked, makes the tree, tells the size of each blob.
 
-A blob of theirs is only taken if it has the size of the file: line ending conversion, `$Id$`
-and encodings change the size. Filters may not, so where one is configured, and wherever
-anything else is out of the ordinary, the files are read as in any other directory.
+A blob of theirs is only taken if it has the size of the file: line ending conversion changes the
+size. Filters, encodings and `$Id$` may not, so where an attribute asks for one or a filter is set up,
+and wherever anything else is out of the ordinary, the files are read as in any other directory.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import os
 from collections.abc import Iterator
 from pathlib import Path
 
+from shadowsnap.config import config_file
 from shadowsnap.engine.borrow import borrowed_index
 from shadowsnap.engine.explore import UNTRACKED
 from shadowsnap.engine.firstlook import FirstLook, look_at_files
@@ -35,8 +36,8 @@ from shadowsnap.git.trees import patch_tree
 from shadowsnap.records import NamedTuple
 from shadowsnap.store.scancache import NEVER_ASKED, ScanCache
 
-_ODD_SETTINGS = (b"partialclone", b"promisor", b"objectformat", b"attributesfile", b"refstorage")
-_CONVERTING = (b"filter", b"working-tree-encoding")
+_ODD_SETTINGS = (b"partialclone", b"promisor", b"objectformat", b"attributesfile", b"refstorage", b"include")
+_CONVERTING = (b"filter", b"working-tree-encoding", b"ident")
 
 
 class Seeded(NamedTuple):
@@ -126,14 +127,26 @@ def _is_plain(repository: PersonRepository) -> bool:
         return False
     if any(name.endswith(".promisor") for name in names_in(common / "objects/pack")):
         return False
-    places = [common / "config", repository.git_dir / "config.worktree", *_personal("config")]
-    return not any(word in _lower(place) for place in places for word in _ODD_SETTINGS)
+    places = [common / "config", repository.git_dir / "config.worktree", Path("/etc/gitconfig")]
+    texts = [_lower(place) for place in (*places, *_personal("config"))]
+    return not any(_has_filters(text) or any(word in text for word in _ODD_SETTINGS) for text in texts)
+
+
+def _has_filters(text: bytes) -> bool:
+    """Whether a filter is set up: one that no attribute names any more may have made the files. (That of
+    git-lfs, which many have, replaces a file by something of quite another size.)"""
+    names = (part.partition(b"]")[0].strip(b' \t"') for part in text.split(b"[filter")[1:])
+    return any(name != b"lfs" for name in names)
 
 
 def _converts(space: Workspace, repository: PersonRepository, theirs: TheirIndex) -> bool:
     """Whether attributes may make the files differ from the blobs in a way that keeps the size."""
-    tracked = [path for path in theirs.paths if path.endswith(b".gitattributes")]
-    places = [space.project.workdir / os.fsdecode(path) for path in tracked]
+    folders = above(theirs.paths) | {b""}
+    found = [folder + b"/.gitattributes" if folder else b".gitattributes" for folder in folders]
+    there = {path for path, seen in zip(found, space.worktree.looks(found), strict=True) if seen is not None}
+    if any(path.endswith(b".gitattributes") and path not in there for path in theirs.paths):
+        return True  # what it said when the files were made is not said here any more
+    places = [space.project.workdir / os.fsdecode(path) for path in there]
     places += [repository.common_dir / "info/attributes", Path("/etc/gitattributes"), *_personal("attributes")]
     return any(word in _lower(place) for place in places for word in _CONVERTING)
 
@@ -146,6 +159,7 @@ def _personal(name: str) -> Iterator[Path]:
         return
     yield home / f".git{name}"
     yield home / ".config" / "git" / name
+    yield Path(config_file()).parent.parent / "git" / name
 
 
 def _lower(path: Path) -> bytes:

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
+from shadowsnap.engine.filesystems import mounted_below
 from shadowsnap.engine.plan import Plan
 from shadowsnap.engine.workspace import Workspace
 from shadowsnap.git.files import remove_tree
@@ -30,6 +31,7 @@ class Staging:
     def __init__(self, space: Workspace, plan: Plan) -> None:
         self._space = space
         self._name = os.fsencode(f"{STAGING_PREFIX}{os.getpid()}-{time.time_ns() // 10**6}")
+        self._mounts = mounted_below(space.project.workdir)
         touched = {*plan.write, *plan.delete}
         tops = {folder: self._top_of(folder) for folder in {path.rpartition(b"/")[0] for path in touched}}
         self._tops = {path: tops[path.rpartition(b"/")[0]] for path in touched}
@@ -83,6 +85,10 @@ class Staging:
         """The uppermost directory on the file system that holds this one."""
         worktree = self._space.worktree
         device = os.stat(self._space.project.workdir).st_dev
+        # Two mounts of one file system have the same device, and still no file goes from one to the other.
+        mounts = [place for place in self._mounts if folder == place or folder.startswith(place + b"/")]
+        if mounts:
+            return max(mounts, key=len)
         while folder and not worktree.is_directory(folder):  # it is yet to come, perhaps in place of a link
             folder = folder.rpartition(b"/")[0]
         seen = worktree.lstat(folder) if folder else None

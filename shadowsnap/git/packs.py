@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from shadowsnap.errors import MalformedObject
 from shadowsnap.git.files import sync_directory
+from shadowsnap.git.repacked import note_repacked
 from shadowsnap.git.runner import Git
 
 _FANOUT, _NAMES = 8, 8 + 256 * 4
@@ -54,6 +55,7 @@ def remove_pack(git_dir: Path, name: str) -> None:
     others = [path for path in folder.glob(f"{name}.*") if path.suffix not in (".pack", ".idx")]
     for path in (folder / f"{name}.pack", *others, folder / f"{name}.idx"):
         path.unlink(missing_ok=True)
+    note_repacked(git_dir)
 
 
 def pack_reachable(git: Git, tips: Iterable[str], *, deltas: bool = True) -> str | None:
@@ -73,6 +75,7 @@ def _search(deltas: bool) -> list[str]:
 def roll_up_packs(git: Git) -> None:
     """Merge small packs until each is at least twice as large as the next smaller one."""
     git.bound(config=_MODEST).run("repack", "--geometric=2", "-d", "-q", "-n")
+    note_repacked(git.git_dir)
 
 
 def _write_pack(git: Git, lines: Iterable[str], *options: str) -> str | None:

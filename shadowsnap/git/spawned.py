@@ -23,6 +23,8 @@ except ImportError:
     import signal
 
 _CHUNK = 1 << 16
+_UNKNOWN, _FAILED = -1000, 255
+_COMPLAINTS = (b"fatal: ", b"error: ", b"BUG: ")
 # Python ignores these, and what is ignored stays so in a new program.
 _IGNORED = [getattr(signal, name) for name in ("SIGPIPE", "SIGXFSZ") if hasattr(signal, name)]
 
@@ -96,8 +98,10 @@ class Spawned:
                         self.stdin.close()
             deadline.check(doing)
         self._wait_until(deadline, doing)
-        out, err = said.values()
-        return b"".join(out), b"".join(err)
+        out, err = (b"".join(pieces) for pieces in said.values())
+        if self.returncode == _UNKNOWN:
+            self.returncode = _FAILED if err.startswith(_COMPLAINTS) or b"\nfatal: " in err else 0
+        return out, err
 
     def wait(self) -> int:
         while self.returncode is None:
@@ -121,8 +125,8 @@ class Spawned:
     def _reap(self, options: int) -> None:
         try:
             pid, status = os.waitpid(self.pid, options)
-        except ChildProcessError:  # a host that ignores the end of its children: nobody can tell how it ended
-            self.returncode = 0
+        except ChildProcessError:  # a host that ignores the end of its children: only what it said can tell
+            self.returncode = _UNKNOWN
         else:
             if pid:
                 self.returncode = os.waitstatus_to_exitcode(status)

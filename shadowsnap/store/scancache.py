@@ -15,6 +15,7 @@ from shadowsnap.digests import sha1
 from shadowsnap.errors import MalformedObject
 from shadowsnap.git.index import Index
 from shadowsnap.git.objects import EMPTY_TREE
+from shadowsnap.git.repacked import last_repacked
 from shadowsnap.git.runner import Git
 from shadowsnap.records import Any, dataclass, field
 from shadowsnap.store.atomic import write_bytes
@@ -86,6 +87,9 @@ class ScanCache:
     """Ref and fingerprint of the newest checkpoint."""
     boot: str = field(default="", compare=False)
     """During which run of the machine it was saved."""
+    packs: list[str] = field(default_factory=list)
+    """The packs of the store when something was last written (see `packs_of`): what is taken for stored may
+    be in any of them."""
     kept: Kept | None = field(default=None, compare=False, repr=False)
     """What it was taken from, if it was not read."""
 
@@ -137,6 +141,7 @@ def load_cache(store: Store, project: Project, kept: Kept | None = None) -> Scan
             patterns=list(state["patterns"]) if state["excludes"] == EXCLUDES_VERSION else None,
             newest=dict(state["newest"]),
             boot=state.get("boot", ""),
+            packs=[str(name) for name in state.get("packs", ())],
             saved=saved,
             kept=kept,
         )
@@ -166,6 +171,7 @@ def save_cache(store: Store, project: Project, cache: ScanCache) -> None:
         "excludes": EXCLUDES_VERSION if cache.patterns is not None else None,
         "newest": cache.newest,
         "boot": cache.boot,
+        "packs": cache.packs,
     }
     saved = json.dumps(state, separators=(",", ":")).encode("ascii")
     if saved != cache.saved:
@@ -196,6 +202,17 @@ def boot_id() -> str:
         return Path("/proc/sys/kernel/random/boot_id").read_bytes().decode("ascii").strip()
     except (OSError, ValueError):
         return ""
+
+
+def packs_of(store: Store) -> list[str]:
+    """When packs last went in good order, and then the packs that are there, by name and size."""
+    repacked = last_repacked(store.git_dir)
+    try:
+        with os.scandir(store.git_dir / "objects" / "pack") as entries:
+            packs = [entry for entry in entries if entry.name.endswith(".pack")]
+            return [repacked, *sorted(f"{entry.name[5:-5]} {entry.stat().st_size}" for entry in packs)]
+    except OSError:
+        return [repacked]  # one of them went just now, or all of them
 
 
 def objects_taken_for_stored(cache: ScanCache, git: Git) -> set[str]:
