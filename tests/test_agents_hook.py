@@ -533,3 +533,48 @@ def test_the_benchmark_of_hooks_measures_every_case(tmp_path: Path, monkeypatch:
 )
 def test_whatever_happens_inside_nothing_is_printed_and_the_end_is_0(deed: str, project: Path) -> None:
     run_with(f"import os, sys; hook.run_hook = lambda *_: {deed}", tool(project))
+
+
+def test_what_was_refused_is_tried_again_in_the_same_turn(
+    project: Path, manager: CheckpointManager, tmp_path: Path
+) -> None:
+    (tmp_path / "nothing").mkdir()
+    hook("claude", tool(project), env={**os.environ, "PATH": str(tmp_path / "nothing")})
+    assert not list((manager.settings.resolved_base() / "store" / "refs" / "shadowsnap").rglob("*-*"))
+    hook("claude", tool(project))
+    assert len(manager.list_checkpoints(project)) == 1
+
+
+def test_half_a_surrogate_in_a_name_costs_only_the_name(project: Path, manager: CheckpointManager) -> None:
+    hook("claude", tool(project, file_path="\ud83d"))
+    assert len(manager.list_checkpoints(project)) == 1
+
+
+@pytest.mark.parametrize("name", ["before_tool_call", "PreToolExecution", "tool.before"])
+def test_an_event_of_an_unknown_name_about_a_tool_counts(
+    project: Path, manager: CheckpointManager, name: str
+) -> None:
+    hook("generic", {**tool(project, file_path="a"), "hook_event_name": name})
+    assert len(manager.list_checkpoints(project)) == 1
+
+
+def test_an_input_that_is_never_closed_is_read_once_it_is_whole(project: Path, manager: CheckpointManager) -> None:
+    command = [sys.executable, "-m", "shadowsnap", "hook", "claude"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as process:
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(tool(project)).encode() + b"\n")
+        process.stdin.flush()
+        assert process.wait(timeout=15) == 0
+    assert len(manager.list_checkpoints(project)) == 1
+
+
+def test_the_installed_hook_runs_whatever_modules_a_project_has(project: Path, manager: CheckpointManager) -> None:
+    from shadowsnap.agents.install import program_words
+
+    (project / "types.py").write_text("raise SystemExit(3)\n")
+    done = subprocess.run(
+        [*program_words(), "hook", "copilot"], input=json.dumps(tool(project)).encode(), cwd=project,
+        env={**os.environ, "PYTHONPATH": str(project), "PYTHONVERBOSE": "1"}, capture_output=True, check=False,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+    assert len(manager.list_checkpoints(project)) == 1

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import resource
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -61,3 +63,24 @@ def test_a_thousand_changed_files_come_back_in_good_time(tmp_path: Path, base: P
     assert processor_seconds() - began < 2 * took + 2, "many chosen paths cost more than all of them"
     assert manifest(project) == original
     assert_sound(base, project)
+
+
+def test_a_second_mount_of_the_same_file_system_is_restored_with_the_rest(base: Path, project: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount")
+    volume = project.parent / "volume"
+    volume.mkdir()
+    (volume / "x").write_text("then")
+    (project / "mounted").mkdir()
+    if subprocess.run(["mount", "--bind", volume, project / "mounted"], capture_output=True).returncode:
+        pytest.skip("nothing can be mounted here")
+    try:
+        manager = CheckpointManager(base=base)
+        manager.snapshot(project)
+        before = manifest(project)
+        (project / "mounted/x").write_text("now")
+        (project / "README.md").write_text("now")
+        assert manager.restore(project, "last").applied
+        assert manifest(project) == before
+    finally:
+        subprocess.run(["umount", project / "mounted"], check=True)

@@ -579,3 +579,85 @@ def test_secrets_among_many_names_are_those_that_each_name_is(others: list[bytes
     found = secrets_among([*paths, *others, b"a", b""])
     assert found == [path for path in (*paths, *others) if is_secret(path)]
     assert len(found) > 20
+
+
+def _filtered(where: Path, attributes: str = "*.c filter=rot\n") -> Path:
+    """A checkout in which git holds other bytes than the file, of the same length."""
+    where.mkdir(parents=True)
+    git(where, "init", "-q", "-b", "main")
+    git(where, "config", "filter.rot.clean", "tr a-m n-z")
+    git(where, "config", "filter.rot.smudge", "tr n-z a-m")
+    (where / ".gitattributes").write_text(attributes)
+    (where / "a.c").write_text("abcdef\n")
+    git(where, "add", "-A")
+    git(where, "commit", "-q", "-m", "first")
+    assert git(where, "cat-file", "blob", "HEAD:a.c") == "nopqrs"
+    return where
+
+
+def _attributes_gone(where: Path) -> None:
+    (where / ".gitattributes").unlink()
+
+
+def _attributes_gone_for_good(where: Path) -> None:
+    git(where, "rm", "-q", ".gitattributes")
+    git(where, "commit", "-q", "-m", "without")
+
+
+def _attributes_untracked(where: Path) -> None:
+    git(where, "rm", "-q", "--cached", ".gitattributes")
+    (where / ".git/info/exclude").write_text(".gitattributes\n")
+
+
+def _settings_included(where: Path) -> None:
+    _attributes_gone_for_good(where)
+    config = where / ".git/config"
+    (where / ".git/more").write_text("[filter" + config.read_text().split("[filter")[1])
+    config.write_text(config.read_text().split("[filter")[0] + "[include]\n\tpath = more\n")
+
+
+@pytest.mark.parametrize(
+    "hide", [_attributes_gone, _attributes_gone_for_good, _attributes_untracked, _settings_included]
+)
+def test_a_filter_that_nobody_mentions_any_more_makes_no_difference(
+    hide: Callable[[Path], None], tmp_path: Path
+) -> None:
+    where = _filtered(tmp_path / "repo")
+    hide(where)
+    settle(where)
+    checkpoint = taken(tmp_path / "base", where)
+    assert git(tmp_path / "base" / "store", "cat-file", "blob", f"{checkpoint.id}:a.c") == "abcdef"
+
+
+def test_an_expanded_id_is_read_from_the_file(tmp_path: Path) -> None:
+    """The blob may hold an older one, of the same length."""
+    where = tmp_path / "repo"
+    where.mkdir()
+    git(where, "init", "-q", "-b", "main")
+    (where / "a.c").write_text(f"$Id: {'0' * 40} $\n")
+    git(where, "add", "-A")
+    git(where, "commit", "-q", "-m", "first")
+    (where / ".gitattributes").write_text("*.c ident\n")
+    git(where, "add", "-A")
+    git(where, "commit", "-q", "-m", "second")
+    clone = tmp_path / "clone"
+    git(tmp_path, "clone", "-q", str(where), str(clone))
+    settle(clone)
+    text = (clone / "a.c").read_text()
+    assert "0" * 40 not in text
+    checkpoint = taken(tmp_path / "base", clone)
+    assert git(tmp_path / "base" / "store", "cat-file", "blob", f"{checkpoint.id}:a.c") == text.strip()
+
+
+def test_the_filter_of_git_lfs_alone_costs_nobody_the_start(tmp_path: Path) -> None:
+    where = checkout(tmp_path / "repo")
+    git(where, "config", "filter.lfs.clean", "git-lfs clean -- %f")
+    assert seed._is_plain(_repository(where))
+    git(where, "config", "filter.other.clean", "cat")
+    assert not seed._is_plain(_repository(where))
+
+
+def _repository(where: Path) -> Any:
+    from shadowsnap.engine.person import find_repository
+
+    return find_repository(where)

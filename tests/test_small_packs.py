@@ -15,7 +15,9 @@ from upkeep_stores import a_manager, a_store, check_sound, noise, object_count, 
 from helpers import git, manifest, wait_until
 from shadowsnap import CheckpointManager
 from shadowsnap.git import pack as pack_module
+from shadowsnap.git import runner
 from shadowsnap.git.packs import list_packs
+from shadowsnap.git.repacked import note_repacked
 from shadowsnap.git.totals import stored_bytes
 from shadowsnap.store.locks import if_free
 from shadowsnap.upkeep.session import upkeep_lock
@@ -206,3 +208,32 @@ def test_a_snapshot_killed_while_its_pack_is_put_in_place_leaves_what_upkeep_rem
     assert another(kept).doctor().findings == ()
     for checkpoint in (kept.old, kept.new, outcome.checkpoint):
         kept.assert_restores(checkpoint)
+
+
+def test_a_pack_that_somebody_removed_is_noticed_by_the_next_snapshot(tmp_path: Path, project: Path) -> None:
+    manager = CheckpointManager(base=tmp_path / "base", background_upkeep=False)
+    manager.snapshot(project)
+    (project / "new").write_text("second")
+    manager.snapshot(project)
+    packs = sorted((tmp_path / "base/store/objects/pack").glob("*.pack"), key=lambda path: path.stat().st_mtime_ns)
+    for path in (packs[0], packs[0].with_suffix(".idx")):
+        path.unlink()
+    (project / "new").write_text("third")
+    newest = manager.snapshot(project).checkpoint
+    assert newest is not None
+    before = manifest(project)
+    (project / "README.md").write_text("lost?")
+    manager.restore(project, newest.id)
+    assert manifest(project) == before
+
+
+def test_packs_that_upkeep_joined_are_not_missed(tmp_path: Path, project: Path) -> None:
+    manager = CheckpointManager(base=tmp_path / "base", background_upkeep=False)
+    manager.snapshot(project)
+    (project / "new").write_text("second")
+    manager.snapshot(project)
+    git(tmp_path / "base/store", "repack", "-adq")
+    note_repacked(tmp_path / "base/store")
+    before = runner.processes_started
+    assert manager.snapshot(project).status == "unchanged"
+    assert runner.processes_started - before == 1
