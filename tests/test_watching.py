@@ -285,6 +285,37 @@ def test_a_directory_in_place_of_the_project_is_another_one(pair: Pair, tmp_path
     assert pair.agree()
 
 
+def test_a_directory_above_the_project_may_be_another_one_as_well(tmp_path: Path) -> None:
+    outer, project = tmp_path / "outer", tmp_path / "outer" / "project"
+    for text in ("then", "another"):
+        project.mkdir(parents=True)
+        (project / "file").write_text(text)
+        if text == "then":
+            pair = Pair(tmp_path, project)
+            assert pair.watching.watch(project)
+            with everything_old():
+                assert [pair.agree(), pair.agree()] == [False, True]
+            os.rename(outer, tmp_path / "away")
+    assert not pair.agree()
+    (tmp_path / "away" / "project" / "file").write_text("nobody's")
+    (project / "file").write_text("changed")
+    assert pair.agree()
+    pair.watching.unwatch(project)
+
+
+def test_a_directory_in_place_of_another_is_watched_instead(pair: Pair, tmp_path: Path) -> None:
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "main.py").write_text("from elsewhere")
+    os.rename(pair.project / "src", tmp_path / "away")
+    os.rename(tmp_path / "other", pair.project / "src")
+    with everything_old():
+        assert pair.agree()
+        assert pair.agree()
+    (pair.project / "src" / "main.py").write_text("changed in its place")
+    (pair.project / "src" / "new.py").write_text("new")
+    assert pair.agree()
+
+
 def test_a_snapshot_that_fails_forgets_no_event(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     (pair.project / "src" / "main.py").write_text("changed")
     with monkeypatch.context() as patch:
