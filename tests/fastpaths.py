@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from helpers import git
-from shadowsnap.engine import finding, scan, seed, writing
+from shadowsnap.engine import finding, renaming, scan, seed, staging, writing
 from shadowsnap.engine.findings import Findings
 from shadowsnap.engine.scan import scan_changes
 from shadowsnap.git.newobjects import NewObjects
@@ -27,20 +27,24 @@ _NO_LIMIT = 10**9
 
 @contextmanager
 def forced(way: str) -> Iterator[None]:
-    """On: whatever is written is compressed by all cores, directories are believed when they say that nothing
-    is new in them, and a first snapshot starts from the person's checkout. Off: every object is a file of its
-    own and read through git, everything is read, every snapshot lists everything anew and writes its index
-    from nothing, and nothing is remembered of what was counted."""
+    """On: whatever is written is compressed by all cores, and written back by two processes; directories are
+    believed when they say that nothing is new in them, and a first snapshot starts from the person's checkout.
+    Off: every object is a file of its own and read through git, everything is read, every snapshot lists
+    everything anew and writes its index from nothing, nothing is remembered of what was counted, and files
+    do not change places at one stroke."""
     assert way in WAYS
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writing, "_FEW", 0 if way == "on" else _NO_LIMIT)
         patch.setattr(scan, "directories_tell", lambda _: way == "on")
+        patch.setattr(staging, "FEW", 0 if way == "on" else staging.FEW)
+        patch.setattr(staging, "_MANY", 1 if way == "on" else _NO_LIMIT)
         if way == "off":
             patch.setattr(NewObjects, "add", _write_loose)
             patch.setattr(Packs, "read", lambda *_: None)
             patch.setattr(seed, "seeded_cache", lambda *_: None)
             patch.setattr(finding, "scan_changes", _as_if_the_rules_had_changed)
             patch.setattr(statistics, "_remembered", lambda *_: {})
+            patch.setattr(renaming, "_system_call", lambda: None)
         yield
 
 

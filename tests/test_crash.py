@@ -484,7 +484,9 @@ def test_a_restore_of_which_nothing_is_kept_says_where_the_files_are(again: Call
     story.manager.delete(story.project, list(all_ids(story.manager, story.project)))
     outcome = story.manager.ensure_checkpoint(story.project)
     assert outcome.status == "taken" and os.fsdecode(staging) in outcome.note
-    assert os.listdir(os.path.join(os.fsencode(story.project), staging, b"old"))
+    moved = {path: entry for path, entry in story.mutated.items() if manifest(story.project).get(path) != entry}
+    held = manifest(os.path.join(os.fsencode(story.project), staging)).values()
+    assert moved and {entry for entry in moved.values() if entry[0] != "dir"} <= set(held)
 
 
 def test_rules_that_take_every_exclude_back_do_not_disturb_a_recovery(again: Callable[[], Story]) -> None:

@@ -1,7 +1,8 @@
 """Carrying out a restore plan so that it happens as a whole or not at all.
 
-Files change places by renaming, with those that wait in the staging directory; what goes is moved
-aside there, not removed, so that going back needs no space and cannot lose anything either.
+Files change places with those that wait in the staging directory. What goes is moved aside there, not
+removed, so that going back needs no space and cannot lose anything either. Each directory is opened
+once, and what is done in it is done there, whatever its name leads to meanwhile.
 """
 
 from __future__ import annotations
@@ -9,18 +10,20 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from itertools import count
 
 from shadowsnap.engine.capture import Capture
 from shadowsnap.engine.plan import Plan
 from shadowsnap.engine.staging import Staging
 from shadowsnap.engine.steps import step
-from shadowsnap.engine.worktree import parents
+from shadowsnap.engine.worktree import Worktree, parents
 from shadowsnap.errors import RestoreFailed, RestoreRefused
 from shadowsnap.git.index import Known
 from shadowsnap.git.objects import object_id, stream_id
 from shadowsnap.git.trees import LINK
+from shadowsnap.records import NamedTuple
 
 # What a directory says that is not removed: it holds something, or is a mount point.
 _STAYS = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY})
@@ -30,21 +33,26 @@ class Application:
     """The deeds of a plan. The way back of each is noted before the deed, and does nothing if
     that was not done: an interrupt may come between any two instructions."""
 
-    def __init__(self, capture: Capture, plan: Plan, staging: Staging) -> None:
+    def __init__(self, capture: Capture, plan: Plan, known: Mapping[bytes, Known], staging: Staging) -> None:
         self._worktree = capture.space.worktree
-        self._known = capture.known_among({*plan.write, *plan.delete, *plan.chmod})
+        self._known = known
         self._modes = capture.cache.modes
         self._plan = plan
         self._staging = staging
+        self._staged: dict[bytes, os.stat_result] = {}
+        """The new files, as they wait in the staging directory."""
         self._back: list[Callable[[], None]] = []
-        self._aside: dict[bytes, os.stat_result] = {}
+        self._aside: dict[bytes, _Aside] = {}
         """What was moved aside and found to be what was saved."""
         self._widened: dict[bytes, int] = {}
+        self._as_root = hasattr(os, "geteuid") and os.geteuid() == 0
         self.untouched = True
         """Whether the files are as they were: nothing was done yet, or all was put back."""
 
-    def carry_out(self, settle: Callable[[], None]) -> None:
-        """Do everything and then `settle`, or put everything back and raise."""
+    def carry_out(self, staged: dict[bytes, os.stat_result], settle: Callable[[], None]) -> None:
+        """Put what was staged in place, do everything else and then `settle`; or put everything back and
+        raise."""
+        self._staged = staged
         done = self.untouched = False
         try:
             self._do_all()
@@ -59,15 +67,19 @@ class Application:
 
     def _do_all(self) -> None:
         plan = self._plan
-        for path in sorted(plan.delete, reverse=True):
-            self._move_aside(path)
-            step("restore:deleted-one")
+        for folder, paths in _by_folder(plan.delete):
+            with self._entered(folder) as here:
+                for path in paths:
+                    self._move_aside(here, path)
+                    step("restore:deleted-one")
         self._clear_directories()
         for path in sorted(plan.make):
             self._make_directory(path)
-        for path in sorted(plan.write):
-            self._put_in_place(path)
-            step("restore:wrote-one")
+        for folder, paths in _by_folder(plan.write):
+            with self._entered(folder) as here:
+                for path in paths:
+                    self._put_in_place(here, path)
+                    step("restore:wrote-one")
         for path, bits in plan.chmod.items():
             self._set_bits(path, bits)
         for path in sorted({*plan.make, *plan.chmod_directories, *self._widened}, reverse=True):
@@ -89,68 +101,102 @@ class Application:
 
     # --- files -------------------------------------------------------------------------------
 
-    def _move_aside(self, path: bytes) -> None:
-        """Take what is at this path away, whatever it is, and then see to it that it is what was
-        saved. (To look first and then to take would leave a moment for somebody to change it.)"""
-        worktree, aside = self._worktree, self._staging.old(path)
-        self._make_way(path)
-        known, before = self._known.get(path), worktree.lstat(path)
-        untouched = known is not None and before is not None and known.is_untouched(before)
-        self._back.append(lambda: self._give_back(path))
-        try:
-            worktree.rename(path, aside)
-        except FileNotFoundError:
-            raise _changed(path) from None
-        seen = worktree.lstat(aside)
-        if known is None or seen is None:
-            raise _changed(path)
-        if not (untouched and known.is_unwritten(seen)) and not self._is_what_was_saved(path, known, seen):
-            raise _changed(path)
-        self._aside[path] = seen
-
-    def _give_back(self, path: bytes) -> None:
-        aside = self._staging.old(path)
-        if self._worktree.lstat(aside) is None:
-            return
-        if path not in self._aside:
-            self._return(aside, path)
-            return
-        try:
-            self._worktree.move(aside, path)
-        except FileExistsError:
-            pass  # somebody made a file there meanwhile: that stays, ours is in the checkpoint before
-
-    def _put_in_place(self, path: bytes) -> None:
+    def _put_in_place(self, here: Worktree, path: bytes) -> None:
         """Give a new file its name; it never takes the place of one that is not aside."""
-        worktree, new = self._worktree, self._staging.new(path)
         if path in self._known and path not in self._plan.delete:
-            self._move_aside(path)
-        else:
-            self._make_way(path)
-        self._give_to_owner(new, path, self._plan.write[path][1])
-        staged = worktree.lstat(new)
-        assert staged is not None
+            if self._change_places(here, path):
+                return
+            self._move_aside(here, path)
+        place, slot, staged = self._staging.place(path), self._staging.slot(path), self._staged[path]
+        self._give_to_owner(path, staged, self._aside[path].seen if path in self._aside else here.lstat(b""))
         self._back.append(lambda: self._withdraw(path, staged))
         try:
-            worktree.move(new, path)
+            place.move(slot.name, _name(path), here)
         except FileExistsError:
             raise _appeared(path) from None
 
-    def _give_to_owner(self, new: bytes, path: bytes, bits: int) -> None:
+    def _change_places(self, here: Worktree, path: bytes) -> bool:
+        """Let the new file and the old one change places at one stroke, so that nobody ever finds the
+        name free; False if the system cannot do that."""
+        place, slot, staged = self._staging.place(path), self._staging.slot(path), self._staged[path]
+        before = here.lstat(_name(path))
+        if before is None:
+            raise _changed(path)
+        self._give_to_owner(path, staged, before)
+        self._back.append(lambda: self._change_back(path, staged))
+        try:
+            if not here.exchange(_name(path), place, slot.name):
+                return False
+        except FileNotFoundError:
+            raise _changed(path) from None
+        self._check_aside(path, place, slot.name, before)
+        return True
+
+    def _change_back(self, path: bytes, staged: os.stat_result) -> None:
+        """Let them change places again, if they did and nobody has changed the new one by now."""
+        worktree, held = self._worktree, self._staging.slot(path).new
+        seen, old = worktree.lstat(path), worktree.lstat(held)
+        if old is None or old.st_ino == staged.st_ino:
+            return
+        if seen is None or not _unwritten(staged, seen):
+            self._give_back(path, held)
+            return
+        worktree.exchange(path, worktree, held)
+        taken = worktree.lstat(held)
+        if taken is not None and not _unwritten(staged, taken):
+            self._return(held, path)
+
+    def _move_aside(self, here: Worktree, path: bytes) -> None:
+        """Take what is at this path away, whatever it is."""
+        place, slot = self._staging.place(path), self._staging.slot(path)
+        before = here.lstat(_name(path))
+        self._back.append(lambda: self._give_back(path, slot.old))
+        try:
+            here.rename(_name(path), slot.name_of_old, place)
+        except FileNotFoundError:
+            raise _changed(path) from None
+        self._check_aside(path, place, slot.name_of_old, before)
+
+    def _check_aside(
+        self, path: bytes, place: Worktree, name: bytes, before: os.stat_result | None
+    ) -> None:
+        """See to it that what was taken away is what was saved. (To look first and then to take would
+        leave a moment for somebody to change it.)"""
+        known, seen = self._known.get(path), place.lstat(name)
+        if known is None or seen is None:
+            raise _changed(path)
+        untouched = before is not None and known.is_untouched(before) and known.is_unwritten(seen)
+        aside = _Aside(place, name, seen)
+        if not untouched and not self._is_what_was_saved(path, known, aside):
+            raise _changed(path)
+        self._aside[path] = aside
+
+    def _give_back(self, path: bytes, held: bytes) -> None:
+        """Give an old file its name again."""
+        if self._worktree.lstat(held) is None:
+            return
+        if path not in self._aside:
+            self._return(held, path)
+            return
+        try:
+            self._worktree.move(held, path)
+        except FileExistsError:
+            pass  # somebody made a file there meanwhile: that stays, ours is in the checkpoint before
+
+    def _give_to_owner(self, path: bytes, staged: os.stat_result, like: os.stat_result | None) -> None:
         """What root restores belongs to whom it belonged, or else to the owner of the directory."""
-        if not hasattr(os, "geteuid") or os.geteuid() != 0:
+        if not self._as_root or like is None:
             return
-        like = self._aside.get(path) or self._worktree.lstat(path.rpartition(b"/")[0])
-        seen = self._worktree.lstat(new)
-        if like is None or seen is None or (like.st_uid, like.st_gid) == (seen.st_uid, seen.st_gid):
+        if (like.st_uid, like.st_gid) == (staged.st_uid, staged.st_gid):
             return
-        self._worktree.chown(new, like.st_uid, like.st_gid)
-        if not stat.S_ISLNK(seen.st_mode):
-            self._worktree.chmod(new, bits)  # a change of owner may cost some
+        place, name = self._staging.place(path), self._staging.slot(path).name
+        place.chown(name, like.st_uid, like.st_gid)
+        if not stat.S_ISLNK(staged.st_mode):
+            place.chmod(name, self._plan.write[path][1])  # a change of owner may cost some
 
     def _withdraw(self, path: bytes, staged: os.stat_result) -> None:
         """Take a new file away again, unless somebody has changed it by now."""
-        worktree, new = self._worktree, self._staging.new(path)
+        worktree, new = self._worktree, self._staging.slot(path).new
         seen = worktree.lstat(path)
         if seen is None or seen.st_ino != staged.st_ino:
             return
@@ -171,15 +217,15 @@ class Application:
             except FileExistsError:
                 continue
 
-    def _is_what_was_saved(self, path: bytes, known: Known, seen: os.stat_result) -> bool:
+    def _is_what_was_saved(self, path: bytes, known: Known, aside: _Aside) -> bool:
         """By type, bits and bytes, where the times do not prove it."""
-        aside = self._staging.old(path)
+        place, name, seen = aside
         if stat.S_ISLNK(seen.st_mode) or known.mode == LINK:
             both = stat.S_ISLNK(seen.st_mode) and known.mode == LINK
-            return both and object_id(b"blob", self._worktree.readlink(aside)) == known.id
+            return both and object_id(b"blob", place.readlink(name)) == known.id
         if not stat.S_ISREG(seen.st_mode) or stat.S_IMODE(seen.st_mode) != self._bits(path, known):
             return False
-        descriptor = self._worktree.open(aside)
+        descriptor = place.open(name)
         try:
             return stream_id(descriptor, seen.st_size) == known.id
         finally:
@@ -187,8 +233,8 @@ class Application:
 
     def _check_nothing_was_written_late(self) -> None:
         """Whoever had a file open could write to it although it was aside."""
-        for path, before in self._aside.items():
-            seen = self._worktree.lstat(self._staging.old(path))
+        for path, (place, name, before) in self._aside.items():
+            seen = place.lstat(name)
             if seen is None or not _unwritten(before, seen):
                 raise _changed(path)
 
@@ -235,7 +281,12 @@ class Application:
             self._worktree.mkdir(path, 0o700)
         except FileExistsError:
             raise _appeared(path) from None
-        self._give_to_owner(path, path, 0o700)
+        self._give_directory_to_owner(path)
+
+    def _give_directory_to_owner(self, path: bytes) -> None:
+        above = self._worktree.lstat(path.rpartition(b"/")[0])
+        if self._as_root and above is not None:
+            self._worktree.chown(path, above.st_uid, above.st_gid)
 
     def _unmake(self, path: bytes) -> None:
         try:
@@ -263,18 +314,49 @@ class Application:
             self._worktree.chmod(path, bits)
 
     def _make_way(self, path: bytes) -> None:
-        """See to it that the directory of a path is a real one and can be written to."""
-        folder = path.rpartition(b"/")[0]
-        if not self._worktree.reaches(path):
-            raise RestoreRefused(conflicts=f"{os.fsdecode(folder)} is no directory any more")
-        if not folder or folder in self._widened or self._worktree.may_change(folder):
-            return
+        """See to it that something can come to a path, or go."""
+        with self._entered(path.rpartition(b"/")[0]):
+            pass
+
+    @contextmanager
+    def _entered(self, folder: bytes) -> Iterator[Worktree]:
+        """A directory, which must be a real one still, opened; and opened to writing, if it is closed."""
+        try:
+            here = self._worktree.within(folder)
+        except NotADirectoryError:
+            raise RestoreRefused(conflicts=f"{os.fsdecode(folder)} is no directory any more") from None
+        with here:
+            if folder and folder not in self._widened and not here.may_change(b""):
+                self._widen(folder)
+            yield here
+
+    def _widen(self, folder: bytes) -> None:
         seen = self._worktree.lstat(folder)
         if seen is not None:
             before = stat.S_IMODE(seen.st_mode)
             self._back.append(lambda: self._reset_bits(folder, before))
             self._worktree.chmod(folder, before | 0o700)
             self._widened[folder] = before
+
+
+class _Aside(NamedTuple):
+    """What was moved aside: where it is, and how it was found there."""
+
+    place: Worktree
+    name: bytes
+    seen: os.stat_result
+
+
+def _by_folder(paths: Iterable[bytes]) -> Iterable[tuple[bytes, list[bytes]]]:
+    """Paths together with those in the same directory."""
+    grouped: dict[bytes, list[bytes]] = {}
+    for path in sorted(paths):
+        grouped.setdefault(path.rpartition(b"/")[0], []).append(path)
+    return grouped.items()
+
+
+def _name(path: bytes) -> bytes:
+    return path.rpartition(b"/")[2]
 
 
 def told(problem: OSError) -> str:

@@ -47,6 +47,11 @@ class Plan:
     """Directories that come where nothing is and are ignored there, with a slash: an undo must know."""
 
     @property
+    def touched(self) -> set[bytes]:
+        """The files that do not stay as they are."""
+        return {*self.write, *self.delete, *self.chmod}
+
+    @property
     def empty(self) -> bool:
         return not (self.write or self.delete or self.chmod or self.make or self.clear or self.chmod_directories)
 

@@ -33,6 +33,7 @@ from shadowsnap.errors import (
     RestoreStranded,
     ShadowsnapError,
 )
+from shadowsnap.git.index import Known
 from shadowsnap.git.objects import object_id
 from shadowsnap.git.reading import ObjectReader, object_sizes
 from shadowsnap.git.trees import Leaf, TreeReader, patch_tree
@@ -54,7 +55,7 @@ def restore(
     only the plan is made. When a restore that died is finished, `begun_at` is the state before it."""
     paths = frozenset(paths)
     with _nothing_done_yet():
-        capture, plan = _prepare(space, target, paths, anything=then != "restore" or recovering)
+        capture, plan, known = _prepare(space, target, paths, anything=then != "restore" or recovering)
         if begun_at is not None:
             add_what_a_crash_left(plan, capture, State.of_checkpoint(begun_at), State.of_checkpoint(target), paths)
     result = _result(target, plan)
@@ -65,11 +66,8 @@ def restore(
     if plan.empty and not recovering:
         return replace(result, applied=True)
     step("restore:planned")
-    before = _save(capture, f"before {then} to {target.short_id}") if not plan.empty else None
-    step("restore:saved")
-    back_to = begun_at.id if begun_at is not None else before or target.id
-    way_back = Step(back_to, tuple(os.fsdecode(path) for path in sorted(paths)))
-    _carry_out(space, capture, plan, way_back, target, then)
+    way_back = Step("" if begun_at is None else begun_at.id, tuple(os.fsdecode(path) for path in sorted(paths)))
+    before = _carry_out(space, capture, plan, known, way_back, target, then)
     return replace(result, applied=True, undo_id=before)
 
 
@@ -184,9 +182,9 @@ def _nothing_done_yet() -> Iterator[None]:
 
 def _prepare(
     space: Workspace, target: Checkpoint, paths: frozenset[bytes], *, anything: bool
-) -> tuple[Capture, Plan]:
-    """Capture the present with everything that is about to change, and plan from there. Paths
-    that name nothing are an error, unless `anything` may be there."""
+) -> tuple[Capture, Plan, dict[bytes, Known]]:
+    """Capture the present with everything that is about to change, and plan from there; also what was
+    captured of that. Paths that name nothing are an error, unless `anything` may be there."""
     state = State.of_checkpoint(target)
     capture = capture_same_scope(space, state)
     capture.include(_present_though_absent(capture, state, paths), unfiltered=True)
@@ -200,10 +198,13 @@ def _prepare(
         for path in unsaved & capture.skipped.keys():
             plan.conflicts[path] = f"it cannot be saved first: {capture.skipped[path]}"
     capture.absent |= plan.hidden
-    if not anything:
+    if paths and not anything:
         for path in sorted(paths - _known_paths(paths, capture, plan, state)):
             raise NoSuchPath(path=os.fsdecode(path), ref=target.short_id)
-    return capture, plan
+    known = capture.known_among(plan.touched)
+    if not space.lasting:
+        _check_stored(space, plan, known)
+    return capture, plan, known
 
 
 def _present_though_absent(capture: Capture, state: State, paths: Collection[bytes]) -> set[bytes]:
@@ -224,13 +225,8 @@ def _directories_though_absent(capture: Capture, state: State, paths: Collection
 
 
 def _left_out_later(capture: Capture, plan: Plan) -> set[bytes]:
-    """Files about to appear that later captures leave out: an undo must know that they did not
-    exist. Also checks that the store has what there is to write, and what is to be overwritten."""
-    needed = {leaf[1] for leaf, _ in plan.write.values()}
-    needed |= {known.id for known in capture.known_among({*plan.write, *plan.delete}).values()}
-    sizes = object_sizes(capture.space.git, sorted(needed))
-    for lost in sorted(needed - sizes.keys()):
-        raise DamagedObject(id=lost)
+    """Files about to appear that later captures leave out: an undo must know that they did not exist."""
+    sizes = _sizes(capture.space, {plan.write[path][0][1] for path in plan.appearing})
     limit = capture.space.settings.max_file_bytes or max(sizes.values(), default=0)
     secrets = not capture.space.settings.include_secrets
     found = {
@@ -239,11 +235,24 @@ def _left_out_later(capture: Capture, plan: Plan) -> set[bytes]:
     return found - capture.absent
 
 
-def _save(capture: Capture, reason: str) -> str:
-    """The checkpoint that makes everything recoverable."""
+def _check_stored(space: Workspace, plan: Plan, known: dict[bytes, Known]) -> None:
+    """See to it that the store has what there is to write, and what is to be overwritten."""
+    needed = {leaf[1] for leaf, _ in plan.write.values()}
+    _sizes(space, needed | {each.id for path, each in known.items() if path not in plan.chmod})
+
+
+def _sizes(space: Workspace, names: set[str]) -> dict[str, int]:
+    sizes = object_sizes(space.git, sorted(names))
+    for lost in sorted(names - sizes.keys()):
+        raise DamagedObject(id=lost)
+    return sizes
+
+
+def _save(capture: Capture, plan: Plan, known: dict[bytes, Known], reason: str) -> str | None:
+    """The checkpoint that makes everything recoverable; None if nothing is about to change."""
     with _nothing_done_yet():
-        checkpoint, _ = keep_capture(capture, Request(reason, kind="pre-restore"))
-    return checkpoint.id
+        _check_stored(capture.space, plan, known)
+        return None if plan.empty else keep_capture(capture, Request(reason, kind="pre-restore"))[0].id
 
 
 def _known_paths(paths: frozenset[bytes], capture: Capture, plan: Plan, state: State) -> set[bytes]:
@@ -259,39 +268,49 @@ def _known_paths(paths: frozenset[bytes], capture: Capture, plan: Plan, state: S
 
 
 def _carry_out(
-    space: Workspace, capture: Capture, plan: Plan, way_back: Step, target: Checkpoint, then: str
-) -> None:
-    """Everything that changes files, between two entries of the journal."""
+    space: Workspace, capture: Capture, plan: Plan, known: dict[bytes, Known], way_back: Step, target: Checkpoint,
+    then: str,
+) -> str | None:  # fmt: skip
+    """Everything that changes files, between two entries of the journal; the checkpoint of what was there
+    before. The new files are written beside the old ones while those are saved."""
     journal = read_journal(space.store, space.project)
     staging = Staging(space, plan)
-    application = Application(capture, plan, staging)
+    application = Application(capture, plan, known, staging)
     folders = tuple(os.fsdecode(folder) for folder in staging.folders)
     # What an unfinished restore had moved aside goes when this one is done.
     every_folder = (*(journal.open.staging if journal.open else ()), *folders)
     half_done = journal.open is not None and journal.open.applying
     begun = OpenRestore(way_back.checkpoint, target.id, way_back.paths, every_folder, half_done, then)
-    moved = _moved(journal, then, way_back, _tree_after(capture, plan, way_back, target))
     with _nothing_done_yet():
         write_journal(space.store, space.project, replace(journal, open=begun), lasting=False)
     done = False
     try:
         step("restore:begun")
         with _nothing_moved_yet():
-            staging.fill(plan)
+            staging.begin()
+        before = _save(capture, plan, known, f"before {then} to {target.short_id}")
+        step("restore:saved")
+        way_back = replace(way_back, checkpoint=way_back.checkpoint or before or target.id)
+        begun = replace(begun, before=way_back.checkpoint, applying=True)
+        moved = _moved(journal, then, way_back, _tree_after(capture, plan, way_back, target))
+        with _nothing_moved_yet():
+            staged = staging.finish()
             step("restore:staged")
-            write_journal(space.store, space.project, replace(journal, open=replace(begun, applying=True)))
+            write_journal(space.store, space.project, replace(journal, open=begun))
         step("restore:applying")
         settled = replace(moved, leftover=every_folder)
-        _apply(application, begun, lambda: write_journal(space.store, space.project, settled))
+        _apply(application, staged, begun, lambda: write_journal(space.store, space.project, settled))
         done = True
         step("restore:settled")
     finally:
+        staging.close()
         if done:
             _clean_up(space, moved, every_folder, lasting=False)  # otherwise it is done once more
         elif application.untouched:
             _clean_up(space, journal, folders)
         # Otherwise the journal stays open and the staging directory stays: nothing is lost.
     step("restore:cleaned")
+    return before
 
 
 @contextmanager
@@ -302,9 +321,11 @@ def _nothing_moved_yet() -> Iterator[None]:
         raise RestoreFailed(why=told(problem) if isinstance(problem, OSError) else problem) from problem
 
 
-def _apply(application: Application, begun: OpenRestore, settle: Callable[[], None]) -> None:
+def _apply(
+    application: Application, staged: dict[bytes, os.stat_result], begun: OpenRestore, settle: Callable[[], None]
+) -> None:
     try:
-        application.carry_out(settle)
+        application.carry_out(staged, settle)
     except OSError as problem:  # raised on the way back: what was put back is put back
         raise RestoreStranded(
             why=told(problem), before=begun.before[:8], target=begun.target[:8], staging=", ".join(begun.staging)

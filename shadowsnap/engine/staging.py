@@ -8,21 +8,50 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 import time
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 
 from shadowsnap.engine.filesystems import mounted_below
 from shadowsnap.engine.plan import Plan
 from shadowsnap.engine.workspace import Workspace
+from shadowsnap.engine.worktree import Worktree
 from shadowsnap.git.files import remove_tree
-from shadowsnap.git.index import Entry, Index
+from shadowsnap.git.index import Index
 from shadowsnap.git.reading import FEW, ObjectReader
-from shadowsnap.git.trees import LINK
+from shadowsnap.git.runner import Running
+from shadowsnap.git.trees import LINK, Leaf
+from shadowsnap.records import NamedTuple
 
 _MOST = 1 << 20
 """Nothing larger is held in memory."""
+_MANY = 200
+"""So many are written by two processes, each into a directory of its own: in one, they would wait for
+each other more than they gain."""
 STAGING_PREFIX = ".shadowsnap-restore-"
+
+
+class Slot(NamedTuple):
+    """The place of one file in a staging directory."""
+
+    folder: bytes
+    name: bytes
+
+    @property
+    def new(self) -> bytes:
+        """Where the new file waits, or the old one once they have changed places."""
+        return self.folder + b"/" + self.name
+
+    @property
+    def old(self) -> bytes:
+        """Where an old file is kept that did not change places with a new one."""
+        return self.folder + b"/" + self.name_of_old
+
+    @property
+    def name_of_old(self) -> bytes:
+        return self.name + b"-"
 
 
 class Staging:
@@ -30,73 +59,130 @@ class Staging:
 
     def __init__(self, space: Workspace, plan: Plan) -> None:
         self._space = space
-        self._name = os.fsencode(f"{STAGING_PREFIX}{os.getpid()}-{time.time_ns() // 10**6}")
-        self._mounts = mounted_below(space.project.workdir)
-        touched = {*plan.write, *plan.delete}
-        tops = {folder: self._top_of(folder) for folder in {path.rpartition(b"/")[0] for path in touched}}
-        self._tops = {path: tops[path.rpartition(b"/")[0]] for path in touched}
-        self._numbers = {path: b"%d" % number for number, path in enumerate(sorted(touched))}
-        self.folders = sorted({self._folder(path) for path in touched})
+        self._plan = plan
+        name = os.fsencode(f"{STAGING_PREFIX}{os.getpid()}-{time.time_ns() // 10**6}")
+        touched = sorted({*plan.write, *plan.delete})
+        tops = _tops(space, {path.rpartition(b"/")[0] for path in touched})
+        split = len(touched) > _MANY
+        self._slots: dict[bytes, Slot] = {}
+        for number, path in enumerate(touched):
+            top = tops[path.rpartition(b"/")[0]]
+            folder = top + b"/" + name if top else name
+            self._slots[path] = Slot(folder + b"/%d" % (number & 1) if split else folder, b"%d" % number)
+        self.folders = sorted({top + b"/" + name if top else name for top in tops.values()})
+        """One on each file system; they may be shown to the person."""
+        self._inner = sorted({slot.folder for slot in self._slots.values()})
+        self._places: dict[bytes, Worktree] = {}
+        self._by_git = False
+        self._running: list[Running] = []
+        self._open = ExitStack()
 
-    def new(self, path: bytes) -> bytes:
-        return self._folder(path) + b"/new/" + self._numbers[path]
+    def slot(self, path: bytes) -> Slot:
+        return self._slots[path]
 
-    def old(self, path: bytes) -> bytes:
-        return self._folder(path) + b"/old/" + self._numbers[path]
+    def place(self, path: bytes) -> Worktree:
+        """The open directory of a slot."""
+        return self._places[self._slots[path].folder]
 
-    def fill(self, plan: Plan) -> None:
-        """Write the content of every file that is to come."""
+    def begin(self) -> None:
+        """Make the directories, and let git begin to write if there is much to write."""
         worktree = self._space.worktree
         for folder in self.folders:
             worktree.mkdir(folder, 0o700)
-            worktree.mkdir(folder + b"/new")
-            worktree.mkdir(folder + b"/old")
-            self._check_out(folder, [path for path in plan.write if self._folder(path) == folder], plan)
-        for path, ((mode, _), bits) in plan.write.items():
-            if worktree.lstat(self.new(path)) is None:
-                raise OSError(errno.EIO, "it could not be written", os.fsdecode(path))
-            if mode != LINK:
-                worktree.chmod(self.new(path), bits)
+        for folder in self._inner:
+            if folder not in self.folders:
+                worktree.mkdir(folder, 0o700)
+            self._places[folder] = self._open.enter_context(worktree.within(folder))
+        self._by_git = not self._is_little()
+        if self._by_git:
+            self._check_out()
 
-    def _check_out(self, folder: bytes, paths: list[bytes], plan: Plan) -> None:
-        if len(paths) <= FEW:
-            with ObjectReader(self._space.git) as reader:
-                if all((reader.size(plan.write[path][0][1]) or _MOST) < _MOST for path in paths):
-                    for path in paths:
-                        mode, name = plan.write[path][0]
-                        self._space.worktree.create(self.new(path), reader.read(name, b"blob"), link=mode == LINK)
-                    return
-        # By one process: two that make files in one directory wait for each other more than they gain.
-        nothing = os.stat(self._space.project.workdir)
-        entries = {self._numbers[path]: Entry(*plan.write[path][0], nothing) for path in paths}
-        index = self._space.store.index_file(f"{self._space.project.id}.staging")
-        try:
-            Index(index).write(entries, 0)
+    def finish(self) -> dict[bytes, os.stat_result]:
+        """Wait until every file that is to come is written; what came of each."""
+        if not self._by_git:
+            self._write()
+        for each in self._running:
+            each.output()
+        return {path: self._finished(path, *wanted) for path, wanted in self._plan.write.items()}
+
+    def close(self) -> None:
+        """End whatever is under way."""
+        self._open.close()
+
+    def _is_little(self) -> bool:
+        """Whether it is written sooner than git is started."""
+        if len(self._plan.write) > FEW:
+            return False
+        with ObjectReader(self._space.git) as reader:
+            sizes = (reader.size(name) for (_, name), _ in self._plan.write.values())
+            return all(size is not None and size < _MOST for size in sizes)
+
+    def _write(self) -> None:
+        with ObjectReader(self._space.git) as reader:
+            for path, ((mode, name), _) in self._plan.write.items():
+                data = reader.read(name, b"blob")
+                self.place(path).create(self._slots[path].name, data, link=mode == LINK)
+
+    def _check_out(self) -> None:
+        leaves: dict[bytes, dict[bytes, Leaf]] = {}
+        for path, (leaf, _) in self._plan.write.items():
+            folder, name = self._slots[path]
+            leaves.setdefault(folder, {})[name] = leaf
+        for number, (folder, wanted) in enumerate(leaves.items()):
+            index = self._space.store.index_file(f"{self._space.project.id}.{number}.staging")
+            self._open.callback(index.unlink, missing_ok=True)
+            Index(index).write_unseen(wanted)
             git = self._space.git.bound(index_file=index)
-            git.run(b"checkout-index", b"-a", b"-f", b"-q", b"--prefix=" + folder + b"/new/")
-        finally:
-            index.unlink(missing_ok=True)
+            running = git.start(b"checkout-index", b"-a", b"-f", b"-q", b"--prefix=" + folder + b"/")
+            self._open.callback(running.abandon)
+            self._running.append(running)
 
-    def _folder(self, path: bytes) -> bytes:
-        top = self._tops[path]
-        return top + b"/" + self._name if top else self._name
+    def _finished(self, path: bytes, leaf: Leaf, bits: int) -> os.stat_result:
+        """A new file, with the bits it is to have."""
+        folder, name = self._slots[path]
+        place = self._places[folder]
+        seen = place.lstat(name)
+        if seen is None:
+            raise OSError(errno.EIO, "it could not be written", os.fsdecode(path))
+        if leaf[0] != LINK and seen.st_mode & 0o7777 != bits:
+            place.chmod(name, bits)
+        return seen
 
-    def _top_of(self, folder: bytes) -> bytes:
-        """The uppermost directory on the file system that holds this one."""
-        worktree = self._space.worktree
-        device = os.stat(self._space.project.workdir).st_dev
-        # Two mounts of one file system have the same device, and still no file goes from one to the other.
-        mounts = [place for place in self._mounts if folder == place or folder.startswith(place + b"/")]
-        if mounts:
-            return max(mounts, key=len)
-        while folder and not worktree.is_directory(folder):  # it is yet to come, perhaps in place of a link
-            folder = folder.rpartition(b"/")[0]
-        seen = worktree.lstat(folder) if folder else None
-        if seen is None or seen.st_dev == device:
-            return b""
-        while (up := folder.rpartition(b"/")[0]) and (above := worktree.lstat(up)) and above.st_dev == seen.st_dev:
-            folder = up
-        return folder
+
+def _tops(space: Workspace, folders: set[bytes]) -> dict[bytes, bytes]:
+    """For each directory, the uppermost one on the file system that holds it."""
+    mounts = mounted_below(space.project.workdir)
+    devices = _Devices(space)
+    return {folder: _top_of(folder, mounts, devices) for folder in folders}
+
+
+def _top_of(folder: bytes, mounts: list[bytes], devices: _Devices) -> bytes:
+    # Two mounts of one file system have the same device, and still no file goes from one to the other.
+    within = [place for place in mounts if folder == place or folder.startswith(place + b"/")]
+    if within:
+        return max(within, key=len)
+    while (device := devices.of(folder)) is None:  # it is yet to come, perhaps in place of a link
+        folder = folder.rpartition(b"/")[0]
+    while folder and devices.of(up := folder.rpartition(b"/")[0]) == device:
+        folder = up
+    return folder
+
+
+class _Devices:
+    """The numbers of the devices that directories are on. Each is looked at once."""
+
+    def __init__(self, space: Workspace) -> None:
+        self._worktree = space.worktree
+        self._known: dict[bytes, int | None] = {b"": os.stat(space.project.workdir).st_dev}
+
+    def of(self, folder: bytes) -> int | None:
+        """None if there is no real directory."""
+        if folder not in self._known:
+            there = self.of(folder.rpartition(b"/")[0]) is not None
+            seen = self._worktree.look(folder) if there else None
+            is_directory = seen is not None and stat.S_ISDIR(seen.st_mode)
+            self._known[folder] = seen.st_dev if seen is not None and is_directory else None
+        return self._known[folder]
 
 
 def remove_staging(space: Workspace, folders: Iterable[bytes]) -> None:

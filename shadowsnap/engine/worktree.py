@@ -26,6 +26,8 @@ _OPEN = (
 )
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _DIRECTORY = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
+# One step of a way: a real directory, which need not be readable to lead further.
+_STEP = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_NOFOLLOW", 0) | _DIRECTORY
 _LONGEST = 255
 """No name in a directory is longer."""
 # A path that is too long, or leads through a link to itself: nothing can be there.
@@ -41,10 +43,11 @@ class Item(NamedTuple):
 
 
 class Worktree:
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        self._fd: int | None = os.open(root, os.O_RDONLY | _DIRECTORY) if _RELATIVE else None
+    def __init__(self, root: Path | bytes, descriptor: int | None = None) -> None:
         self._root = os.fsencode(root)
+        self._fd: int | None = descriptor
+        if _RELATIVE and descriptor is None:
+            self._fd = os.open(root, os.O_RDONLY | _DIRECTORY)
         self._prefix = b"" if _RELATIVE else self._root + b"/"
 
     def __enter__(self) -> Worktree:
@@ -54,6 +57,28 @@ class Worktree:
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
+
+    def within(self, folder: bytes) -> Worktree:
+        """A directory of the project as a place of its own: whatever its name leads to later, what is done
+        there is done in this very directory. Raises NotADirectoryError if it is no real one."""
+        root = b"%s/%s" % (self._root, folder)
+        if self._fd is None:
+            if not self.is_directory(folder):
+                raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder)
+            return Worktree(root)
+        above = self._fd
+        for name in folder.split(b"/") if folder else (b".",):
+            try:
+                descriptor = os.open(name, _STEP, dir_fd=above)
+            except OSError as problem:
+                if problem.errno in (errno.ENOENT, errno.ELOOP):
+                    raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder) from None
+                raise
+            finally:
+                if above != self._fd:
+                    os.close(above)
+            above = descriptor
+        return Worktree(root, above)
 
     def lstat(self, path: bytes) -> os.stat_result | None:
         """What is at this path itself; None if there is nothing."""
@@ -187,24 +212,36 @@ class Worktree:
                 else:
                     yield path + b"/" + item.name, item
 
-    def rename(self, old: bytes, new: bytes) -> None:
-        os.rename(self._at(old), self._at(new), src_dir_fd=self._fd, dst_dir_fd=self._fd)
+    def rename(self, old: bytes, new: bytes, to: Worktree | None = None) -> None:
+        """Here, or `to` another place on the same file system."""
+        to = to or self
+        os.rename(self._at(old), to._at(new), src_dir_fd=self._fd, dst_dir_fd=to._fd)
 
-    def link(self, old: bytes, new: bytes) -> None:
-        os.link(self._at(old), self._at(new), src_dir_fd=self._fd, dst_dir_fd=self._fd, follow_symlinks=False)
-
-    def move(self, old: bytes, new: bytes) -> None:
+    def move(self, old: bytes, new: bytes, to: Worktree | None = None) -> None:
         """Rename, but never onto something that is there: that raises FileExistsError."""
+        from shadowsnap.engine.renaming import rename_if_free  # a hook moves nothing
+
+        to = to or self
+        if rename_if_free(self._at(old), self._fd, to._at(new), to._fd):
+            return
         try:
-            self.link(old, new)
+            os.link(
+                self._at(old), to._at(new), src_dir_fd=self._fd, dst_dir_fd=to._fd, follow_symlinks=False
+            )  # fmt: skip
         except FileExistsError:
             raise
         except (OSError, NotImplementedError):  # a directory, or no hard links here
-            if self.lstat(new) is not None:
+            if to.lstat(new) is not None:
                 raise FileExistsError(errno.EEXIST, os.strerror(errno.EEXIST), new) from None
-            self.rename(old, new)
+            self.rename(old, new, to)
         else:
             self.unlink(old)
+
+    def exchange(self, one: bytes, there: Worktree, other: bytes) -> bool:
+        """Let what is at two paths change places; False if the system cannot do that at one stroke."""
+        from shadowsnap.engine.renaming import exchange
+
+        return exchange(self._at(one), self._fd, there._at(other), there._fd)
 
     def may_change(self, folder: bytes) -> bool:
         """Whether entries can be made and removed in a directory."""

@@ -25,6 +25,8 @@ from shadowsnap.records import NamedTuple
 
 _HEADER = struct.Struct(">4sII")
 _FIXED = struct.Struct(">IIIIIIIIII20sH")
+_UNSEEN = struct.Struct(">24xI12x20sH")
+"""The same without anything about a file."""
 _BLOCK_ENTRIES = 128
 _LONG_NAME = 0xFFF
 _LOW = 0xFFFFFFFF
@@ -164,6 +166,11 @@ class Index:
         together, each block with their number."""
         return self._save([*blocks(_BLOCK_ENTRIES)], scanned_at_ns)
 
+    def write_unseen(self, leaves: Mapping[bytes, tuple[int, str]]) -> None:
+        """Write the file anew with these entries, of files that are yet to be made."""
+        encoded = {path: _encode_unseen(path, mode, name) for path, (mode, name) in leaves.items()}
+        self._save([*_chunked(encoded)], 0)
+
     def touch(self, scanned_at_ns: int) -> None:
         """Say that everything in the index was found true by a scan that began then."""
         if self._blocks:
@@ -235,6 +242,11 @@ def _encode(path: bytes, entry: Entry) -> bytes:
         seen.st_dev & _LOW, _inode(seen), entry.mode, seen.st_uid & _LOW, seen.st_gid & _LOW, seen.st_size & _LOW,
         bytes.fromhex(entry.id), min(len(path), _LONG_NAME),
     )  # fmt: skip
+    return (fixed + path).ljust(_entry_size(len(path)), b"\0")
+
+
+def _encode_unseen(path: bytes, mode: int, name: str) -> bytes:
+    fixed = _UNSEEN.pack(mode, bytes.fromhex(name), min(len(path), _LONG_NAME))
     return (fixed + path).ljust(_entry_size(len(path)), b"\0")
 
 

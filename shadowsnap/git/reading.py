@@ -145,7 +145,7 @@ def object_sizes(git: Git, names: list[str]) -> dict[str, int]:
         names = [name for name in names if name not in found]
     if not names:
         return found
-    answer = git.run("cat-file", "--batch-check=%(objectname) %(objectsize)", stdin=_lines(names))
+    answer = git.run("cat-file", "--batch-check=%(objectname) %(objectsize)", "--buffer", stdin=_lines(names))
     rows = (line.split() for line in answer.splitlines() if not line.endswith(b" missing"))
     return found | {name.decode(): int(size) for name, size in rows}
 

@@ -122,7 +122,7 @@ class _Opened:
 
 
 def tree_changes(old: str, new: str, read: ReadTree, most: int) -> list[Changed] | None:
-    """Every file that differs between two trees, in the order of paths. if more than so many
+    """Every file that differs between two trees, in the order of paths. None if more than so many
     directories differ: then git is quicker."""
     found: list[Changed] = []
     differing: list[tuple[bytes, str | None, str | None]] = [(b"", old, new)]
