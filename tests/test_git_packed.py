@@ -18,7 +18,7 @@ from helpers import git
 from shadowsnap.config import Settings
 from shadowsnap.errors import DamagedObject
 from shadowsnap.git import pack as pack_module
-from shadowsnap.git import runner
+from shadowsnap.git import packed, runner
 from shadowsnap.git.objects import object_id
 from shadowsnap.git.pack import PackWriter, deflate
 from shadowsnap.git.packed import Packs
@@ -432,3 +432,33 @@ def test_packs_that_are_merged_meanwhile_are_left_to_git(base: Path) -> None:
         before = runner.processes_started
         assert [reader.read(name, b"blob") for name in names] == [b"pack 0", b"pack 1", b"pack 2"]
         assert runner.processes_started - before == 1
+
+
+# --- whether many objects are there ---------------------------------------------------------------------
+
+
+def test_which_of_many_objects_are_held_is_told_without_reading_them(repository: Path) -> None:
+    first = write_pack(repository, [b"%d" % number for number in range(600)])
+    second = write_pack(repository, [b"other %d" % number for number in range(30)])
+    packs = Packs(objects(repository))
+    assert packs.held([*first, *second, MISSING]) == {*first, *second}
+    assert packs.held(first[:3]) == {*first[:3]}  # a few among many
+    assert packs.held([MISSING]) == packs.held([]) == set()
+    late = write_pack(repository, [b"written since"])
+    assert packs.held(late) == {*late}
+
+
+@pytest.mark.parametrize("damage", [no_pack, empty_pack, cut_pack, cut_within_the_data, empty_index, cut_index])
+def test_what_is_in_a_pack_that_is_cut_is_not_held(repository: Path, damage: Callable[[Path], None]) -> None:
+    (name,) = write_pack(repository, [CONTENT])
+    assert Packs(objects(repository)).held([name]) == {name}
+    damage(repository)
+    assert Packs(objects(repository)).held([name]) == set()
+
+
+def test_large_indexes_are_read_piece_by_piece(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = write_pack(repository, [b"%d" % number for number in range(2000)])
+    monkeypatch.setattr(packed, "_SMALL_INDEX", 5000)
+    packs = Packs(objects(repository))
+    assert packs.held([*names, MISSING]) == {*names} and packs.held([names[7], MISSING]) == {names[7]}
+    assert [packs.read(name) for name in names[:50]] == [(b"blob", b"%d" % number) for number in range(50)]

@@ -27,6 +27,8 @@ from shadowsnap.records import NamedTuple
 
 # What a directory says that is not removed: it holds something, or is a mount point.
 _STAYS = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY})
+_MANY = 200
+"""So many files are removed by several threads, each in a directory of its own."""
 
 
 class Application:
@@ -64,6 +66,19 @@ class Application:
             if not done:
                 self._go_back()
                 self.untouched = True
+
+    def forget(self) -> None:
+        """Remove what was moved aside: all is done, and nobody will want it back. What cannot be removed
+        now goes with its directory."""
+        names = {place: [self._aside[path].name for path in paths] for place, paths in self._by_place()}
+        if len(self._aside) <= _MANY:
+            for place in names:
+                _unlink_all(place, names[place])
+            return
+        from concurrent.futures import ThreadPoolExecutor
+
+        with ThreadPoolExecutor(len(names)) as pool:
+            list(pool.map(_unlink_all, names, names.values()))
 
     def _do_all(self) -> None:
         plan = self._plan
@@ -233,10 +248,19 @@ class Application:
 
     def _check_nothing_was_written_late(self) -> None:
         """Whoever had a file open could write to it although it was aside."""
-        for path, (place, name, before) in self._aside.items():
-            seen = place.lstat(name)
-            if seen is None or not _unwritten(before, seen):
-                raise _changed(path)
+        for place, paths in self._by_place():
+            asides = [self._aside[path] for path in paths]
+            looks = place.looks(each.name for each in asides)
+            for path, before, seen in zip(paths, asides, looks, strict=True):
+                if seen is None or not _unwritten(before.seen, seen):
+                    raise _changed(path)
+
+    def _by_place(self) -> Iterable[tuple[Worktree, list[bytes]]]:
+        """What was moved aside, by the directories it is in."""
+        grouped: dict[Worktree, list[bytes]] = {}
+        for path, each in self._aside.items():
+            grouped.setdefault(each.place, []).append(path)
+        return grouped.items()
 
     def _bits(self, path: bytes, known: Known) -> int:
         return self._modes.other.get(path, self._modes.usual(known.mode))
@@ -353,6 +377,14 @@ def _by_folder(paths: Iterable[bytes]) -> Iterable[tuple[bytes, list[bytes]]]:
     for path in sorted(paths):
         grouped.setdefault(path.rpartition(b"/")[0], []).append(path)
     return grouped.items()
+
+
+def _unlink_all(place: Worktree, names: Iterable[bytes]) -> None:
+    for name in names:
+        try:
+            place.unlink(name)
+        except OSError:
+            pass  # somebody was here
 
 
 def _name(path: bytes) -> bytes:

@@ -35,7 +35,7 @@ from shadowsnap.errors import (
 )
 from shadowsnap.git.index import Known
 from shadowsnap.git.objects import object_id
-from shadowsnap.git.reading import ObjectReader, object_sizes
+from shadowsnap.git.reading import ObjectReader, missing_objects, object_sizes
 from shadowsnap.git.trees import Leaf, TreeReader, patch_tree
 from shadowsnap.model import Checkpoint, Kept, RestoreResult
 from shadowsnap.records import replace
@@ -226,26 +226,21 @@ def _directories_though_absent(capture: Capture, state: State, paths: Collection
 
 def _left_out_later(capture: Capture, plan: Plan) -> set[bytes]:
     """Files about to appear that later captures leave out: an undo must know that they did not exist."""
-    sizes = _sizes(capture.space, {plan.write[path][0][1] for path in plan.appearing})
+    names = {path: plan.write[path][0][1] for path in plan.appearing}
+    sizes = object_sizes(capture.space.git, sorted({*names.values()}))
     limit = capture.space.settings.max_file_bytes or max(sizes.values(), default=0)
     secrets = not capture.space.settings.include_secrets
-    found = {
-        path for path in plan.appearing if sizes[plan.write[path][0][1]] > limit or secrets and is_secret(path)
-    }
+    # One that is missing is noticed later.
+    found = {path for path in names if sizes.get(names[path], 0) > limit or secrets and is_secret(path)}
     return found - capture.absent
 
 
 def _check_stored(space: Workspace, plan: Plan, known: dict[bytes, Known]) -> None:
     """See to it that the store has what there is to write, and what is to be overwritten."""
     needed = {leaf[1] for leaf, _ in plan.write.values()}
-    _sizes(space, needed | {each.id for path, each in known.items() if path not in plan.chmod})
-
-
-def _sizes(space: Workspace, names: set[str]) -> dict[str, int]:
-    sizes = object_sizes(space.git, sorted(names))
-    for lost in sorted(names - sizes.keys()):
+    needed |= {each.id for path, each in known.items() if path not in plan.chmod}
+    for lost in missing_objects(space.git, needed, believe_packs=True):
         raise DamagedObject(id=lost)
-    return sizes
 
 
 def _save(capture: Capture, plan: Plan, known: dict[bytes, Known], reason: str) -> str | None:
@@ -303,6 +298,8 @@ def _carry_out(
         done = True
         step("restore:settled")
     finally:
+        if done:
+            application.forget()
         staging.close()
         if done:
             _clean_up(space, moved, every_folder, lasting=False)  # otherwise it is done once more

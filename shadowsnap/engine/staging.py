@@ -22,7 +22,7 @@ from shadowsnap.git.files import remove_tree
 from shadowsnap.git.index import Index
 from shadowsnap.git.reading import FEW, ObjectReader
 from shadowsnap.git.runner import Running
-from shadowsnap.git.trees import LINK, Leaf
+from shadowsnap.git.trees import LINK
 from shadowsnap.records import NamedTuple
 
 _MOST = 1 << 20
@@ -63,7 +63,7 @@ class Staging:
         name = os.fsencode(f"{STAGING_PREFIX}{os.getpid()}-{time.time_ns() // 10**6}")
         touched = sorted({*plan.write, *plan.delete})
         tops = _tops(space, {path.rpartition(b"/")[0] for path in touched})
-        split = len(touched) > _MANY
+        split = len(touched) > _MANY and len({*tops.values()}) == 1
         self._slots: dict[bytes, Slot] = {}
         for number, path in enumerate(touched):
             top = tops[path.rpartition(b"/")[0]]
@@ -72,6 +72,10 @@ class Staging:
         self.folders = sorted({top + b"/" + name if top else name for top in tops.values()})
         """One on each file system; they may be shown to the person."""
         self._inner = sorted({slot.folder for slot in self._slots.values()})
+        self._written: dict[bytes, list[bytes]] = {}
+        """The new files by the directories they wait in."""
+        for path in plan.write:
+            self._written.setdefault(self._slots[path].folder, []).append(path)
         self._places: dict[bytes, Worktree] = {}
         self._by_git = False
         self._running: list[Running] = []
@@ -103,7 +107,11 @@ class Staging:
             self._write()
         for each in self._running:
             each.output()
-        return {path: self._finished(path, *wanted) for path, wanted in self._plan.write.items()}
+        staged: dict[bytes, os.stat_result] = {}
+        for folder, paths in self._written.items():
+            seen = self._places[folder].looks(self._slots[path].name for path in paths)
+            staged.update((path, self._finished(path, each)) for path, each in zip(paths, seen, strict=True))
+        return staged
 
     def close(self) -> None:
         """End whatever is under way."""
@@ -124,28 +132,22 @@ class Staging:
                 self.place(path).create(self._slots[path].name, data, link=mode == LINK)
 
     def _check_out(self) -> None:
-        leaves: dict[bytes, dict[bytes, Leaf]] = {}
-        for path, (leaf, _) in self._plan.write.items():
-            folder, name = self._slots[path]
-            leaves.setdefault(folder, {})[name] = leaf
-        for number, (folder, wanted) in enumerate(leaves.items()):
+        for number, (folder, paths) in enumerate(self._written.items()):
             index = self._space.store.index_file(f"{self._space.project.id}.{number}.staging")
             self._open.callback(index.unlink, missing_ok=True)
-            Index(index).write_unseen(wanted)
+            Index(index).write_unseen({self._slots[path].name: self._plan.write[path][0] for path in paths})
             git = self._space.git.bound(index_file=index)
             running = git.start(b"checkout-index", b"-a", b"-f", b"-q", b"--prefix=" + folder + b"/")
             self._open.callback(running.abandon)
             self._running.append(running)
 
-    def _finished(self, path: bytes, leaf: Leaf, bits: int) -> os.stat_result:
-        """A new file, with the bits it is to have."""
-        folder, name = self._slots[path]
-        place = self._places[folder]
-        seen = place.lstat(name)
+    def _finished(self, path: bytes, seen: os.stat_result | None) -> os.stat_result:
+        """A new file, which gets the bits it is to have."""
+        (mode, _), bits = self._plan.write[path]
         if seen is None:
             raise OSError(errno.EIO, "it could not be written", os.fsdecode(path))
-        if leaf[0] != LINK and seen.st_mode & 0o7777 != bits:
-            place.chmod(name, bits)
+        if mode != LINK and seen.st_mode & 0o7777 != bits:
+            self.place(path).chmod(self._slots[path].name, bits)
         return seen
 
 

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 import struct
+import sys
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from shadowsnap.git.objects import object_id
@@ -20,20 +21,30 @@ _BY_OFFSET, _BY_NAME = 6, 7
 _FANOUT = 8
 _NAMES = _FANOUT + 256 * 4
 _VERSION_2 = b"\377tOc\0\0\0\2"
+_SMALL_INDEX = 1 << 18
+"""An index of so many bytes is held in memory; of a larger one, only the head."""
+_MANY_TIMES = 16
+"""So many times as many names are taken in sooner than each of a few is looked for."""
 _PORTION = 4096
 _LONGEST_CHAIN = 200
 
 
 class Packs:
-    """The packs of some object directories. They are listed again when something is not found."""
+    """The packs of some object directories. They are listed again when something is not found, and each
+    index is read once."""
 
     def __init__(self, *folders: Path) -> None:
         self._folders = folders
-        self._stems: list[str] = []
+        self._indexes: dict[str, _Index | None] = {}
+        """By the name that pack and index have in common, in the order in which they are asked; None for
+        one that is damaged."""
 
-    def read(self, name: str) -> tuple[bytes, bytes] | None:
-        """Kind and content of an object; None if it is not here, or cannot be read."""
+    def read(self, name: str, *, in_known: bool = False) -> tuple[bytes, bytes] | None:
+        """Kind and content of an object; None if it is not here, or cannot be read. With `in_known`, packs
+        that came since the last look are not looked for."""
         try:
+            if in_known and self._indexes and _find_in(self._indexes.values(), bytes.fromhex(name)) is None:
+                return None
             found = self._read(bytes.fromhex(name), _LONGEST_CHAIN)
         except (OSError, ValueError, IndexError, OverflowError, struct.error, zlib.error):
             return None  # damaged, or packed anew just now
@@ -47,15 +58,34 @@ class Packs:
         except (OSError, ValueError, IndexError, OverflowError, struct.error, zlib.error):
             return None
 
+    def held(self, names: Iterable[str]) -> set[str]:
+        """Those of many objects that are in packs which are as long as they should be."""
+        wanted = {bytes.fromhex(name) for name in names}
+        found: set[bytes] = set()
+        for stem in self._listed():
+            index = self._indexes.get(stem) or _opened(stem)
+            if index is None or not wanted:
+                continue
+            try:
+                held = index.among(wanted)
+                if held and index.is_matched():
+                    found |= held
+                    wanted -= held
+            except (OSError, ValueError):
+                continue  # damaged
+        return {name.hex() for name in found}
+
     def _read(self, name: bytes, patience: int) -> tuple[bytes, bytes] | None:
         place = self._find(name)
         return None if place is None else self._unpacked(*place, patience)
 
     def _find(self, name: bytes) -> tuple[str, int] | None:
-        place = _find_in(self._stems, name)
+        place = _find_in(self._indexes.values(), name)
         if place is None:
-            known, self._stems = set(self._stems), list(self._listed())
-            place = _find_in([stem for stem in self._stems if stem not in known], name)
+            known = self._indexes
+            self._indexes = {stem: known[stem] if stem in known else _opened(stem) for stem in self._listed()}
+            new = (index for stem, index in self._indexes.items() if stem not in known)
+            place = _find_in(new, name)
         return place
 
     def _listed(self) -> Iterator[str]:
@@ -93,39 +123,88 @@ class Packs:
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 
 
-def _find_in(stems: list[str], name: bytes) -> tuple[str, int] | None:
-    for stem in stems:
-        offset = _offset_in(stem, name)
-        if offset is not None:
-            return stem, offset
+def _find_in(indexes: Iterable[_Index | None], name: bytes) -> tuple[str, int] | None:
+    for index in indexes:
+        offset = None if index is None else index.find(name)
+        if index is not None and offset is not None:
+            return index.stem, offset
     return None
 
 
-def _offset_in(stem: str, name: bytes) -> int | None:
-    """Where in a pack an object begins."""
-    descriptor = os.open(stem + ".idx", _READ)
+def _opened(stem: str) -> _Index | None:
     try:
-        head = _piece(descriptor, 0, _NAMES)
-        fanout = struct.unpack_from(">256I", head, _FANOUT)
-        first, end, count = fanout[name[0] - 1] if name[0] else 0, fanout[name[0]], fanout[255]
+        return _Index(stem)
+    except (OSError, ValueError, struct.error):
+        return None  # damaged, or packed anew just now
+
+
+class _Index:
+    """Which objects a pack holds, and where they begin. It never changes: what is packed anew has another
+    name."""
+
+    def __init__(self, stem: str) -> None:
+        self.stem = stem
+        descriptor = os.open(stem + ".idx", _READ)
+        try:
+            self._size = os.fstat(descriptor).st_size
+            self._data = _piece(descriptor, 0, self._size if self._size <= _SMALL_INDEX else _NAMES)
+        finally:
+            os.close(descriptor)
+        (self._count,) = struct.unpack_from(">I", self._data, _NAMES - 4)
         # Asked for more than there is, Python would make room for all of it first.
-        if head[:_FANOUT] != _VERSION_2 or not first <= end <= count <= os.fstat(descriptor).st_size // 28:
+        if self._data[:_FANOUT] != _VERSION_2 or self._count > self._size // 28:
             raise ValueError("not an index of version 2")
-        names = _piece(descriptor, _NAMES + 20 * first, 20 * (end - first))
+
+    def find(self, name: bytes) -> int | None:
+        """Where an object begins; None if it is not here."""
+        at = _FANOUT + 4 * name[0]
+        (end,) = struct.unpack_from(">I", self._data, at)
+        (first,) = struct.unpack_from(">I", self._data, at - 4) if name[0] else (0,)
+        if first == end:
+            return None
+        if not first < end <= self._count:
+            raise ValueError("it counts backwards")
+        names = self._part(_NAMES + 20 * first, 20 * (end - first))
         at = names.find(name)
         while at > 0 and at % 20:  # by chance across two names
             at = names.find(name, at + 1)
-        if at < 0:
-            return None
-        number = first + at // 20
-        offsets = _NAMES + 24 * count
-        (offset,) = struct.unpack(">I", _piece(descriptor, offsets + 4 * number, 4))
+        return None if at < 0 else self._offset(first + at // 20)
+
+    def among(self, wanted: set[bytes]) -> set[bytes]:
+        """Those of the objects that are here."""
+        names = self._part(_NAMES, 20 * self._count)
+        if self._count < _MANY_TIMES * len(wanted):
+            return wanted.intersection([names[at : at + 20] for at in range(0, len(names), 20)])
+        return {name for name in wanted if self.find(name) is not None}
+
+    def is_matched(self) -> bool:
+        """Whether the pack is there and ends as it should: what is missing of a file is missing at its end."""
+        try:
+            descriptor = os.open(self.stem + ".pack", _READ)
+        except OSError:
+            return False
+        try:
+            end = os.fstat(descriptor).st_size
+            return end >= 20 and _piece(descriptor, end - 20, 20) == self._part(self._size - 40, 20)
+        finally:
+            os.close(descriptor)
+
+    def _offset(self, number: int) -> int:
+        offsets = _NAMES + 24 * self._count
+        (offset,) = struct.unpack(">I", self._part(offsets + 4 * number, 4))
         if offset >> 31:
-            large = offsets + 4 * count + 8 * (offset & 0x7FFFFFFF)
-            (offset,) = struct.unpack(">Q", _piece(descriptor, large, 8))
+            large = offsets + 4 * self._count + 8 * (offset & 0x7FFFFFFF)
+            (offset,) = struct.unpack(">Q", self._part(large, 8))
         return int(offset)
-    finally:
-        os.close(descriptor)
+
+    def _part(self, at: int, size: int) -> bytes:
+        if len(self._data) > _NAMES:
+            return self._data[at : at + size]  # less than that is no number, and no name
+        descriptor = os.open(self.stem + ".idx", _READ)
+        try:
+            return _piece(descriptor, at, size)
+        finally:
+            os.close(descriptor)
 
 
 def _size_at(stem: str, offset: int) -> int:
@@ -221,8 +300,11 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _piece(descriptor: int, at: int, size: int, *, at_most: bool = False) -> bytes:
-    os.lseek(descriptor, at, os.SEEK_SET)
-    data = os.read(descriptor, size)
+    if sys.platform == "win32":
+        os.lseek(descriptor, at, os.SEEK_SET)
+        data = os.read(descriptor, size)
+    else:
+        data = os.pread(descriptor, size, at)
     if len(data) < size and not at_most:
         raise ValueError("the file is shorter than it says")
     return data

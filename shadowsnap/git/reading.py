@@ -4,6 +4,7 @@ here, and whatever else there is, is asked of one `cat-file --batch`."""
 from __future__ import annotations
 
 import zlib
+from collections.abc import Collection, Container
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -44,10 +45,10 @@ class ObjectReader:
     def read(self, name: str, kind: bytes) -> bytes:
         if self._git.new is not None and (tree := self._git.new.unsettled_tree(name)) is not None:
             return tree
-        data = self._loose(name, kind)
-        if data is not None:
-            return data
-        found, data = self._batch.packs.read(name) or self._batch.ask(name)
+        packs = self._batch.packs
+        found, data = packs.read(name, in_known=True) or self._loose(name, kind)
+        if not found:
+            found, data = packs.read(name) or self._batch.ask(name)
         self._git.deadline.check("reading objects")
         if found != kind:
             raise DamagedObject(id=name)
@@ -66,16 +67,18 @@ class ObjectReader:
                 continue
         return self._batch.packs.size(name)
 
-    def _loose(self, name: str, kind: bytes) -> bytes | None:
+    def _loose(self, name: str, kind: bytes) -> tuple[bytes, bytes]:
+        """Kind and content of an object that is a file of its own; no kind if there is none."""
         for folder in self._folders:
             try:
-                whole = zlib.decompress((folder / name[:2] / name[2:]).read_bytes())
+                with open(f"{folder}/{name[:2]}/{name[2:]}", "rb") as file:
+                    whole = zlib.decompress(file.read())
             except (OSError, zlib.error):
                 continue  # not loose here, or damaged: git may still have it in a pack
             data = whole.partition(b"\0")[2]
             if object_id(kind, data) == name:  # else something else is under this name
-                return data
-        return None
+                return kind, data
+        return b"", b""
 
 
 class Batch:
@@ -130,10 +133,14 @@ def _folders(git: Git) -> list[Path]:
     return [folder for folder in (git.scratch_objects, git.git_dir / "objects") if folder is not None]
 
 
-def missing_objects(git: Git, names: list[str]) -> list[str]:
-    """Which of these are not in the store, or cannot even be opened there."""
-    there = object_sizes(git, names)
-    return [name for name in names if name not in there]
+def missing_objects(git: Git, names: Collection[str], *, believe_packs: bool = False) -> list[str]:
+    """Which of these are not in the store, or cannot even be opened there. Who only needs to know that
+    nothing was removed can `believe_packs` that end as they should: git then has less to look for."""
+    packs = git.batch.packs if believe_packs and git.batch is not None and git.batch.serves(git) else None
+    there: Container[str] = packs.held(names) if packs is not None else ()
+    doubtful = sorted(name for name in names if name not in there)
+    there = object_sizes(git, doubtful)
+    return [name for name in doubtful if name not in there]
 
 
 def object_sizes(git: Git, names: list[str]) -> dict[str, int]:
