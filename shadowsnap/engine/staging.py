@@ -20,6 +20,7 @@ from shadowsnap.engine.workspace import Workspace
 from shadowsnap.engine.worktree import Worktree
 from shadowsnap.git.files import remove_tree
 from shadowsnap.git.index import Index
+from shadowsnap.git.placing import set_apart
 from shadowsnap.git.reading import FEW, ObjectReader
 from shadowsnap.git.runner import Running
 from shadowsnap.git.trees import LINK
@@ -60,7 +61,8 @@ class Staging:
     def __init__(self, space: Workspace, plan: Plan) -> None:
         self._space = space
         self._plan = plan
-        name = os.fsencode(f"{STAGING_PREFIX}{os.getpid()}-{time.time_ns() // 10**6}")
+        stamp = f"{os.getpid()}-{time.time_ns() // 10**6}"
+        name = os.fsencode(STAGING_PREFIX + stamp)
         touched = sorted({*plan.write, *plan.delete})
         tops = _tops(space, {path.rpartition(b"/")[0] for path in touched})
         split = len(touched) > _MANY and len({*tops.values()}) == 1
@@ -68,7 +70,8 @@ class Staging:
         for number, path in enumerate(touched):
             top = tops[path.rpartition(b"/")[0]]
             folder = top + b"/" + name if top else name
-            self._slots[path] = Slot(folder + b"/%d" % (number & 1) if split else folder, b"%d" % number)
+            inner = folder + b"/%d-%s" % (number & 1, stamp.encode()) if split else folder
+            self._slots[path] = Slot(inner, b"%d" % number)
         self.folders = sorted({top + b"/" + name if top else name for top in tops.values()})
         """One on each file system; they may be shown to the person."""
         self._inner = sorted({slot.folder for slot in self._slots.values()})
@@ -93,6 +96,8 @@ class Staging:
         worktree = self._space.worktree
         for folder in self.folders:
             worktree.mkdir(folder, 0o700)
+            if folder not in self._inner:  # never of the same name twice: that, too, tells ext4 where to
+                set_apart(os.path.join(os.fsencode(self._space.project.workdir), folder))
         for folder in self._inner:
             if folder not in self.folders:
                 worktree.mkdir(folder, 0o700)

@@ -157,6 +157,10 @@ def create_store(store: Store) -> None:
     two processes at once."""
     store.base.mkdir(0o700, parents=True, exist_ok=True)
     os.chmod(store.base, 0o700)
+    if not os.path.exists(store.git_dir):
+        from shadowsnap.git.placing import set_apart
+
+        set_apart(store.base)
     if lost_refs(store):
         (store.git_dir / REFS_LOST).touch()
     for folder in FOLDERS:
