@@ -12,6 +12,7 @@ from shadowsnap.engine.workspace import Workspace
 from shadowsnap.engine.worktree import above, parents
 from shadowsnap.git.index import Entry, Index
 from shadowsnap.git.objects import EMPTY_BLOB
+from shadowsnap.git.runner import Running, side_by_side
 from shadowsnap.git.trees import REGULAR
 from shadowsnap.store.excludes import default_directory_names
 
@@ -28,9 +29,14 @@ def explore(space: Workspace, tops: list[bytes], found: Findings, settled_ns: in
     nested: list[bytes] = []
     pruned: list[bytes] = []
     files = False
-    for top in tops:
-        files = _walk(space, top, found, new, nested, pruned, settled_ns) or files
-    listed = _untracked_below(space, tops, nested) if files else []
+    everything = _listing(space) if tops == [b""] else None
+    with side_by_side(*filter(None, [everything])):
+        for top in tops:
+            files = _walk(space, top, found, new, nested, pruned, settled_ns) or files
+        if everything is not None and not nested:  # git has listed it meanwhile
+            listed = _files(everything.output())
+        else:
+            listed = _untracked_below(space, tops, nested) if files else []
     full = above(listed)
     empty = [path for path in new if path not in full and path]
     # Git named the tops because they are not ignored; what lies deeper may be. (With a slash behind
@@ -101,10 +107,19 @@ def _untracked_below(space: Workspace, tops: list[bytes], nested: list[bytes]) -
         Index(path).write(dict.fromkeys(inside, placeholder), 0)
         everywhere = tops == [b""] or len(tops) > _MOST_ARGUMENTS
         limits = [] if everywhere else [b"--", *(top + b"/" for top in tops)]
-        listed = space.git.bound(index_file=path).run(*_LISTING, *limits).split(b"\0")[:-1]
+        listed = _files(space.git.bound(index_file=path).run(*_LISTING, *limits))
     finally:
         path.unlink(missing_ok=True)
     if len(tops) > _MOST_ARGUMENTS:
         wanted = set(tops)
         listed = [file for file in listed if any(parent in wanted for parent in parents(file))]
-    return [file for file in listed if not file.endswith(b"/")]
+    return listed
+
+
+def _listing(space: Workspace) -> Running:
+    """Git listing every file that is not ignored. There is no index of this name, so it knows none."""
+    return space.git.bound(index_file=space.store.index_file(f"{space.project.id}.none")).start(*_LISTING)
+
+
+def _files(listed: bytes) -> list[bytes]:
+    return [file for file in listed.split(b"\0")[:-1] if not file.endswith(b"/")]

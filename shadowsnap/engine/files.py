@@ -10,14 +10,13 @@ from shadowsnap.engine.workspace import Workspace
 from shadowsnap.engine.worktree import same_file
 from shadowsnap.git.objects import CHUNK, object_id, stream_id
 from shadowsnap.git.trees import EXECUTABLE, LINK, REGULAR
-from shadowsnap.records import dataclass, replace
+from shadowsnap.records import NamedTuple
 
 IN_MEMORY = CHUNK
 """Larger files are streamed, so that memory stays bounded."""
 
 
-@dataclass(frozen=True)
-class Content:
+class Content(NamedTuple):
     """A file as it was read."""
 
     mode: int
@@ -27,7 +26,7 @@ class Content:
     """None for a large file, which is read once more when it is written."""
 
     def without_data(self) -> Content:
-        return replace(self, data=None)
+        return Content(self.mode, self.id, self.stat, None)
 
 
 class Left(Exception):
@@ -40,7 +39,7 @@ class Left(Exception):
 
 def read_file(space: Workspace, path: bytes, *, unfiltered: bool = False) -> Content:
     """Read a file that holds still; raises `Left` for what is not captured."""
-    if any(part.lower() == b".git" for part in path.split(b"/")):
+    if b".git" in (name := path.lower()) and b".git" in name.split(b"/"):
         raise Left("unstorable")  # git keeps such names out of trees
     if not unfiltered and not space.settings.include_secrets and is_secret(path):
         raise Left("secret" if _exists(space, path) else None)
@@ -67,10 +66,9 @@ def _attempt(space: Workspace, path: bytes, limit: int | None) -> Content | None
         raise Left("too-large")
     descriptor = space.worktree.open(path)
     try:
-        if not same_file(seen, os.fstat(descriptor)):
-            return None
-        data, name = _bytes(descriptor, seen.st_size)
-        if not same_file(seen, os.fstat(descriptor)):
+        data = None if seen.st_size > IN_MEMORY else _bytes(descriptor, seen.st_size)
+        name = stream_id(descriptor, seen.st_size) if data is None else object_id(b"blob", data)
+        if not same_file(seen, os.fstat(descriptor)):  # also if it was another one by the time it was opened
             return None
     finally:
         os.close(descriptor)
@@ -87,14 +85,15 @@ def _link(space: Workspace, path: bytes, seen: os.stat_result) -> Content | None
     return Content(LINK, object_id(b"blob", target), seen, target)
 
 
-def _bytes(descriptor: int, size: int) -> tuple[bytes | None, str]:
-    if size > IN_MEMORY:
-        return None, stream_id(descriptor, size)
-    pieces = []
-    while piece := os.read(descriptor, CHUNK):
+def _bytes(descriptor: int, size: int) -> bytes:
+    """All that a file holds; it is most often as long as it was."""
+    data = os.read(descriptor, size + 1)
+    if len(data) == size:
+        return data
+    pieces = [data]
+    while (piece := os.read(descriptor, CHUNK)) and sum(map(len, pieces)) <= IN_MEMORY:
         pieces.append(piece)
-    data = b"".join(pieces)
-    return data, object_id(b"blob", data)
+    return b"".join(pieces)
 
 
 def _exists(space: Workspace, path: bytes) -> bool:

@@ -24,8 +24,8 @@ _FEW = 100
 Read = Callable[[bytes], Content | Left]
 Result = tuple[bytes, Content | Left]
 
-_PORTION = 1 << 20
-_MOST_FILES = 256
+_PORTION = 1 << 18
+_MOST_FILES = 64
 
 
 def write_contents(
@@ -53,7 +53,7 @@ def _by_all_cores(space: Workspace, batches: Iterator[list[Result]]) -> Iterator
         try:
             for batch in batches:
                 pending.append(pool.submit(_compressed, batch))
-                if len(pending) > 2 * workers:
+                if len(pending) > 8 * workers:
                     yield from _added(space, pending.popleft().result())
         except DeadlineExceeded as problem:
             late = problem
