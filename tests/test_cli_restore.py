@@ -276,6 +276,27 @@ def test_ctrl_c_at_a_question_is_130(cli: CommandLine, project: Path, words: tup
     assert manifest(project) == before
 
 
+@needs_terminal
+def test_ctrl_c_right_behind_a_question_is_not_lost(cli: CommandLine, project: Path) -> None:
+    """It comes when the question is there and nobody reads yet."""
+    script = (
+        "import os, select, signal, sys\n"
+        "from shadowsnap.cli import main\n"
+        "wait = select.select\n"
+        "def late(*streams):\n"
+        "    signal.signal(signal.SIGINT, lambda *_: None)\n"  # noted by the system, not acted upon yet
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "    signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "    ready = wait(*streams)[0]\n"
+        "    print('awake', len(ready), file=sys.stderr)\n"
+        "    raise KeyboardInterrupt\n"
+        "select.select = late\n"
+        "sys.exit(main.main(['--no-color', 'restore', 'last']))"
+    )
+    code, screen = on_terminal([sys.executable, "-c", script], project, [], {"TERM": "dumb"})
+    assert code == 130 and "awake 1" in screen
+
+
 INTERRUPTED = """\
 import os, signal, sys
 from shadowsnap.cli.main import main

@@ -88,6 +88,7 @@ class Ui:
         """One line from the person, empty at the end of input."""
         self._write(sys.stderr, question)
         sys.stderr.flush()
+        _wait_for_line()
         answer = sys.stdin.readline()
         if not answer:
             self.say("")
@@ -142,6 +143,27 @@ def _is_terminal(stream: TextIO | None) -> bool:
         return stream is not None and stream.isatty()
     except ValueError:  # closed
         return False
+
+
+def _wait_for_line() -> None:
+    """Wait until there is something to read. Ctrl-C ends it whenever it comes; that of somebody who is quicker
+    than us, between the question and the reading, would not end the reading."""
+    import select
+    import signal
+
+    readable, writable = os.pipe()
+    try:
+        os.set_blocking(writable, False)
+        outer = signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+        try:
+            select.select([sys.stdin, readable], [], [])
+        finally:
+            signal.set_wakeup_fd(outer)
+    except (OSError, ValueError):
+        pass  # not in the main thread, or on Windows, where only sockets can be waited for
+    finally:
+        os.close(readable)
+        os.close(writable)
 
 
 def _wants_colour(stream: TextIO | None, plain: bool) -> bool:
