@@ -84,7 +84,7 @@ def test_a_run_tells_times_processes_memory_and_the_machine(tiny: tuple[dict[str
     assert set(found["starts"]) == {
         "python -c pass", "import shadowsnap", "import CheckpointManager", "hook, unchanged"
     }  # fmt: skip
-    assert found["targets"][0].keys() == {"what", "where", "value", "limit", "unit", "kind", "met"}
+    assert found["targets"][0].keys() == {"what", "where", "value", "limit", "unit", "met"}
     assert "30 files: 30 files in 3 directories" in shown and "targets met" in shown
 
 
@@ -184,11 +184,25 @@ def test_a_target_is_met_up_to_its_limit(bench: dict[str, ModuleType], ours: flo
     times = {"shadowsnap": samples([ours, 999.0, 1.0], 2), "git status": samples([10.0]),
              "git status (shadow)": samples([5.0])}  # fmt: skip
     verdicts = bench["targets"].judge([tree], [operations.Result("t", "unchanged", times)], {})
-    assert [(each.kind, each.unit, each.met) for each in verdicts] == [
-        ("target", "x git status, same index", met),
-        ("target", "git processes", True),
-        ("goal", "x git status", False),
+    assert [(each.unit, each.met) for each in verdicts] == [
+        ("x git status, same index", met),
+        ("x git status", False),
+        ("git processes", True),
     ]
+
+
+@pytest.mark.parametrize(("stored", "met"), [(500_000, True), (500_001, False)])
+def test_the_size_of_the_store_is_a_target_after_the_first_snapshot(
+    bench: dict[str, ModuleType], stored: int, met: bool
+) -> None:
+    operations, samples = bench["operations"], bench["race"].Samples
+    tree = bench["trees"].Tree("t", Path("t"), 1000, 10, 1_000_000)
+    times = {"shadowsnap": samples([15.0], 1), "cp -r": samples([10.0])}
+    first = operations.Result("t", operations.FIRST, times, facts={"store_bytes": stored})
+    verdicts = bench["targets"].judge([tree], [first], {})
+    assert [(each.unit, each.met) for each in verdicts] == [
+        ("x cp -r", True), ("x size of the tree", met), ("git processes", True)
+    ]  # fmt: skip
 
 
 def test_memory_is_judged_between_the_small_and_the_large_tree(bench: dict[str, ModuleType]) -> None:
@@ -206,7 +220,7 @@ def test_memory_is_judged_between_the_small_and_the_large_tree(bench: dict[str, 
 def test_a_missed_target_fails_a_run_that_checks(
     bench: dict[str, ModuleType], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, check: list[str], code: int
 ) -> None:
-    missed = bench["targets"].Verdict("unchanged", "t", 2.0, 1.3, "x git status", True)
+    missed = bench["targets"].Verdict("unchanged", "t", 2.0, 1.3, "x git status")
     monkeypatch.setattr(bench["main"], "judge", lambda *_: [missed])
     monkeypatch.setattr(bench["main"], "_trees", lambda *_: [])
     assert bench["main"].main(["--scratch", str(tmp_path), *check]) == code

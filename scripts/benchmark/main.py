@@ -37,7 +37,7 @@ def main(argv: Sequence[str]) -> int:
         return 2
     if options.json:
         options.json.write_text(json.dumps(found, indent=1) + "\n", "utf-8")
-    targets = [each["met"] for each in found["targets"] if each["kind"] == "target"]
+    targets = [each["met"] for each in found["targets"]]
     print(f"\n{targets.count(True)} of {len(targets)} targets met", flush=True)
     return 1 if options.check and not all(targets) else 0
 

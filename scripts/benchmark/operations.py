@@ -32,7 +32,7 @@ RESTORE_MANY, RESTORE_UNSAVED, LIST = "restore 1,000 files", "restore 1,000 unsa
 FILES = {HUNDRED: 100, RESTORE_MANY: 1000, RESTORE_UNSAVED: 1000}
 """How many files change, if the tree has as many."""
 
-_HEAVY_ROUNDS = 3
+_HEAVY_ROUNDS = 5
 
 
 @dataclass
@@ -120,7 +120,7 @@ class Course:
                 Contender(ADD_COMMIT, self._shadow.commit, self._shadow.git.processes, self._shadow.create),
                 Contender(COPY, self._copy.run, _none, after=self._copy.remove),
             ],
-            Pace(_HEAVY_ROUNDS, self._pace.patience),
+            Pace(_HEAVY_ROUNDS, 3 * self._pace.patience),
         )
         self._flow.start_from(self._shadow)  # whose first snapshot is the same
         self._copying = samples[COPY]
@@ -223,7 +223,7 @@ class Course:
                 Contender(CHECKOUT, lambda: _run(shadow.git, "checkout", "-q", commit), shadow.git.processes,
                           before=go_to_changed),
             ],
-            Pace(1 if self._pace.quick else _HEAVY_ROUNDS, self._pace.patience),
+            self._pace_of_restores,
         )  # fmt: skip
         go_to_changed()
         peak = self._weigh("restore", ref)
@@ -249,11 +249,16 @@ class Course:
                 self._mine("restore", ref, before=edit),
                 Contender(CHECKOUT, save_and_check_out, shadow.git.processes, before=edit),
             ],
-            Pace(1 if self._pace.quick else _HEAVY_ROUNDS, self._pace.patience),
+            self._pace_of_restores,
         )
         edit()
         peak = self._weigh("restore", ref)
         return Result(self.tree.name, RESTORE_UNSAVED, samples, peak, {"files_changed": len(paths)})
+
+    @property
+    def _pace_of_restores(self) -> Pace:
+        """Each begins with a wait for the next second, so there is little time for many."""
+        return Pace(1, self._pace.patience) if self._pace.quick else Pace(7, 5 * self._pace.patience)
 
     # --- a person's checkout -----------------------------------------------------------------
 

@@ -76,11 +76,11 @@ def starts_table(starts: Mapping[str, Samples]) -> str:
 
 
 def verdict_table(verdicts: Sequence[Verdict]) -> str:
-    rows = [["", "what", "where", "value", "limit", "unit", ""]]
+    rows = [["target", "where", "value", "limit", "unit", ""]]
     for verdict in verdicts:
         numbers, word = (f"{verdict.value:.2f}", f"{verdict.limit:g}"), "met" if verdict.met else "MISSED"
-        rows.append([verdict.kind, verdict.what, verdict.where, *numbers, verdict.unit, word])
-    return "\n".join(_aligned(rows, left=(0, 1, 2, 5, 6)))
+        rows.append([verdict.what, verdict.where, *numbers, verdict.unit, word])
+    return "\n".join(_aligned(rows, left=(0, 1, 4, 5)))
 
 
 def _row(result: Result) -> list[str]:
