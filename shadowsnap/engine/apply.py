@@ -71,14 +71,17 @@ class Application:
         """Remove what was moved aside: all is done, and nobody will want it back. What cannot be removed
         now goes with its directory."""
         names = {place: [self._aside[path].name for path in paths] for place, paths in self._by_place()}
-        if len(self._aside) <= _MANY:
-            for place in names:
-                _unlink_all(place, names[place])
-            return
-        from concurrent.futures import ThreadPoolExecutor
+        if len(self._aside) > _MANY:
+            from concurrent.futures import ThreadPoolExecutor
 
-        with ThreadPoolExecutor(len(names)) as pool:
-            list(pool.map(_unlink_all, names, names.values()))
+            try:
+                with ThreadPoolExecutor(len(names)) as pool:
+                    list(pool.map(_unlink_all, names, names.values()))
+                return
+            except RuntimeError:
+                pass  # no more threads
+        for place in names:
+            _unlink_all(place, names[place])
 
     def _do_all(self) -> None:
         plan = self._plan

@@ -275,12 +275,16 @@ def _carry_out(
     # What an unfinished restore had moved aside goes when this one is done.
     every_folder = (*(journal.open.staging if journal.open else ()), *folders)
     half_done = journal.open is not None and journal.open.applying
-    begun = OpenRestore(way_back.checkpoint, target.id, way_back.paths, every_folder, half_done, then)
+    came_from = way_back.checkpoint or (journal.open.before if journal.open is not None else "")
+    begun = OpenRestore(came_from, target.id, way_back.paths, every_folder, half_done, then)
     with _nothing_done_yet():
         write_journal(space.store, space.project, replace(journal, open=begun), lasting=False)
     done = False
     try:
         step("restore:begun")
+        if staging.by_git:
+            with _nothing_done_yet():
+                space.objects.settle()  # what was captured has to be there before git looks
         with _nothing_moved_yet():
             staging.begin()
         before = _save(capture, plan, known, f"before {then} to {target.short_id}")

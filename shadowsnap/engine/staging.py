@@ -80,7 +80,8 @@ class Staging:
         for path in plan.write:
             self._written.setdefault(self._slots[path].folder, []).append(path)
         self._places: dict[bytes, Worktree] = {}
-        self._by_git = False
+        self.by_git = not self._is_little()
+        """Whether git writes the new files, which are too many for us."""
         self._running: list[Running] = []
         self._open = ExitStack()
 
@@ -92,7 +93,7 @@ class Staging:
         return self._places[self._slots[path].folder]
 
     def begin(self) -> None:
-        """Make the directories, and let git begin to write if there is much to write."""
+        """Make the directories, and let git begin to write, if it is to."""
         worktree = self._space.worktree
         for folder in self.folders:
             worktree.mkdir(folder, 0o700)
@@ -102,13 +103,12 @@ class Staging:
             if folder not in self.folders:
                 worktree.mkdir(folder, 0o700)
             self._places[folder] = self._open.enter_context(worktree.within(folder))
-        self._by_git = not self._is_little()
-        if self._by_git:
+        if self.by_git:
             self._check_out()
 
     def finish(self) -> dict[bytes, os.stat_result]:
         """Wait until every file that is to come is written; what came of each."""
-        if not self._by_git:
+        if not self.by_git:
             self._write()
         for each in self._running:
             each.output()
@@ -139,7 +139,7 @@ class Staging:
     def _check_out(self) -> None:
         for number, (folder, paths) in enumerate(self._written.items()):
             index = self._space.store.index_file(f"{self._space.project.id}.{number}.staging")
-            self._open.callback(index.unlink, missing_ok=True)
+            self._open.callback(_discard, index)
             Index(index).write_unseen({self._slots[path].name: self._plan.write[path][0] for path in paths})
             git = self._space.git.bound(index_file=index)
             running = git.start(b"checkout-index", b"-a", b"-f", b"-q", b"--prefix=" + folder + b"/")
@@ -154,6 +154,13 @@ class Staging:
         if mode != LINK and seen.st_mode & 0o7777 != bits:
             self.place(path).chmod(self._slots[path].name, bits)
         return seen
+
+
+def _discard(index: Path) -> None:
+    try:
+        index.unlink(missing_ok=True)
+    except OSError:
+        pass  # upkeep will
 
 
 def _tops(space: Workspace, folders: set[bytes]) -> dict[bytes, bytes]:
