@@ -14,7 +14,7 @@ from restoring import STAGING, assert_sound, at_step, checkpoint, content_in, li
 
 from helpers import manifest
 from shadowsnap import CheckpointManager
-from shadowsnap.engine import apply, restore
+from shadowsnap.engine import apply, asides, restore
 from shadowsnap.errors import RestoreRefused, ShadowsnapError
 
 
@@ -281,7 +281,7 @@ class CtrlC:
     """Raises KeyboardInterrupt when the n-th line of these modules is about to run."""
 
     def __init__(self, *numbers: int) -> None:
-        self._files = {apply.__file__, restore.__file__}
+        self._files = {apply.__file__, asides.__file__, restore.__file__}
         self._numbers = set(numbers)
         self.lines = 0
 

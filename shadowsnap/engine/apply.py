@@ -14,21 +14,17 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import count
 
+from shadowsnap.engine.asides import Asides, changed
 from shadowsnap.engine.capture import Capture
 from shadowsnap.engine.plan import Plan
 from shadowsnap.engine.staging import Staging
 from shadowsnap.engine.steps import step
-from shadowsnap.engine.worktree import Worktree, parents
+from shadowsnap.engine.worktree import Worktree, parents, unwritten
 from shadowsnap.errors import RestoreFailed, RestoreRefused
 from shadowsnap.git.index import Known
-from shadowsnap.git.objects import object_id, stream_id
-from shadowsnap.git.trees import LINK
-from shadowsnap.records import NamedTuple
 
 # What a directory says that is not removed: it holds something, or is a mount point.
 _STAYS = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY})
-_MANY = 200
-"""So many files are removed by several threads, each in a directory of its own."""
 
 
 class Application:
@@ -38,14 +34,12 @@ class Application:
     def __init__(self, capture: Capture, plan: Plan, known: Mapping[bytes, Known], staging: Staging) -> None:
         self._worktree = capture.space.worktree
         self._known = known
-        self._modes = capture.cache.modes
+        self.asides = Asides(known, capture.cache.modes)
         self._plan = plan
         self._staging = staging
         self._staged: dict[bytes, os.stat_result] = {}
         """The new files, as they wait in the staging directory."""
         self._back: list[Callable[[], None]] = []
-        self._aside: dict[bytes, _Aside] = {}
-        """What was moved aside and found to be what was saved."""
         self._widened: dict[bytes, int] = {}
         self._as_root = hasattr(os, "geteuid") and os.geteuid() == 0
         self.untouched = True
@@ -66,22 +60,6 @@ class Application:
             if not done:
                 self._go_back()
                 self.untouched = True
-
-    def forget(self) -> None:
-        """Remove what was moved aside: all is done, and nobody will want it back. What cannot be removed
-        now goes with its directory."""
-        names = {place: [self._aside[path].name for path in paths] for place, paths in self._by_place()}
-        if len(self._aside) > _MANY:
-            from concurrent.futures import ThreadPoolExecutor
-
-            try:
-                with ThreadPoolExecutor(len(names)) as pool:
-                    list(pool.map(_unlink_all, names, names.values()))
-                return
-            except RuntimeError:
-                pass  # no more threads
-        for place in names:
-            _unlink_all(place, names[place])
 
     def _do_all(self) -> None:
         plan = self._plan
@@ -104,7 +82,7 @@ class Application:
             wanted = plan.make.get(path, plan.chmod_directories.get(path, self._widened.get(path)))
             assert wanted is not None
             self._set_bits(path, wanted, directory=True)
-        self._check_nothing_was_written_late()
+        self.asides.check_nothing_was_written_late()
 
     def _go_back(self) -> None:
         """Every way back is gone, even if one of them fails."""
@@ -126,7 +104,8 @@ class Application:
                 return
             self._move_aside(here, path)
         place, slot, staged = self._staging.place(path), self._staging.slot(path), self._staged[path]
-        self._give_to_owner(path, staged, self._aside[path].seen if path in self._aside else here.lstat(b""))
+        aside = self.asides.get(path)
+        self._give_to_owner(path, staged, aside.seen if aside is not None else here.lstat(b""))
         self._back.append(lambda: self._withdraw(path, staged))
         try:
             place.move(slot.name, _name(path), here)
@@ -139,15 +118,15 @@ class Application:
         place, slot, staged = self._staging.place(path), self._staging.slot(path), self._staged[path]
         before = here.lstat(_name(path))
         if before is None:
-            raise _changed(path)
+            raise changed(path)
         self._give_to_owner(path, staged, before)
         self._back.append(lambda: self._change_back(path, staged))
         try:
             if not here.exchange(_name(path), place, slot.name):
                 return False
         except FileNotFoundError:
-            raise _changed(path) from None
-        self._check_aside(path, place, slot.name, before)
+            raise changed(path) from None
+        self.asides.add(path, place, slot.name, before)
         return True
 
     def _change_back(self, path: bytes, staged: os.stat_result) -> None:
@@ -156,12 +135,12 @@ class Application:
         seen, old = worktree.lstat(path), worktree.lstat(held)
         if old is None or old.st_ino == staged.st_ino:
             return
-        if seen is None or not _unwritten(staged, seen):
+        if seen is None or not unwritten(staged, seen):
             self._give_back(path, held)
             return
         worktree.exchange(path, worktree, held)
         taken = worktree.lstat(held)
-        if taken is not None and not _unwritten(staged, taken):
+        if taken is not None and not unwritten(staged, taken):
             self._return(held, path)
 
     def _move_aside(self, here: Worktree, path: bytes) -> None:
@@ -172,28 +151,14 @@ class Application:
         try:
             here.rename(_name(path), slot.name_of_old, place)
         except FileNotFoundError:
-            raise _changed(path) from None
-        self._check_aside(path, place, slot.name_of_old, before)
-
-    def _check_aside(
-        self, path: bytes, place: Worktree, name: bytes, before: os.stat_result | None
-    ) -> None:
-        """See to it that what was taken away is what was saved. (To look first and then to take would
-        leave a moment for somebody to change it.)"""
-        known, seen = self._known.get(path), place.lstat(name)
-        if known is None or seen is None:
-            raise _changed(path)
-        untouched = before is not None and known.is_untouched(before) and known.is_unwritten(seen)
-        aside = _Aside(place, name, seen)
-        if not untouched and not self._is_what_was_saved(path, known, aside):
-            raise _changed(path)
-        self._aside[path] = aside
+            raise changed(path) from None
+        self.asides.add(path, place, slot.name_of_old, before)
 
     def _give_back(self, path: bytes, held: bytes) -> None:
         """Give an old file its name again."""
         if self._worktree.lstat(held) is None:
             return
-        if path not in self._aside:
+        if path not in self.asides:
             self._return(held, path)
             return
         try:
@@ -223,7 +188,7 @@ class Application:
         else:
             worktree.unlink(path)  # interrupted while it had both names
         taken = worktree.lstat(new)
-        if taken is not None and not _unwritten(staged, taken):
+        if taken is not None and not unwritten(staged, taken):
             self._return(new, path)
 
     def _return(self, held: bytes, path: bytes) -> None:
@@ -234,39 +199,6 @@ class Application:
                 return
             except FileExistsError:
                 continue
-
-    def _is_what_was_saved(self, path: bytes, known: Known, aside: _Aside) -> bool:
-        """By type, bits and bytes, where the times do not prove it."""
-        place, name, seen = aside
-        if stat.S_ISLNK(seen.st_mode) or known.mode == LINK:
-            both = stat.S_ISLNK(seen.st_mode) and known.mode == LINK
-            return both and object_id(b"blob", place.readlink(name)) == known.id
-        if not stat.S_ISREG(seen.st_mode) or stat.S_IMODE(seen.st_mode) != self._bits(path, known):
-            return False
-        descriptor = place.open(name)
-        try:
-            return stream_id(descriptor, seen.st_size) == known.id
-        finally:
-            os.close(descriptor)
-
-    def _check_nothing_was_written_late(self) -> None:
-        """Whoever had a file open could write to it although it was aside."""
-        for place, paths in self._by_place():
-            asides = [self._aside[path] for path in paths]
-            looks = place.looks(each.name for each in asides)
-            for path, before, seen in zip(paths, asides, looks, strict=True):
-                if seen is None or not _unwritten(before.seen, seen):
-                    raise _changed(path)
-
-    def _by_place(self) -> Iterable[tuple[Worktree, list[bytes]]]:
-        """What was moved aside, by the directories it is in."""
-        grouped: dict[Worktree, list[bytes]] = {}
-        for path, each in self._aside.items():
-            grouped.setdefault(each.place, []).append(path)
-        return grouped.items()
-
-    def _bits(self, path: bytes, known: Known) -> int:
-        return self._modes.other.get(path, self._modes.usual(known.mode))
 
     # --- directories and bits ----------------------------------------------------------------
 
@@ -327,10 +259,10 @@ class Application:
         if seen is None or stat.S_IFMT(seen.st_mode) != (stat.S_IFDIR if directory else stat.S_IFREG):
             if directory:
                 return  # it went with what was in it
-            raise _changed(path)
+            raise changed(path)
         before = stat.S_IMODE(seen.st_mode)
-        if not directory and before not in (bits, self._bits(path, self._known[path])):
-            raise _changed(path)
+        if not directory and before not in (bits, self.asides.bits(path, self._known[path])):
+            raise changed(path)
         if before != bits:
             self._back.append(lambda: self._reset_bits(path, before))
             self._worktree.chmod(path, bits)
@@ -366,28 +298,12 @@ class Application:
             self._widened[folder] = before
 
 
-class _Aside(NamedTuple):
-    """What was moved aside: where it is, and how it was found there."""
-
-    place: Worktree
-    name: bytes
-    seen: os.stat_result
-
-
 def _by_folder(paths: Iterable[bytes]) -> Iterable[tuple[bytes, list[bytes]]]:
     """Paths together with those in the same directory."""
     grouped: dict[bytes, list[bytes]] = {}
     for path in sorted(paths):
         grouped.setdefault(path.rpartition(b"/")[0], []).append(path)
     return grouped.items()
-
-
-def _unlink_all(place: Worktree, names: Iterable[bytes]) -> None:
-    for name in names:
-        try:
-            place.unlink(name)
-        except OSError:
-            pass  # somebody was here
 
 
 def _name(path: bytes) -> bytes:
@@ -397,14 +313,6 @@ def _name(path: bytes) -> bytes:
 def told(problem: OSError) -> str:
     where = f" ({os.fsdecode(problem.filename)})" if problem.filename else ""
     return f"{problem.strerror or problem}{where}"
-
-
-def _unwritten(before: os.stat_result, after: os.stat_result) -> bool:
-    return (before.st_ino, before.st_size, before.st_mtime_ns) == (after.st_ino, after.st_size, after.st_mtime_ns)
-
-
-def _changed(path: bytes) -> RestoreRefused:
-    return RestoreRefused(conflicts=f"{os.fsdecode(path)} was changed just now")
 
 
 def _appeared(path: bytes) -> RestoreRefused:

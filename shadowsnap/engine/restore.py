@@ -1,5 +1,5 @@
-"""Restoring: a checkpoint of the present first, then plan, journal and deeds. Undo, redo and
-the recovery of a restore that died are restores too."""
+"""Restoring: plan, journal, a checkpoint of the present, and then the deeds. Undo and redo are restores
+too."""
 
 from __future__ import annotations
 
@@ -23,7 +23,6 @@ from shadowsnap.engine.worktree import parents
 from shadowsnap.errors import (
     DamagedObject,
     GitFailed,
-    NoSuchCheckpoint,
     NoSuchPath,
     NothingToRedo,
     NothingToUndo,
@@ -103,62 +102,7 @@ def redo(space: Workspace) -> RestoreResult:
     return _walk(space, journal.redo[-1], "redo")
 
 
-def recover(space: Workspace) -> str:
-    """Finish a restore that died half way; says what was done, if anything was. If it cannot be
-    finished, that is said too: it must not keep anyone from taking snapshots."""
-    journal = read_journal(space.store, space.project)
-    begun, told = journal.open, journal.told
-    if journal.leftover:
-        journal = _clean_up(space, journal, journal.leftover)
-        told = told if journal.leftover else "a restore had been finished, and what it left behind was removed"
-    if begun is None:
-        return told
-    if not begun.applying:
-        _clean_up(space, replace(journal, open=None), begun.staging)
-        return f"a restore to {begun.target[:8]} had been interrupted before it changed any file"
-    if begun.staging and not _staging_is_there(space, begun):
-        write_journal(space.store, space.project, replace(journal, open=None))
-        return (
-            f"a restore to {begun.target[:8]} had been interrupted, and what it moved aside is gone, so it was not"
-            f" finished; the files before it are checkpoint {begun.before[:8]}"
-        )
-    try:
-        return _finish(space, journal, begun)
-    except ShadowsnapError as problem:
-        return f"an interrupted restore to {begun.target[:8]} could not be finished yet: {problem}"
-
-
 # --- steps -----------------------------------------------------------------------------------
-
-
-def _finish(space: Workspace, journal: Journal, begun: OpenRestore) -> str:
-    """Go on where a restore died, or back if the state it led to was deleted meanwhile."""
-    paths = [os.fsencode(path) for path in begun.paths]
-    target, before = _if_kept(space, begun.target), _if_kept(space, begun.before)
-    if target is not None:
-        result = restore(space, target, paths, begun.then, recovering=True, begun_at=before)
-        told = f"a restore to {target.short_id} had been interrupted and was finished"
-    elif before is not None:
-        result = restore(space, before, paths, "restore", recovering=True, begun_at=before)
-        told = f"a restore to {begun.target[:8]} had been interrupted; that is deleted, so the files were put back"
-    else:
-        write_journal(space.store, space.project, replace(journal, open=None))
-        return f"an interrupted restore cannot be finished; what it moved aside is in {', '.join(begun.staging)}"
-    found = f"; the files as they were found are checkpoint {result.undo_id[:8]}" if result.undo_id else ""
-    return told + found
-
-
-def _staging_is_there(space: Workspace, begun: OpenRestore) -> bool:
-    """If not, the files were put back, or somebody made the directory anew: then its files are
-    none that a restore of ours left."""
-    return any(space.worktree.lstat(os.fsencode(folder)) is not None for folder in begun.staging)
-
-
-def _if_kept(space: Workspace, checkpoint: str) -> Checkpoint | None:
-    try:
-        return find_checkpoint(space.store, space.project, checkpoint, space.deadline)
-    except NoSuchCheckpoint:
-        return None
 
 
 def _walk(space: Workspace, to: Step, then: str) -> RestoreResult:
@@ -303,12 +247,12 @@ def _carry_out(
         step("restore:settled")
     finally:
         if done:
-            application.forget()
+            application.asides.remove()
         staging.close()
         if done:
-            _clean_up(space, moved, every_folder, lasting=False)  # otherwise it is done once more
+            clean_up(space, moved, every_folder, lasting=False)  # otherwise it is done once more
         elif application.untouched:
-            _clean_up(space, journal, folders)
+            clean_up(space, journal, folders)
         # Otherwise the journal stays open and the staging directory stays: nothing is lost.
     step("restore:cleaned")
     return before
@@ -333,7 +277,7 @@ def _apply(
         ) from problem
 
 
-def _clean_up(space: Workspace, ended: Journal, staging: Iterable[str], *, lasting: bool = True) -> Journal:
+def clean_up(space: Workspace, ended: Journal, staging: Iterable[str], *, lasting: bool = True) -> Journal:
     """Remove staging directories and close the journal, in this order: on a full disk, the
     first makes room for the second. What could not be removed is left to the next operation."""
     remove_staging(space, [os.fsencode(folder) for folder in staging])

@@ -296,3 +296,8 @@ def same_file(one: os.stat_result, other: os.stat_result) -> bool:
     return (one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns, one.st_mode) == (
         other.st_ino, other.st_size, other.st_mtime_ns, other.st_ctime_ns, other.st_mode,
     )  # fmt: skip
+
+
+def unwritten(before: os.stat_result, after: os.stat_result) -> bool:
+    """Whether nobody wrote to a file between two looks at it; it may have been renamed."""
+    return (before.st_ino, before.st_size, before.st_mtime_ns) == (after.st_ino, after.st_size, after.st_mtime_ns)

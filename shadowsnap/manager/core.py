@@ -267,7 +267,7 @@ def _recovered(space: Workspace) -> str:
     journal = read_journal(space.store, space.project)
     if not (journal.open or journal.leftover or journal.stages):
         return journal.told
-    from shadowsnap.engine.restore import recover
+    from shadowsnap.engine.recovery import recover
     from shadowsnap.engine.stage import recover_stages
 
     return "; ".join(filter(None, (journal.told, recover(space), recover_stages(space))))
