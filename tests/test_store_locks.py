@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from shadowsnap.errors import LockTimeout
+from shadowsnap.errors import LockTimeout, StoreUnusable
 from shadowsnap.git.deadline import NO_DEADLINE, Deadline
 from shadowsnap.store.filelock import try_lock, unlock
 from shadowsnap.store.locks import if_free, locked
@@ -223,3 +223,19 @@ def test_a_lock_belongs_to_one_opening_of_the_file(path: Path) -> None:
     finally:
         os.close(one)
         os.close(other)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="permission bits")
+def test_a_store_that_nobody_may_write_in_is_named(tmp_path: Path, as_user: Callable[..., object]) -> None:
+    locks = tmp_path / "base" / "store" / "locks"
+    locks.mkdir(parents=True)
+    locks.chmod(0o500)
+
+    def lock() -> None:
+        with (
+            pytest.raises(StoreUnusable, match=f"the store at {re.escape(str(tmp_path / 'base'))} cannot be used"),
+            locked(locks / "store.lock", "an errand", NO_DEADLINE),
+        ):
+            pass
+
+    as_user(lock)

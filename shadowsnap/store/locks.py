@@ -11,13 +11,14 @@ a moment: those inside finish, nobody new comes in.
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from shadowsnap.errors import LockTimeout
+from shadowsnap.errors import LockTimeout, StoreUnusable
 from shadowsnap.git.deadline import Deadline
 from shadowsnap.store.filelock import try_lock, unlock
 
@@ -27,6 +28,8 @@ _CLOSED_SECONDS = 0.15
 _OPEN_SECONDS = 0.3
 
 _SIGNATURE_BYTES = 200
+# What the system says of a store that is on a disk, or belongs to somebody, that lets nobody write.
+_CLOSED = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
 
 @contextmanager
@@ -115,10 +118,15 @@ def is_free(path: Path) -> bool:
 def _open(path: Path) -> int:
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
     try:
-        return os.open(path, flags, 0o600)
-    except FileNotFoundError:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return os.open(path, flags, 0o600)
+        try:
+            return os.open(path, flags, 0o600)
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            return os.open(path, flags, 0o600)
+    except OSError as problem:
+        if problem.errno in _CLOSED:
+            raise StoreUnusable(path=path.parent.parent.parent, why=problem) from problem
+        raise
 
 
 def _close(descriptor: int) -> None:
