@@ -34,13 +34,15 @@ class Application:
     def __init__(self, capture: Capture, plan: Plan, known: Mapping[bytes, Known], staging: Staging) -> None:
         self._worktree = capture.space.worktree
         self._known = known
-        self.asides = Asides(known, capture.cache.modes)
+        self.asides = Asides(known, capture.cache.modes, capture.began_ns)
         self._plan = plan
         self._staging = staging
         self._staged: dict[bytes, os.stat_result] = {}
         """The new files, as they wait in the staging directory."""
         self._back: list[Callable[[], None]] = []
         self._widened: dict[bytes, int] = {}
+        self._identities: dict[bytes, tuple[int, int] | None] = {}
+        """Which directories were entered."""
         self._as_root = hasattr(os, "geteuid") and os.geteuid() == 0
         self.untouched = True
         """Whether the files are as they were: nothing was done yet, or all was put back."""
@@ -82,6 +84,7 @@ class Application:
             wanted = plan.make.get(path, plan.chmod_directories.get(path, self._widened.get(path)))
             assert wanted is not None
             self._set_bits(path, wanted, directory=True)
+        self._check_directories_are_in_place()
         self.asides.check_nothing_was_written_late()
 
     def _go_back(self) -> None:
@@ -131,23 +134,25 @@ class Application:
 
     def _change_back(self, path: bytes, staged: os.stat_result) -> None:
         """Let them change places again, if they did and nobody has changed the new one by now."""
-        worktree, held = self._worktree, self._staging.slot(path).new
-        seen, old = worktree.lstat(path), worktree.lstat(held)
+        place, slot, name = self._staging.place(path), self._staging.slot(path), _name(path)
+        old = place.lstat(slot.name)
         if old is None or old.st_ino == staged.st_ino:
             return
-        if seen is None or not unwritten(staged, seen):
-            self._give_back(path, held)
-            return
-        worktree.exchange(path, worktree, held)
-        taken = worktree.lstat(held)
-        if taken is not None and not unwritten(staged, taken):
-            self._return(held, path)
+        with self._entered_again(path) as here:
+            seen = here.lstat(name)
+            if seen is None or not unwritten(staged, seen):
+                self._give_back(path, slot.name)
+                return
+            here.exchange(name, place, slot.name)
+            taken = place.lstat(slot.name)
+            if taken is not None and not unwritten(staged, taken):
+                self._return(slot.name, path, here)
 
     def _move_aside(self, here: Worktree, path: bytes) -> None:
         """Take what is at this path away, whatever it is."""
         place, slot = self._staging.place(path), self._staging.slot(path)
         before = here.lstat(_name(path))
-        self._back.append(lambda: self._give_back(path, slot.old))
+        self._back.append(lambda: self._give_back(path, slot.name_of_old))
         try:
             here.rename(_name(path), slot.name_of_old, place)
         except FileNotFoundError:
@@ -155,16 +160,20 @@ class Application:
         self.asides.add(path, place, slot.name_of_old, before)
 
     def _give_back(self, path: bytes, held: bytes) -> None:
-        """Give an old file its name again."""
-        if self._worktree.lstat(held) is None:
+        """Give an old file its name again. If somebody made a file there meanwhile, that stays; ours is in the
+        checkpoint before, unless somebody wrote to it as well."""
+        place = self._staging.place(path)
+        seen, aside = place.lstat(held), self.asides.get(path)
+        if seen is None:
             return
-        if path not in self.asides:
-            self._return(held, path)
-            return
-        try:
-            self._worktree.move(held, path)
-        except FileExistsError:
-            pass  # somebody made a file there meanwhile: that stays, ours is in the checkpoint before
+        with self._entered_again(path) as here:
+            if aside is None or not unwritten(aside.seen, seen):
+                self._return(held, path, here)
+                return
+            try:
+                place.move(held, _name(path), here)
+            except FileExistsError:
+                pass
 
     def _give_to_owner(self, path: bytes, staged: os.stat_result, like: os.stat_result | None) -> None:
         """What root restores belongs to whom it belonged, or else to the owner of the directory."""
@@ -179,23 +188,26 @@ class Application:
 
     def _withdraw(self, path: bytes, staged: os.stat_result) -> None:
         """Take a new file away again, unless somebody has changed it by now."""
-        worktree, new = self._worktree, self._staging.slot(path).new
-        seen = worktree.lstat(path)
-        if seen is None or seen.st_ino != staged.st_ino:
-            return
-        if worktree.lstat(new) is None:
-            worktree.rename(path, new)
-        else:
-            worktree.unlink(path)  # interrupted while it had both names
-        taken = worktree.lstat(new)
-        if taken is not None and not unwritten(staged, taken):
-            self._return(new, path)
+        place, new, name = self._staging.place(path), self._staging.slot(path).name, _name(path)
+        with self._entered_again(path) as here:
+            seen = here.lstat(name)
+            if seen is None or seen.st_ino != staged.st_ino:
+                return
+            if place.lstat(new) is None:
+                here.rename(name, new, place)
+            else:
+                here.unlink(name)  # interrupted while it had both names
+            taken = place.lstat(new)
+            if taken is not None and not unwritten(staged, taken):
+                self._return(new, path, here)
 
-    def _return(self, held: bytes, path: bytes) -> None:
+    def _return(self, held: bytes, path: bytes, here: Worktree) -> None:
         """Give a file of somebody else its name back; if that is taken by now, one beside it."""
         for number in count():
             try:
-                self._worktree.move(held, path + b".shadowsnap-%d" % number if number else path)
+                self._staging.place(path).move(
+                    held, _name(path) + b".shadowsnap-%d" % number if number else _name(path), here
+                )
                 return
             except FileExistsError:
                 continue
@@ -227,6 +239,7 @@ class Application:
             if self._worktree.lstat(path) is None:
                 self._worktree.mkdir(path)
                 self._worktree.chmod(path, bits)
+                self._identities[path] = _identity(self._worktree.lstat(path))
 
         return remake
 
@@ -287,7 +300,24 @@ class Application:
         with here:
             if folder and folder not in self._widened and not here.may_change(b""):
                 self._widen(folder)
+            self._identities[folder] = _identity(here.lstat(b""))
             yield here
+
+    @contextmanager
+    def _entered_again(self, path: bytes) -> Iterator[Worktree]:
+        """The directory that a path was in when it was touched. If another one has its name by now, what is in
+        it is none of ours, and going back has to wait until somebody has looked."""
+        folder = path.rpartition(b"/")[0]
+        with self._worktree.within(folder) as here:
+            if _identity(here.lstat(b"")) != self._identities.get(folder):
+                raise OSError(errno.ESTALE, "another directory is in its place", os.fsdecode(folder))
+            yield here
+
+    def _check_directories_are_in_place(self) -> None:
+        """What was done in a directory was done in vain if that was moved away meanwhile."""
+        for folder in {path.rpartition(b"/")[0] for path in self._plan.write}:
+            if _identity(self._worktree.lstat(folder)) != self._identities[folder]:
+                raise changed(folder)
 
     def _widen(self, folder: bytes) -> None:
         seen = self._worktree.lstat(folder)
@@ -304,6 +334,10 @@ def _by_folder(paths: Iterable[bytes]) -> Iterable[tuple[bytes, list[bytes]]]:
     for path in sorted(paths):
         grouped.setdefault(path.rpartition(b"/")[0], []).append(path)
     return grouped.items()
+
+
+def _identity(seen: os.stat_result | None) -> tuple[int, int] | None:
+    return None if seen is None else (seen.st_dev, seen.st_ino)
 
 
 def _name(path: bytes) -> bytes:

@@ -66,7 +66,7 @@ class Capture:
         self.space = space
         self.scope = scope
         whole = scope == "tree"
-        self._began_ns = began_ns
+        self.began_ns = began_ns
         """Whatever happened at or after this time may not have been seen."""
         self._seeded: Seeded | None = None
         """The start from the person's index, until it is taken in."""
@@ -219,17 +219,17 @@ class Capture:
         if self._entries:
             recent = {path for path, entry in self._entries.items() if entry and self._is_recent(entry.stat)}
             self.cache.unsettled = recent | self._seeded_recent
-            self.cache.index = self.cache.index.write(self._entries, self._began_ns)
+            self.cache.index = self.cache.index.write(self._entries, self.began_ns)
             self.cache.packs = packs_of(self.space.store)
             self._entries = {}
         else:
             self.cache.unsettled |= self._seeded_recent
-            self.cache.index.touch(self._began_ns)
+            self.cache.index.touch(self.began_ns)
         step("capture:index-written")
         save_cache(self.space.store, self.space.project, self.cache)
         if self.space.watcher is not None:
             kept = keep_cache(self.space.store, self.space.project, self.cache)
-            self.space.watcher.remembered(kept, self.cache.directories, self._linked, began_ns=self._began_ns)
+            self.space.watcher.remembered(kept, self.cache.directories, self._linked, began_ns=self.began_ns)
 
     def _starting_point(self) -> ScanCache:
         """What the last capture remembered; else what the person's git knows; else nothing."""
@@ -246,7 +246,7 @@ class Capture:
             return cache
         from shadowsnap.engine.seed import seeded_cache  # a hook needs it once in the life of a project
 
-        self._seeded = seeded_cache(space, self._began_ns)
+        self._seeded = seeded_cache(space, self.began_ns)
         if self._seeded is None:
             return cache
         self._seeded_recent = self._seeded.files.recent
@@ -320,7 +320,7 @@ class Capture:
         return self.known(path) is not None
 
     def _is_recent(self, seen: os.stat_result) -> bool:
-        return seen.st_ctime_ns // 10**9 >= self._began_ns // 10**9
+        return seen.st_ctime_ns // 10**9 >= self.began_ns // 10**9
 
     # --- what a tree cannot say --------------------------------------------------------------
 
@@ -369,7 +369,7 @@ class Capture:
             if (folder := path.rpartition(b"/")[0]) in cache.directories and folder not in looked
         }
         for path, changed in rule_files(self.space.worktree, looked).items():
-            rules[path] = changed if changed < self._began_ns else 0
+            rules[path] = changed if changed < self.began_ns else 0
         captured = self.known_among(rules.keys())
         cache.rules = {path: changed for path, changed in rules.items() if path not in captured}
 

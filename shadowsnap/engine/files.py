@@ -66,9 +66,11 @@ def _attempt(space: Workspace, path: bytes, limit: int | None) -> Content | None
         raise Left("too-large")
     descriptor = space.worktree.open(path)
     try:
+        if not same_file(seen, os.fstat(descriptor)):  # whatever it is by now, nothing is taken out of it
+            return None
         data = None if seen.st_size > IN_MEMORY else _bytes(descriptor, seen.st_size)
         name = stream_id(descriptor, seen.st_size) if data is None else object_id(b"blob", data)
-        if not same_file(seen, os.fstat(descriptor)):  # also if it was another one by the time it was opened
+        if not same_file(seen, os.fstat(descriptor)):
             return None
     finally:
         os.close(descriptor)

@@ -246,9 +246,11 @@ def _carry_out(
         done = True
         step("restore:settled")
     finally:
-        if done:
-            application.asides.remove()
-        staging.close()
+        try:
+            if done:
+                application.asides.remove()
+        finally:
+            staging.close()
         if done:
             clean_up(space, moved, every_folder, lasting=False)  # otherwise it is done once more
         elif application.untouched:

@@ -39,19 +39,11 @@ class Slot(NamedTuple):
 
     folder: bytes
     name: bytes
-
-    @property
-    def new(self) -> bytes:
-        """Where the new file waits, or the old one once they have changed places."""
-        return self.folder + b"/" + self.name
-
-    @property
-    def old(self) -> bytes:
-        """Where an old file is kept that did not change places with a new one."""
-        return self.folder + b"/" + self.name_of_old
+    """Of the new file, or of the old one once they have changed places."""
 
     @property
     def name_of_old(self) -> bytes:
+        """Of an old file that did not change places with a new one."""
         return self.name + b"-"
 
 
@@ -142,7 +134,7 @@ class Staging:
             self._open.callback(_discard, index)
             Index(index).write_unseen({self._slots[path].name: self._plan.write[path][0] for path in paths})
             git = self._space.git.bound(index_file=index)
-            running = git.start(b"checkout-index", b"-a", b"-f", b"-q", b"--prefix=" + folder + b"/")
+            running = git.start("checkout-index", b"-a", b"-f", b"-q", b"--prefix=" + folder + b"/")
             self._open.callback(running.abandon)
             self._running.append(running)
 

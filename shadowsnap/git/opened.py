@@ -28,13 +28,14 @@ class Opened(subprocess.Popen[bytes]):
         folder: Path | None = None,
         *,
         talks: bool = False,
+        heard: bool = True,
         inherited: Sequence[int] = (),
     ) -> None:
         super().__init__(  # type: ignore[call-overload]
             [executable, *arguments],
             stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=subprocess.PIPE if heard else subprocess.DEVNULL,
             env=environment,
             cwd=folder,
             pass_fds=tuple(inherited) if sys.platform != "win32" else (),

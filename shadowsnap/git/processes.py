@@ -25,17 +25,21 @@ def start_process(
     folder: Path | None = None,
     *,
     talks: bool = False,
+    heard: bool = True,
     inherited: Sequence[int] = (),
 ) -> Process:
-    """Start git in a folder and with pipes to it: for its input only if it `talks` with us."""
+    """Start git in a folder and with pipes to it: for its input only if it `talks` with us, for its complaints
+    only if they are `heard`. (Where nobody reads them, they fill the pipe, and git waits for ever.)"""
     if hasattr(os, "posix_spawn"):
         try:
-            return Spawned(executable, arguments, environment, folder, talks=talks, inherited=inherited)
+            return Spawned(
+                executable, arguments, environment, folder, talks=talks, heard=heard, inherited=inherited
+            )
         except CannotSpawn:
             pass
     from shadowsnap.git.opened import Opened
 
-    return Opened(executable, arguments, environment, folder, talks=talks, inherited=inherited)
+    return Opened(executable, arguments, environment, folder, talks=talks, heard=heard, inherited=inherited)
 
 
 def kill_tree(process: Process) -> None:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from shadowsnap.git.processes import Process
     from shadowsnap.git.reading import Batch
 
+_LINES = 5
+
 processes_started = 0
 """How many git processes this Python process has started: tests count them."""
 
@@ -57,14 +59,14 @@ class Git:
     @contextmanager
     def conversation(self, *args: str | bytes) -> Iterator[Process]:
         """A command that is asked and answers line by line (`cat-file --batch`)."""
-        process = self._spawn(args, True)
+        process = self._spawn(args, True, heard=False)
         try:
             with process.ending_at(self.deadline):
                 yield process
         finally:
             kill_tree(process)
 
-    def _spawn(self, args: Sequence[str | bytes], talks: bool) -> Process:
+    def _spawn(self, args: Sequence[str | bytes], talks: bool, heard: bool = True) -> Process:
         global processes_started
         self.deadline.check(f"starting git {args[0]!s}")
         if self.new is not None:
@@ -77,6 +79,7 @@ class Git:
             self._environment(),
             self.work_tree or self.git_dir,
             talks=talks,
+            heard=heard,
             inherited=self.inherited,
         )
 
@@ -99,6 +102,12 @@ def _quoted(path: Path) -> str:
     """A path in a list that git splits at colons (semicolons on Windows)."""
     escaped = str(path).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"'
+
+
+def _in_short(message: str) -> str:
+    """A disk that is full is one reason, though git complains about every file."""
+    lines = message.splitlines()
+    return message if len(lines) <= _LINES else "\n".join([*lines[:_LINES], f"(and {len(lines) - _LINES} more)"])
 
 
 class Running:
@@ -127,7 +136,7 @@ class Running:
             kill_tree(process)
         if process.returncode not in self._ok:
             message = err.decode("utf-8", "replace").strip()
-            raise GitFailed(command=self._command, status=process.returncode, stderr=message)
+            raise GitFailed(command=self._command, status=process.returncode, stderr=_in_short(message))
         return out
 
     def abandon(self) -> None:

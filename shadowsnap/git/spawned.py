@@ -44,6 +44,7 @@ class Spawned:
         folder: Path | None = None,
         *,
         talks: bool = False,
+        heard: bool = True,
         inherited: Sequence[int] = (),
     ) -> None:
         words = (executable, *_into(folder), *arguments)
@@ -55,7 +56,7 @@ class Spawned:
                 readable, writable = os.pipe()
                 ours.append(readable if is_output else writable)
                 theirs.append(writable if is_output else readable)
-            self.pid = _spawn(words, environment, _descriptors(theirs, inherited))
+            self.pid = _spawn(words, environment, _descriptors(theirs, inherited, heard))
             is_started = True
         finally:
             for descriptor in theirs if is_started else (*theirs, *ours):
@@ -170,7 +171,7 @@ def _into(folder: Path | None) -> list[str]:
     return ["-C", str(folder)]
 
 
-def _descriptors(pipes: Sequence[int], inherited: Sequence[int]) -> list[tuple[Any, ...]]:
+def _descriptors(pipes: Sequence[int], inherited: Sequence[int], heard: bool) -> list[tuple[Any, ...]]:
     """What the new process makes of its ends of stdout, stderr and perhaps stdin, in this order."""
     if min(*pipes, *inherited) <= 2:  # in a host without standard streams: one would overwrite the other
         raise CannotSpawn
@@ -182,7 +183,10 @@ def _descriptors(pipes: Sequence[int], inherited: Sequence[int]) -> list[tuple[A
         steps.append((os.POSIX_SPAWN_DUP2, pipes[2], 0))
     else:
         steps.append((os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0))
-    return [*steps, (os.POSIX_SPAWN_DUP2, pipes[0], 1), (os.POSIX_SPAWN_DUP2, pipes[1], 2)]
+    steps.append((os.POSIX_SPAWN_DUP2, pipes[0], 1))
+    if heard:
+        return [*steps, (os.POSIX_SPAWN_DUP2, pipes[1], 2)]
+    return [*steps, (os.POSIX_SPAWN_OPEN, 2, os.devnull, os.O_WRONLY, 0)]
 
 
 def _spawn(words: tuple[str | bytes, ...], environment: Mapping[str, str], steps: list[tuple[Any, ...]]) -> int:
