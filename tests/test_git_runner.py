@@ -212,3 +212,22 @@ def test_names_are_never_patterns(git: Git, tmp_path: Path) -> None:
 def test_settings_of_one_command_reach_it_whole(git: Git) -> None:
     odd = "a=b c\"d'e\nf"
     assert git.bound(config=(f"shadowsnap.odd={odd}",)).run("config", "shadowsnap.odd").decode() == odd + "\n"
+
+
+def test_a_conversation_goes_on_however_much_git_complains(git: Git, tmp_path: Path) -> None:
+    """Nobody hears it, and it must not fill anything either."""
+    script = "read line; head -c 300000 /dev/zero >&2; echo answer"
+    loud = git.bound(executable=str(fake_git(tmp_path / "bin", script)), deadline=Deadline(20))
+    with loud.conversation("cat-file", "--batch") as process:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(b"question\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == b"answer\n"
+
+
+def test_of_many_complaints_the_first_are_told(git: Git, tmp_path: Path) -> None:
+    script = "for number in 1 2 3 4 5 6 7 8 9; do echo complaint $number >&2; done; exit 1"
+    loud = git.bound(executable=str(fake_git(tmp_path / "bin", script)))
+    with pytest.raises(GitFailed) as caught:
+        loud.run("checkout-index")
+    assert "complaint 5\n(and 4 more)" in str(caught.value) and "complaint 6" not in str(caught.value)

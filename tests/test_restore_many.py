@@ -8,6 +8,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from damaging import flip, truncate
 from restoring import assert_sound, checkpoint
 
 from helpers import git, manifest
@@ -84,3 +85,48 @@ def test_a_second_mount_of_the_same_file_system_is_restored_with_the_rest(base: 
         assert manifest(project) == before
     finally:
         subprocess.run(["umount", project / "mounted"], check=True)
+
+
+# --- packs that are damaged ---------------------------------------------------------------------------
+
+
+def changed_twice(manager: CheckpointManager, project: Path, files: int) -> str:
+    """A project with two states, both captured; the name of the first checkpoint."""
+    for number in range(files):
+        (project / f"file-{number}").write_text(f"then {number}\n" * 50)
+    target = checkpoint(manager, project).id
+    for number in range(files):
+        (project / f"file-{number}").write_text(f"now {number}\n" * 50)
+    checkpoint(manager, project)
+    return target
+
+
+def newest_pack(base: Path) -> Path:
+    return max((base / "store" / "objects" / "pack").glob("*.pack"), key=lambda path: path.stat().st_mtime_ns)
+
+
+@pytest.mark.parametrize("files", [5, 300])
+def test_what_is_overwritten_is_not_lost_though_its_copy_is_damaged(base: Path, project: Path, files: int) -> None:
+    """The file on the disk is the only sound one: it is stored once more."""
+    manager = CheckpointManager(base=base)
+    target = changed_twice(manager, project, files)
+    present = manifest(project)
+    pack = newest_pack(base)
+    flip(pack, 40, 6)  # in the first object, which is that of a file
+    assert manager.restore(project, target).applied
+    assert (project / "file-0").read_text().startswith("then")
+    manager.undo(project)
+    assert manifest(project) == present
+
+
+@pytest.mark.timeout(100)
+def test_a_pack_that_is_cut_in_half_does_not_make_a_restore_wait_for_ever(base: Path, project: Path) -> None:
+    """Git complains about every object in it."""
+    manager = CheckpointManager(base=base)
+    target = changed_twice(manager, project, 300)
+    present = manifest(project)
+    pack = newest_pack(base)
+    truncate(pack, pack.stat().st_size // 2)
+    assert manager.restore(project, target).applied
+    manager.undo(project)
+    assert manifest(project) == present

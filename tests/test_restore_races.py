@@ -15,7 +15,7 @@ from restoring import STAGING, assert_sound, at_step, checkpoint, content_in, li
 from helpers import manifest
 from shadowsnap import CheckpointManager
 from shadowsnap.engine import apply, asides, restore
-from shadowsnap.errors import RestoreRefused, ShadowsnapError
+from shadowsnap.errors import RestoreRefused, RestoreStranded, ShadowsnapError
 
 
 @pytest.fixture
@@ -403,3 +403,78 @@ def test_times_of_files_stay_when_a_restore_goes_back(
         manager.restore(project, target)
     now = mtimes(project)
     assert {path for path in now if now[path] != times[path]} == {b"src/main.py"}
+
+
+# --- directories that change places while a restore is under way -----------------------------------------
+
+
+@pytest.fixture
+def folders(manager: CheckpointManager, tmp_path: Path) -> tuple[Path, str]:
+    """Two directories with changed files."""
+    project = tmp_path / "folders"
+    for name in ("a/one", "a/two", "z/last"):
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        (project / name).write_text("then\n")
+    target = checkpoint(manager, project).id
+    for name in ("a/one", "a/two", "z/last"):
+        (project / name).write_text("present\n")
+    return project, target
+
+
+def lead_out(project: Path) -> None:
+    (project / "a").rename(project / "away")
+    (project.parent / "outside").mkdir()
+    (project / "a").symlink_to(project.parent / "outside")
+
+
+def make_another(project: Path) -> None:
+    (project / "a").rename(project / "away")
+    (project / "a").mkdir()
+
+
+@pytest.mark.parametrize("late", [True, False])
+@pytest.mark.parametrize("exchange", [lead_out, make_another])
+def test_nothing_is_put_back_into_another_directory(
+    manager: CheckpointManager, base: Path, folders: tuple[Path, str], exchange: Callable[[Path], None], late: bool
+) -> None:
+    """A directory is exchanged after its first file was restored; and perhaps a later file fails."""
+    project, target = folders
+    done: list[str] = []
+
+    def hear(step: str) -> None:
+        if step == "restore:wrote-one":
+            done.append(step)
+            if len(done) == 1:
+                exchange(project)
+            if len(done) == 2 and late:
+                (project / "z" / "last").write_text("written late\n")
+
+    with listening(hear), pytest.raises(RestoreStranded, match="another directory|Not a directory"):
+        manager.restore(project, target)
+    assert list((project / "a").iterdir()) == []  # also where a link leads
+    assert (project / "z" / "last").read_text() == ("written late\n" if late else "present\n")
+    saved = manager.list_checkpoints(project)[0]
+    assert content_in(base, saved.id, "a/one") == "present"
+    manager.new_turn()
+    outcome = manager.ensure_checkpoint(project)
+    assert outcome.checkpoint is not None and "was finished" in outcome.note  # who comes next finishes it
+    assert (project / "a" / "one").read_text() == (project / "z" / "last").read_text() == "then\n"
+
+
+def test_an_old_file_that_is_written_to_while_it_is_aside_survives_the_way_back(
+    manager: CheckpointManager, folders: tuple[Path, str]
+) -> None:
+    """A program still has it open; and somebody saves the new one as well."""
+    project, target = folders
+    descriptor = os.open(project / "a" / "one", os.O_WRONLY | os.O_APPEND)
+
+    def write() -> None:
+        os.write(descriptor, b"a late line\n")
+        (project / "a" / "one").write_text("saved by an editor\n")
+
+    with at_step("restore:wrote-one", write), pytest.raises(RestoreRefused, match="a/one"):
+        manager.restore(project, target)
+    os.close(descriptor)
+    assert (project / "a" / "one").read_text() == "saved by an editor\n"
+    assert (project / "a" / "one.shadowsnap-1").read_text() == "present\na late line\n"
+    assert (project / "a" / "two").read_text() == "present\n"

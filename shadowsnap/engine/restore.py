@@ -21,7 +21,6 @@ from shadowsnap.engine.steps import step
 from shadowsnap.engine.workspace import Workspace
 from shadowsnap.engine.worktree import parents
 from shadowsnap.errors import (
-    DamagedObject,
     GitFailed,
     NoSuchPath,
     NothingToRedo,
@@ -34,7 +33,7 @@ from shadowsnap.errors import (
 )
 from shadowsnap.git.index import Known
 from shadowsnap.git.objects import object_id
-from shadowsnap.git.reading import ObjectReader, missing_objects, object_sizes
+from shadowsnap.git.reading import ObjectReader, check_stored, object_sizes
 from shadowsnap.git.trees import Leaf, TreeReader, patch_tree
 from shadowsnap.model import Checkpoint, Kept, RestoreResult
 from shadowsnap.records import replace
@@ -181,10 +180,8 @@ def _left_out_later(capture: Capture, plan: Plan) -> set[bytes]:
 
 def _check_stored(space: Workspace, plan: Plan, known: dict[bytes, Known]) -> None:
     """See to it that the store has what there is to write, and what is to be overwritten."""
-    needed = {leaf[1] for leaf, _ in plan.write.values()}
-    needed |= {each.id for path, each in known.items() if path not in plan.chmod}
-    for lost in missing_objects(space.git, needed, believe_packs=True):
-        raise DamagedObject(id=lost)
+    wanted = {leaf[1] for leaf, _ in plan.write.values()}
+    check_stored(space.git, wanted, {each.id for path, each in known.items() if path not in plan.chmod})
 
 
 def _save(capture: Capture, plan: Plan, known: dict[bytes, Known], reason: str) -> str | None:

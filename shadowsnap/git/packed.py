@@ -11,6 +11,7 @@ import os
 import struct
 import sys
 import zlib
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -58,8 +59,9 @@ class Packs:
         except (OSError, ValueError, IndexError, OverflowError, struct.error, zlib.error):
             return None
 
-    def held(self, names: Iterable[str]) -> set[str]:
-        """Those of many objects that are in packs which are as long as they should be."""
+    def held(self, names: Iterable[str], *, sound: bool = False) -> set[str]:
+        """Those of many objects that are in packs which are as long as they should be; or only those whose
+        bytes are found `sound`, too."""
         wanted = {bytes.fromhex(name) for name in names}
         found: set[bytes] = set()
         for stem in self._listed():
@@ -68,10 +70,12 @@ class Packs:
                 continue
             try:
                 held = index.among(wanted)
+                if sound and held:
+                    held = index.sound(held)
                 if held and index.is_matched():
                     found |= held
                     wanted -= held
-            except (OSError, ValueError):
+            except (OSError, ValueError, IndexError, struct.error):
                 continue  # damaged
         return {name.hex() for name in found}
 
@@ -155,8 +159,8 @@ class _Index:
         if self._data[:_FANOUT] != _VERSION_2 or self._count > self._size // 28:
             raise ValueError("not an index of version 2")
 
-    def find(self, name: bytes) -> int | None:
-        """Where an object begins; None if it is not here."""
+    def _number(self, name: bytes) -> int | None:
+        """The how many-th an object is in the order of names; None if it is not here."""
         at = _FANOUT + 4 * name[0]
         (end,) = struct.unpack_from(">I", self._data, at)
         (first,) = struct.unpack_from(">I", self._data, at - 4) if name[0] else (0,)
@@ -168,7 +172,12 @@ class _Index:
         at = names.find(name)
         while at > 0 and at % 20:  # by chance across two names
             at = names.find(name, at + 1)
-        return None if at < 0 else self._offset(first + at // 20)
+        return None if at < 0 else first + at // 20
+
+    def find(self, name: bytes) -> int | None:
+        """Where an object begins; None if it is not here."""
+        number = self._number(name)
+        return None if number is None else self._offset(number)
 
     def among(self, wanted: set[bytes]) -> set[bytes]:
         """Those of the objects that are here."""
@@ -188,6 +197,27 @@ class _Index:
             return end >= 20 and _piece(descriptor, end - 20, 20) == self._part(self._size - 40, 20)
         finally:
             os.close(descriptor)
+
+    def sound(self, names: Iterable[bytes]) -> set[bytes]:
+        """Those of the objects whose bytes add up to what was noted when they were packed."""
+        offsets = struct.unpack(f">{self._count}I", self._part(_NAMES + 24 * self._count, 4 * self._count))
+        sums = self._part(_NAMES + 20 * self._count, 4 * self._count)
+        found: set[bytes] = set()
+        descriptor = os.open(self.stem + ".pack", _READ)
+        try:
+            ends = sorted((*offsets, os.fstat(descriptor).st_size - 20))
+            if ends[-1] >> 31:
+                return found  # too large for that
+            for name in names:
+                number = self._number(name)
+                if number is not None:
+                    start = offsets[number]
+                    data = _piece(descriptor, start, ends[bisect_right(ends, start)] - start)
+                    if zlib.crc32(data) == int.from_bytes(sums[4 * number : 4 * number + 4], "big"):
+                        found.add(name)
+        finally:
+            os.close(descriptor)
+        return found
 
     def _offset(self, number: int) -> int:
         offsets = _NAMES + 24 * self._count

@@ -4,7 +4,7 @@ here, and whatever else there is, is asked of one `cat-file --batch`."""
 from __future__ import annotations
 
 import zlib
-from collections.abc import Collection, Container
+from collections.abc import Collection
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -133,14 +133,23 @@ def _folders(git: Git) -> list[Path]:
     return [folder for folder in (git.scratch_objects, git.git_dir / "objects") if folder is not None]
 
 
-def missing_objects(git: Git, names: Collection[str], *, believe_packs: bool = False) -> list[str]:
-    """Which of these are not in the store, or cannot even be opened there. Who only needs to know that
-    nothing was removed can `believe_packs` that end as they should: git then has less to look for."""
-    packs = git.batch.packs if believe_packs and git.batch is not None and git.batch.serves(git) else None
-    there: Container[str] = packs.held(names) if packs is not None else ()
-    doubtful = sorted(name for name in names if name not in there)
-    there = object_sizes(git, doubtful)
-    return [name for name in doubtful if name not in there]
+def missing_objects(git: Git, names: Collection[str]) -> list[str]:
+    """Which of these are not in the store, or cannot even be opened there."""
+    there = object_sizes(git, sorted(names))
+    return [name for name in sorted(names) if name not in there]
+
+
+def check_stored(git: Git, wanted: Collection[str], irreplaceable: Collection[str]) -> None:
+    """See to it that objects are in the store. Those that are `wanted` will be read soon, so it is enough that
+    they are there; what is irreplaceable must prove to be what was stored."""
+    packs = git.batch.packs if git.batch is not None and git.batch.serves(git) else Packs(*_folders(git))
+    doubtful = {*irreplaceable} - packs.held(irreplaceable, sound=True)
+    packed = packs.held(doubtful)
+    with ObjectReader(git) as reader:
+        for name in sorted(packed):  # its pack is very large, or it is damaged there
+            reader.read(name, b"blob")
+    for lost in missing_objects(git, doubtful - packed | ({*wanted} - packs.held(wanted))):
+        raise DamagedObject(id=lost)
 
 
 def object_sizes(git: Git, names: list[str]) -> dict[str, int]:
