@@ -489,6 +489,19 @@ def test_a_restore_of_which_nothing_is_kept_says_where_the_files_are(again: Call
     assert moved and {entry for entry in moved.values() if entry[0] != "dir"} <= set(held)
 
 
+def test_what_nobody_had_saved_is_not_removed_with_what_was_moved_aside(again: Callable[[], Story]) -> None:
+    """Somebody wrote to a file in the moment in which it was moved aside, and then the restore died."""
+    story = again()
+    assert killed_at("restore:wrote-one", 1, story.restore)
+    (staging,) = story.project.glob(os.fsdecode(STAGING) + "*")
+    held = next(path for path in staging.rglob("*") if path.is_file() and not path.is_symlink())
+    held.write_text("written in the last moment\n")
+    outcome = story.manager.ensure_checkpoint(story.project)
+    assert "was finished" in outcome.note and f"{staging.name}-unsaved" in outcome.note
+    (kept,) = story.project.glob(f"{staging.name}-unsaved/*")
+    assert kept.read_text() == "written in the last moment\n" and not staging.exists()
+
+
 def test_rules_that_take_every_exclude_back_do_not_disturb_a_recovery(again: Callable[[], Story]) -> None:
     """With `!*` in a .gitignore, even the staging directory looks like files of the project."""
     story = again()

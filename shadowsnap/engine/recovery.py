@@ -7,6 +7,8 @@ import os
 from shadowsnap.engine.restore import clean_up, restore
 from shadowsnap.engine.workspace import Workspace
 from shadowsnap.errors import NoSuchCheckpoint, ShadowsnapError
+from shadowsnap.git.objects import object_id, stream_id
+from shadowsnap.git.reading import missing_objects
 from shadowsnap.model import Checkpoint
 from shadowsnap.records import replace
 from shadowsnap.store.checkpoints import find_checkpoint
@@ -34,13 +36,14 @@ def recover(space: Workspace) -> str:
         )
     try:
         return _finish(space, journal, begun)
-    except ShadowsnapError as problem:
+    except (ShadowsnapError, OSError) as problem:
         return f"an interrupted restore to {begun.target[:8]} could not be finished yet: {problem}"
 
 
 def _finish(space: Workspace, journal: Journal, begun: OpenRestore) -> str:
     """Go on where a restore died, or back if the state it led to was deleted meanwhile."""
     paths = [os.fsencode(path) for path in begun.paths]
+    rescued = _rescue_unsaved(space, begun)
     target, before = _if_kept(space, begun.target), _if_kept(space, begun.before)
     if target is not None:
         result = restore(space, target, paths, begun.then, recovering=True, begun_at=before)
@@ -50,9 +53,36 @@ def _finish(space: Workspace, journal: Journal, begun: OpenRestore) -> str:
         told = f"a restore to {begun.target[:8]} had been interrupted; that is deleted, so the files were put back"
     else:
         write_journal(space.store, space.project, replace(journal, open=None))
-        return f"an interrupted restore cannot be finished; what it moved aside is in {', '.join(begun.staging)}"
+        folders = ", ".join(begun.staging)
+        return f"an interrupted restore cannot be finished; what it moved aside is in {folders}{rescued}"
     found = f"; the files as they were found are checkpoint {result.undo_id[:8]}" if result.undo_id else ""
-    return told + found
+    return told + found + rescued
+
+
+def _rescue_unsaved(space: Workspace, begun: OpenRestore) -> str:
+    """Whoever changes a file in the moment before it is moved aside is noticed, but not by a process that
+    dies in the next one. So what was moved aside goes only if the store has it."""
+    kept: list[str] = []
+    for folder in begun.staging:
+        top = os.path.join(space.project.workdir, folder)
+        files = [os.path.join(place, name) for place, _, names in os.walk(top) for name in names]
+        ids = {path: _content_id(path) for path in files}
+        lost = {*missing_objects(space.git, {*ids.values()})}
+        for path in (path for path in files if ids[path] in lost):
+            os.makedirs(f"{top}-unsaved", 0o700, exist_ok=True)
+            os.rename(path, os.path.join(f"{top}-unsaved", os.path.basename(path)))
+            kept.append(f"{folder}-unsaved")
+    return f"; what nobody had saved is in {', '.join(sorted({*kept}))}" if kept else ""
+
+
+def _content_id(path: str) -> str:
+    if os.path.islink(path):
+        return object_id(b"blob", os.fsencode(os.readlink(path)))
+    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    try:
+        return stream_id(descriptor, os.fstat(descriptor).st_size)
+    finally:
+        os.close(descriptor)
 
 
 def _staging_is_there(space: Workspace, begun: OpenRestore) -> bool:
