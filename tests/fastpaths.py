@@ -41,7 +41,7 @@ def forced(way: str) -> Iterator[None]:
         if way == "off":
             patch.setattr(NewObjects, "add", _write_loose)
             patch.setattr(Packs, "read", lambda *_, **__: None)
-            patch.setattr(Packs, "held", lambda *_: set())
+            patch.setattr(Packs, "held", lambda *_, **__: set())
             patch.setattr(seed, "seeded_cache", lambda *_: None)
             patch.setattr(finding, "scan_changes", _as_if_the_rules_had_changed)
             patch.setattr(statistics, "_remembered", lambda *_: {})
