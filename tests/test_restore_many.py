@@ -105,6 +105,7 @@ def newest_pack(base: Path) -> Path:
     return max((base / "store" / "objects" / "pack").glob("*.pack"), key=lambda path: path.stat().st_mtime_ns)
 
 
+@pytest.mark.shortcut
 @pytest.mark.parametrize("files", [5, 300])
 def test_what_is_overwritten_is_not_lost_though_its_copy_is_damaged(base: Path, project: Path, files: int) -> None:
     """The file on the disk is the only sound one: it is stored once more."""
@@ -119,6 +120,7 @@ def test_what_is_overwritten_is_not_lost_though_its_copy_is_damaged(base: Path, 
     assert manifest(project) == present
 
 
+@pytest.mark.shortcut
 @pytest.mark.timeout(100)
 def test_a_pack_that_is_cut_in_half_does_not_make_a_restore_wait_for_ever(base: Path, project: Path) -> None:
     """Git complains about every object in it."""
