@@ -462,3 +462,12 @@ def test_large_indexes_are_read_piece_by_piece(repository: Path, monkeypatch: py
     packs = Packs(objects(repository))
     assert packs.held([*names, MISSING]) == {*names} and packs.held([names[7], MISSING]) == {names[7]}
     assert [packs.read(name) for name in names[:50]] == [(b"blob", b"%d" % number) for number in range(50)]
+
+
+def test_an_index_that_vanishes_while_packs_are_listed_does_no_harm(repository: Path) -> None:
+    """Upkeep packs anew beside us; what a link that leads nowhere says is the same."""
+    (name,) = write_pack(repository, [CONTENT])
+    (objects(repository) / "pack" / f"pack-{'b' * 40}.idx").symlink_to("nowhere")
+    packs = Packs(objects(repository))
+    assert packs.held([name]) == packs.held([name], sound=True) == {name}
+    assert packs.read(name) == (b"blob", CONTENT) and packs.size(name) == len(CONTENT)

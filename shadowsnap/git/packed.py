@@ -100,7 +100,12 @@ class Packs:
                     indexes = [entry for entry in entries if entry.name.endswith(".idx")]
             except FileNotFoundError:
                 continue
-            found = [(entry.stat().st_mtime_ns, entry.path[:-4]) for entry in indexes]
+            found: list[tuple[int, str]] = []
+            for entry in indexes:
+                try:
+                    found.append((entry.stat().st_mtime_ns, entry.path[:-4]))
+                except FileNotFoundError:
+                    continue  # packed anew just now
             yield from (stem for _, stem in sorted(found, reverse=True))
 
     def _unpacked(self, stem: str, offset: int, patience: int) -> tuple[bytes, bytes] | None:
