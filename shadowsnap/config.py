@@ -36,8 +36,6 @@ class Settings:
     """More patterns in .gitignore syntax, on top of the defaults."""
     include_secrets: bool = False
     """Capture files that look like secrets too."""
-    start_from_checkout: bool = True
-    """Take over what the person's git knows for the first snapshot, instead of reading all."""
     fsync: bool = True
     """Flush a checkpoint to the disk before calling it taken."""
     import_legacy: bool = True

@@ -7,14 +7,11 @@ import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from helpers import git
-from shadowsnap.engine import finding, renaming, scan, seed, staging, writing
-from shadowsnap.engine.findings import Findings
-from shadowsnap.engine.scan import scan_changes
+from shadowsnap.engine import renaming, scan, staging, writing
 from shadowsnap.git.newobjects import NewObjects
 from shadowsnap.git.pack import Deflated
 from shadowsnap.git.packed import Packs
@@ -28,7 +25,7 @@ _NO_LIMIT = 10**9
 @contextmanager
 def forced(way: str) -> Iterator[None]:
     """On: whatever is written is compressed by all cores, and written back by two processes; directories are
-    believed when they say that nothing is new in them, and a first snapshot starts from the person's checkout.
+    believed when they say that nothing is new in them.
     Off: every object is a file of its own and read through git, everything is read, every snapshot lists
     everything anew and writes its index from nothing, nothing is remembered of what was counted, and files
     do not change places at one stroke."""
@@ -42,19 +39,9 @@ def forced(way: str) -> Iterator[None]:
             patch.setattr(NewObjects, "add", _write_loose)
             patch.setattr(Packs, "read", lambda *_, **__: None)
             patch.setattr(Packs, "held", lambda *_, **__: set())
-            patch.setattr(seed, "seeded_cache", lambda *_: None)
-            patch.setattr(finding, "scan_changes", _as_if_the_rules_had_changed)
+            patch.setattr(scan._Scan, "_changes", lambda _: None)
             patch.setattr(statistics, "_remembered", lambda *_: {})
             patch.setattr(renaming, "_system_call", lambda: None)
-        yield
-
-
-@contextmanager
-def settled() -> Iterator[None]:
-    """Directories count as unchanged as soon as the clock has advanced a tick since they changed; usually
-    those of the last moments are always looked into. Snapshots inside wait for the tick (see `tick`)."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scan, "_CLOCK_SLACK_NS", 0)
         yield
 
 
@@ -74,9 +61,3 @@ def told_by(base: Path, checkpoint: Checkpoint) -> Told:
 
 def _write_loose(self: NewObjects, item: Deflated) -> str:
     return self._loose.write(item.kind, zlib.decompress(item.payload))
-
-
-def _as_if_the_rules_had_changed(*arguments: Any) -> Findings:
-    found = scan_changes(*arguments)
-    found.rules_changed = True
-    return found

@@ -21,7 +21,10 @@ PACKAGE = "shadowsnap"
 
 # Bottom to top. A room imports from lower levels and from itself.
 LEVELS = [
-    {"model", "events", "errors", "config", "records", "layers", "flattoml", "digests", "lightjson", "moments"},
+    {
+        "model", "events", "errors", "config", "records", "layers", "flattoml", "digests", "lightjson", "moments",
+        "foreign",
+    },
     {"git"},
     {"store"},
     {"engine", "upkeep"},

@@ -25,7 +25,7 @@ from shadowsnap.cli.reference import (
     settings_markdown,
 )
 from shadowsnap.config import Settings, config_file
-from shadowsnap.engine.rules import NOT_SECRET_ENDINGS, SECRET_NAMES
+from shadowsnap.engine.secrets import NOT_SECRET_ENDINGS, SECRET_NAMES
 from shadowsnap.store.excludes import DEFAULT_EXCLUDES
 
 HOW = "run: python -m shadowsnap.cli.reference"

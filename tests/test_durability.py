@@ -86,38 +86,6 @@ def test_everything_a_ref_needs_is_on_the_disk_before_it(
         assert ("flushed", str(ref.parent.parent)) in watch.events[watch.named(ref) :]
 
 
-@pytest.mark.shortcut
-@pytest.mark.parametrize("links", [True, False], ids=["linked", "copied"])
-@pytest.mark.parametrize("packed", [True, False], ids=["packed", "loose"])
-def test_what_a_checkout_lends_is_on_the_disk_before_the_ref(
-    base: Path, project: Path, monkeypatch: pytest.MonkeyPatch, packed: bool, links: bool
-) -> None:
-    git(project, "init", "-q")
-    git(project, "add", "-A")
-    git(project, "commit", "-q", "-m", "first")
-    if packed:
-        git(project, "gc", "-q")
-    watch = Watch(monkeypatch)
-    if not links:
-        monkeypatch.setattr("os.link", refuse)
-    checkpoint = CheckpointManager(base=base, background_upkeep=False).ensure_checkpoint(project).checkpoint
-    assert checkpoint is not None
-    ref = watch.named(base / "store" / checkpoint.ref)
-    theirs, ours = project / ".git/objects", base / "store/objects"
-    trees = {f"{name[:2]}/{name[2:]}" for name in git(project, "rev-parse", "HEAD:", "HEAD:src").split()}  # git's
-    places = {str(path.relative_to(ours)): path for path in new_files(ours, set())}
-    lent = [path for name, path in places.items() if (theirs / name).exists() and name not in trees]
-    assert lent
-    for path in lent:
-        if path.stat().st_nlink == 1:  # else the content was flushed by their git
-            watch.assert_content_was_flushed(path, before=ref)
-        assert ("flushed", str(path.parent)) in watch.events[:ref]
-
-
-def refuse(*_: object, **__: object) -> None:
-    raise OSError(18, "Invalid cross-device link")
-
-
 def test_a_new_store_is_flushed_too(base: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     watch = Watch(monkeypatch)
     CheckpointManager(base=base, background_upkeep=False).ensure_checkpoint(project)

@@ -330,7 +330,7 @@ def test_a_long_snapshot_tells_its_progress_while_it_runs(base: Path, project: P
     assert {event.total for event in reading} == {total}
     done = [event.done for event in reading]
     assert done == sorted(set(done)) and set(done) <= set(range(total))
-    assert "looking for new files" in {event.doing for event in told}
+    assert "looking for files" in {event.doing for event in told}
     assert {event.workdir for event in told} == {str(project)}
     assert sorted(event.seconds for event in told) == [event.seconds for event in told]
     assert set(refs) == {0}  # the checkpoint was not there yet when any of this was told

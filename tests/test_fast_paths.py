@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from fastpaths import WAYS, Told, forced, settled, tick, told_by
+from fastpaths import WAYS, Told, forced, tick, told_by
 from hypothesis import given, settings
 from random_trees import Change, Node, build, changes, mutate, trees, wild_changes, wild_trees
 
@@ -78,8 +78,7 @@ def test_shortcuts_change_no_object_where_much_is_ignored(
 def test_shortcuts_change_no_object_where_every_directory_is_at_rest(
     tmp_path: Path, tree: dict[bytes, Node], local: list[Change], later: list[Change], last: list[Change]
 ) -> None:
-    with settled():
-        both_ways_agree(tmp_path, tree, local, later, last, still=True)
+    both_ways_agree(tmp_path, tree, local, later, last, still=True)
 
 
 @settings(max_examples=EXAMPLES)
@@ -87,8 +86,7 @@ def test_shortcuts_change_no_object_where_every_directory_is_at_rest(
 def test_shortcuts_change_no_object_where_much_is_ignored_and_every_directory_is_at_rest(
     tmp_path: Path, tree: dict[bytes, Node], local: list[Change], later: list[Change], last: list[Change]
 ) -> None:
-    with settled():
-        both_ways_agree(tmp_path, tree, local, later, last, still=True)
+    both_ways_agree(tmp_path, tree, local, later, last, still=True)
 
 
 @pytest.mark.parametrize("way", WAYS)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from shadowsnap.config import Settings
 from shadowsnap.errors import MalformedObject
 from shadowsnap.git import index as index_module
+from shadowsnap.git.deadline import Deadline
 from shadowsnap.git.index import Entry, Index, Known
 from shadowsnap.git.objects import EMPTY_BLOB, EMPTY_TREE, object_id
 from shadowsnap.git.runner import Git
@@ -103,7 +104,7 @@ def test_git_sees_the_entries_that_were_set_and_not_those_that_were_removed(
                 else:
                     model.pop(path, None)
                 changes[path] = None if leaf is None else Entry(*leaf, seen)
-            index = index.write(changes, 10**18)
+            index = index.write(changes)
             assert entries_by_git(git) == model
             assert list(index.paths()) == sorted(model)
             assert len(index) == len(model)
@@ -121,7 +122,7 @@ def test_the_paths_below_a_directory_are_found(git: Git, model: set[bytes], fold
     git.index_file.unlink(missing_ok=True)
     seen = os.stat(git.work_tree)
     with small_blocks():
-        index = Index(git.index_file).write({path: Entry(REGULAR, EMPTY_BLOB, seen) for path in model}, 10**18)
+        index = Index(git.index_file).write({path: Entry(REGULAR, EMPTY_BLOB, seen) for path in model})
     assert list(index.paths_below(folder)) == sorted(p for p in model if p.startswith(folder + b"/"))
 
 
@@ -137,19 +138,18 @@ class small_blocks:
 
 
 def test_an_index_that_lost_its_last_entry_is_an_empty_one(git: Git) -> None:
-    full = Index(git.index_file).write({b"a": Entry(REGULAR, EMPTY_BLOB, os.stat(git.work_tree))}, 10**18)
-    empty = full.write({b"a": None}, 10**18)
+    full = Index(git.index_file).write({b"a": Entry(REGULAR, EMPTY_BLOB, os.stat(git.work_tree))})
+    empty = full.write({b"a": None})
     assert len(empty) == 0 and list(empty.paths()) == [] and empty.lookup([b"a"]) == {}
     assert entries_by_git(git) == {}
     assert tree_by_git(git) == EMPTY_TREE
-    again = Index.load(git.index_file).write({b"b": Entry(REGULAR, EMPTY_BLOB, os.stat(git.work_tree))}, 10**18)
+    again = Index.load(git.index_file).write({b"b": Entry(REGULAR, EMPTY_BLOB, os.stat(git.work_tree))})
     assert list(again.paths()) == [b"b"]
 
 
 def test_an_absent_index_is_an_empty_one(tmp_path: Path) -> None:
     index = Index.load(tmp_path / "none")
     assert len(index) == 0 and index.checksum == ""
-    index.touch(10**18)
     assert not (tmp_path / "none").exists()
 
 
@@ -161,7 +161,7 @@ def test_git_loads_many_entries_with_several_threads(git: Git) -> None:
     so the number is set."""
     seen = os.stat(git.work_tree)
     model: Model = {b"dir%03d/file%05d" % (n % 200, n): (REGULAR, BLOBS[n % 3]) for n in range(25_000)}
-    index = Index(git.index_file).write({path: Entry(*leaf, seen) for path, leaf in model.items()}, 10**18)
+    index = Index(git.index_file).write({path: Entry(*leaf, seen) for path, leaf in model.items()})
     threaded = git.bound(config=("index.threads=4",))
     assert entries_by_git(threaded) == model
     # Changed in place: most blocks are copied as they are, some are cut anew.
@@ -171,7 +171,7 @@ def test_git_loads_many_entries_with_several_threads(git: Git) -> None:
         model.pop(path, None)
         if changed is not None:
             model[path] = (changed.mode, changed.id)
-    index = index.write(changes, 10**18)
+    index = index.write(changes)
     assert entries_by_git(threaded) == model
     assert entries_by_git(git.bound(config=("index.threads=1",))) == model
     assert tree_by_git(threaded) == tree_of(git, model)
@@ -181,7 +181,7 @@ def test_git_loads_many_entries_with_several_threads(git: Git) -> None:
 def test_the_table_of_blocks_is_what_git_reads_with_threads(git: Git) -> None:
     """Breaks the table on purpose: if git did not use it, the test above would prove nothing."""
     seen = os.stat(git.work_tree)
-    Index(git.index_file).write({b"%05d" % n: Entry(REGULAR, EMPTY_BLOB, seen) for n in range(25_000)}, 10**18)
+    Index(git.index_file).write({b"%05d" % n: Entry(REGULAR, EMPTY_BLOB, seen) for n in range(25_000)})
     whole = git.index_file.read_bytes()
     at = whole.rindex(b"IEOT")
     git.index_file.write_bytes(whole[: at + 12 + 12] + b"\0\0\0\1" + whole[at + 12 + 16 :])
@@ -197,7 +197,7 @@ def test_the_table_of_blocks_is_what_git_reads_with_threads(git: Git) -> None:
 def test_adding_files_one_by_one_does_not_cut_a_block_each_time(git: Git) -> None:
     seen, index = os.stat(git.work_tree), Index(git.index_file)
     for n in range(60):
-        index = index.write({b"%03d" % n: Entry(REGULAR, EMPTY_BLOB, seen)}, 10**18)
+        index = index.write({b"%03d" % n: Entry(REGULAR, EMPTY_BLOB, seen)})
     assert entries_by_git(git).keys() == {b"%03d" % n for n in range(60)}
     assert len(index._blocks) == 1
 
@@ -224,18 +224,13 @@ def write(git: Git) -> Callable[[dict[bytes, bytes]], dict[bytes, Entry]]:
 Write = Callable[[dict[bytes, bytes]], dict[bytes, Entry]]
 
 
-def later(entries: Mapping[bytes, Entry]) -> int:
-    """A scan time so long after the files that git trusts their stat data."""
-    return max(item.stat.st_ctime_ns for item in entries.values()) + 10 * 10**9
-
-
 def differing(git: Git) -> set[bytes]:
     return set(git.run("diff-files", "--name-only", "-z").split(b"\0")[:-1])
 
 
 def test_git_finds_every_field_of_the_stat_data(git: Git, write: Write) -> None:
     made = write({b"file": b"12345", b"dir/other": b""})
-    Index(git.index_file).write(made, later(made))
+    Index(git.index_file).write(made)
     told = git.run("ls-files", "-s", "--debug").decode().split("\n")
     for path, item in made.items():
         at = next(number for number, line in enumerate(told) if line.endswith(f"\t{path.decode()}"))
@@ -253,13 +248,13 @@ def test_git_takes_untouched_files_as_they_are_known(git: Git, write: Write) -> 
     """Nothing differs, though the content was never given to git: it did not look."""
     made = write({b"a": b"one", b"b/c": b"two"})
     lies = {path: item._replace(id=BLOBS[1]) for path, item in made.items()}
-    Index(git.index_file).write(lies, later(made))
+    Index(git.index_file).write(lies)
     assert differing(git) == set()
 
 
 def test_git_finds_changed_and_missing_files(git: Git, write: Write) -> None:
     made = write({b"same": b"1", b"longer": b"1", b"gone": b"1", b"executable": b"1", b"older": b"1"})
-    Index(git.index_file).write(made, later(made))
+    Index(git.index_file).write(made)
     write({b"longer": b"12"})
     (git.work_tree / "gone").unlink()
     (git.work_tree / "executable").chmod(0o755)
@@ -274,7 +269,7 @@ def test_times_before_1970_and_far_ahead_are_kept_as_git_keeps_them(
 ) -> None:
     made = write({b"odd": b"1"})
     os.utime(git.work_tree / "odd", ns=(0, seconds * 10**9 + 3))
-    Index(git.index_file).write({b"odd": made[b"odd"]._replace(stat=os.lstat(git.work_tree / "odd"))}, 10**18)
+    Index(git.index_file).write({b"odd": made[b"odd"]._replace(stat=os.lstat(git.work_tree / "odd"))})
     by_git = git.bound(index_file=tmp_path / "index-by-git")
     by_git.run("update-index", "--add", "odd")
     assert git.run("ls-files", "--debug", "-s") == by_git.run("ls-files", "--debug", "-s")
@@ -283,29 +278,14 @@ def test_times_before_1970_and_far_ahead_are_kept_as_git_keeps_them(
 # --- racy files -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("early_ns", [0, 1, 500_000_000])
-def test_a_change_in_the_second_of_the_scan_is_found(git: Git, write: Write, early_ns: int) -> None:
-    """Same size, same times: only the age of the index makes git look into the file."""
+def test_git_never_opens_a_file_to_compare_it(git: Git, write: Write) -> None:
+    """Whatever is in its place, or in that of its .gitattributes: git would wait for a FIFO."""
     made = write({b"racy": b"new content"})
+    os.mkfifo(git.work_tree / ".gitattributes")
     old = {b"racy": made[b"racy"]._replace(id=object_id(b"blob", b"old content"))}
-    Index(git.index_file).write(old, made[b"racy"].stat.st_mtime_ns - early_ns)
-    assert differing(git) == {b"racy"}
-
-
-def test_a_touched_index_vouches_for_its_files(git: Git, write: Write) -> None:
-    made = write({b"racy": b"new content"})
-    old = {b"racy": made[b"racy"]._replace(id=object_id(b"blob", b"old content"))}
-    index = Index(git.index_file).write(old, made[b"racy"].stat.st_mtime_ns)
-    index.touch(later(made))
-    assert differing(git) == set()
-
-
-def test_the_file_has_the_time_of_the_scan(git: Git, write: Write) -> None:
-    made = write({b"a": b"1"})
-    index = Index(git.index_file).write(made, 1_234_567_890_123_456_789)
-    assert git.index_file.stat().st_mtime_ns == 1_234_567_890_123_456_789
-    index.touch(1_234_567_899_000_000_000)
-    assert git.index_file.stat().st_mtime_ns == 1_234_567_899_000_000_000
+    Index(git.index_file).write(old)
+    assert git.index_file.stat().st_mtime_ns == 0
+    assert differing(git.bound(deadline=Deadline(20))) == set()
 
 
 # --- looking things up ------------------------------------------------------------------------------
@@ -313,7 +293,7 @@ def test_the_file_has_the_time_of_the_scan(git: Git, write: Write) -> None:
 
 def test_a_known_file_is_recognised_until_it_is_written_to(git: Git, write: Write) -> None:
     made = write({b"a": b"12"})
-    index = Index(git.index_file).write(made, later(made))
+    index = Index(git.index_file).write(made)
     known, path = index.lookup([b"a"])[b"a"], git.work_tree / "a"
     assert known == Known.of(made[b"a"])
     assert known.is_untouched(os.lstat(path))
@@ -331,7 +311,7 @@ def test_a_known_file_is_recognised_until_it_is_written_to(git: Git, write: Writ
 def sound(git: Git, write: Write) -> bytes:
     made = write({b"%03d" % n: b"" for n in range(12)})
     with small_blocks():
-        Index(git.index_file).write(made, later(made))
+        Index(git.index_file).write(made)
     return git.index_file.read_bytes()
 
 
@@ -361,7 +341,7 @@ def test_a_write_that_meets_a_full_disk_leaves_the_old_file_and_no_other(
     git: Git, write: Write, as_user: Callable[..., Any]
 ) -> None:
     made = write({b"%03d" % n: b"" for n in range(100)})
-    index = Index(git.index_file).write({b"000": made[b"000"]}, later(made))
+    index = Index(git.index_file).write({b"000": made[b"000"]})
     before = sorted(git.index_file.parent.iterdir()), git.index_file.read_bytes()
 
     def fill_the_disk() -> None:
@@ -369,7 +349,7 @@ def test_a_write_that_meets_a_full_disk_leaves_the_old_file_and_no_other(
 
         resource.setrlimit(resource.RLIMIT_FSIZE, (4000, 4000))
         with pytest.raises(OSError, match="too large"):
-            index.write(made, later(made))
+            index.write(made)
 
     as_user(fill_the_disk)
     assert (sorted(git.index_file.parent.iterdir()), git.index_file.read_bytes()) == before

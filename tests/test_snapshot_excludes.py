@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from helpers import git, manifest
 from shadowsnap import CheckpointManager
-from shadowsnap.engine import borrow
+from shadowsnap.engine.person import PersonRepository
 from shadowsnap.store.excludes import exclude_file
 
 ORDINARY = {"README.md", "src/main.py", "data.bin", "empty", "run.sh", "private.txt", "link"}
@@ -142,44 +142,34 @@ def test_a_gitignore_counts_without_a_repository_too(base: Path, project: Path) 
 TRACKED = ("build/a.c", "env/b.py", "x.log", "deep/dist/c.js", "lib.so", "ignored.txt")
 
 
-@pytest.fixture(params=["seeded", "ordinary"])
-def how(request: pytest.FixtureRequest) -> dict[str, Any]:
-    """A first snapshot may start from the person's index; the result must be the same."""
-    return {"start_from_checkout": request.param == "seeded"}
-
-
-def test_what_the_person_tracks_is_captured_although_excluded(
-    base: Path, project: Path, how: dict[str, Any]
-) -> None:
+def test_what_the_person_tracks_is_captured_although_excluded(base: Path, project: Path) -> None:
     git(project, "init", "-q")
     write(project, *TRACKED, "build/untracked", "other.log")
     (project / ".gitignore").write_text("ignored.txt\n")
     git(project, "add", "-f", *TRACKED)
-    checkpoint = snap(base, project, **how)
+    checkpoint = snap(base, project)
     assert names(base, checkpoint) == ORDINARY | {*TRACKED, ".gitignore"}
     (project / "build" / "a.c").write_text("changed")
     (project / "x.log").unlink()
-    checkpoint = snap(base, project, **how)
+    checkpoint = snap(base, project)
     assert names(base, checkpoint) == (ORDINARY | {*TRACKED, ".gitignore"}) - {"x.log"}
     assert content(base, checkpoint, "build/a.c") == b"changed"
 
 
-def test_what_the_person_begins_or_ceases_to_track_is_noticed(
-    base: Path, project: Path, how: dict[str, Any]
-) -> None:
+def test_what_the_person_begins_or_ceases_to_track_is_noticed(base: Path, project: Path) -> None:
     git(project, "init", "-q")
     git(project, "add", "README.md")
     write(project, "build/a.c", "build/deep/b.c")
-    assert names(base, snap(base, project, **how)) == ORDINARY
+    assert names(base, snap(base, project)) == ORDINARY
     git(project, "add", "-f", "build/a.c")
-    checkpoint = snap(base, project, status="taken", **how)
+    checkpoint = snap(base, project, status="taken")
     assert names(base, checkpoint) == ORDINARY | {"build/a.c"}
     git(project, "add", "-f", "build/deep/b.c")
     git(project, "rm", "-q", "--cached", "build/a.c")
-    checkpoint = snap(base, project, status="taken", **how)
+    checkpoint = snap(base, project, status="taken")
     assert names(base, checkpoint) == ORDINARY | {"build/deep/b.c"}
     git(project, "rm", "-q", "--cached", "build/deep/b.c")
-    checkpoint = snap(base, project, status="taken", **how)
+    checkpoint = snap(base, project, status="taken")
     assert names(base, checkpoint) == ORDINARY
     assert "empty_dirs" not in checkpoint.metadata  # an excluded directory is none of ours
 
@@ -192,28 +182,26 @@ def test_a_file_that_is_no_longer_tracked_stays_if_nothing_excludes_it(base: Pat
     assert names(base, snap(base, project)) == ORDINARY
 
 
-def test_a_tracked_directory_keeps_its_bits_when_the_rules_change(
-    base: Path, project: Path, how: dict[str, Any]
-) -> None:
+def test_a_tracked_directory_keeps_its_bits_when_the_rules_change(base: Path, project: Path) -> None:
     git(project, "init", "-q")
     write(project, "build/a.c")
     git(project, "add", "-f", "build/a.c")
     (project / "build").chmod(0o700)
-    assert captured(base, snap(base, project, **how)) == manifest(project)
+    assert captured(base, snap(base, project)) == manifest(project)
     (project / ".gitignore").write_text("nothing\n")
-    assert captured(base, snap(base, project, **how)) == manifest(project)
+    assert captured(base, snap(base, project)) == manifest(project)
 
 
-def test_a_tracked_file_behind_a_new_link_does_no_harm(base: Path, project: Path, how: dict[str, Any]) -> None:
+def test_a_tracked_file_behind_a_new_link_does_no_harm(base: Path, project: Path) -> None:
     git(project, "init", "-q")
     write(project, "build/a.c", "real/a.c")
     git(project, "add", "-f", "build/a.c")
-    snap(base, project, **how)
+    snap(base, project)
     shutil.rmtree(project / "build")
     (project / "build").symlink_to("real")
-    assert captured(base, snap(base, project, **how)) == manifest(project)
+    assert captured(base, snap(base, project)) == manifest(project)
     git(project, "rm", "-q", "-f", "--cached", "build/a.c")
-    assert captured(base, snap(base, project, **how)) == manifest(project)
+    assert captured(base, snap(base, project)) == manifest(project)
 
 
 def test_a_project_inside_a_repository_knows_what_is_tracked_in_it(base: Path, tmp_path: Path) -> None:
@@ -236,13 +224,13 @@ def test_their_index_is_read_again_only_when_it_changed(
     base: Path, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    real = borrow.tracked_despite_excludes
+    real = PersonRepository.tracked
 
     def counted(*args: Any) -> Any:
         asked.append(args)
         return real(*args)
 
-    monkeypatch.setattr(borrow, "tracked_despite_excludes", counted)
+    monkeypatch.setattr(PersonRepository, "tracked", counted)
     git(project, "init", "-q")
     git(project, "add", "README.md")
     snap(base, project)

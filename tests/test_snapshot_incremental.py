@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from capturing import captured, checkpoint_of
+from capturing import captured, checkpoint_of, everything_old
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from helpers import git, manifest
 from shadowsnap import Checkpoint, CheckpointManager
-from shadowsnap.engine import scan
 
 # The clock that stamps files lags behind by a timer tick, which is 10 ms at most. The real slack is
 # generous; a tight one makes time pass quickly here.
@@ -192,9 +191,7 @@ def test_an_incremental_capture_equals_one_from_nothing(
 ) -> None:
     if repository:
         episodes[0].insert(0, ("git_init", ""))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scan, "_CLOCK_SLACK_NS", SLACK_NS)
-        check(tmp_path_factory.mktemp("scene"), episodes)
+    check(tmp_path_factory.mktemp("scene"), episodes)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="nobody tells what happens in a directory")
@@ -204,9 +201,7 @@ def test_a_capture_of_what_a_watcher_tells_equals_one_from_nothing(
 ) -> None:
     if repository:
         episodes[0].insert(0, ("git_init", ""))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scan, "_CLOCK_SLACK_NS", SLACK_NS)
-        check(tmp_path_factory.mktemp("scene"), episodes, watching=True)
+    check(tmp_path_factory.mktemp("scene"), episodes, watching=True)
 
 
 def check(top: Path, episodes: list[list[tuple[Any, ...]]], *, watching: bool = False) -> None:
@@ -260,15 +255,14 @@ def told(checkpoint: Checkpoint | None) -> dict[str, Any]:
 
 @pytest.mark.parametrize("named", [False, True])
 def test_files_of_a_directory_that_is_a_link_to_itself_by_now_are_gone(
-    base: Path, project: Path, monkeypatch: pytest.MonkeyPatch, named: bool
+    base: Path, project: Path, named: bool
 ) -> None:
     """Git cannot look at them and leaves them out of its report, as if they were unchanged."""
     (project / "folder").mkdir()
     (project / "folder" / "file").write_text("then\n")
     (project / ".gitignore").write_text("folder/\n" if named else "")
-    manager, clock = CheckpointManager(base=base), time.time_ns
-    with monkeypatch.context() as patched:  # files of the very second are looked at again anyway
-        patched.setattr(scan.time, "time_ns", lambda: clock() + 2 * 10**9)
+    manager = CheckpointManager(base=base)
+    with everything_old():  # files of the very second are looked at again anyway
         first = manager.snapshot(project, paths=["folder/file"] if named else ()).checkpoint
     assert first is not None and "folder/file" in manager.files(project, first.id)
     shutil.rmtree(project / "folder")
@@ -280,13 +274,9 @@ def test_files_of_a_directory_that_is_a_link_to_itself_by_now_are_gone(
     assert manifest(project) == mutated
 
 
-def test_rules_that_are_ignored_from_now_on_are_remembered(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_rules_that_are_ignored_from_now_on_are_remembered(tmp_path: Path) -> None:
     """Their directory did not change, so nobody would look there."""
-    clock = time.time_ns
-    with monkeypatch.context() as patched:
-        patched.setattr(scan.time, "time_ns", lambda: clock() + 2 * 10**9)
+    with everything_old():
         check(tmp_path / "scene", [[("rules", "d", "")], [("rules", "", ".gitignore\n")]])
 
 

@@ -35,21 +35,23 @@ def known(project: Path) -> Project:
 def remembered(store: Store, known: Project) -> ScanCache:
     """A cache with something in every field, saved."""
     entry = Entry(REGULAR, EMPTY_BLOB, os.stat(known.workdir))
-    index = Index(store.index_file(known.id)).write({b"%02d" % n: entry for n in range(20)}, 10**18)
+    index = Index(store.index_file(known.id)).write({b"%02d" % n: entry for n in range(20)})
     cache = ScanCache(
         index=index,
         tree="a" * 40,
         modes=Modes(0o640, 0o750, 0o700, {b"x": 0o600, b"\xff": 0o4755}),
         directories={b"": (0o755, 5), b"d": (0o700, 7), b"d/new\nline": (0o755, 0), b"\xff": (0o755, 1)},
         bare={b"d"},
-        specials={b"fifo"},
+        ignored_directories={b"node_modules"},
         named={b"build/\xff"},
         tracked={b"out/x"},
         tracked_as_of=[1, 2, 3],
         unsettled={b"hot"},
+        as_of_ns=1234,
+        clock=-17,
         skipped={b"big"},
         rules={b"a/.gitignore": 17},
-        patterns=["*.x", "\udcff"],
+        found_under=[1, ["*.x", "\udcff"], 5, False],
         newest={"ref": "refs/x", "state": "y"},
     )
     save_cache(store, known, cache)
@@ -130,7 +132,7 @@ def test_a_damaged_piece_is_forgotten_with_the_rest(
     path = files(store)[piece]
     path.write_bytes(damage(path.read_bytes()))
     assert is_empty(load_cache(store, known), still_read(remembered, piece))
-    anew = replace(remembered, index=remembered.index.write({}, 10**18), saved=b"")
+    anew = replace(remembered, index=remembered.index.write({}), saved=b"")
     save_cache(store, known, anew)
     assert same(load_cache(store, known), anew)
 
@@ -162,14 +164,14 @@ def test_no_field_of_the_small_file_can_break_the_reading(
 def test_pieces_of_two_captures_are_not_taken_for_one(store: Store, known: Project, remembered: ScanCache) -> None:
     """A process that died between the index and the rest."""
     entry = Entry(REGULAR, EMPTY_BLOB, os.stat(known.workdir))
-    remembered.index.write({b"more": entry}, 10**18)
+    remembered.index.write({b"more": entry})
     assert is_empty(load_cache(store, known), frozenset(remembered.named))
 
 
 def test_another_version_is_forgotten(store: Store, known: Project, remembered: ScanCache) -> None:
     path = files(store)[".json"]
     path.write_text(json.dumps({**json.loads(path.read_bytes()), "version": 99}))
-    assert is_empty(load_cache(store, known))
+    assert is_empty(load_cache(store, known), frozenset(remembered.named))
 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())

@@ -26,8 +26,7 @@ from helpers import ROOT, git, manifest, remove_tree
 from shadowsnap import CheckpointManager
 from shadowsnap.engine import capture, filesystems, inotify, snapshot, watching
 from shadowsnap.engine.inotify import Inotify, decoded
-from shadowsnap.engine.touched import Touched
-from shadowsnap.engine.watching import Watcher
+from shadowsnap.engine.watching import Touched, Watcher
 from shadowsnap.engine.worktree import Worktree
 from shadowsnap.git import runner
 from shadowsnap.git.index import Index

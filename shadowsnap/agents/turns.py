@@ -107,7 +107,7 @@ class Session:
 
     # --- writing: only under the lock --------------------------------------------------------
 
-    def lock(self, seconds: float) -> AbstractContextManager[None]:
+    def lock(self, seconds: float) -> AbstractContextManager[int]:
         from pathlib import Path
 
         from shadowsnap.git.deadline import Deadline

@@ -34,7 +34,7 @@ class Application:
     def __init__(self, capture: Capture, plan: Plan, known: Mapping[bytes, Known], staging: Staging) -> None:
         self._worktree = capture.space.worktree
         self._known = known
-        self.asides = Asides(known, capture.cache.modes, capture.began_ns)
+        self.asides = Asides(known, capture.modes, capture.now_ns)
         self._plan = plan
         self._staging = staging
         self._staged: dict[bytes, os.stat_result] = {}

@@ -6,6 +6,7 @@ import os
 import stat
 from collections.abc import Iterable, Mapping
 
+from shadowsnap.engine.filesystems import is_settled
 from shadowsnap.engine.worktree import Worktree, unwritten
 from shadowsnap.errors import RestoreRefused
 from shadowsnap.git.index import Known
@@ -29,11 +30,11 @@ class Aside(NamedTuple):
 class Asides:
     """The old files that were found to be what was saved, by their paths."""
 
-    def __init__(self, known: Mapping[bytes, Known], modes: Modes, captured_ns: int) -> None:
+    def __init__(self, known: Mapping[bytes, Known], modes: Modes, now_ns: int) -> None:
         self._known = known
         self._modes = modes
-        self._captured_ns = captured_ns
-        """When the capture began: the times of what changed since then prove nothing."""
+        self._now_ns = now_ns
+        """When the capture began, in the time of the file system."""
         self._found: dict[bytes, Aside] = {}
 
     def __contains__(self, path: bytes) -> bool:
@@ -48,8 +49,8 @@ class Asides:
         known, seen = self._known.get(path), place.lstat(name)
         if known is None or seen is None:
             raise changed(path)
-        settled = known.ctime_ns < self._captured_ns
-        untouched = settled and before is not None and known.is_untouched(before) and known.is_unwritten(seen)
+        untouched = is_settled(known.ctime_ns, self._now_ns)
+        untouched = untouched and before is not None and known.is_untouched(before) and known.is_unwritten(seen)
         aside = Aside(place, name, seen)
         if not untouched and not self._is_what_was_saved(path, known, aside):
             raise changed(path)

@@ -1,26 +1,26 @@
 """Capturing: from the files of a project to a tree in the store.
 
-A `Capture` starts from what the last one remembered, takes in what a scan found (and what
-the caller names), and yields the tree with everything a tree cannot say: permission bits,
-directories without files, and what was left out and why.
+A capture is one mapping from path to entry: the index of the last capture, with changes on top. The tree, the
+next index, `skipped` and the fingerprint are all derived from that mapping, so they cannot disagree.
+
+What a restore has to save beyond that (files that the rules leave out, and that it is about to overwrite) is
+held by its checkpoint alone: extras are part of the tree, but the next capture does not start from them.
 """
 
 from __future__ import annotations
 
 import os
 import stat
+import time
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from itertools import count
 
 from shadowsnap import lightjson as json
 from shadowsnap.digests import sha256
-from shadowsnap.engine.explore import pruned_names
 from shadowsnap.engine.files import Content, Left, read_file
-from shadowsnap.engine.finding import Finder
-from shadowsnap.engine.findings import Findings
-from shadowsnap.engine.person import Answers, ignored_paths
-from shadowsnap.engine.scan import Comparison, rule_files
+from shadowsnap.engine.filesystems import is_settled
+from shadowsnap.engine.scan import Comparison, Found, found_under, scan
 from shadowsnap.engine.steps import step
 from shadowsnap.engine.workspace import Workspace
 from shadowsnap.engine.worktree import parents
@@ -32,9 +32,8 @@ from shadowsnap.git.reading import ObjectReader, missing_objects
 from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, LINK, REGULAR, Leaf, patch_tree
 from shadowsnap.records import Any, replace
 from shadowsnap.store.excludes import VERSION as EXCLUDES_VERSION
+from shadowsnap.store.excludes import default_directory_names
 from shadowsnap.store.scancache import (
-    NEVER_ASKED,
-    Directories,
     Modes,
     ScanCache,
     boot_id,
@@ -45,126 +44,139 @@ from shadowsnap.store.scancache import (
     save_cache,
 )
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from shadowsnap.engine.seed import Seeded
-
 # What saving the progress may take after the deadline ran out.
 _GRACE_SECONDS = 5.0
 
 # A longer .gitignore that is not captured does not go into the checkpoint either.
 _LONGEST_RULES = 16_384
 
+# Times on another file system than the project's own are compared with ours. A day covers every wrong time zone.
+_ANOTHER_CLOCK_NS = 25 * 3600 * 10**9
+
 _STATE_FACTS = ("scope", "modes", "empty_dirs", "skipped", "absent", "excludes", "rules")
 
 
 class Capture:
-    """One capture in the making. Scope `tree` is the whole directory, `paths` only what is
-    included by name."""
+    """One capture in the making. Scope `tree` is the whole directory, `paths` only what is included by name."""
 
-    def __init__(self, space: Workspace, scope: str = "tree", began_ns: int = 0) -> None:
+    def __init__(self, space: Workspace, scope: str = "tree", comparison: Comparison | None = None) -> None:
         self.space = space
         self.scope = scope
-        whole = scope == "tree"
-        self.began_ns = began_ns
-        """Whatever happened at or after this time may not have been seen."""
-        self._seeded: Seeded | None = None
-        """The start from the person's index, until it is taken in."""
-        self._seeded_recent: set[bytes] = set()
-        self.cache = self._starting_point() if whole else ScanCache(Index(space.store.git_dir))
+        self.cache = ScanCache(Index(space.store.git_dir)) if comparison is None else _last_capture(space)
+        self._comparison = comparison
+        self.now_ns = self._time_of_files()
+        """The time of the file system when the capture began: what happened later may not have been seen."""
         self.skipped: dict[bytes, str] = {}
         self.absent: set[bytes] = set()
         """Included paths that did not exist; with a slash, directories on the way to them."""
         self.late: set[bytes] = set()
         """Ignored files that are held from now on because they were named: they were there before."""
-        self.answers = Answers()
-        """What git said about ignored paths, for a plan that is made twice."""
-        self._entries: dict[bytes, Entry | None] = {}
-        self._tree_changes: dict[bytes, Leaf | None] = {}
+        self.undecided: set[bytes] = set()
+        """What is not held because the ignore rules could not be had in time; directories with a slash."""
+        self._changes: dict[bytes, Entry | None] = {}
+        """Against the index of the last capture; None: not captured any more."""
+        self._extras: dict[bytes, Entry] = {}
+        self._extra_directories: dict[bytes, int] = {}
+        """Directories that are ignored, and held for the sake of what is in them: their permission bits."""
+        self._extra_bare: set[bytes] = set()
         self._linked: set[bytes] = set()
         """Files that have several names, of those that were read."""
+        self._trees: tuple[str, str] | None = None
 
     @property
     def is_first(self) -> bool:
         """Whether nothing is known of permission bits yet."""
-        return len(self.cache.index) == 0 or self._seeded is not None
+        return len(self.cache.index) == 0
 
     # --- taking in ---------------------------------------------------------------------------
 
-    def scan(self, comparison: Comparison, named: Iterable[bytes] = (), usual: Modes | None = None) -> None:
-        """Take in everything that differs from the last capture, and the named paths. Without
-        a last capture, permission bits are told against the `usual` ones."""
-        cache = self.cache
-        exempt = None if cache.tracked_as_of == NEVER_ASKED else cache.named | cache.tracked
-        found = Finder(self.space, cache, comparison, self._seeded).find()
+    def scan(self, named: Iterable[bytes] = (), usual: Modes | None = None) -> None:
+        """Take in everything that differs from the last capture, and what tools named. Without a last
+        capture, permission bits are told against the `usual` ones."""
+        assert self._comparison is not None
+        cache, space = self.cache, self.space
+        given = {path for path in named if not space.is_store(path)}
+        named = self._files_named(given | cache.named)
+        found = scan(space, cache, self._comparison, named, self.now_ns)
         step("capture:scanned")
-        named = self._files_named(named)
-        self._remove(found.gone)
-        before, cache.directories = cache.directories, found.directories
-        wanted = cache.named | cache.tracked | named
-        known = {path for path in cache.index.lookup(wanted) if not found.hides(path)}
+        self._drop(found.gone)
+        cache.directories, cache.ignored_directories = found.directories, found.ignored_directories
+        cache.rules, self.undecided = found.rules, found.undecided
+        wanted = named | cache.tracked
+        known = self.known_among(wanted)
+        missing = {path for path in wanted if path not in known or found.hides(path)}
         try:
-            self._take(found.changed | wanted - known)
+            self._take(found.changed | missing)
         except DeadlineExceeded:
             self._choose_usual_modes(usual)
             self._save_progress()
             raise
-        cache.named |= {path for path in named if self._has(path) or path in self.skipped}
-        self.late = {path for path in named - known - found.changed if self._has(path)}
-        self._note_uncaptured(found, wanted)
-        self._note_directories(known)
+        self.late = {path for path in named & missing - found.changed if self._has(path)}
+        cache.named |= {path for path in given if self._is_there(path)}
+        self._note_uncaptured(found)
+        self._note_ignored_directories(wanted)
         self._choose_usual_modes(usual)
-        self._settle_bare(found, exempt)
-        self._forget_directories(before)
-        self._note_rules(before)
-        cache.skipped = {path for path in self.skipped if not path.endswith(b"/")} - cache.specials
-        cache.patterns, self._seeded = self.space.patterns, None
+        self._settle_bare(found)
+        cache.skipped = {path for path in self.skipped if not path.endswith(b"/")} - self.undecided
+        cache.found_under = None if self.undecided else found_under(space)
+        self._settle(found)
         step("capture:read")
 
     def include(self, paths: Iterable[bytes], *, unfiltered: bool = False) -> None:
-        """Take in these paths whether ignored or not; `unfiltered`: even if they are large or
-        look like secrets. Those that do not exist are noted as absent."""
-        paths = self._files_named(path for path in paths if not path.endswith(b"/"))
-        self._take(paths, unfiltered=unfiltered)
-        absent = {path for path in paths if not self._has(path) and path not in self.skipped}
+        """Hold these paths too, in this checkpoint alone, whether ignored or not; `unfiltered`: even if they
+        are large or look like secrets. Those that do not exist are noted as absent."""
+        wanted = self._files_named(path for path in paths if not path.endswith(b"/"))
+        self._take({path for path in wanted if not self._has(path)}, unfiltered=unfiltered, extra=True)
+        absent = {path for path in wanted if not self._has(path) and path not in self.skipped}
         self.absent |= absent
         if self.scope == "paths":
             folders = {parent for path in absent for parent in parents(path)}
             self.absent |= {path + b"/" for path in folders if self.space.worktree.lstat(path) is None}
-        self.cache.named |= {path for path in paths if self._has(path)}
-        self._note_directories()
-        self.cache.bare -= {parent for path in paths if self._has(path) for parent in parents(path)}
+        self._note_ignored_directories(wanted)
 
     def include_directories(self, paths: Iterable[bytes]) -> None:
-        """Note directories without files, ignored or not."""
+        """Hold directories without files too, ignored or not."""
         for path in paths:
             seen = self.space.worktree.lstat(path)
             if seen is not None and stat.S_ISDIR(seen.st_mode):
-                self.cache.directories[path] = (stat.S_IMODE(seen.st_mode), 0)
-                self.cache.bare.add(path)
-        self._note_directories()
+                self._note_directory(path, seen)
+                self._extra_bare.add(path)
+                self._note_ignored_directories([path])
 
     # --- the result --------------------------------------------------------------------------
 
     def tree(self) -> str:
         """The tree of everything taken in so far."""
-        if self._tree_changes:
-            with ObjectReader(self.space.git) as reader:
-                self.cache.tree = patch_tree(
-                    self.cache.tree,
-                    self._tree_changes,
-                    lambda name: reader.read(name, b"tree"),
-                    lambda data: self.space.objects.write(b"tree", data),
-                )
-            self._tree_changes.clear()
-        return self.cache.tree
+        return self._both_trees()[1]
+
+    @property
+    def modes(self) -> Modes:
+        """The permission bits of everything that is held."""
+        usual = self.cache.modes
+        other = dict(usual.other)
+        folders = {path: row[0] for path, row in self.cache.directories.items()} | self._extra_directories
+        other.update((path, bits) for path, bits in folders.items() if path and bits != usual.directory)
+        unusual = {path: self._unusual(entry) for path, entry in self._extras.items()}
+        other.update((path, bits) for path, bits in unusual.items() if bits is not None)
+        return Modes(usual.file, usual.executable, usual.directory, other)
+
+    @property
+    def directories(self) -> set[bytes]:
+        """Every directory that is held, by itself or by what is in it."""
+        return self.cache.directories.keys() | self._extra_directories.keys()
+
+    @property
+    def bare(self) -> set[bytes]:
+        """The directories in which nothing is held."""
+        full = {parent for path in self._extras for parent in parents(path)}
+        return (self.cache.bare | self._extra_bare) - full
 
     def facts(self) -> dict[str, Any]:
         """What belongs into the checkpoint beside the tree."""
         return {
             "scope": self.scope,
-            "modes": self.cache.modes.to_json(),
-            "empty_dirs": _names(self.cache.bare),
+            "modes": self.modes.to_json(),
+            "empty_dirs": _names(self.bare),
             "skipped": [[os.fsdecode(path), why] for path, why in sorted(self.skipped.items())],
             "absent": _names(self.absent),
             "excludes": {"defaults": EXCLUDES_VERSION, "own": self.space.patterns},
@@ -172,10 +184,10 @@ class Capture:
         }
 
     def hidden_rules(self) -> dict[bytes, bytes]:
-        """The .gitignore files that are not captured, such as one that ignores itself. Without
-        them, nobody could tell later what was ignored at this time."""
-        read = self.space.worktree.beginning
-        texts = {path: read(path, _LONGEST_RULES + 1) for path in sorted(self.cache.rules)}
+        """The .gitignore files that are not captured, such as one that ignores itself. Without them, it could
+        not be told later what was ignored at this time."""
+        hidden = self.cache.rules.keys() - self.known_among(self.cache.rules).keys()
+        texts = {path: self.space.rules.text(path.rpartition(b"/")[0]) for path in sorted(hidden)}
         return {path: text for path, text in texts.items() if text is not None and len(text) <= _LONGEST_RULES}
 
     def fingerprint(self) -> str:
@@ -183,94 +195,91 @@ class Capture:
 
     def known(self, path: bytes) -> Known | None:
         """What was captured at this path."""
-        if path not in self._entries:
-            return self.cache.index.lookup([path]).get(path)
-        entry = self._entries[path]
-        return None if entry is None else Known.of(entry)
+        return self.known_among([path]).get(path)
 
     def known_among(self, paths: Collection[bytes]) -> dict[bytes, Known]:
-        """What was captured at those of the paths where something was."""
-        known = self.cache.index.lookup(paths)
+        """What was captured at those of the paths where something was: the mapping itself."""
+        changes, extras = self._changes, self._extras
+        known = self.cache.index.lookup(path for path in paths if path not in changes and path not in extras)
         for path in paths:
-            if path in self._entries:
-                entry = self._entries[path]
-                if entry is None:
-                    known.pop(path, None)
-                else:
-                    known[path] = Known.of(entry)
+            entry = extras.get(path) or changes.get(path)
+            if entry is not None:
+                known[path] = Known.of(entry)
         return known
+
+    def remember(self) -> None:
+        """Make the next capture start from this one, without its extras."""
+        if self._comparison is None:
+            return
+        cache, space = self.cache, self.space
+        tree = self._both_trees()[0]
+        space.objects.settle()  # the index says that what it names is stored
+        if self._changes:
+            cache.index = cache.index.write(self._changes)
+            cache.packs = packs_of(space.store)
+            self._changes = {}
+        cache.tree, self._trees = tree, None
+        step("capture:index-written")
+        save_cache(space.store, space.project, cache)
+        if space.watcher is not None:
+            kept = keep_cache(space.store, space.project, cache)
+            space.watcher.remembered(kept, cache.directories, self._linked, self._comparison.began)
 
     def _save_progress(self) -> None:
         """Time ran out while reading: let the next attempt go on from here."""
-        if self.space.lasting and self.scope == "tree":
-            self.cache.patterns = None  # so that everything is listed anew
+        if self.space.lasting and self._comparison is not None:
+            self.cache.found_under = None  # so that everything is listed anew
             self.cache.newest = {}
+            self.cache.unsettled = {path for path, entry in self._changes.items() if entry is not None}
+            self.cache.as_of_ns = self.now_ns
             git = self.space.git.bound(deadline=Deadline(_GRACE_SECONDS), batch=None)
             self.space = replace(self.space, git=git)
-            self.tree()
-            self.space.objects.settle()
             self.remember()
 
-    def remember(self) -> None:
-        """Make the next capture start from this one."""
-        if self.scope != "tree":
-            return
-        self.space.objects.settle()  # the index says that what it names is stored
-        if self._entries:
-            recent = {path for path, entry in self._entries.items() if entry and self._is_recent(entry.stat)}
-            self.cache.unsettled = recent | self._seeded_recent
-            self.cache.index = self.cache.index.write(self._entries, self.began_ns)
-            self.cache.packs = packs_of(self.space.store)
-            self._entries = {}
-        else:
-            self.cache.unsettled |= self._seeded_recent
-            self.cache.index.touch(self.began_ns)
-        step("capture:index-written")
-        save_cache(self.space.store, self.space.project, self.cache)
-        if self.space.watcher is not None:
-            kept = keep_cache(self.space.store, self.space.project, self.cache)
-            self.space.watcher.remembered(kept, self.cache.directories, self._linked, began_ns=self.began_ns)
+    def _both_trees(self) -> tuple[str, str]:
+        """The tree of the mapping without its extras, and with them."""
+        if self._trees is None:
+            known = self.cache.index.lookup(self._changes)
+            leaves = {path: _leaf(entry) for path, entry in self._changes.items()}
+            differing = {path: leaf for path, leaf in leaves.items() if leaf != _known_leaf(known.get(path))}
+            tree = self._patched(self.cache.tree, differing)
+            self._trees = tree, self._patched(tree, {path: _leaf(entry) for path, entry in self._extras.items()})
+        return self._trees
 
-    def _starting_point(self) -> ScanCache:
-        """What the last capture remembered; else what the person's git knows; else nothing."""
-        space = self.space
-        cache = load_cache(space.store, space.project, space.watcher.kept if space.watcher is not None else None)
-        packs = packs_of(space.store)
-        if len(cache.index) and (cache.boot != boot_id() or not set(cache.packs[1:]) <= set(packs)):
-            # A power cut may have emptied objects that were not flushed; and who removed packs, if not upkeep?
-            joined = cache.boot == boot_id() and cache.packs[:1] != packs[:1]
-            if not joined and _lost_something(space, cache):
-                cache = ScanCache(Index(cache.index.path), named=cache.named)
-            cache.packs = packs
-        if len(cache.index) or not space.lasting or not space.settings.start_from_checkout:
-            return cache
-        from shadowsnap.engine.seed import seeded_cache  # a hook needs it once in the life of a project
-
-        self._seeded = seeded_cache(space, self.began_ns)
-        if self._seeded is None:
-            return cache
-        self._seeded_recent = self._seeded.files.recent
-        return self._seeded.cache
+    def _patched(self, tree: str, changes: Mapping[bytes, Leaf | None]) -> str:
+        if not changes:
+            return tree
+        with ObjectReader(self.space.git) as reader:
+            return patch_tree(
+                tree,
+                changes,
+                lambda name: reader.read(name, b"tree"),
+                lambda data: self.space.objects.write(b"tree", data),
+            )
 
     # --- files -------------------------------------------------------------------------------
 
     def _files_named(self, paths: Iterable[bytes]) -> set[bytes]:
         """The paths, and for a directory among them the files in it."""
         files: set[bytes] = set()
+        worktree, closed = self.space.worktree, {os.fsencode(name) for name in default_directory_names()}
         for path in paths:
             try:
-                seen = self.space.worktree.lstat(path) if self.space.worktree.reaches(path) else None
-            except PermissionError:  # a directory on the way that may not be entered
-                self.skipped[path] = "unreadable"
-                continue
+                seen = worktree.lstat(path) if worktree.reaches(path) else None
+            except OSError:  # a directory on the way that may not be entered
+                seen = None
             if seen is not None and stat.S_ISDIR(seen.st_mode):
-                below = self.space.worktree.everything_below(path, pruned_names())
-                files.update(each for each, item in below if item is not None and not item.is_special)
+                below = worktree.everything_below(path, closed)
+                files.update(each for each, item in below if item is not None and not item.is_directory)
             else:
                 files.add(path)
         return files
 
-    def _take(self, paths: set[bytes], *, unfiltered: bool = False) -> None:
+    def _is_there(self, path: bytes) -> bool:
+        """Whether a name stands for anything: a file that is captured or skipped, or a directory."""
+        return self._has(path) or path in self.skipped or self.space.worktree.is_directory(path)
+
+    def _take(self, paths: set[bytes], *, unfiltered: bool = False, extra: bool = False) -> None:
         """Read these files and note what they hold now."""
         paths = {path for path in paths if not self.space.is_store(path)}
         known = self.cache.index.lookup(paths)
@@ -288,101 +297,118 @@ class Capture:
         for path, content in write_contents(self.space, sorted(paths), read, known):
             self.skipped.pop(path, None)
             if isinstance(content, Content):
-                self._keep(path, content, known.get(path))
+                self._hold(path, Entry(content.mode, content.id, content.stat), extra=extra)
                 continue
             if content.why is not None:
                 self.skipped[path] = content.why
-            self._remove([path])
+            if not extra:
+                self._drop([path])
 
-    def _keep(self, path: bytes, content: Content, known: Known | None) -> None:
-        self._entries[path] = Entry(content.mode, content.id, content.stat)
-        if content.stat.st_nlink > 1:
+    def _hold(self, path: bytes, entry: Entry, *, extra: bool) -> None:
+        self._trees = None
+        if extra:
+            self._extras[path] = entry
+            return
+        self._changes[path] = entry
+        if entry.stat.st_nlink > 1:
             self._linked.add(path)
-        if known is None or (known.mode, known.id) != (content.mode, content.id):
-            self._tree_changes[path] = (content.mode, content.id)
-        bits = stat.S_IMODE(content.stat.st_mode)
-        if content.mode == LINK or bits == self.cache.modes.usual(content.mode):
+        bits = self._unusual(entry)
+        if bits is None:
             self.cache.modes.other.pop(path, None)
         else:
             self.cache.modes.other[path] = bits
 
-    def _remove(self, paths: Iterable[bytes]) -> None:
+    def _drop(self, paths: Iterable[bytes]) -> None:
         paths = list(paths)
         known = self.cache.index.lookup(paths)
         for path in paths:
-            if path in known or path in self._entries:
-                self._entries[path] = None
-                self._tree_changes[path] = None
-            if path not in self.cache.directories:
-                self.cache.modes.other.pop(path, None)
+            self.cache.modes.other.pop(path, None)
+            if path in known:
+                self._changes[path], self._trees = None, None
+            elif self._changes.pop(path, None) is not None:
+                self._trees = None
 
     def _has(self, path: bytes) -> bool:
         return self.known(path) is not None
 
-    def _is_recent(self, seen: os.stat_result) -> bool:
-        return seen.st_ctime_ns // 10**9 >= self.began_ns // 10**9
+    def _unusual(self, entry: Entry) -> int | None:
+        """The permission bits of a file if they are not the usual ones."""
+        bits = stat.S_IMODE(entry.stat.st_mode)
+        return None if entry.mode == LINK or bits == self.cache.modes.usual(entry.mode) else bits
+
+    # --- times -------------------------------------------------------------------------------
+
+    def _time_of_files(self) -> int:
+        """The time of the file system now, or one that is certainly past."""
+        comparison, clock = self._comparison, self.cache.clock
+        if comparison is None:
+            return 0
+        if comparison.now_ns is not None:
+            return comparison.now_ns
+        return 0 if clock is None else clock + time.monotonic_ns()
+
+    def _settle(self, found: Found) -> None:
+        """Note which files changed so shortly before this capture that a later change could go unnoticed."""
+        cache, device = self.cache, os.stat(self.space.project.workdir).st_dev
+        read = {path: entry.stat for path, entry in self._changes.items() if entry is not None}
+        looked_at = cache.unsettled - read.keys()
+        cache.unsettled = set()
+        now_second = self.now_ns // 10**9
+        for path, seen in read.items():
+            now_ns = self.now_ns - (_ANOTHER_CLOCK_NS if seen.st_dev != device else 0)
+            if seen.st_ctime_ns // 10**9 >= now_second or not is_settled(seen.st_ctime_ns, now_ns):
+                cache.unsettled.add(path)
+        for path, known in cache.index.lookup(looked_at).items():
+            if known.ctime_ns // 10**9 >= now_second:
+                cache.unsettled.add(path)
+        cache.as_of_ns = self.now_ns if cache.unsettled else 0
+        if self._comparison is not None and self._comparison.now_ns is None:
+            cache.clock = self._observed_clock(max((seen.st_ctime_ns for seen in read.values()), default=0), found)
+
+    def _observed_clock(self, newest_ns: int, found: Found) -> int | None:
+        """How far the time of the file system is ahead of the machine's clock (behind it, if negative), at
+        least: it cannot be earlier than the newest time that was seen."""
+        newest_ns = max(newest_ns, *(stamp >> 32 for _, stamp in found.directories.values()), 0)
+        observed, before = newest_ns - time.monotonic_ns(), self.cache.clock
+        return observed if before is None else max(observed, before)
 
     # --- what a tree cannot say --------------------------------------------------------------
 
-    def _note_uncaptured(self, found: Findings, wanted: set[bytes]) -> None:
-        self.cache.specials = found.specials
-        for path in self.cache.specials:
-            self.skipped[path] = "special"
+    def _note_uncaptured(self, found: Found) -> None:
         if found.unreadable:  # a word about the directory says enough about its files
             self.skipped = {path: why for path, why in self.skipped.items() if not found.hides(path)}
         for folder in found.unreadable:
             self.skipped[folder + b"/"] = "unreadable"
-            self._remove(path for path in self.cache.index.paths_below(folder) if path not in wanted)
+            self._drop(self.cache.index.paths_below(folder))
+        for path in found.undecided:
+            self.skipped[path] = "undecided"
+        repository, workdir = self.space.repository, self.space.project.workdir
+        for name, why in (repository.odd if repository is not None else {}).items():
+            if name.startswith(f"{workdir}{os.sep}"):
+                self.skipped[os.fsencode(os.path.relpath(name, workdir))] = why
 
-    def _note_directories(self, known: Iterable[bytes] = ()) -> None:
-        """Permission bits of every directory, also of those that only a captured file shows: one
-        just taken in, or one known before in a directory that is ignored."""
-        directories, modes = self.cache.directories, self.cache.modes
-        for path in (*self._entries, *known):
-            for parent in parents(path) if self._entries.get(path, path) is not None else ():
-                if parent in directories:
-                    break
+    def _note_ignored_directories(self, paths: Iterable[bytes]) -> None:
+        """Directories that are ignored themselves, on the way to a file that is held all the same."""
+        held = self.known_among([*paths]).keys() | self._extra_bare
+        for parent in {parent for path in held for parent in parents(path)}:
+            if parent not in self.cache.directories and parent not in self._extra_directories:
                 seen = self.space.worktree.lstat(parent)
                 if seen is not None:
-                    directories[parent] = (stat.S_IMODE(seen.st_mode), 0)
-        for path, (bits, _) in directories.items():
-            if bits == modes.directory or not path:
-                modes.other.pop(path, None)
-            else:
-                modes.other[path] = bits
+                    self._note_directory(parent, seen)
 
-    def _forget_directories(self, before: Directories) -> None:
-        """Directories that are gone; files were dealt with when they went."""
-        for path in before.keys() - self.cache.directories.keys():
-            if not self._has(path):
-                self.cache.modes.other.pop(path, None)
-
-    def _note_rules(self, before: Directories) -> None:
-        """Remember the .gitignore files that are not captured themselves, or not any more."""
-        cache = self.cache
-        looked = {path for path, row in cache.directories.items() if not row[1] or before.get(path) != row}
-        dropped = (path.rpartition(b"/") for path, entry in self._entries.items() if entry is None)
-        looked |= {folder for folder, _, name in dropped if name == b".gitignore"} & cache.directories.keys()
-        rules = {
-            path: changed
-            for path, changed in cache.rules.items()
-            if (folder := path.rpartition(b"/")[0]) in cache.directories and folder not in looked
-        }
-        for path, changed in rule_files(self.space.worktree, looked).items():
-            rules[path] = changed if changed < self.began_ns else 0
-        captured = self.known_among(rules.keys())
-        cache.rules = {path: changed for path, changed in rules.items() if path not in captured}
+    def _note_directory(self, path: bytes, seen: os.stat_result) -> None:
+        self._extra_directories[path] = stat.S_IMODE(seen.st_mode)
 
     def _choose_usual_modes(self, usual: Modes | None) -> None:
         """On the first capture, let the bits that most files have be the usual ones."""
         if not self.is_first:
             return
         modes, directories = self.cache.modes, self.cache.directories
-        files = self._seeded.files.kinds if self._seeded is not None else {}
-        for path, entry in self._entries.items():
-            files.pop(path, None)
-            if entry is not None:
-                files[path] = (entry.mode, stat.S_IMODE(entry.stat.st_mode))
+        files = {
+            path: (entry.mode, stat.S_IMODE(entry.stat.st_mode))
+            for path, entry in self._changes.items()
+            if entry is not None
+        }
         counted = Counter(files.values())
         if usual is not None:
             modes.file, modes.executable, modes.directory = usual.file, usual.executable, usual.directory
@@ -393,32 +419,33 @@ class Capture:
             modes.directory = _most(folders, DIRECTORY) or modes.directory
         unusual = {kind for kind in counted if kind[0] != LINK and kind[1] != modes.usual(kind[0])}
         modes.other = {path: kind[1] for path, kind in files.items() if kind in unusual} if unusual else {}
-        modes.other.update(
-            (path, row[0]) for path, row in directories.items() if path and row[0] != modes.directory
-        )
 
-    def _settle_bare(self, found: Findings, exempt: set[bytes] | None) -> None:
-        """Directories without captured files: those the scan found, and those that lost their
-        last one. `exempt` are the files that were captured though ignored, if that is known."""
-        lost = {path for path in (*found.gone, *self._entries) if not self._has(path)}
-        emptied = {parent for path in lost for parent in parents(path)}
-        emptied |= {parent for path in self.skipped for parent in parents(path)}
-        full = {parent for path, entry in self._entries.items() if entry is not None for parent in parents(path)}
-        candidates = (found.bare | emptied) - full
+    def _settle_bare(self, found: Found) -> None:
+        """Directories without captured files: those that were so, new ones, and those that lost their last."""
+        lost = {path for path, entry in self._changes.items() if entry is None}
+        candidates = self.cache.bare | found.new_directories
+        candidates |= {parent for path in (*lost, *self.skipped) for parent in parents(path)}
+        candidates -= {parent for path, entry in self._changes.items() if entry for parent in parents(path)}
         self.cache.bare = {
-            path for path in candidates if path in self.cache.directories and self._nothing_below(path)
+            path for path in candidates if path and path in found.directories and self._nothing_below(path)
         }
-        # What was captured although ignored may have been in directories that are ignored too.
-        ignored = lost if exempt is None else lost & exempt
-        doubtful = self.cache.bare & {parent for path in ignored for parent in parents(path)}
-        for path in ignored_paths(self.space.git, sorted(doubtful)):
-            self.cache.bare.discard(path)
-            del self.cache.directories[path]
 
     def _nothing_below(self, folder: bytes) -> bool:
-        return all(
-            path in self._entries and self._entries[path] is None for path in self.cache.index.paths_below(folder)
-        )
+        return all(self._changes.get(path, path) is None for path in self.cache.index.paths_below(folder))
+
+
+def _last_capture(space: Workspace) -> ScanCache:
+    """What the last capture remembered, if what it takes for stored is there."""
+    cache = load_cache(space.store, space.project, space.watcher.kept if space.watcher is not None else None)
+    packs = packs_of(space.store)
+    if len(cache.index) and (cache.boot != boot_id() or not set(cache.packs[1:]) <= set(packs)):
+        # A power cut may have emptied objects that were not flushed; or packs were removed by something else
+        # than our upkeep.
+        repacked = cache.boot == boot_id() and cache.packs[:1] != packs[:1]
+        if not repacked and _lost_something(space, cache):
+            cache = ScanCache(Index(cache.index.path), named=cache.named)
+        cache.packs = packs
+    return cache
 
 
 def _lost_something(space: Workspace, cache: ScanCache) -> bool:
@@ -433,6 +460,14 @@ def fingerprint(tree: str, facts: dict[str, Any]) -> str:
     """Equal for two captures of the same state."""
     told = {name: facts[name] for name in _STATE_FACTS if facts.get(name)}
     return sha256(json.dumps([tree, told], sort_keys=True).encode()).hexdigest()
+
+
+def _leaf(entry: Entry | None) -> Leaf | None:
+    return None if entry is None else (entry.mode, entry.id)
+
+
+def _known_leaf(known: Known | None) -> Leaf | None:
+    return None if known is None else (known.mode, known.id)
 
 
 def _most(counted: Counter[tuple[int, int]], mode: int) -> int | None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
-from shadowsnap.engine.rules import is_secret
+from shadowsnap.engine.secrets import is_secret
 from shadowsnap.engine.workspace import Workspace
 from shadowsnap.engine.worktree import same_file
 from shadowsnap.git.objects import CHUNK, object_id, stream_id

@@ -1,4 +1,4 @@
-"""Whether the times of directories can be relied upon."""
+"""What the times of files and directories prove."""
 
 from __future__ import annotations
 
@@ -8,6 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shadowsnap.records import NamedTuple
+
+_SECOND = 10**9
+_TWO_SECONDS = 2 * _SECOND
 
 # Local ones, on which every name that comes or goes changes the time of its directory at once. Not
 # so over a network or by way of FUSE, where times may be cached, or made up.
@@ -19,8 +22,37 @@ _TELLING = frozenset({
 
 def directories_tell(workdir: Path) -> bool:
     """Whether a directory below this one whose change time is the same has the same names in it. Where
-    nobody can say, it does not."""
+    that is not known, it does not."""
     return sys.platform == "linux" and kind_of(os.fsencode(workdir), _list_of_mounts()) in _TELLING
+
+
+def file_system_time(workdir: Path, own_file: Path) -> int | None:
+    """The time of the file system that a project is on, in nanoseconds: whatever changes from now on is stamped
+    with this time or a later one. The clock of this program proves nothing: a server, or the host of a virtual
+    machine, has its own. `own_file` is one of ours; if it is on the same file system, its time is set. Else a
+    file without a name is made for a moment. None if neither can be done."""
+    try:
+        if os.stat(own_file).st_dev == os.stat(workdir).st_dev:
+            os.utime(own_file)
+            return os.stat(own_file).st_mtime_ns
+    except OSError:
+        pass
+    if not hasattr(os, "O_TMPFILE"):
+        return None
+    try:
+        descriptor = os.open(workdir, os.O_TMPFILE | os.O_WRONLY | os.O_CLOEXEC, 0o600)
+    except OSError:
+        return None
+    try:
+        return os.fstat(descriptor).st_mtime_ns
+    finally:
+        os.close(descriptor)
+
+
+def is_settled(changed_ns: int, now_ns: int) -> bool:
+    """Whether a change that comes after `now_ns`, in the time of the file system, is certain to leave another
+    time than `changed_ns`. A file system that counts whole seconds stamps two changes alike for a while."""
+    return changed_ns + (_TWO_SECONDS if changed_ns % _SECOND == 0 else 0) < now_ns
 
 
 def is_mounted_below(workdir: Path) -> bool:

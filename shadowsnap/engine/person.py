@@ -1,13 +1,19 @@
-"""The person's own git repository, as far as plain files tell."""
+"""The person's own git repository, as far as plain files tell. Nothing in it is ever written, and git is
+never run in it; its files are foreign, so they are read with bounds (see `foreign`)."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from pathlib import Path
 
-from shadowsnap.git.runner import Git
-from shadowsnap.records import dataclass
+from shadowsnap.errors import MalformedObject
+from shadowsnap.foreign import OddFile, read_foreign
+from shadowsnap.records import dataclass, field
+
+_MOST_TEXT = 1 << 16
+_MOST_PATTERNS = 1 << 20
+_MOST_REFS = 64 << 20
+_MOST_INDEX = 512 << 20
 
 
 @dataclass(frozen=True)
@@ -15,9 +21,11 @@ class PersonRepository:
     top: Path
     git_dir: Path
     common_dir: Path
+    odd: dict[str, str] = field(default_factory=dict)
+    """Files that were wanted and could not be read as files, and why: a FIFO, a device, one that is huge."""
 
     def exclude_lines(self) -> list[str]:
-        return read_patterns(self.common_dir / "info" / "exclude")
+        return pattern_lines(self._read(self.common_dir / "info" / "exclude", _MOST_PATTERNS))
 
     def index_signature(self) -> list[int]:
         """Changes whenever their index file does; empty if there is none."""
@@ -25,23 +33,54 @@ class PersonRepository:
             seen = os.stat(self.git_dir / "index")
         except OSError:
             return []
-        return [seen.st_mtime_ns, seen.st_size, seen.st_ino]
+        return [seen.st_mtime_ns, seen.st_ctime_ns, seen.st_size, seen.st_ino]
+
+    def tracked(self, workdir: Path) -> set[bytes] | None:
+        """The files below `workdir` that their index names, relative to it; None if it cannot be read."""
+        if not self.index_signature():
+            return set()
+        data = self._read(self.git_dir / "index", _MOST_INDEX)
+        if data is None:
+            return None
+        from shadowsnap.git.tracked import tracked_paths  # only where their index has changed
+
+        try:
+            paths = tracked_paths(data, self._shared_index)
+        except MalformedObject:
+            return None
+        if workdir == self.top:
+            return paths
+        inside = os.fsencode(workdir.relative_to(self.top).as_posix()) + b"/"
+        return {path[len(inside) :] for path in paths if path.startswith(inside)}
 
     def head(self) -> tuple[str | None, str | None]:
         """The commit and branch they are on, as far as plain files tell."""
-        text = _text(self.git_dir / "HEAD")
+        text = self._text(self.git_dir / "HEAD")
         if not text.startswith("ref: "):
             return (text or None), None
         ref = text[5:]
-        commit = _text(self.git_dir / ref) or _text(self.common_dir / ref) or self._packed(ref)
+        if ".." in ref.split("/") or os.path.isabs(ref):
+            return None, None
+        commit = self._text(self.git_dir / ref) or self._text(self.common_dir / ref) or self._packed(ref)
         return (commit or None), ref.removeprefix("refs/heads/")
 
     def _packed(self, ref: str) -> str:
+        lines = (self._read(self.common_dir / "packed-refs", _MOST_REFS) or b"").splitlines()
+        wanted = os.fsencode(ref)
+        return next((os.fsdecode(line[:40]) for line in lines if line[41:] == wanted), "")
+
+    def _shared_index(self, name: str) -> bytes | None:
+        return self._read(self.git_dir / f"sharedindex.{name}", _MOST_INDEX)
+
+    def _text(self, path: Path) -> str:
+        return os.fsdecode(self._read(path, _MOST_TEXT) or b"").strip()
+
+    def _read(self, path: Path, most: int) -> bytes | None:
         try:
-            lines = (self.common_dir / "packed-refs").read_text("utf-8", "replace").splitlines()
-        except OSError:
-            return ""
-        return next((line[:40] for line in lines if line[41:] == ref), "")
+            return read_foreign(path, most)
+        except OddFile as odd:
+            self.odd[os.fspath(path)] = odd.why
+            return None
 
 
 def find_repository(workdir: Path) -> PersonRepository | None:
@@ -54,76 +93,34 @@ def find_repository(workdir: Path) -> PersonRepository | None:
 
 
 def read_patterns(path: Path) -> list[str]:
-    """The lines of an ignore file that mean something, cut as git cuts them."""
+    """The patterns of an ignore file; none if it is no regular file of a reasonable size."""
     try:
-        text = os.fsdecode(path.read_bytes().removeprefix(b"\xef\xbb\xbf"))
-    except OSError:
+        return pattern_lines(read_foreign(path, _MOST_PATTERNS))
+    except OddFile:
         return []
+
+
+def pattern_lines(data: bytes | None) -> list[str]:
+    """The lines of an ignore file that mean something, cut as git cuts them."""
+    text = os.fsdecode((data or b"").removeprefix(b"\xef\xbb\xbf"))
     lines = (line.removesuffix("\r") for line in text.split("\n"))
     return [line for line in lines if line.strip() and not line.startswith("#")]
-
-
-class Answers:
-    """Which paths of a question the answer was yes for: each is asked once."""
-
-    def __init__(self) -> None:
-        self._given: dict[object, dict[bytes, bool]] = {}
-
-    def ask(
-        self, question: object, paths: list[bytes], answer: Callable[[list[bytes]], set[bytes]]
-    ) -> set[bytes]:
-        given = self._given.setdefault(question, {})
-        new = [path for path in paths if path not in given]
-        if new:
-            yes = answer(new)
-            given.update((path, path in yes) for path in new)
-        return {path for path in paths if given[path]}
-
-
-class AskingIgnored:
-    """A question to git under way: which of some paths the ignore rules match, whether they are in the
-    index or not."""
-
-    def __init__(self, git: Git, paths: list[bytes]) -> None:
-        # This one command refuses literal pathspecs; behind "./" nothing in a name is magic.
-        asked = b"".join(b"./%s\0" % path for path in paths)
-        plain = git.bound(literal_pathspecs=False)
-        words = ("check-ignore", "-z", "--stdin", "--no-index")
-        self._running = plain.start(*words, stdin=asked, ok=(0, 1)) if paths else None
-
-    def answer(self) -> set[bytes]:
-        if self._running is None:
-            return set()
-        return {path[2:] for path in self._running.output().split(b"\0")[:-1]}
-
-    def abandon(self) -> None:
-        if self._running is not None:
-            self._running.abandon()
-
-
-def ignored_paths(git: Git, paths: list[bytes]) -> set[bytes]:
-    """Which of the paths the ignore rules match, whether they are in the index or not."""
-    return AskingIgnored(git, paths).answer()
 
 
 def _repository_at(top: Path) -> PersonRepository | None:
     dot_git = top / ".git"
     if not os.path.lexists(dot_git):
         return None
-    git_dir = dot_git
+    found = PersonRepository(top, dot_git, dot_git)
     if dot_git.is_file():
-        text = _text(dot_git)
+        text = found._text(dot_git)
         if not text.startswith("gitdir: "):
             return None
         git_dir = Path(os.path.normpath(top / text[8:]))
-    if not (git_dir / "HEAD").exists():
+        found = PersonRepository(top, git_dir, git_dir)
+    if not os.path.exists(found.git_dir / "HEAD"):
         return None
-    common = _text(git_dir / "commondir")
-    return PersonRepository(top, git_dir, Path(os.path.normpath(git_dir / common)) if common else git_dir)
-
-
-def _text(path: Path) -> str:
-    try:
-        return os.fsdecode(path.read_bytes()).strip()
-    except OSError:
-        return ""
+    common = found._text(found.git_dir / "commondir")
+    if not common:
+        return found
+    return PersonRepository(top, found.git_dir, Path(os.path.normpath(found.git_dir / common)), found.odd)

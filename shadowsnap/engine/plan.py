@@ -4,17 +4,15 @@ are to a checkpoint, and what stands in the way. Nothing is changed here."""
 from __future__ import annotations
 
 import stat
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 from shadowsnap.engine.capture import Capture
 from shadowsnap.engine.compare import selected
-from shadowsnap.engine.person import ignored_paths
-from shadowsnap.engine.rulesthen import ignored_then
 from shadowsnap.engine.state import Difference, State, mode_differences, tree_differences
 from shadowsnap.engine.workspace import Workspace
 from shadowsnap.engine.worktree import Worktree, parents
 from shadowsnap.git.reading import ObjectReader
-from shadowsnap.git.trees import DIRECTORY, Leaf, TreeReader
+from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, REGULAR, Leaf, TreeReader
 from shadowsnap.records import dataclass, field, replace
 
 
@@ -123,7 +121,7 @@ def add_what_a_crash_left(
                 plan.chmod_directories[path] = before.bits(path, DIRECTORY)
             elif is_wanted:
                 plan.chmod_directories[path] = target.bits(path, DIRECTORY)
-            if had_files and not is_wanted and path in capture.cache.bare:
+            if had_files and not is_wanted and path in capture.bare:
                 emptied.add(path)
             if plan.chmod_directories.get(path) == bits:
                 del plan.chmod_directories[path]
@@ -164,13 +162,42 @@ def _plan_deletions(
             unknown.append(path)
     # The folders are asked about later; if git is started at all, it can be asked now.
     folders = current.bare - target.bare if unknown else frozenset()
-    ignored = capture.answers.ask(
+    ignored = capture.space.rules.remembered(
         ("ignored in", target.tree, target.patterns),
         [*unknown, *folders],
-        lambda paths: ignored_then(capture.space, current, target, paths, lookup, reader, folders),
+        lambda paths: _ignored_then(capture.space, current, target, paths, lookup, reader, folders),
     ).difference(folders)
     plan.delete.update(path for path in unknown if path not in ignored)
     plan.kept.update((path, "ignored at the checkpoint") for path in ignored)
+
+
+def _ignored_then(
+    space: Workspace,
+    current: State,
+    target: State,
+    paths: Sequence[bytes],
+    lookup: TreeReader,
+    reader: ObjectReader,
+    folders: Collection[bytes],
+) -> set[bytes]:
+    """Which of the paths, some of them folders, the ignore rules of the checkpoint match: deletions are
+    decided under those, not under the rules of now."""
+    if target.scope == "paths":
+        return set()
+    captured = TreeReader(current.tree, lambda name: reader.read(name, b"tree"))
+
+    def rules_then(folder: bytes) -> bytes | None:
+        path = folder + b"/.gitignore" if folder else b".gitignore"
+        leaf = lookup.find(path)
+        if leaf is not None:  # git reads rules from regular files only
+            return reader.read(leaf[1], b"blob") if leaf[0] in (REGULAR, EXECUTABLE) else None
+        if path in target.rules:
+            return target.rules[path]
+        # One that is itself ignored, and came or grew long since: the files it ignores now are left alone.
+        return None if captured.find(path) is not None else space.rules.text(folder)
+
+    texts = {folder: rules_then(folder) for folder in {b"", *(up for path in paths for up in parents(path))}}
+    return space.rules.ignored_under(texts, target.patterns, paths, folders)
 
 
 def _replaced(path: bytes, plan: Plan, target: State, lookup: TreeReader) -> bool:
@@ -193,7 +220,7 @@ def _plan_directories(
     plan: Plan, capture: Capture, current: State, target: State, paths: Collection[bytes], lookup: TreeReader,
     reader: ObjectReader,
 ) -> None:  # fmt: skip
-    there = capture.cache.directories
+    there = capture.directories
     needed = {parent for path in plan.write for parent in parents(path)}
     needed |= {path for path in target.bare if selected(path, paths)}
     needed |= {parent for path in list(needed) for parent in parents(path)}
@@ -220,10 +247,10 @@ def _plan_directories(
         for path in unknown
         if path not in in_the_way and path not in absent and not _skipped_then(path + b"/", target)
     ]
-    ignored = capture.answers.ask(
+    ignored = capture.space.rules.remembered(
         ("ignored in", target.tree, target.patterns),
         doubtful,
-        lambda paths: ignored_then(capture.space, current, target, paths, lookup, reader, doubtful),
+        lambda paths: _ignored_then(capture.space, current, target, paths, lookup, reader, doubtful),
     )
     going = in_the_way.intersection(unknown).union(doubtful) - ignored | absent
     plan.clear = _really_empty(capture.space.worktree, going, plan.delete)
@@ -282,9 +309,8 @@ def _find_obstacles(plan: Plan, capture: Capture, appearing: list[bytes], paths:
         else:  # there already, and ignored: its bits are to be saved
             plan.unsaved_directories.add(path)
     # An undo must know that these did not exist, though the rules of now ignore them.
-    ignored = capture.answers.ask(
-        "ignored now", [*plan.appearing, *folders], lambda paths: ignored_paths(capture.space.git, paths)
-    )
+    rules = capture.space.rules
+    ignored = rules.remembered("ignored now", [*plan.appearing, *folders], rules.ignored)
     plan.unsaved |= ignored.difference(folders) - capture.absent
     plan.hidden = ignored.intersection(folders)
 
@@ -312,7 +338,7 @@ def _clear_directory(plan: Plan, capture: Capture, folder: bytes) -> None:
             plan.conflicts[path] = "it is neither a file nor a link and cannot be saved"
         elif capture.known(path) is None:
             plan.unsaved.add(path)
-    plan.unsaved_directories |= _without_files(capture.space.worktree, folder) - capture.cache.bare
+    plan.unsaved_directories |= _without_files(capture.space.worktree, folder) - capture.bare
 
 
 def _without_files(worktree: Worktree, top: bytes) -> set[bytes]:

@@ -13,7 +13,7 @@ from shadowsnap.engine.capture import Capture
 from shadowsnap.engine.compare import selected
 from shadowsnap.engine.places import path_inside
 from shadowsnap.engine.plan import Plan, add_what_a_crash_left, plan_restore
-from shadowsnap.engine.rules import is_secret
+from shadowsnap.engine.secrets import is_secret
 from shadowsnap.engine.snapshot import Request, capture_same_scope, keep_capture
 from shadowsnap.engine.staging import Staging, remove_staging
 from shadowsnap.engine.state import State
@@ -163,7 +163,7 @@ def _directories_though_absent(capture: Capture, state: State, paths: Collection
     if state.scope != "tree":
         return set()
     folders = {path[:-1] for path in state.absent if path.endswith(b"/") and selected(path[:-1], paths)}
-    unseen = folders - capture.cache.directories.keys()
+    unseen = folders - capture.directories
     return {path for path in unseen if capture.space.worktree.is_directory(path)}
 
 
@@ -196,7 +196,7 @@ def _known_paths(paths: frozenset[bytes], capture: Capture, plan: Plan, state: S
     deeds = (plan.write, plan.delete, plan.make, plan.clear, plan.chmod, plan.chmod_directories, plan.kept)
     mentioned = {path.rstrip(b"/") for each in deeds for path in each}
     mentioned |= {parent for path in mentioned for parent in parents(path)}
-    known = {b""} | mentioned | state.bare | capture.cache.directories.keys()
+    known = {b""} | mentioned | state.bare | capture.directories
     known |= capture.known_among(paths - known).keys()
     with ObjectReader(capture.space.git) as reader:
         lookup = TreeReader(state.tree, partial(reader.read, kind=b"tree"))

@@ -7,11 +7,12 @@ import time
 from collections.abc import Iterable
 
 from shadowsnap.engine.capture import Capture, fingerprint
-from shadowsnap.engine.person import ignored_paths
+from shadowsnap.engine.files import Left, read_file
 from shadowsnap.engine.scan import comparing
+from shadowsnap.engine.state import State, tree_differences
 from shadowsnap.engine.steps import step
 from shadowsnap.engine.workspace import Workspace
-from shadowsnap.errors import CheckpointsLost
+from shadowsnap.errors import CheckpointsLost, DamagedObject, GitFailed
 from shadowsnap.git.refs import ref_names
 from shadowsnap.model import Checkpoint
 from shadowsnap.moments import datetime, timezone
@@ -37,11 +38,6 @@ from shadowsnap.store.projects import (
     was_emptied,
 )
 from shadowsnap.store.scancache import Modes, load_cache
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from shadowsnap.engine.state import State
-
 
 STILL_AT_WORK_SECONDS = 3600.0
 """A turn that nobody closed may still go on; after so long, a newer one does not wait for it to."""
@@ -77,8 +73,8 @@ def take_paths(space: Workspace, request: Request, paths: Iterable[bytes]) -> Ch
 
 def begin_capture(space: Workspace, named: Iterable[bytes] = ()) -> Capture:
     with comparing(space) as comparison:
-        capture = Capture(space, began_ns=comparison.began_ns)
-        capture.scan(comparison, named, _usual_modes(space) if capture.is_first else None)
+        capture = Capture(space, comparison=comparison)
+        capture.scan(named, _usual_modes(space) if capture.is_first else None)
     return capture
 
 
@@ -88,7 +84,7 @@ def unprotected(space: Workspace, paths: Iterable[bytes]) -> list[bytes]:
     known = load_cache(space.store, space.project).index.lookup(paths := list(paths))
     doubtful = [path for path in paths if path not in known and space.worktree.reaches(path)]
     there = [path for path in doubtful if space.worktree.look(path) is not None]
-    return sorted(ignored_paths(space.git, there))
+    return sorted(space.rules.ignored(there))
 
 
 def holding_checkpoint(space: Workspace, capture: Capture) -> Checkpoint | None:
@@ -268,5 +264,20 @@ def _to_note(space: Workspace, checkpoint: Checkpoint) -> dict[str, Any]:
 def _end_redo(space: Workspace, tree: str) -> None:
     """There is no way forth from files that were changed since the last step back."""
     journal = read_journal(space.store, space.project)
-    if journal.redo and journal.at != tree:
+    if journal.redo and journal.at != tree and not _is_what_was_restored(space, journal.at, tree):
         write_journal(space.store, space.project, replace(journal, redo=()))
+
+
+def _is_what_was_restored(space: Workspace, restored: str, captured: str) -> bool:
+    """Whether a capture differs from a state that was restored only in files that captures leave out now, and
+    that are as they were restored."""
+    try:
+        differing = tree_differences(space.git, restored, captured)
+        return all(
+            item.old is not None
+            and item.new is None
+            and read_file(space, item.path, unfiltered=True)[:2] == item.old
+            for item in differing
+        )
+    except (Left, DamagedObject, GitFailed):
+        return False

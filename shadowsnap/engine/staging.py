@@ -133,7 +133,8 @@ class Staging:
             index = self._space.store.index_file(f"{self._space.project.id}.{number}.staging")
             self._open.callback(_discard, index)
             Index(index).write_unseen({self._slots[path].name: self._plan.write[path][0] for path in paths})
-            git = self._space.git.bound(index_file=index)
+            # If we are killed, whoever comes next waits for the lock until git has ceased to write.
+            git = self._space.git_here.bound(index_file=index, inherited=(self._space.lock,))
             running = git.start("checkout-index", b"-a", b"-f", b"-q", b"--prefix=" + folder + b"/")
             self._open.callback(running.abandon)
             self._running.append(running)

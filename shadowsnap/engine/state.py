@@ -54,8 +54,8 @@ class State:
     def of_capture(cls, capture: Capture) -> State:
         return cls(
             tree=capture.tree(),
-            modes=capture.cache.modes,
-            bare=frozenset(capture.cache.bare),
+            modes=capture.modes,
+            bare=frozenset(capture.bare),
             skipped=dict(capture.skipped),
             absent=frozenset(capture.absent),
             scope=capture.scope,

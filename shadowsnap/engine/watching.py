@@ -22,10 +22,9 @@ from threading import Lock
 from shadowsnap.engine import inotify
 from shadowsnap.engine.filesystems import directories_tell, is_mounted_below
 from shadowsnap.engine.inotify import Event, Inotify
-from shadowsnap.engine.touched import Touched
-from shadowsnap.engine.worktree import Worktree
+from shadowsnap.engine.worktree import Worktree, parents
 from shadowsnap.records import dataclass, field
-from shadowsnap.store.scancache import Kept
+from shadowsnap.store.scancache import Kept, ScanCache
 
 MOST_SNAPSHOTS = 50
 """After so many snapshots without a scan, or so many seconds, there is one."""
@@ -50,6 +49,39 @@ def start_watching(workdir: Path, directories: Iterable[bytes]) -> Watcher | Non
         return None
     watcher.follow({b"", *directories})
     return watcher if watcher.is_alive else None
+
+
+@dataclass(frozen=True)
+class Touched:
+    """Where to look. Whatever is not named here is as it was."""
+
+    files: frozenset[bytes]
+    folders: frozenset[bytes]
+    """Directories that were changed themselves, or in which a name came or went."""
+    renewed: frozenset[bytes]
+    """What is here now may be another directory than before: everything in it has to be looked at."""
+    unwatched: frozenset[bytes]
+    """What happened in these directories is not known. (What lies below them is watched by itself.)"""
+
+    def directories_among(self, cache: ScanCache) -> set[bytes]:
+        """Which of the known directories to look at."""
+        known = cache.directories
+        # Those without a time could not be read, or were not at rest: they are looked at each time.
+        found = {path for path, row in known.items() if not row[1]}
+        found |= known.keys() & (self.folders | self.unwatched | self.renewed)
+        if not self.renewed.isdisjoint(known):
+            found |= {path for path in known if not self.renewed.isdisjoint(parents(path))}
+        return found
+
+    def files_among(self, cache: ScanCache) -> set[bytes]:
+        """Which files to look at, known ones or not."""
+        found = set(self.files)
+        for folder in self.renewed:
+            found.update(cache.index.paths_below(folder))
+        for folder in self.unwatched:
+            below = cache.index.paths_below(folder)
+            found.update(path for path in below if path.rpartition(b"/")[0] == folder)
+        return found
 
 
 @dataclass
@@ -88,7 +120,7 @@ class Watcher:
         """Files with several names."""
         self._knows = False
         self._saved = b""
-        self._began_ns = self._settled_ns = 0
+        self._began: object = None
         self._asked = 0
         self._scanned_at = 0.0
 
@@ -97,14 +129,14 @@ class Watcher:
         """Whether it watches, and in this process: a child that was forked must leave the queue alone."""
         return self._queue is not None and os.getpid() == self._process
 
-    def begin(self, saved: bytes, began_ns: int) -> Touched | None:
+    def begin(self, saved: bytes, began: object) -> Touched | None:
         """A capture begins that starts from what was `saved`: what was touched since then; None if that is
         not known, and everything has to be scanned."""
         with self._lock:
             if not self.is_alive:
                 return None
             self._read_events()
-            self._began_ns = began_ns
+            self._began = began
             self._asked += 1
             if self._events.lost or self._root != _identity(self._workdir):
                 self._start_anew()
@@ -112,7 +144,7 @@ class Watcher:
                 events = self._events
                 files = frozenset(events.files | self._written | self._writing | self._linked)
                 folders, renewed = frozenset(events.folders), frozenset(events.renewed)
-                return Touched(files, folders, renewed, frozenset(self._unwatched), self._settled_ns)
+                return Touched(files, folders, renewed, frozenset(self._unwatched))
             self._knows = False
             return None
 
@@ -132,13 +164,13 @@ class Watcher:
     def note_links(self, worktree: Worktree, paths: Iterable[bytes]) -> None:
         self._linked = self._several_names(worktree, paths)
 
-    def remembered(self, kept: Kept, directories: Collection[bytes], links: set[bytes], *, began_ns: int) -> None:
-        """A capture that began then was saved; `links` are the files in it that have several names, of
+    def remembered(self, kept: Kept, directories: Collection[bytes], links: set[bytes], began: object) -> None:
+        """The capture that `began` stands for was saved; `links` are the files in it that have several names, of
         those that were read."""
         with self._lock:
             if not self.is_alive:
                 return
-            if began_ns != self._began_ns:  # another one began meanwhile: what it was told is not in this one
+            if began is not self._began:  # another one began meanwhile: what it was told is not in this one
                 self._knows = False
                 return
             self._written |= kept.index.lookup(self._events.files).keys()
@@ -148,7 +180,7 @@ class Watcher:
                 self._knows = kept.complete and not is_mounted_below(self._workdir)
             self._events = _Events()
             self._linked |= links
-            self.kept, self._saved, self._settled_ns = kept, kept.saved, began_ns
+            self.kept, self._saved = kept, kept.saved
             self.follow(directories)
 
     def close(self) -> None:

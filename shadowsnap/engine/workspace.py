@@ -9,8 +9,8 @@ from functools import cached_property
 from pathlib import Path
 
 from shadowsnap.config import Settings
+from shadowsnap.engine.ignore_rules import IgnoreRules, project_patterns
 from shadowsnap.engine.person import PersonRepository, find_repository
-from shadowsnap.engine.rules import project_patterns
 from shadowsnap.engine.worktree import Worktree
 from shadowsnap.git.deadline import Deadline
 from shadowsnap.git.files import remove_tree
@@ -39,11 +39,16 @@ class Workspace:
     repository: PersonRepository | None
     patterns: list[str]
     git: Git
-    """Bound to the store, the project's files, its private index and its excludes."""
+    """Bound to the store alone: whatever it is asked about objects, it does not look at files instead."""
+    git_here: Git
+    """The same, in the directory of the project and with its private index."""
+    lock: int
+    """The project's lock. A process that inherits it and outlives this one holds it until it ends."""
     objects: NewObjects
     """Where new objects go."""
+    rules: IgnoreRules
     watcher: Watcher | None = None
-    """Somebody who may know what was touched since the last capture."""
+    """It may know what was touched since the last capture."""
 
     @property
     def lasting(self) -> bool:
@@ -77,17 +82,12 @@ def open_workspace(
     git = store.git(deadline)
     with (
         locked(store.store_lock(), doing, deadline, shared=True),
-        locked(store.project_lock(project.id), doing, deadline),
+        locked(store.project_lock(project.id), doing, deadline) as lock,
         Worktree(project.workdir) as worktree,
     ):
         repository = find_repository(project.workdir)
         patterns = project_patterns(project.workdir, repository, settings, store.base)
         excludes = _exclude_file(store, project, patterns)
-        git = git.bound(
-            work_tree=project.workdir,
-            index_file=store.index_file(project.id),
-            config=(f"core.excludesFile={excludes}",),
-        )
         scratch = None
         if not lasting:
             scratch = store.git_dir / f"scratch-{project.id}-{os.getpid()}"
@@ -97,9 +97,23 @@ def open_workspace(
         objects = NewObjects(scratch or store.git_dir / "objects", fsync=store.fsync and lasting)
         batch = Batch(git)
         git = git.bound(batch=batch, new=objects)
+        here = git.bound(work_tree=project.workdir, index_file=store.index_file(project.id))
+        asking = here.bound(config=(f"core.excludesFile={excludes}",))
         try:
             yield Workspace(
-                store, project, settings, deadline, worktree, repository, patterns, git, objects, watcher
+                store=store,
+                project=project,
+                settings=settings,
+                deadline=deadline,
+                worktree=worktree,
+                repository=repository,
+                patterns=patterns,
+                git=git,
+                git_here=here,
+                lock=lock,
+                objects=objects,
+                rules=IgnoreRules(asking, worktree, store, project.id, patterns),
+                watcher=watcher,
             )
         finally:
             batch.close()

@@ -40,6 +40,7 @@ class Item(NamedTuple):
     name: bytes
     is_directory: bool
     is_special: bool
+    """A socket, a FIFO or a device."""
 
 
 class Worktree:
@@ -177,20 +178,6 @@ class Worktree:
         finally:
             if descriptor is not None:
                 os.close(descriptor)
-
-    def specials(self, path: bytes) -> list[bytes]:
-        """Names of sockets, FIFOs and devices in a directory; raises OSError if it cannot be read."""
-        absolute = b"%s/%s" % (self._root, path)
-        if len(absolute) >= _LONG:
-            return [item.name for item in self.items(path) if item.is_special]
-        with os.scandir(absolute) as entries:  # as `items`, but quicker: a first snapshot asks of every directory
-            return [
-                entry.name
-                for entry in entries
-                if not entry.is_file(follow_symlinks=False)
-                and not entry.is_dir(follow_symlinks=False)
-                and not entry.is_symlink()
-            ]
 
     def everything_below(
         self, folder: bytes, pruned: Container[bytes] = ()

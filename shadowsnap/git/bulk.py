@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from itertools import islice
 
 from shadowsnap.errors import GitFailed
@@ -26,12 +26,6 @@ def read_many(git: Git, names: Iterable[str]) -> Iterator[Read]:
             yield from _one_by_one(git, some)  # git dies of a damaged pack
         else:
             yield from _parsed(answer)
-
-
-def blob_sizes(git: Git, ids: Sequence[bytes]) -> list[bytes]:
-    """The size of each of these objects as git writes it; no number for one that is not there."""
-    asked = b"".join(ids).hex("\n", 20).encode() + b"\n"
-    return git.run("cat-file", "--batch-check=%(objectsize)", "--buffer", stdin=asked).splitlines()
 
 
 def _parsed(answer: bytes) -> Iterator[Read]:

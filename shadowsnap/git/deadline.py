@@ -40,6 +40,11 @@ class Deadline:
         """Seconds left, or None if there is no limit."""
         return None if self._end is None else max(0.0, self._end - time.monotonic())
 
+    def part(self, share: float) -> Deadline:
+        """A share of the time that is left, for a step that there is a substitute for."""
+        left = self.remaining()
+        return self if left is None else Deadline(max(0.001, left * share), self._watch)
+
     def patience(self) -> float | None:
         """Seconds that one may wait without looking here; None: as long as it takes."""
         times = (self.remaining(), self._watch.remaining() if self._watch is not None else None)

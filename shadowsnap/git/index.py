@@ -5,8 +5,9 @@ so that recording one changed file in a tree of 80,000 costs a copy of the file 
 processes. Entries are grouped in blocks, announced in git's "index entry offset table": git
 uses it to load the file with several threads, we use it to find a path without reading all.
 
-Racy files: git trusts an entry whose mtime is older than the index file. So the index file is
-given the time at which the scan *began*: whatever changed since then is compared by content.
+Racy files: git reads a file again if it is as young as the index. It would read `.gitattributes` files on the
+way, and whatever a project has put in their place. So the index file has no time at all (0): then git compares
+times and sizes alone, and a capture looks itself at files whose times prove nothing yet.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ import os
 import struct
 import sys
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
@@ -117,13 +118,18 @@ class Index:
     def __len__(self) -> int:
         return sum(block.entries for block in self._blocks)
 
+    def items(self) -> Iterator[tuple[bytes, Known]]:
+        """Every path with what is known of it."""
+        for block in self._blocks:
+            for path, entry in self._entries(block):
+                yield path, _known(entry, 0)
+
     def lookup(self, paths: Iterable[bytes]) -> dict[bytes, Known]:
         """What is known of those of the paths that are in the index."""
         found: dict[bytes, Known] = {}
         for number, wanted in self._by_block(paths).items():
             for path, at in self._located(self._blocks[number], set(wanted)):
-                cs, cn, ms, mn, _, inode, mode, _, _, size, name, _ = _FIXED.unpack_from(self._data, at)
-                found[path] = Known(mode, name.hex(), cs * 10**9 + cn, ms * 10**9 + mn, inode, size)
+                found[path] = _known(self._data, at)
         return found
 
     def paths(self) -> Iterator[bytes]:
@@ -141,7 +147,7 @@ class Index:
                 if path.startswith(prefix):
                     yield path
 
-    def write(self, changes: Mapping[bytes, Entry | None], scanned_at_ns: int) -> Index:
+    def write(self, changes: Mapping[bytes, Entry | None]) -> Index:
         """Write the file anew with these entries set or removed."""
         chunks: list[tuple[int, bytes | memoryview]] = []
         touched = self._by_block(changes) if self._blocks else {0: sorted(changes)}
@@ -159,22 +165,12 @@ class Index:
                 else:
                     entries[path] = _encode(path, entry)
             chunks.extend(_chunked(entries))
-        return self._save(chunks, scanned_at_ns)
-
-    def plant(self, blocks: Callable[[int], list[tuple[int, bytes]]], scanned_at_ns: int) -> Index:
-        """Write the file from entries that are encoded and sorted already; `blocks` yields them, so many
-        together, each block with their number."""
-        return self._save([*blocks(_BLOCK_ENTRIES)], scanned_at_ns)
+        return self._save(chunks)
 
     def write_unseen(self, leaves: Mapping[bytes, tuple[int, str]]) -> None:
         """Write the file anew with these entries, of files that are yet to be made."""
         encoded = {path: _encode_unseen(path, mode, name) for path, (mode, name) in leaves.items()}
-        self._save([*_chunked(encoded)], 0)
-
-    def touch(self, scanned_at_ns: int) -> None:
-        """Say that everything in the index was found true by a scan that began then."""
-        if self._blocks:
-            os.utime(self.path, ns=(scanned_at_ns, scanned_at_ns))
+        self._save([*_chunked(encoded)])
 
     def _by_block(self, paths: Iterable[bytes]) -> dict[int, list[bytes]]:
         grouped: dict[int, list[bytes]] = {}
@@ -208,7 +204,7 @@ class Index:
         if at != block.end:
             raise MalformedObject(what=self.path.name, why="its blocks do not add up")
 
-    def _save(self, chunks: list[tuple[int, bytes | memoryview]], scanned_at_ns: int) -> Index:
+    def _save(self, chunks: list[tuple[int, bytes | memoryview]]) -> Index:
         digest = sha1(more=sum(len(data) for _, data in chunks))
         temporary = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
         try:
@@ -227,11 +223,16 @@ class Index:
                     at += len(data)
                 put(_extensions(table, at))
                 file.write(digest.digest())
-            os.utime(temporary, ns=(scanned_at_ns, scanned_at_ns))
+            os.utime(temporary, (0, 0))
             os.replace(temporary, self.path)
         finally:
             temporary.unlink(missing_ok=True)
         return Index(self.path, None, digest.hexdigest())
+
+
+def _known(data: memoryview, at: int) -> Known:
+    cs, cn, ms, mn, _, inode, mode, _, _, size, name, _ = _FIXED.unpack_from(data, at)
+    return Known(mode, name.hex(), cs * 10**9 + cn, ms * 10**9 + mn, inode, size)
 
 
 def _encode(path: bytes, entry: Entry) -> bytes:

@@ -33,8 +33,9 @@ _CLOSED = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
 
 @contextmanager
-def locked(path: Path, doing: str, deadline: Deadline, *, shared: bool = False) -> Iterator[None]:
-    """Hold the lock file at `path`, waiting for it until the deadline."""
+def locked(path: Path, doing: str, deadline: Deadline, *, shared: bool = False) -> Iterator[int]:
+    """Hold the lock file at `path`, waiting for it until the deadline; its descriptor. (A child that inherits
+    it holds the lock too.)"""
     descriptor = _open(path)
     try:
         if shared:
@@ -43,7 +44,7 @@ def locked(path: Path, doing: str, deadline: Deadline, *, shared: bool = False) 
         else:
             _wait(descriptor, path, deadline, shared)
             _sign(descriptor, doing)
-        yield
+        yield descriptor
     finally:
         _close(descriptor)
 

@@ -19,18 +19,18 @@ from shadowsnap.git.repacked import last_repacked
 from shadowsnap.git.runner import Git
 from shadowsnap.records import Any, dataclass, field
 from shadowsnap.store.atomic import write_bytes
-from shadowsnap.store.excludes import VERSION as EXCLUDES_VERSION
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project
 
-_VERSION = 1
+_VERSION = 2
 Directories = dict[bytes, tuple[int, int]]
 """Path -> permission bits and a stamp (0: look again); sorted when read from disk."""
 
 
 @dataclass
 class Modes:
-    """Permission bits: the usual ones of this project, and every path that differs."""
+    """Permission bits: the usual ones of this project, and every path that differs. (In a cache, files only:
+    the bits of directories are beside the directories.)"""
 
     file: int = 0o644
     executable: int = 0o755
@@ -52,35 +52,38 @@ class Modes:
         return cls(file or 0o644, executable or 0o755, directory or 0o755, other)
 
 
-NEVER_ASKED = [0]
-"""As of no index: which of the files that the person's git tracks an exclude matches is not known yet."""
-
-
 @dataclass
 class ScanCache:
+    """One mapping from path to entry, as the last capture found it: the index. The tree is derived from it, and
+    everything else is what the index cannot say."""
+
     index: Index
     tree: str = EMPTY_TREE
+    """The tree of just what the index holds."""
     modes: Modes = field(default_factory=Modes)
     directories: Directories = field(default_factory=dict)
+    """Every directory that is not ignored."""
     bare: set[bytes] = field(default_factory=set)
-    """Directories that are there although nothing in them is captured."""
-    specials: set[bytes] = field(default_factory=set)
-    """Sockets, FIFOs and devices."""
+    """Those of them in which nothing is captured."""
+    ignored_directories: set[bytes] = field(default_factory=set)
+    """The uppermost directories that are ignored: git need not be asked about them again."""
     named: set[bytes] = field(default_factory=set)
-    """Captured because a tool named them, though ignored."""
+    """What tools named, as they named it: captured even if ignored."""
     tracked: set[bytes] = field(default_factory=set)
-    """Captured because the person's git tracks them, though excluded."""
+    """Files that the person's git tracks although the rules ignore them."""
     tracked_as_of: list[int] = field(default_factory=list)
     unsettled: set[bytes] = field(default_factory=set)
-    """Files that changed in the very second of the last capture."""
+    """Files that changed so shortly before the last capture that their times prove little."""
+    as_of_ns: int = 0
+    """The time of the file system when the last capture began."""
+    clock: int | None = None
+    """How far that is behind the clock of the machine at least, where it can only be observed."""
     skipped: set[bytes] = field(default_factory=set)
-    """Files that were left out; where git has nothing to report they are looked at again."""
+    """Files that were left out. Git has nothing to report of them, so they are looked at each time."""
     rules: dict[bytes, int] = field(default_factory=dict)
-    """The .gitignore files that are not captured (they ignore themselves), and their ctime."""
-    limits: list[int] = field(default_factory=list)
-    """What the settings left out when all this was found: the size cap, and whether secrets were in."""
-    patterns: list[str] | None = None
-    """The project's own exclude patterns that all this was found under."""
+    """The .gitignore files, and when each last changed."""
+    found_under: list[Any] | None = None
+    """The patterns and limits that all this was found under; None: it is not complete."""
     saved: bytes = field(default=b"", compare=False, repr=False)
     """The small JSON file as it was read."""
     newest: dict[str, str] = field(default_factory=dict)
@@ -115,9 +118,9 @@ def load_cache(store: Store, project: Project, kept: Kept | None = None) -> Scan
     try:
         saved = _state_file(path).read_bytes()
         state = json.loads(saved)
+        empty.named = _paths(state["named"])  # the one thing that the files themselves do not tell
         if state["version"] != _VERSION:
             return empty
-        empty.named = _paths(state["named"])  # the one thing that the files themselves do not tell
         if kept is not None and (kept.saved != saved or kept.files != _signatures(path)):
             kept = None
         directories = kept.directories if kept is not None else _read_directories(path, state["directories"])
@@ -130,18 +133,19 @@ def load_cache(store: Store, project: Project, kept: Kept | None = None) -> Scan
             modes=Modes.from_json(state["modes"]),
             directories=directories,
             bare=_paths(state["bare"]),
-            specials=_paths(state["specials"]),
+            ignored_directories=_paths(state["ignored_directories"]),
             named=_paths(state["named"]),
             tracked=_paths(state["tracked"]),
             tracked_as_of=list(state["tracked_as_of"]),
             unsettled=_paths(state["unsettled"]),
+            as_of_ns=int(state["as_of_ns"]),
+            clock=state["clock"] if state["boot"] == boot_id() else None,
             skipped=_paths(state["skipped"]),
-            limits=list(state["limits"]),
             rules={os.fsencode(name): int(changed) for name, changed in state["rules"].items()},
-            patterns=list(state["patterns"]) if state["excludes"] == EXCLUDES_VERSION else None,
+            found_under=state["found_under"],
             newest=dict(state["newest"]),
-            boot=state.get("boot", ""),
-            packs=[str(name) for name in state.get("packs", ())],
+            boot=state["boot"],
+            packs=[str(name) for name in state["packs"]],
             saved=saved,
             kept=kept,
         )
@@ -159,16 +163,16 @@ def save_cache(store: Store, project: Project, cache: ScanCache) -> None:
         "tree": cache.tree,
         "modes": cache.modes.to_json(),
         "bare": _names(cache.bare),
-        "specials": _names(cache.specials),
+        "ignored_directories": _names(cache.ignored_directories),
         "named": _names(cache.named),
         "tracked": _names(cache.tracked),
         "tracked_as_of": cache.tracked_as_of,
         "unsettled": _names(cache.unsettled),
+        "as_of_ns": cache.as_of_ns,
+        "clock": cache.clock,
         "skipped": _names(cache.skipped),
-        "limits": cache.limits,
         "rules": {os.fsdecode(path): changed for path, changed in sorted(cache.rules.items())},
-        "patterns": cache.patterns,
-        "excludes": EXCLUDES_VERSION if cache.patterns is not None else None,
+        "found_under": cache.found_under,
         "newest": cache.newest,
         "boot": cache.boot,
         "packs": cache.packs,
@@ -185,7 +189,7 @@ def keep_cache(store: Store, project: Project, cache: ScanCache) -> Kept:
     same = before is not None and before.directories == cache.directories
     directories = before.directories if before is not None and same else dict(sorted(cache.directories.items()))
     name = json.loads(cache.saved)["directories"]
-    return Kept(cache.saved, cache.index, directories, name, cache.patterns is not None, _signatures(path))
+    return Kept(cache.saved, cache.index, directories, name, cache.found_under is not None, _signatures(path))
 
 
 def saved_state(store: Store, project: Project) -> bytes:

@@ -1,0 +1,235 @@
+"""Ignore rules: the patterns of a project, and asking git which paths they match.
+
+Git reads the `.gitignore` files itself, so it must not meet one that it would wait for or choke on: a FIFO, a
+device, a file of gigabytes. Where there is such a file, the other rules are laid out in a directory of our own
+and git is asked there. The same way it is asked about the rules of a checkpoint.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from fnmatch import translate
+from pathlib import Path
+
+from shadowsnap.config import Settings
+from shadowsnap.engine.person import PersonRepository, read_patterns
+from shadowsnap.engine.worktree import Worktree, parents
+from shadowsnap.git.deadline import Deadline
+from shadowsnap.git.files import remove_tree
+from shadowsnap.git.runner import Git
+from shadowsnap.store.excludes import exclude_file
+from shadowsnap.store.layout import Store
+
+MOST_RULES = 1 << 20
+"""A longer `.gitignore` is not read for its rules."""
+ODD, UNSETTLED = -1, 0
+"""In place of the time of a rule file: git must not open it; it may have changed since it was looked at."""
+
+RuleFiles = dict[bytes, int]
+"""The `.gitignore` files of a project, and when each last changed."""
+
+
+class IgnoreRules:
+    """Which paths the ignore rules of now match."""
+
+    def __init__(self, git: Git, worktree: Worktree, store: Store, project: str, patterns: Sequence[str]) -> None:
+        self.git = git
+        self._worktree = worktree
+        self._scratch = store.git_dir / f"scratch-rules-{project}-{os.getpid()}"
+        self._patterns = patterns
+        self.files: RuleFiles = {}
+        """Those that were on the way to any path that was asked about."""
+        self._known: dict[object, dict[bytes, bool]] = {}
+
+    @contextmanager
+    def within(self, deadline: Deadline) -> Iterator[None]:
+        """Inside, git has to answer by this deadline."""
+        before, self.git = self.git, self.git.bound(deadline=deadline)
+        try:
+            yield
+        finally:
+            self.git = before
+
+    def ignored(self, paths: Sequence[bytes], folders: Collection[bytes] = ()) -> set[bytes]:
+        """Which of the paths are ignored, whether they are captured or not; `folders` are those of them that
+        are directories. No path may lie behind a link."""
+        if not paths:
+            return set()
+        above = {b"", *(parent for path in paths for parent in parents(path))}
+        self.files.update(rule_files(self._worktree, above))
+        if not any(self.files.get(_rules_in(folder)) == ODD for folder in above):
+            return _ask(self.git, paths)
+        texts = {folder: self._text(folder) for folder in above}
+        return self.ignored_under(texts, self._patterns, paths, folders)
+
+    def ignored_under(
+        self,
+        texts: Mapping[bytes, bytes | None],
+        patterns: Sequence[str],
+        paths: Sequence[bytes],
+        folders: Collection[bytes],
+    ) -> set[bytes]:
+        """Which of the paths are ignored under these rules: the text of the `.gitignore` in each directory,
+        and the patterns of the project."""
+        remove_tree(self._scratch)
+        try:
+            (self._scratch / ".git").mkdir(parents=True)
+            for folder, text in texts.items():
+                if text is not None:
+                    place = self._scratch / os.fsdecode(folder) / ".gitignore"
+                    place.parent.mkdir(parents=True, exist_ok=True)
+                    place.write_bytes(text)
+            for folder in set(folders).intersection(paths):  # some patterns match directories only
+                try:
+                    Path(self._scratch, os.fsdecode(folder)).mkdir(parents=True, exist_ok=True)
+                except (FileExistsError, NotADirectoryError):
+                    continue  # a directory that is called .gitignore
+            excludes = self._scratch / ".git" / "patterns"
+            excludes.write_bytes(exclude_file(patterns))
+            git = self.git.bound(work_tree=self._scratch, config=(f"core.excludesFile={excludes}",))
+            return _ask(git, paths)
+        finally:
+            remove_tree(self._scratch)
+
+    def remembered(
+        self, question: object, paths: Sequence[bytes], ask: Callable[[Sequence[bytes]], set[bytes]]
+    ) -> set[bytes]:
+        """The answer for each path; each is asked once, since a plan may be made twice."""
+        known = self._known.setdefault(question, {})
+        new = [path for path in paths if path not in known]
+        if new:
+            yes = ask(new)
+            known.update((path, path in yes) for path in new)
+        return {path for path in paths if known[path]}
+
+    def text(self, folder: bytes) -> bytes | None:
+        """The rules in a directory; None if there are none that git would read."""
+        return self._text(folder) if rule_files(self._worktree, [folder]) else None
+
+    def _text(self, folder: bytes) -> bytes | None:
+        path = _rules_in(folder)
+        seen = self._worktree.look(path)
+        if seen is None or not stat.S_ISREG(seen.st_mode) or seen.st_size > MOST_RULES:
+            return None
+        return self._worktree.beginning(path, MOST_RULES)
+
+
+def rule_files(worktree: Worktree, folders: Iterable[bytes]) -> RuleFiles:
+    """The `.gitignore` files in these directories. (Git follows no link of that name.)"""
+    paths = [_rules_in(folder) for folder in folders]
+    found: RuleFiles = {}
+    for path, seen in zip(paths, worktree.looks(paths), strict=True):
+        if seen is None or stat.S_ISDIR(seen.st_mode) or stat.S_ISLNK(seen.st_mode):
+            continue
+        is_plain = stat.S_ISREG(seen.st_mode) and seen.st_size <= MOST_RULES
+        found[path] = seen.st_ctime_ns if is_plain else ODD
+    return found
+
+
+def _rules_in(folder: bytes) -> bytes:
+    return folder + b"/.gitignore" if folder else b".gitignore"
+
+
+def _ask(git: Git, paths: Sequence[bytes]) -> set[bytes]:
+    # This one command refuses literal pathspecs; behind "./" nothing in a name is magic.
+    asked = b"".join(b"./%s\0" % path for path in paths)
+    git = git.bound(literal_pathspecs=False)
+    answer = git.run("check-ignore", "-z", "--stdin", "--no-index", stdin=asked, ok=(0, 1))
+    return {path[2:] for path in answer.split(b"\0")[:-1]}
+
+
+# --- patterns of a project ---------------------------------------------------------------------
+
+
+def project_patterns(
+    workdir: Path, repository: PersonRepository | None, settings: Settings, base: Path
+) -> list[str]:
+    """The exclude patterns that hold for this project only, on top of the defaults."""
+    patterns = list(settings.excludes)
+    if repository is not None:
+        patterns += repository.exclude_lines() if repository.top == workdir else []
+        patterns += _inherited(workdir, repository)
+    if base.is_relative_to(workdir):
+        patterns.append("/" + _escaped(base.relative_to(workdir).as_posix()) + "/")
+    return patterns
+
+
+def _escaped(path: str) -> str:
+    return re.sub(r"([\\*?\[\]!# ])", r"\\\1", path)
+
+
+def _inherited(workdir: Path, repository: PersonRepository) -> list[str]:
+    """Patterns of the .gitignore files above a project that is a subdirectory of a repository,
+    outermost first, turned into patterns relative to the project."""
+    inherited: list[str] = []
+    ignored: dict[Path, bool] = {}
+    folders = [folder for folder in reversed(workdir.parents) if folder.is_relative_to(repository.top)]
+    for folder in folders:
+        lines = repository.exclude_lines() if folder == repository.top else []
+        inside = workdir.relative_to(folder).parts
+        for line in lines + read_patterns(folder / ".gitignore"):
+            negated, parts = line.startswith("!"), _parts(line)
+            for depth in range(1, len(inside) + 1):
+                if [] in _rests(parts, inside[:depth]):
+                    ignored[folder.joinpath(*inside[:depth])] = not negated
+            inherited += _moved_down(line, parts, inside)
+    # If the project itself is ignored up there, their rules are not about it.
+    return [] if any(ignored.values()) else inherited
+
+
+def _parts(line: str) -> list[str]:
+    """A pattern by directories; one that may match at any depth begins with "**"."""
+    body = line.removeprefix("!")
+    body = (body if body.endswith("\\ ") else body.rstrip(" ")).rstrip("/")
+    return body.removeprefix("/").split("/") if "/" in body else ["**", body]
+
+
+def _moved_down(line: str, parts: list[str], inside: tuple[str, ...]) -> list[str]:
+    """One pattern as seen from a directory below."""
+    if parts[0] == "**" and len(parts) == 2:
+        return [line]
+    negation, tail = "!" if line.startswith("!") else "", "/" if line.rstrip(" ").endswith("/") else ""
+    return [f"{negation}/{'/'.join(rest)}{tail}" for rest in _rests(parts, inside) if rest]
+
+
+def _rests(pattern: list[str], inside: tuple[str, ...]) -> Iterator[list[str]]:
+    """What is left of a pattern's parts after they matched the way down to a directory, in every way that
+    they can; nothing is left if the pattern matches the directory itself. All ways are followed at once,
+    as positions in the pattern: "**" in a hostile pattern does not multiply them."""
+    positions, is_below = {0}, False
+    for name in inside:
+        following: set[int] = set()
+        for at in _past_wildcards(pattern, positions):
+            if at == len(pattern):
+                continue
+            if pattern[at:] == ["**"]:
+                is_below = True  # it matches everything from here on, and so the directory too
+            elif pattern[at] == "**":
+                following.add(at)
+            elif _fits(name, pattern[at]):
+                following.add(at + 1)
+        positions = following
+    yield from ([[]] if is_below else [])
+    yield from (pattern[at:] for at in sorted(positions))
+
+
+def _past_wildcards(pattern: list[str], positions: set[int]) -> set[int]:
+    """The positions, and those behind a "**", which may stand for no directory at all. (The last one stands
+    for at least one.)"""
+    found = set(positions)
+    waiting = list(positions)
+    while waiting:
+        at = waiting.pop()
+        if at + 1 < len(pattern) and pattern[at] == "**" and at + 1 not in found:
+            found.add(at + 1)
+            waiting.append(at + 1)
+    return found
+
+
+def _fits(name: str, pattern: str) -> bool:
+    plain = re.sub(r"\\(.)", lambda found: f"[{found[1]}]" if found[1] in "*?[" else found[1], pattern)
+    return re.match(translate(plain.replace("[^", "[!")), name) is not None

@@ -1,0 +1,63 @@
+"""Reading files that a project brings along. Anything may be in their place.
+
+A file is opened only if it is a regular one, the open never waits for a writer (a FIFO would), and no more
+than a bound is read, whatever size the file claims to have.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+_OPEN = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+
+
+class OddFile(Exception):
+    """Something is there that is not read: `why` is `special`, `too-large` or `unreadable`."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why)
+        self.why = why
+
+
+def read_foreign(path: str | bytes | os.PathLike[str], most: int) -> bytes | None:
+    """The content of a regular file of at most `most` bytes; None if there is no file (or a directory).
+    Raises `OddFile` for everything else."""
+    try:
+        # Before it is opened: opening a device may already do something.
+        problem = _problem(os.stat(path), most)
+        if problem is None:
+            return _read(path, most)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return None
+    except (OSError, ValueError):
+        problem = "unreadable"
+    if problem == "directory":
+        return None
+    raise OddFile(problem)
+
+
+def _read(path: str | bytes | os.PathLike[str], most: int) -> bytes:
+    descriptor = os.open(path, _OPEN)
+    try:
+        problem = _problem(os.fstat(descriptor), most)  # it may have been replaced just now
+        if problem is not None:
+            raise OddFile(problem)
+        parts: list[bytes] = []
+        left = most + 1
+        while left > 0 and (part := os.read(descriptor, min(left, 1 << 20))):
+            parts.append(part)
+            left -= len(part)
+        if left <= 0:
+            raise OddFile("too-large")  # it grew while it was read
+        return b"".join(parts)
+    finally:
+        os.close(descriptor)
+
+
+def _problem(seen: os.stat_result, most: int) -> str | None:
+    if stat.S_ISDIR(seen.st_mode):
+        return "directory"
+    if not stat.S_ISREG(seen.st_mode):
+        return "special"
+    return "too-large" if seen.st_size > most else None
