@@ -16,12 +16,14 @@ from itertools import count
 
 from shadowsnap.engine.asides import Asides, changed
 from shadowsnap.engine.capture import Capture
+from shadowsnap.engine.files import holds
 from shadowsnap.engine.plan import Plan
 from shadowsnap.engine.staging import Staging
 from shadowsnap.engine.steps import step
 from shadowsnap.engine.worktree import Worktree, parents, unwritten
 from shadowsnap.errors import RestoreFailed, RestoreRefused
 from shadowsnap.git.index import Known
+from shadowsnap.git.trees import LINK
 
 # What a directory says that is not removed: it holds something, or is a mount point.
 _STAYS = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY})
@@ -84,6 +86,7 @@ class Application:
             wanted = plan.make.get(path, plan.chmod_directories.get(path, self._widened.get(path)))
             assert wanted is not None
             self._set_bits(path, wanted, directory=True)
+        self._check_what_was_unseen()
         self._check_directories_are_in_place()
         self.asides.check_nothing_was_written_late()
 
@@ -312,6 +315,20 @@ class Application:
             if _identity(here.lstat(b"")) != self._identities.get(folder):
                 raise OSError(errno.ESTALE, "another directory is in its place", os.fsdecode(folder))
             yield here
+
+    def _check_what_was_unseen(self) -> None:
+        """Directories that could not be looked into are open by now: they must hold just what is wanted."""
+        wanted, worktree = self._plan.unseen, self._worktree
+        for path, ((mode, name), bits) in wanted.items():
+            seen = worktree.lstat(path)
+            if seen is None or not holds(worktree, path, seen, mode, name):
+                raise changed(path)
+            if mode != LINK and stat.S_IMODE(seen.st_mode) != bits:
+                raise changed(path)
+        for folder in {path.rpartition(b"/")[0] for path in wanted}:
+            for item in worktree.items(folder):
+                if folder + b"/" + item.name not in wanted:
+                    raise changed(folder + b"/" + item.name)
 
     def _check_directories_are_in_place(self) -> None:
         """What was done in a directory was done in vain if that was moved away meanwhile."""

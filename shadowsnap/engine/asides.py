@@ -6,11 +6,11 @@ import os
 import stat
 from collections.abc import Iterable, Mapping
 
+from shadowsnap.engine.files import holds
 from shadowsnap.engine.filesystems import is_settled
 from shadowsnap.engine.worktree import Worktree, unwritten
 from shadowsnap.errors import RestoreRefused
 from shadowsnap.git.index import Known
-from shadowsnap.git.objects import object_id, stream_id
 from shadowsnap.git.trees import LINK
 from shadowsnap.records import NamedTuple
 from shadowsnap.store.scancache import Modes
@@ -49,8 +49,8 @@ class Asides:
         known, seen = self._known.get(path), place.lstat(name)
         if known is None or seen is None:
             raise changed(path)
-        untouched = is_settled(known.ctime_ns, self._now_ns)
-        untouched = untouched and before is not None and known.is_untouched(before) and known.is_unwritten(seen)
+        settled = is_settled(known.ctime_ns, self._now_ns)
+        untouched = settled and before is not None and known.is_untouched(before) and known.is_unwritten(seen)
         aside = Aside(place, name, seen)
         if not untouched and not self._is_what_was_saved(path, known, aside):
             raise changed(path)
@@ -87,16 +87,9 @@ class Asides:
     def _is_what_was_saved(self, path: bytes, known: Known, aside: Aside) -> bool:
         """By type, bits and bytes, where the times do not prove it."""
         place, name, seen = aside
-        if stat.S_ISLNK(seen.st_mode) or known.mode == LINK:
-            both = stat.S_ISLNK(seen.st_mode) and known.mode == LINK
-            return both and object_id(b"blob", place.readlink(name)) == known.id
-        if not stat.S_ISREG(seen.st_mode) or stat.S_IMODE(seen.st_mode) != self.bits(path, known):
+        if known.mode != LINK and stat.S_IMODE(seen.st_mode) != self.bits(path, known):
             return False
-        descriptor = place.open(name)
-        try:
-            return stream_id(descriptor, seen.st_size) == known.id
-        finally:
-            os.close(descriptor)
+        return holds(place, name, seen, known.mode, known.id)
 
     def _by_place(self) -> Iterable[tuple[Worktree, list[bytes]]]:
         grouped: dict[Worktree, list[bytes]] = {}

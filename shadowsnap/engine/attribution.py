@@ -36,6 +36,8 @@ class Work:
     """Who else was at work meanwhile."""
     late: Mapping[bytes, Checkpoint] = field(default_factory=dict)
     """Ignored files that somebody named meanwhile: they were there before, as these checkpoints hold them."""
+    released: frozenset[bytes] = frozenset()
+    """Files that were left out from some moment on because the rules changed meanwhile: they stayed there."""
 
 
 def work_of_turn(
@@ -165,12 +167,11 @@ class _Timeline:
             assert before is not None
             piece = replace(work, before=before, after=after, until=after)
             shared = {each.session_id or "?" for each in others if _overlap(each, piece)}
-            pieces.append(replace(piece, shared=tuple(sorted(shared)), late=self._late(piece)))
+            meanwhile = [each for each in self.whole if _begin(piece) < each.ref <= _end(piece.after)]
+            late = {path: each for each in meanwhile for path in _listed(each, "late")}  # the oldest one counts
+            released = frozenset(path for each in meanwhile for path in _listed(each, "released"))
+            pieces.append(replace(piece, shared=tuple(sorted(shared)), late=late, released=released))
         return pieces[::-1]
-
-    def _late(self, piece: Work) -> dict[bytes, Checkpoint]:
-        meanwhile = [each for each in self.whole if _begin(piece) < each.ref <= _end(piece.after)]
-        return {path: each for each in meanwhile for path in _named_late(each)}  # the oldest one counts
 
 
 def _closed(before: Checkpoint, closing: Checkpoint) -> Work:
@@ -206,6 +207,6 @@ def _calls(mine: Iterable[Checkpoint]) -> bool:
     return any("call" in each.metadata for each in mine)
 
 
-def _named_late(checkpoint: Checkpoint) -> list[bytes]:
-    named = checkpoint.metadata.get("late", ())
-    return [os.fsencode(path) for path in named if isinstance(path, str)] if isinstance(named, list) else []
+def _listed(checkpoint: Checkpoint, fact: str) -> list[bytes]:
+    paths = checkpoint.metadata.get(fact, ())
+    return [os.fsencode(path) for path in paths if isinstance(path, str)] if isinstance(paths, list) else []

@@ -71,6 +71,8 @@ class Capture:
         """Included paths that did not exist; with a slash, directories on the way to them."""
         self.late: set[bytes] = set()
         """Ignored files that are held from now on because they were named: they were there before."""
+        self.released: set[bytes] = set()
+        """Files that the last capture held and this one leaves out though they are there: the rules changed."""
         self.undecided: set[bytes] = set()
         """What is not held because the ignore rules could not be had in time; directories with a slash."""
         self._changes: dict[bytes, Entry | None] = {}
@@ -112,6 +114,7 @@ class Capture:
             self._save_progress()
             raise
         self.late = {path for path in named & missing - found.changed if self._has(path)}
+        self.released = {path for path in found.gone if path not in self.skipped and self._is_file(path)}
         cache.named |= {path for path in given if self._is_there(path)}
         self._note_uncaptured(found)
         self._note_ignored_directories(wanted)
@@ -278,6 +281,10 @@ class Capture:
     def _is_there(self, path: bytes) -> bool:
         """Whether a name stands for anything: a file that is captured or skipped, or a directory."""
         return self._has(path) or path in self.skipped or self.space.worktree.is_directory(path)
+
+    def _is_file(self, path: bytes) -> bool:
+        seen = self.space.worktree.look(path) if self.space.worktree.reaches(path) else None
+        return seen is not None and not stat.S_ISDIR(seen.st_mode)
 
     def _take(self, paths: set[bytes], *, unfiltered: bool = False, extra: bool = False) -> None:
         """Read these files and note what they hold now."""

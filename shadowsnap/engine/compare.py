@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
-from shadowsnap.engine.state import Difference, State, mode_differences, parse_differences
-from shadowsnap.engine.worktree import parents
+from shadowsnap.engine.state import Difference, Selection, State, mode_differences, parse_differences
 from shadowsnap.git.runner import Git, side_by_side
 from shadowsnap.git.trees import DIRECTORY
 from shadowsnap.model import Change
@@ -20,6 +19,7 @@ _Numbers = tuple[int | None, int | None]
 
 def compare(git: Git, old: State, new: State, paths: Sequence[bytes]) -> tuple[tuple[Change, ...], str]:
     """What differs, of everything or below some paths."""
+    chosen = Selection(paths)
     differing, numbers, text = _differences(git, old, new, paths)
     left_out = {item.path: why for item in differing if (why := _why_left_out(item, old, new))}
     if left_out:
@@ -32,30 +32,26 @@ def compare(git: Git, old: State, new: State, paths: Sequence[bytes]) -> tuple[t
     ]
     modes = mode_differences(git, old, new, [item.path for item in differing])
     for item in modes:
-        if selected(item.path, paths):
+        if item.path in chosen:
             changes.append(_change(item, (0, 0)))
             text += _mode_text(item, old, new)
     if not (old.complete and new.complete):
         return tuple(sorted(changes, key=lambda change: change.path)), text
     changes += [
-        _bare(path, "added") for path in new.bare - old.bare if selected(path, paths) and new.scope == old.scope
+        _bare(path, "added") for path in new.bare - old.bare if path in chosen and new.scope == old.scope
     ]
     changes += [
-        _bare(path, "deleted") for path in old.bare - new.bare if _vanished(path, changes, paths, old, new)
+        _bare(path, "deleted")
+        for path in old.bare - new.bare
+        if path in chosen and _vanished(path, changes, old, new)
     ]
     return tuple(sorted(changes, key=lambda change: change.path)), text
 
 
-def selected(path: bytes, paths: Collection[bytes]) -> bool:
-    """Whether a path is one of the chosen ones or lies below one; no choice means all. (Of many
-    chosen paths, a set is asked quickest.)"""
-    return not paths or b"" in paths or path in paths or any(parent in paths for parent in parents(path))
-
-
-def _vanished(path: bytes, changes: list[Change], paths: Sequence[bytes], old: State, new: State) -> bool:
+def _vanished(path: bytes, changes: list[Change], old: State, new: State) -> bool:
     below = os.fsdecode(path) + "/"
     filled = any(change.path.startswith(below) for change in changes)
-    return selected(path, paths) and new.scope == old.scope and not filled
+    return new.scope == old.scope and not filled
 
 
 def _why_left_out(item: Difference, old: State, new: State) -> str | None:
@@ -81,7 +77,7 @@ def _differences(
     """The files that differ, how many lines each, and the text."""
     if old.tree == new.tree:
         return [], {}, ""
-    chosen = [path for path in paths if path]
+    wanted, chosen = Selection(paths), [path for path in paths if path]
     limits = [b"--", *chosen] if chosen and len(chosen) == len(paths) else []
     listed = git.start(*_LISTED, old.tree, new.tree, *limits)
     text = git.start(*_TEXT, old.tree, new.tree, *limits)
@@ -91,7 +87,7 @@ def _differences(
         end = next((at for at in range(0, len(parts), 2) if not parts[at].startswith(b":")), len(parts))
         rows = (row.split(b"\t", 2) for row in parts[end:])
         counted = {path: (_count(added), _count(removed)) for added, removed, path in rows}
-        differing = [item for item in parse_differences(parts[:end]) if selected(item.path, paths)]
+        differing = [item for item in parse_differences(parts[:end]) if item.path in wanted]
         return differing, counted, text.output().decode("utf-8", "surrogateescape")
 
 

@@ -7,9 +7,9 @@ import stat
 
 from shadowsnap.engine.secrets import is_secret
 from shadowsnap.engine.workspace import Workspace
-from shadowsnap.engine.worktree import same_file
+from shadowsnap.engine.worktree import Worktree, same_file
 from shadowsnap.git.objects import CHUNK, object_id, stream_id
-from shadowsnap.git.trees import EXECUTABLE, LINK, REGULAR
+from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, LINK, REGULAR
 from shadowsnap.records import NamedTuple
 
 IN_MEMORY = CHUNK
@@ -96,6 +96,23 @@ def _bytes(descriptor: int, size: int) -> bytes:
     while (piece := os.read(descriptor, CHUNK)) and sum(map(len, pieces)) <= IN_MEMORY:
         pieces.append(piece)
     return b"".join(pieces)
+
+
+def holds(worktree: Worktree, path: bytes, seen: os.stat_result, mode: int, name: str) -> bool:
+    """Whether there is what a tree says with this mode and object: a directory, a link, or a file with this
+    content."""
+    if stat.S_ISDIR(seen.st_mode) or mode == DIRECTORY:
+        return stat.S_ISDIR(seen.st_mode) and mode == DIRECTORY
+    if stat.S_ISLNK(seen.st_mode) or mode == LINK:
+        both = stat.S_ISLNK(seen.st_mode) and mode == LINK
+        return both and object_id(b"blob", worktree.readlink(path)) == name
+    if not stat.S_ISREG(seen.st_mode):
+        return False
+    descriptor = worktree.open(path)
+    try:
+        return stream_id(descriptor, seen.st_size) == name
+    finally:
+        os.close(descriptor)
 
 
 def _exists(space: Workspace, path: bytes) -> bool:

@@ -7,8 +7,7 @@ import stat
 from collections.abc import Collection, Sequence
 
 from shadowsnap.engine.capture import Capture
-from shadowsnap.engine.compare import selected
-from shadowsnap.engine.state import Difference, State, mode_differences, tree_differences
+from shadowsnap.engine.state import Difference, Selection, State, mode_differences, tree_differences
 from shadowsnap.engine.workspace import Workspace
 from shadowsnap.engine.worktree import Worktree, parents
 from shadowsnap.git.reading import ObjectReader
@@ -39,8 +38,13 @@ class Plan:
     before must include."""
     unsaved_directories: set[bytes] = field(default_factory=set)
     """Directories in the way without a file in them."""
+    unseen: dict[bytes, tuple[Leaf, int]] = field(default_factory=dict)
+    """What is in directories that cannot be looked into until their bits are changed: it must prove to be this
+    already, else everything is put back."""
     appearing: list[bytes] = field(default_factory=list)
     """Files that come where nothing is."""
+    appearing_directories: list[bytes] = field(default_factory=list)
+    """The same of directories, with a slash."""
     hidden: set[bytes] = field(default_factory=set)
     """Directories that come where nothing is and are ignored there, with a slash: an undo must know."""
 
@@ -50,15 +54,20 @@ class Plan:
         return {*self.write, *self.delete, *self.chmod}
 
     @property
+    def everything(self) -> set[bytes]:
+        """The files and directories that do not stay as they are."""
+        return self.touched | {*self.make, *self.clear, *self.chmod_directories}
+
+    @property
     def empty(self) -> bool:
         return not (self.write or self.delete or self.chmod or self.make or self.clear or self.chmod_directories)
 
 
-def plan_restore(capture: Capture, target: State, paths: Collection[bytes]) -> Plan:
+def plan_restore(capture: Capture, target: State, chosen: Selection) -> Plan:
     """How to get from the captured state to the target, of everything or below some paths."""
     space, current, plan = capture.space, State.of_capture(capture), Plan()
     differing = [
-        item for item in tree_differences(space.git, current.tree, target.tree) if selected(item.path, paths)
+        item for item in tree_differences(space.git, current.tree, target.tree) if item.path in chosen
     ]
     if target.scope == "paths":
         differing = _of_named_paths(differing, target)
@@ -70,14 +79,14 @@ def plan_restore(capture: Capture, target: State, paths: Collection[bytes]) -> P
             if item.new is not None:
                 plan.write[item.path] = (item.new, target.bits(item.path, item.new[0]))
         _plan_deletions(
-            plan, capture, current, target, [item for item in differing if item.new is None], lookup, reader
+            plan, capture, current, target, [item for item in differing if item.new is None], lookup
         )
-        _plan_directories(plan, capture, current, target, paths, lookup, reader)
-    _plan_modes(
-        plan, mode_differences(space.git, current, target, [item.path for item in differing]), target, paths
-    )
-    _find_obstacles(plan, capture, [item.path for item in differing if item.old is None], paths)
-    _note_kept(plan, space, current, target, paths)
+        _plan_directories(plan, capture, current, target, chosen, lookup)
+        modes = mode_differences(space.git, current, target, [item.path for item in differing])
+        _plan_modes(plan, modes, target, chosen)
+        _find_obstacles(plan, capture, [item.path for item in differing if item.old is None], chosen)
+        _note_what_comes_unseen(plan, capture, current, target)
+    _note_kept(plan, space, current, target, chosen)
     return plan
 
 
@@ -102,7 +111,7 @@ def _file_above(path: bytes, lookup: TreeReader) -> bool:
 
 
 def add_what_a_crash_left(
-    plan: Plan, capture: Capture, before: State, target: State, paths: Collection[bytes]
+    plan: Plan, capture: Capture, before: State, target: State, chosen: Selection
 ) -> None:
     """A restore that died may have left directories open that were closed, new ones closed, and
     some empty, where neither the target nor the choice of paths has a say. They get the bits they
@@ -115,7 +124,7 @@ def add_what_a_crash_left(
         for path, (bits, _) in capture.cache.directories.items():
             is_wanted = path in target.bare or _is_directory(comes.find(path))
             had_files = _is_directory(was.find(path))
-            if not path or path in plan.make or (is_wanted and selected(path, paths)):
+            if not path or path in plan.make or (is_wanted and path in chosen):
                 continue
             if had_files or path in before.bare:
                 plan.chmod_directories[path] = before.bits(path, DIRECTORY)
@@ -146,9 +155,8 @@ def _of_named_paths(differing: list[Difference], target: State) -> list[Differen
 
 
 def _plan_deletions(
-    plan: Plan, capture: Capture, current: State, target: State, gone: list[Difference], lookup: TreeReader,
-    reader: ObjectReader,
-) -> None:  # fmt: skip
+    plan: Plan, capture: Capture, current: State, target: State, gone: list[Difference], lookup: TreeReader
+) -> None:
     """Delete what the checkpoint knew not to exist; keep what it could not have known."""
     unknown: list[bytes] = []
     for item in gone:
@@ -165,38 +173,35 @@ def _plan_deletions(
     ignored = capture.space.rules.remembered(
         ("ignored in", target.tree, target.patterns),
         [*unknown, *folders],
-        lambda paths: _ignored_then(capture.space, current, target, paths, lookup, reader, folders),
+        lambda paths: ignored_then(capture.space, current, target, paths, folders),
     ).difference(folders)
     plan.delete.update(path for path in unknown if path not in ignored)
     plan.kept.update((path, "ignored at the checkpoint") for path in ignored)
 
 
-def _ignored_then(
-    space: Workspace,
-    current: State,
-    target: State,
-    paths: Sequence[bytes],
-    lookup: TreeReader,
-    reader: ObjectReader,
-    folders: Collection[bytes],
+def ignored_then(
+    space: Workspace, current: State, target: State, paths: Sequence[bytes], folders: Collection[bytes] = ()
 ) -> set[bytes]:
     """Which of the paths, some of them folders, the ignore rules of the checkpoint match: deletions are
     decided under those, not under the rules of now."""
-    if target.scope == "paths":
+    if target.scope == "paths" or not paths:
         return set()
-    captured = TreeReader(current.tree, lambda name: reader.read(name, b"tree"))
+    with ObjectReader(space.git) as reader:
+        then, now = (
+            TreeReader(state.tree, lambda name: reader.read(name, b"tree")) for state in (target, current)
+        )
 
-    def rules_then(folder: bytes) -> bytes | None:
-        path = folder + b"/.gitignore" if folder else b".gitignore"
-        leaf = lookup.find(path)
-        if leaf is not None:  # git reads rules from regular files only
-            return reader.read(leaf[1], b"blob") if leaf[0] in (REGULAR, EXECUTABLE) else None
-        if path in target.rules:
-            return target.rules[path]
-        # One that is itself ignored, and came or grew long since: the files it ignores now are left alone.
-        return None if captured.find(path) is not None else space.rules.text(folder)
+        def rules_then(folder: bytes) -> bytes | None:
+            path = folder + b"/.gitignore" if folder else b".gitignore"
+            leaf = then.find(path)
+            if leaf is not None:  # git reads rules from regular files only
+                return reader.read(leaf[1], b"blob") if leaf[0] in (REGULAR, EXECUTABLE) else None
+            if path in target.rules:
+                return target.rules[path]
+            # One that is itself ignored, and came or grew long since: the files it ignores now are left alone.
+            return None if now.find(path) is not None else space.rules.text(folder)
 
-    texts = {folder: rules_then(folder) for folder in {b"", *(up for path in paths for up in parents(path))}}
+        texts = {folder: rules_then(folder) for folder in {b"", *(up for path in paths for up in parents(path))}}
     return space.rules.ignored_under(texts, target.patterns, paths, folders)
 
 
@@ -217,23 +222,22 @@ def _skipped_then(path: bytes, target: State) -> str | None:
 
 
 def _plan_directories(
-    plan: Plan, capture: Capture, current: State, target: State, paths: Collection[bytes], lookup: TreeReader,
-    reader: ObjectReader,
-) -> None:  # fmt: skip
+    plan: Plan, capture: Capture, current: State, target: State, chosen: Selection, lookup: TreeReader
+) -> None:
     there = capture.directories
     needed = {parent for path in plan.write for parent in parents(path)}
-    needed |= {path for path in target.bare if selected(path, paths)}
+    needed |= {path for path in target.bare if path in chosen}
     needed |= {parent for path in list(needed) for parent in parents(path)}
     plan.make = {path: target.bits(path, DIRECTORY) for path in needed if path not in there}
     then = target.bare | {
         parent for path in (*target.bare, *target.skipped) for parent in parents(path.rstrip(b"/"))
     }
     emptied = {parent for path in plan.delete for parent in parents(path)}
-    above = {parent for path in current.bare if selected(path, paths) for parent in parents(path)}
+    above = {parent for path in current.bare if path in chosen for parent in parents(path)}
     plan.stay = {
         path for path in emptied | above | current.bare if path in then or _is_directory(lookup.find(path))
     }
-    unknown = [path for path in current.bare if selected(path, paths) and path not in plan.stay]
+    unknown = [path for path in current.bare if path in chosen and path not in plan.stay]
     in_the_way = {
         path for path in emptied.union(unknown) if any(up in plan.write for up in (path, *parents(path)))
     }
@@ -250,7 +254,7 @@ def _plan_directories(
     ignored = capture.space.rules.remembered(
         ("ignored in", target.tree, target.patterns),
         doubtful,
-        lambda paths: _ignored_then(capture.space, current, target, paths, lookup, reader, doubtful),
+        lambda paths: ignored_then(capture.space, current, target, paths, doubtful),
     )
     going = in_the_way.intersection(unknown).union(doubtful) - ignored | absent
     plan.clear = _really_empty(capture.space.worktree, going, plan.delete)
@@ -273,9 +277,9 @@ def _is_directory(leaf: Leaf | None) -> bool:
     return leaf is not None and leaf[0] == DIRECTORY
 
 
-def _plan_modes(plan: Plan, differing: list[Difference], target: State, paths: Collection[bytes]) -> None:
+def _plan_modes(plan: Plan, differing: list[Difference], target: State, chosen: Selection) -> None:
     for item in differing:
-        if not selected(item.path, paths) or item.new is None:
+        if item.path not in chosen or item.new is None:
             continue
         where = plan.chmod_directories if item.new[0] == DIRECTORY else plan.chmod
         where[item.path] = target.bits(item.path, item.new[0])
@@ -284,34 +288,50 @@ def _plan_modes(plan: Plan, differing: list[Difference], target: State, paths: C
 # --- obstacles -------------------------------------------------------------------------------
 
 
-def _find_obstacles(plan: Plan, capture: Capture, appearing: list[bytes], paths: Collection[bytes]) -> None:
+def _find_obstacles(plan: Plan, capture: Capture, appearing: list[bytes], chosen: Selection) -> None:
     """What is on disk, uncaptured, where the target wants something else. It must be saved
     first, and goes."""
-    folders: list[bytes] = []
     for path in [*appearing, *plan.make]:
         try:
             obstacle = _obstacle(capture.space.worktree, path)
         except PermissionError:
-            unseen = path.rpartition(b"/")[0] + b"/"
-            plan.conflicts[unseen] = "it cannot be looked into, so what it holds cannot be saved first"
+            closed = next((up for up in parents(path) if up in plan.chmod_directories), None)
+            if closed is not None and plan.chmod_directories[closed] & 0o500 == 0o500:
+                folder = (DIRECTORY, "")
+                plan.unseen[path] = plan.write.pop(path) if path in plan.write else (folder, plan.make.pop(path))
+            else:
+                unseen = path.rpartition(b"/")[0] + b"/"
+                plan.conflicts[unseen] = "it cannot be looked into, so what it holds cannot be saved first"
             continue
-        if obstacle is None and path in plan.make:
-            folders.append(path + b"/")
-        elif obstacle is None:
-            plan.appearing.append(path)
-        elif not selected(obstacle[0], paths):
+        if obstacle is None:
+            plan.appearing += [path] if path not in plan.make else []
+            plan.appearing_directories += [path + b"/"] if path in plan.make else []
+        elif obstacle == (path, True) and path in plan.make:
+            plan.unsaved_directories.add(path)  # there already, and ignored: its bits are to be saved
+        elif obstacle[0] not in chosen:
             plan.conflicts[obstacle[0]] = "it is in the way, and not among the chosen paths"
         elif not obstacle[1]:
             if capture.known(obstacle[0]) is None:
                 plan.unsaved.add(obstacle[0])
-        elif path not in plan.make:
+        else:
             _clear_directory(plan, capture, path)
-        else:  # there already, and ignored: its bits are to be saved
-            plan.unsaved_directories.add(path)
-    # An undo must know that these did not exist, though the rules of now ignore them.
-    rules = capture.space.rules
-    ignored = rules.remembered("ignored now", [*plan.appearing, *folders], rules.ignored)
-    plan.unsaved |= ignored.difference(folders) - capture.absent
+
+
+def _note_what_comes_unseen(
+    plan: Plan, capture: Capture, current: State, target: State
+) -> None:
+    """An undo must know that what comes now did not exist, although no capture would tell: it is ignored, by the
+    rules of now or by those that come with it, or it comes into a directory that cannot be listed now."""
+    rules, space, folders = capture.space.rules, capture.space, plan.appearing_directories
+    coming = [*plan.appearing, *folders]
+    ignored = rules.remembered("ignored now", coming, rules.ignored)
+    ignored |= rules.remembered(
+        ("ignored in", target.tree, target.patterns),
+        coming,
+        lambda paths: ignored_then(space, current, target, paths),
+    )
+    hidden = {path for path in plan.appearing if current.left_out(path) is not None}
+    plan.unsaved |= (ignored.difference(folders) | hidden) - capture.absent
     plan.hidden = ignored.intersection(folders)
 
 
@@ -362,15 +382,15 @@ def _without_files(worktree: Worktree, top: bytes) -> set[bytes]:
 # --- what is left alone ----------------------------------------------------------------------
 
 
-def _note_kept(plan: Plan, space: Workspace, current: State, target: State, paths: Collection[bytes]) -> None:
+def _note_kept(plan: Plan, space: Workspace, current: State, target: State, chosen: Selection) -> None:
     """Report what is there and was not, or is not, captured."""
     for path, why in target.skipped.items():
         name = path.rstrip(b"/")
-        if selected(name, paths) and path not in plan.write and _is_there(space.worktree, name):
+        if name in chosen and path not in plan.write and _is_there(space.worktree, name):
             plan.kept.setdefault(path, f"{why} at the checkpoint")
     if target.scope == "tree":
         for path, why in current.skipped.items():
-            if selected(path.rstrip(b"/"), paths) and path not in plan.unsaved:
+            if path.rstrip(b"/") in chosen and path not in plan.unsaved:
                 plan.kept.setdefault(path, f"{why} now")
 
 

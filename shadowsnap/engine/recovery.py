@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from shadowsnap.engine.restore import clean_up, restore
+from shadowsnap.engine.state import Selection
 from shadowsnap.engine.workspace import Workspace
 from shadowsnap.errors import NoSuchCheckpoint, ShadowsnapError
 from shadowsnap.git.objects import object_id, stream_id
@@ -42,14 +43,14 @@ def recover(space: Workspace) -> str:
 
 def _finish(space: Workspace, journal: Journal, begun: OpenRestore) -> str:
     """Go on where a restore died, or back if the state it led to was deleted meanwhile."""
-    paths = [os.fsencode(path) for path in begun.paths]
+    chosen = Selection(map(os.fsencode, begun.paths), exact=begun.exact)
     rescued = _rescue_unsaved(space, begun)
     target, before = _if_kept(space, begun.target), _if_kept(space, begun.before)
     if target is not None:
-        result = restore(space, target, paths, begun.then, recovering=True, begun_at=before)
+        result = restore(space, target, chosen, begun.then, recovering=True, begun_at=before)
         told = f"a restore to {target.short_id} had been interrupted and was finished"
     elif before is not None:
-        result = restore(space, before, paths, "restore", recovering=True, begun_at=before)
+        result = restore(space, before, chosen, "restore", recovering=True, begun_at=before)
         told = f"a restore to {begun.target[:8]} had been interrupted; that is deleted, so the files were put back"
     else:
         write_journal(space.store, space.project, replace(journal, open=None))

@@ -4,19 +4,18 @@ too."""
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
 
 from shadowsnap.engine.apply import Application, told
 from shadowsnap.engine.capture import Capture
-from shadowsnap.engine.compare import selected
 from shadowsnap.engine.places import path_inside
 from shadowsnap.engine.plan import Plan, add_what_a_crash_left, plan_restore
 from shadowsnap.engine.secrets import is_secret
 from shadowsnap.engine.snapshot import Request, capture_same_scope, keep_capture
 from shadowsnap.engine.staging import Staging, remove_staging
-from shadowsnap.engine.state import State
+from shadowsnap.engine.state import Selection, State
 from shadowsnap.engine.steps import step
 from shadowsnap.engine.workspace import Workspace
 from shadowsnap.engine.worktree import parents
@@ -40,22 +39,24 @@ from shadowsnap.records import replace
 from shadowsnap.store.checkpoints import find_checkpoint
 from shadowsnap.store.journal import Journal, OpenRestore, Step, read_journal, write_journal
 
+EVERYTHING = Selection()
+
 
 def restore(
     space: Workspace,
     target: Checkpoint,
-    paths: Collection[bytes] = (),
+    chosen: Selection = EVERYTHING,
     then: str = "restore",
     recovering: bool = False,
     begun_at: Checkpoint | None = None,
 ) -> RestoreResult:
     """Bring a state back, of everything or of some paths. In a workspace that is not lasting,
     only the plan is made. When a restore that died is finished, `begun_at` is the state before it."""
-    paths = frozenset(paths)
     with _nothing_done_yet():
-        capture, plan, known = _prepare(space, target, paths, anything=then != "restore" or recovering)
+        capture, plan, known = _prepare(space, target, chosen, then, anything=then != "restore" or recovering)
         if begun_at is not None:
-            add_what_a_crash_left(plan, capture, State.of_checkpoint(begun_at), State.of_checkpoint(target), paths)
+            states = State.of_checkpoint(begun_at), State.of_checkpoint(target)
+            add_what_a_crash_left(plan, capture, *states, chosen)
     result = _result(target, plan)
     if not space.lasting:
         return result
@@ -64,9 +65,17 @@ def restore(
     if plan.empty and not recovering:
         return replace(result, applied=True)
     step("restore:planned")
-    way_back = Step("" if begun_at is None else begun_at.id, tuple(os.fsdecode(path) for path in sorted(paths)))
-    before = _carry_out(space, capture, plan, known, way_back, target, then)
+    way_back = Step("" if begun_at is None else begun_at.id)
+    if chosen:  # whatever else happened in the chosen directories is not taken back with it
+        way_back = replace(way_back, paths=_names(plan.everything), exact=True)
+    before = _carry_out(space, capture, plan, known, way_back, target, then, chosen)
     return replace(result, applied=True, undo_id=before)
+
+
+def obstacles(space: Workspace, target: Checkpoint, chosen: Selection) -> dict[bytes, str]:
+    """What stands in the way of a restore, and why; nothing is changed."""
+    with _nothing_done_yet():
+        return _prepare(space, target, chosen, "restore", anything=True)[1].conflicts
 
 
 def choose_paths(space: Workspace, target: Checkpoint, given: Iterable[str | os.PathLike[str]]) -> list[bytes]:
@@ -106,11 +115,11 @@ def redo(space: Workspace) -> RestoreResult:
 
 def _walk(space: Workspace, to: Step, then: str) -> RestoreResult:
     target = find_checkpoint(space.store, space.project, to.checkpoint, space.deadline)
-    paths = [os.fsencode(path) for path in to.paths]
-    result = restore(space, target, paths, then)
+    chosen = Selection(map(os.fsencode, to.paths), exact=to.exact)
+    result = restore(space, target, chosen, then)
     if space.lasting and result.undo_id is None:  # already there: only the stacks move
         journal = read_journal(space.store, space.project)
-        write_journal(space.store, space.project, _moved(journal, then, to, journal.at if paths else target.tree))
+        write_journal(space.store, space.project, _moved(journal, then, to, journal.at if chosen else target.tree))
     return result
 
 
@@ -124,25 +133,27 @@ def _nothing_done_yet() -> Iterator[None]:
 
 
 def _prepare(
-    space: Workspace, target: Checkpoint, paths: frozenset[bytes], *, anything: bool
+    space: Workspace, target: Checkpoint, chosen: Selection, then: str, *, anything: bool
 ) -> tuple[Capture, Plan, dict[bytes, Known]]:
     """Capture the present with everything that is about to change, and plan from there; also what was
     captured of that. Paths that name nothing are an error, unless `anything` may be there."""
     state = State.of_checkpoint(target)
+    if chosen.exact and then != "restore":
+        state = _knowing_what_was_absent(space, state, chosen)
     capture = capture_same_scope(space, state)
-    capture.include(_present_though_absent(capture, state, paths), unfiltered=True)
-    capture.include_directories(_directories_though_absent(capture, state, paths))
-    plan = plan_restore(capture, state, paths)
+    capture.include(_present_though_absent(capture, state, chosen), unfiltered=True)
+    capture.include_directories(_directories_though_absent(capture, state, chosen))
+    plan = plan_restore(capture, state, chosen)
     unsaved = plan.unsaved | _left_out_later(capture, plan)
     if unsaved or plan.unsaved_directories:
         capture.include(unsaved, unfiltered=True)
         capture.include_directories(plan.unsaved_directories)
-        plan = plan_restore(capture, state, paths)
+        plan = plan_restore(capture, state, chosen)
         for path in unsaved & capture.skipped.keys():
             plan.conflicts[path] = f"it cannot be saved first: {capture.skipped[path]}"
     capture.absent |= plan.hidden
-    if paths and not anything:
-        for path in sorted(paths - _known_paths(paths, capture, plan, state)):
+    if chosen and not anything:
+        for path in sorted(chosen.paths - _known_paths(chosen.paths, capture, plan, state)):
             raise NoSuchPath(path=os.fsdecode(path), ref=target.short_id)
     known = capture.known_among(plan.touched)
     if not space.lasting:
@@ -150,19 +161,28 @@ def _prepare(
     return capture, plan, known
 
 
-def _present_though_absent(capture: Capture, state: State, paths: Collection[bytes]) -> set[bytes]:
+def _knowing_what_was_absent(space: Workspace, state: State, chosen: Selection) -> State:
+    """A state that was saved before exactly these paths were changed: what it lacks of them did not exist."""
+    with ObjectReader(space.git) as reader:
+        lookup = TreeReader(state.tree, partial(reader.read, kind=b"tree"))
+        lacking = {path for path in chosen.paths if path not in state.bare and lookup.find(path) is None}
+    folders = {path + b"/" for path in lacking}  # whichever of the two is there now
+    return replace(state, absent=state.absent | lacking | folders)
+
+
+def _present_though_absent(capture: Capture, state: State, chosen: Selection) -> set[bytes]:
     """What the state knows not to have existed, and what is there now though no scan reports it."""
     worktree = capture.space.worktree
-    files = {path for path in state.absent if not path.endswith(b"/") and selected(path, paths)}
+    files = {path for path in state.absent if not path.endswith(b"/") and path in chosen}
     there = {path for path in files if worktree.lstat(path) is not None and not worktree.is_directory(path)}
     return there - capture.known_among(there).keys()
 
 
-def _directories_though_absent(capture: Capture, state: State, paths: Collection[bytes]) -> set[bytes]:
+def _directories_though_absent(capture: Capture, state: State, chosen: Selection) -> set[bytes]:
     """As above, but directories, which a restore made where they are ignored."""
     if state.scope != "tree":
         return set()
-    folders = {path[:-1] for path in state.absent if path.endswith(b"/") and selected(path[:-1], paths)}
+    folders = {path[:-1] for path in state.absent if path.endswith(b"/") and path[:-1] in chosen}
     unseen = folders - capture.directories
     return {path for path in unseen if capture.space.worktree.is_directory(path)}
 
@@ -205,7 +225,7 @@ def _known_paths(paths: frozenset[bytes], capture: Capture, plan: Plan, state: S
 
 def _carry_out(
     space: Workspace, capture: Capture, plan: Plan, known: dict[bytes, Known], way_back: Step, target: Checkpoint,
-    then: str,
+    then: str, chosen: Selection,
 ) -> str | None:  # fmt: skip
     """Everything that changes files, between two entries of the journal; the checkpoint of what was there
     before. The new files are written beside the old ones while those are saved."""
@@ -217,7 +237,11 @@ def _carry_out(
     every_folder = (*(journal.open.staging if journal.open else ()), *folders)
     half_done = journal.open is not None and journal.open.applying
     came_from = way_back.checkpoint or (journal.open.before if journal.open is not None else "")
-    begun = OpenRestore(came_from, target.id, way_back.paths, every_folder, half_done, then)
+    if journal.open is not None and chosen:  # what it had done before it died is taken back with the rest
+        way_back = replace(way_back, paths=tuple(sorted({*way_back.paths, *journal.open.touched})))
+    begun = OpenRestore(
+        came_from, target.id, _names(chosen.paths), every_folder, half_done, then, chosen.exact, way_back.paths
+    )
     with _nothing_done_yet():
         write_journal(space.store, space.project, replace(journal, open=begun), lasting=False)
     done = False
@@ -314,6 +338,10 @@ def _tree_after(capture: Capture, plan: Plan, way_back: Step, target: Checkpoint
             lambda name: reader.read(name, b"tree"),
             lambda data: object_id(b"tree", data),
         )
+
+
+def _names(paths: Iterable[bytes]) -> tuple[str, ...]:
+    return tuple(os.fsdecode(path) for path in sorted(paths))
 
 
 def _result(target: Checkpoint, plan: Plan) -> RestoreResult:

@@ -1,25 +1,29 @@
 """Taking single turns back out of the files as they are now, keeping everyone else's edits.
 
-The work of a turn (see `attribution`) is undone by a three-way merge (base: after the turn, ours:
-now, theirs: before it), piece by piece, newest first; the outcome is a state like any other, and a
-restore brings it about. What two sessions may both have done is left alone, unless asked otherwise.
+The work of a turn (see `attribution`) is undone path by path, newest first. A file that is as the turn left
+it becomes what it was before; one that was changed since is merged (base: after the turn, ours: now, theirs:
+before it). The outcome is a state like any other, and a restore brings it about. What two sessions may both
+have done is left alone, unless asked otherwise.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime, timezone
 
 from shadowsnap.engine.attribution import Work as Work
-from shadowsnap.engine.restore import restore
+from shadowsnap.engine.plan import ignored_then
+from shadowsnap.engine.restore import obstacles, restore
 from shadowsnap.engine.snapshot import begin_capture
-from shadowsnap.engine.state import Difference, State, mode_differences, tree_differences
+from shadowsnap.engine.state import Difference, Selection, State, mode_differences, tree_differences
 from shadowsnap.engine.workspace import Workspace
+from shadowsnap.engine.worktree import parents
 from shadowsnap.errors import NoSuchTurn
-from shadowsnap.git.merge import merge_trees
+from shadowsnap.git.merge import merge_text
+from shadowsnap.git.objects import EMPTY_BLOB
 from shadowsnap.git.reading import ObjectReader
-from shadowsnap.git.trees import DIRECTORY, Leaf, TreeReader, patch_tree
+from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, REGULAR, Leaf, ReadTree, TreeReader, patch_tree
 from shadowsnap.model import Checkpoint, Conflict, RestoreResult, Skipped
 from shadowsnap.records import replace
 from shadowsnap.store.checkpoints import delete_checkpoints, record_checkpoint
@@ -45,22 +49,27 @@ def revert(
     undoing = _Undoing(space, now, on_conflict)
     for each in work:
         after = State.of_checkpoint(each.after) if each.after is not None else now
+        left = each.released if each.after is not None else each.released | capture.released
         before = undoing.with_late(State.of_checkpoint(each.before), each.late)
+        before = undoing.without_released(before, after, left)
         if each.shared:
             undoing.dispute(before, after, each.shared)
         if not each.shared or on_conflict == "theirs":
             undoing.undo(before, after)
-    target, paths = undoing.target(capture.facts(), reason)
+    target, chosen = undoing.target(capture.facts(), reason)
+    while chosen and (in_the_way := obstacles(space, target, chosen)):
+        undoing.leave_alone(in_the_way, chosen)
+        target, chosen = undoing.target(capture.facts(), reason)
     conflicts = tuple(undoing.conflicts[path] for path in sorted(undoing.conflicts))
-    if not paths:
+    if not chosen:
         return RestoreResult(target, applied=space.lasting, conflicts=conflicts)
     if not space.lasting:
-        return replace(restore(space, target, paths), conflicts=conflicts)
+        return replace(restore(space, target, chosen), conflicts=conflicts)
     body = {**(facts or {}), **target.metadata, "kind": target.kind}
     target = record_checkpoint(space.store, space.project, target.tree, reason, body, objects=space.objects)
     done = False
     try:
-        result = restore(space, target, paths)
+        result = restore(space, target, chosen)
         done = True
     finally:
         begun = read_journal(space.store, space.project).open
@@ -80,37 +89,153 @@ class _Undoing:
         self._bits: dict[bytes, int] = {}
         self._bare = set(now.bare)
         self._known_absent: set[bytes] = set()
+        self._obstructed: set[bytes] = set()
         self._left_out: dict[bytes, str] = {}
         """Files that may have been there before, for all that the checkpoint could know."""
         self.conflicts: dict[bytes, Conflict] = {}
 
     def undo(self, before: State, after: State) -> None:
-        current = self._tree
-        merge = merge_trees(self._space.git, self._space.objects, after.tree, current, before.tree)
-        with ObjectReader(self._space.git) as reader:
-            sides = {
-                name: TreeReader(tree, lambda each: reader.read(each, b"tree"))
-                for name, tree in (("before", before.tree), ("after", after.tree), ("now", current))
-            }
-            changes = {item.path: item.new for item in tree_differences(self._space.git, current, merge.tree)}
-            for path, stages in merge.disputed.items():
-                real = merge.real_name(path)
-                if real == path:
-                    merged = self._with_labels(changes.get(path), merge.labels, reader)
-                    changes[path] = self._settle(path, stages, sides, merged, reader)
-                elif real not in merge.disputed:
-                    self._settle_kinds(real, sides, changes, reader)
-            for path in [path for path in changes if not any(side.find(path) for side in sides.values())]:
-                del changes[path]  # a name that the merge made up for one side of a dispute
-            for path in [path for path, leaf in changes.items() if leaf is None]:
-                if (why := before.left_out(path)) is not None:
-                    self._left_out[path] = why
-                elif path in before.absent:
-                    self._known_absent.add(path)
-            self._tree = patch_tree(current, changes, lambda each: reader.read(each, b"tree"), self._write_tree)
+        """Take what happened between two states out of the result, path by path."""
+        git, current = self._space.git, self._tree
+        with ObjectReader(git) as reader:
+            read: ReadTree = lambda name: reader.read(name, b"tree")  # noqa: E731
+            then, here = (TreeReader(tree, read) for tree in (before.tree, current))
+            changes = self._follow_renames(before, after, current, then, reader)
+            for item in tree_differences(git, before.tree, after.tree):
+                if item.path not in changes:
+                    self._undo_path(item, here.find(item.path), changes, reader)
+            self._settle_kinds(changes, here, then, reader)
+            self._note_absent(before, [path for path, leaf in changes.items() if leaf is None])
+            self._tree = patch_tree(current, changes, read, self._write_tree)
+            sides = {"before": then, "after": TreeReader(after.tree, read), "now": here}
             self._undo_bits(before, after, sides, changes)
         self._bare |= before.bare - after.bare
         self._bare -= after.bare - before.bare
+
+    def _note_absent(self, before: State, gone: list[bytes]) -> None:
+        """Whether files that go are known not to have existed before, or only were not captured."""
+        ignored = ignored_then(self._space, self._now, before, gone)
+        for path in gone:
+            if (why := before.left_out(path)) is not None:
+                self._left_out[path] = why
+            elif path in ignored and path not in before.absent:
+                self._left_out[path] = "ignored"
+            else:
+                self._known_absent.add(path)
+
+    def _undo_path(
+        self, item: Difference, now: Leaf | None, changes: dict[bytes, Leaf | None], reader: ObjectReader
+    ) -> None:
+        """Undo the change from `item.old` to `item.new` in what is at that path now."""
+        path, before, after = item
+        if now == after:
+            changes[path] = before
+        elif now == before or (now is None and before is None):
+            return  # undone already
+        else:
+            merged = self._merged(before, after, now, reader)
+            if merged is not None and not merged[1]:
+                changes[path] = merged[0]
+            else:
+                self._settle(path, now, before, merged[0] if merged is not None else None, changes, reader)
+
+    def _merged(
+        self, before: Leaf | None, after: Leaf | None, now: Leaf | None, reader: ObjectReader
+    ) -> tuple[Leaf, bool] | None:
+        """The file with the change taken out, and whether it has conflicts; None if it cannot be merged."""
+        if before is None or after is None or now is None:
+            return None
+        if not {before[0], after[0], now[0]} <= {REGULAR, EXECUTABLE}:
+            return None
+        mode = before[0] if now[0] == after[0] else now[0]
+        if now[1] == after[1] or before[1] == after[1]:  # at most the bit that makes it executable differs
+            return (mode, before[1] if now[1] == after[1] else now[1]), False
+        ours, base, theirs = (reader.read(leaf[1], b"blob") for leaf in (now, after, before))
+        labels = ("now", "after the turn", "before the turn")
+        merged = merge_text(self._space.git, ours, base, theirs, labels)
+        if merged is None:
+            return None
+        return (mode, self._space.objects.write(b"blob", merged.data)), merged.has_conflicts
+
+    def _settle(
+        self,
+        path: bytes,
+        ours: Leaf | None,
+        theirs: Leaf | None,
+        marked: Leaf | None,
+        changes: dict[bytes, Leaf | None],
+        reader: ObjectReader,
+    ) -> None:
+        """What becomes of a path where others changed the same: it stays, unless asked otherwise. A directory
+        stays in any case: others may have something in it."""
+        why = "changed since in the same place" if marked is not None else "changed since, and not the same way"
+        self.conflicts[path] = Conflict(os.fsdecode(path), why, _shown(ours, reader), _shown(theirs, reader))
+        if self._on_conflict == "theirs" and (ours is None or ours[0] != DIRECTORY):
+            changes[path] = theirs
+        elif self._on_conflict == "markers" and marked is not None:
+            changes[path] = marked
+
+    def _settle_kinds(
+        self, changes: dict[bytes, Leaf | None], here: TreeReader, then: TreeReader, reader: ObjectReader
+    ) -> None:
+        """A file cannot come back where others have a directory by now, nor below a file of theirs."""
+        for path in sorted(path for path, leaf in changes.items() if leaf is not None):
+            files_above = [up for up in parents(path) if _is_file(changes.get(up, here.find(up)))]
+            below = [each for each in here.files_below(path) if changes.get(each, each) is not None]
+            if not files_above and not below:
+                continue
+            del changes[path]
+            if self.conflicts.keys().isdisjoint(files_above):
+                why, ours = "changed since, and not the same way", _shown(here.find(path), reader)
+                self.conflicts[path] = Conflict(os.fsdecode(path), why, ours, _shown(then.find(path), reader))
+
+    def _follow_renames(
+        self, before: State, after: State, current: str, then: TreeReader, reader: ObjectReader
+    ) -> dict[bytes, Leaf | None]:
+        """Where a file that the turn changed has another name by now and is otherwise just as the turn left it,
+        undo the change under the new name. Where the turn itself only renamed a file, what others changed in it
+        since goes back with the name. (Similar files are not renamed ones: that would be a guess.)"""
+        here = TreeReader(current, lambda name: reader.read(name, b"tree"))
+        work = tree_differences(self._space.git, before.tree, after.tree)
+        changes: dict[bytes, Leaf | None] = {}
+        for old, new in _renames(work):
+            now = here.find(new)
+            if now is not None and now[0] != DIRECTORY and here.find(old) is None:
+                changes[old], changes[new] = now, None
+        worked_on = {item.path for item in work}
+        for old, new in _renames(tree_differences(self._space.git, after.tree, current)):
+            if old not in worked_on or old in changes:
+                continue
+            changes[old] = None
+            was = then.find(old)
+            if was is not None and was[0] != DIRECTORY:
+                changes[new] = was
+                self._bits[new] = before.bits(old, was[0])
+            else:  # the turn made it: it is not deleted under a name that the turn does not know
+                why = f"renamed since, to {os.fsdecode(new)}"
+                self.conflicts[old] = Conflict(os.fsdecode(old), why, None, _shown(was, reader))
+        return changes
+
+    def leave_alone(self, in_the_way: Mapping[bytes, str], chosen: Selection) -> None:
+        """What cannot come about because of something that no checkpoint holds stays as it is."""
+        with ObjectReader(self._space.git) as reader:
+            wanted = TreeReader(self._tree, lambda each: reader.read(each, b"tree"))
+            for obstacle, why in in_the_way.items():
+                name = obstacle.rstrip(b"/")
+                hindered = [path for path in chosen.paths if name in (path, *parents(path))] or [name]
+                for path in hindered:
+                    theirs = _shown(wanted.find(path), reader)
+                    self.conflicts[path] = Conflict(os.fsdecode(path), f"{os.fsdecode(name)}: {why}", None, theirs)
+                    self._obstructed.add(path)
+
+    def without_released(self, before: State, after: State, released: Collection[bytes]) -> State:
+        """A state without files that were there all the time, and that a capture left out from some moment on
+        because the rules had changed: the turn did not delete them."""
+        with ObjectReader(self._space.git) as reader:
+            later = TreeReader(after.tree, lambda each: reader.read(each, b"tree"))
+            gone = dict.fromkeys(path for path in released if later.find(path) is None)
+            tree = patch_tree(before.tree, gone, lambda each: reader.read(each, b"tree"), self._write_tree)
+        return replace(before, tree=tree)
 
     def with_late(self, before: State, late: Mapping[bytes, Checkpoint]) -> State:
         """A state with files that it did not capture although they were there, as a later one holds them."""
@@ -141,9 +266,10 @@ class _Undoing:
                 why = f"shared: changed while {names} worked here, too"
                 self.conflicts.setdefault(path, Conflict(os.fsdecode(path), why, *sides))
 
-    def target(self, facts: dict[str, object], reason: str) -> tuple[Checkpoint, list[bytes]]:
+    def target(self, facts: dict[str, object], reason: str) -> tuple[Checkpoint, Selection]:
         """The state to restore, and the paths that are to change."""
         now = self._now
+        self._put_back_what_is_left_alone()
         differing = tree_differences(self._space.git, now.tree, self._tree)
         self._forget_what_cannot_be()
         modes = Modes(now.modes.file, now.modes.executable, now.modes.directory, dict(now.modes.other))
@@ -174,49 +300,27 @@ class _Undoing:
         )
         changed_bits = [path for path, bits in self._bits.items() if now.modes.other.get(path) != bits]
         paths = {item.path for item in differing} | set(changed_bits) | (self._bare ^ now.bare)
-        return target, sorted(paths)
+        return target, Selection(paths, exact=True)
 
-    def _settle(
-        self,
-        path: bytes,
-        stages: frozenset[int],
-        sides: dict[str, TreeReader],
-        merged: Leaf | None,
-        reader: ObjectReader,
-    ) -> Leaf | None:
-        """What becomes of a path where others changed the same: it stays, unless asked otherwise."""
-        ours, theirs = sides["now"].find(path), sides["before"].find(path)
-        why = "changed since in the same place" if {2, 3} <= stages else "changed since, and not the same way"
-        self.conflicts[path] = Conflict(os.fsdecode(path), why, _shown(ours, reader), _shown(theirs, reader))
-        if self._on_conflict == "theirs":
-            return theirs
-        if self._on_conflict == "markers" and stages == {1, 2, 3} and merged is not None:
-            return merged
-        return ours
-
-    def _settle_kinds(
-        self, path: bytes, sides: dict[str, TreeReader], changes: dict[bytes, Leaf | None], reader: ObjectReader
-    ) -> None:
-        """The same where a file is now what was a directory before, or the other way round. A directory
-        stays in any case: others may have something in it."""
-        ours, theirs = sides["now"].find(path), sides["before"].find(path)
-        why = "changed since, and not the same way"
-        self.conflicts[path] = Conflict(os.fsdecode(path), why, _shown(ours, reader), _shown(theirs, reader))
-        if self._on_conflict == "theirs":
-            if theirs is not None and DIRECTORY not in (theirs[0], ours[0] if ours else None):
-                changes[path] = theirs
-        elif ours is not None and ours[0] != DIRECTORY:
-            for each in [each for each in changes if each == path or each.startswith(path + b"/")]:
-                del changes[each]
-
-    def _with_labels(self, merged: Leaf | None, labels: tuple[str, str], reader: ObjectReader) -> Leaf | None:
-        """A merged file whose conflict markers say what the sides are."""
-        if self._on_conflict != "markers" or merged is None or merged[0] == DIRECTORY:
-            return merged
-        data = told = reader.read(merged[1], b"blob")
-        for mark, label, name in ((b"<<<<<<< ", labels[0], b"now"), (b">>>>>>> ", labels[1], b"before the turn")):
-            told = told.replace(mark + label.encode(), mark + name)
-        return merged if told == data else (merged[0], self._space.objects.write(b"blob", told))
+    def _put_back_what_is_left_alone(self) -> None:
+        """A file with a conflict is as it is now, whatever was undone in it elsewhere."""
+        alone = set(self._obstructed)
+        if self._on_conflict == "keep":
+            alone |= self.conflicts.keys()
+        with ObjectReader(self._space.git) as reader:
+            wanted, now = (
+                TreeReader(tree, lambda each: reader.read(each, b"tree")) for tree in (self._tree, self._now.tree)
+            )
+            back = {path: now.find(path) for path in alone if wanted.find(path) != now.find(path)}
+            # A directory stays with what others have in it, but what the turn put there is taken out.
+            back = {path: leaf for path, leaf in back.items() if leaf is None or leaf[0] != DIRECTORY}
+            self._tree = patch_tree(self._tree, back, lambda each: reader.read(each, b"tree"), self._write_tree)
+        for path in alone:
+            self._bits.pop(path, None)
+            if path in self._now.bare:
+                self._bare.add(path)
+            else:
+                self._bare.discard(path)
 
     def _undo_bits(
         self,
@@ -250,11 +354,31 @@ class _Undoing:
         return self._space.objects.write(b"tree", data)
 
 
+def _renames(differing: Iterable[Difference]) -> Iterator[tuple[bytes, bytes]]:
+    """Old and new name of each file that went and came again under another name, to the byte, where there is
+    no other that it could be."""
+    went: dict[Leaf, list[bytes]] = {}
+    came: dict[Leaf, list[bytes]] = {}
+    for item in differing:
+        if item.old is not None and item.new is None:
+            went.setdefault(item.old, []).append(item.path)
+        elif item.new is not None and item.old is None:
+            came.setdefault(item.new, []).append(item.path)
+    for leaf, old in went.items():
+        new = came.get(leaf, [])
+        if len(old) == len(new) == 1 and leaf[1] != EMPTY_BLOB:
+            yield old[0], new[0]
+
+
+def _is_file(leaf: Leaf | None) -> bool:
+    return leaf is not None and leaf[0] != DIRECTORY
+
+
 def _has_file_at(tree: TreeReader, path: bytes) -> bool:
     """Whether a file is at a path, or at one above it."""
     names = path.rstrip(b"/").split(b"/")
     found = (tree.find(b"/".join(names[:count])) for count in range(1, len(names) + 1))
-    return any(leaf is not None and leaf[0] != DIRECTORY for leaf in found)
+    return any(map(_is_file, found))
 
 
 def _shown(leaf: Leaf | None, reader: ObjectReader) -> str | None:

@@ -221,6 +221,7 @@ def _body(capture: Capture, request: Request) -> dict[str, Any]:
         **dict(request.facts),
         **capture.facts(),
         "late": sorted(os.fsdecode(path) for path in capture.late),
+        "released": sorted(os.fsdecode(path) for path in capture.released),
         "kind": request.kind,
         "turn": request.turn,
         "git_head": head,

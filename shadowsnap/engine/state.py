@@ -74,6 +74,24 @@ class State:
         return self.modes.other.get(path, usual)
 
 
+class Selection:
+    """Which paths an operation is about: all of them, some with everything below, or exactly some."""
+
+    def __init__(self, paths: Iterable[bytes] = (), *, exact: bool = False) -> None:
+        self.paths = frozenset(paths)
+        self.exact = exact
+
+    def __bool__(self) -> bool:
+        """Whether there is a choice at all."""
+        return bool(self.paths)
+
+    def __contains__(self, path: bytes) -> bool:
+        chosen = self.paths
+        if not chosen or path in chosen or b"" in chosen:
+            return True
+        return not self.exact and any(parent in chosen for parent in parents(path))
+
+
 class Difference(NamedTuple):
     """One path that differs: what was and what is there, None for nothing."""
 

@@ -121,9 +121,8 @@ def _files_in_patch(text: str) -> Iterator[str]:
 def _collected(found: Iterator[str], windows: bool) -> list[str]:
     paths: dict[str, None] = {}
     for path in found:
-        # A line break: a whole text under a key that usually holds a path.
-        if not path or "\0" in path or "\n" in path or len(path) > 4096:
-            continue
+        if not path or "\0" in path or len(path) > 4096 or any(len(name) > 255 for name in path.split("/")):
+            continue  # a whole text under a key that usually holds a path
         path = plain_path(path, windows=windows)
         if "://" not in path:
             paths[path] = None

@@ -43,8 +43,11 @@ class ObjectReader:
             self._batch.close()
 
     def read(self, name: str, kind: bytes) -> bytes:
-        if self._git.new is not None and (tree := self._git.new.unsettled_tree(name)) is not None:
-            return tree
+        if self._git.new is not None:
+            if (tree := self._git.new.unsettled_tree(name)) is not None:
+                return tree
+            if self._git.new.unsettled_size(name) is not None:
+                self._git.new.settle()
         packs = self._batch.packs
         found, data = packs.read(name, in_known=True) or self._loose(name, kind)
         if not found:

@@ -139,6 +139,11 @@ class Running:
             raise GitFailed(command=self._command, status=process.returncode, stderr=_in_short(message))
         return out
 
+    @property
+    def status(self) -> int | None:
+        """The exit code, once the output was had."""
+        return self._process.returncode
+
     def abandon(self) -> None:
         """End the command; for a caller that failed before it wanted the output."""
         kill_tree(self._process)

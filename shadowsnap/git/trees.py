@@ -6,7 +6,7 @@ not of the tree.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from shadowsnap.git.objects import EMPTY_TREE
 from shadowsnap.records import dataclass, replace
@@ -159,6 +159,18 @@ class TreeReader:
                 return None
             found = self._entries(found[1]).get(name)
         return found
+
+    def files_below(self, path: bytes) -> Iterator[bytes]:
+        """Every file below this path, if it is a directory."""
+        found = self.find(path)
+        waiting = [(path + b"/" if path else b"", found[1])] if found and found[0] == DIRECTORY else []
+        while waiting:
+            prefix, tree = waiting.pop()
+            for name, (mode, each) in self._entries(tree).items():
+                if mode == DIRECTORY:
+                    waiting.append((prefix + name + b"/", each))
+                else:
+                    yield prefix + name
 
     def _entries(self, tree: str) -> dict[bytes, Leaf]:
         if tree not in self._parsed:

@@ -37,6 +37,7 @@ class GoingBack(Recalling):
         `conversation` the result has what was said up to then, of this session, or the checkpoint's own;
         `files=False` leaves the files as they are."""
         from shadowsnap.engine.restore import choose_paths, restore
+        from shadowsnap.engine.state import Selection
 
         if not files and not conversation:
             raise BadArguments(what="restore brings back files, a conversation, or both")
@@ -51,7 +52,7 @@ class GoingBack(Recalling):
         with self._opened(store, project, "restore", lasting=not dry_run) as (space, note):
             target = find_checkpoint(store, project, ref, space.deadline)
             chosen = choose_paths(space, target, as_list(paths))
-            result = restore(space, target, chosen)
+            result = restore(space, target, Selection(chosen))
             if conversation:
                 said, lacking = self._conversation_at(store, target, session_id)
                 lack = "" if said else f"no conversation is kept with it{lacking}"

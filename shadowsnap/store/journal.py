@@ -19,10 +19,11 @@ _DEPTH = 100
 
 @dataclass(frozen=True)
 class Step:
-    """A state to return to, and which paths of it (none: all)."""
+    """A state to return to, and which paths of it (none: all); `exact`: these alone, nothing below them."""
 
     checkpoint: str
     paths: tuple[str, ...] = ()
+    exact: bool = False
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,10 @@ class OpenRestore:
     """Whether files may have been moved; until then only staged copies exist."""
     then: str = "restore"
     """Which stacks the finished restore belongs on: restore, undo or redo."""
+    exact: bool = False
+    """Whether just these paths are restored, nothing below them."""
+    touched: tuple[str, ...] = ()
+    """What it changes, if that is a part of the files."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +74,11 @@ def read_journal(store: Store, project: Project) -> Journal:
     record = read_json(path)
     if record is None:
         return _set_aside(store, project) if _is_readable(path) else Journal()
+    return journal_from(record) or _set_aside(store, project)
+
+
+def journal_from(record: dict[str, Any]) -> Journal | None:
+    """The journal that a JSON object is; None if it is none."""
     try:
         begun = record.get("open")
         return Journal(
@@ -80,15 +90,15 @@ def read_journal(store: Store, project: Project) -> Journal:
             leftover=tuple(str(folder) for folder in record.get("leftover", ())),
         )
     except (KeyError, TypeError, ValueError, AttributeError):
-        return _set_aside(store, project)
+        return None
 
 
 def write_journal(store: Store, project: Project, journal: Journal, *, lasting: bool = True) -> None:
     """Write it down; if not `lasting`, a power cut may bring back what it said before."""
     record: dict[str, Any] = {
         "open": None if journal.open is None else dict(vars(journal.open)),
-        "undo": [[step.checkpoint, list(step.paths)] for step in journal.undo[-_DEPTH:]],
-        "redo": [[step.checkpoint, list(step.paths)] for step in journal.redo[-_DEPTH:]],
+        "undo": [[step.checkpoint, list(step.paths), step.exact] for step in journal.undo[-_DEPTH:]],
+        "redo": [[step.checkpoint, list(step.paths), step.exact] for step in journal.redo[-_DEPTH:]],
         "stages": [[stage.before, stage.lock] for stage in journal.stages],
         "at": journal.at,
         "leftover": list(journal.leftover),
@@ -112,8 +122,8 @@ def _set_aside(store: Store, project: Project) -> Journal:
 
 
 def _step(item: list[Any]) -> Step:
-    checkpoint, paths = item
-    return Step(str(checkpoint), tuple(str(path) for path in paths))
+    checkpoint, paths, *exact = item
+    return Step(str(checkpoint), tuple(str(path) for path in paths), exact == [True])
 
 
 def _open_restore(record: dict[str, Any]) -> OpenRestore:
@@ -124,4 +134,6 @@ def _open_restore(record: dict[str, Any]) -> OpenRestore:
         staging=tuple(record["staging"]),
         applying=bool(record["applying"]),
         then=str(record["then"]),
+        exact=record.get("exact") is True,
+        touched=tuple(record.get("touched", ())),
     )

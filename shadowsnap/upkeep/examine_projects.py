@@ -16,7 +16,7 @@ from shadowsnap.git.reading import ObjectReader, missing_objects
 from shadowsnap.git.runner import Git
 from shadowsnap.model import Finding
 from shadowsnap.store.atomic import read_json, write_json
-from shadowsnap.store.journal import read_journal
+from shadowsnap.store.journal import journal_from, read_journal
 from shadowsnap.store.layout import FORMAT, Store
 from shadowsnap.store.projects import Project
 from shadowsnap.store.scancache import ScanCache, load_cache, objects_taken_for_stored
@@ -121,7 +121,7 @@ def find_clock(store: Store) -> Iterator[Finding]:
 def find_journals(store: Store, project: str | None = None) -> Iterator[Finding]:
     folder = store.git_dir / "journal"
     for path in sorted(folder.glob("*.json")):
-        if (project is None or path.stem == project) and not _is_journal(store, path):
+        if (project is None or path.stem == project) and not _is_journal(path):
             meaning = "the record of undo and redo cannot be read; checkpoints are not affected"
             repair = "set it aside; undo and redo start anew"
             yield Finding("journal-damaged", "warning", inside(store, path), meaning, repair)
@@ -130,26 +130,17 @@ def find_journals(store: Store, project: str | None = None) -> Iterator[Finding]
         yield Finding("journal-left", "info", inside(store, path), meaning, "move it to what was set aside")
 
 
-def _is_journal(store: Store, path: Path) -> bool:
+def _is_journal(path: Path) -> bool:
     """Without `read_journal`, which puts a damaged one out of use at once."""
     record = read_json(path)
-    if record is None:
-        return False
-    begun, stacks = record.get("open"), [record.get("undo", []), record.get("redo", [])]
-    keys = {"before", "target", "paths", "staging", "applying", "then"}
-    if begun is not None and not (isinstance(begun, dict) and keys <= begun.keys()):
-        return False
-    return all(
-        isinstance(stack, list) and all(isinstance(step, list) and len(step) == 2 for step in stack)
-        for stack in stacks
-    )
+    return record is not None and journal_from(record) is not None
 
 
 def find_staging(store: Store) -> Iterator[Finding]:
     """What a restore left in a project whose journal does not know of it any more."""
     for project in recorded_projects(store):
         journal = store.journal_file(project.id)
-        begun = read_journal(store, project).open if _is_journal(store, journal) else None
+        begun = read_journal(store, project).open if _is_journal(journal) else None
         known = set(begun.staging) if begun is not None else set()
         for path in sorted(project.workdir.glob(_STAGING)) if project.workdir.is_dir() else ():
             if path.name not in known and path.is_dir():

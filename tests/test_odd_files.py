@@ -1,0 +1,237 @@
+"""A FIFO, socket, device or huge file in place of a file that is usually read stops nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import stat
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from capturing import names, skipped
+from restoring import in_child
+
+from helpers import git
+from shadowsnap import Checkpoint, CheckpointManager
+
+DEADLINE = 8.0
+SOON = 5.0
+PATIENCE = 12
+HUGE = 6 << 30
+MEMORY = 3 << 30
+
+pytestmark = pytest.mark.skipif(os.name == "nt", reason="there are no such files on Windows")
+
+
+# --- odd files --------------------------------------------------------------------------------------
+
+
+def put_fifo(place: Path) -> None:
+    os.mkfifo(place)
+
+
+def put_socket(place: Path) -> None:
+    """By a short path: the address of a socket has room for some hundred bytes."""
+    folder = os.open(place.parent, os.O_RDONLY)
+    here = os.open(".", os.O_RDONLY)
+    try:
+        os.fchdir(folder)
+        with socket.socket(socket.AF_UNIX) as server:
+            server.bind(place.name)
+    finally:
+        os.fchdir(here)
+        os.close(here)
+        os.close(folder)
+
+
+def put_device(place: Path) -> None:
+    """One that never comes to an end."""
+    try:
+        os.mknod(place, 0o666 | stat.S_IFCHR, os.makedev(1, 5))
+        with open(place, "rb") as file:
+            file.read(1)
+    except OSError:
+        place.unlink(missing_ok=True)
+        pytest.skip("only root may make a device, on a file system that allows it")
+
+
+def put_huge(place: Path) -> None:
+    with open(place, "wb") as file:
+        try:
+            file.truncate(HUGE)
+        except OSError:
+            pytest.skip("no file of some GB can be made here")
+    if place.stat().st_blocks * 512 > 1 << 20:
+        place.unlink()
+        pytest.skip("this file system has no sparse files")
+
+
+def put_directory(place: Path) -> None:
+    place.mkdir()
+    (place / "inside").write_text("inside\n")
+
+
+def put_endless_link(place: Path) -> None:
+    if not os.path.exists("/dev/zero"):
+        pytest.skip("there is no /dev/zero here")
+    place.symlink_to("/dev/zero")
+
+
+KINDS = {
+    "fifo": put_fifo,
+    "socket": put_socket,
+    "device": put_device,
+    "huge file": put_huge,
+    "directory": put_directory,
+    "link to /dev/zero": put_endless_link,
+}
+WHY = {"fifo": "special", "socket": "special", "device": "special", "huge file": "too-large"}
+"""What a checkpoint says of them. A link is captured as one, a directory with what is in it."""
+
+LISTED = [
+    ".gitignore",
+    "src/.gitignore",
+    "src/deep/er/.gitignore",
+    ".gitattributes",
+    "src/.gitattributes",
+    ".git/info/exclude",
+    ".git/HEAD",
+    ".git/config",
+    ".git/index",
+    ".git/commondir",
+    ".shadowsnap.toml",
+    "pyproject.toml",
+]
+# The inside of a nested repository's .git is no part of a checkpoint; and who reads the others is git alone.
+UNLISTED = ["x/.git/HEAD", "x/.git/config", "x/.git/index", ".git/info/attributes", ".git/packed-refs"]
+PLACES = LISTED + UNLISTED
+everything = pytest.mark.parametrize("kind", KINDS)
+everywhere = pytest.mark.parametrize("place", PLACES)
+
+
+def put(kind: str, place: Path) -> None:
+    place.parent.mkdir(parents=True, exist_ok=True)
+    if os.path.lexists(place):
+        place.unlink()
+    KINDS[kind](place)
+
+
+@pytest.fixture
+def work(project: Path) -> Iterator[Path]:
+    """A repository with a commit, and another in it."""
+    (project / "src" / "deep" / "er").mkdir(parents=True)
+    (project / "src" / "deep" / "er" / "file").write_text("deep\n")
+    git(project, "init", "-q")
+    git(project, "add", "-A")
+    git(project, "commit", "-q", "-m", "first")
+    (project / "x").mkdir()
+    (project / "x" / "inner").write_text("inner\n")
+    git(project / "x", "init", "-q")
+    git(project / "x", "add", "-A")
+    git(project / "x", "commit", "-q", "-m", "first")
+    yield project
+    for path in project.rglob("*"):  # for what looks at failed tests: no sparse giants, no FIFOs
+        seen = path.lstat()
+        if stat.S_ISFIFO(seen.st_mode):
+            os.close(os.open(path, os.O_RDWR | os.O_NONBLOCK))  # lets go of a git that still waits for it
+        is_plain = stat.S_ISREG(seen.st_mode) and seen.st_size <= 1 << 20
+        if not (is_plain or stat.S_ISDIR(seen.st_mode) or stat.S_ISLNK(seen.st_mode)):
+            path.unlink()
+
+
+FILES = {
+    "README.md", "src/main.py", "data.bin", "empty", "run.sh", "private.txt", "link", "src/deep/er/file",
+    "x/inner",
+}  # fmt: skip
+
+
+def bounded(deed: Callable[[], object]) -> None:
+    """Do something in a child: what hangs, or reads an endless file to its end, fails there, and takes
+    neither the test run nor all memory of the machine with it."""
+    import resource
+
+    def act() -> None:
+        _, hard = resource.getrlimit(resource.RLIMIT_AS)
+        bound = MEMORY if hard == resource.RLIM_INFINITY else min(MEMORY, hard)
+        resource.setrlimit(resource.RLIMIT_AS, (bound, hard))
+        signal.signal(signal.SIGALRM, signal.SIG_DFL)
+        signal.alarm(PATIENCE)
+        deed()
+
+    code = in_child(act)
+    assert code != -signal.SIGALRM, f"it was still hanging after {PATIENCE} s"
+    assert code == 0, "see the error of the child"
+
+
+def soon(deed: Callable[[], Any]) -> Any:
+    began = time.monotonic()
+    answer = deed()
+    took = time.monotonic() - began
+    assert took < SOON, f"it took {took:.1f} s"
+    return answer
+
+
+def snapshot(manager: CheckpointManager, project: Path) -> Checkpoint:
+    manager.new_turn()
+    outcome = soon(lambda: manager.ensure_checkpoint(project))
+    assert outcome.status in ("taken", "partial"), outcome
+    assert outcome.checkpoint is not None
+    return outcome.checkpoint
+
+
+def is_listed(kind: str, place: str) -> bool:
+    return kind in WHY and place in LISTED
+
+
+def captures_everything_else(base: Path, project: Path, kind: str, places: list[str], files: set[str]) -> None:
+    manager = CheckpointManager(base=base, deadline=DEADLINE, background_upkeep=False)
+    taken = snapshot(manager, project)
+    assert names(base, taken) >= files
+    listed = {place: why for place, why in skipped(taken).items() if place in places}
+    assert listed.items() >= {place: WHY[kind] for place in places if is_listed(kind, place)}.items()
+
+
+@everything
+@everywhere
+def test_a_first_snapshot_captures_everything_else(base: Path, work: Path, kind: str, place: str) -> None:
+    put(kind, work / place)
+    bounded(lambda: captures_everything_else(base, work, kind, [place], FILES))
+
+
+@pytest.mark.parametrize("kind", ["fifo", "huge file"])
+@everywhere
+def test_a_later_snapshot_captures_everything_else(base: Path, work: Path, kind: str, place: str) -> None:
+    snapshot(CheckpointManager(base=base, deadline=DEADLINE, background_upkeep=False), work)
+    put(kind, work / place)
+    (work / "new").write_text("new\n")
+    (work / "src" / "main.py").write_text("changed\n")
+    bounded(lambda: captures_everything_else(base, work, kind, [place], FILES | {"new"}))
+
+
+@pytest.mark.parametrize("kind", ["fifo", "huge file"])
+@pytest.mark.parametrize("place", [".gitignore", "src/.gitattributes", ".git/HEAD", ".git/config", ".git/index"])
+def test_a_restore_of_other_paths_is_not_held_up(base: Path, work: Path, kind: str, place: str) -> None:
+    manager = CheckpointManager(base=base, deadline=DEADLINE, background_upkeep=False)
+    target = snapshot(manager, work)
+    put(kind, work / place)
+    (work / "src" / "main.py").write_text("changed\n")
+
+    def there_and_back() -> None:
+        soon(lambda: manager.restore(work, target.id, ["src/main.py"]))
+        assert (work / "src" / "main.py").read_text() == "print('hello')\n"
+        soon(lambda: manager.undo(work))
+        assert (work / "src" / "main.py").read_text() == "changed\n"
+        assert os.path.lexists(work / place)
+
+    bounded(there_and_back)
+
+
+@pytest.mark.parametrize("kind", ["fifo", "huge file"])
+def test_many_odd_files_at_once_stop_nothing_either(base: Path, work: Path, kind: str) -> None:
+    for place in PLACES:
+        put(kind, work / place)
+    bounded(lambda: captures_everything_else(base, work, kind, PLACES, FILES))
