@@ -13,7 +13,7 @@ _OPEN = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0)
 
 
 class OddFile(Exception):
-    """Something is there that is not read: `why` is `special`, `too-large` or `unreadable`."""
+    """Something is there that is not read: `why` is `special`, `too-large`, `unreadable` or `directory`."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -21,26 +21,36 @@ class OddFile(Exception):
 
 
 def read_foreign(path: str | bytes | os.PathLike[str], most: int) -> bytes | None:
-    """The content of a regular file of at most `most` bytes; None if there is no file (or a directory).
-    Raises `OddFile` for everything else."""
-    try:
-        # Before it is opened: opening a device may already do something.
-        problem = _problem(os.stat(path), most)
-        if problem is None:
+    """The content of a regular file of at most `most` bytes; None if there is nothing. Raises `OddFile` for
+    everything else."""
+    problem = problem_of(path, most)  # before it is opened: opening a device may already do something
+    if problem is None:
+        try:
             return _read(path, most)
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except IsADirectoryError:
+            problem = "directory"
+        except OSError:
+            problem = "unreadable"
+    raise OddFile(problem)
+
+
+def problem_of(path: str | bytes | os.PathLike[str], most: int) -> str | None:
+    """Why something is not read: `special`, `too-large` or `unreadable`; None for a file that can be, and
+    where there is none."""
+    try:
+        return _problem(os.stat(path), most)
+    except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, ValueError):
-        problem = "unreadable"
-    if problem == "directory":
-        return None
-    raise OddFile(problem)
+        return "unreadable"
 
 
 def _read(path: str | bytes | os.PathLike[str], most: int) -> bytes:
     descriptor = os.open(path, _OPEN)
     try:
-        problem = _problem(os.fstat(descriptor), most)  # it may have been replaced just now
+        problem = _problem(os.fstat(descriptor), most)  # it may have been replaced meanwhile
         if problem is not None:
             raise OddFile(problem)
         parts: list[bytes] = []
@@ -57,7 +67,7 @@ def _read(path: str | bytes | os.PathLike[str], most: int) -> bytes:
 
 def _problem(seen: os.stat_result, most: int) -> str | None:
     if stat.S_ISDIR(seen.st_mode):
-        return "directory"
+        return None  # reading it fails by itself
     if not stat.S_ISREG(seen.st_mode):
         return "special"
     return "too-large" if seen.st_size > most else None

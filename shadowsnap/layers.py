@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 
 from shadowsnap.config import CHOICES, Settings, config_file, environment_settings, is_moved_by_variable
+from shadowsnap.foreign import OddFile, read_foreign
 from shadowsnap.records import dataclass, replace
 
 TYPE_CHECKING = False
@@ -119,22 +119,13 @@ def _read_file(path: str, table: str, warnings: Warnings) -> dict[str, object]:
 
 
 def _content(path: str, warnings: Warnings) -> bytes | None:
-    """What a file says; None if there is none. Never waits: a project may have a pipe of that name."""
+    """What a file says; None if there is none. It may have come with a clone, and be anything."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-        try:
-            known = os.fstat(descriptor)
-            if stat.S_ISREG(known.st_mode) and known.st_size <= _MOST_BYTES:
-                return os.read(descriptor, _MOST_BYTES)
-            why = "it is not a file of settings"
-        finally:
-            os.close(descriptor)
-    except (FileNotFoundError, NotADirectoryError):
+        return read_foreign(path, _MOST_BYTES)
+    except OddFile as odd:
+        why = "it cannot be read" if odd.why == "unreadable" else "it is not a file of settings"
+        warnings.append(f"{path}: ignored, as {why}")
         return None
-    except OSError as problem:
-        why = f"it cannot be read: {problem.strerror}"
-    warnings.append(f"{path}: ignored, as {why}")
-    return None
 
 
 def _parsed(text: str, table: str) -> dict[str, object]:

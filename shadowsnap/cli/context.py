@@ -15,6 +15,7 @@ from shadowsnap.cli.ui import Ui
 from shadowsnap.errors import MalformedReference, NoSuchCheckpoint, WrongUsage
 
 if TYPE_CHECKING:
+    from shadowsnap.events import Event
     from shadowsnap.manager import CheckpointManager
     from shadowsnap.model import Checkpoint
 
@@ -30,7 +31,12 @@ class Context:
     def manager(self) -> CheckpointManager:
         from shadowsnap.manager import CheckpointManager
 
-        return CheckpointManager.from_settings()
+        return CheckpointManager.from_settings(on_event=self._say_what_is_waited_for)
+
+    def _say_what_is_waited_for(self, event: Event) -> None:
+        doing = getattr(event, "doing", "")
+        if doing.startswith("waiting"):
+            self.ui.say(f"{doing} ...")
 
     def warn(self) -> None:
         """Tell what was ignored in settings, if they were needed."""

@@ -390,7 +390,7 @@ class Capture:
         for path in found.undecided:
             self.skipped[path] = "undecided"
         repository, workdir = self.space.repository, self.space.project.workdir
-        for name, why in (repository.odd if repository is not None else {}).items():
+        for name, why in (repository.odd_files() if repository is not None else {}).items():
             if name.startswith(f"{workdir}{os.sep}"):
                 self.skipped[os.fsencode(os.path.relpath(name, workdir))] = why
 

@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 
 from shadowsnap.errors import MalformedObject
-from shadowsnap.foreign import OddFile, read_foreign
-from shadowsnap.records import dataclass, field
+from shadowsnap.foreign import OddFile, problem_of, read_foreign
+from shadowsnap.records import dataclass
 
 _MOST_TEXT = 1 << 16
 _MOST_PATTERNS = 1 << 20
@@ -21,8 +21,19 @@ class PersonRepository:
     top: Path
     git_dir: Path
     common_dir: Path
-    odd: dict[str, str] = field(default_factory=dict)
-    """Files that were wanted and could not be read as files, and why: a FIFO, a device, one that is huge."""
+
+    def odd_files(self) -> dict[str, str]:
+        """What is in the place of a file that decides what is tracked or ignored, and is no file that can be
+        read (a FIFO, a device, one that is huge), and why."""
+        looked_at = {
+            self.git_dir / "HEAD": _MOST_TEXT,
+            self.git_dir / "index": _MOST_INDEX,
+            self.git_dir / "commondir": _MOST_TEXT,
+            self.common_dir / "config": _MOST_PATTERNS,
+            self.common_dir / "info" / "exclude": _MOST_PATTERNS,
+        }
+        found = {os.fspath(path): problem_of(path, most) for path, most in looked_at.items()}
+        return {path: why for path, why in found.items() if why is not None}
 
     def exclude_lines(self) -> list[str]:
         return pattern_lines(self._read(self.common_dir / "info" / "exclude", _MOST_PATTERNS))
@@ -78,8 +89,7 @@ class PersonRepository:
     def _read(self, path: Path, most: int) -> bytes | None:
         try:
             return read_foreign(path, most)
-        except OddFile as odd:
-            self.odd[os.fspath(path)] = odd.why
+        except OddFile:
             return None
 
 
@@ -123,4 +133,4 @@ def _repository_at(top: Path) -> PersonRepository | None:
     common = found._text(found.git_dir / "commondir")
     if not common:
         return found
-    return PersonRepository(top, found.git_dir, Path(os.path.normpath(found.git_dir / common)), found.odd)
+    return PersonRepository(top, found.git_dir, Path(os.path.normpath(found.git_dir / common)))

@@ -11,6 +11,7 @@ from shadowsnap.git.files import make_folder, sync_directory
 from shadowsnap.git.runner import Git
 
 _ORPHAN_SECONDS = 60.0
+_HEX = frozenset("0123456789abcdef")
 
 
 class RefExists(Exception):
@@ -69,11 +70,30 @@ def read_ref(git_dir: Path, ref: str) -> str | None:
     """The object id of one ref; None if there is no such ref. (Reading all refs of a project costs
     an unchanged snapshot more time than everything else we do without git.)"""
     loose = _loose(git_dir / ref)
-    if loose is not None:
+    if loose is not None and may_be_of(ref, loose):
         return loose
     packed = _packed(git_dir)
     at = packed.find(b" %s\n" % ref.encode())
-    return packed[at - 40 : at].decode() if at >= 40 else None
+    value = packed[at - 40 : at].decode("ascii", "replace") if at >= 40 else ""
+    return value if may_be_of(ref, value) else None
+
+
+def may_be_of(ref: str, value: str) -> bool:
+    """Whether a value is an object id, and the one that the ref is named after, if it is: a checkpoint's ref
+    ends in the first digits of its commit."""
+    named = ref.rpartition("/")[2].partition("-")[2]
+    if len(value) != 40 or not _HEX.issuperset(value):
+        return False
+    return len(named) != 12 or not _HEX.issuperset(named) or value.startswith(named)
+
+
+def value_by_name(git: Git, ref: str) -> str | None:
+    """The commit that a checkpoint's ref is named after, if just one is in the store."""
+    named = ref.rpartition("/")[2].partition("-")[2]
+    if len(named) != 12 or not _HEX.issuperset(named):
+        return None
+    found = git.run("rev-parse", "--verify", "-q", f"{named}^{{commit}}", ok=(0, 1, 128)).decode().strip()
+    return found if may_be_of(ref, found) else None
 
 
 def ref_names(git_dir: Path, prefix: str) -> list[str]:
@@ -101,7 +121,7 @@ def read_refs(git_dir: Path, prefix: str) -> dict[str, str]:
     # loose, so in this order it cannot escape.
     for name in _loose_names(git_dir / prefix):
         loose = _loose(git_dir / prefix / name)
-        if loose is not None:
+        if loose is not None and may_be_of(name, loose):
             found[name] = loose
     wanted = b"%s/" % prefix.encode()
     for line in _packed(git_dir).splitlines():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 from shadowsnap.git.deadline import NO_DEADLINE, Deadline
@@ -60,14 +61,17 @@ class Keeping(Core):
     ) -> PruneResult:
         """Keep the limits now: of the settings, or those given here (`max_snapshots`,
         `retention_days`, `max_total_size_mb` and so on). `dry_run` returns the plan. `reclaim`:
-        `when-it-pays`, `always` or `never`; `orphans=False` keeps checkpoints of lost directories."""
+        `when-it-pays`, `always` or `never`; `orphans=False` keeps checkpoints of lost directories.
+        Upkeep that is under way is waited for, up to `upkeep_deadline`; then the status is `busy`."""
         from shadowsnap.upkeep.run import plan_prune, prune
 
         settings = replace(self.settings, **limits)
         store = self._store()
         if dry_run:
             return plan_prune(store, settings, orphans=orphans)
-        result = prune(store, settings, orphans=orphans, reclaim=reclaim)
+        doing = "waiting for upkeep that is under way"
+        waiting = partial(self._tell, "Slow", store.base, doing=doing, seconds=0.0)
+        result = prune(store, settings, orphans=orphans, reclaim=reclaim, on_wait=waiting)
         if settings == self.settings and orphans and result.status == "done":
             with suppress(OSError):  # it only saves the next start-up from doing the same again
                 mark_pruned(store.base)

@@ -292,6 +292,7 @@ def _message(reason: str, body: dict[str, Any]) -> bytes:
 
 def _load(git: Git, store: Store, project: Project, newest: int | None = None) -> list[Checkpoint]:
     rows = list_refs(git, _FIELDS, project.refs, newest=newest)
+    _check_nothing_is_hidden(store, project, {row[0].decode() for row in rows}, newest)
     pins = read_refs(store.git_dir, project.pins)
     labels = _labels(store, project)
     found = []
@@ -301,6 +302,14 @@ def _load(git: Git, store: Store, project: Project, newest: int | None = None) -
         pinned = name.rpartition("/")[2] in pins
         found.append(replace(checkpoint, pinned=pinned, label=labels.get(checkpoint.id)))
     return found
+
+
+def _check_nothing_is_hidden(store: Store, project: Project, listed: set[str], newest: int | None) -> None:
+    """Git leaves a ref out of a list if a power cut spoiled its file; then it has to be mended first."""
+    for name in ref_names(store.git_dir, project.refs)[::-1][:newest]:
+        ref = f"{project.refs}/{name}"
+        if ref not in listed and ref_exists(store.git_dir, ref):  # else it was deleted meanwhile
+            raise DamagedObject(id=ref)
 
 
 def _labels(store: Store, project: Project) -> dict[str, str]:

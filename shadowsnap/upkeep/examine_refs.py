@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from shadowsnap.errors import DamagedObject
 from shadowsnap.git.objects import EMPTY_TREE, object_id
 from shadowsnap.git.reading import ObjectReader, missing_objects
-from shadowsnap.git.refs import RefExists, create_ref
+from shadowsnap.git.refs import RefExists, create_ref, may_be_of, value_by_name
 from shadowsnap.git.runner import Git
 from shadowsnap.model import Finding
 from shadowsnap.store.atomic import write_bytes
@@ -74,7 +74,7 @@ def _problem(ref: Ref, gone: set[str], reader: ObjectReader) -> tuple[str, str, 
     inside = ref.name.startswith(f"{CHECKPOINTS}/")
     if inside and not _NAME.fullmatch(ref.name):
         return "ref-strange", "it is not named as a checkpoint is", []
-    if not _ID.fullmatch(ref.value):
+    if not may_be_of(ref.name, ref.value):
         return "ref-damaged", "it does not say which object it is of", []
     if ref.value in gone:
         return "ref-dangling", f"object {ref.value[:12]} is not in the store", [ref.value]
@@ -95,7 +95,7 @@ def _unreadable(reader: ObjectReader, name: str) -> list[str]:
 
 def _finding(ref: Ref, code: str, why: str, lost: list[str]) -> Finding:
     meaning = f"{why}: as long as it is there, git may refuse to list the others"
-    repair = "set it aside; the checkpoint it was of cannot be restored"
+    repair = "write it again, if its commit is in the store; else set it aside"
     return Finding(code, "error", ref.name, meaning, repair, {"value": ref.value, "lost": lost})
 
 
@@ -131,6 +131,22 @@ def read_commit(reader: ObjectReader, name: str) -> Commit | None:
 
 
 # --- mending ---------------------------------------------------------------------------------
+
+
+def mend_ref(store: Store, finding: Finding, quarantine: Quarantine) -> None:
+    """Give a ref the value that it had: `packed-refs` may have it, and a checkpoint's ref is named after its
+    commit. If neither is to be had, it is set aside."""
+    ref = finding.subject
+    git = store.git()
+    with ObjectReader(git) as reader:
+        candidates = (_packed(store)[0].get(ref, ""), value_by_name(git, ref) or "")
+        value = next((each for each in candidates if may_be_of(ref, each) and read_commit(reader, each)), None)
+    if value is None:
+        set_ref_aside(store, finding, quarantine)
+        return
+    if os.path.lexists(store.git_dir / ref):
+        quarantine.take(store.git_dir / ref)
+    write_bytes(store.git_dir / ref, f"{value}\n".encode("ascii"), fsync=store.fsync)
 
 
 def set_ref_aside(store: Store, finding: Finding, quarantine: Quarantine) -> None:
@@ -252,7 +268,7 @@ def _loose_value(path: Path) -> str:
 MENDS = {
     "packed-refs-damaged": keep_readable_lines,
     "ref-strange": set_ref_aside,
-    "ref-damaged": set_ref_aside,
-    "ref-dangling": set_ref_aside,
+    "ref-damaged": mend_ref,
+    "ref-dangling": mend_ref,
     "refs-lost": recover_refs,
 }

@@ -3,6 +3,7 @@ only what is quick enough for the start of a program."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timezone
 
@@ -45,12 +46,17 @@ def drop_by_rules(store: Store, settings: Settings, deadline: Deadline) -> Prune
 
 
 def prune(
-    store: Store, settings: Settings, *, orphans: bool = True, reclaim: str = WHEN_IT_PAYS
+    store: Store,
+    settings: Settings,
+    *,
+    orphans: bool = True,
+    reclaim: str = WHEN_IT_PAYS,
+    on_wait: Callable[[], None] | None = None,
 ) -> PruneResult:
     """Keep every limit, and give back the space of what went. What was dropped stays dropped,
-    also if reclaiming fails: then the result says why."""
+    also if reclaiming fails: then the result says why. With `on_wait`, upkeep that is under way is waited for."""
     deadline = Deadline(settings.upkeep_deadline)
-    with upkeep_session(store, deadline) as session:
+    with upkeep_session(store, deadline, on_wait) as session:
         if session is None:
             return PruneResult("busy")
         clear_debris(store, deadline)

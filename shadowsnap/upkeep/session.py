@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from shadowsnap.errors import DiskTooFull
+from shadowsnap.errors import DiskTooFull, LockTimeout
 from shadowsnap.git.deadline import Deadline
 from shadowsnap.git.files import remove_tree
 from shadowsnap.git.runner import Git
 from shadowsnap.store.layout import Store
-from shadowsnap.store.locks import if_free
+from shadowsnap.store.locks import if_free, locked
 
 _SPARE_BYTES = 64 << 20
 
@@ -47,9 +47,21 @@ def upkeep_lock(store: Store) -> Path:
 
 
 @contextmanager
-def upkeep_session(store: Store, deadline: Deadline) -> Iterator[Session | None]:
-    """The right to do upkeep, or None if another process is at it."""
+def upkeep_session(
+    store: Store, deadline: Deadline, on_wait: Callable[[], None] | None = None
+) -> Iterator[Session | None]:
+    """The right to do upkeep; None if another process is at it. With `on_wait`, which is called once, that
+    process is waited for until the deadline."""
     with if_free(upkeep_lock(store), "upkeep") as lock:
+        if lock is not None or on_wait is None:
+            yield None if lock is None else Session(store, deadline, lock)
+            return
+    on_wait()
+    with ExitStack() as stack:
+        try:
+            lock = stack.enter_context(locked(upkeep_lock(store), "upkeep", deadline))
+        except LockTimeout:
+            lock = None
         yield None if lock is None else Session(store, deadline, lock)
 
 
