@@ -49,6 +49,12 @@ class DeadlineExceeded(ShadowsnapError):
     hint = "raise the deadline setting, or name the paths that matter"
 
 
+class RulesUnavailable(ShadowsnapError):
+    """the ignore rules could not be had in time: {count} new files and directories were not captured"""
+
+    hint = "look for patterns with many wildcards in .gitignore; `shadowsnap show` lists what was left out"
+
+
 class LockTimeout(ShadowsnapError):
     """waited {seconds:.1f} s for the {name} lock, which is held by {holder}"""
 

@@ -30,7 +30,7 @@ def _plain(value: Any) -> Any:
 @dataclass(frozen=True)
 class Skipped(_Record):
     """A path that exists but is not in the checkpoint, and why: `too-large`, `unreadable`,
-    `special`, `changing`, `secret`, `unstorable`, `outside`, `repository` (of an imported
+    `special`, `changing`, `secret`, `unstorable`, `undecided`, `outside`, `repository` (of an imported
     checkpoint) or `damaged` (it was there, and its content was lost)."""
 
     path: str

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -25,7 +24,6 @@ COPY, ADD_COMMIT, READ_TREE = "cp -r", "git add + commit", "read-tree flow"
 CHECKOUT, DIFF_TREE, FOR_EACH_REF = "git checkout", "git diff-tree -p", "git for-each-ref"
 
 FIRST, UNCHANGED, ONE, HUNDRED = "first snapshot", "unchanged", "1 file changed", "100 files changed"
-FIRST_OF_CHECKOUT = "first of a checkout"
 DIFF, RESTORE_ONE = "diff against disk", "restore 1 file"
 RESTORE_MANY, RESTORE_UNSAVED, LIST = "restore 1,000 files", "restore 1,000 unsaved", "list"
 
@@ -98,7 +96,6 @@ class Course:
         ]
         if not self._pace.quick:
             results.append(self._restore_unsaved())
-        results.append(self._first_of_checkout())
         return results
 
     def one_change(self) -> Result:
@@ -259,42 +256,6 @@ class Course:
     def _pace_of_restores(self) -> Pace:
         """Each begins with a wait for the next second, so there is little time for many."""
         return Pace(1, self._pace.patience) if self._pace.quick else Pace(7, 5 * self._pace.patience)
-
-    # --- a person's checkout -----------------------------------------------------------------
-
-    def _first_of_checkout(self) -> Result:
-        """The first snapshot of a directory that a person has under git, packed as a clone leaves it: the
-        shadow repository plays theirs. `git status` is that of the checkout itself."""
-        self._say(FIRST_OF_CHECKOUT)
-        self._shadow.commit()
-        self._shadow.git("repack", "-a", "-d", "-q")
-        wait_for_next_second()
-        self._shadow.git("status")  # notes in the index that nothing has changed
-        with self._shown_as_checkout():
-            samples = race(
-                [
-                    self._mine("snapshot", before=self._forget),
-                    Contender(STATUS, self._shadow.status, self._shadow.status_processes),
-                ],
-                Pace(self._pace.rounds, 2 * self._pace.patience),
-            )
-            self._forget()
-            peak = self._weigh("snapshot")
-        return Result(self.tree.name, FIRST_OF_CHECKOUT, samples, peak)
-
-    @contextmanager
-    def _shown_as_checkout(self) -> Iterator[None]:
-        """The tree with the shadow repository for its own; one that it brought along is out of sight."""
-        link, brought = self.tree.path / ".git", self._shadow.git.git_dir.parent / "brought.git"
-        if os.path.lexists(link):
-            link.rename(brought)
-        link.write_text(f"gitdir: {self._shadow.git.git_dir}\n")
-        try:
-            yield
-        finally:
-            link.unlink()
-            if os.path.lexists(brought):
-                brought.rename(link)
 
     # --- small steps -------------------------------------------------------------------------
 

@@ -16,7 +16,7 @@ from benchmark.race import Samples
 from benchmark.trees import Tree
 
 _PROCESSES = {
-    op.UNCHANGED: 2, op.FIRST: 6, op.FIRST_OF_CHECKOUT: 6, op.ONE: 6, op.HUNDRED: 6, op.LIST: 3,
+    op.UNCHANGED: 2, op.FIRST: 6, op.ONE: 6, op.HUNDRED: 6, op.LIST: 3,
     op.RESTORE_ONE: 12, op.RESTORE_MANY: 12, op.RESTORE_UNSAVED: 12,
 }  # fmt: skip
 _SMALL, _LARGE = 1_000, 50_000
@@ -72,7 +72,7 @@ def _times(result: Result, files: int) -> Iterator[Verdict]:
         yield Verdict(
             result.operation, result.tree, ours / same_index, limits[result.operation], "x git status, same index"
         )
-    limits = {op.UNCHANGED: 1.1, op.ONE: 1.5, op.RESTORE_ONE: 3, op.FIRST_OF_CHECKOUT: 4}
+    limits = {op.UNCHANGED: 1.1, op.ONE: 1.5, op.RESTORE_ONE: 3}
     if status is not None and result.operation in limits and files >= _LARGE_ENOUGH:
         yield Verdict(result.operation, result.tree, ours / status, limits[result.operation], "x git status")
     rivals = {

@@ -12,6 +12,7 @@ from shadowsnap.git.runner import Git
 
 _ORPHAN_SECONDS = 60.0
 _HEX = frozenset("0123456789abcdef")
+_NAMED_AFTER_COMMITS = ("refs/shadowsnap/", "refs/shadowsnap-pins/")
 
 
 class RefExists(Exception):
@@ -81,19 +82,22 @@ def read_ref(git_dir: Path, ref: str) -> str | None:
 def may_be_of(ref: str, value: str) -> bool:
     """Whether a value is an object id, and the one that the ref is named after, if it is: a checkpoint's ref
     ends in the first digits of its commit."""
-    named = ref.rpartition("/")[2].partition("-")[2]
-    if len(value) != 40 or not _HEX.issuperset(value):
-        return False
-    return len(named) != 12 or not _HEX.issuperset(named) or value.startswith(named)
+    return len(value) == 40 and _HEX.issuperset(value) and value.startswith(_digits_in_name(ref))
 
 
 def value_by_name(git: Git, ref: str) -> str | None:
     """The commit that a checkpoint's ref is named after, if just one is in the store."""
-    named = ref.rpartition("/")[2].partition("-")[2]
-    if len(named) != 12 or not _HEX.issuperset(named):
+    named = _digits_in_name(ref)
+    if not named:
         return None
     found = git.run("rev-parse", "--verify", "-q", f"{named}^{{commit}}", ok=(0, 1, 128)).decode().strip()
     return found if may_be_of(ref, found) else None
+
+
+def _digits_in_name(ref: str) -> str:
+    digits = ref.rpartition("-")[2]
+    is_named_so = ref.startswith(_NAMED_AFTER_COMMITS) and len(digits) == 12 and _HEX.issuperset(digits)
+    return digits if is_named_so else ""
 
 
 def ref_names(git_dir: Path, prefix: str) -> list[str]:
@@ -121,7 +125,7 @@ def read_refs(git_dir: Path, prefix: str) -> dict[str, str]:
     # loose, so in this order it cannot escape.
     for name in _loose_names(git_dir / prefix):
         loose = _loose(git_dir / prefix / name)
-        if loose is not None and may_be_of(name, loose):
+        if loose is not None and may_be_of(f"{prefix}/{name}", loose):
             found[name] = loose
     wanted = b"%s/" % prefix.encode()
     for line in _packed(git_dir).splitlines():

@@ -23,6 +23,7 @@ from shadowsnap.git.runner import Git
 _FANOUT = re.compile(r"[0-9a-f]{2}")
 _REST = re.compile(r"[0-9a-f]{38}")
 _TRAILER = 20
+_AT_ONCE = 100
 KINDS = (b"commit", b"tree", b"blob", b"tag")
 
 
@@ -98,6 +99,18 @@ def pack_problem(pack: Path, deadline: Deadline = NO_DEADLINE) -> str | None:
         return str(problem)
     except OSError as problem:
         return f"it cannot be read ({problem.strerror})"
+
+
+def lying_packs(git: Git, files: list[Path]) -> set[Path]:
+    """Those of the packs that hold other objects than their indexes say: git reads and hashes each object."""
+    found: set[Path] = set()
+    for start in range(0, len(files), _AT_ONCE):
+        some = files[start : start + _AT_ONCE]
+        try:
+            git.run("verify-pack", *(str(pack.with_suffix(".idx")) for pack in some))
+        except GitFailed:
+            found |= {*some} if len(some) == 1 else {each for pack in some for each in lying_packs(git, [pack])}
+    return found
 
 
 def pack_ids(index: Path) -> list[str]:

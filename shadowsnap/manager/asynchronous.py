@@ -279,7 +279,8 @@ class AsyncCheckpointManager:
     ) -> PruneResult:
         """Keep the limits now: of the settings, or those given here (`max_snapshots`,
         `retention_days`, `max_total_size_mb` and so on). `dry_run` returns the plan. `reclaim`:
-        `when-it-pays`, `always` or `never`; `orphans=False` keeps checkpoints of lost directories."""
+        `when-it-pays`, `always` or `never`; `orphans=False` keeps checkpoints of lost directories.
+        Upkeep that is under way is waited for, up to `upkeep_deadline`; then the status is `busy`."""
         return await asyncio.to_thread(self.sync.prune, dry_run, orphans=orphans, reclaim=reclaim, **limits)
 
     async def record_write(self, working_dir: PathLike, path: PathLike) -> bool:

@@ -33,7 +33,7 @@ from shadowsnap.model import Outcome, RestoreResult
 from shadowsnap.records import Any, replace
 from shadowsnap.store.checkpoints import newest_name
 from shadowsnap.store.journal import read_journal
-from shadowsnap.store.layout import REFS_LOST, Store, open_store
+from shadowsnap.store.layout import OWN_OBJECTS, REFS_LOST, Store, open_store
 from shadowsnap.store.projects import Project, project_of, read_record, was_emptied
 
 TYPE_CHECKING = False
@@ -57,6 +57,7 @@ _TOLD_AS = {
     "refused": "CheckpointSkipped",
 }
 _TROUBLE = ("failed", "partial", "refused")
+_MOST_TO_OWN_NOW = 32 << 20
 _CURABLE = (GitFailed, DamagedObject, MalformedObject, StoreUnusable, CheckpointsLost, OSError)
 
 
@@ -134,7 +135,22 @@ class Core:
 
     def _store(self) -> Store:
         """The store, made on first use."""
-        return open_store(self.settings, lambda store: self._tell("StoreCreated", store.base))
+        store = open_store(self.settings, lambda store: self._tell("StoreCreated", store.base))
+        if not os.path.exists(store.git_dir / OWN_OBJECTS):
+            self._own_objects(store)
+        return store
+
+    def _own_objects(self, store: Store) -> None:
+        """Once for a store of an earlier version: nothing in it may depend on files elsewhere. If that takes
+        long, upkeep does it in the background."""
+        from shadowsnap.upkeep.examine_objects import own_all_objects
+        from shadowsnap.upkeep.starting import start_upkeep
+
+        try:
+            if not own_all_objects(store, _MOST_TO_OWN_NOW) and self.settings.background_upkeep:
+                start_upkeep(store, self.settings)
+        except OSError:
+            pass  # a full or closed disk: the next call tries again
 
     def _settings_of(self, project: Project) -> Settings:
         if self._layers is None:

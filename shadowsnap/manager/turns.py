@@ -20,6 +20,7 @@ from shadowsnap.errors import (
     GitTooOld,
     LockTimeout,
     PathRefused,
+    RulesUnavailable,
     ShadowsnapError,
     StoreTooNew,
 )
@@ -320,7 +321,10 @@ class Turns(Remembering):
                 note = "; ".join(filter(None, (note, _nothing_held(checkpoint))))
         except DeadlineExceeded as problem:
             return self._paths_alone(store, project, request, named, problem, "failed")
-        return Outcome("taken" if new else "unchanged", checkpoint, skipped=checkpoint.skipped, note=note)
+        undecided = sum(item.why == "undecided" for item in checkpoint.skipped)
+        lacking = RulesUnavailable(count=undecided) if undecided else None
+        status = "partial" if lacking else "taken" if new else "unchanged"
+        return Outcome(status, checkpoint, error=lacking, skipped=checkpoint.skipped, note=note)
 
     def _paths_alone(
         self,

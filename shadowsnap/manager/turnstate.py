@@ -67,7 +67,7 @@ class Slot:
             self.before = outcome.checkpoint.id if outcome.checkpoint is not None else None
         if outcome.status == "taken" and outcome.checkpoint is not None:
             self.turn = outcome.checkpoint.turn
-        if outcome.status != "partial":
+        if outcome.status != "partial" or (outcome.checkpoint is not None and outcome.checkpoint.scope == "tree"):
             self.whole = project
 
     def begin_call(self, checkpoint: str | None) -> None:

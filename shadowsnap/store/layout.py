@@ -19,6 +19,8 @@ from shadowsnap.records import dataclass
 from shadowsnap.store.atomic import write_bytes
 
 FORMAT = 1
+OWN_OBJECTS = "own-objects"
+"""A note that no object file of the store is a link to one elsewhere. (Earlier versions made such links.)"""
 REFS_LOST = "refs-lost"
 """A note that refs vanished and their checkpoints are to be looked for."""
 
@@ -130,6 +132,7 @@ def open_store(settings: Settings, on_creation: Callable[[Store], None] = lambda
     except OSError as problem:
         raise StoreUnusable(path=store.base, why=problem) from problem
     if new:
+        (store.git_dir / OWN_OBJECTS).touch()
         on_creation(store)
     return store
 

@@ -30,7 +30,7 @@ from shadowsnap.upkeep import (
 from shadowsnap.upkeep.debris import find_leftovers
 from shadowsnap.upkeep.examine_attachments import find_attachments
 from shadowsnap.upkeep.examine_checkpoints import find_incomplete, recover_objects
-from shadowsnap.upkeep.examine_objects import inspect_objects
+from shadowsnap.upkeep.examine_objects import find_shared, inspect_objects
 from shadowsnap.upkeep.examine_projects import (
     find_caches,
     find_clock,
@@ -100,6 +100,7 @@ def repair(base: Path, deadline: Deadline, *, fsync: bool = True) -> Checkup:
         work.mend(lambda: find_locks(store))
         work.mend(lambda: find_leftovers(store))
         work.mend(lambda: inspect_objects(store)[0])
+        work.mend(lambda: find_shared(store))
         work.mend(lambda: find_records(store))
         _, sound = inspect_objects(store)
         while back := recover_objects(store, _missing(store, sound)):
@@ -131,9 +132,9 @@ def _whole(store: Store, first: list[Finding]) -> Checkup:
     bad_refs = [*find_refs(store, git)]
     incomplete = [*find_incomplete(store, git, sound)]
     findings = [
-        *first, *find_locks(store), *damaged, *bad_refs, *incomplete, *find_attachments(store, git, sound),
-        *find_records(store), *find_journals(store), *find_staging(store), *find_caches(store, git, sound),
-        *find_clock(store), *find_leftovers(store),
+        *first, *find_locks(store), *damaged, *find_shared(store), *bad_refs, *incomplete,
+        *find_attachments(store, git, sound), *find_records(store), *find_journals(store), *find_staging(store),
+        *find_caches(store, git, sound), *find_clock(store), *find_leftovers(store),
     ]  # fmt: skip
     hurt = {finding.subject for finding in (*bad_refs, *incomplete)}
     intact = sum(ref.name not in hurt for ref in refs)

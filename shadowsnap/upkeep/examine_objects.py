@@ -11,11 +11,13 @@ from shadowsnap.git.deadline import NO_DEADLINE, Deadline
 from shadowsnap.git.objects import LooseObjects
 from shadowsnap.git.pack import PackWriter, deflate
 from shadowsnap.git.runner import Git
+from shadowsnap.git.shared import replace_by_copy, shared_files
 from shadowsnap.git.verify import (
     FOLLOWED,
     loose_content,
     loose_objects,
     loose_problem,
+    lying_packs,
     pack_files,
     pack_ids,
     pack_problem,
@@ -23,7 +25,7 @@ from shadowsnap.git.verify import (
     read_whole,
 )
 from shadowsnap.model import Finding
-from shadowsnap.store.layout import Store
+from shadowsnap.store.layout import OWN_OBJECTS, Store
 from shadowsnap.upkeep.quarantine import Quarantine, inside
 
 _MANY = 100
@@ -34,8 +36,11 @@ def inspect_objects(store: Store, deadline: Deadline = NO_DEADLINE) -> tuple[lis
     """Read every object file once: what is damaged, and which objects the store really holds."""
     objects = store.git_dir / "objects"
     findings, sound = [], set()
-    for pack in packs(objects):
-        finding = _pack_finding(store, pack, deadline)
+    whole = {pack: _pack_finding(store, pack, deadline) for pack in packs(objects)}
+    lying = lying_packs(store.git(deadline), [pack for pack, finding in whole.items() if finding is None])
+    for pack, finding in whole.items():
+        if pack in lying:
+            finding = _damaged_pack(store, pack, "it does not hold what its index says")
         if finding is None:
             sound.update(pack_ids(pack.with_suffix(".idx")))
         else:
@@ -68,8 +73,10 @@ def find_one_loose(store: Store, name: str) -> Iterator[Finding]:
 
 def _pack_finding(store: Store, pack: Path, deadline: Deadline) -> Finding | None:
     problem = pack_problem(pack, deadline)
-    if problem is None:
-        return None
+    return None if problem is None else _damaged_pack(store, pack, problem)
+
+
+def _damaged_pack(store: Store, pack: Path, problem: str) -> Finding:
     repair = "set it aside, and take over every object in it that can still be read"
     if problem == "it has no index":
         repair = "make its index anew"
@@ -86,7 +93,38 @@ def _loose_finding(store: Store, name: str, path: Path) -> Finding | None:
     return Finding("object-damaged", "error", inside(store, path), meaning, repair, {"id": name})
 
 
+def find_shared(store: Store) -> Iterator[Finding]:
+    """Object files that have another name somewhere, where they can be changed."""
+    for path in shared_files(store.git_dir / "objects"):
+        meaning = "it is linked to a file outside the store: what is written there, the store would give back"
+        repair = "replace it by a copy that was checked"
+        yield Finding("object-shared", "warning", inside(store, path), meaning, repair)
+
+
+def own_all_objects(store: Store, most_bytes: int | None = None) -> bool:
+    """Replace every object file that is shared by a checked copy. False if there are more bytes than that."""
+    findings = list(find_shared(store))
+    size = sum((store.base / finding.subject).stat().st_size for finding in findings)
+    if most_bytes is not None and size > most_bytes:
+        return False
+    quarantine = Quarantine(store.base)
+    for finding in findings:
+        own_object(store, finding, quarantine)
+    (store.git_dir / OWN_OBJECTS).touch()
+    return True
+
+
 # --- mending ---------------------------------------------------------------------------------
+
+
+def own_object(store: Store, finding: Finding, quarantine: Quarantine) -> None:
+    path = store.base / finding.subject
+    if replace_by_copy(store.git(), path):
+        return
+    if path.suffix == ".pack":
+        mend_pack(store, finding, quarantine)
+    else:
+        quarantine.take(path)
 
 
 def set_object_aside(store: Store, finding: Finding, quarantine: Quarantine) -> None:
@@ -123,21 +161,23 @@ def _index_anew(git: Git, pack: Path) -> bool:
 
 
 def _take_over(store: Store, git: Git, pack: Path) -> None:
-    try:
-        names = pack_ids(pack.with_suffix(".idx"))
-    except (MalformedObject, OSError):
-        if not _rebuilt_index(git, pack):
-            _unpack(store, pack)
-            return
-        names = pack_ids(pack.with_suffix(".idx"))
-    write_objects(store, read_whole(git, names))
-
-
-def _rebuilt_index(git: Git, pack: Path) -> bool:
+    """An index that is made anew names what is there; one that came with the pack may not."""
     index = pack.with_suffix(".idx")
-    if index.exists():
-        index.replace(index.with_name(f"{index.name}.damaged"))
-    return _index_anew(git, pack)
+    announced: list[str] = []
+    try:
+        announced = pack_ids(index)
+        old = index.rename(index.with_name(f"{index.name}.old"))
+    except (MalformedObject, OSError):
+        old = None
+        index.unlink(missing_ok=True)
+    if _index_anew(git, pack):
+        announced = pack_ids(index)
+    elif old is not None:
+        old.rename(index)
+    else:
+        _unpack(store, pack)
+        return
+    write_objects(store, read_whole(git, announced))
 
 
 def _unpack(store: Store, pack: Path) -> None:
@@ -167,4 +207,4 @@ def write_objects(store: Store, objects: Iterable[tuple[str, bytes, bytes]]) -> 
     return written
 
 
-MENDS = {"pack-damaged": mend_pack, "object-damaged": set_object_aside}
+MENDS = {"pack-damaged": mend_pack, "object-damaged": set_object_aside, "object-shared": own_object}

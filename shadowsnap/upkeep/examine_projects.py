@@ -13,6 +13,7 @@ from typing import Any
 from shadowsnap.errors import GitFailed
 from shadowsnap.git.objects import EMPTY_TREE
 from shadowsnap.git.reading import ObjectReader, missing_objects
+from shadowsnap.git.refs import read_ref
 from shadowsnap.git.runner import Git
 from shadowsnap.model import Finding
 from shadowsnap.store.atomic import read_json, write_json
@@ -177,9 +178,22 @@ def _cache_problem(cache: ScanCache, git: Git, sound: set[str] | None) -> str | 
     try:
         names = objects_taken_for_stored(cache, git)
         lost = names - sound if sound is not None else set(missing_objects(git, sorted(names)))
+        if lost:
+            return f"{len(lost)} of the objects it takes for stored are missing or damaged"
+        held = {path: (known.mode, known.id) for path, known in cache.index.items()}
+        if held != _files_of(git, cache.tree):
+            return "its index and its tree do not hold the same files"
+        newest = read_ref(git.git_dir, cache.newest.get("ref", ""))
+        if newest is not None and not held.items() <= _files_of(git, newest).items():
+            return "the newest checkpoint does not hold what it takes for captured"
     except GitFailed:
         return "the tree of the last capture is not all there"
-    return f"{len(lost)} of the objects it takes for stored are missing or damaged" if lost else None
+    return None
+
+
+def _files_of(git: Git, tree: str) -> dict[bytes, tuple[int, str]]:
+    rows = (row.partition(b"\t") for row in git.run("ls-tree", "-r", "-z", tree).split(b"\0")[:-1])
+    return {path: (int(about[:6], 8), about.split()[2].decode()) for about, _, path in rows}
 
 
 def forget(store: Store, finding: Finding, quarantine: Quarantine) -> None:

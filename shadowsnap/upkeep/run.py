@@ -11,10 +11,11 @@ from shadowsnap.config import Settings
 from shadowsnap.errors import ShadowsnapError
 from shadowsnap.git.deadline import Deadline
 from shadowsnap.git.totals import count_objects
-from shadowsnap.store.layout import Store
+from shadowsnap.store.layout import OWN_OBJECTS, Store
 from shadowsnap.store.log import append_log
 from shadowsnap.upkeep.debris import clear_debris
 from shadowsnap.upkeep.dropping import carry_out
+from shadowsnap.upkeep.examine_objects import own_all_objects
 from shadowsnap.upkeep.memory import read_memory, write_memory
 from shadowsnap.upkeep.old_sessions import drop_old_sessions
 from shadowsnap.upkeep.prune import Plan, plan_by_rules, plan_by_size
@@ -60,6 +61,8 @@ def prune(
         if session is None:
             return PruneResult("busy")
         clear_debris(store, deadline)
+        if not (store.git_dir / OWN_OBJECTS).exists():
+            own_all_objects(store)
         before = count_objects(session.git).bytes
         plan, memory = plan_by_rules(store, settings, read_memory(store), deadline, _now(), orphans=orphans)
         dropped = carry_out(store, plan, deadline)
