@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from random import Random
@@ -25,6 +25,7 @@ from soaking.judge import (
     GitProblem,
     Record,
     Store,
+    Tree,
     Turn,
     judge_plan,
     judge_restore,
@@ -538,13 +539,23 @@ class Story:
         plan did not promise otherwise."""
         if reply["raised"].startswith(("NoSuch", "NothingTo")):
             return self._calls - call >= _CERTAIN
-        return bool(reply["raised"] == "RestoreRefused" and (plan is None or "raised" in plan))
+        warned = plan is None or "raised" in plan or bool(plan["conflicts"])
+        return bool(reply["raised"] == "RestoreRefused") and warned
 
     def _unsaved(self, before: Manifest, after: Manifest) -> list[Finding]:
         if before == after:
             return []
         there = self._store.checkpoints(self._project)
-        return judge_saved((self._store.tree(name) for name in there), before, after)
+        return judge_saved(self._trees(there), before, after)
+
+    def _trees(self, names: Iterable[str]) -> Iterator[Tree]:
+        """Those of the checkpoints that the pruner beside us does not drop meanwhile."""
+        for name in names:
+            try:
+                yield self._store.tree(name)
+            except GitProblem:
+                if name in self._store.checkpoints(self._project):
+                    raise
 
     def _went_back(self) -> None:
         for turn in self._turns:

@@ -14,6 +14,8 @@ from shadowsnap.git.reading import ObjectReader
 from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, REGULAR, Leaf, TreeReader
 from shadowsnap.records import dataclass, field, replace
 
+_NOT_CHOSEN = "it is in the way, and not among the chosen paths"
+
 
 @dataclass
 class Plan:
@@ -309,12 +311,12 @@ def _find_obstacles(plan: Plan, capture: Capture, appearing: list[bytes], chosen
         elif obstacle == (path, True) and path in plan.make:
             plan.unsaved_directories.add(path)  # there already, and ignored: its bits are to be saved
         elif obstacle[0] not in chosen:
-            plan.conflicts[obstacle[0]] = "it is in the way, and not among the chosen paths"
+            plan.conflicts[obstacle[0]] = _NOT_CHOSEN
         elif not obstacle[1]:
             if capture.known(obstacle[0]) is None:
                 plan.unsaved.add(obstacle[0])
         else:
-            _clear_directory(plan, capture, path)
+            _clear_directory(plan, capture, path, chosen)
 
 
 def _note_what_comes_unseen(
@@ -347,7 +349,7 @@ def _obstacle(worktree: Worktree, path: bytes) -> tuple[bytes, bool] | None:
     return None
 
 
-def _clear_directory(plan: Plan, capture: Capture, folder: bytes) -> None:
+def _clear_directory(plan: Plan, capture: Capture, folder: bytes, chosen: Selection) -> None:
     """A directory makes way for a file: everything in it must be captured."""
     for path, item in capture.space.worktree.everything_below(folder):
         if item is None:
@@ -356,6 +358,8 @@ def _clear_directory(plan: Plan, capture: Capture, folder: bytes) -> None:
             plan.conflicts[path] = "a repository would be lost with its directory"
         elif item.is_special:
             plan.conflicts[path] = "it is neither a file nor a link and cannot be saved"
+        elif path not in chosen:
+            plan.conflicts[path] = _NOT_CHOSEN
         elif capture.known(path) is None:
             plan.unsaved.add(path)
     plan.unsaved_directories |= _without_files(capture.space.worktree, folder) - capture.bare

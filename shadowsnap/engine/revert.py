@@ -19,7 +19,7 @@ from shadowsnap.engine.snapshot import begin_capture
 from shadowsnap.engine.state import Difference, Selection, State, mode_differences, tree_differences
 from shadowsnap.engine.workspace import Workspace
 from shadowsnap.engine.worktree import parents
-from shadowsnap.errors import NoSuchTurn
+from shadowsnap.errors import NoSuchTurn, RestoreRefused
 from shadowsnap.git.merge import merge_text
 from shadowsnap.git.objects import EMPTY_BLOB
 from shadowsnap.git.reading import ObjectReader
@@ -58,7 +58,8 @@ def revert(
             undoing.undo(before, after)
     target, chosen = undoing.target(capture.facts(), reason)
     while chosen and (in_the_way := obstacles(space, target, chosen)):
-        undoing.leave_alone(in_the_way, chosen)
+        if not undoing.leave_alone(in_the_way, chosen):
+            raise RestoreRefused(conflicts=", ".join(map(os.fsdecode, in_the_way)))
         target, chosen = undoing.target(capture.facts(), reason)
     conflicts = tuple(undoing.conflicts[path] for path in sorted(undoing.conflicts))
     if not chosen:
@@ -216,17 +217,21 @@ class _Undoing:
                 self.conflicts[old] = Conflict(os.fsdecode(old), why, None, _shown(was, reader))
         return changes
 
-    def leave_alone(self, in_the_way: Mapping[bytes, str], chosen: Selection) -> None:
-        """What cannot come about because of something that no checkpoint holds stays as it is."""
+    def leave_alone(self, in_the_way: Mapping[bytes, str], chosen: Selection) -> bool:
+        """What cannot come about because of something that no checkpoint holds stays as it is; False if nothing
+        more can be left out."""
+        before = len(self._obstructed)
         with ObjectReader(self._space.git) as reader:
             wanted = TreeReader(self._tree, lambda each: reader.read(each, b"tree"))
             for obstacle, why in in_the_way.items():
                 name = obstacle.rstrip(b"/")
-                hindered = [path for path in chosen.paths if name in (path, *parents(path))] or [name]
-                for path in hindered:
+                for path in chosen.paths:
+                    if name not in (path, *parents(path)) and path not in parents(name):
+                        continue
                     theirs = _shown(wanted.find(path), reader)
                     self.conflicts[path] = Conflict(os.fsdecode(path), f"{os.fsdecode(name)}: {why}", None, theirs)
                     self._obstructed.add(path)
+        return len(self._obstructed) > before
 
     def without_released(self, before: State, after: State, released: Collection[bytes]) -> State:
         """A state without files that were there all the time, and that a capture left out from some moment on

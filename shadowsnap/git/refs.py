@@ -85,6 +85,12 @@ def may_be_of(ref: str, value: str) -> bool:
     return len(value) == 40 and _HEX.issuperset(value) and value.startswith(_digits_in_name(ref))
 
 
+def is_spoiled(git_dir: Path, ref: str) -> bool:
+    """Whether a ref has a file of its own that git cannot read."""
+    loose = _loose(git_dir / ref)
+    return os.path.exists(git_dir / ref) and (loose is None or not may_be_of(ref, loose))
+
+
 def value_by_name(git: Git, ref: str) -> str | None:
     """The commit that a checkpoint's ref is named after, if just one is in the store."""
     named = _digits_in_name(ref)

@@ -23,6 +23,7 @@ from shadowsnap.git.reading import ObjectReader
 from shadowsnap.git.refs import (
     create_ref,
     delete_refs,
+    is_spoiled,
     list_refs,
     newest_ref,
     read_ref,
@@ -308,7 +309,7 @@ def _check_nothing_is_hidden(store: Store, project: Project, listed: set[str], n
     """Git leaves a ref out of a list if a power cut spoiled its file; then it has to be mended first."""
     for name in ref_names(store.git_dir, project.refs)[::-1][:newest]:
         ref = f"{project.refs}/{name}"
-        if ref not in listed and ref_exists(store.git_dir, ref):  # else it was deleted meanwhile
+        if ref not in listed and is_spoiled(store.git_dir, ref):  # else it came or went meanwhile
             raise DamagedObject(id=ref)
 
 
