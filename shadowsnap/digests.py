@@ -56,3 +56,14 @@ def _is_little(size: int) -> bool:
     global _hashed
     _hashed += size
     return _hashed <= _LITTLE and "hashlib" not in sys.modules
+
+
+_LONGEST_ID = 200
+
+
+def bounded_id(text: str) -> str:
+    """An id that came from outside. A very long one is shortened, and told apart from others by its digest: every
+    checkpoint and every list has it."""
+    if len(text) <= _LONGEST_ID:
+        return text
+    return f"{text[:100]}-{sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"

@@ -64,6 +64,13 @@ class LockTimeout(ShadowsnapError):
 # --- the store -----------------------------------------------------------------------------
 
 
+class StoreNotOurs(ShadowsnapError):
+    """nothing is run in the store, because {path} is not safe: {why}"""
+
+    exit_code = 4
+    hint = "if it is yours, put it right (chmod 700, remove what does not belong); or set SHADOWSNAP_HOME"
+
+
 class StoreTooNew(ShadowsnapError):
     """{path} was written by a newer shadowsnap (format {found}, this one knows {known})"""
 
@@ -98,6 +105,13 @@ class DamagedObject(ShadowsnapError):
     """object {id} is missing from the store or damaged"""
 
     hint = "the checkpoint that needs it cannot be restored in full; others are not affected"
+
+
+class UnsafeTree(ShadowsnapError):
+    """a checkpoint holds an entry called {name!r}, which is not written: {why}"""
+
+    exit_code = 4
+    hint = "it was not taken by shadowsnap; `shadowsnap doctor --repair` sets such checkpoints aside"
 
 
 class MalformedObject(ShadowsnapError):
@@ -194,6 +208,12 @@ class NoSuchPath(ShadowsnapError):
     """{path!r} is neither in checkpoint {ref} nor among the captured files now"""
 
     exit_code = 3
+
+
+class NotHeld(NoSuchPath):
+    """no checkpoint of {workdir} holds {path!r}"""
+
+    hint = "name it as it is within the project; it may have been purged already"
 
 
 class RestoreRefused(ShadowsnapError):

@@ -15,6 +15,7 @@ import re
 
 from shadowsnap.config import CHOICES, Settings, config_file, environment_settings, is_moved_by_variable
 from shadowsnap.foreign import OddFile, read_foreign
+from shadowsnap.patterns import matches
 from shadowsnap.records import dataclass, replace
 
 TYPE_CHECKING = False
@@ -29,8 +30,16 @@ LEAST_FILE_SIZE_MB = 1.0
 """A project cannot go below: a limit of a few bytes would be no protection."""
 
 _MOST_BYTES = 1 << 20
-_WILD = r"\[[!^]?\]?(?:\[:\w+:\]|[^\]])*\]|[*?/. ]"
-"""The parts of a pattern that say nothing about which name it is for."""
+_MOST_PATTERNS, _LONGEST_PATTERN = 200, 500
+# What ordinary source files are called, one for each letter that a name may begin with.
+_ORDINARY = (
+    "app.py", "base.js", "cart.ts", "database.go", "engine.rs", "file.c", "game.cpp", "handler.java", "index.html",
+    "job.rb", "kernel.h", "lib.rs", "main.py", "main.go", "notes.md", "orders.sql", "page.tsx", "query.py",
+    "router.js", "server.py", "test_app.py", "util.py", "views.py", "worker.js", "xml.py", "yield.py", "zebra.c",
+    "README.md", "Makefile", "Dockerfile", "package.json", "pyproject.toml", "Cargo.toml", "0001_initial.py",
+    "_private.py", ".gitignore",
+)  # fmt: skip
+_PROBES = tuple(folder + name for folder in ("", "src/", "lib/core/") for name in _ORDINARY)
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
@@ -76,11 +85,17 @@ def load_settings(**flags: object) -> Layers:
 
 
 def _narrowing(patterns: Iterable[str], where: str, warnings: Warnings) -> Iterable[str]:
-    for pattern in patterns:
-        if pattern.lstrip().startswith("!"):
+    """The patterns of a project that are used. One that matches what ordinary source files are called would
+    switch the protection off."""
+    for number, pattern in enumerate(patterns):
+        if number >= _MOST_PATTERNS or len(pattern) > _LONGEST_PATTERN:
+            warnings.append(f"{where}: {pattern[:40]!r} is ignored, as there are too many, or it is too long")
+            if number >= _MOST_PATTERNS:
+                return
+        elif pattern.lstrip().startswith("!"):
             warnings.append(f"{where}: {pattern!r} is ignored, as a project can only leave out more")
-        elif not re.sub(_WILD, "", pattern):
-            warnings.append(f"{where}: {pattern!r} is ignored, as it would leave out everything")
+        elif (hit := next((probe for probe in _PROBES if matches(pattern, probe)), None)) is not None:
+            warnings.append(f"{where}: {pattern!r} is ignored, as it would leave out ordinary files such as {hit}")
         else:
             yield pattern
 
@@ -130,7 +145,7 @@ def _content(path: str, warnings: Warnings) -> bytes | None:
 
 def _parsed(text: str, table: str) -> dict[str, object]:
     try:
-        import tomllib  # type: ignore[import-not-found]  # new in Python 3.11
+        import tomllib
     except ImportError:
         from shadowsnap.flattoml import read_table
 

@@ -31,7 +31,7 @@ def _plain(value: Any) -> Any:
 class Skipped(_Record):
     """A path that exists but is not in the checkpoint, and why: `too-large`, `unreadable`,
     `special`, `changing`, `secret`, `unstorable`, `undecided`, `outside`, `repository` (of an imported
-    checkpoint) or `damaged` (it was there, and its content was lost)."""
+    checkpoint), `damaged` (it was there, and its content was lost) or `purged` (a person took it out)."""
 
     path: str
     why: str

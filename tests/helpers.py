@@ -211,8 +211,8 @@ def call_unprivileged(function: Callable[..., T], *args: Any, owning: Iterable[P
     """Call `function(*args)` in a forked child that is not root, and return or raise what it did.
 
     Root may read and write everything, so a test about permissions means nothing under root. If we are
-    root, the child becomes `nobody` and the trees in `owning` are given to it first; otherwise the child
-    stays who we are. Results and exceptions travel pickled; what the child changes in memory is lost.
+    root, the child becomes `nobody` and the trees in `owning` are given to it for that time; otherwise the
+    child stays who we are. Results and exceptions travel pickled; what the child changes in memory is lost.
     """
     if not hasattr(os, "fork"):
         return function(*args)
@@ -235,6 +235,9 @@ def call_unprivileged(function: Callable[..., T], *args: Any, owning: Iterable[P
         raise
     finally:
         _, status = os.waitpid(child, 0)
+        if os.geteuid() == 0:
+            for tree in owning:
+                _take_back(tree)
     if not answer:
         raise AssertionError(f"the unprivileged child died: exit code {os.waitstatus_to_exitcode(status)}")
     value, error, trace = pickle.loads(answer)
@@ -316,6 +319,19 @@ def _give_to_nobody(tree: Path) -> None:
             os.chown(path, user.pw_uid, user.pw_gid, follow_symlinks=False)
             if not stat.S_ISLNK(st.st_mode):
                 os.chmod(path, stat.S_IMODE(st.st_mode))  # chown drops setuid and setgid bits
+
+
+def _take_back(tree: Path) -> None:
+    """What `nobody` owned or made is root's again: a store that belongs to another user is not opened."""
+    import pwd
+
+    user = pwd.getpwnam("nobody")
+    for path in (os.fsencode(tree), *(full for _, full, _ in _walk(os.fsencode(tree)))):
+        st = os.lstat(path)
+        if st.st_uid == user.pw_uid:
+            os.chown(path, 0, 0, follow_symlinks=False)
+            if not stat.S_ISLNK(st.st_mode):
+                os.chmod(path, stat.S_IMODE(st.st_mode))
 
 
 def _temporary_root() -> Path:

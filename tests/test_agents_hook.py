@@ -17,6 +17,7 @@ from helpers import ROOT, git, wait_until
 from shadowsnap import CheckpointManager
 from shadowsnap.agents import hooklog
 from shadowsnap.agents.turns import remove_old_sessions
+from shadowsnap.digests import bounded_id
 from shadowsnap.git.deadline import Deadline
 from shadowsnap.store.layout import Store
 from shadowsnap.store.locks import locked
@@ -390,7 +391,7 @@ def test_any_session_id_is_a_safe_file_name(
     hook("claude", tool(project, session=session))
     change(project, "by the agent\n")
     hook("claude", tool(project, session=session))
-    assert [each.session_id for each in manager.list_checkpoints(project)] == [session]
+    assert [each.session_id for each in manager.list_checkpoints(project)] == [bounded_id(session)]
     assert sorted(path.suffix for path in (store / "turns").iterdir()) == [".json", ".lock"]
 
 

@@ -23,7 +23,7 @@ PACKAGE = "shadowsnap"
 LEVELS = [
     {
         "model", "events", "errors", "config", "records", "layers", "flattoml", "digests", "lightjson", "moments",
-        "foreign",
+        "foreign", "patterns",
     },
     {"git"},
     {"store"},

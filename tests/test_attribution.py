@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -529,7 +529,7 @@ def test_turns_one_after_the_other_share_nothing(
 
 # --- the function itself ----------------------------------------------------------------------------
 
-START = datetime(2026, 1, 1, tzinfo=timezone.utc)
+START = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 def at(minute: float, kind: str, turn: int | None, session: str | None, **metadata: object) -> Checkpoint:

@@ -6,7 +6,7 @@ import os
 import re
 import subprocess
 import sys
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -186,7 +186,7 @@ def test_every_project_is_listed(history: CommandLine, tmp_path: Path, project: 
 
 
 def checkpoint(**facts: object) -> Checkpoint:
-    moment = datetime.now(timezone.utc) - timedelta(days=400)
+    moment = datetime.now(UTC) - timedelta(days=400)
     defaults: dict[str, object] = {"id": "a" * 40, "project": "p", "workdir": "/w", "created_at": moment}
     return Checkpoint(**{**defaults, "reason": "r", **facts})  # type: ignore[arg-type]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from hypothesis import given
@@ -74,12 +74,12 @@ def test_one_line() -> None:
     ],
 )
 def test_ages(seconds: int, short: str, sentence: str) -> None:
-    moment = datetime.now(timezone.utc) - timedelta(seconds=seconds + 0.2)
+    moment = datetime.now(UTC) - timedelta(seconds=seconds + 0.2)
     assert (age(moment), ago(moment)) == (short, sentence)
 
 
 def test_an_old_age_is_a_date() -> None:
-    moment = datetime.now(timezone.utc) - timedelta(days=200)
+    moment = datetime.now(UTC) - timedelta(days=200)
     assert age(moment) == f"{moment.astimezone():%Y-%m-%d}"
     assert ago(moment) == f"on {age(moment)}"
 

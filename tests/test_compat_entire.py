@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +43,7 @@ def commit(path: Path, message: str) -> Path:
 
 def session_files(session_id: str = "s1", said: bytes | None = SAID, **more: Any) -> dict[str, bytes]:
     """What Entire writes into the folder of a session."""
-    now = datetime.now(timezone.utc)
+    now = datetime.now(UTC)
     metadata = {"session_id": session_id, "created_at": now.isoformat(), "agent": "Claude Code", **more}
     files = {"metadata.json": json.dumps(metadata).encode(), "prompt.txt": b"please\n\n---\n\nand thanks"}
     if said is not None:
@@ -287,7 +287,7 @@ def test_what_the_session_itself_handed_over_stays(repository: Path, manager: Ch
 
 def test_a_checkpoint_that_is_later_does_not_match(repository: Path, manager: CheckpointManager) -> None:
     manager.snapshot(repository, "later", session_id="s1")
-    past = (datetime.now(timezone.utc) - timedelta(days=1)).isoformat()
+    past = (datetime.now(UTC) - timedelta(days=1)).isoformat()
     write_branch(repository, {ID: checkpoint_files(ID, session_files("s1", created_at=past))})
     (item,) = attach_entire(repository, manager=manager).items
     assert item.checkpoint_id is None and "same session or commit" in item.why

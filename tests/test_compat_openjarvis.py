@@ -7,7 +7,7 @@ import json
 import sqlite3
 import threading
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta, timezone
 from enum import Enum
 from pathlib import Path
 from types import SimpleNamespace
@@ -281,7 +281,7 @@ class Snapshot:
     cluster_scores: dict[str, float] = field(default_factory=dict)
 
 
-START = datetime(2026, 4, 8, 3, tzinfo=timezone.utc)
+START = datetime(2026, 4, 8, 3, tzinfo=UTC)
 
 
 def session(id: str = "s1", **more: Any) -> SimpleNamespace:

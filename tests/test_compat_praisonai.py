@@ -6,7 +6,7 @@ import asyncio
 import inspect
 import os
 from collections.abc import Awaitable, Callable, Iterator
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -96,7 +96,7 @@ def test_a_configuration_expands_its_paths(home: Path) -> None:
 
 def test_a_checkpoint_travels_as_a_dictionary() -> None:
     made = Checkpoint(
-        "abc123def4567", "abc123de", "m", datetime(2024, 1, 2, tzinfo=timezone.utc), 1, 2, 3, 4, {"k": 5}
+        "abc123def4567", "abc123de", "m", datetime(2024, 1, 2, tzinfo=UTC), 1, 2, 3, 4, {"k": 5}
     )
     data = made.to_dict()
     assert data == {
@@ -105,7 +105,7 @@ def test_a_checkpoint_travels_as_a_dictionary() -> None:
     }  # fmt: skip
     assert Checkpoint.from_dict(data) == made
     assert Checkpoint.from_dict({"id": "abc123def4567", "message": "m", "timestamp": "2024-01-02T00:00:00Z"}) == (
-        Checkpoint("abc123def4567", "abc123de", "m", datetime(2024, 1, 2, tzinfo=timezone.utc))
+        Checkpoint("abc123def4567", "abc123de", "m", datetime(2024, 1, 2, tzinfo=UTC))
     )
     assert Checkpoint.from_git_commit("abc123def4567", "m", "2024-01-02T00:00:00Z").short_id == "abc123de"
 

@@ -57,11 +57,20 @@ def test_the_first_git_on_the_path_is_taken(monkeypatch: pytest.MonkeyPatch, tmp
     assert usable_git() == str(tmp_path / "b" / "git")
 
 
-def test_an_empty_part_of_the_path_is_where_we_are(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    with_version(tmp_path, "git version 2.40.1")
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("PATH", "")
-    assert usable_git() == str(tmp_path / "git")
+@pytest.mark.parametrize("entry", ["", ".", "bin", "./bin", ".."])
+def test_git_is_never_found_in_a_directory_that_depends_on_where_we_are(
+    monkeypatch: pytest.MonkeyPatch, path: Path, tmp_path: Path, entry: str
+) -> None:
+    """Otherwise a project with a program of that name would be asked to run it."""
+    real = with_version(path, "git version 2.40.1")
+    here = tmp_path / "here"
+    (here / "bin").mkdir(parents=True)
+    for folder in (here, here / "bin", tmp_path):
+        with_version(folder, "git version 99.0.0")
+    monkeypatch.chdir(here)
+    monkeypatch.setenv("PATH", os.pathsep.join((entry, str(path), entry)))
+    assert usable_git() == str(real)
+    assert sealed_environment()["PATH"] == str(path)
 
 
 @pytest.mark.parametrize("version", [

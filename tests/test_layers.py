@@ -175,10 +175,12 @@ def test_a_variable_that_cannot_be_used_is_ignored(name: str, text: str, monkeyp
 @pytest.mark.parametrize("file", [".shadowsnap.toml", "pyproject.toml"])
 def test_a_project_can_leave_out_more_and_lower_the_size_limit(project: Path, file: str) -> None:
     head = "[project]\nname = 'x'\n[tool.shadowsnap]\n" if file == "pyproject.toml" else ""
-    (project / file).write_text(f'{head}excludes = ["*.bin", "/src/"]\nmax_file_size_mb = 2\n')
+    (project / file).write_text(f'{head}excludes = ["*.bin", "/samples/"]\nmax_file_size_mb = 2\n')
     (project / "large.txt").write_bytes(b"x" * (3 << 20))
+    (project / "samples").mkdir()
+    (project / "samples" / "one.txt").write_text("a sample\n")
     manager = take(project)
-    assert {"data.bin", "src/main.py", "large.txt"} & set(held(project)) == set()
+    assert {"data.bin", "samples/one.txt", "large.txt"} & set(held(project)) == set()
     assert file in held(project) and manager.warnings == []
     assert manager.settings == Settings()  # other projects are not concerned
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -455,4 +455,4 @@ def test_when_something_was_taken_is_known_to_the_second(manager: CheckpointMana
     entire(repository, repository, "", STATES[:1])
     manager.import_from(repository)
     (checkpoint,) = manager.list_checkpoints(repository)
-    assert checkpoint.created_at == datetime.fromtimestamp(T, timezone.utc)
+    assert checkpoint.created_at == datetime.fromtimestamp(T, UTC)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sqlite3
 from contextlib import closing
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -104,7 +104,7 @@ def test_sessions_are_found_by_words(filled: CheckpointManager) -> None:
 
 
 def test_sessions_are_found_by_time(filled: CheckpointManager) -> None:
-    one, now = filled.session("s1"), datetime.now(timezone.utc)
+    one, now = filled.session("s1"), datetime.now(UTC)
     assert one.ended is not None and one.started is not None
     assert ids(filled.sessions(until=one.started)) == ["s1"]
     assert ids(filled.sessions(since=one.ended + timedelta(microseconds=1))) == ["s3", "s2"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -156,7 +156,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def test_the_time_of_a_checkpoint_is_kept_to_the_millisecond(store: Store, known: Project, clock: Clock) -> None:
     made = record(store, known)
     assert made.ref == f"{known.refs}/1800000000123-{made.id[:12]}"
-    assert made.created_at == datetime(2027, 1, 15, 8, 0, 0, 123000, timezone.utc)
+    assert made.created_at == datetime(2027, 1, 15, 8, 0, 0, 123000, UTC)
     assert listed(store, known)[0].created_at == made.created_at
     assert git(store.git_dir, "log", "-1", "--format=%ct", made.id) == "1800000000"
 
@@ -194,7 +194,7 @@ def test_the_newest_of_all_is_found_among_packed_ones(store: Store, known: Proje
 def test_a_checkpoint_can_be_recorded_for_a_past_moment_once(store: Store, known: Project) -> None:
     past = 1_500_000_000_000
     made = record_checkpoint(store, known, EMPTY_TREE, "imported", {}, past)
-    assert made.created_at == datetime.fromtimestamp(past / 1000, timezone.utc)
+    assert made.created_at == datetime.fromtimestamp(past / 1000, UTC)
     with pytest.raises(RefExists):
         record_checkpoint(store, known, EMPTY_TREE, "imported", {}, past)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -231,4 +231,4 @@ def test_a_start_of_the_future_does_not_count(base: Path, project: Path) -> None
 def test_a_marker_tells_the_time_in_utc(base: Path) -> None:
     base.mkdir()
     (base / ".last_prune").write_text("1700000000")
-    assert last_prune(base) == datetime(2023, 11, 14, 22, 13, 20, tzinfo=timezone.utc)
+    assert last_prune(base) == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)

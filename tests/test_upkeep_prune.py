@@ -7,7 +7,7 @@ import os
 import shutil
 import time
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
@@ -119,7 +119,7 @@ def test_what_was_pinned_after_the_plan_was_made_stays(base: Path, project: Path
     manager = a_manager(base, max_snapshots=2)
     taken = take_turns(manager, project, 5)
     store = a_store(base)
-    plan, _ = plan_by_rules(store, manager.settings, read_memory(store), NO_DEADLINE, datetime.now(timezone.utc))
+    plan, _ = plan_by_rules(store, manager.settings, read_memory(store), NO_DEADLINE, datetime.now(UTC))
     manager.pin(project, taken[1].id)
     dropped = carry_out(store, plan, NO_DEADLINE)
     assert {verdict.checkpoint.id for verdict in dropped} == {taken[0].id, taken[2].id}
@@ -130,7 +130,7 @@ def test_what_became_the_newest_after_the_plan_was_made_stays(base: Path, projec
     manager = a_manager(base, max_snapshots=2)
     taken = take_turns(manager, project, 4)
     store = a_store(base)
-    plan, _ = plan_by_rules(store, manager.settings, read_memory(store), NO_DEADLINE, datetime.now(timezone.utc))
+    plan, _ = plan_by_rules(store, manager.settings, read_memory(store), NO_DEADLINE, datetime.now(UTC))
     manager.delete(project, [taken[2].id, taken[3].id])
     carry_out(store, plan, NO_DEADLINE)
     assert ids(manager, project) == [taken[1].id]
@@ -345,7 +345,7 @@ def test_attachments_have_an_age_limit_of_their_own(base: Path, project: Path) -
     manager = a_manager(base, attachment_days=10, retention_days=0)
     taken = take_turns(manager, project, 2)
     refs = [attach(base, each, noise(each.id, 100)) for each in taken]
-    old = datetime.now(timezone.utc) - timedelta(days=11)
+    old = datetime.now(UTC) - timedelta(days=11)
     top, _, last = refs[0].rpartition("/")
     aged = f"{top}/{int(old.timestamp() * 1000):013d}-{last.partition('-')[2]}"
     git(a_store(base).git_dir, "update-ref", aged, refs[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from shadowsnap.model import Checkpoint
 from shadowsnap.upkeep.retention import FIRM, GONE, UNREACHABLE, Limits, ProjectFacts, judge, units
 
-NOW = datetime(2026, 6, 1, tzinfo=timezone.utc)
+NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
 
 def checkpoint(days_ago: float, kind: str = "turn", turn: int | None = None, **facts: object) -> Checkpoint:

@@ -6,7 +6,7 @@ import os
 import platform
 import subprocess
 from collections.abc import Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 from benchmark import operations as op
@@ -39,7 +39,7 @@ def versions() -> dict[str, str]:
 
 
 def now() -> str:
-    return datetime.now(timezone.utc).isoformat(timespec="seconds")
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 # --- for people ------------------------------------------------------------------------------

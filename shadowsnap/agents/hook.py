@@ -29,13 +29,15 @@ _LAST_RESORT = 17
 _PROMPT_LENGTH = 2000
 # How long to wait for the end of an input that is whole already.
 _MORE_SECONDS = 1.0
+# A longer input is cut: the tool and the files that it names come before what it writes into them.
+_MOST_INPUT = 64 << 20
 
 
 def main(words: Sequence[str]) -> NoReturn:
     """The whole process: silent, and 0 whatever happens."""
     try:
         _be_silent()
-        _end_at_last()
+        _end_at_last(words[0] if words else "")
         gc.disable()  # for so short a life, collecting costs more than it gives back
         run_hook(words[0] if words else "", _input(), words[1] if len(words) > 1 else "")
     finally:
@@ -198,22 +200,28 @@ def _input() -> bytes:
         return stream.buffer.read()
     import select
 
-    descriptor, data = stream.fileno(), b""
+    descriptor, pieces, size = stream.fileno(), [b""], 0
     while True:
-        patience = _MORE_SECONDS if data.rstrip().endswith(b"}") and _is_whole(data) else None
+        # Whether it is whole is looked at only when nothing more has come: each look reads all of it.
+        patience = None
+        if not select.select([descriptor], [], [], 0)[0] and pieces[-1].rstrip().endswith(b"}"):
+            patience = _MORE_SECONDS if _is_whole(pieces) else None
         if not select.select([descriptor], [], [], patience)[0]:
-            return data
+            break
         piece = os.read(descriptor, 1 << 20)
         if not piece:
-            return data
-        data += piece
+            break
+        if size < _MOST_INPUT:  # what comes then is read, so that the agent is not stopped, and not kept
+            pieces.append(piece)
+        size += len(piece)
+    return b"".join(pieces)[:_MOST_INPUT]
 
 
-def _is_whole(data: bytes) -> bool:
+def _is_whole(pieces: list[bytes]) -> bool:
     from shadowsnap import lightjson
 
     try:
-        return isinstance(lightjson.loads(data), dict)
+        return isinstance(lightjson.loads(b"".join(pieces)), dict)
     except (ValueError, RecursionError):
         return False
 
@@ -225,18 +233,26 @@ def _be_silent() -> None:
         os.dup2(nowhere, stream)
 
 
-def _end_at_last() -> None:
+def _give_up(agent: str) -> None:
+    """Say that nothing came of it before the process ends: the status reads that."""
+    try:
+        _tell(agent, None, "failed", TimeoutError(f"the hook had not ended after {_LAST_RESORT} s"))
+    finally:
+        os._exit(0)
+
+
+def _end_at_last(agent: str) -> None:
     if sys.platform != "win32":
         try:
             import _signal as signal  # type: ignore[import-not-found] # `signal` first makes enums of the numbers
         except ImportError:
             import signal
-        signal.signal(signal.SIGALRM, lambda *_: os._exit(0))
+        signal.signal(signal.SIGALRM, lambda *_: _give_up(agent))
         signal.alarm(_LAST_RESORT)
     else:
         import threading
 
-        timer = threading.Timer(_LAST_RESORT, os._exit, [0])
+        timer = threading.Timer(_LAST_RESORT, _give_up, [agent])
         timer.daemon = True
         timer.start()
 

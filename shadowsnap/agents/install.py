@@ -98,17 +98,16 @@ def installed(project: Path | None = None) -> list[Installed]:
 
 def program_words() -> tuple[str, ...]:
     """The command line that starts this very program, also where it is not on the PATH. Isolated (-I): no
-    variable and no module of a project can get between an agent and its hook."""
+    variable and no module of a project can get between an agent and its hook. What a person installed for
+    themselves alone is not found that way: then variables (-E) and the directory that Python is started in
+    (-P) are left out, and the person's own packages are not."""
     import site
 
-    if not __file__.startswith(os.path.join(site.getusersitepackages(), "")):
-        return (sys.executable, "-I", "-m", "shadowsnap")
-    # What a person installed for themselves alone is not found by an isolated Python.
-    name = "shadowsnap.exe" if sys.platform == "win32" else "shadowsnap"
-    beside = os.path.join(os.path.dirname(sys.executable), name)
-    if os.path.isfile(beside) and os.access(beside, os.X_OK):
-        return (beside,)
-    return (sys.executable, "-m", "shadowsnap")
+    if not sys.executable or getattr(sys, "frozen", False):
+        why = "this program has no Python to start it with; install it with uv, pipx or pip"
+        raise SettingsRefused(path="the hook", why=why)
+    own = __file__.startswith(os.path.join(site.getusersitepackages(), ""))
+    return (sys.executable, *(("-E", "-P") if own else ("-I",)), "-m", "shadowsnap")
 
 
 # --- planning --------------------------------------------------------------------------------

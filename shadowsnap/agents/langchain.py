@@ -13,10 +13,11 @@ from shadowsnap.agents.adapting import PathLike, Runs, harmless, last_of_person,
 from shadowsnap.manager import CheckpointManager
 
 try:
+    from typing import NotRequired
+
     from langchain.agents.middleware import AgentMiddleware
     from langchain.agents.middleware.types import AgentState, PrivateStateAttr
     from langgraph.config import get_config
-    from typing_extensions import NotRequired
 except ImportError as problem:
     raise needs("langchain 1.0 or newer", "langchain") from problem
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 
+from shadowsnap.digests import bounded_id
 from shadowsnap.engine.tools import plain_path
 from shadowsnap.records import dataclass
 
@@ -75,6 +76,8 @@ _FILES = ("file_path", "filePath", "notebook_path", "path")
 _RESULT = ("tool_response", "tool_result", "toolResult", "tool_output")
 _NESTED = ("extra", "tool_info", "preToolUse", "userPromptSubmit", "taskStart", "taskResume", "taskComplete")
 
+_MOST_ROOTS = 100
+
 # Windsurf names the deed, not the tool; Cursor's older events too.
 _DEEDS = {
     "prewritecode": "write_code",
@@ -124,14 +127,14 @@ def _event(agent: str, payload: dict[str, Any], said: str, problem: str) -> Hook
     places = [payload, *(payload[key] for key in _NESTED if isinstance(payload.get(key), dict))]
     name = _squeezed(_text(places, _EVENT) or said)
     kind = _KINDS.get(name) or (OTHER if name and not _is_new_tool_event(name, places) else _guessed(payload))
-    roots = tuple(_paths(_first(places, _ROOTS)))
+    roots = tuple(_paths(_first(places, _ROOTS)))[:_MOST_ROOTS]
     after = name in _AFTER or (not name and any(key in payload for key in _RESULT))
     deed = _DEEDS.get(name.replace("post", "pre", 1).replace("after", "before", 1), "")
     return HookEvent(
         kind=kind,
         agent=agent,
-        session=_text(places, _SESSION),
-        turn=_text(places, _TURN),
+        session=bounded_id(_text(places, _SESSION)),
+        turn=bounded_id(_text(places, _TURN)),
         cwd=_path(_text(places, _CWD)) or (roots[0] if roots else os.getcwd()),
         roots=roots,
         tool=(_text(places, _TOOL_NAME) or deed) if kind == TOOL or after else "",
@@ -208,14 +211,21 @@ def _salvaged(text: str) -> dict[str, Any]:
             start = text.find(f'"{key}"')
             if start < 0:
                 continue
-            rest = text[start + len(key) + 2 :].lstrip()
-            if not rest.startswith(":"):
+            colon = _next(text, start + len(key) + 2)
+            if text[colon : colon + 1] != ":":
                 continue
             try:
-                found[key] = decoder.raw_decode(rest[1:].lstrip())[0]
+                found[key] = decoder.raw_decode(text, _next(text, colon + 1))[0]
             except (ValueError, RecursionError):
                 continue
     return found
+
+
+def _next(text: str, at: int) -> int:
+    """Where the next character is that is no white space."""
+    while text[at : at + 1].isspace():
+        at += 1
+    return at
 
 
 def _first(places: Iterable[dict[str, Any]], keys: tuple[str, ...]) -> Any:

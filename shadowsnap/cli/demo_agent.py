@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from shadowsnap.agents.install import program_words
 from shadowsnap.git.processes import run_command
 
 _SESSION = "demo-session"
@@ -107,13 +107,13 @@ class DemoAgent:
         told = {"session_id": _SESSION, "prompt_id": str(turn), "cwd": str(self.project), "hook_event_name": event}
         began = time.perf_counter()
         payload = json.dumps({**told, **more}).encode()
-        self._run(sys.executable, "-m", "shadowsnap", "hook", "claude", stdin=payload)
+        self._run(*program_words(), "hook", "claude", stdin=payload)
         if event == "PreToolUse":
             self.hook_ms.append((time.perf_counter() - began) * 1000)
 
     def _run(self, *words: str, stdin: bytes = b"") -> None:
         usual = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-        ours = {"SHADOWSNAP_HOME": str(self.base), "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        ours = {"SHADOWSNAP_HOME": str(self.base)}
         run_command(list(words), self.project, {**usual, **ours}, stdin)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from datetime import UTC
+
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from datetime import datetime
@@ -63,9 +65,9 @@ def pad(text: str, width: int) -> str:
 
 
 def age(moment: datetime) -> str:
-    from datetime import datetime, timezone
+    from datetime import datetime
 
-    seconds = (datetime.now(timezone.utc) - moment).total_seconds()
+    seconds = (datetime.now(UTC) - moment).total_seconds()
     if seconds < 5:
         return "now"
     for size, unit, limit in ((1, "s", 60), (60, "min", 60), (3600, "h", 48), (86400, "d", 100)):

@@ -221,77 +221,76 @@ class Application:
         gone = (*self._plan.delete, *self._plan.clear)
         emptied = {parent for path in gone for parent in parents(path)} - self._plan.stay
         for path in sorted(emptied | self._plan.clear, reverse=True):
-            seen = self._worktree.lstat(path)
+            seen = self._worktree.lstat(path) if self._worktree.reaches(path) else None
             if seen is None or not stat.S_ISDIR(seen.st_mode) or self._holds_something(path):
                 continue
-            self._make_way(path)
-            self._back.append(self._remaking(path, stat.S_IMODE(seen.st_mode)))
-            try:
-                self._worktree.rmdir(path)
-            except OSError as problem:
-                if problem.errno not in _STAYS:
-                    raise
-            else:
-                self._widened.pop(path, None)
+            with self._entered(path.rpartition(b"/")[0]) as here:
+                self._back.append(self._remaking(path, stat.S_IMODE(seen.st_mode)))
+                try:
+                    here.rmdir(_name(path))
+                except OSError as problem:
+                    if problem.errno not in _STAYS:
+                        raise
+                else:
+                    self._widened.pop(path, None)
 
     def _holds_something(self, path: bytes) -> bool:
-        return any(True for _ in self._worktree.items(path))
+        with self._worktree.within(path) as inside:
+            return any(True for _ in inside.items(b""))
 
     def _remaking(self, path: bytes, bits: int) -> Callable[[], None]:
         def remake() -> None:
-            if self._worktree.lstat(path) is None:
-                self._worktree.mkdir(path)
-                self._worktree.chmod(path, bits)
-                self._identities[path] = _identity(self._worktree.lstat(path))
+            with self._entered_again(path) as here:
+                if here.lstat(_name(path)) is None:
+                    here.mkdir(_name(path))
+                    here.chmod(_name(path), bits)
+                    self._identities[path] = _identity(here.lstat(_name(path)))
 
         return remake
 
     def _make_directory(self, path: bytes) -> None:
-        seen = self._worktree.lstat(path)
-        if seen is not None and stat.S_ISDIR(seen.st_mode):
-            return
-        self._make_way(path)
-        self._back.append(lambda: self._unmake(path))
-        try:
-            self._worktree.mkdir(path, 0o700)
-        except FileExistsError:
-            raise _appeared(path) from None
-        self._give_directory_to_owner(path)
-
-    def _give_directory_to_owner(self, path: bytes) -> None:
-        above = self._worktree.lstat(path.rpartition(b"/")[0])
-        if self._as_root and above is not None:
-            self._worktree.chown(path, above.st_uid, above.st_gid)
+        with self._entered(path.rpartition(b"/")[0]) as here:
+            seen = here.lstat(_name(path))
+            if seen is not None and stat.S_ISDIR(seen.st_mode):
+                return
+            self._back.append(lambda: self._unmake(path))
+            try:
+                here.mkdir(_name(path), 0o700)
+            except FileExistsError:
+                raise _appeared(path) from None
+            above = here.lstat(b"")
+            if self._as_root and above is not None:
+                here.chown(_name(path), above.st_uid, above.st_gid)
 
     def _unmake(self, path: bytes) -> None:
         try:
-            self._worktree.rmdir(path)
+            with self._entered_again(path) as here:
+                here.rmdir(_name(path))
         except OSError as problem:
             if problem.errno not in _STAYS | {errno.ENOENT, errno.ENOTDIR}:
                 raise
 
     def _set_bits(self, path: bytes, bits: int, *, directory: bool = False) -> None:
-        seen = self._worktree.lstat(path) if self._worktree.reaches(path) else None
-        if seen is None or stat.S_IFMT(seen.st_mode) != (stat.S_IFDIR if directory else stat.S_IFREG):
-            if directory:
-                return  # it went with what was in it
-            raise changed(path)
-        before = stat.S_IMODE(seen.st_mode)
-        if not directory and before not in (bits, self.asides.bits(path, self._known[path])):
-            raise changed(path)
-        if before != bits:
-            self._back.append(lambda: self._reset_bits(path, before))
-            self._worktree.chmod(path, bits)
+        try:
+            with self._worktree.within(path.rpartition(b"/")[0]) as here:
+                seen = here.lstat(_name(path))
+                if seen is None or stat.S_IFMT(seen.st_mode) != (stat.S_IFDIR if directory else stat.S_IFREG):
+                    raise NotADirectoryError
+                before = stat.S_IMODE(seen.st_mode)
+                if not directory and before not in (bits, self.asides.bits(path, self._known[path])):
+                    raise changed(path)
+                if before != bits:
+                    self._back.append(lambda: self._reset_bits(path, before))
+                    here.chmod(_name(path), bits)
+        except NotADirectoryError:
+            if not directory:  # a directory went with what was in it
+                raise changed(path) from None
 
     def _reset_bits(self, path: bytes, bits: int) -> None:
-        seen = self._worktree.lstat(path)
-        if seen is not None and not stat.S_ISLNK(seen.st_mode) and stat.S_IMODE(seen.st_mode) != bits:
-            self._worktree.chmod(path, bits)
-
-    def _make_way(self, path: bytes) -> None:
-        """See to it that something can come to a path, or go."""
-        with self._entered(path.rpartition(b"/")[0]):
-            pass
+        with self._worktree.within(path.rpartition(b"/")[0]) as here:
+            seen = here.lstat(_name(path))
+            if seen is not None and not stat.S_ISLNK(seen.st_mode) and stat.S_IMODE(seen.st_mode) != bits:
+                here.chmod(_name(path), bits)
 
     @contextmanager
     def _entered(self, folder: bytes) -> Iterator[Worktree]:
@@ -302,7 +301,7 @@ class Application:
             raise RestoreRefused(conflicts=f"{os.fsdecode(folder)} is no directory any more") from None
         with here:
             if folder and folder not in self._widened and not here.may_change(b""):
-                self._widen(folder)
+                self._widen(folder, here)
             self._identities[folder] = _identity(here.lstat(b""))
             yield here
 
@@ -321,14 +320,13 @@ class Application:
         wanted, worktree = self._plan.unseen, self._worktree
         for path, ((mode, name), bits) in wanted.items():
             seen = worktree.lstat(path)
-            if seen is None or not holds(worktree, path, seen, mode, name):
-                raise changed(path)
-            if mode != LINK and stat.S_IMODE(seen.st_mode) != bits:
-                raise changed(path)
+            is_right = seen is not None and holds(worktree, path, seen, mode, name)
+            if seen is None or not is_right or (mode != LINK and stat.S_IMODE(seen.st_mode) != bits):
+                raise _unseen(path)
         for folder in {path.rpartition(b"/")[0] for path in wanted}:
             for item in worktree.items(folder):
                 if folder + b"/" + item.name not in wanted:
-                    raise changed(folder + b"/" + item.name)
+                    raise _unseen(folder + b"/" + item.name)
 
     def _check_directories_are_in_place(self) -> None:
         """What was done in a directory was done in vain if that was moved away meanwhile."""
@@ -336,13 +334,12 @@ class Application:
             if _identity(self._worktree.lstat(folder)) != self._identities[folder]:
                 raise changed(folder)
 
-    def _widen(self, folder: bytes) -> None:
-        seen = self._worktree.lstat(folder)
-        if seen is not None:
-            before = stat.S_IMODE(seen.st_mode)
-            self._back.append(lambda: self._reset_bits(folder, before))
-            self._worktree.chmod(folder, before | 0o700)
-            self._widened[folder] = before
+    def _widen(self, folder: bytes, here: Worktree) -> None:
+        """Open a directory to writing, the very one that was entered."""
+        before = here.own_bits()
+        self._back.append(lambda: self._reset_bits(folder, before))
+        here.set_own_bits(before | 0o700)
+        self._widened[folder] = before
 
 
 def _by_folder(paths: Iterable[bytes]) -> Iterable[tuple[bytes, list[bytes]]]:
@@ -364,6 +361,12 @@ def _name(path: bytes) -> bytes:
 def told(problem: OSError) -> str:
     where = f" ({os.fsdecode(problem.filename)})" if problem.filename else ""
     return f"{problem.strerror or problem}{where}"
+
+
+def _unseen(path: bytes) -> RestoreRefused:
+    folder = os.fsdecode(path.rpartition(b"/")[0])
+    why = f"it would be overwritten unsaved, as {folder} cannot be looked into; open it first: chmod u+rwx"
+    return RestoreRefused(conflicts=f"{os.fsdecode(path)} ({why})")
 
 
 def _appeared(path: bytes) -> RestoreRefused:

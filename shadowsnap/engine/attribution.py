@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Container, Iterable, Mapping, Sequence
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 from shadowsnap.engine.snapshot import STILL_AT_WORK_SECONDS
 from shadowsnap.errors import NoSuchTurn
@@ -151,7 +151,7 @@ class _Timeline:
         closings = [each for each in self.whole if each.kind == "turn-end" and each.session_id == session_id]
         if held is None or any(each.metadata.get("before") == checkpoint for each in closings):
             return []
-        then = replace(held, created_at=datetime.fromtimestamp(moment, timezone.utc))
+        then = replace(held, created_at=datetime.fromtimestamp(moment, UTC))
         return [self._unclosed(then, replace(held, session_id=session_id, turn=-1))]
 
     def before(self, closing: Checkpoint) -> Checkpoint | None:

@@ -233,8 +233,10 @@ class Capture:
         if self.space.lasting and self._comparison is not None:
             self.cache.found_under = None  # so that everything is listed anew
             self.cache.newest = {}
-            self.cache.unsettled = {path for path, entry in self._changes.items() if entry is not None}
-            self.cache.as_of_ns = self.now_ns
+            # What was doubtful and is not read yet stays so, and is held against the older time.
+            as_of = [self.now_ns, *([self.cache.as_of_ns] if self.cache.unsettled else [])]
+            self.cache.unsettled |= {path for path, entry in self._changes.items() if entry is not None}
+            self.cache.as_of_ns = min(as_of)
             git = self.space.git.bound(deadline=Deadline(_GRACE_SECONDS), batch=None)
             self.space = replace(self.space, git=git)
             self.remember()
@@ -390,7 +392,10 @@ class Capture:
         for path in found.undecided:
             self.skipped[path] = "undecided"
         repository, workdir = self.space.repository, self.space.project.workdir
-        for name, why in (repository.odd_files() if repository is not None else {}).items():
+        odd = repository.odd_files() if repository is not None else {}
+        if repository is not None and found.tracked_unknown:
+            odd.setdefault(str(repository.git_dir / "index"), "unreadable")
+        for name, why in odd.items():
             if name.startswith(f"{workdir}{os.sep}"):
                 self.skipped[os.fsencode(os.path.relpath(name, workdir))] = why
 

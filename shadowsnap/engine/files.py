@@ -8,6 +8,7 @@ import stat
 from shadowsnap.engine.secrets import is_secret
 from shadowsnap.engine.workspace import Workspace
 from shadowsnap.engine.worktree import Worktree, same_file
+from shadowsnap.git.names import path_problem
 from shadowsnap.git.objects import CHUNK, object_id, stream_id
 from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, LINK, REGULAR
 from shadowsnap.records import NamedTuple
@@ -39,8 +40,8 @@ class Left(Exception):
 
 def read_file(space: Workspace, path: bytes, *, unfiltered: bool = False) -> Content:
     """Read a file that holds still; raises `Left` for what is not captured."""
-    if b".git" in (name := path.lower()) and b".git" in name.split(b"/"):
-        raise Left("unstorable")  # git keeps such names out of trees
+    if path_problem(path) is not None:
+        raise Left("unstorable")
     if not unfiltered and not space.settings.include_secrets and is_secret(path):
         raise Left("secret" if _exists(space, path) else None)
     for _ in range(2):

@@ -11,19 +11,22 @@ import os
 import re
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from fnmatch import translate
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from shadowsnap.config import Settings
 from shadowsnap.engine.person import PersonRepository, read_patterns
 from shadowsnap.engine.worktree import Worktree, parents
+from shadowsnap.errors import DeadlineExceeded
 from shadowsnap.git.deadline import Deadline
 from shadowsnap.git.files import remove_tree
 from shadowsnap.git.runner import Git
+from shadowsnap.patterns import parts, rests
 from shadowsnap.store.excludes import exclude_file
 from shadowsnap.store.layout import Store
 
+SHARE_OF_TIME = 0.4
+"""Of the time that is left, for a question to git that a hostile project could make last for ever."""
 MOST_RULES = 1 << 20
 """A longer `.gitignore` is not read for its rules."""
 ODD, UNSETTLED = -1, 0
@@ -44,6 +47,8 @@ class IgnoreRules:
         self.files: RuleFiles = {}
         """Those that were on the way to any path that was asked about."""
         self._known: dict[object, dict[bytes, bool]] = {}
+        self.is_too_slow = False
+        """Whether git could not answer in time: it is not asked again."""
 
     @contextmanager
     def within(self, deadline: Deadline) -> Iterator[None]:
@@ -81,13 +86,12 @@ class IgnoreRules:
             for folder, text in texts.items():
                 if text is not None:
                     place = self._scratch / os.fsdecode(folder) / ".gitignore"
-                    place.parent.mkdir(parents=True, exist_ok=True)
-                    place.write_bytes(text)
+                    with suppress(OSError):  # a path that is too long here: its rules are not had
+                        place.parent.mkdir(parents=True, exist_ok=True)
+                        place.write_bytes(text)
             for folder in set(folders).intersection(paths):  # some patterns match directories only
-                try:
+                with suppress(OSError):  # one that is called .gitignore, or too long a path
                     Path(self._scratch, os.fsdecode(folder)).mkdir(parents=True, exist_ok=True)
-                except (FileExistsError, NotADirectoryError):
-                    continue  # a directory that is called .gitignore
             excludes = self._scratch / ".git" / "patterns"
             excludes.write_bytes(exclude_file(patterns))
             git = self.git.bound(work_tree=self._scratch, config=(f"core.excludesFile={excludes}",))
@@ -98,13 +102,25 @@ class IgnoreRules:
     def remembered(
         self, question: object, paths: Sequence[bytes], ask: Callable[[Sequence[bytes]], set[bytes]]
     ) -> set[bytes]:
-        """The answer for each path; each is asked once, since a plan may be made twice."""
+        """The answer for each path; each is asked once, since a plan may be made twice. Where git cannot say so in
+        time, the answer is yes."""
         known = self._known.setdefault(question, {})
         new = [path for path in paths if path not in known]
         if new:
-            yes = ask(new)
+            yes = self._in_time(new, ask)
             known.update((path, path in yes) for path in new)
         return {path for path in paths if known[path]}
+
+    def _in_time(self, paths: Sequence[bytes], ask: Callable[[Sequence[bytes]], set[bytes]]) -> set[bytes]:
+        """The answer; if rules take too long, all of the paths. For a restore that is the safe one: what may have
+        been ignored is kept."""
+        if not self.is_too_slow:
+            try:
+                with self.within(self.git.deadline.part(SHARE_OF_TIME)):
+                    return ask(paths)
+            except DeadlineExceeded:
+                self.is_too_slow = True
+        return set(paths)
 
     def text(self, folder: bytes) -> bytes | None:
         """The rules in a directory; None if there are none that git would read."""
@@ -172,20 +188,13 @@ def _inherited(workdir: Path, repository: PersonRepository) -> list[str]:
         lines = repository.exclude_lines() if folder == repository.top else []
         inside = workdir.relative_to(folder).parts
         for line in lines + read_patterns(folder / ".gitignore"):
-            negated, parts = line.startswith("!"), _parts(line)
+            negated, pattern = line.startswith("!"), parts(line)
             for depth in range(1, len(inside) + 1):
-                if [] in _rests(parts, inside[:depth]):
+                if [] in rests(pattern, inside[:depth]):
                     ignored[folder.joinpath(*inside[:depth])] = not negated
-            inherited += _moved_down(line, parts, inside)
+            inherited += _moved_down(line, pattern, inside)
     # If the project itself is ignored up there, their rules are not about it.
     return [] if any(ignored.values()) else inherited
-
-
-def _parts(line: str) -> list[str]:
-    """A pattern by directories; one that may match at any depth begins with "**"."""
-    body = line.removeprefix("!")
-    body = (body if body.endswith("\\ ") else body.rstrip(" ")).rstrip("/")
-    return body.removeprefix("/").split("/") if "/" in body else ["**", body]
 
 
 def _moved_down(line: str, parts: list[str], inside: tuple[str, ...]) -> list[str]:
@@ -193,43 +202,4 @@ def _moved_down(line: str, parts: list[str], inside: tuple[str, ...]) -> list[st
     if parts[0] == "**" and len(parts) == 2:
         return [line]
     negation, tail = "!" if line.startswith("!") else "", "/" if line.rstrip(" ").endswith("/") else ""
-    return [f"{negation}/{'/'.join(rest)}{tail}" for rest in _rests(parts, inside) if rest]
-
-
-def _rests(pattern: list[str], inside: tuple[str, ...]) -> Iterator[list[str]]:
-    """What is left of a pattern's parts after they matched the way down to a directory, in every way that
-    they can; nothing is left if the pattern matches the directory itself. All ways are followed at once,
-    as positions in the pattern: "**" in a hostile pattern does not multiply them."""
-    positions, is_below = {0}, False
-    for name in inside:
-        following: set[int] = set()
-        for at in _past_wildcards(pattern, positions):
-            if at == len(pattern):
-                continue
-            if pattern[at:] == ["**"]:
-                is_below = True  # it matches everything from here on, and so the directory too
-            elif pattern[at] == "**":
-                following.add(at)
-            elif _fits(name, pattern[at]):
-                following.add(at + 1)
-        positions = following
-    yield from ([[]] if is_below else [])
-    yield from (pattern[at:] for at in sorted(positions))
-
-
-def _past_wildcards(pattern: list[str], positions: set[int]) -> set[int]:
-    """The positions, and those behind a "**", which may stand for no directory at all. (The last one stands
-    for at least one.)"""
-    found = set(positions)
-    waiting = list(positions)
-    while waiting:
-        at = waiting.pop()
-        if at + 1 < len(pattern) and pattern[at] == "**" and at + 1 not in found:
-            found.add(at + 1)
-            waiting.append(at + 1)
-    return found
-
-
-def _fits(name: str, pattern: str) -> bool:
-    plain = re.sub(r"\\(.)", lambda found: f"[{found[1]}]" if found[1] in "*?[" else found[1], pattern)
-    return re.match(translate(plain.replace("[^", "[!")), name) is not None
+    return [f"{negation}/{'/'.join(rest)}{tail}" for rest in rests(parts, inside) if rest]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import stat
 
 from shadowsnap.engine.restore import clean_up, restore
+from shadowsnap.engine.staging import is_staging
 from shadowsnap.engine.state import Selection
 from shadowsnap.engine.workspace import Workspace
+from shadowsnap.engine.worktree import Worktree
 from shadowsnap.errors import NoSuchCheckpoint, ShadowsnapError
 from shadowsnap.git.objects import object_id, stream_id
 from shadowsnap.git.reading import missing_objects
@@ -63,23 +66,38 @@ def _finish(space: Workspace, journal: Journal, begun: OpenRestore) -> str:
 def _rescue_unsaved(space: Workspace, begun: OpenRestore) -> str:
     """Whoever changes a file in the moment before it is moved aside is noticed, but not by a process that
     dies in the next one. So what was moved aside goes only if the store has it."""
-    kept: list[str] = []
-    for folder in begun.staging:
-        top = os.path.join(space.project.workdir, folder)
-        files = [os.path.join(place, name) for place, _, names in os.walk(top) for name in names]
-        ids = {path: _content_id(path) for path in files}
-        lost = {*missing_objects(space.git, {*ids.values()})}
-        for path in (path for path in files if ids[path] in lost):
-            os.makedirs(f"{top}-unsaved", 0o700, exist_ok=True)
-            os.rename(path, os.path.join(f"{top}-unsaved", os.path.basename(path)))
-            kept.append(f"{folder}-unsaved")
-    return f"; what nobody had saved is in {', '.join(sorted({*kept}))}" if kept else ""
+    kept: set[bytes] = set()
+    for folder in filter(is_staging, map(os.fsencode, begun.staging)):
+        try:
+            with space.worktree.within(folder) as top:
+                inner = [item.name for item in top.items(b"") if item.is_directory]
+        except NotADirectoryError:
+            continue
+        for place in (folder, *(folder + b"/" + name for name in inner)):
+            with space.worktree.within(place) as here:
+                names = [item.name for item in here.items(b"") if not item.is_directory and not item.is_special]
+                ids = {name: _content_id(here, name) for name in names}
+                lost = {*missing_objects(space.git, {*ids.values()})}
+                for name in (name for name in names if ids[name] in lost):
+                    _move_to(space, here, name, folder + b"-unsaved")
+                    kept.add(folder + b"-unsaved")
+    return f"; what was not saved is in {', '.join(map(os.fsdecode, sorted(kept)))}" if kept else ""
 
 
-def _content_id(path: str) -> str:
-    if os.path.islink(path):
-        return object_id(b"blob", os.fsencode(os.readlink(path)))
-    descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+def _move_to(space: Workspace, here: Worktree, name: bytes, folder: bytes) -> None:
+    top, _, last = folder.rpartition(b"/")
+    with space.worktree.within(top) as above:
+        if above.lstat(last) is None:
+            above.mkdir(last, 0o700)
+    with space.worktree.within(folder) as there:
+        here.move(name, name, there)
+
+
+def _content_id(here: Worktree, name: bytes) -> str:
+    seen = here.lstat(name)
+    if seen is not None and stat.S_ISLNK(seen.st_mode):
+        return object_id(b"blob", here.readlink(name))
+    descriptor = here.open(name)
     try:
         return stream_id(descriptor, os.fstat(descriptor).st_size)
     finally:
@@ -89,7 +107,8 @@ def _content_id(path: str) -> str:
 def _staging_is_there(space: Workspace, begun: OpenRestore) -> bool:
     """If not, the files were put back, or somebody made the directory anew: then its files are
     none that a restore of ours left."""
-    return any(space.worktree.lstat(os.fsencode(folder)) is not None for folder in begun.staging)
+    folders = [folder for folder in map(os.fsencode, begun.staging) if is_staging(folder)]
+    return any(space.worktree.is_directory(folder) for folder in folders)
 
 
 def _if_kept(space: Workspace, checkpoint: str) -> Checkpoint | None:

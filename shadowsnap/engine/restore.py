@@ -37,7 +37,7 @@ from shadowsnap.git.trees import Leaf, TreeReader, patch_tree
 from shadowsnap.model import Checkpoint, Kept, RestoreResult
 from shadowsnap.records import replace
 from shadowsnap.store.checkpoints import find_checkpoint
-from shadowsnap.store.journal import Journal, OpenRestore, Step, read_journal, write_journal
+from shadowsnap.store.journal import Journal, OpenRestore, Step, paths_of, read_journal, write_journal
 
 EVERYTHING = Selection()
 
@@ -115,7 +115,7 @@ def redo(space: Workspace) -> RestoreResult:
 
 def _walk(space: Workspace, to: Step, then: str) -> RestoreResult:
     target = find_checkpoint(space.store, space.project, to.checkpoint, space.deadline)
-    chosen = Selection(map(os.fsencode, to.paths), exact=to.exact)
+    chosen = Selection(map(os.fsencode, paths_of(space.store, space.project, to)), exact=to.exact)
     result = restore(space, target, chosen, then)
     if space.lasting and result.undo_id is None:  # already there: only the stacks move
         journal = read_journal(space.store, space.project)

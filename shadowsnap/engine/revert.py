@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 from shadowsnap.engine.attribution import Work as Work
 from shadowsnap.engine.plan import ignored_then
@@ -205,7 +205,7 @@ class _Undoing:
                 changes[old], changes[new] = now, None
         worked_on = {item.path for item in work}
         for old, new in _renames(tree_differences(self._space.git, after.tree, current)):
-            if old not in worked_on or old in changes:
+            if old not in worked_on or new in worked_on or old in changes:
                 continue
             changes[old] = None
             was = then.find(old)
@@ -296,7 +296,7 @@ class _Undoing:
             id="",
             project=self._space.project.id,
             workdir=str(self._space.project.workdir),
-            created_at=datetime.now(timezone.utc),
+            created_at=datetime.now(UTC),
             reason=reason,
             kind="manual",
             skipped=tuple(Skipped(os.fsdecode(path), why) for path, why in sorted(left_out.items())),

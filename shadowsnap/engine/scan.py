@@ -15,7 +15,7 @@ from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 
 from shadowsnap.engine.filesystems import directories_tell, file_system_time, is_settled
-from shadowsnap.engine.ignore_rules import UNSETTLED, RuleFiles, rule_files
+from shadowsnap.engine.ignore_rules import SHARE_OF_TIME, UNSETTLED, RuleFiles, rule_files
 from shadowsnap.engine.secrets import is_secret
 from shadowsnap.engine.workspace import Workspace
 from shadowsnap.engine.worktree import parents
@@ -37,8 +37,6 @@ _NAMES_AT_ONCE = 5000
 """So many names are collected before git is asked about them, lest a large ignored directory is walked in vain."""
 _DEEP = 700
 """No system refuses a path that is shorter, whatever the next name."""
-_SHARE_OF_TIME = 0.4
-"""Of the time that is left, for a question to git that a hostile project could make last for ever."""
 
 
 # --- what git or a watcher knows ---------------------------------------------------------------------
@@ -70,7 +68,7 @@ def comparing(space: Workspace) -> Iterator[Comparison]:
 
 
 def _compare_files(space: Workspace) -> Running:
-    return space.git_here.bound(deadline=space.deadline.part(_SHARE_OF_TIME)).start(*_DIFFERENCES)
+    return space.git_here.bound(deadline=space.deadline.part(SHARE_OF_TIME)).start(*_DIFFERENCES)
 
 
 # --- what a scan finds -------------------------------------------------------------------------------
@@ -93,6 +91,8 @@ class Found:
     undecided: set[bytes] = field(default_factory=set)
     """Files and directories (with a slash) of which it is not known whether they are ignored."""
     rules: RuleFiles = field(default_factory=dict)
+    tracked_unknown: bool = False
+    """The index of the person's repository cannot be read."""
 
     def hides(self, path: bytes) -> bool:
         """Whether a path is in a directory that could not be read."""
@@ -136,10 +136,13 @@ class _Scan:
     def run(self) -> Found:
         cache = self.cache
         same_rules = cache.found_under == found_under(self.space) and self._rules_are_the_same()
-        found = self._changes() if same_rules and self._learn_tracked() else None
+        is_known = same_rules and self._learn_tracked()
+        unknown = self.found.tracked_unknown
+        found = self._changes() if is_known else None
         if found is None:
             self.found, self.touched = Found(), None
             found = self._everything()
+        found.tracked_unknown = found.tracked_unknown or unknown
         found.ignored_directories = {
             path for path in found.ignored_directories if path.rpartition(b"/")[0] in found.directories
         }
@@ -157,15 +160,15 @@ class _Scan:
         known = set(cache.index.paths())
         listed = self._walk([b""], known)
         signature = self._signature()
-        tracked = space.repository.tracked(space.project.workdir) if space.repository is not None else set()
+        tracked = self._read_tracked()
         if tracked is not None:  # else it cannot be read now, and what was known of it stays
             cache.tracked = tracked - listed
             cache.tracked_as_of = signature
         wanted = listed | cache.tracked | self.named
-        changed, gone = self._differences()
-        found.changed = (wanted - known) | ((changed | self._doubtful()) & wanted) | self._left_out_now(known)
         if found.undecided:  # without rules, what is known stays known
             wanted |= known
+        changed, gone = self._differences()
+        found.changed = (wanted - known) | ((changed | self._doubtful()) & wanted) | self._left_out_now(known)
         found.gone = gone | (known - wanted) | self._behind_links()
         found.changed -= found.gone
         found.new_directories = set(found.directories)
@@ -223,13 +226,13 @@ class _Scan:
     def _learn_tracked(self) -> bool:
         """Learn which files the person's git tracks, if that may have changed; False if everything has to be
         listed, since an ignored file is tracked no longer."""
-        cache, space = self.cache, self.space
+        cache = self.cache
         now = self._signature()
-        if now == cache.tracked_as_of:
+        if now == cache.tracked_as_of and now[-1:] != [UNSETTLED]:
             return True
-        tracked = space.repository.tracked(space.project.workdir) if space.repository is not None else set()
+        tracked = self._read_tracked()
         if tracked is None:
-            return True  # it cannot be read now: what is known of it stays
+            return True  # what is known of it stays
         if cache.tracked - tracked:
             return False
         # What is tracked and not known is ignored, or not there.
@@ -237,9 +240,18 @@ class _Scan:
         cache.tracked_as_of = now
         return True
 
+    def _read_tracked(self) -> set[bytes] | None:
+        """What the person's git tracks; None, which is noted, if that cannot be read."""
+        repository = self.space.repository
+        tracked = repository.tracked(self.space.project.workdir) if repository is not None else set()
+        self.found.tracked_unknown = tracked is None
+        return tracked
+
     def _signature(self) -> list[int]:
-        """Changes whenever the index of the person's repository does; empty if there is none."""
-        return self.space.repository.index_signature() if self.space.repository is not None else []
+        """Changes whenever the index of the person's repository does; empty if there is none. One that changed
+        in this very moment may change again and look the same."""
+        now = self.space.repository.index_signature() if self.space.repository is not None else []
+        return now if not now or is_settled(max(now[:2]), self.now_ns) else [*now, UNSETTLED]
 
     def _look_at_directories(self) -> dict[bytes, Inside]:
         """Look at every known directory, or those that a watcher names, and into those in which a name may
@@ -280,7 +292,7 @@ class _Scan:
         unknown = [path for path in files if path not in known]
         ignored = self._ignored([*unknown, *folders], folders)
         if ignored is None:
-            found.undecided.update(unknown, (path + b"/" for path in folders))
+            self._give_up(unknown, folders, ())
             return Inside([], [])
         found.ignored_directories.update(ignored.intersection(folders))
         return Inside(
@@ -367,7 +379,7 @@ class _Scan:
                 raise PermissionError(folder)
             for item in worktree.items(folder):
                 path = prefix + item.name
-                if item.name == b".git" and (item.is_directory or not folder):
+                if item.name == b".git" and (item.is_directory or not (folder or item.is_special)):
                     continue  # a repository is not part of the files
                 if not space.is_store(path):
                     (folders if item.is_directory else files).append(path)
@@ -402,11 +414,14 @@ class _Scan:
         if not paths:
             return set()
         rules, worktree = self.space.rules, self.space.worktree
-        with rules.within(self.space.deadline.part(_SHARE_OF_TIME)):
+        if rules.is_too_slow:
+            return None
+        with rules.within(self.space.deadline.part(SHARE_OF_TIME)):
             for _ in range(2):
                 try:
                     return rules.ignored(paths, folders)
                 except DeadlineExceeded:
+                    rules.is_too_slow = True
                     return None
                 except GitFailed:  # a directory was replaced by a link meanwhile
                     paths = [path for path in paths if worktree.reaches(path)]

@@ -1,21 +1,208 @@
-"""Files that are secrets by name: they are not captured, and listed as skipped."""
+"""Files that are secrets by name: they are not captured, and listed as skipped.
+
+Only names that say "this holds a key or a password" are here. Files that hold code and sometimes a
+password too (`settings.py`, `wp-config.php`, `.bashrc`, `database.yml`) are captured: losing what
+an agent did to them is the greater harm.
+"""
 
 from __future__ import annotations
 
-SECRET_NAMES = (
-    ".env", ".env.*", "*.env", "*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.kdbx", "*.ppk",
-    "id_rsa", "id_dsa", "id_ecdsa", "id_ecdsa_sk", "id_ed25519", "id_ed25519_sk", ".netrc", "_netrc", ".pgpass",
-    ".pypirc", ".git-credentials", ".htpasswd",
+from shadowsnap.records import NamedTuple
+
+
+class SecretName(NamedTuple):
+    patterns: str
+    """Separated by spaces. `*` stands for any characters but a slash. A pattern with a slash matches the end
+    of a path, one without the file's name. Upper and lower case are alike."""
+    reason: str
+
+
+SECRETS = (
+    SecretName(".env .env.* .env-* .env_* *.env .dev.vars .dev.vars.*", "environment variables of an application"),
+    SecretName("*.pem *.key *.p8 *.pk8 *.pvk *.keypair *.private_key", "private key"),
+    SecretName("*.p12 *.pfx *.pkcs12", "private key with its certificate"),
+    SecretName("*.jks *.jceks *.bks *.bcfks *.keystore", "Java or Android key store"),
+    SecretName("*.ppk", "PuTTY private key"),
+    SecretName("id_rsa id_rsa.* id_rsa-* id_rsa_* *_rsa", "SSH private key or a backup of one"),
+    SecretName("id_dsa id_dsa.* id_dsa-* id_dsa_* *_dsa", "SSH private key or a backup of one"),
+    SecretName("id_ecdsa id_ecdsa.* id_ecdsa-* id_ecdsa_* *_ecdsa", "SSH private key or a backup of one"),
+    SecretName("id_ed25519 id_ed25519.* id_ed25519-* id_ed25519_* *_ed25519",
+               "SSH private key or a backup of one"),
+    SecretName("id_xmss .ssh/identity ssh_host_*_key", "SSH private key"),
+    SecretName("secring.gpg secring.pgp otr.private_key", "private keys of GnuPG or OTR"),
+    SecretName("sops/age/keys.txt", "private keys of age, for sops"),
+    SecretName("*.keytab", "Kerberos keys"),
+    SecretName("*.bek", "BitLocker recovery key"),
+    SecretName("*.ovpn wg0.conf", "VPN configuration with its keys"),
+    SecretName("*.kdb *.kdbx *.psafe3 *.agilekeychain *.opvault", "database of a password manager"),
+    SecretName("*.keychain *.keychain-db *.keyring *.kwallet", "key ring of a desktop"),
+    SecretName("logins.json key3.db key4.db", "passwords kept by a browser"),
+    SecretName("wallet.dat utc--* solana/id.json", "wallet of a cryptocurrency"),
+    SecretName(".netrc _netrc .authinfo .authinfo.gpg", "logins for machines"),
+    SecretName(".pgpass pgpass.conf .my.cnf .mylogin.cnf", "database passwords"),
+    SecretName(".htpasswd .htdigest proftpdpasswd etc/shadow etc/gshadow .vnc/passwd", "password hashes"),
+    SecretName(".git-credentials git/credentials gh/hosts.yml glab-cli/config.yml .config/hub", "git host logins"),
+    SecretName(".npmrc .yarnrc.yml .pypirc", "tokens for a package registry"),
+    SecretName(".gem/credentials .cargo/credentials .cargo/credentials.toml", "tokens for a package registry"),
+    SecretName(".m2/settings.xml .m2/settings-security.xml composer/auth.json .composer/auth.json",
+               "tokens for a package registry"),
+    SecretName(".docker/config.json .dockercfg .dockerconfigjson containers/auth.json helm/registry/config.json",
+               "logins for a container registry"),
+    SecretName(".kube/config kubeconfig kubeconfig.* kubeconfig-* *.kubeconfig *-kubeconfig kubernetes/admin.conf",
+               "access to a Kubernetes cluster"),
+    SecretName(".aws/credentials aws_credentials rootkey.csv *_accesskeys.csv", "AWS keys"),
+    SecretName(".s3cfg .boto .passwd-s3fs passwd-s3fs rclone.conf", "keys for cloud storage"),
+    SecretName("gcloud/credentials.db gcloud/access_tokens.db gcloud-service-key.json *-firebase-adminsdk-*.json",
+               "Google Cloud credentials"),
+    SecretName("service-account*.json service_account*.json serviceaccount*.json", "key of a service account"),
+    SecretName("client_secret*.json client-secret*.json", "secret of an OAuth client"),
+    SecretName(".azure/accesstokens.json .azure/msal_token_cache.* .azure/service_principal_entries.json "
+               "*.publishsettings *.pubxml.user", "Azure credentials"),
+    SecretName("*.tfstate* *.tfvars *.tfvars.json", "Terraform state or variables, with secrets as plain text"),
+    SecretName(".terraformrc terraform.rc *.tfrc.json", "Terraform Cloud tokens"),
+    SecretName(".vault-token .vault_pass .vault-pass .vault_pass.txt .vault_password vault_pass.txt",
+               "token or password of a vault"),
+    SecretName(".databrickscfg .edgerc .tugboat .bluemix/config.json doctl/config.yaml hcloud/cli.toml "
+               "scw/config.yaml com.vercel.cli/auth.json .netlify/config.json .fly/config.yml "
+               ".railway/config.json", "login of a cloud's command line"),
+    SecretName(".snowsql/config .snowflake/connections.toml .dbt/profiles.yml", "login for a data warehouse"),
+    SecretName(".sentryclirc .circleci/cli.yml .travis/config.yml ngrok.yml .ngrok2/ngrok.yml",
+               "token of a developer service"),
+    SecretName("kaggle.json huggingface/token .huggingface/token .codex/auth.json .credentials.json",
+               "token of a model host or an agent"),
+    SecretName("credentials.json credentials.yml credentials.yaml credentials.xml credentials.toml "
+               "credentials.ini credentials.csv credentials.db .credentials *-credentials.json "
+               "*_credentials.json *.credentials.json",
+               "credentials, by its own name"),
+    SecretName("secrets.yml secrets.yaml secrets.json secrets.toml secrets.ini secrets.properties .secrets "
+               ".secrets.toml secret_token.rb", "secrets, by its own name"),
+    SecretName("keystore.properties key.properties", "password of an Android key store"),
+    SecretName("sftp-config.json .vscode/sftp.json .ftpconfig .remote-sync.json .ftppass .idea/webservers.xml",
+               "server passwords kept by an editor"),
+    SecretName("filezilla.xml sitemanager.xml recentservers.xml winscp.ini",
+               "passwords kept by a file transfer program"),
+    SecretName("robomongo.json dbeaver-data-sources.xml .dbeaver-data-sources.xml credentials-config.json",
+               "passwords kept by a database program"),
+    SecretName("jenkins.plugins.publish_over_ssh.bapsshpublisherplugin.xml", "Jenkins logins"),
+    SecretName(".msmtprc .fetchmailrc .smbcredentials .purple/accounts.xml .irssi/config",
+               "passwords of a mail, chat or file service"),
+    SecretName("bitcoin.conf ventrilo_srv.ini", "server configuration that is made of passwords"),
+    SecretName(".bash_history .zsh_history .sh_history .mysql_history .psql_history .python_history .irb_history "
+               ".node_repl_history .rediscli_history", "typed commands, passwords among them"),
 )  # fmt: skip
-NOT_SECRET_ENDINGS = (".example", ".sample", ".template", ".dist", ".defaults", ".tpl", ".md")
-_EXACT = frozenset(name.encode() for name in SECRET_NAMES if "*" not in name)
-_BEGINNINGS = tuple(name[:-1].encode() for name in SECRET_NAMES if name.endswith("*"))
-_ENDINGS = tuple(name[1:].encode() for name in SECRET_NAMES if name.startswith("*"))
-_NOT_ENDINGS = tuple(ending.encode() for ending in NOT_SECRET_ENDINGS)
+
+SECRET_NAMES = tuple(pattern for row in SECRETS for pattern in row.patterns.split())
+NOT_SECRET_ENDINGS = (
+    ".example", "-example", "_example", ".sample", "-sample", ".template", "-template", ".dist", ".defaults",
+    ".tpl", ".md", ".pub", ".example.json", ".sample.json", ".template.json",
+)  # fmt: skip
+"""An example shows which names are needed, and holds no values; `id_rsa.pub` is the public half."""
 
 
-def is_secret(path: bytes) -> bool:
-    name = path[path.rfind(b"/") + 1 :].lower()
-    if name not in _EXACT and not name.startswith(_BEGINNINGS) and not name.endswith(_ENDINGS):
+class _Pattern:
+    """One pattern, cut into path components, and these at their stars."""
+
+    def __init__(self, text: str) -> None:
+        wanted = text.encode("utf-8", "surrogateescape").lower()
+        self.is_anchored = wanted.startswith(b"/")
+        self.components = [component.split(b"*") for component in wanted.strip(b"/").split(b"/")]
+
+    def matches(self, path: bytes) -> bool:
+        """Whether the end of a path in small letters matches."""
+        count = len(self.components)
+        if count == 1 and not self.is_anchored:
+            return _fits(path[path.rfind(b"/") + 1 :], self.components[0])
+        found = path.split(b"/") if self.is_anchored else path.rsplit(b"/", count)[-count:]
+        return len(found) == count and all(map(_fits, found, self.components))
+
+
+def _fits(name: bytes, parts: list[bytes]) -> bool:
+    """Whether a name consists of these parts with anything in between.
+
+    Taking each part where it first occurs is enough, because `*` is the only wildcard; so this
+    never goes back, and no name makes it slow.
+    """
+    if len(parts) == 1:
+        return name == parts[0]
+    at, end = len(parts[0]), len(name) - len(parts[-1])
+    if at > end or not name.startswith(parts[0]) or not name.endswith(parts[-1]):
         return False
-    return not name.endswith(_NOT_ENDINGS) and name != b"example.env"
+    for part in parts[1:-1]:
+        at = name.find(part, at, end)
+        if at < 0:
+            return False
+        at += len(part)
+    return True
+
+
+_Filed = dict[bytes, list[tuple[bytes, _Pattern]]]
+_KEY = 3
+_by_name: _Filed = {}
+_by_beginning: _Filed = {}
+_by_ending: _Filed = {}
+_by_content: _Filed = {}
+
+
+def _file_patterns() -> None:
+    """Files each pattern under something that a name must have to match it: with this, an ordinary
+    path costs a few lookups, however many patterns there are."""
+    for text in SECRET_NAMES:
+        pattern = _Pattern(text)
+        parts = pattern.components[-1]
+        longest = max(parts, key=len)
+        if len(parts) == 1:
+            filed = _by_name.setdefault(longest, [])
+        elif len(parts[0]) >= _KEY:
+            filed = _by_beginning.setdefault(parts[0][:_KEY], [])
+        elif len(parts[-1]) >= _KEY:
+            filed = _by_ending.setdefault(parts[-1][-_KEY:], [])
+        else:
+            filed = _by_content.setdefault(longest, [])
+        filed.append((longest, pattern))
+
+
+_file_patterns()
+(_CONTENT,) = _by_content  # searched for in every name, which is affordable once
+_NOT_ENDINGS = tuple(ending.encode() for ending in NOT_SECRET_ENDINGS)
+_exceptions: dict[tuple[str, ...], list[_Pattern]] = {}
+"""Compiled exceptions; a process has one set of them, hardly ever two."""
+
+
+def is_secret(path: bytes, captured_all_the_same: tuple[str, ...] = ()) -> bool:
+    """Whether a path is a secret by its name, and matches none of the patterns in the second
+    argument: the person's own exceptions, in the same syntax. A slash at the beginning of an
+    exception ties it to the project's own directory."""
+    name = path.rpartition(b"/")[2].lower()
+    if (
+        name not in _by_name
+        and name[-3:] not in _by_ending
+        and name[:3] not in _by_beginning
+        and name.find(_CONTENT) < 0
+    ):
+        return False
+    path = path.lower()
+    return _is_listed(path, name) and not (captured_all_the_same and _matches_any(path, captured_all_the_same))
+
+
+def _is_listed(path: bytes, name: bytes) -> bool:
+    if name.endswith(_NOT_ENDINGS) or name == b"example.env":
+        return False
+    for filed in (
+        _by_name.get(name, ()),
+        _by_ending.get(name[-_KEY:], ()),
+        _by_beginning.get(name[:_KEY], ()),
+        _by_content[_CONTENT],
+    ):
+        for literal, pattern in filed:
+            if literal in name and pattern.matches(path):
+                return True
+    return False
+
+
+def _matches_any(path: bytes, exceptions: tuple[str, ...]) -> bool:
+    compiled = _exceptions.get(exceptions)
+    if compiled is None:
+        if len(_exceptions) > 15:
+            _exceptions.clear()
+        compiled = _exceptions[exceptions] = [_Pattern(text) for text in exceptions]
+    return any(pattern.matches(path) for pattern in compiled)

@@ -14,11 +14,12 @@ from collections.abc import Iterable
 from contextlib import ExitStack
 from pathlib import Path
 
+from shadowsnap.engine.files import holds
 from shadowsnap.engine.filesystems import mounted_below
 from shadowsnap.engine.plan import Plan
 from shadowsnap.engine.workspace import Workspace
 from shadowsnap.engine.worktree import Worktree
-from shadowsnap.git.files import remove_tree
+from shadowsnap.errors import DamagedObject
 from shadowsnap.git.index import Index
 from shadowsnap.git.placing import set_apart
 from shadowsnap.git.reading import FEW, ObjectReader
@@ -87,14 +88,15 @@ class Staging:
     def begin(self) -> None:
         """Make the directories, and let git begin to write, if it is to."""
         worktree = self._space.worktree
-        for folder in self.folders:
-            worktree.mkdir(folder, 0o700)
-            if folder not in self._inner:  # never of the same name twice: that, too, tells ext4 where to
-                set_apart(os.path.join(os.fsencode(self._space.project.workdir), folder))
-        for folder in self._inner:
-            if folder not in self.folders:
-                worktree.mkdir(folder, 0o700)
-            self._places[folder] = self._open.enter_context(worktree.within(folder))
+        for folder in (*self.folders, *(inner for inner in self._inner if inner not in self.folders)):
+            top, _, name = folder.rpartition(b"/")
+            with worktree.within(top) as above:
+                above.mkdir(name, 0o700)
+            place = self._open.enter_context(worktree.within(folder))
+            if folder in self._inner:
+                self._places[folder] = place
+            else:  # never of the same name twice: that, too, tells ext4 where to
+                set_apart(Path(place.as_folder()))
         if self.by_git:
             self._check_out()
 
@@ -108,7 +110,16 @@ class Staging:
         for folder, paths in self._written.items():
             seen = self._places[folder].looks(self._slots[path].name for path in paths)
             staged.update((path, self._finished(path, each)) for path, each in zip(paths, seen, strict=True))
+        if self.by_git:
+            self._check(staged)
         return staged
+
+    def _check(self, staged: dict[bytes, os.stat_result]) -> None:
+        """Git writes what it finds under an id, whether it hashes to that or not."""
+        for path, seen in staged.items():
+            (mode, name), _ = self._plan.write[path]
+            if not holds(self.place(path), self._slots[path].name, seen, mode, name):
+                raise DamagedObject(id=name)
 
     def close(self) -> None:
         """End whatever is under way."""
@@ -134,8 +145,9 @@ class Staging:
             self._open.callback(_discard, index)
             Index(index).write_unseen({self._slots[path].name: self._plan.write[path][0] for path in paths})
             # If we are killed, whoever comes next waits for the lock until git has ceased to write.
-            git = self._space.git_here.bound(index_file=index, inherited=(self._space.lock,))
-            running = git.start("checkout-index", b"-a", b"-f", b"-q", b"--prefix=" + folder + b"/")
+            place = Path(self._places[folder].as_folder())
+            git = self._space.git.bound(work_tree=place, index_file=index, inherited=(self._space.lock,))
+            running = git.start("checkout-index", "-a", "-f", "-q")
             self._open.callback(running.abandon)
             self._running.append(running)
 
@@ -193,7 +205,16 @@ class _Devices:
 
 
 def remove_staging(space: Workspace, folders: Iterable[bytes]) -> None:
-    for folder in folders:
-        path = Path(space.project.workdir, os.fsdecode(folder))
-        if path.name.startswith(STAGING_PREFIX):  # whatever a journal says, nothing else is ours to remove
-            remove_tree(path)
+    for folder in filter(is_staging, folders):
+        top, _, name = folder.rpartition(b"/")
+        try:
+            with space.worktree.within(top) as above:
+                above.remove_tree(name)
+        except NotADirectoryError:
+            continue  # the directory that it was in is gone
+
+
+def is_staging(folder: bytes) -> bool:
+    """Whether a directory may be one of ours, whatever a journal says: inside the project, and named so."""
+    names = folder.split(b"/")
+    return names[-1].startswith(os.fsencode(STAGING_PREFIX)) and not {b"", b".", b".."}.intersection(names)

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Iterable
 
 from shadowsnap.engine.capture import Capture
 from shadowsnap.engine.worktree import parents
+from shadowsnap.errors import GitFailed, UnsafeTree
+from shadowsnap.git.names import path_problem
 from shadowsnap.git.reading import ObjectReader
 from shadowsnap.git.runner import Git
 from shadowsnap.git.trees import DIRECTORY, LINK, Leaf, TreeReader, tree_changes
@@ -116,8 +119,25 @@ def tree_differences(git: Git, old: str, new: str) -> list[Difference]:
         rows = tree_changes(old, new, lambda name: reader.read(name, b"tree"), _FEW_DIRECTORIES)
     if rows is not None:
         return [Difference(*row) for row in rows]
-    answer = git.run("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", old, new)
-    return parse_differences(answer.split(b"\0")[:-1])
+    try:
+        answer = git.run("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", old, new)
+    except GitFailed:
+        with ObjectReader(git) as reader:  # it says more precisely what is wrong
+            tree_changes(old, new, lambda name: reader.read(name, b"tree"), sys.maxsize)
+        raise
+    found = parse_differences(answer.split(b"\0")[:-1])
+    _check_paths(found)
+    return found
+
+
+def _check_paths(differing: list[Difference]) -> None:
+    """As `parse_tree` does for trees that we read ourselves."""
+    paths: set[bytes] = set()
+    for item in differing:
+        why = path_problem(item.path) or ("there are two of that name" if item.path in paths else None)
+        if why is not None:
+            raise UnsafeTree(name=os.fsdecode(item.path), why=why)
+        paths.add(item.path)
 
 
 def parse_differences(parts: list[bytes]) -> list[Difference]:

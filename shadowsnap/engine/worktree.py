@@ -26,6 +26,9 @@ _OPEN = (
 )
 _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _DIRECTORY = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
+# Looking at a path without opening what is there, where the system has that.
+_SEES_ONLY = hasattr(os, "O_PATH") and sys.platform == "linux"
+_SEEN = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC if _SEES_ONLY else _OPEN
 # One step of a way: a real directory, which need not be readable to lead further.
 _STEP = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_NOFOLLOW", 0) | _DIRECTORY
 _LONGEST = 255
@@ -167,8 +170,9 @@ class Worktree:
         descriptor = None
         absolute = b"%s/%s" % (self._root, path)
         where: int | bytes = absolute
-        if self._fd is not None and len(absolute) >= _LONG:
-            descriptor = where = os.open(path, _OPEN | _DIRECTORY, dir_fd=self._fd)
+        # By its name it is quicker; but this very directory may have another one by now.
+        if self._fd is not None and (len(absolute) >= _LONG or not path):
+            descriptor = where = os.open(self._at(path), _OPEN | _DIRECTORY, dir_fd=self._fd)
         try:
             with os.scandir(where) as entries:
                 for entry in entries:
@@ -259,7 +263,48 @@ class Worktree:
             os.chown(self._at(path), user, group, dir_fd=self._fd, follow_symlinks=False)
 
     def chmod(self, path: bytes, mode: int) -> None:
-        os.chmod(self._at(path), mode, dir_fd=self._fd)
+        """Never through a link that came to this place just now."""
+        if self._fd is None:
+            os.chmod(self._at(path), mode)
+            return
+        descriptor = os.open(self._at(path), _SEEN, dir_fd=self._fd)
+        try:
+            if stat.S_ISLNK(os.fstat(descriptor).st_mode):
+                raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
+            if _SEES_ONLY:  # what may not be read cannot be opened in any other way
+                os.chmod(f"/proc/self/fd/{descriptor}", mode)
+            else:
+                os.fchmod(descriptor, mode)
+        finally:
+            os.close(descriptor)
+
+    def own_bits(self) -> int:
+        """The permission bits of this very directory."""
+        return stat.S_IMODE((os.stat(self._root) if self._fd is None else os.fstat(self._fd)).st_mode)
+
+    def set_own_bits(self, mode: int) -> None:
+        if self._fd is None:
+            os.chmod(self._root, mode)
+        elif _SEES_ONLY:
+            os.chmod(f"/proc/self/fd/{self._fd}", mode)
+        else:
+            os.fchmod(self._fd, mode)
+
+    def remove_tree(self, name: bytes) -> None:
+        """Remove a directory of ours with all that is in it, if it is there; links are not followed."""
+        import shutil
+
+        if self._fd is None or not shutil.rmtree.avoids_symlink_attacks:
+            shutil.rmtree(self._at(name), ignore_errors=True)
+        else:
+            shutil.rmtree(name, ignore_errors=True, dir_fd=self._fd)
+
+    def as_folder(self) -> str:
+        """A path that leads to this very directory as long as it is open here, for another process: whatever has
+        its name by then."""
+        if self._fd is not None and sys.platform == "linux" and os.path.isdir("/proc/self/fd"):
+            return f"/proc/{os.getpid()}/fd/{self._fd}"
+        return os.fsdecode(self._root)
 
     def _at(self, path: bytes) -> bytes:
         return self._prefix + path if self._prefix else path or b"."

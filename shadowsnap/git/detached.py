@@ -9,19 +9,28 @@ from pathlib import Path
 
 from shadowsnap.git.environment import sealed_environment
 
-_PACKAGE_PARENT = Path(__file__).resolve().parent.parent.parent
+_PACKAGE = Path(__file__).resolve().parent.parent
+# An isolated Python (-I) looks neither into the directory it is started in nor into PYTHONPATH, where a project
+# could have put a module of any name. So it is told by a path where this very package is.
+_START = """
+import importlib.util, runpy, sys
+package, module, *sys.argv[1:] = sys.argv[1:]
+spec = importlib.util.spec_from_file_location(
+    "shadowsnap", package + "/__init__.py", submodule_search_locations=[package])
+sys.modules["shadowsnap"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(sys.modules["shadowsnap"])
+runpy.run_module(module, run_name="__main__", alter_sys=True)
+"""
 
 
 def start_detached_python(module: str, *arguments: str, cwd: Path) -> bool:
-    """Run `python -m module` independently of this process and of its terminal; False if there
-    is no Python to run it."""
+    """Run a module of ours independently of this process and of its terminal; False if there is no Python to
+    run it."""
     if not sys.executable or getattr(sys, "frozen", False):  # a bundled application is no Python
         return False
-    # -s: nothing of the user's site; the working directory, from which -m imports first, is ours.
-    command = [sys.executable, "-s", "-m", module, *arguments]
-    environment = {**sealed_environment(), "PYTHONPATH": str(_PACKAGE_PARENT), "PYTHONDONTWRITEBYTECODE": "1"}
+    command = [sys.executable, "-I", "-B", "-c", _START, str(_PACKAGE), module, *arguments]
     try:
-        _start(command, cwd, environment)
+        _start(command, cwd, sealed_environment())
     except OSError:
         return False
     return True

@@ -26,6 +26,8 @@ _SEALED = {
     "GIT_OPTIONAL_LOCKS": "0",
     "GIT_NO_REPLACE_OBJECTS": "1",
     "GIT_NO_LAZY_FETCH": "1",
+    # Git before 2.45 does not know that variable; without any protocol it cannot fetch either.
+    "GIT_ALLOW_PROTOCOL": "none",
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_PAGER": "cat",
     "LC_ALL": "C",
@@ -35,7 +37,15 @@ _SEALED = {
 
 def sealed_environment() -> dict[str, str]:
     kept = {name: os.environ[name] for name in _ALLOWED if name in os.environ}
+    if "PATH" in kept:
+        kept["PATH"] = os.pathsep.join(_search_path(kept["PATH"]))
     return {**kept, **_SEALED}
+
+
+def _search_path(text: str) -> list[str]:
+    """The directories in which programs are looked for: never one that depends on where we are, which may be
+    a project that has a program called git."""
+    return [directory for directory in text.split(os.pathsep) if os.path.isabs(directory)]
 
 
 def usable_git(memory: Path | None = None) -> str:
@@ -55,8 +65,8 @@ def _usable_git(search_path: str, memory: Path | None) -> str:
 
 def _find(search_path: str) -> str:
     name = "git.exe" if sys.platform == "win32" else "git"
-    for directory in search_path.split(os.pathsep):
-        candidate = os.path.join(directory or os.curdir, name)
+    for directory in _search_path(search_path):
+        candidate = os.path.join(directory, name)
         if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
             return os.path.abspath(candidate)
     raise GitMissing()

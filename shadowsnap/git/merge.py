@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from itertools import count
 from pathlib import Path
 
 from shadowsnap.git.files import remove_tree
@@ -10,7 +11,8 @@ from shadowsnap.git.runner import Git
 from shadowsnap.records import NamedTuple
 
 _MOST_CONFLICTS = 127
-_BINARY = 255
+_BINARY_WITHIN = 8000
+_numbers = count()
 
 
 class MergedText(NamedTuple):
@@ -24,7 +26,10 @@ def merge_text(
 ) -> MergedText | None:
     """Bring what changed from `base` to `theirs` into `ours`; None if one of them is no text. The labels name
     ours, the base and theirs in conflict markers."""
-    scratch = git.git_dir / f"scratch-merge-{os.getpid()}"
+    if any(b"\0" in side[:_BINARY_WITHIN] for side in (ours, base, theirs)):
+        return None
+    # A directory of its own for each merge: other threads may be at work on other projects.
+    scratch = git.git_dir / f"scratch-merge-{os.getpid()}-{next(_numbers)}"
     sides = {"ours": ours, "base": base, "theirs": theirs}
     remove_tree(scratch)
     try:
@@ -34,11 +39,9 @@ def merge_text(
         words = [word for label in labels for word in ("-L", label)]
         names = [str(scratch / name) for name in sides]
         asking = git.bound(config=("merge.conflictStyle=merge",)).start(
-            "merge-file", "-p", *words, *names, ok=(*range(_MOST_CONFLICTS + 1), _BINARY)
+            "merge-file", "-p", *words, *names, ok=range(_MOST_CONFLICTS + 1)
         )
-        data = asking.output()
+        merged = asking.output()
     finally:
         remove_tree(scratch)
-    if asking.status == _BINARY:
-        return None
-    return MergedText(data, asking.status != 0)
+    return MergedText(merged, asking.status != 0)

@@ -27,6 +27,8 @@ _SMALL_INDEX = 1 << 18
 _MANY_TIMES = 16
 """So many times as many names are taken in sooner than each of a few is looked for."""
 _PORTION = 4096
+MOST_IN_MEMORY = 256 << 20
+"""No object that is read as a whole is larger: a few bytes in a pack may claim to be gigabytes."""
 _LONGEST_CHAIN = 200
 
 
@@ -278,13 +280,19 @@ def _entry(descriptor: int, offset: int) -> tuple[int, int, int, int | bytes | N
 
 def _inflated(descriptor: int, at: int, size: int) -> bytes:
     inflate, parts, left = zlib.decompressobj(), list[bytes](), size
+    if size > MOST_IN_MEMORY:
+        raise ValueError("an object is too large to be held in memory")
     while not inflate.eof:
         piece = _piece(descriptor, at, _PORTION, at_most=True)
         if not piece:
             raise ValueError("the pack ends within an object")
         at += len(piece)
-        parts.append(inflate.decompress(piece))
-        left -= len(parts[-1])
+        while piece and left >= 0:  # in portions: a few bytes may unfold to gigabytes
+            parts.append(inflate.decompress(piece, max(1, left + 1)))
+            left -= len(parts[-1])
+            piece = inflate.unconsumed_tail
+        if left < 0:
+            break
     if left:
         raise ValueError("an object has another size than it says")
     return b"".join(parts)
@@ -302,11 +310,15 @@ def _applied(base: bytes, delta: bytes) -> bytes:
     size, at = _number(delta, at)
     if expected != len(base):
         raise ValueError("a delta is told against something else")
+    if size > MOST_IN_MEMORY:
+        raise ValueError("an object is too large to be held in memory")
     parts: list[bytes] = []
-    while at < len(delta):
+    left = size
+    while at < len(delta) and left >= 0:
         order, at = delta[at], at + 1
         if not order & 0x80:
             parts.append(delta[at : at + order])
+            left -= order
             at += order
             continue
         start = length = 0
@@ -318,6 +330,7 @@ def _applied(base: bytes, delta: bytes) -> bytes:
                 else:
                     length |= byte << 8 * (bit - 4)
         parts.append(base[start : start + (length or 0x10000)])
+        left -= len(parts[-1])
     whole = b"".join(parts)
     if len(whole) != size:
         raise ValueError("a delta makes something of another size")

@@ -10,7 +10,7 @@ from shadowsnap.git.bulk import read_many
 from shadowsnap.git.objects import EMPTY_TREE
 from shadowsnap.git.reading import ObjectReader
 from shadowsnap.git.runner import Git
-from shadowsnap.git.trees import DIRECTORY, parse_tree
+from shadowsnap.git.trees import DIRECTORY, tree_entries
 
 GITLINK = 0o160000
 
@@ -81,7 +81,7 @@ def reachable(graph: Graph, name: str, kind: bytes, known: Collection) -> Iterat
 
 def _named_in(kind: bytes, data: bytes) -> Iterator[Named]:
     if kind == b"tree":
-        for mode, name in parse_tree(data).values():
+        for _, (mode, name) in tree_entries(data):
             if mode != GITLINK:
                 yield name, b"tree" if mode == DIRECTORY else b"blob"
     elif kind != b"blob":

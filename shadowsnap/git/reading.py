@@ -10,7 +10,7 @@ from pathlib import Path
 
 from shadowsnap.errors import DamagedObject
 from shadowsnap.git.objects import CHUNK, object_id
-from shadowsnap.git.packed import Packs
+from shadowsnap.git.packed import MOST_IN_MEMORY, Packs
 from shadowsnap.git.runner import Git
 
 TYPE_CHECKING = False
@@ -52,6 +52,8 @@ class ObjectReader:
         found, data = packs.read(name, in_known=True) or self._loose(name, kind)
         if not found:
             found, data = packs.read(name) or self._batch.ask(name)
+            if found and object_id(found, data) != name:  # git does not check what it answers
+                found = b""
         self._git.deadline.check("reading objects")
         if found != kind:
             raise DamagedObject(id=name)
@@ -75,10 +77,9 @@ class ObjectReader:
         for folder in self._folders:
             try:
                 with open(f"{folder}/{name[:2]}/{name[2:]}", "rb") as file:
-                    whole = zlib.decompress(file.read())
-            except (OSError, zlib.error):
+                    data = _inflated(file)
+            except (OSError, ValueError, IndexError, zlib.error):
                 continue  # not loose here, or damaged: git may still have it in a pack
-            data = whole.partition(b"\0")[2]
             if object_id(kind, data) == name:  # else something else is under this name
                 return kind, data
         return b"", b""
@@ -109,6 +110,9 @@ class Batch:
             self._process.stdin.flush()
             header = self._process.stdout.readline().split()
             size = int(header[2]) if len(header) == 3 else -1
+            if size > MOST_IN_MEMORY:
+                self.close()  # whatever is behind it is not read
+                return b"", b""
             data = _received(self._process.stdout, size + 1)[:-1]
         except OSError:
             header, size, data = [], -1, b""
@@ -119,6 +123,28 @@ class Batch:
     def close(self) -> None:
         self._stack.close()
         self._process = None
+
+
+def _inflated(file: IO[bytes]) -> bytes:
+    """The content of a loose object: as much as it says that it has, and no more than fits into memory."""
+    inflate = zlib.decompressobj()
+    packed = file.read(CHUNK)
+    header, _, data = inflate.decompress(packed, 64).partition(b"\0")
+    size = int(header.split(b" ")[1])
+    if size > MOST_IN_MEMORY:
+        raise ValueError("it is too large")
+    parts, left = [data], size - len(data)
+    packed = inflate.unconsumed_tail
+    while left > 0 and not inflate.eof:
+        packed = packed or file.read(CHUNK)
+        if not packed:
+            break
+        parts.append(inflate.decompress(packed, min(left + 1, CHUNK)))
+        left -= len(parts[-1])
+        packed = inflate.unconsumed_tail
+    if left:
+        raise ValueError("it has another size than it says")
+    return b"".join(parts)
 
 
 def _received(stream: IO[bytes], size: int) -> bytes:

@@ -82,7 +82,19 @@ def read_ref(git_dir: Path, ref: str) -> str | None:
 def may_be_of(ref: str, value: str) -> bool:
     """Whether a value is an object id, and the one that the ref is named after, if it is: a checkpoint's ref
     ends in the first digits of its commit."""
-    return len(value) == 40 and _HEX.issuperset(value) and value.startswith(_digits_in_name(ref))
+    is_id = len(value) == 40 and _HEX.issuperset(value) and value.strip("0")
+    return bool(is_id) and value.startswith(_digits_in_name(ref))
+
+
+def _mend(git_dir: Path, ref: str, value: str) -> None:
+    """Replace the file of a ref that a power cut spoiled by the value that was packed."""
+    if is_spoiled(git_dir, ref):
+        try:
+            temporary = Path(f"{git_dir / ref}.{os.getpid()}.lock")
+            temporary.write_bytes(value.encode() + b"\n")
+            os.replace(temporary, git_dir / ref)
+        except OSError:
+            pass  # a store that cannot be written to: the value is known all the same
 
 
 def is_spoiled(git_dir: Path, ref: str) -> bool:
@@ -127,16 +139,20 @@ def ref_folders(git_dir: Path, prefix: str) -> list[str]:
 def read_refs(git_dir: Path, prefix: str) -> dict[str, str]:
     """Name below the prefix -> object id, for refs of one level."""
     found: dict[str, str] = {}
+    files = {*_loose_names(git_dir / prefix)}
     # Loose ones first: a ref that is being packed is in the packed file before it ceases to be
     # loose, so in this order it cannot escape.
-    for name in _loose_names(git_dir / prefix):
+    for name in files:
         loose = _loose(git_dir / prefix / name)
         if loose is not None and may_be_of(f"{prefix}/{name}", loose):
             found[name] = loose
     wanted = b"%s/" % prefix.encode()
     for line in _packed(git_dir).splitlines():
-        if line[41:].startswith(wanted):
-            found.setdefault(line[41 + len(wanted) :].decode(), line[:40].decode())
+        name, value = line[41 + len(wanted) :].decode(), line[:40].decode()
+        if line[41:].startswith(wanted) and name not in found:
+            found[name] = value
+            if name in files:
+                _mend(git_dir, f"{prefix}/{name}", value)
     return found
 
 

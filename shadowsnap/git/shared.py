@@ -57,7 +57,7 @@ def _copy_pack(git: Git, pack: Path) -> bool:
         copy = scratch / pack.name
         shutil.copyfile(pack, copy)
         try:
-            git.run("index-pack", "--strict", "-o", str(copy.with_suffix(".idx")), str(copy))
+            git.run("index-pack", "-o", str(copy.with_suffix(".idx")), str(copy))
         except GitFailed:
             return False
         for path in pack_files(pack):

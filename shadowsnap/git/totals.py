@@ -18,6 +18,8 @@ class Totals(NamedTuple):
     packs: int
     pack_bytes: int
     garbage_bytes: int
+    packed: int = 0
+    """Objects in packs; one that is in two of them counts twice."""
 
     @property
     def bytes(self) -> int:
@@ -28,7 +30,8 @@ def count_objects(git: Git) -> Totals:
     rows = [line.split(b": ") for line in git.run("count-objects", "-v").splitlines()]
     told = {row[0].decode(): int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}
     sizes = [1024 * told.get(name, 0) for name in ("size", "size-pack", "size-garbage")]
-    return Totals(told.get("count", 0), sizes[0], told.get("packs", 0), sizes[1], sizes[2])
+    packs, packed = told.get("packs", 0), told.get("in-pack", 0)
+    return Totals(told.get("count", 0), sizes[0], packs, sizes[1], sizes[2], packed)
 
 
 def stored_bytes(git_dir: Path) -> int:

@@ -6,8 +6,11 @@ not of the tree.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 
+from shadowsnap.errors import UnsafeTree
+from shadowsnap.git.names import name_problem
 from shadowsnap.git.objects import EMPTY_TREE
 from shadowsnap.records import dataclass, replace
 
@@ -20,17 +23,33 @@ Changed = tuple[bytes, Leaf | None, Leaf | None]
 _Node = dict[bytes, "_Node | Leaf | None"]
 ReadTree = Callable[[str], bytes]
 WriteTree = Callable[[bytes], str]
+ParseTree = Callable[[bytes], dict[bytes, Leaf]]
 
 
 def parse_tree(data: bytes) -> dict[bytes, Leaf]:
+    """The entries of a tree. Raises `UnsafeTree` if one has a name that no checkpoint may hold, or if two have
+    the same: one could be a link, and the other a directory that is written through it."""
     entries: dict[bytes, Leaf] = {}
+    for name, leaf in tree_entries(data):
+        if name in entries:
+            raise UnsafeTree(name=os.fsdecode(name), why="there are two of that name")
+        if (why := name_problem(name)) is not None:
+            raise UnsafeTree(name=os.fsdecode(name), why=why)
+        entries[name] = leaf
+    return entries
+
+
+def tree_entries(data: bytes) -> Iterator[tuple[bytes, Leaf]]:
+    """Every entry as it stands there, whatever it is called."""
     at = 0
     while at < len(data):
-        space = data.index(b" ", at)
+        space = data.index(b" ", at, at + 8)
         end = data.index(b"\0", space)
-        entries[data[space + 1 : end]] = (int(data[at:space], 8), data[end + 1 : end + 21].hex())
+        name = data[end + 1 : end + 21]
+        if len(name) < 20:
+            raise ValueError("a tree is cut short")
+        yield data[space + 1 : end], (int(data[at:space], 8), name.hex())
         at = end + 21
-    return entries
 
 
 def format_tree(entries: Mapping[bytes, Leaf]) -> bytes:
@@ -39,16 +58,22 @@ def format_tree(entries: Mapping[bytes, Leaf]) -> bytes:
     return b"".join(b"%o %s\0%s" % (mode, name, bytes.fromhex(object_id)) for name, (mode, object_id) in ordered)
 
 
-def patch_tree(base: str, changes: Mapping[bytes, Leaf | None], read: ReadTree, write: WriteTree) -> str:
+def patch_tree(
+    base: str,
+    changes: Mapping[bytes, Leaf | None],
+    read: ReadTree,
+    write: WriteTree,
+    parse: ParseTree = parse_tree,
+) -> str:
     """The id of `base` with these paths set, or removed where the value is None. Removing a
     directory removes all of it."""
     if not changes:
         return base
     # No recursion: directories may be nested deeper than Python calls.
-    top = _Opened.directory(None if base == EMPTY_TREE else base, _nested(changes), read)
+    top = _Opened.directory(None if base == EMPTY_TREE else base, _nested(changes), read, parse)
     opened = [top]
     for directory in opened:  # grows on the way: what lies above comes first
-        opened += directory.change_entries(read)
+        opened += directory.change_entries(read, parse)
     for directory in reversed(opened):
         directory.close(write)
     return top.new or write(b"")
@@ -87,11 +112,11 @@ class _Opened:
     new: str | None = None
 
     @classmethod
-    def directory(cls, base: str | None, changes: _Node, read: ReadTree) -> _Opened:
+    def directory(cls, base: str | None, changes: _Node, read: ReadTree, parse: ParseTree) -> _Opened:
         before = b"" if base is None else read(base)
-        return cls(base, changes, before, parse_tree(before))
+        return cls(base, changes, before, parse(before))
 
-    def change_entries(self, read: ReadTree) -> list[_Opened]:
+    def change_entries(self, read: ReadTree, parse: ParseTree) -> list[_Opened]:
         """Set and remove what lies in this directory itself; returns the directories below
         that have to be changed."""
         below = []
@@ -101,7 +126,7 @@ class _Opened:
                     self.entries.pop(name, None)
                 old = self.entries.get(name)
                 base = old[1] if old is not None and old[0] == DIRECTORY else None
-                below.append(replace(_Opened.directory(base, change, read), above=self, name=name))
+                below.append(replace(_Opened.directory(base, change, read, parse), above=self, name=name))
             elif change is None:
                 self.entries.pop(name, None)
             else:

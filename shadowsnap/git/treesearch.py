@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from shadowsnap.git.objects import EMPTY_TREE
-from shadowsnap.git.trees import DIRECTORY, ReadTree, parse_tree
+from shadowsnap.git.trees import DIRECTORY, ReadTree, tree_entries
 
 
 class Sighting(NamedTuple):
@@ -17,8 +17,8 @@ class Sighting(NamedTuple):
 
 
 class TreeSearch:
-    """Looks for entries that a question (name, mode, object id) is answered with yes for. What
-    lies below such an entry is not looked at."""
+    """Looks for entries that a question (name, mode, object id) is answered with yes for, and for second ones
+    of a name. What lies below such an entry is not looked at."""
 
     def __init__(self, read: ReadTree, wanted: Callable[[bytes, int, str], bool]) -> None:
         self._read = read
@@ -49,13 +49,15 @@ class TreeSearch:
             if tree in self._below:
                 continue
             self._below[tree] = {}
-            for name, (mode, child) in ({} if tree == EMPTY_TREE else parse_tree(self._read(tree))).items():
-                if self._wanted(name, mode, child):
+            names: set[bytes] = set()
+            for name, (mode, child) in () if tree == EMPTY_TREE else tree_entries(self._read(tree)):
+                if name in names or self._wanted(name, mode, child):
                     self._right_in.setdefault(tree, []).append(Sighting(name, mode, child))
                 elif mode == DIRECTORY:
                     self._below[tree][name] = child
                     self._above.setdefault(child, set()).add(tree)
                     stack.append(child)
+                names.add(name)
 
     def _on_the_way(self) -> set[str]:
         """Trees that have one in them or further down."""

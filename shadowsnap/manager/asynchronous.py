@@ -36,6 +36,8 @@ if TYPE_CHECKING:
         Session,
     )
     from shadowsnap.records import Any
+    from shadowsnap.upkeep.purge import PurgeResult
+    from shadowsnap.upkeep.reclaim_now import Reclaimed
     from shadowsnap.upkeep.results import PruneResult, StoreStatus
 
 
@@ -140,7 +142,8 @@ class AsyncCheckpointManager:
         return await asyncio.to_thread(self.sync.before_tool, tool_name, tool_input, cwd, roots)
 
     async def clear(self, working_dir: PathLike, dry_run: bool = False) -> ClearReport:
-        """Let go of every checkpoint of a directory, pinned or not; `dry_run` returns the plan."""
+        """Let go of every checkpoint of a directory, pinned or not, and of everything that is kept about it below
+        the base: nothing of it is left. `dry_run` returns the plan."""
         return await asyncio.to_thread(self.sync.clear, working_dir, dry_run)
 
     async def clear_all(self, dry_run: bool = False) -> ClearReport:
@@ -171,9 +174,12 @@ class AsyncCheckpointManager:
         """What files held at a checkpoint, by path; those that it does not have are left out."""
         return await asyncio.to_thread(self.sync.contents, working_dir, ref, paths)
 
-    async def delete(self, working_dir: PathLike, refs: str | Iterable[str]) -> list[Checkpoint]:
-        """Drop checkpoints, pinned or not. Every other id stays what it is."""
-        return await asyncio.to_thread(self.sync.delete, working_dir, refs)
+    async def delete(
+        self, working_dir: PathLike, refs: str | Iterable[str], now: bool = False
+    ) -> list[Checkpoint]:
+        """Drop checkpoints, pinned or not. Every other id stays what it is. With `now`, what no checkpoint holds
+        any more is gone from the disk when this returns; otherwise upkeep reclaims it when that pays."""
+        return await asyncio.to_thread(self.sync.delete, working_dir, refs, now)
 
     async def diff(
         self, working_dir: PathLike, ref: str, other: str | None = None, paths: Sequence[PathLike] = ()
@@ -275,13 +281,26 @@ class AsyncCheckpointManager:
         return await asyncio.to_thread(self.sync.projects)
 
     async def prune(
-        self, dry_run: bool = False, *, orphans: bool = True, reclaim: str = "when-it-pays", **limits: Any
+        self, dry_run: bool = False, *, orphans: bool = True, reclaim: str = "all", **limits: Any
     ) -> PruneResult:
         """Keep the limits now: of the settings, or those given here (`max_snapshots`,
-        `retention_days`, `max_total_size_mb` and so on). `dry_run` returns the plan. `reclaim`:
-        `when-it-pays`, `always` or `never`; `orphans=False` keeps checkpoints of lost directories.
+        `retention_days`, `max_total_size_mb` and so on). `dry_run` returns the plan. `reclaim`: `all` that no
+        checkpoint holds, `when-it-pays` (as upkeep in the background does), `always` (repack even if there is
+        nothing to reclaim) or `never`; `orphans=False` keeps checkpoints of lost directories.
         Upkeep that is under way is waited for, up to `upkeep_deadline`; then the status is `busy`."""
         return await asyncio.to_thread(self.sync.prune, dry_run, orphans=orphans, reclaim=reclaim, **limits)
+
+    async def purge(
+        self, working_dir: PathLike, paths: Sequence[PathLike] | PathLike, dry_run: bool = False
+    ) -> PurgeResult:
+        """Take files or directories out of every checkpoint of a project, and their bytes out of the store. The
+        checkpoints are recorded anew without them, and their old ids go on answering. What is on disk stays as
+        it is. `dry_run` returns the plan. An interrupted purge is finished by the same call."""
+        return await asyncio.to_thread(self.sync.purge, working_dir, paths, dry_run)
+
+    async def reclaim(self) -> Reclaimed:
+        """Remove from the disk what no checkpoint holds any more, however little that is."""
+        return await asyncio.to_thread(self.sync.reclaim)
 
     async def record_write(self, working_dir: PathLike, path: PathLike) -> bool:
         """Note that an agent wrote this file just now, so that `restore_agent_work` can tell its work

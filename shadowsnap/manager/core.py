@@ -57,7 +57,8 @@ _TOLD_AS = {
     "refused": "CheckpointSkipped",
 }
 _TROUBLE = ("failed", "partial", "refused")
-_MOST_TO_OWN_NOW = 32 << 20
+_MOST_TO_OWN_NOW = 16 << 20
+_PATIENCE_WITH_UPKEEP = 600.0
 _CURABLE = (GitFailed, DamagedObject, MalformedObject, StoreUnusable, CheckpointsLost, OSError)
 
 
@@ -143,11 +144,20 @@ class Core:
     def _own_objects(self, store: Store) -> None:
         """Once for a store of an earlier version: nothing in it may depend on files elsewhere. If that takes
         long, upkeep does it in the background."""
+        from shadowsnap.store.locks import if_free
         from shadowsnap.upkeep.examine_objects import own_all_objects
+        from shadowsnap.upkeep.session import upkeep_lock
         from shadowsnap.upkeep.starting import start_upkeep
 
+        most = _MOST_TO_OWN_NOW if self.settings.background_upkeep else None
+        begun = store.git_dir / f"{OWN_OBJECTS}.begun"
         try:
-            if not own_all_objects(store, _MOST_TO_OWN_NOW) and self.settings.background_upkeep:
+            if begun.exists() and time.time() - begun.stat().st_mtime < _PATIENCE_WITH_UPKEEP:
+                return
+            with if_free(upkeep_lock(store), "upkeep") as lock:
+                done = lock is None or own_all_objects(store, most)
+            if not done:
+                begun.touch()
                 start_upkeep(store, self.settings)
         except OSError:
             pass  # a full or closed disk: the next call tries again

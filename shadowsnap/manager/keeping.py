@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
+from shadowsnap.engine.steps import step
+from shadowsnap.errors import BadArguments
 from shadowsnap.git.deadline import NO_DEADLINE, Deadline
-from shadowsnap.manager.core import Core, PathLike, once_more
+from shadowsnap.manager.core import Core, PathLike, as_list, once_more
 from shadowsnap.model import Checkpoint, Checkup, ClearReport, ImportedItem, ImportReport
 from shadowsnap.records import Any, replace
 from shadowsnap.store.checkpoints import delete_checkpoints, find_checkpoint, newest_name, set_label, set_pinned
@@ -19,6 +21,8 @@ from shadowsnap.store.projects import Project, locked_project, note_emptied
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # a hook has no time for what a snapshot does not need
+    from shadowsnap.upkeep.purge import PurgeResult
+    from shadowsnap.upkeep.reclaim_now import Reclaimed
     from shadowsnap.upkeep.results import PruneResult, StoreStatus
 
 
@@ -37,18 +41,62 @@ class Keeping(Core):
         """Give a checkpoint a name that can be used as a reference, or take it away."""
         return self._change(working_dir, ref, lambda *known: set_label(*known, label=label))
 
+    def delete(self, working_dir: PathLike, refs: str | Iterable[str], now: bool = False) -> list[Checkpoint]:
+        """Drop checkpoints, pinned or not. Every other id stays what it is. With `now`, what no checkpoint holds
+        any more is gone from the disk when this returns; otherwise upkeep reclaims it when that pays."""
+        found = self._delete(working_dir, [refs] if isinstance(refs, str) else list(refs))
+        if now:
+            reclaimed = self.reclaim()
+            if reclaimed.error is not None:
+                raise reclaimed.error
+        return found
+
     @once_more
-    def delete(self, working_dir: PathLike, refs: str | Iterable[str]) -> list[Checkpoint]:
-        """Drop checkpoints, pinned or not. Every other id stays what it is."""
+    def _delete(self, working_dir: PathLike, refs: list[str]) -> list[Checkpoint]:
         store, project = self._known(working_dir)
         deadline = self._deadline()
-        wanted = [refs] if isinstance(refs, str) else list(refs)
         with locked_project(store, project, "delete", deadline):
-            found = [find_checkpoint(store, project, ref, deadline) for ref in wanted]
+            found = [find_checkpoint(store, project, ref, deadline) for ref in refs]
             delete_checkpoints(store, project, found, deadline)
             if newest_name(store, project) is None:
                 note_emptied(store, project)
         return found
+
+    def reclaim(self) -> Reclaimed:
+        """Remove from the disk what no checkpoint holds any more, however little that is."""
+        from shadowsnap.upkeep.reclaim_now import reclaim_now
+
+        store = self._store()
+        return reclaim_now(store, Deadline(self.settings.upkeep_deadline), self._waiting(store))
+
+    def purge(
+        self, working_dir: PathLike, paths: Sequence[PathLike] | PathLike, dry_run: bool = False
+    ) -> PurgeResult:
+        """Take files or directories out of every checkpoint of a project, and their bytes out of the store. The
+        checkpoints are recorded anew without them, and their old ids go on answering. What is on disk stays as
+        it is. `dry_run` returns the plan. An interrupted purge is finished by the same call."""
+        from shadowsnap.upkeep.purge import finish, path_in_history, plan_purge
+
+        self._scribe.wait()  # it may be about to name a checkpoint
+        store, project = self._known(working_dir)
+        wanted = sorted({path_in_history(project.workdir, path) for path in as_list(paths)})
+        if not wanted:
+            raise BadArguments(what="purge takes at least one path")
+        if dry_run:
+            return plan_purge(store, project, wanted, self._deadline())
+        if project.workdir.is_dir():
+            with self._opened(store, project, "purge"):
+                pass  # whatever restore was interrupted is finished now
+        taken = self._take_out(project.workdir, wanted)
+        deadline = Deadline(self.settings.upkeep_deadline)
+        return finish(store, project, taken, deadline, self._waiting(store), step)
+
+    @once_more
+    def _take_out(self, working_dir: PathLike, paths: Sequence[bytes]) -> PurgeResult:
+        from shadowsnap.upkeep.purge import take_out
+
+        store, project = self._known(working_dir)
+        return take_out(store, project, paths, Deadline(self.settings.upkeep_deadline), step)
 
     def status(self) -> StoreStatus:
         """The store at a glance: sizes, projects, limits, what was not captured, what failed."""
@@ -57,11 +105,12 @@ class Keeping(Core):
         return read_status(self._store(), self.settings, self._deadline())
 
     def prune(
-        self, dry_run: bool = False, *, orphans: bool = True, reclaim: str = "when-it-pays", **limits: Any
+        self, dry_run: bool = False, *, orphans: bool = True, reclaim: str = "all", **limits: Any
     ) -> PruneResult:
         """Keep the limits now: of the settings, or those given here (`max_snapshots`,
-        `retention_days`, `max_total_size_mb` and so on). `dry_run` returns the plan. `reclaim`:
-        `when-it-pays`, `always` or `never`; `orphans=False` keeps checkpoints of lost directories.
+        `retention_days`, `max_total_size_mb` and so on). `dry_run` returns the plan. `reclaim`: `all` that no
+        checkpoint holds, `when-it-pays` (as upkeep in the background does), `always` (repack even if there is
+        nothing to reclaim) or `never`; `orphans=False` keeps checkpoints of lost directories.
         Upkeep that is under way is waited for, up to `upkeep_deadline`; then the status is `busy`."""
         from shadowsnap.upkeep.run import plan_prune, prune
 
@@ -69,9 +118,7 @@ class Keeping(Core):
         store = self._store()
         if dry_run:
             return plan_prune(store, settings, orphans=orphans)
-        doing = "waiting for upkeep that is under way"
-        waiting = partial(self._tell, "Slow", store.base, doing=doing, seconds=0.0)
-        result = prune(store, settings, orphans=orphans, reclaim=reclaim, on_wait=waiting)
+        result = prune(store, settings, orphans=orphans, reclaim=reclaim, on_wait=self._waiting(store))
         if settings == self.settings and orphans and result.status == "done":
             with suppress(OSError):  # it only saves the next start-up from doing the same again
                 mark_pruned(store.base)
@@ -104,7 +151,8 @@ class Keeping(Core):
         return checkup
 
     def clear(self, working_dir: PathLike, dry_run: bool = False) -> ClearReport:
-        """Let go of every checkpoint of a directory, pinned or not; `dry_run` returns the plan."""
+        """Let go of every checkpoint of a directory, pinned or not, and of everything that is kept about it below
+        the base: nothing of it is left. `dry_run` returns the plan."""
         from shadowsnap.upkeep.clear import clear, plan_clear
 
         store, project = self._known(working_dir)
@@ -113,7 +161,11 @@ class Keeping(Core):
         if project.workdir.is_dir():
             with self._opened(store, project, "clear"):
                 pass  # whatever restore was interrupted is finished now
-        return clear(store, project, self._deadline(), Deadline(self.settings.upkeep_deadline))
+        self._scribe.wait()  # it may be about to write something of it
+        self._turn.slots.pop(project.id, None)  # what was safe in this turn is not any more
+        self._turn.story.places.pop(project.id, None)
+        deadline = Deadline(self.settings.upkeep_deadline)
+        return clear(store, project, self._deadline(), deadline, self._waiting(store))
 
     def clear_all(self, dry_run: bool = False) -> ClearReport:
         """Let go of every checkpoint of every directory; `dry_run` returns the plan."""
@@ -152,6 +204,11 @@ class Keeping(Core):
         from shadowsnap.upkeep.clear import remove_store
 
         return remove_store(open_store(self.settings), self._deadline())
+
+    def _waiting(self, store: Store) -> Callable[[], None]:
+        """Tells that upkeep of another process is waited for."""
+        doing = "waiting for upkeep that is under way"
+        return partial(self._tell, "Slow", store.base, doing=doing, seconds=0.0)
 
     def _change(
         self,

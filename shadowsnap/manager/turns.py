@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from shadowsnap.digests import bounded_id
 from shadowsnap.engine.places import path_inside, refusal
 from shadowsnap.engine.roots import first_name, places_to_protect
 from shadowsnap.engine.snapshot import Request, take_paths, take_snapshot, unprotected
@@ -60,7 +61,7 @@ class Turns(Remembering):
         told, story = self._redacted(prompt), self._new_story(conversation, agent, parent)
         with self._turn_lock:
             left = self._turn
-            self._turn = Turn(session_id, told, story)
+            self._turn = Turn(None if session_id is None else bounded_id(str(session_id)), told, story)
         self._remember_left(left)
 
     def turn_state(self) -> dict[str, Any]:
@@ -187,7 +188,8 @@ class Turns(Remembering):
             return Outcome("disabled")
         project = project_of(working_dir)
         named = [path_inside(project.workdir, path) for path in as_list(paths)]
-        facts = (*labels.items(), ("session_id", session_id), ("tool", tool))
+        whose = None if session_id is None else bounded_id(str(session_id))
+        facts = (*labels.items(), ("session_id", whose), ("tool", tool))
         request = Request(str(reason), "manual", None, facts, always)
         outcome = self._snapshot(project, request, list(filter(None, named)))
         self._tell_outcome(working_dir, outcome)

@@ -17,7 +17,7 @@ import os
 import stat
 import time
 from collections.abc import Iterable, Iterator
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 from shadowsnap.digests import sha256
 from shadowsnap.errors import DamagedObject
@@ -156,7 +156,7 @@ def read_conversation(
         session_id=about.get("session_id"),
         data=_parsed(data, str(about.get("form"))),
         message_count=about.get("messages"),
-        at=datetime.fromtimestamp(float(about.get("at", 0)), timezone.utc),
+        at=datetime.fromtimestamp(float(about.get("at", 0)), UTC),
         bytes=len(data),
         sha256=str(about.get("sha256")),
         redacted=int(about.get("redacted", 0)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from shadowsnap import lightjson as json
 from shadowsnap.errors import (
@@ -135,7 +135,8 @@ def decode_checkpoint(project: Project, ref: str, commit_id: str, commit: bytes)
 def find_checkpoint(store: Store, project: Project, ref: str, deadline: Deadline) -> Checkpoint:
     """The checkpoint that a hash prefix, `last`, `last~N` or a label names."""
     checkpoint = read_checkpoint(store, project, _resolve(store, project, ref), deadline)
-    if re.fullmatch(_HEX, ref) and len(ref) > 12 and not checkpoint.id.startswith(ref.lower()):
+    is_other = re.fullmatch(_HEX, ref) and len(ref) > 12 and not checkpoint.id.startswith(ref.lower())
+    if is_other and checkpoint.id not in _replacements(store, project, ref.lower()):
         raise NoSuchCheckpoint(ref=ref, workdir=project.workdir)
     return checkpoint
 
@@ -219,6 +220,9 @@ def _resolve(store: Store, project: Project, ref: str) -> str:
 
 def _by_hash(store: Store, project: Project, digits: str, names: Sequence[str]) -> str:
     fitting = [name for name in names if name.rpartition("-")[2].startswith(digits[:12])]
+    if not fitting:  # what they named may have been recorded anew
+        ends = tuple(f"-{new[:12]}" for new in _replacements(store, project, digits))
+        fitting = [name for name in names if name.endswith(ends)]
     if len(fitting) == 1:
         return fitting[0]
     if fitting:
@@ -232,6 +236,20 @@ def _by_hash(store: Store, project: Project, digits: str, names: Sequence[str]) 
             where = (read_json(store.project_file(other)) or {}).get("workdir", other)
             raise ForeignCheckpoint(ref=digits, other=where, workdir=project.workdir)
     raise NoSuchCheckpoint(ref=digits, workdir=project.workdir)
+
+
+def _replacements(store: Store, project: Project, digits: str) -> set[str]:
+    """The checkpoints that took the place of those whose ids begin so, when a path was purged from them."""
+    from shadowsnap.store.purged import read_purged  # only a reference that is not found needs it
+
+    return {new for old, new in read_purged(store, project.id).ids.items() if old.startswith(digits)}
+
+
+def with_new_ids(checkpoint: Checkpoint, ids: Mapping[str, str]) -> Checkpoint:
+    """A checkpoint whose facts name others by the ids that they have since a path was purged from them."""
+    facts = checkpoint.metadata.items()
+    told = {name: ids.get(value, value) if isinstance(value, str) else value for name, value in facts}
+    return replace(checkpoint, metadata=told)
 
 
 def _check_label(label: str) -> None:
@@ -295,11 +313,12 @@ def _load(git: Git, store: Store, project: Project, newest: int | None = None) -
     rows = list_refs(git, _FIELDS, project.refs, newest=newest)
     _check_nothing_is_hidden(store, project, {row[0].decode() for row in rows}, newest)
     pins = read_refs(store.git_dir, project.pins)
-    labels = _labels(store, project)
+    labels, ids = _labels(store, project), _new_ids(store, project)
     found = []
     for ref, commit, tree, message in rows:
         name = ref.decode()
         checkpoint = _decode(project, name, commit.decode(), tree.decode(), message)
+        checkpoint = with_new_ids(checkpoint, ids) if ids else checkpoint
         pinned = name.rpartition("/")[2] in pins
         found.append(replace(checkpoint, pinned=pinned, label=labels.get(checkpoint.id)))
     return found
@@ -311,6 +330,12 @@ def _check_nothing_is_hidden(store: Store, project: Project, listed: set[str], n
         ref = f"{project.refs}/{name}"
         if ref not in listed and is_spoiled(store.git_dir, ref):  # else it came or went meanwhile
             raise DamagedObject(id=ref)
+
+
+def _new_ids(store: Store, project: Project) -> dict[str, str]:
+    from shadowsnap.store.purged import read_purged
+
+    return read_purged(store, project.id).ids
 
 
 def _labels(store: Store, project: Project) -> dict[str, str]:

@@ -9,9 +9,10 @@ from shadowsnap.git.deadline import Deadline
 from shadowsnap.model import Checkpoint
 from shadowsnap.records import dataclass, replace
 from shadowsnap.store.atomic import read_json
-from shadowsnap.store.checkpoints import decode_checkpoint
+from shadowsnap.store.checkpoints import decode_checkpoint, with_new_ids
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project
+from shadowsnap.store.purged import read_purged
 from shadowsnap.store.tips import ATTACHMENTS, CHECKPOINTS, PINS, all_refs
 
 
@@ -42,6 +43,9 @@ def take_inventory(store: Store, deadline: Deadline) -> Inventory:
     for ref in wanted:
         if refs[ref] in commits:
             _take_in(store, found, ref, commits[refs[ref]])
+    for project, listed in found.checkpoints.items():
+        if ids := read_purged(store, project).ids:
+            listed[:] = [with_new_ids(checkpoint, ids) for checkpoint in listed]
     return found
 
 

@@ -9,12 +9,15 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from shadowsnap.records import Any, dataclass, field
+from shadowsnap.digests import sha256
+from shadowsnap.errors import MalformedObject
+from shadowsnap.records import Any, dataclass, field, replace
 from shadowsnap.store.atomic import read_json, write_json
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project
 
 _DEPTH = 100
+_FEW = 100
 
 
 @dataclass(frozen=True)
@@ -24,6 +27,8 @@ class Step:
     checkpoint: str
     paths: tuple[str, ...] = ()
     exact: bool = False
+    kept_in: str = ""
+    """The file beside the journal that has the paths, if they are many: every snapshot reads the journal."""
 
 
 @dataclass(frozen=True)
@@ -93,17 +98,43 @@ def journal_from(record: dict[str, Any]) -> Journal | None:
         return None
 
 
+def paths_of(store: Store, project: Project, step: Step) -> tuple[str, ...]:
+    """The paths of a step, wherever they are kept."""
+    if not step.kept_in:
+        return step.paths
+    kept = read_json(store.journal_file(project.id).parent / step.kept_in)
+    if kept is None:
+        raise MalformedObject(what=step.kept_in, why="the list of what was restored is lost")
+    return tuple(str(path) for path in kept["paths"])
+
+
 def write_journal(store: Store, project: Project, journal: Journal, *, lasting: bool = True) -> None:
     """Write it down; if not `lasting`, a power cut may bring back what it said before."""
+    folder = store.journal_file(project.id).parent
+    stacks = [[_kept(folder, project, step) for step in stack[-_DEPTH:]] for stack in (journal.undo, journal.redo)]
     record: dict[str, Any] = {
         "open": None if journal.open is None else dict(vars(journal.open)),
-        "undo": [[step.checkpoint, list(step.paths), step.exact] for step in journal.undo[-_DEPTH:]],
-        "redo": [[step.checkpoint, list(step.paths), step.exact] for step in journal.redo[-_DEPTH:]],
+        "undo": [[step.checkpoint, step.kept_in or list(step.paths), step.exact] for step in stacks[0]],
+        "redo": [[step.checkpoint, step.kept_in or list(step.paths), step.exact] for step in stacks[1]],
         "stages": [[stage.before, stage.lock] for stage in journal.stages],
         "at": journal.at,
         "leftover": list(journal.leftover),
     }
     write_json(store.journal_file(project.id), record, fsync=store.fsync and lasting)
+    wanted = {step.kept_in for stack in stacks for step in stack}
+    for path in folder.glob(f"{project.id}.*.paths"):
+        if path.name not in wanted:
+            path.unlink(missing_ok=True)
+
+
+def _kept(folder: Path, project: Project, step: Step) -> Step:
+    if len(step.paths) <= _FEW:
+        return step
+    digest = sha256("\0".join(step.paths).encode("utf-8", "surrogateescape")).hexdigest()
+    name = f"{project.id}.{digest[:16]}.paths"
+    if not (folder / name).exists():
+        write_json(folder / name, {"paths": list(step.paths)})
+    return replace(step, paths=(), kept_in=name)
 
 
 def _is_readable(path: Path) -> bool:
@@ -123,6 +154,8 @@ def _set_aside(store: Store, project: Project) -> Journal:
 
 def _step(item: list[Any]) -> Step:
     checkpoint, paths, *exact = item
+    if isinstance(paths, str):
+        return Step(str(checkpoint), (), exact == [True], paths)
     return Step(str(checkpoint), tuple(str(path) for path in paths), exact == [True])
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
+import stat
 import sys
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
 
 from shadowsnap.config import Settings
-from shadowsnap.errors import StoreTooNew, StoreUnusable
+from shadowsnap.errors import StoreNotOurs, StoreTooNew, StoreUnusable
+from shadowsnap.foreign import OddFile, read_foreign
 from shadowsnap.git.deadline import NO_DEADLINE, Deadline
 from shadowsnap.git.environment import usable_git
 from shadowsnap.git.files import sync_directory
@@ -19,6 +21,8 @@ from shadowsnap.records import dataclass
 from shadowsnap.store.atomic import write_bytes
 
 FORMAT = 1
+_LEAD_ELSEWHERE = ("commondir", "config.worktree", "objects/info/alternates", "objects/info/http-alternates")
+_LONGEST_CONFIG = 1 << 16
 OWN_OBJECTS = "own-objects"
 """A note that no object file of the store is a link to one elsewhere. (Earlier versions made such links.)"""
 REFS_LOST = "refs-lost"
@@ -122,6 +126,7 @@ def open_store(settings: Settings, on_creation: Callable[[Store], None] = lambda
     made again if it vanished: a damaged store must not keep anyone from taking snapshots."""
     store, new = Store(settings.resolved_base(), settings.fsync), False
     try:
+        check_ours(store)
         ours = _check_format(store)
         if not ours:
             _make_way(store, settings)
@@ -135,6 +140,43 @@ def open_store(settings: Settings, on_creation: Callable[[Store], None] = lambda
         (store.git_dir / OWN_OBJECTS).touch()
         on_creation(store)
     return store
+
+
+def check_ours(store: Store) -> None:
+    """See to it that the store belongs to this person alone, before git is run in it: git does what a `config`
+    says, and another user could have written that."""
+    if sys.platform == "win32":
+        return
+    for folder in (store.base, store.git_dir):
+        try:
+            seen = os.lstat(folder)
+        except FileNotFoundError:
+            return
+        if stat.S_ISLNK(seen.st_mode):
+            raise StoreNotOurs(path=folder, why="it is a link")
+        if seen.st_uid != os.geteuid():
+            raise StoreNotOurs(path=folder, why=f"it belongs to user {seen.st_uid}, not {os.geteuid()}")
+        if seen.st_mode & 0o022:
+            raise StoreNotOurs(path=folder, why="others may write to it")
+        if folder == store.base and seen.st_mode & 0o077:
+            os.chmod(folder, 0o700)
+    for name in _LEAD_ELSEWHERE:
+        if os.path.lexists(store.git_dir / name):
+            raise StoreNotOurs(path=store.git_dir / name, why="it makes git read files from elsewhere")
+    if os.path.lexists(store.git_dir / "format"):
+        _put_config_right(store)
+
+
+def _put_config_right(store: Store) -> None:
+    """Git does what a `config` says, so it is ours to the byte before git is run. Another one is moved aside."""
+    path, ours = store.git_dir / "config", store_files()["config"]
+    try:
+        if read_foreign(path, _LONGEST_CONFIG) in (ours, None):
+            return
+    except OddFile:
+        pass
+    os.replace(path, store.git_dir / "config.not-ours")
+    write_bytes(path, ours, fsync=store.fsync)
 
 
 def _check_format(store: Store) -> bool:

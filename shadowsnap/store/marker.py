@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 from shadowsnap.store.atomic import write_bytes
@@ -13,7 +13,7 @@ def last_prune(base: Path) -> datetime | None:
     """None if it never was, and also if the marker is damaged or of the future."""
     try:
         seconds = float((base / ".last_prune").read_text("ascii"))
-        moment = datetime.fromtimestamp(seconds, timezone.utc)
+        moment = datetime.fromtimestamp(seconds, UTC)
     except (OSError, ValueError, OverflowError):
         return None
     return moment if seconds <= time.time() else None

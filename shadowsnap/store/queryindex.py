@@ -95,6 +95,12 @@ def refresh(store: Store, deadline: Deadline) -> None:
         pass
 
 
+def drop_index(store: Store, deadline: Deadline) -> None:
+    """Remove the index, with all that it says of any project; the next question makes it anew."""
+    with locked(store.git_dir / "locks" / "index.lock", "index", deadline):
+        _remove(store)
+
+
 # --- questions -----------------------------------------------------------------------------------
 
 

@@ -8,6 +8,7 @@ newest checkpoint; whatever does not fit together is forgotten.
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 from shadowsnap import lightjson as json
@@ -231,6 +232,17 @@ def forget_cache(store: Store, project: Project) -> None:
     path = store.index_file(project.id)
     for each in (_state_file(path), _directories_file(path), path):
         each.unlink(missing_ok=True)
+
+
+def forget_contents(store: Store, project: Project, purged: Iterable[bytes] = ()) -> None:
+    """Forget what the last capture held, so that nothing of it has to stay in the store. Only what tools named
+    is still known, apart from what was purged: the files themselves do not tell."""
+    named, gone = load_cache(store, project).named, tuple(purged)
+    forget_cache(store, project)
+    left = {path for path in named if not any(path == each or path.startswith(each + b"/") for each in gone)}
+    if left:
+        state = {"version": 0, "named": _names(left)}
+        write_bytes(_state_file(store.index_file(project.id)), json.dumps(state).encode("ascii"))
 
 
 def _state_file(index: Path) -> Path:

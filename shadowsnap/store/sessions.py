@@ -9,8 +9,8 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Callable, Iterator
-from datetime import datetime, timezone
+from collections.abc import Callable, Iterator, Mapping
+from datetime import UTC, datetime
 from pathlib import Path
 
 from shadowsnap.digests import sha256
@@ -106,6 +106,24 @@ def note_reverted(store: Store, session_id: str, project: str, turn: int | None)
 
     if session_file(store.base, session_id).exists():
         _update(store, session_id, change)
+
+
+def rename_in_sessions(store: Store, renamed: Mapping[str, str], deadline: Deadline) -> None:
+    """Let every record speak of checkpoints and attachments by their new ids and refs. The caller shares the
+    store's lock."""
+
+    def changed(value: Any) -> Any:
+        if isinstance(value, str):
+            return renamed.get(value, value)
+        if isinstance(value, list):
+            return [changed(each) for each in value]
+        return {name: changed(each) for name, each in value.items()} if isinstance(value, dict) else value
+
+    with locked(sessions_lock(store), "session", deadline):
+        for entry in list(session_files(store.base)):
+            record = read_json(Path(entry.path))
+            if record is not None and changed(record) != record:
+                write_json(Path(entry.path), changed(record))
 
 
 def _update(store: Store, session_id: str, change: Callable[[Record], None]) -> None:
@@ -204,7 +222,7 @@ def _turn(row: Record, is_kept: Callable[[str], bool]) -> SessionTurn:
     kept = "kept" if any(is_kept(ref) for ref in refs) else "dropped" if refs else "none"
     skipped = _text(row.get("not_kept"))
     return SessionTurn(
-        began=_time(row.get("began")) or datetime.fromtimestamp(0, timezone.utc),
+        began=_time(row.get("began")) or datetime.fromtimestamp(0, UTC),
         ended=_time(row.get("ended")),
         prompt=_text(row.get("prompt")),
         message_count=_whole(row.get("messages")),
@@ -225,7 +243,7 @@ def _edit(row: Record) -> EditOutcome:
     return EditOutcome(
         edit_id=_text(row.get("edit_id")),
         status=str(row.get("status", "")),
-        at=_time(row.get("at")) or datetime.fromtimestamp(0, timezone.utc),
+        at=_time(row.get("at")) or datetime.fromtimestamp(0, UTC),
         workdir=str(row.get("workdir", "")),
         checkpoint=_text(row.get("checkpoint")),
         risk_tier=_text(row.get("risk_tier")),
@@ -272,6 +290,6 @@ def _whole(value: Any) -> int | None:
 
 def _time(value: Any) -> datetime | None:
     try:
-        return datetime.fromtimestamp(value, timezone.utc)
+        return datetime.fromtimestamp(value, UTC)
     except (TypeError, ValueError, OverflowError, OSError):
         return None

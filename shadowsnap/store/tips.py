@@ -56,24 +56,30 @@ class CachedTrees:
         return {name.removesuffix(".json"): tree for name, (_, tree) in now.items() if tree is not None}
 
 
-def needed_by_journals(store: Store) -> set[str]:
-    """Checkpoints that the journals of all projects lead to."""
+def begun_in_journals(store: Store) -> set[str]:
+    """Checkpoints that restores under way and open stages of all projects go to. (Undo and redo go only to
+    checkpoints that have their refs.)"""
     entries = _json_files(store.git_dir / "journal")
-    return {name for entry in entries for name in needed_by_journal(Path(entry.path))}
+    return {name for entry in entries for name in _needed(Path(entry.path), ("stages",))}
 
 
 def needed_by_journal(path: Path) -> frozenset[str]:
     """Checkpoints that a restore under way, open stages, the next undo and the next redo of a
     project go to. The journal is only looked at: whoever holds the project's lock mends it, if
     need be."""
+    return frozenset(_needed(path, ("stages", "undo", "redo")))
+
+
+def _needed(path: Path, stacks: tuple[str, ...]) -> list[str]:
     record = read_json(path) or {}
     begun = record.get("open")
     found = [begun.get("before"), begun.get("target")] if isinstance(begun, dict) else []
-    for name, wanted in (("stages", slice(None)), ("undo", slice(-1, None)), ("redo", slice(-1, None))):
+    for name in stacks:
         rows = record.get(name)
         if isinstance(rows, list):
-            found += [row[0] for row in rows[wanted] if isinstance(row, list) and row]
-    return frozenset(name for name in found if isinstance(name, str))
+            wanted = rows if name == "stages" else rows[-1:]
+            found += [row[0] for row in wanted if isinstance(row, list) and row]
+    return [name for name in found if isinstance(name, str)]
 
 
 def _json_files(folder: Path) -> list[os.DirEntry[str]]:

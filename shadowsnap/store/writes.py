@@ -25,6 +25,18 @@ def note_write(store: Store, project: Project, path: bytes, content: str) -> Non
     write_json(store.writes_file(project.id), dict(newest))
 
 
+def forget_writes(store: Store, project: Project, purged: tuple[bytes, ...]) -> None:
+    """Forget what was noted of these paths, and of all below them. The caller holds the project's lock."""
+    noted = _read(store, project)
+    left = {
+        path: entry
+        for path, entry in noted.items()
+        if not any(os.fsencode(path) == each or os.fsencode(path).startswith(each + b"/") for each in purged)
+    }
+    if left != noted:
+        write_json(store.writes_file(project.id), left)
+
+
 def last_writes(store: Store, project: Project) -> dict[str, str]:
     """The content that an agent last left in each file, by path within the project."""
     return {path: content for path, (content, _) in _read(store, project).items()}

@@ -39,6 +39,8 @@ class Usage:
     group_of: Mapping[str, str] = field(default_factory=dict)
     damaged: frozenset[str] = frozenset()
     """Holders whose objects are not all there."""
+    objects: int = 0
+    """How many objects are held."""
 
     def alone(self, group: str) -> int:
         """What would be freed if a group went and nothing else did."""
@@ -68,10 +70,13 @@ def measure(git: Git, groups: Mapping[str, Sequence[Holder]]) -> Usage:
                 if not _collect(graph, holder, kinds.get(holder.tip), seen, holders):
                     damaged.add(holder.name)
     shares: dict[tuple[str, ...], int] = {}
-    for name, size in _sizes(git, holders):
+    objects = 0
+    for name, size in disk_sizes(git, holders):
         shares[holders[name]] = shares.get(holders[name], 0) + size
+        objects += size > 0  # git knows the empty tree even if it is not stored
     group_of = {holder.name: group for group, members in groups.items() for holder in members}
-    return Usage(stored_bytes(git.git_dir), sum(shares.values()), shares, group_of, frozenset(damaged))
+    live = sum(shares.values())
+    return Usage(stored_bytes(git.git_dir), live, shares, group_of, frozenset(damaged), objects)
 
 
 def _collect(
@@ -94,7 +99,8 @@ def _collect(
     return whole
 
 
-def _sizes(git: Git, names: Iterable[str]) -> Iterator[tuple[str, int]]:
+def disk_sizes(git: Git, names: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """What each of these objects takes in the store; those that are missing are left out."""
     asked = "".join(f"{name}\n" for name in names).encode()
     if asked:
         rows = git.run("cat-file", "--batch-check=%(objectname) %(objectsize:disk)", stdin=asked).splitlines()

@@ -9,9 +9,11 @@ SKIPPED = {
     "changing": "it was being written to; the next snapshot takes it in",
     "secret": "it looks like a secret; set include_secrets to capture such files",
     "unstorable": "git cannot store a path of this name",
+    "undecided": "the ignore rules could not be had in time; look for patterns with many wildcards",
     "outside": "it lies outside the project: name the directory it belongs to",
     "repository": "the importer could not see into this repository",
     "damaged": "its content was lost; the checkpoints before it may still have it",
+    "purged": "it was taken out of the checkpoints with `shadowsnap purge`",
 }
 
 FAILURES = {

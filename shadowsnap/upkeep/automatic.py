@@ -3,7 +3,7 @@ the rules say, and leaves everything that takes time to the background."""
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta, timezone
+from datetime import UTC, datetime, timedelta
 
 from shadowsnap.config import Settings
 from shadowsnap.errors import ShadowsnapError
@@ -39,4 +39,4 @@ def _is_due(settings: Settings) -> bool:
     last = last_prune(settings.resolved_base())
     if last is None:
         return True
-    return datetime.now(timezone.utc) - last >= timedelta(hours=settings.min_interval_hours)
+    return datetime.now(UTC) - last >= timedelta(hours=settings.min_interval_hours)

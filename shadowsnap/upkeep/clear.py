@@ -1,32 +1,39 @@
-"""Clearing: letting go of a project, of everything, or of the archives of older tools, because
-somebody asked for it. What was set aside as damaged is never cleared."""
+"""Clearing: letting go of a project, of everything, or of the archives of older tools, because a person asked for
+it. Of a project nothing is left below the base, also of what was set aside as damaged."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from shadowsnap.errors import ClearRefused, ShadowsnapError
+from shadowsnap.errors import ClearRefused, DamagedObject
 from shadowsnap.git.deadline import Deadline
 from shadowsnap.git.files import remove_tree
+from shadowsnap.git.reach import Graph, kinds_of, reachable
 from shadowsnap.git.refs import delete_refs
 from shadowsnap.git.runner import Git
-from shadowsnap.git.totals import count_objects
 from shadowsnap.model import ClearedItem, ClearReport
 from shadowsnap.store.atomic import read_json
-from shadowsnap.store.forget import forget_project
+from shadowsnap.store.forget import HOOK_LOG, LOG, SHOWN, TURNS, Mentions, forget_mentions, forget_project
+from shadowsnap.store.inventory import take_inventory
 from shadowsnap.store.layout import Store, create_store
 from shadowsnap.store.locks import alone, locked
 from shadowsnap.store.older import archives, is_due
-from shadowsnap.store.projects import Project
+from shadowsnap.store.projects import Project, known_projects, note_emptied
 from shadowsnap.store.tips import CHECKPOINTS, PINS, all_refs
 from shadowsnap.upkeep.accounting import Holder, Usage, measure
-from shadowsnap.upkeep.reclaim import shed
+from shadowsnap.upkeep.memory import read_memory, write_memory
+from shadowsnap.upkeep.quarantine import is_used, remove_from_quarantine
+from shadowsnap.upkeep.reclaim_now import reclaim_now
 from shadowsnap.upkeep.session import upkeep_lock, upkeep_session
 
-_IN_BASE = ("sessions", "index.db", "index.db-wal", "index.db-shm", "log.jsonl", ".last_prune")
+_IN_BASE = (
+    "sessions", "index.db", "index.db-wal", "index.db-shm", "index.db-journal", LOG, HOOK_LOG, TURNS, SHOWN,
+    ".last_prune",
+)  # fmt: skip
 # First what would make a store that is half gone look like one that lost its checkpoints.
 _FIRST = ("projects", "refs", "packed-refs")
 _STAYS = ("locks",)
@@ -51,21 +58,88 @@ def plan_clear(store: Store, project: Project, deadline: Deadline) -> ClearRepor
     return ClearReport((item,), pending_bytes=size)
 
 
-def clear(store: Store, project: Project, deadline: Deadline, upkeep_deadline: Deadline) -> ClearReport:
-    """Let go of every checkpoint of a project, pinned or not, and of all that is known about it; then
-    give the space back."""
+def clear(
+    store: Store, project: Project, deadline: Deadline, upkeep_deadline: Deadline, on_wait: Callable[[], None]
+) -> ClearReport:
+    """Let go of every checkpoint of a project, pinned or not, and of all that is known about it; then reclaim the
+    space."""
     plan = plan_clear(store, project, deadline)
+    _refuse_if_begun(store, [store.journal_file(project.id)])
+    sessions = _sessions_of(store, project, deadline)
+    # Before the checkpoints: a clear that dies must leave something that can be cleared again.
+    forget_mentions(store, project, sessions, deadline)
     with (
         locked(store.store_lock(), "clear", deadline, shared=True),
         locked(store.project_lock(project.id), "clear", deadline),
     ):
         _refuse_if_begun(store, [store.journal_file(project.id)])
         git = store.git(deadline)
-        delete_refs(git, [ref for ref in all_refs(git) if _is_of(ref, project)])
+        refs = all_refs(git)
+        own = [ref for ref in refs if _is_of(ref, project)]
+        doubtful = _forget_set_aside(store, project, git, refs)
+        note_emptied(store, project)
+        delete_refs(git, own)
         forget_project(store, project)
-    freed = _give_back(store, upkeep_deadline)
-    left = 0 if freed is not None else plan.pending_bytes
-    return replace(plan, bytes_freed=freed or 0, pending_bytes=left, applied=True)
+        from shadowsnap.store.queryindex import drop_index  # sqlite3 is loaded only where it is needed
+
+        drop_index(store, deadline)
+    forget_mentions(store, project, sessions, deadline)  # what hooks wrote meanwhile
+    reclaimed = reclaim_now(store, upkeep_deadline, on_wait)
+    _forget_in_memory(store, project, upkeep_deadline)
+    if doubtful:
+        note = f"{', '.join(doubtful)} cannot be read and may hold some of it: remove it by hand"
+        plan = replace(plan, items=(replace(plan.items[0], note=note),))
+    left = 0 if reclaimed.complete else plan.pending_bytes
+    return replace(plan, bytes_freed=reclaimed.bytes_freed, pending_bytes=left, applied=True)
+
+
+def _sessions_of(store: Store, project: Project, deadline: Deadline) -> set[str]:
+    listed = take_inventory(store, deadline).checkpoints.get(project.id, [])
+    return {str(each.session_id) for each in listed if each.session_id is not None}
+
+
+def _forget_set_aside(store: Store, project: Project, git: Git, refs: Mapping[str, str]) -> list[str]:
+    """Remove what was set aside as damaged and is the project's; what may be but cannot be read is returned."""
+    if not is_used(store.base):
+        return []
+    others = {name for ref, name in refs.items() if not _is_of(ref, project)}
+    own = _reachable(git, {name for ref, name in refs.items() if _is_of(ref, project)})
+    mentions = Mentions(project, (each.workdir for each in known_projects(store)))
+
+    def is_of(path: Path) -> bool:
+        inside = path.relative_to(store.base).parts
+        return any(project.id in part for part in inside) or (path.suffix != ".idx" and mentions(_text(path)))
+
+    return remove_from_quarantine(store.base, own - _reachable(git, others), is_of)
+
+
+def _reachable(git: Git, tips: Iterable[str]) -> set[str]:
+    """Everything that is found below some objects."""
+    found: set[str] = set()
+    kinds = kinds_of(git, tips)
+    with Graph(git) as graph:
+        graph.prefetch(kinds)
+        for name, kind in kinds.items():
+            with suppress(DamagedObject):
+                found.update(reachable(graph, name, kind, found))
+    return found
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_bytes().decode("utf-8", "replace")
+    except OSError:
+        return ""
+
+
+def _forget_in_memory(store: Store, project: Project, deadline: Deadline) -> None:
+    """Upkeep remembers projects by their ids."""
+    with upkeep_session(store, deadline, lambda: None) as session:
+        if session is not None:
+            memory = read_memory(store)
+            gone_since = {name: since for name, since in memory.gone_since.items() if name != project.id}
+            devices = {name: device for name, device in memory.devices.items() if name != project.id}
+            write_memory(store, replace(memory, gone_since=gone_since, devices=devices, look=None))
 
 
 def _is_of(ref: str, project: Project) -> bool:
@@ -80,19 +154,6 @@ def _usage(git: Git, own: Iterable[str], refs: Mapping[str, str]) -> Usage:
     for ref, tip in refs.items():
         groups[_OWN if ref in own else _OTHERS].append(Holder(ref, tip))
     return measure(git, groups)
-
-
-def _give_back(store: Store, deadline: Deadline) -> int | None:
-    """Pack anew what is still needed; how many bytes that freed, None if it has to wait."""
-    try:
-        with upkeep_session(store, deadline) as session:
-            if session is None:
-                return None
-            before = count_objects(session.git).bytes
-            done = shed(session, _usage(session.git, (), all_refs(session.git)).live)
-            return max(0, before - count_objects(session.git).bytes) if done.complete else None
-    except ShadowsnapError:
-        return None  # no room, or too much at once: the next upkeep does it
 
 
 def _refuse_if_begun(store: Store, journals: Iterable[Path]) -> None:

@@ -51,7 +51,7 @@ def find_debris(store: Store) -> Iterator[Path]:
     git_dir = store.git_dir
     yield from (git_dir / name for name in _names(git_dir) if name.startswith("scratch-"))
     yield from _matching(git_dir, re.compile(r"(packed-refs|HEAD|config|index)\.lock$"))
-    for folder in ("indexes", "projects", "journal"):
+    for folder in ("indexes", "projects", "journal", "purged"):
         yield from _matching(git_dir / folder, _IN_RECORDS)
     yield from _matching(store.base / "sessions", _IN_RECORDS)
     for folder in _names(git_dir / "objects"):

@@ -29,7 +29,7 @@ from shadowsnap.upkeep import (
 )
 from shadowsnap.upkeep.debris import find_leftovers
 from shadowsnap.upkeep.examine_attachments import find_attachments
-from shadowsnap.upkeep.examine_checkpoints import find_incomplete, recover_objects
+from shadowsnap.upkeep.examine_checkpoints import find_incomplete, find_unsafe, recover_objects
 from shadowsnap.upkeep.examine_objects import find_shared, inspect_objects
 from shadowsnap.upkeep.examine_projects import (
     find_caches,
@@ -106,6 +106,7 @@ def repair(base: Path, deadline: Deadline, *, fsync: bool = True) -> Checkup:
         while back := recover_objects(store, _missing(store, sound)):
             sound |= back  # a tree that is back may show that more is missing
         work.mend(lambda: find_refs(store, store.git()))
+        work.mend(lambda: find_unsafe(store, store.git(), sound))
         work.mend(lambda: find_incomplete(store, store.git(), sound))
         work.mend(lambda: find_attachments(store, store.git(), sound))
         work.mend(lambda: [*find_journals(store), *find_staging(store)])
@@ -130,7 +131,7 @@ def _whole(store: Store, first: list[Finding]) -> Checkup:
     refs = checkpoint_refs(store)  # before the objects: what they need was written before them
     damaged, sound = inspect_objects(store)
     bad_refs = [*find_refs(store, git)]
-    incomplete = [*find_incomplete(store, git, sound)]
+    incomplete = [*find_incomplete(store, git, sound), *find_unsafe(store, git, sound)]
     findings = [
         *first, *find_locks(store), *damaged, *find_shared(store), *bad_refs, *incomplete,
         *find_attachments(store, git, sound), *find_records(store), *find_journals(store), *find_staging(store),

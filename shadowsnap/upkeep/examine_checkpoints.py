@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from shadowsnap.git.index import Known
+from shadowsnap.git.names import name_problem
 from shadowsnap.git.objects import EMPTY_TREE, object_id
 from shadowsnap.git.reading import ObjectReader
 from shadowsnap.git.refs import delete_refs, read_ref, read_refs, set_ref
@@ -25,7 +26,7 @@ from shadowsnap.store.scancache import load_cache
 from shadowsnap.store.tips import attachment_of
 from shadowsnap.upkeep.examine_objects import write_objects
 from shadowsnap.upkeep.examine_projects import recorded_projects
-from shadowsnap.upkeep.examine_refs import checkpoint_refs, read_commit
+from shadowsnap.upkeep.examine_refs import checkpoint_refs, read_commit, set_ref_aside
 from shadowsnap.upkeep.quarantine import Quarantine
 
 _SHOWN = 5
@@ -43,9 +44,26 @@ def find_incomplete(store: Store, git: Git, sound: set[str]) -> Iterator[Finding
         for ref in checkpoint_refs(store):
             commit = read_commit(reader, ref.value) if ref.value in sound else None
             if commit is not None and (commit.tree in sound or commit.tree == EMPTY_TREE):
-                missing = search.find(commit.tree)
+                missing = [each for each in search.find(commit.tree) if each.id not in sound]
                 if missing:
                     yield _incomplete(ref.name, ref.value, commit.body.get("workdir", ""), missing)
+
+
+def find_unsafe(store: Store, git: Git, sound: set[str]) -> Iterator[Finding]:
+    """Checkpoints with a name in them that must not be written out: no snapshot of ours has one."""
+    with ObjectReader(git) as reader:
+        search = TreeSearch(
+            lambda name: reader.read(name, b"tree"),
+            lambda name, mode, child: name_problem(name) is not None or (mode == DIRECTORY and child not in sound),
+        )
+        for ref in checkpoint_refs(store):
+            commit = read_commit(reader, ref.value) if ref.value in sound else None
+            odd = search.find(commit.tree) if commit is not None and commit.tree in sound else []
+            odd = [each for each in odd if each.mode != DIRECTORY or each.id in sound]
+            if odd:
+                name = ascii(os.fsdecode(odd[0].path))
+                meaning = f"it holds {name}, which could be written outside of the project or into a repository"
+                yield Finding("checkpoint-unsafe", "error", ref.name, meaning, "set it aside")
 
 
 def _incomplete(ref: str, name: str, workdir: str, missing: list[Sighting]) -> Finding:
@@ -186,4 +204,4 @@ def _renamed(steps: tuple[Step, ...], old: str, new: str) -> tuple[Step, ...]:
     return tuple(replace(step, checkpoint=new) if step.checkpoint == old else step for step in steps)
 
 
-MENDS = {"checkpoint-incomplete": record_without}
+MENDS = {"checkpoint-incomplete": record_without, "checkpoint-unsafe": set_ref_aside}

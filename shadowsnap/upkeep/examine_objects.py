@@ -102,7 +102,8 @@ def find_shared(store: Store) -> Iterator[Finding]:
 
 
 def own_all_objects(store: Store, most_bytes: int | None = None) -> bool:
-    """Replace every object file that is shared by a checked copy. False if there are more bytes than that."""
+    """Replace every object file that is shared by a checked copy. False if there are more bytes than that. The
+    caller holds the lock of upkeep."""
     findings = list(find_shared(store))
     size = sum((store.base / finding.subject).stat().st_size for finding in findings)
     if most_bytes is not None and size > most_bytes:

@@ -8,7 +8,7 @@ import stat
 import time
 from collections.abc import Iterable
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 
 from shadowsnap.store.atomic import read_json
@@ -64,7 +64,7 @@ def find_place(workdir: Path, device: int | None) -> tuple[str, int | None]:
 
 
 def _moment(seconds: float | None) -> datetime | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, timezone.utc)
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
 
 
 def _seconds(value: object) -> float | None:

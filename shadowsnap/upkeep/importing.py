@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +23,16 @@ from shadowsnap.errors import (
     LockTimeout,
     MalformedObject,
     NothingToImport,
+    UnsafeTree,
 )
 from shadowsnap.git.deadline import Deadline
 from shadowsnap.git.files import remove_tree, sync_directory
+from shadowsnap.git.names import name_problem
 from shadowsnap.git.objects import EMPTY_TREE, LooseObjects
 from shadowsnap.git.reading import ObjectReader, missing_objects
 from shadowsnap.git.refs import RefExists
 from shadowsnap.git.runner import Git
-from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, LINK, REGULAR, Leaf, patch_tree
+from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, LINK, REGULAR, Leaf, patch_tree, tree_entries
 from shadowsnap.git.treesearch import Sighting, TreeSearch
 from shadowsnap.model import ImportedItem, ImportReport
 from shadowsnap.store.checkpoints import list_checkpoints, record_checkpoint
@@ -196,7 +198,7 @@ class _Run:
     ) -> None:
         about: dict[str, Any] = {"original_id": "", "workdir": source.workdir, "source": str(source.path)}
         if original is not None:
-            when = datetime.fromtimestamp(original.moment / 1000, timezone.utc)
+            when = datetime.fromtimestamp(original.moment / 1000, UTC)
             about |= {"original_id": original.id, "reason": original.reason, "created_at": when}
         self.items.append(ImportedItem(status, checkpoint_id=checkpoint, why=why, **about))
         if self.on_progress is not None:
@@ -321,28 +323,26 @@ def _cleaned(git: Git, originals: list[Original]) -> dict[str, Tree | str]:
             try:
                 odd = search.find(original.tree)
                 changes = {each.path: _instead(each) for each in odd}
-                tree = patch_tree(original.tree, changes, read, lambda data: write(b"tree", data))
+                tree = patch_tree(original.tree, changes, read, lambda data: write(b"tree", data), _as_it_is)
                 results[original.id] = Tree(tree, tuple(_left_out(odd)))
-            except (DamagedObject, MalformedObject, ValueError):
+            except (DamagedObject, MalformedObject, UnsafeTree, ValueError):
                 results[original.id] = "its tree cannot be read"
     return results
+
+
+def _as_it_is(data: bytes) -> dict[bytes, Leaf]:
+    return dict(tree_entries(data))
 
 
 def _is_odd(name: bytes, mode: int, _: str) -> bool:
     """What git would not have written, or what no file comes of."""
     if not name or b"/" in name:
         raise MalformedObject(what="a tree", why=f"it has an entry called {name!r}")
-    return mode not in _MODES or is_forbidden(name)
-
-
-def is_forbidden(name: bytes) -> bool:
-    """Names that would reach into a repository or out of the project, also as other systems read them."""
-    plain = name.rstrip(b". ").lower()
-    return name in (b".", b"..") or plain in (b".git", b"git~1")
+    return mode not in _MODES or name_problem(name) is not None
 
 
 def _instead(odd: Sighting) -> Leaf | None:
-    if is_forbidden(odd.path.rpartition(b"/")[2]) or odd.mode & 0o170000 != 0o100000:
+    if name_problem(odd.path.rpartition(b"/")[2]) is not None or odd.mode & 0o170000 != 0o100000:
         return None
     return (EXECUTABLE if odd.mode & 0o100 else REGULAR, odd.id)
 
@@ -360,10 +360,18 @@ def _packed(git: Git, trees: list[str]) -> bool:
     if not trees:
         return True
     asked = "".join(f"{name}\n" for name in trees).encode()
-    base = str(git.scratch_objects / "pack" / "pack")
+    folder = git.scratch_objects / "pack"
+    name = ""
     try:
-        git.run("pack-objects", "-q", "--revs", "--delta-base-offset", base, stdin=asked)
+        words = ("pack-objects", "-q", "--revs", "--delta-base-offset", str(folder / "pack"))
+        name = git.run(*words, stdin=asked).decode().strip()
+        if name:  # packing copies what it finds; only indexing hashes each object
+            checked, pack = folder / f"checked-{name}", folder / f"pack-{name}.pack"
+            git.run("index-pack", "--strict", "-o", str(checked), str(pack))
+            os.replace(checked, pack.with_suffix(".idx"))
     except GitFailed:
+        for path in folder.glob(f"*{name}*") if name else ():
+            path.unlink()
         return False
     return not missing_objects(git, trees)
 

@@ -40,8 +40,8 @@ from shadowsnap.store.checkpoints import newest_name
 from shadowsnap.store.layout import Store, lost_refs
 from shadowsnap.store.locks import alone
 from shadowsnap.store.projects import Project, all_records, was_emptied
-from shadowsnap.store.scancache import forget_cache
-from shadowsnap.store.tips import CHECKPOINTS, CachedTrees, all_refs, needed_by_journals
+from shadowsnap.store.scancache import forget_contents
+from shadowsnap.store.tips import CHECKPOINTS, CachedTrees, all_refs, begun_in_journals
 from shadowsnap.upkeep.session import Session, check_room
 
 MANY_LOOSE = 1500
@@ -134,7 +134,7 @@ class Tips:
         self.caches = self._caches.read()
         self.refs = all_refs(git)
         found = set(self.refs.values())
-        doubtful = {*self.caches.values(), *needed_by_journals(self._store)} - found
+        doubtful = {*self.caches.values(), *begun_in_journals(self._store)} - found
         return found | kinds_of(git, (name for name in doubtful if name not in known)).keys()
 
 
@@ -183,7 +183,7 @@ def _forget_baseless_caches(store: Store, caches: Mapping[str, str], saved: set[
     """A snapshot must not build on a tree that could not be found."""
     for project, tree in caches.items():
         if tree not in staying and tree not in saved and tree != EMPTY_TREE:
-            forget_cache(store, Project(project, Path()))
+            forget_contents(store, Project(project, Path()))
 
 
 def _remove_old(store: Store, old: Mapping[str, Pack], stay: set[str | None]) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 
 from shadowsnap.config import Settings
 from shadowsnap.errors import ShadowsnapError
@@ -92,4 +92,4 @@ def _told(plan: Plan, dropped: list[Verdict]) -> tuple[Verdict, ...]:
 
 
 def _now() -> datetime:
-    return datetime.now(timezone.utc)
+    return datetime.now(UTC)

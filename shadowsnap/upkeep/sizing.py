@@ -16,10 +16,12 @@ from shadowsnap.upkeep.look import as_look
 from shadowsnap.upkeep.memory import Memory, fingerprint
 from shadowsnap.upkeep.prune import Plan, plan_by_size
 from shadowsnap.upkeep.reclaim import consolidate, shed
+from shadowsnap.upkeep.reclaim_now import forget_unheld_caches
 from shadowsnap.upkeep.results import Verdict
 from shadowsnap.upkeep.session import Session
 
-WHEN_IT_PAYS, ALWAYS, NEVER = "when-it-pays", "always", "never"
+WHEN_IT_PAYS, ALL, ALWAYS, NEVER = "when-it-pays", "all", "always", "never"
+"""`all`: whatever no checkpoint holds, however little that is; `always`: repack even if there is nothing of it."""
 
 # Less waste than this is not worth a repack of everything; if the store is over its limit, much
 # less is.
@@ -39,7 +41,9 @@ class Sizing:
 
     def keep(self, plan: Plan, dropped: list[Verdict]) -> Plan:
         """Bring the store within its limits; what more was dropped is added to `dropped`."""
-        if self._reclaim != ALWAYS and self._is_settled():
+        if self._reclaim == ALL:
+            forget_unheld_caches(self._session.store, self._session.deadline)
+        if self._reclaim not in (ALL, ALWAYS) and self._is_settled():
             if self._reclaim != NEVER:
                 consolidate(self._session)
             return plan
@@ -100,13 +104,17 @@ class Sizing:
     def _pays(self, measured: Plan) -> bool:
         """Whether enough could be freed by packing anew what is needed."""
         assert measured.usage is not None
-        if self._reclaim != WHEN_IT_PAYS:
+        if self._reclaim in (ALWAYS, NEVER):
             return self._reclaim == ALWAYS
-        stored = measured.usage.total
-        over = bool(self._limit) and stored > self._limit
+        if self._reclaim == ALL:
+            totals = count_objects(self._session.git)
+            stored = totals.loose + totals.packed
+            return measured.live_after < measured.usage.live or stored > measured.usage.objects
+        size = measured.usage.total
+        over = bool(self._limit) and size > self._limit
         least = _WORTH_OVER_LIMIT if over else _WORTH
         share = _WORTH_SHARE_OVER_LIMIT if over else _WORTH_SHARE
-        return stored - measured.live_after > max(least, share * stored)
+        return size - measured.live_after > max(least, share * size)
 
     # --- doing ---------------------------------------------------------------------------------
 

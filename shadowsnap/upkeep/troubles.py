@@ -6,7 +6,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from datetime import datetime, timezone
+from datetime import UTC, datetime
 from typing import Any
 
 from shadowsnap.config import Settings
@@ -39,13 +39,15 @@ def failures(log: Sequence[dict[str, Any]]) -> list[Trouble]:
     """The last failures, newest first, each told once with how often it was noted."""
     found: dict[tuple[str, str], Trouble] = {}
     for entry in reversed(log):
+        if entry.get("kind") == "purged":
+            continue  # a person asked for it
         what, workdir = str(entry.get("what", "")), str(entry.get("workdir", ""))
         known = found.get((workdir, what))
         if known is not None:
             found[workdir, what] = replace(known, times=known.times + 1)
         elif len(found) < _MOST_SHOWN:
             found[workdir, what] = Trouble(
-                at=datetime.fromtimestamp(entry["at"], timezone.utc),
+                at=datetime.fromtimestamp(entry["at"], UTC),
                 workdir=workdir,
                 what=what,
                 advice=str(entry.get("advice") or about_failure(str(entry.get("error", "")), "")),

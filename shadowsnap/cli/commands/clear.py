@@ -1,7 +1,8 @@
 """Let go of every checkpoint of this project, pinned ones too.
 
-Your files stay as they are, but nothing can be brought back any more. With --all, every project's
-checkpoints. On a terminal you are asked; elsewhere --yes is needed.
+Your files stay as they are, but nothing can be brought back any more: also prompts, conversations and
+log lines of this project are removed. With --all, every project's checkpoints. On a terminal you are
+asked; elsewhere --yes is needed.
 """
 
 from __future__ import annotations

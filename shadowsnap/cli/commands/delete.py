@@ -1,7 +1,8 @@
 """Drop checkpoints for good.
 
 Every other checkpoint stays what it is, and so do your files. A pinned one has to be unpinned
-first. On a terminal you are asked; elsewhere --yes is needed.
+first. Upkeep reclaims the space later; with --now, what no checkpoint holds any more is gone from the
+disk at once. On a terminal you are asked; elsewhere --yes is needed.
 """
 
 from __future__ import annotations
@@ -9,7 +10,8 @@ from __future__ import annotations
 import argparse
 
 from shadowsnap.cli.context import Context
-from shadowsnap.cli.text import count
+from shadowsnap.cli.progress import working
+from shadowsnap.cli.text import count, safe, size
 from shadowsnap.cli.timeline import described
 from shadowsnap.errors import PinnedCheckpoint
 
@@ -18,6 +20,7 @@ GROUP = "keeping"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("refs", metavar="ID", nargs="+", help="the checkpoints")
+    parser.add_argument("--now", action="store_true", help="reclaim the space at once")
     parser.add_argument("--yes", action="store_true", help="do it without asking")
 
 
@@ -32,7 +35,13 @@ def run(args: argparse.Namespace, context: Context) -> int:
         plan = [f"  {checkpoint.short_id}  {described(checkpoint)}" for checkpoint in chosen.values()]
         ui.confirm(f"delete {number} for good?", plan, f"{number} would be gone")
     gone = context.manager.delete(context.workdir, list(chosen))
-    return ui.answer(
-        {"deleted": [checkpoint.to_dict() for checkpoint in gone]},
-        [f"deleted {checkpoint.short_id}  {described(checkpoint)}" for checkpoint in gone],
-    )
+    answer = {"deleted": [checkpoint.to_dict() for checkpoint in gone]}
+    lines = [f"deleted {checkpoint.short_id}  {described(checkpoint)}" for checkpoint in gone]
+    if not args.now:
+        return ui.answer(answer, lines)
+    with working(ui, "reclaiming"):
+        reclaimed = context.manager.reclaim()
+    if not reclaimed.complete:
+        ui.say(f"{ui.talk_ink('yellow', 'warning:')} the space was not reclaimed: {safe(reclaimed.why)}")
+    lines.append(f"freed {size(reclaimed.bytes_freed)}")
+    return ui.answer({**answer, "reclaimed": reclaimed.to_dict()}, lines, code=0 if reclaimed.complete else 1)

@@ -1,8 +1,8 @@
-"""Keep the limits now, and give back the space of what went.
+"""Keep the limits now, and reclaim what no checkpoint holds.
 
-Upkeep does the same by itself from time to time. Pinned checkpoints and the newest of each project
-stay. If limits are given here and something would go, it asks on a terminal; elsewhere --yes is
-needed. A limit of 0 means no limit.
+Upkeep keeps the limits by itself from time to time, and reclaims space when that pays. Pinned
+checkpoints and the newest of each project stay. If limits are given here and something would go, it
+asks on a terminal; elsewhere --yes is needed. A limit of 0 means no limit.
 """
 
 from __future__ import annotations

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from shadowsnap.cli.context import Context
@@ -158,9 +159,9 @@ def _agent(each: Installed) -> str:
 
 
 def _when(entry: dict[str, Any]) -> str:
-    from datetime import datetime, timezone
+    from datetime import datetime
 
     try:
-        return ago(datetime.fromtimestamp(entry["time"], timezone.utc))
+        return ago(datetime.fromtimestamp(entry["time"], UTC))
     except (KeyError, TypeError, ValueError, OverflowError, OSError):
         return "some time"

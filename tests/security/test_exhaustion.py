@@ -1,0 +1,128 @@
+"""Whatever a project holds or an agent sends, everything is bounded in time and memory."""
+
+from __future__ import annotations
+
+import os
+import time
+import zlib
+from pathlib import Path
+
+import pytest
+from capturing import content, names, skipped
+
+from helpers import git
+from shadowsnap import CheckpointManager
+from shadowsnap.config import Settings
+from shadowsnap.digests import bounded_id
+from shadowsnap.git.objects import object_id
+from shadowsnap.layers import Layers
+
+SLOW_RULES = "**/a/" * 25 + "b\n"
+
+
+def slow_to_match(project: Path) -> None:
+    """Rules and a name that git compares for hours."""
+    folder = project / "/".join(["a"] * 40)
+    folder.mkdir(parents=True)
+    (folder / "file").write_text("deep\n")
+    (project / ".gitignore").write_text(SLOW_RULES)
+
+
+def test_rules_that_take_for_ever_cost_only_what_they_decide_about(base: Path, project: Path) -> None:
+    git(project, "init", "-q")
+    git(project, "add", "-A")
+    manager = CheckpointManager(base=base, deadline=4, background_upkeep=False)
+    slow_to_match(project)
+    (project / "named.txt").write_text("named\n")
+    began = time.monotonic()
+    outcome = manager.ensure_checkpoint(project, paths=["named.txt"])
+    assert time.monotonic() - began < 6
+    assert outcome.checkpoint is not None
+    assert outcome.status == "partial" and "ignore rules" in str(outcome.error)
+    held = names(base, outcome.checkpoint)
+    assert {"README.md", "src/main.py", "named.txt"} <= held
+    assert "undecided" in skipped(outcome.checkpoint).values()
+
+
+def test_known_files_are_captured_anew_though_rules_cannot_be_had(base: Path, project: Path) -> None:
+    manager = CheckpointManager(base=base, deadline=4, background_upkeep=False)
+    first = manager.snapshot(project).checkpoint
+    assert first is not None
+    slow_to_match(project)
+    (project / "README.md").write_text("changed\n")
+    manager.new_turn()
+    outcome = manager.ensure_checkpoint(project)
+    assert outcome.checkpoint is not None
+    assert content(base, outcome.checkpoint, "README.md") == b"changed\n"
+
+
+def test_a_restore_does_not_wait_for_such_rules(base: Path, project: Path) -> None:
+    manager = CheckpointManager(base=base, deadline=6, background_upkeep=False)
+    first = manager.snapshot(project).checkpoint
+    assert first is not None
+    slow_to_match(project)
+    (project / "README.md").unlink()
+    began = time.monotonic()
+    manager.restore(project, first.id)
+    assert time.monotonic() - began < 8
+    assert (project / "README.md").exists()
+
+
+def test_an_object_that_unfolds_to_gigabytes_is_not_unfolded(base: Path, project: Path) -> None:
+    """Its name and its size are right: 3 MB that inflate to 3 GB."""
+    manager = CheckpointManager(base=base, background_upkeep=False)
+    first = manager.snapshot(project).checkpoint
+    assert first is not None
+    size = 1 << 30
+    squeeze = zlib.compressobj(9)
+    parts = [squeeze.compress(b"tree %d\0" % size)]
+    zeros = bytes(1 << 20)
+    parts += [squeeze.compress(zeros) for _ in range(size >> 20)]
+    parts.append(squeeze.flush())
+    bomb = b"".join(parts)
+    name = "12" * 20
+    folder = base / "store" / "objects" / name[:2]
+    folder.mkdir(exist_ok=True)
+    (folder / name[2:]).write_bytes(bomb)
+    from shadowsnap.errors import DamagedObject
+    from shadowsnap.git.reading import ObjectReader
+    from shadowsnap.store.layout import open_store
+
+    git_in_store = open_store(Settings(base=base)).git()
+    import resource
+
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with ObjectReader(git_in_store) as reader, pytest.raises(DamagedObject):
+        reader.read(name, b"tree")
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 300_000
+
+
+def test_a_session_id_of_a_megabyte_is_shortened(base: Path, project: Path) -> None:
+    manager = CheckpointManager(base=base, background_upkeep=False)
+    manager.new_turn(session_id="x" * (1 << 20))
+    outcome = manager.ensure_checkpoint(project)
+    assert outcome.checkpoint is not None and outcome.checkpoint.session_id is not None
+    assert len(outcome.checkpoint.session_id) < 250
+    assert bounded_id("x" * 1000) != bounded_id("x" * 999 + "y")
+
+
+@pytest.mark.parametrize("pattern", ["a*", "[^\\]]*", "?*", "[[:print:]]*", "src/", "/**", "*.py", "main.*"])
+def test_a_clone_cannot_leave_out_ordinary_files(tmp_path: Path, pattern: str) -> None:
+    (tmp_path / ".shadowsnap.toml").write_text(f"excludes = ['{pattern}']\n")
+    settings, warnings = Layers(Settings()).narrowed_by(tmp_path)
+    assert settings.excludes == () and "ordinary files" in warnings[0]
+
+
+def test_patterns_of_a_clone_are_compared_in_linear_time(tmp_path: Path) -> None:
+    (tmp_path / ".shadowsnap.toml").write_text(f"excludes = {[('*a' * 240) + 'b'] * 200!r}\n")
+    began = time.monotonic()
+    Layers(Settings()).narrowed_by(tmp_path)
+    assert time.monotonic() - began < 3
+
+
+def test_a_link_to_an_endless_device_is_not_followed(base: Path, project: Path) -> None:
+    for name in (".gitignore", ".shadowsnap.toml", "pyproject.toml", "endless"):
+        os.symlink("/dev/zero", project / name)
+    outcome = CheckpointManager(base=base, deadline=8).ensure_checkpoint(project)
+    assert outcome.status == "taken"
+    assert object_id(b"blob", b"x")

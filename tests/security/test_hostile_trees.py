@@ -1,0 +1,163 @@
+"""Names in a tree that some system takes for a repository, or that lead out of the project, are never written."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers import git, manifest
+from shadowsnap import CheckpointManager
+from shadowsnap.errors import UnsafeTree
+from shadowsnap.git.names import name_problem, path_problem
+from shadowsnap.git.objects import LooseObjects
+
+HOSTILE = [
+    b".git", b".GIT", b".Git", b"git~1", b"GIT~1", b"git~2", ".g\u200cit".encode(), "\u200e.git\ufeff".encode(),
+    b".git::$INDEX_ALLOCATION", b".git:stream", b".git ", b".git.", b".git. .", b".git\\config", b"a\\.git\\hooks",
+    b"..\\outside", b"a\\..\\b", b".", b"..", b"", b"a/b", b"../outside",
+]  # fmt: skip
+HARMLESS = [
+    b".gitignore", b".gitattributes", b".github", b"git", b"x.git", b"...", b"..x", b"git~", b"gitx~1",
+    b"back\\slash", b"\xff\xfe", "caf\u00e9".encode(), b".gita", b".git~1", b"new\nline", b"-dash",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_a_hostile_name_is_known_for_one(name: bytes) -> None:
+    assert name_problem(name) is not None
+    assert path_problem(b"src/" + name + b"/x") is not None or name == b"a/b"
+
+
+@pytest.mark.parametrize("name", HARMLESS)
+def test_a_harmless_name_is_not(name: bytes) -> None:
+    assert name_problem(name) is None
+    assert path_problem(b"src/" + name + b"/x") is None
+
+
+class Crafted:
+    """A checkpoint of a project whose tree is not one that a snapshot would make."""
+
+    def __init__(self, base: Path, project: Path) -> None:
+        self.base, self.project = base, project
+        self.manager = CheckpointManager(base=base, background_upkeep=False)
+        taken = self.manager.snapshot(project).checkpoint
+        assert taken is not None
+        self.taken = taken
+        self._objects = LooseObjects(base / "store" / "objects", fsync=False)
+
+    def blob(self, data: bytes) -> str:
+        return self._objects.write(b"blob", data)
+
+    def tree(self, *entries: tuple[str, bytes, str]) -> str:
+        rows = [mode.encode() + b" " + name + b"\0" + bytes.fromhex(child) for mode, name, child in entries]
+        return self._objects.write(b"tree", b"".join(rows))
+
+    def checkpoint(self, tree: str) -> str:
+        """The commit of the sound checkpoint with another tree, as its newest one."""
+        store = self.base / "store"
+        body = git(store, "cat-file", "commit", self.taken.id).partition("\n")[2]
+        commit = self._objects.write(b"commit", f"tree {tree}\n{body}\n".encode())
+        moment = int(self.taken.ref.rpartition("/")[2].partition("-")[0]) + 1
+        folder = self.taken.ref.rpartition("/")[0]
+        (store / f"{folder}/{moment:013d}-{commit[:12]}").write_text(commit + "\n")
+        return commit
+
+
+@pytest.fixture
+def crafted(base: Path, project: Path) -> Crafted:
+    return Crafted(base, project)
+
+
+def is_refused(crafted: Crafted, commit: str, **arguments: Any) -> None:
+    before, outside = manifest(crafted.project), manifest(crafted.project.parent)
+    with pytest.raises(UnsafeTree):
+        crafted.manager.restore(crafted.project, commit, **arguments)
+    assert manifest(crafted.project) == before
+    assert not os.path.lexists(crafted.project / ".git") and not os.path.lexists(crafted.project / "new")
+    assert {path for path in manifest(crafted.project.parent) if not path.startswith(b"base")} == {
+        path for path in outside if not path.startswith(b"base")
+    }
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("depth", ["top", "below"])
+@pytest.mark.parametrize("many", [False, True])
+def test_a_tree_with_a_hostile_name_is_not_restored(crafted: Crafted, name: bytes, depth: str, many: bool) -> None:
+    canary = crafted.blob(b"#!/bin/sh\ntouch canary\n")
+    tree = crafted.tree(("100755", name, canary))
+    if depth == "below":
+        tree = crafted.tree(("40000", b"new", tree))
+    if many:  # so many directories that git compares the trees
+        rows = [("40000", b"d%03d" % number, crafted.tree(("100644", b"f", crafted.blob(b"%d" % number))))
+                for number in range(60)]  # fmt: skip
+        tree = crafted.tree(*rows, ("40000", b"zz", tree))
+    is_refused(crafted, crafted.checkpoint(tree))
+
+
+@pytest.mark.parametrize("name", HOSTILE[:13])
+def test_a_hostile_directory_is_not_restored(crafted: Crafted, name: bytes) -> None:
+    config = crafted.tree(("100644", b"config", crafted.blob(b"[core]\n\tfsmonitor = touch canary\n")))
+    is_refused(crafted, crafted.checkpoint(crafted.tree(("40000", b"new", crafted.tree(("40000", name, config))))))
+
+
+def test_a_link_and_a_directory_of_one_name_are_not_restored(crafted: Crafted, tmp_path: Path) -> None:
+    """The file would be written through the link."""
+    (tmp_path / "outside").mkdir()
+    link = crafted.blob(os.fsencode(tmp_path / "outside"))
+    folder = crafted.tree(("100644", b"canary", crafted.blob(b"written outside\n")))
+    rows = [("120000", b"x", link), ("40000", b"x", folder)]
+    for entries in (rows, rows[::-1]):
+        is_refused(crafted, crafted.checkpoint(crafted.tree(*entries)))
+        assert os.listdir(tmp_path / "outside") == []
+
+
+@pytest.mark.parametrize("name", [b".git", b"git~1", b".."])
+def test_doctor_finds_such_a_checkpoint_and_sets_it_aside(crafted: Crafted, name: bytes) -> None:
+    tree = crafted.tree(("40000", b"new", crafted.tree(("100644", name, crafted.blob(b"x")))))
+    commit = crafted.checkpoint(tree)
+    assert "checkpoint-unsafe" in {finding.code for finding in crafted.manager.doctor().findings}
+    crafted.manager.doctor(repair=True)
+    assert crafted.manager.doctor().healthy
+    assert commit not in {each.id for each in crafted.manager.list_checkpoints(crafted.project)}
+    assert crafted.manager.get(crafted.project, crafted.taken.id).id == crafted.taken.id
+
+
+@pytest.mark.parametrize("files", [1, 30])
+def test_an_object_that_is_not_what_its_name_says_is_not_put_in_place(
+    crafted: Crafted, project: Path, base: Path, files: int
+) -> None:
+    """Git would write it out: it does not check."""
+    store = base / "store"
+    for number in range(files):
+        (project / f"many-{number}").write_text(f"sound {number}\n")
+    taken = crafted.manager.snapshot(project).checkpoint
+    assert taken is not None
+    for pack in list((store / "objects" / "pack").glob("*.pack")):
+        data = pack.read_bytes()
+        for path in pack.parent.glob(f"{pack.stem}.*"):
+            path.unlink()
+        git(store, "unpack-objects", "-q", stdin=data)
+    name = git(store, "rev-parse", f"{taken.id}:many-0")
+    wrong = crafted.blob(b"wrong 0\n")
+    target = store / "objects" / name[:2] / name[2:]
+    target.chmod(0o600)
+    target.write_bytes((store / "objects" / wrong[:2] / wrong[2:]).read_bytes())
+    for number in range(files):
+        (project / f"many-{number}").write_text("changed since\n")
+    try:
+        crafted.manager.restore(project, taken.id)
+    except Exception:
+        assert (project / "many-0").read_text() == "changed since\n"
+    assert (project / "many-0").read_text() != "wrong 0\n"
+
+
+def test_files_with_such_names_are_listed_as_unstorable(base: Path, project: Path) -> None:
+    for name in ("git~1", ".GIT", ".g\u200cit", "x\\..\\y"):
+        (project / "src" / name).write_text("x")
+    checkpoint = CheckpointManager(base=base).snapshot(project).checkpoint
+    assert checkpoint is not None
+    skipped = {item.path: item.why for item in checkpoint.skipped}
+    assert skipped == {f"src/{name}": "unstorable" for name in ("git~1", ".GIT", ".g\u200cit", "x\\..\\y")}
