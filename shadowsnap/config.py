@@ -36,6 +36,8 @@ class Settings:
     """More patterns in .gitignore syntax, on top of the defaults."""
     include_secrets: bool = False
     """Capture files that look like secrets too."""
+    capture_secrets: tuple[str, ...] = ()
+    """Patterns of such names that are captured all the same, as in `secrets.yaml`."""
     fsync: bool = True
     """Flush a checkpoint to the disk before calling it taken."""
     import_legacy: bool = True

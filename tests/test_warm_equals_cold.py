@@ -398,13 +398,14 @@ def facts(checkpoint: Checkpoint) -> dict[str, Any]:
 def files_to_hold(scene: Scene, there: dict[bytes, Entry], limits: dict[str, Any]) -> set[bytes]:
     """The files that a checkpoint has to hold, and no others."""
     limit = limits.get("max_file_size_mb", 10) * 2**20
+    tracked = tracked_files(scene)
     fit = {
         path
         for path, (kind, _, content) in there.items()
         if (kind == "link" or (kind == "file" and len(content or b"") <= limit))
-        and (limits.get("include_secrets") or os.path.basename(path) != SECRET)
+        and (limits.get("include_secrets") or os.path.basename(path) != SECRET or path in tracked)
     }
-    asked_for = named_files(scene, there) | tracked_files(scene)
+    asked_for = named_files(scene, there) | tracked
     return (fit & asked_for) | (fit - ignored(scene, there, limits.get("excludes", ())))
 
 

@@ -299,7 +299,7 @@ class Capture:
             if path.rpartition(b"/")[0] not in directories and not self.space.worktree.reaches(path):
                 return Left(None)
             try:
-                return read_file(self.space, path, unfiltered=unfiltered)
+                return read_file(self.space, path, unfiltered=unfiltered, tracked=path in self.cache.tracked)
             except Left as left:
                 return left
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import stat
 
+from shadowsnap.config import Settings
 from shadowsnap.engine.secrets import is_secret
 from shadowsnap.engine.workspace import Workspace
 from shadowsnap.engine.worktree import Worktree, same_file
@@ -38,11 +39,12 @@ class Left(Exception):
         self.why = why
 
 
-def read_file(space: Workspace, path: bytes, *, unfiltered: bool = False) -> Content:
-    """Read a file that holds still; raises `Left` for what is not captured."""
+def read_file(space: Workspace, path: bytes, *, unfiltered: bool = False, tracked: bool = False) -> Content:
+    """Read a file that holds still; raises `Left` for what is not captured. What the person's git tracks is no
+    secret any more, whatever its name."""
     if path_problem(path) is not None:
         raise Left("unstorable")
-    if not unfiltered and not space.settings.include_secrets and is_secret(path):
+    if not unfiltered and not tracked and is_left_out(path, space.settings):
         raise Left("secret" if _exists(space, path) else None)
     for _ in range(2):
         try:
@@ -52,6 +54,11 @@ def read_file(space: Workspace, path: bytes, *, unfiltered: bool = False) -> Con
         if content is not None:
             return content
     raise Left("changing")
+
+
+def is_left_out(path: bytes, settings: Settings) -> bool:
+    """Whether the settings leave a file out for its name."""
+    return not settings.include_secrets and is_secret(path, settings.capture_secrets)
 
 
 def _attempt(space: Workspace, path: bytes, limit: int | None) -> Content | None:

@@ -10,9 +10,9 @@ from functools import partial
 
 from shadowsnap.engine.apply import Application, told
 from shadowsnap.engine.capture import Capture
+from shadowsnap.engine.files import is_left_out
 from shadowsnap.engine.places import path_inside
 from shadowsnap.engine.plan import Plan, add_what_a_crash_left, plan_restore
-from shadowsnap.engine.secrets import is_secret
 from shadowsnap.engine.snapshot import Request, capture_same_scope, keep_capture
 from shadowsnap.engine.staging import Staging, remove_staging
 from shadowsnap.engine.state import Selection, State
@@ -192,9 +192,9 @@ def _left_out_later(capture: Capture, plan: Plan) -> set[bytes]:
     names = {path: plan.write[path][0][1] for path in plan.appearing}
     sizes = object_sizes(capture.space.git, sorted({*names.values()}))
     limit = capture.space.settings.max_file_bytes or max(sizes.values(), default=0)
-    secrets = not capture.space.settings.include_secrets
+    settings = capture.space.settings
     # One that is missing is noticed later.
-    found = {path for path in names if sizes.get(names[path], 0) > limit or secrets and is_secret(path)}
+    found = {path for path in names if sizes.get(names[path], 0) > limit or is_left_out(path, settings)}
     return found - capture.absent
 
 

@@ -14,8 +14,10 @@ from collections import deque
 from collections.abc import Container, Iterable, Iterator
 from contextlib import contextmanager
 
+from shadowsnap.engine.files import is_left_out
 from shadowsnap.engine.filesystems import directories_tell, file_system_time, is_settled
 from shadowsnap.engine.ignore_rules import SHARE_OF_TIME, UNSETTLED, RuleFiles, rule_files
+from shadowsnap.engine.secrets import VERSION as SECRETS_VERSION
 from shadowsnap.engine.secrets import is_secret
 from shadowsnap.engine.workspace import Workspace
 from shadowsnap.engine.worktree import parents
@@ -109,7 +111,8 @@ class Inside(NamedTuple):
 def found_under(space: Workspace) -> list[Any]:
     """Everything beside the files and the rule files that decides what is captured."""
     settings = space.settings
-    return [EXCLUDES_VERSION, space.patterns, settings.max_file_bytes, settings.include_secrets]
+    secrets = [SECRETS_VERSION, settings.include_secrets, *settings.capture_secrets]
+    return [EXCLUDES_VERSION, space.patterns, settings.max_file_bytes, secrets]
 
 
 def scan(space: Workspace, cache: ScanCache, comparison: Comparison, named: set[bytes], now_ns: int) -> Found:
@@ -159,16 +162,18 @@ class _Scan:
         found, cache, space = self.found, self.cache, self.space
         known = set(cache.index.paths())
         listed = self._walk([b""], known)
-        signature = self._signature()
+        signature, before = self._signature(), cache.tracked
         tracked = self._read_tracked()
         if tracked is not None:  # else it cannot be read now, and what was known of it stays
-            cache.tracked = tracked - listed
+            # Those that are captured although the rules, or their names, would leave them out.
+            cache.tracked = (tracked - listed) | set(filter(is_secret, tracked))
             cache.tracked_as_of = signature
         wanted = listed | cache.tracked | self.named
         if found.undecided:  # without rules, what is known stays known
             wanted |= known
         changed, gone = self._differences()
         found.changed = (wanted - known) | ((changed | self._doubtful()) & wanted) | self._left_out_now(known)
+        found.changed |= before & known & wanted - cache.tracked  # its name may leave it out from now on
         found.gone = gone | (known - wanted) | self._behind_links()
         found.changed -= found.gone
         found.new_directories = set(found.directories)
@@ -187,7 +192,7 @@ class _Scan:
         settings, sizes = self.space.settings, {path: each.size for path, each in self.cache.index.items()}
         limit = settings.max_file_bytes
         large = {path for path in known if limit is not None and sizes[path] > limit}
-        return large if settings.include_secrets else large | set(filter(is_secret, known))
+        return large | {path for path in known - self.cache.tracked if is_left_out(path, settings)}
 
     # --- the shortcut ------------------------------------------------------------------------
 

@@ -9,6 +9,9 @@ from __future__ import annotations
 
 from shadowsnap.records import NamedTuple
 
+VERSION = 1
+"""Goes up when the table changes: a capture under another one lists everything anew."""
+
 
 class SecretName(NamedTuple):
     patterns: str
