@@ -18,7 +18,7 @@ from shadowsnap import CheckpointManager
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="there is no SIGKILL")
 
-KILLS = 20
+KILLS = 7
 FILES = 300
 
 # It says when it begins: starting the interpreter takes longer than the restore.

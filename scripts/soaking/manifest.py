@@ -166,7 +166,7 @@ class State:
             return "special"
         if entry.kind == "dir":
             return None
-        if is_secret(path) and not self.settings.get("include_secrets"):
+        if is_secret(path) and path not in self.tracked and not self.settings.get("include_secrets"):
             return "secret"
         return "too-large" if entry.kind == "file" and is_large(entry, self.settings) else None
 
