@@ -147,7 +147,8 @@ class Staging:
             # If we are killed, whoever comes next waits for the lock until git has ceased to write.
             place = Path(self._places[folder].as_folder())
             git = self._space.git.bound(work_tree=place, index_file=index, inherited=(self._space.lock,))
-            running = git.start("checkout-index", "-a", "-f", "-q")
+            # With a prefix, git makes the files without asking first what is there: twice as quick.
+            running = git.start("checkout-index", "-a", "-f", "-q", "--prefix=./")
             self._open.callback(running.abandon)
             self._running.append(running)
 
