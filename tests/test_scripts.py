@@ -76,7 +76,7 @@ def test_a_checkout_that_changed_is_set_up_again(checkout: Path, project: Path, 
         (empty / tool).symlink_to(shutil.which(tool) or tool)
     done = run(checkout / "scripts" / "shadowsnap", "list", cwd=project, PATH=str(empty))
     assert (done.returncode, done.stdout) == (1, "")
-    assert "no Python 3.10 or newer" in done.stderr
+    assert "no Python 3.11 or newer" in done.stderr
 
 
 def test_the_frameworks_have_a_venv_of_their_own(checkout: Path, project: Path) -> None:
