@@ -9,7 +9,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "AsyncCheckpointManager": "manager.asynchronous",
     "CheckpointManager": "manager",
-    "Settings": "config",
+    "Settings": "settings",
     "ShadowsnapError": "errors",
     "Event": "events",
     **dict.fromkeys(("Change", "Checkpoint", "Diff", "Kept", "Outcome", "RestoreResult", "Skipped"), "model"),
@@ -18,7 +18,6 @@ __all__ = ["__version__", *_HOMES]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from shadowsnap.config import Settings as Settings
     from shadowsnap.errors import ShadowsnapError as ShadowsnapError
     from shadowsnap.events import Event as Event
     from shadowsnap.manager.asynchronous import AsyncCheckpointManager as AsyncCheckpointManager
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from shadowsnap.model import Outcome as Outcome
     from shadowsnap.model import RestoreResult as RestoreResult
     from shadowsnap.model import Skipped as Skipped
+    from shadowsnap.settings import Settings as Settings
 
 
 def __getattr__(name: str) -> object:

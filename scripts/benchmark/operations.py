@@ -14,7 +14,7 @@ from benchmark.ours import Ours
 from benchmark.race import Contender, Pace, Samples, nothing, race, wait_for_next_second
 from benchmark.rivals import Copy, Git, ReadTreeFlow, ShadowRepository, StatusThroughOurIndex
 from benchmark.trees import CannotGet, Changes, Tree
-from shadowsnap.store.excludes import exclude_file
+from shadowsnap.snapshot.ignore_rules import exclude_file
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import project_of
 

@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 
 from shadowsnap import CheckpointManager
-from shadowsnap.git import runner
+from shadowsnap.git import repository as runner
 
 # No limits and nothing in the background: both would disturb a measurement. All else is as usual.
 SETTINGS = {"max_snapshots": 0, "max_total_size_mb": 0, "deadline": 600, "background_upkeep": False}

@@ -19,7 +19,7 @@ from benchmark.ours import Ours
 from benchmark.race import Pace
 from benchmark.rivals import ShadowRepository
 from benchmark.trees import Changes, generate
-from shadowsnap.store.excludes import exclude_file
+from shadowsnap.snapshot.ignore_rules import exclude_file
 
 _SIZES = (1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
 _TURNS, _TURN_FILES, _EDITS = 200, 2_000, 5

@@ -18,17 +18,16 @@ from benchmark import report
 from benchmark.ours import SETTINGS
 from benchmark.trees import copy_of, generate, measured
 from shadowsnap import CheckpointManager
-from shadowsnap.config import Settings
-from shadowsnap.git.deadline import NO_DEADLINE
-from shadowsnap.git.pack import PackWriter, deflate
-from shadowsnap.git.totals import count_objects
+from shadowsnap.deadline import NO_DEADLINE
+from shadowsnap.git.packs import PackWriter, deflate
+from shadowsnap.git.repository import count_objects
 from shadowsnap.git.trees import DIRECTORY, REGULAR, Leaf, format_tree
+from shadowsnap.settings import Settings
 from shadowsnap.store.checkpoints import record_checkpoint
 from shadowsnap.store.layout import Store, open_store
 from shadowsnap.store.locks import if_free
 from shadowsnap.store.projects import project_of, touch_record
-from shadowsnap.upkeep.memory import memory_file
-from shadowsnap.upkeep.session import upkeep_lock
+from shadowsnap.upkeep.session import memory_file, upkeep_lock
 
 _ROUNDS = 10
 _NUMBERS = (5, 20, 21, 500)

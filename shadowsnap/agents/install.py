@@ -15,8 +15,8 @@ from pathlib import Path
 
 from shadowsnap.agents.targets import AGENTS, Edit, Home
 from shadowsnap.errors import SettingsRefused, UnknownAgent
+from shadowsnap.files import write_bytes
 from shadowsnap.records import dataclass
-from shadowsnap.store.atomic import write_bytes
 
 BACKUP = ".shadowsnap-backup"
 

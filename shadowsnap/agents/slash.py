@@ -9,16 +9,18 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
-from shadowsnap.cli.changes import change_lines, patch_lines
+from shadowsnap.cli.tables import change_lines, described, patch_lines, rows
 from shadowsnap.cli.text import ago, count, safe
-from shadowsnap.cli.timeline import described, rows
 from shadowsnap.cli.ui import Ink
 from shadowsnap.errors import NoSuchCheckpoint, NoSuchProject, ShadowsnapError, WrongUsage
+from shadowsnap.files import read_json, write_json
 from shadowsnap.manager import CheckpointManager
 from shadowsnap.model import Checkpoint, Diff, RestoreResult
 from shadowsnap.records import dataclass, replace
+from shadowsnap.store.projects import project_of
 
 HELP = """\
 /rollback                  list the checkpoints
@@ -294,3 +296,18 @@ def _cut(lines: list[str], most: int, noun: str) -> list[str]:
     if len(lines) <= most:
         return lines
     return [*lines[:most], f"  ... and {count(len(lines) - most, f'more {noun}')}"]
+
+
+def read_shown(manager: CheckpointManager, workdir: Path) -> list[str]:
+    record = read_json(_file(manager, workdir)) or {}
+    shown = record.get("shown")
+    return [each for each in shown if isinstance(each, str)] if isinstance(shown, list) else []
+
+
+def write_shown(manager: CheckpointManager, workdir: Path, shown: list[str]) -> None:
+    if shown != read_shown(manager, workdir):
+        write_json(_file(manager, workdir), {"workdir": str(workdir), "shown": shown})
+
+
+def _file(manager: CheckpointManager, workdir: Path) -> Path:
+    return manager.settings.resolved_base() / "shown" / f"{project_of(workdir).id}.json"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from shadowsnap.agents.install import program_words
-from shadowsnap.git.processes import run_command
+from shadowsnap.git.process import run_command
 
 _SESSION = "demo-session"
 

@@ -15,13 +15,13 @@ from rich.syntax import Syntax
 from rich.table import Table
 from rich.text import Text
 
-from shadowsnap.cli import changes
+from shadowsnap.cli import tables as changes
+from shadowsnap.cli.tables import columns_of, described, widest
 from shadowsnap.cli.text import age, cut, cut_path, safe, size
-from shadowsnap.cli.timeline import columns_of, described, widest
 from shadowsnap.cli.ui import Ink
 
 if TYPE_CHECKING:
-    from shadowsnap.cli.timeline import Numbered
+    from shadowsnap.cli.tables import Numbered
     from shadowsnap.upkeep.results import Limit, ProjectStatus
 
 _MOST_HIGHLIGHTED = 500_000

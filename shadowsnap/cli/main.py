@@ -20,7 +20,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code and raises nothing."""
     words = list(sys.argv[1:] if argv is None else argv)
     if words[:1] == ["hook"] and not {"-h", "--help"} & set(words):
-        from shadowsnap.agents.hook import main as hook
+        from shadowsnap.hook.client import main as hook
 
         hook(words[1:])  # does not return
 

@@ -7,7 +7,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-from shadowsnap import config, errors
+from shadowsnap import errors
+from shadowsnap import settings as config
 from shadowsnap.cli.commands import GROUPS, load_all
 from shadowsnap.cli.commands.docs import FOLDER
 from shadowsnap.cli.parser import (
@@ -19,7 +20,7 @@ from shadowsnap.cli.parser import (
     placeholder,
     usage,
 )
-from shadowsnap.layers import LEAST_FILE_SIZE_MB, PROJECT_SETTINGS
+from shadowsnap.settings import LEAST_FILE_SIZE_MB, PROJECT_SETTINGS
 
 EXIT_CODES = {
     0: "done",

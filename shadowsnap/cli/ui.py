@@ -7,11 +7,15 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 
 from shadowsnap.cli.text import encodable, safe
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # `typing` itself takes a while to import
+if TYPE_CHECKING:  # imported for annotations only
     from collections.abc import Iterable
     from types import ModuleType
     from typing import Any, TextIO
@@ -180,11 +184,82 @@ def _paged(text: str) -> bool:
     """Show text through the pager; False if there is none."""
     from shutil import which
 
-    from shadowsnap.git.pager import run_pager
-
     pager = os.environ.get("GIT_PAGER", os.environ.get("PAGER", "less" if which("less") else ""))
     if pager in ("", "cat"):
         return False
     sys.stdout.flush()
     # As git does: quit if it fits the screen, pass colours on, leave the text on the screen.
     return run_pager(pager, text.encode(sys.stdout.encoding or "utf-8"), {"LESS": "FRX", "LV": "-c", **os.environ})
+
+
+def run_pager(command: str, text: bytes, environment: Mapping[str, str]) -> bool:
+    """Let the person read until they leave; False if the pager could not be started."""
+    try:
+        # Like git: the setting is a command of the shell, with arguments if they want some.
+        import subprocess  # only on a terminal, for long output
+
+        pager = subprocess.Popen(command, shell=True, stdin=subprocess.PIPE, env=dict(environment))
+    except OSError:
+        return False
+    assert pager.stdin is not None
+    try:
+        pager.stdin.write(text)
+    except (BrokenPipeError, KeyboardInterrupt):
+        pass  # they have seen enough
+    while True:
+        try:
+            pager.stdin.close()
+        except BrokenPipeError:
+            pass
+        except KeyboardInterrupt:
+            continue
+        break
+    while True:
+        try:
+            return pager.wait() not in (126, 127)  # the shell's "cannot be run" and "not found"
+        except KeyboardInterrupt:
+            continue  # Ctrl-C is the pager's, as long as it runs
+
+
+Update = Callable[[int, int], None]
+"""Called with how many are done, of how many."""
+
+_PATIENCE = 1.0
+_PAUSE = 2.0
+
+
+@contextmanager
+def working(ui: Ui, title: str) -> Iterator[Update]:
+    """What takes time happens within this block."""
+    if ui.json:
+        yield lambda done, total: None
+        return
+    talk = ui.fancy.Progress(title) if ui.fancy and ui.talk_ink.on else _Talk(ui, title)
+    timer = threading.Timer(_PATIENCE, talk.begin)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield talk.update
+    finally:
+        timer.cancel()
+        timer.join()
+        talk.end()
+
+
+class _Talk:
+    def __init__(self, ui: Ui, title: str) -> None:
+        self._ui = ui
+        self._title = title
+        self._next = time.monotonic() + _PATIENCE + _PAUSE
+
+    def begin(self) -> None:
+        self._ui.say(f"{self._title} ...")
+
+    def end(self) -> None:
+        """What was said stays."""
+
+    def update(self, done: int, total: int) -> None:
+        now = time.monotonic()
+        if now >= self._next:
+            self._next = now + _PAUSE
+            self._ui.say(f"{self._title}: {done} of {total}")

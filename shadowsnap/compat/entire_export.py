@@ -15,10 +15,9 @@ from typing import Any
 from shadowsnap import __version__
 from shadowsnap.compat.entire_reading import BRANCH, PROMPTS_APART, REFS
 from shadowsnap.errors import BadArguments, NoConversation, NoSuchCheckpoint, NoSuchProject
-from shadowsnap.git.environment import usable_git
 from shadowsnap.git.objects import EMPTY_TREE, LooseObjects
 from shadowsnap.git.reading import ObjectReader
-from shadowsnap.git.runner import Git
+from shadowsnap.git.repository import Git, usable_git
 from shadowsnap.git.trees import REGULAR, Leaf, patch_tree
 from shadowsnap.manager import CheckpointManager
 from shadowsnap.model import Session, SessionTurn, TurnPlace

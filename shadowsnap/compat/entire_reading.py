@@ -19,13 +19,12 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from shadowsnap.deadline import NO_DEADLINE
 from shadowsnap.errors import BadArguments, MalformedObject, ShadowsnapError
-from shadowsnap.git.deadline import NO_DEADLINE
-from shadowsnap.git.environment import usable_git
 from shadowsnap.git.reading import ObjectReader
-from shadowsnap.git.runner import Git
+from shadowsnap.git.repository import Git, usable_git
 from shadowsnap.git.trees import DIRECTORY, Leaf, parse_tree
-from shadowsnap.upkeep.sources import READ_ONLY, common_dir
+from shadowsnap.upkeep.importing import READ_ONLY, common_dir
 
 BRANCH = "entire/checkpoints/v1"
 REFS = "refs/entire/checkpoints/"

@@ -8,14 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from shadowsnap.digests import sha1
-from shadowsnap.git.files import (
-    SYNCS_LATER,
-    make_read_only,
-    open_temporary,
-    sync_directory,
-    sync_files,
-    write_all,
-)
+from shadowsnap.files import SYNCS_LATER, make_read_only, open_temporary, sync_directory, sync_files, write_all
 
 EMPTY_BLOB = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"

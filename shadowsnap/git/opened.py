@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from shadowsnap.git.deadline import Deadline
-from shadowsnap.git.processes import kill_without_reaping
+from shadowsnap.deadline import Deadline
+from shadowsnap.git.process import kill_without_reaping
 
 if sys.platform == "win32":
     _OPTIONS = {"creationflags": subprocess.CREATE_NO_WINDOW | subprocess.CREATE_NEW_PROCESS_GROUP}

@@ -7,8 +7,8 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from shadowsnap.git.files import make_folder, sync_directory
-from shadowsnap.git.runner import Git
+from shadowsnap.files import make_folder, sync_directory
+from shadowsnap.git.repository import Git
 
 _ORPHAN_SECONDS = 60.0
 _HEX = frozenset("0123456789abcdef")

@@ -7,10 +7,12 @@ not of the tree.
 from __future__ import annotations
 
 import os
+import re
+import sys
 from collections.abc import Callable, Iterator, Mapping
+from typing import NamedTuple
 
 from shadowsnap.errors import UnsafeTree
-from shadowsnap.git.names import name_problem
 from shadowsnap.git.objects import EMPTY_TREE
 from shadowsnap.records import dataclass, replace
 
@@ -201,3 +203,101 @@ class TreeReader:
         if tree not in self._parsed:
             self._parsed[tree] = {} if tree == EMPTY_TREE else parse_tree(self._read(tree))
         return self._parsed[tree]
+
+
+# Code points that HFS+ leaves out when it compares names.
+_IGNORED_BY_HFS = {
+    code: None
+    for first, last in ((0x200C, 0x200F), (0x202A, 0x202E), (0x206A, 0x206F), (0xFEFF, 0xFEFF))
+    for code in range(first, last + 1)
+}
+# The short names that Windows gives to `.git`.
+_DOT_GIT = re.compile(r"\.git|git~[0-9]+")
+_SUSPICIOUS = re.compile(rb"(?i)git|[\\\0/\x80-\xff]|\A\.{1,2}\Z|\A\Z")
+_ON_WINDOWS = re.compile(rb'[\\:*?"<>|\x00-\x1f]|[. ]\Z')
+
+
+def name_problem(name: bytes) -> str | None:
+    """Why a checkpoint must not hold an entry of this name; None if it may."""
+    if sys.platform == "win32" and _ON_WINDOWS.search(name):
+        return "Windows takes it for something else"
+    if _SUSPICIOUS.search(name) is None:
+        return None
+    if not name or b"/" in name or b"\0" in name:
+        return "it is no name"
+    text = name.decode("utf-8", "surrogateescape").translate(_IGNORED_BY_HFS).casefold()
+    for part in text.split("\\"):  # what Windows takes for a separator
+        if part in (".", ".."):
+            return "it leads out of its directory"
+        # Windows leaves out what follows a colon (a stream of the file), and dots and spaces at the end.
+        if _DOT_GIT.fullmatch(part.partition(":")[0].rstrip(". ")):
+            return "it is taken for a repository"
+    return None
+
+
+def path_problem(path: bytes) -> str | None:
+    """The same for every part of a path."""
+    if _SUSPICIOUS.search(path.replace(b"/", b"")) is None and b"//" not in path and sys.platform != "win32":
+        names = path.split(b"/")
+        return None if not {b"", b".", b".."}.intersection(names) else "it is no path"
+    return next((problem for name in path.split(b"/") if (problem := name_problem(name)) is not None), None)
+
+
+class Sighting(NamedTuple):
+    path: bytes
+    mode: int
+    id: str
+
+
+class TreeSearch:
+    """Looks for entries that a question (name, mode, object id) is answered with yes for, and for second ones
+    of a name. What lies below such an entry is not looked at."""
+
+    def __init__(self, read: ReadTree, wanted: Callable[[bytes, int, str], bool]) -> None:
+        self._read = read
+        self._wanted = wanted
+        self._below: dict[str, dict[bytes, str]] = {}
+        """Tree -> its subtrees by name."""
+        self._right_in: dict[str, list[Sighting]] = {}
+        self._above: dict[str, set[str]] = {}
+
+    def find(self, root: str) -> list[Sighting]:
+        """All of them below a tree, with their paths."""
+        self._explore(root)
+        on_the_way = self._on_the_way()
+        found: list[Sighting] = []
+        stack = [(b"", root)] if root in on_the_way else []
+        while stack:
+            prefix, tree = stack.pop()
+            found += [each._replace(path=prefix + each.path) for each in self._right_in.get(tree, ())]
+            stack += [
+                (prefix + name + b"/", child) for name, child in self._below[tree].items() if child in on_the_way
+            ]
+        return sorted(found)
+
+    def _explore(self, root: str) -> None:
+        stack = [root]
+        while stack:
+            tree = stack.pop()
+            if tree in self._below:
+                continue
+            self._below[tree] = {}
+            names: set[bytes] = set()
+            for name, (mode, child) in () if tree == EMPTY_TREE else tree_entries(self._read(tree)):
+                if name in names or self._wanted(name, mode, child):
+                    self._right_in.setdefault(tree, []).append(Sighting(name, mode, child))
+                elif mode == DIRECTORY:
+                    self._below[tree][name] = child
+                    self._above.setdefault(child, set()).add(tree)
+                    stack.append(child)
+                names.add(name)
+
+    def _on_the_way(self) -> set[str]:
+        """Trees that have one in them or further down."""
+        found, stack = set(self._right_in), list(self._right_in)
+        while stack:
+            for above in self._above.get(stack.pop(), ()):
+                if above not in found:
+                    found.add(above)
+                    stack.append(above)
+        return found

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from shadowsnap.engine.places import path_inside
 from shadowsnap.manager.core import PathLike
 from shadowsnap.manager.goingback import GoingBack
 from shadowsnap.model import Kept, RestoreResult
 from shadowsnap.records import replace
+from shadowsnap.snapshot.tools import path_inside
 from shadowsnap.store.layout import open_store
 from shadowsnap.store.projects import locked_project, project_of
 from shadowsnap.store.writes import content_of, last_writes, note_write

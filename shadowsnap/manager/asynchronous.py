@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from datetime import datetime
     from pathlib import Path
 
-    from shadowsnap.config import Settings
     from shadowsnap.events import Event
     from shadowsnap.manager.core import PathLike
     from shadowsnap.manager.recalling import When
@@ -36,8 +35,9 @@ if TYPE_CHECKING:
         Session,
     )
     from shadowsnap.records import Any
+    from shadowsnap.settings import Settings
     from shadowsnap.upkeep.purge import PurgeResult
-    from shadowsnap.upkeep.reclaim_now import Reclaimed
+    from shadowsnap.upkeep.reclaim import Reclaimed
     from shadowsnap.upkeep.results import PruneResult, StoreStatus
 
 

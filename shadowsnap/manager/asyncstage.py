@@ -8,9 +8,9 @@ from functools import partial
 from types import TracebackType
 from typing import TypeVar
 
-from shadowsnap.engine.stage import Stage
 from shadowsnap.errors import StageClosed
 from shadowsnap.model import Checkpoint, RestoreResult
+from shadowsnap.restore.stage import Stage
 
 _Result = TypeVar("_Result")
 

@@ -8,9 +8,8 @@ from shadowsnap.git.refs import ref_exists
 from shadowsnap.manager.core import Core, PathLike, once_more
 from shadowsnap.model import Conversation
 from shadowsnap.records import Any
-from shadowsnap.store.checkpoints import find_checkpoint
+from shadowsnap.store.checkpoints import attachment_of, find_checkpoint
 from shadowsnap.store.layout import Store
-from shadowsnap.store.tips import attachment_of
 
 
 class Attaching(Core):
@@ -32,7 +31,7 @@ class Attaching(Core):
         `session_id` it goes into the record of that session as a turn; `key` tells turns apart, so that
         the same one is not recorded twice. None if the checkpoint was dropped meanwhile, or (without
         `replace_own`) if what the session itself handed over is kept with it."""
-        from shadowsnap.store.attachments import from_json, from_transcript, keep_conversation, read_conversation
+        from shadowsnap.store.conversations import from_json, from_transcript, keep_conversation, read_conversation
         from shadowsnap.store.redaction import redacted_text
         from shadowsnap.store.sessions import has_its_own, last_attachment
 

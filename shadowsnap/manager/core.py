@@ -10,8 +10,7 @@ from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 
-from shadowsnap.config import CHOICES, Settings
-from shadowsnap.engine.workspace import Workspace, open_workspace
+from shadowsnap.deadline import Deadline, Watch
 from shadowsnap.errors import (
     BadArguments,
     CheckpointsLost,
@@ -26,11 +25,12 @@ from shadowsnap.errors import (
     ShadowsnapError,
     StoreUnusable,
 )
-from shadowsnap.git.deadline import Deadline, Watch
 from shadowsnap.manager.scribe import Scribe
 from shadowsnap.manager.turnstate import Turn
 from shadowsnap.model import Outcome, RestoreResult
 from shadowsnap.records import Any, replace
+from shadowsnap.settings import CHOICES, Settings
+from shadowsnap.snapshot.workspace import Workspace, open_workspace
 from shadowsnap.store.checkpoints import newest_name
 from shadowsnap.store.journal import read_journal
 from shadowsnap.store.layout import OWN_OBJECTS, REFS_LOST, Store, open_store
@@ -40,9 +40,9 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # a hook has no time for what a snapshot does not need
     from typing import TypeVar
 
-    from shadowsnap.engine.watching import Watcher
     from shadowsnap.events import Event
-    from shadowsnap.layers import Layers
+    from shadowsnap.settings import Layers
+    from shadowsnap.snapshot.watch import Watcher
 
     _Deed = TypeVar("_Deed", bound=Callable[..., Any])
     _Manager = TypeVar("_Manager", bound="Core")
@@ -117,7 +117,7 @@ class Core:
     ) -> _Manager:
         """With the person's own settings: their settings file, SHADOWSNAP_* variables, and `flags`
         above all. Each project may narrow them for itself."""
-        from shadowsnap.layers import load_settings
+        from shadowsnap.settings import load_settings
 
         manager = cls(on_event=on_event)
         manager._layers = load_settings(**flags)
@@ -145,9 +145,9 @@ class Core:
         """Once for a store of an earlier version: nothing in it may depend on files elsewhere. If that takes
         long, upkeep does it in the background."""
         from shadowsnap.store.locks import if_free
-        from shadowsnap.upkeep.examine_objects import own_all_objects
+        from shadowsnap.upkeep.background import start_upkeep
+        from shadowsnap.upkeep.check_objects import own_all_objects
         from shadowsnap.upkeep.session import upkeep_lock
-        from shadowsnap.upkeep.starting import start_upkeep
 
         most = _MOST_TO_OWN_NOW if self.settings.background_upkeep else None
         begun = store.git_dir / f"{OWN_OBJECTS}.begun"
@@ -184,7 +184,7 @@ class Core:
         """See to what has to be done before checkpoints are looked for."""
         if os.path.exists(store.git_dir / REFS_LOST):
             raise CheckpointsLost(workdir=store.base)
-        from shadowsnap.store.older import archives, is_due
+        from shadowsnap.store.layout import archives, is_due
 
         if any(is_due(archive) for archive in archives(store.base)):
             from shadowsnap.upkeep.importing import import_due
@@ -194,7 +194,7 @@ class Core:
     def _mended(self, where: PathLike | Project, problem: Exception) -> str:
         """Mend what made an operation fail, and say what that was; if nothing is found, the problem
         is raised again."""
-        from shadowsnap.upkeep.healing import heal, is_full
+        from shadowsnap.upkeep.doctor import heal, is_full
 
         base, project = self.settings.resolved_base(), where if isinstance(where, Project) else project_of(where)
         if is_full(problem):
@@ -248,15 +248,15 @@ class Core:
         """Note what went wrong for `status`, and start upkeep in the background if it is due."""
         try:
             if outcome.status in _TROUBLE:
-                from shadowsnap.store.log import note_trouble
+                from shadowsnap.store.troubles import note_trouble
 
                 note_trouble(self.settings.resolved_base(), os.fspath(working_dir), outcome)
             elif outcome.status == "taken" and outcome.checkpoint and self.settings.background_upkeep:
-                from shadowsnap.upkeep.due import why_due
+                from shadowsnap.upkeep.background import why_due
 
                 store = Store(self.settings.resolved_base(), self.settings.fsync)
                 if why_due(store, Project(outcome.checkpoint.project, Path()), self.settings):
-                    from shadowsnap.upkeep.starting import start_upkeep
+                    from shadowsnap.upkeep.background import start_upkeep
 
                     start_upkeep(store, self.settings)
         except Exception:  # the snapshot is what counts
@@ -293,8 +293,8 @@ def _recovered(space: Workspace) -> str:
     journal = read_journal(space.store, space.project)
     if not (journal.open or journal.leftover or journal.stages):
         return journal.told
-    from shadowsnap.engine.recovery import recover
-    from shadowsnap.engine.stage import recover_stages
+    from shadowsnap.restore.restore import recover
+    from shadowsnap.restore.stage import recover_stages
 
     return "; ".join(filter(None, (journal.told, recover(space), recover_stages(space))))
 

@@ -5,19 +5,19 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from shadowsnap.engine.workspace import Workspace
 from shadowsnap.errors import BadArguments, NoConversation
 from shadowsnap.manager.core import PathLike, as_list, once_more
 from shadowsnap.manager.recalling import Recalling
 from shadowsnap.model import Checkpoint, Outcome, RestoreResult
 from shadowsnap.records import replace
+from shadowsnap.snapshot.workspace import Workspace
 from shadowsnap.store.checkpoints import find_checkpoint, list_checkpoints
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project, begun_work, project_of, quiet_work, read_record
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # a hook has no time for what a snapshot does not need
-    from shadowsnap.engine.stage import Stage
+    from shadowsnap.restore.stage import Stage
 
 
 class GoingBack(Recalling):
@@ -36,8 +36,8 @@ class GoingBack(Recalling):
         """Bring a state back, of everything or of some paths; `dry_run` returns the plan. With
         `conversation` the result has what was said up to then, of this session, or the checkpoint's own;
         `files=False` leaves the files as they are."""
-        from shadowsnap.engine.restore import choose_paths, restore
-        from shadowsnap.engine.state import Selection
+        from shadowsnap.restore.restore import choose_paths, restore
+        from shadowsnap.snapshot.states import Selection
 
         if not files and not conversation:
             raise BadArguments(what="restore brings back files, a conversation, or both")
@@ -62,7 +62,7 @@ class GoingBack(Recalling):
     @once_more
     def undo(self, working_dir: PathLike, dry_run: bool = False) -> RestoreResult:
         """Return to the state before the last restore."""
-        from shadowsnap.engine.restore import undo
+        from shadowsnap.restore.restore import undo
 
         store, project = self._known(working_dir)
         with self._opened(store, project, "undo", lasting=not dry_run) as (space, note):
@@ -72,7 +72,7 @@ class GoingBack(Recalling):
     @once_more
     def redo(self, working_dir: PathLike, dry_run: bool = False) -> RestoreResult:
         """Take the last undo back."""
-        from shadowsnap.engine.restore import redo
+        from shadowsnap.restore.restore import redo
 
         store, project = self._known(working_dir)
         with self._opened(store, project, "redo", lasting=not dry_run) as (space, note):
@@ -92,8 +92,8 @@ class GoingBack(Recalling):
         now; everyone else's edits stay. Where others changed the same lines the file is left alone
         and reported; `on_conflict` may be `markers` or `theirs` (the state before the turn). So is what
         was changed while two sessions were at work, which may be the other's."""
-        from shadowsnap.engine.attribution import work_of_session, work_of_turn
-        from shadowsnap.engine.revert import revert
+        from shadowsnap.restore.revert import revert
+        from shadowsnap.snapshot.attribution import work_of_session, work_of_turn
 
         if (turn is None) == (session_id is None) or on_conflict not in ("keep", "markers", "theirs"):
             raise BadArguments(what="revert takes a turn or a session_id, and on_conflict keep, markers or theirs")
@@ -123,7 +123,7 @@ class GoingBack(Recalling):
     ) -> Stage:
         """Edits that are kept or put back as a whole: `with manager.stage(...) as s:`. It begins only
         on files that a checkpoint holds; an exception, or `s.discard()`, returns to that state."""
-        from shadowsnap.engine.stage import Stage
+        from shadowsnap.restore.stage import Stage
 
         store, project = self._store(), project_of(working_dir)
         facts = {"edit_id": edit_id, "session_id": session_id, "risk_tier": risk_tier}

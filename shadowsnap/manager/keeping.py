@@ -8,21 +8,20 @@ from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
-from shadowsnap.engine.steps import step
+from shadowsnap.deadline import NO_DEADLINE, Deadline
 from shadowsnap.errors import BadArguments
-from shadowsnap.git.deadline import NO_DEADLINE, Deadline
 from shadowsnap.manager.core import Core, PathLike, as_list, once_more
 from shadowsnap.model import Checkpoint, Checkup, ClearReport, ImportedItem, ImportReport
 from shadowsnap.records import Any, replace
+from shadowsnap.steps import step
 from shadowsnap.store.checkpoints import delete_checkpoints, find_checkpoint, newest_name, set_label, set_pinned
-from shadowsnap.store.layout import Store
-from shadowsnap.store.marker import mark_pruned
+from shadowsnap.store.layout import Store, mark_pruned
 from shadowsnap.store.projects import Project, locked_project, note_emptied
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # a hook has no time for what a snapshot does not need
     from shadowsnap.upkeep.purge import PurgeResult
-    from shadowsnap.upkeep.reclaim_now import Reclaimed
+    from shadowsnap.upkeep.reclaim import Reclaimed
     from shadowsnap.upkeep.results import PruneResult, StoreStatus
 
 
@@ -64,7 +63,7 @@ class Keeping(Core):
 
     def reclaim(self) -> Reclaimed:
         """Remove from the disk what no checkpoint holds any more, however little that is."""
-        from shadowsnap.upkeep.reclaim_now import reclaim_now
+        from shadowsnap.upkeep.reclaim import reclaim_now
 
         store = self._store()
         return reclaim_now(store, Deadline(self.settings.upkeep_deadline), self._waiting(store))
@@ -128,8 +127,8 @@ class Keeping(Core):
     def auto_prune(self) -> PruneResult:
         """Keep the limits, at most once in `min_interval_hours`; for the start of a program. What
         takes time goes on in the background. Never raises."""
-        from shadowsnap.upkeep.automatic import auto_prune
         from shadowsnap.upkeep.results import PruneResult
+        from shadowsnap.upkeep.run import auto_prune
 
         try:
             result = auto_prune(self.settings)

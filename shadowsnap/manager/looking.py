@@ -6,12 +6,11 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from shadowsnap.engine.places import path_inside, refusal
-from shadowsnap.engine.roots import existing_folder, project_root
-from shadowsnap.engine.snapshot import capture_same_scope
-from shadowsnap.engine.workspace import open_workspace
 from shadowsnap.manager.core import Core, PathLike, as_list, check_there, once_more
 from shadowsnap.model import Checkpoint, Diff
+from shadowsnap.snapshot.take import capture_same_scope
+from shadowsnap.snapshot.tools import existing_folder, path_inside, project_root, refusal
+from shadowsnap.snapshot.workspace import open_workspace
 from shadowsnap.store.checkpoints import files_of, find_checkpoint, list_checkpoints, newest_name
 from shadowsnap.store.projects import known_projects, project_of
 
@@ -32,7 +31,7 @@ class Looking(Core):
         narrow = session_id is not None or inside is not None
         found = list_checkpoints(store, project, self._deadline(), None if narrow else limit, path=inside)
         if inside is not None:
-            from shadowsnap.store.touching import touching
+            from shadowsnap.store.checkpoints import touching
 
             found = touching(store, found, inside, self._deadline())
         if session_id is not None:
@@ -50,8 +49,7 @@ class Looking(Core):
         self, working_dir: PathLike, ref: str, other: str | None = None, paths: Sequence[PathLike] = ()
     ) -> Diff:
         """What changed from one checkpoint to another, or to the files on disk now."""
-        from shadowsnap.engine.compare import compare
-        from shadowsnap.engine.state import State
+        from shadowsnap.snapshot.states import State, compare
 
         store, project = self._known(working_dir)
         deadline = self._deadline()
@@ -80,7 +78,7 @@ class Looking(Core):
     @once_more
     def contents(self, working_dir: PathLike, ref: str, paths: Sequence[str]) -> dict[str, bytes]:
         """What files held at a checkpoint, by path; those that it does not have are left out."""
-        from shadowsnap.store.contents import contents_of
+        from shadowsnap.store.checkpoints import contents_of
 
         store, project = self._known(working_dir)
         deadline = self._deadline()

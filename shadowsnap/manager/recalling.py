@@ -8,12 +8,12 @@ from collections.abc import Iterable
 from datetime import datetime
 from pathlib import Path
 
-from shadowsnap.engine.places import path_inside
 from shadowsnap.errors import BadArguments, DamagedObject, NoSuchSession
 from shadowsnap.manager.core import PathLike
 from shadowsnap.manager.remembering import Remembering
 from shadowsnap.model import Checkpoint, Conversation, Session
 from shadowsnap.records import Any
+from shadowsnap.snapshot.tools import path_inside
 from shadowsnap.store.checkpoints import newest_name
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project, project_of
@@ -116,7 +116,7 @@ class Recalling(Remembering):
         self, store: Store, target: Checkpoint, session_id: str | None
     ) -> tuple[Conversation | None, str]:
         """What is kept with a checkpoint; if nothing, then why."""
-        from shadowsnap.store.attachments import read_conversation
+        from shadowsnap.store.conversations import read_conversation
 
         wanted = (session_id,) if session_id is not None else (self._turn.session_id, target.session_id)
         try:
@@ -156,8 +156,8 @@ class Recalling(Remembering):
 
 def _had_one(store: Store, target: Checkpoint) -> bool:
     """Whether the record of its session tells of a conversation that was kept with it."""
+    from shadowsnap.store.checkpoints import attachment_of
     from shadowsnap.store.sessions import attachments_of
-    from shadowsnap.store.tips import attachment_of
 
     return bool(target.session_id) and attachment_of(target.ref) in attachments_of(store, str(target.session_id))
 

@@ -11,7 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from shadowsnap.git.deadline import Deadline
+from shadowsnap.deadline import Deadline
 from shadowsnap.manager.core import Core
 from shadowsnap.manager.turnstate import Slot, Story, Turn
 from shadowsnap.model import Outcome
@@ -21,8 +21,8 @@ from shadowsnap.store.projects import Project
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from shadowsnap.config import Settings
-    from shadowsnap.store.attachments import Said
+    from shadowsnap.settings import Settings
+    from shadowsnap.store.conversations import Said
 
 TOO_LARGE, UNREADABLE = "too-large", "unreadable"
 _PROMPT_LENGTH = 2000
@@ -110,7 +110,7 @@ class Remembering(Core):
             deed()
         except Exception as problem:  # promise 4
             try:
-                from shadowsnap.store.log import append_log
+                from shadowsnap.store.troubles import append_log
 
                 what = f"a session could not be recorded: {type(problem).__name__}: {problem}"
                 append_log(self.settings.resolved_base(), kind="session", what=what[:2000], advice="")
@@ -145,7 +145,7 @@ def handed_over(conversation: Any, settings: Settings) -> Said | Transcript | st
             return Transcript(path, os.stat(path).st_size)
         except OSError:
             return UNREADABLE
-    from shadowsnap.store.attachments import from_json
+    from shadowsnap.store.conversations import from_json
 
     said, most = from_json(conversation), settings.max_conversation_bytes
     return TOO_LARGE if most is not None and len(said.data) > most else said
@@ -197,7 +197,7 @@ def _keep(
     there = [(project, ref) for project, ref in found if ref is not None]
     if said is None or not there or not settings.keep_conversations:
         return
-    from shadowsnap.store.attachments import from_file, keep_conversation
+    from shadowsnap.store.conversations import from_file, keep_conversation
     from shadowsnap.store.sessions import last_attachment
 
     if isinstance(said, Transcript):

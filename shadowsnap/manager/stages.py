@@ -24,7 +24,7 @@ class Stages(AgentWork):
     ) -> Checkpoint:
         """Keep what was done since a checkpoint as a stage, which `revert` and `revert_stage` can take
         back. Unlike `stage`, nothing is put back by itself if this is never called."""
-        from shadowsnap.engine.snapshot import Request, take_snapshot
+        from shadowsnap.snapshot.take import Request, take_snapshot
 
         store, project = self._known(working_dir)
         with self._opened(store, project, "stage") as (space, _):
@@ -39,7 +39,7 @@ class Stages(AgentWork):
     ) -> RestoreResult:
         """Take the work of one stage back out of the files as they are now; everyone else's edits
         stay. The state that comes about is a checkpoint, with a reason and labels of its own."""
-        from shadowsnap.engine.revert import Work, revert
+        from shadowsnap.restore.revert import Work, revert
 
         store, project = self._known(working_dir)
         with self._opened(store, project, "revert", lasting=not dry_run) as (space, note):

@@ -8,12 +8,8 @@ import time
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from shadowsnap.deadline import Deadline
 from shadowsnap.digests import bounded_id
-from shadowsnap.engine.places import path_inside, refusal
-from shadowsnap.engine.roots import first_name, places_to_protect
-from shadowsnap.engine.snapshot import Request, take_paths, take_snapshot, unprotected
-from shadowsnap.engine.tools import may_write
-from shadowsnap.engine.workspace import open_workspace
 from shadowsnap.errors import (
     DeadlineExceeded,
     DirectoryRefused,
@@ -25,13 +21,15 @@ from shadowsnap.errors import (
     ShadowsnapError,
     StoreTooNew,
 )
-from shadowsnap.git.deadline import Deadline
 from shadowsnap.git.objects import EMPTY_TREE
 from shadowsnap.manager.core import PathLike, as_list, once_more
 from shadowsnap.manager.remembering import Remembering, story_from_json, story_to_json
 from shadowsnap.manager.turnstate import Call, Slot, Turn, digest
 from shadowsnap.model import Checkpoint, Outcome, Skipped
 from shadowsnap.records import Any, replace
+from shadowsnap.snapshot.take import Request, take_paths, take_snapshot, unprotected
+from shadowsnap.snapshot.tools import first_name, may_write, path_inside, places_to_protect, refusal
+from shadowsnap.snapshot.workspace import open_workspace
 from shadowsnap.store.checkpoints import newest_name
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project, project_of

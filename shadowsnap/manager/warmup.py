@@ -13,10 +13,10 @@ import sys
 from pathlib import Path
 from time import sleep
 
-from shadowsnap.config import Settings, settings_from_text, settings_to_text
 from shadowsnap.errors import DeadlineExceeded, LockTimeout, ShadowsnapError
-from shadowsnap.git.detached import start_detached_python
 from shadowsnap.records import replace
+from shadowsnap.settings import Settings, settings_from_text, settings_to_text
+from shadowsnap.upkeep.background import start_detached_python
 
 _ROUND_SECONDS = 2.0
 _PAUSE_SECONDS = 0.2

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from shadowsnap.engine.places import refusal
 from shadowsnap.manager.core import Core, PathLike
+from shadowsnap.snapshot.tools import refusal
 from shadowsnap.store.projects import project_of
-from shadowsnap.store.scancache import load_cache
+from shadowsnap.store.stat_cache import load_cache
 
 
 class Watching(Core):
@@ -22,7 +22,7 @@ class Watching(Core):
             refused = not project.workdir.is_dir() or refusal(project.workdir, store.base)
             if refused or not self._settings_of(project).enabled:
                 return False
-            from shadowsnap.engine.watching import start_watching
+            from shadowsnap.snapshot.watch import start_watching
 
             watcher = start_watching(project.workdir, load_cache(store, project).directories)
             if watcher is None:

@@ -84,7 +84,7 @@ def source() -> str:
     create.returns = ast.Name("AsyncCheckpointManager")
     create.args.args[0].annotation = None
     stage.returns = ast.Name("AsyncStage")
-    imports = {**_imported(list(found.values())), "Settings": "from shadowsnap.config import Settings"}
+    imports = {**_imported(list(found.values())), "Settings": "from shadowsnap.settings import Settings"}
     for name in _ALWAYS.keys() & imports.keys():
         del imports[name]
     return _TOP.format(

@@ -6,20 +6,24 @@ import os
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 
 from shadowsnap import lightjson as json
+from shadowsnap.deadline import Deadline
 from shadowsnap.errors import (
     AmbiguousReference,
     DamagedObject,
     ForeignCheckpoint,
     MalformedLabel,
+    MalformedObject,
     MalformedReference,
     NoSuchCheckpoint,
 )
-from shadowsnap.git.deadline import Deadline
-from shadowsnap.git.newobjects import NewObjects
+from shadowsnap.files import read_json, write_json
 from shadowsnap.git.objects import EMPTY_TREE, LooseObjects, object_id
-from shadowsnap.git.reading import ObjectReader
+from shadowsnap.git.packs import NewObjects
+from shadowsnap.git.reading import ObjectReader, read_many
 from shadowsnap.git.refs import (
     create_ref,
     delete_refs,
@@ -33,11 +37,11 @@ from shadowsnap.git.refs import (
     ref_names,
     set_ref,
 )
-from shadowsnap.git.runner import Git
+from shadowsnap.git.repository import Git
+from shadowsnap.git.trees import DIRECTORY, TreeReader
 from shadowsnap.model import Checkpoint, Skipped
 from shadowsnap.moments import datetime, timezone
-from shadowsnap.records import Any, replace
-from shadowsnap.store.atomic import read_json
+from shadowsnap.records import Any, dataclass, field, replace
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project
 
@@ -156,8 +160,6 @@ def delete_checkpoints(
     store: Store, project: Project, checkpoints: Iterable[Checkpoint], deadline: Deadline
 ) -> None:
     """Drop checkpoints with their pins, labels and attachments; every other id stays what it is."""
-    from shadowsnap.store.tips import ATTACHMENTS  # a snapshot needs none of it
-
     names = {checkpoint.ref.rpartition("/")[2]: checkpoint.id for checkpoint in checkpoints}
     ids = set(names.values())
     refs = [f"{project.refs}/{name}" for name in names]
@@ -240,8 +242,6 @@ def _by_hash(store: Store, project: Project, digits: str, names: Sequence[str]) 
 
 def _replacements(store: Store, project: Project, digits: str) -> set[str]:
     """The checkpoints that took the place of those whose ids begin so, when a path was purged from them."""
-    from shadowsnap.store.purged import read_purged  # only a reference that is not found needs it
-
     return {new for old, new in read_purged(store, project.id).ids.items() if old.startswith(digits)}
 
 
@@ -333,8 +333,6 @@ def _check_nothing_is_hidden(store: Store, project: Project, listed: set[str], n
 
 
 def _new_ids(store: Store, project: Project) -> dict[str, str]:
-    from shadowsnap.store.purged import read_purged
-
     return read_purged(store, project.id).ids
 
 
@@ -368,3 +366,214 @@ def _decode(project: Project, ref: str, commit: str, tree: str, message: bytes) 
         tree=tree,
         ref=ref,
     )
+
+
+CHECKPOINTS = "refs/shadowsnap"
+PINS = "refs/shadowsnap-pins"
+LABELS = "refs/shadowsnap-labels"
+ATTACHMENTS = "refs/shadowsnap-meta"
+
+
+def attachment_of(checkpoint_ref: str) -> str:
+    """The ref under which the attachments of a checkpoint are, if it has any."""
+    return ATTACHMENTS + checkpoint_ref.removeprefix(CHECKPOINTS)
+
+
+def checkpoint_of(attachment: str) -> str:
+    """The ref of the checkpoint that an attachment belongs to."""
+    return CHECKPOINTS + attachment.removeprefix(ATTACHMENTS)
+
+
+def all_refs(git: Git) -> dict[str, str]:
+    """Every ref of the store, whatever it is for, and what it points to."""
+    return {ref.decode(): name.decode() for ref, name in list_refs(git, ("refname", "objectname"), "refs/")}
+
+
+class CachedTrees:
+    """The trees that the private indexes stand for. The next snapshot of a project stores only
+    what differs from its tree, so everything in it has to stay."""
+
+    def __init__(self, store: Store) -> None:
+        self._folder = store.git_dir / "indexes"
+        self._seen: dict[str, tuple[tuple[int, int, int], str | None]] = {}
+
+    def read(self) -> dict[str, str]:
+        """Project id -> tree. Only what changed since the last call is read again."""
+        now: dict[str, tuple[tuple[int, int, int], str | None]] = {}
+        for entry in _json_files(self._folder):
+            try:
+                seen = entry.stat()
+            except FileNotFoundError:
+                continue
+            signature = (seen.st_ino, seen.st_mtime_ns, seen.st_size)
+            known = self._seen.get(entry.name)
+            same = known is not None and known[0] == signature
+            now[entry.name] = known if same and known else (signature, _tree(Path(entry.path)))
+        self._seen = now
+        return {name.removesuffix(".json"): tree for name, (_, tree) in now.items() if tree is not None}
+
+
+def begun_in_journals(store: Store) -> set[str]:
+    """Checkpoints that restores under way and open stages of all projects go to. (Undo and redo go only to
+    checkpoints that have their refs.)"""
+    entries = _json_files(store.git_dir / "journal")
+    return {name for entry in entries for name in _needed(Path(entry.path), ("stages",))}
+
+
+def needed_by_journal(path: Path) -> frozenset[str]:
+    """Checkpoints that a restore under way, open stages, the next undo and the next redo of a
+    project go to. The journal is only looked at: whoever holds the project's lock mends it, if
+    need be."""
+    return frozenset(_needed(path, ("stages", "undo", "redo")))
+
+
+def _needed(path: Path, stacks: tuple[str, ...]) -> list[str]:
+    record = read_json(path) or {}
+    begun = record.get("open")
+    found = [begun.get("before"), begun.get("target")] if isinstance(begun, dict) else []
+    for name in stacks:
+        rows = record.get(name)
+        if isinstance(rows, list):
+            wanted = rows if name == "stages" else rows[-1:]
+            found += [row[0] for row in wanted if isinstance(row, list) and row]
+    return [name for name in found if isinstance(name, str)]
+
+
+def _json_files(folder: Path) -> list[os.DirEntry[str]]:
+    try:
+        with os.scandir(folder) as entries:
+            return [entry for entry in entries if entry.name.endswith(".json") and entry.name[0] != "."]
+    except FileNotFoundError:
+        return []
+
+
+def _tree(path: Path) -> str | None:
+    tree = (read_json(path) or {}).get("tree")
+    return tree if isinstance(tree, str) and len(tree) == 40 else None
+
+
+@dataclass(frozen=True)
+class Inventory:
+    refs: dict[str, str]
+    """Every ref of the store and what it points to."""
+    projects: dict[str, Project]
+    checkpoints: dict[str, list[Checkpoint]]
+    """By project, newest first."""
+    damaged: tuple[str, ...] = ()
+    """Refs whose checkpoint cannot be read."""
+
+    @property
+    def attachments(self) -> dict[str, str]:
+        """Refs of attachments, newest first."""
+        found = [ref for ref in self.refs if ref.startswith(f"{ATTACHMENTS}/")]
+        return {ref: self.refs[ref] for ref in sorted(found, key=moment_of, reverse=True)}
+
+
+def take_inventory(store: Store, deadline: Deadline) -> Inventory:
+    git = store.git(deadline)
+    refs = all_refs(git)
+    wanted = sorted((ref for ref in refs if ref.startswith(f"{CHECKPOINTS}/")), reverse=True)
+    objects = read_many(git, {refs[ref] for ref in wanted})
+    commits = {name: data for name, kind, data in objects if kind == b"commit"}
+    found = Inventory(refs, {}, {}, tuple(ref for ref in wanted if refs[ref] not in commits))
+    for ref in wanted:
+        if refs[ref] in commits:
+            _take_in(store, found, ref, commits[refs[ref]])
+    for project, listed in found.checkpoints.items():
+        if ids := read_purged(store, project).ids:
+            listed[:] = [with_new_ids(checkpoint, ids) for checkpoint in listed]
+    return found
+
+
+def _take_in(store: Store, found: Inventory, ref: str, commit: bytes) -> None:
+    _, _, identity, name = ref.split("/", 3)
+    project = found.projects.get(identity) or _project(store, identity)
+    checkpoint = decode_checkpoint(project, ref, found.refs[ref], commit)
+    if not project.workdir.is_absolute():
+        project = Project(identity, Path(checkpoint.workdir))  # its record is lost
+    found.projects[identity] = project
+    pinned = f"{PINS}/{identity}/{name}" in found.refs
+    found.checkpoints.setdefault(identity, []).append(replace(checkpoint, pinned=pinned))
+
+
+def moment_of(ref: str) -> int:
+    """The milliseconds that a ref name begins with."""
+    digits = ref.rpartition("/")[2].partition("-")[0]
+    return int(digits) if digits.isdigit() else 0
+
+
+def _project(store: Store, identity: str) -> Project:
+    record = read_json(store.project_file(identity)) or {}
+    return Project(identity, Path(str(record.get("workdir", ""))))
+
+
+def contents_of(
+    store: Store, checkpoint: Checkpoint, paths: Iterable[str], deadline: Deadline
+) -> dict[str, bytes]:
+    """The bytes of those of the files that the checkpoint has; of a link, where it leads."""
+    found = {}
+    with ObjectReader(store.git(deadline)) as reader:
+        lookup = TreeReader(checkpoint.tree, partial(reader.read, kind=b"tree"))
+        for path in paths:
+            leaf = lookup.find(os.fsencode(path))
+            if leaf is not None and leaf[0] != DIRECTORY:
+                found[path] = reader.read(leaf[1], b"blob")
+    return found
+
+
+def touching(store: Store, listed: Iterable[Checkpoint], path: bytes, deadline: Deadline) -> list[Checkpoint]:
+    """Those in which a path changed. Where there is nothing to compare with (the oldest, or named
+    files alone), those that hold it. `listed` was counted for this path. At most one process."""
+    with ObjectReader(store.git(deadline)) as reader:
+        return [
+            each
+            for each in listed
+            if each.files_changed or (each.files_changed is None and _holds(reader, each.tree, path))
+        ]
+
+
+def _holds(reader: ObjectReader, tree: str, path: bytes) -> bool:
+    try:
+        return TreeReader(tree, lambda name: reader.read(name, b"tree")).find(path) is not None
+    except (DamagedObject, MalformedObject, ValueError):
+        return True  # nobody can tell any more, and unknown is not no
+
+
+FOLDER = "purged"
+
+
+@dataclass(frozen=True)
+class Purged:
+    ids: dict[str, str] = field(default_factory=dict)
+    """Old id -> the id of the checkpoint that took its place."""
+    paths: tuple[str, ...] = ()
+    """What was purged and is not reclaimed yet."""
+    blobs: tuple[str, ...] = ()
+    """The objects of those paths."""
+
+
+def purged_file(store: Store, project: str) -> Path:
+    return store.git_dir / FOLDER / f"{project}.json"
+
+
+def read_purged(store: Store, project: str) -> Purged:
+    """What is noted of a project; nothing, if that is absent or damaged."""
+    record = read_json(purged_file(store, project)) or {}
+    ids = record.get("ids")
+    pairs = ids.items() if isinstance(ids, dict) else ()
+    return Purged(
+        {old: new for old, new in pairs if isinstance(new, str) and old != new},
+        tuple(_texts(record.get("paths"))),
+        tuple(_texts(record.get("blobs"))),
+    )
+
+
+def write_purged(store: Store, project: str, purged: Purged) -> None:
+    path = purged_file(store, project)
+    path.parent.mkdir(exist_ok=True)
+    record = {"ids": purged.ids, "paths": list(purged.paths), "blobs": list(purged.blobs)}
+    write_json(path, record, fsync=store.fsync)
+
+
+def _texts(value: Any) -> list[str]:
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []

@@ -11,8 +11,8 @@ from pathlib import Path
 
 from shadowsnap.digests import sha256
 from shadowsnap.errors import MalformedObject
+from shadowsnap.files import read_json, write_json
 from shadowsnap.records import Any, dataclass, field, replace
-from shadowsnap.store.atomic import read_json, write_json
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project
 

@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import sys
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from functools import cached_property
+from itertools import count
 from pathlib import Path
 
-from shadowsnap.config import Settings
+from shadowsnap.deadline import NO_DEADLINE, Deadline
 from shadowsnap.errors import StoreNotOurs, StoreTooNew, StoreUnusable
-from shadowsnap.foreign import OddFile, read_foreign
-from shadowsnap.git.deadline import NO_DEADLINE, Deadline
-from shadowsnap.git.environment import usable_git
-from shadowsnap.git.files import sync_directory
+from shadowsnap.files import OddFile, read_foreign, sync_directory, write_bytes
 from shadowsnap.git.objects import LooseObjects
-from shadowsnap.git.runner import Git
+from shadowsnap.git.repository import Git, usable_git
 from shadowsnap.records import dataclass
-from shadowsnap.store.atomic import write_bytes
+from shadowsnap.settings import Settings
+from shadowsnap.store.locks import locked
 
 FORMAT = 1
 _LEAD_ELSEWHERE = ("commondir", "config.worktree", "objects/info/alternates", "objects/info/http-alternates")
@@ -203,7 +205,7 @@ def create_store(store: Store) -> None:
     store.base.mkdir(0o700, parents=True, exist_ok=True)
     os.chmod(store.base, 0o700)
     if not os.path.exists(store.git_dir):
-        from shadowsnap.git.placing import set_apart
+        from shadowsnap.files import set_apart
 
         set_apart(store.base)
     if lost_refs(store):
@@ -231,8 +233,6 @@ def lost_refs(store: Store) -> bool:
 
 def _make_way(store: Store, settings: Settings) -> None:
     """First use of this base: there may be repositories of older tools in it."""
-    from shadowsnap.store.older import archive_older_layouts
-
     archive_older_layouts(store.base, import_later=settings.import_legacy)
 
 
@@ -260,3 +260,109 @@ def _keep_current(path: Path, content: bytes, *, fsync: bool = False) -> None:
     except FileNotFoundError:
         path.parent.mkdir(parents=True, exist_ok=True)
     write_bytes(path, content, fsync=fsync)
+
+
+def last_prune(base: Path) -> datetime | None:
+    """None if it never was, and also if the marker is damaged or of the future."""
+    try:
+        seconds = float((base / ".last_prune").read_text("ascii"))
+        moment = datetime.fromtimestamp(seconds, UTC)
+    except (OSError, ValueError, OverflowError):
+        return None
+    return moment if seconds <= time.time() else None
+
+
+def mark_pruned(base: Path) -> None:
+    write_bytes(base / ".last_prune", f"{int(time.time())}\n".encode())
+
+
+ARCHIVE = "legacy-"
+WORKDIR_MARKER = "HERMES_WORKDIR"
+_DUE = "to-import"
+_SHADOW_NAME = re.compile(r"[0-9a-f]{16}")
+_LOCK_SECONDS = 30.0
+
+
+def archive_older_layouts(base: Path, *, import_later: bool) -> Path | None:
+    """Move what other tools left in the base out of our way; where to, if there was anything."""
+    if not any(_older(base)):
+        return None
+    with locked(base / ".older.lock", "archiving older layouts", Deadline(_LOCK_SECONDS)):
+        found = list(_older(base))  # another process may have done it while we waited
+        if not found:
+            return None
+        archive = stamped_folder(base, ARCHIVE)
+        if import_later:
+            (archive / _DUE).touch()
+        for path in found:
+            os.replace(path, archive / path.name)
+    return archive
+
+
+def archives(base: Path) -> list[Path]:
+    """The archives of older layouts, oldest first."""
+    try:
+        with os.scandir(base) as entries:
+            names = [entry.name for entry in entries if entry.name.startswith(ARCHIVE) and entry.is_dir()]
+    except FileNotFoundError:
+        return []
+    return [base / name for name in sorted(names)]
+
+
+def is_due(archive: Path) -> bool:
+    """Whether the checkpoints in an archive are still to be imported."""
+    return (archive / _DUE).exists()
+
+
+def settle(archive: Path) -> None:
+    """Note that an archive was imported."""
+    (archive / _DUE).unlink(missing_ok=True)
+
+
+def stamped_folder(base: Path, prefix: str) -> Path:
+    """A new directory `<prefix><time>` in the base."""
+    stamp = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    for number in count():
+        folder = base / (f"{prefix}{stamp}-{number}" if number else f"{prefix}{stamp}")
+        try:
+            folder.mkdir(mode=0o700, parents=True)
+        except FileExistsError:
+            continue
+        return folder
+    raise AssertionError("numbers do not end")
+
+
+def is_repository(folder: Path) -> bool:
+    return (folder / "HEAD").is_file() and (folder / "objects").is_dir() and (folder / "refs").is_dir()
+
+
+def is_hermes_store(folder: Path) -> bool:
+    """The one store of Hermes. Ours has the same name, but says its format."""
+    if not is_repository(folder) or (folder / "format").exists():
+        return False
+    return (folder / "refs" / "hermes").is_dir() or _packs_hermes_refs(folder)
+
+
+def is_shadow_repository(folder: Path) -> bool:
+    """One directory's repository, from the time before Hermes had one store."""
+    named = bool(_SHADOW_NAME.fullmatch(folder.name))
+    return is_repository(folder) and (named or (folder / WORKDIR_MARKER).exists())
+
+
+def _older(base: Path) -> Iterator[Path]:
+    try:
+        with os.scandir(base) as entries:
+            folders = sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
+    except FileNotFoundError:
+        return
+    for folder in folders:
+        ours = folder.name.startswith((ARCHIVE, "corrupt-"))
+        if not ours and (is_hermes_store(folder) if folder.name == "store" else is_shadow_repository(folder)):
+            yield folder
+
+
+def _packs_hermes_refs(folder: Path) -> bool:
+    try:
+        return b" refs/hermes/" in (folder / "packed-refs").read_bytes()
+    except OSError:
+        return False

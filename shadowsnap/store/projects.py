@@ -8,11 +8,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from shadowsnap.deadline import Deadline
 from shadowsnap.digests import sha256
 from shadowsnap.errors import StoreTooNew
-from shadowsnap.git.deadline import Deadline
+from shadowsnap.files import read_json, write_json
 from shadowsnap.records import Any, dataclass
-from shadowsnap.store.atomic import read_json, write_json
 from shadowsnap.store.layout import FORMAT, Store
 from shadowsnap.store.locks import locked
 

@@ -14,19 +14,25 @@ from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
-from shadowsnap.git.bulk import read_many
-from shadowsnap.git.deadline import Deadline
+from shadowsnap.deadline import Deadline
 from shadowsnap.git.objects import EMPTY_TREE
-from shadowsnap.git.runner import Git
+from shadowsnap.git.reading import read_many
+from shadowsnap.git.repository import Git
 from shadowsnap.model import Checkpoint
 from shadowsnap.records import dataclass, replace
-from shadowsnap.store.checkpoints import decode_checkpoint, label_of
-from shadowsnap.store.inventory import moment_of
+from shadowsnap.store.checkpoints import (
+    CHECKPOINTS,
+    LABELS,
+    PINS,
+    all_refs,
+    decode_checkpoint,
+    label_of,
+    moment_of,
+)
 from shadowsnap.store.layout import Store
 from shadowsnap.store.locks import locked
 from shadowsnap.store.projects import Project
 from shadowsnap.store.sessions import FOLDER, read_session_record, session_files, to_session
-from shadowsnap.store.tips import CHECKPOINTS, LABELS, PINS, all_refs
 
 NAME = "index.db"
 

@@ -13,15 +13,15 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
 from pathlib import Path
 
+from shadowsnap.deadline import Deadline
 from shadowsnap.digests import sha256
-from shadowsnap.git.deadline import Deadline
+from shadowsnap.files import read_json, write_json
 from shadowsnap.git.refs import read_refs
 from shadowsnap.model import EditOutcome, Session, SessionTurn, TurnPlace
 from shadowsnap.records import Any
-from shadowsnap.store.atomic import read_json, write_json
+from shadowsnap.store.checkpoints import ATTACHMENTS
 from shadowsnap.store.layout import Store
 from shadowsnap.store.locks import locked
-from shadowsnap.store.tips import ATTACHMENTS
 
 STATUSES = ("active", "completed", "failed", "rolled_back")
 FOLDER = "sessions"

@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from shadowsnap.errors import GitFailed
-from shadowsnap.git.runner import Git
+from shadowsnap.files import read_json, write_json
+from shadowsnap.git.repository import Git
 from shadowsnap.model import Checkpoint
 from shadowsnap.records import replace
-from shadowsnap.store.atomic import read_json, write_json
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project
 

@@ -8,8 +8,8 @@ import stat
 import time
 from pathlib import Path
 
+from shadowsnap.files import read_json, write_json
 from shadowsnap.records import Any
-from shadowsnap.store.atomic import read_json, write_json
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project
 

@@ -7,44 +7,45 @@ what is made of them. Each step finds more once the one before it is mended.
 
 from __future__ import annotations
 
+import errno
 import os
+import re
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
-from shadowsnap.errors import ShadowsnapError
-from shadowsnap.git.deadline import Deadline
+from shadowsnap.deadline import Deadline
+from shadowsnap.errors import DamagedObject, GitFailed, ShadowsnapError
+from shadowsnap.git.reading import missing_objects
 from shadowsnap.model import Checkup, Finding
 from shadowsnap.store.layout import Store
 from shadowsnap.store.locks import alone, locked
-from shadowsnap.upkeep import (
-    debris,
-    examine_attachments,
-    examine_checkpoints,
-    examine_objects,
-    examine_projects,
-    examine_refs,
-    examine_store,
-)
-from shadowsnap.upkeep.debris import find_leftovers
-from shadowsnap.upkeep.examine_attachments import find_attachments
-from shadowsnap.upkeep.examine_checkpoints import find_incomplete, find_unsafe, recover_objects
-from shadowsnap.upkeep.examine_objects import find_shared, inspect_objects
-from shadowsnap.upkeep.examine_projects import (
+from shadowsnap.store.projects import Project
+from shadowsnap.upkeep import check_checkpoints, check_objects, check_store
+from shadowsnap.upkeep.check_checkpoints import (
+    checkpoint_refs,
+    find_attachments,
     find_caches,
     find_clock,
+    find_incomplete,
     find_journals,
+    find_lost_refs,
     find_records,
+    find_refs,
     find_staging,
+    find_unsafe,
+    recover_objects,
 )
-from shadowsnap.upkeep.examine_refs import checkpoint_refs, find_lost_refs, find_refs
-from shadowsnap.upkeep.examine_store import (
+from shadowsnap.upkeep.check_objects import find_one_loose, find_packs, find_shared, inspect_objects
+from shadowsnap.upkeep.check_store import (
     find_blocked_locks,
     find_closed,
     find_layout,
+    find_leftovers,
     find_locks,
     find_newer,
+    wait_for_locks,
 )
 from shadowsnap.upkeep.quarantine import Quarantine
 from shadowsnap.upkeep.session import upkeep_lock
@@ -53,14 +54,10 @@ Mend = Callable[[Store, Finding, Quarantine], None]
 _ROUNDS = 20
 """A closed directory hides what is wrong inside it, and so on down."""
 
-MENDS: dict[str, Mend] = {
-    **examine_store.MENDS,
-    **examine_objects.MENDS,
-    **examine_refs.MENDS,
-    **examine_checkpoints.MENDS,
-    **examine_attachments.MENDS,
-    **examine_projects.MENDS,
-    **debris.MENDS,
+REPAIRS: dict[str, Mend] = {
+    **check_store.REPAIRS,
+    **check_objects.REPAIRS,
+    **check_checkpoints.REPAIRS,
 }
 
 
@@ -92,7 +89,7 @@ def _hinder(findings: list[Finding]) -> bool:
 def repair(base: Path, deadline: Deadline, *, fsync: bool = True) -> Checkup:
     """Mend what an examination finds. What cannot be saved is set aside."""
     before = examine(base, deadline, fsync=fsync)
-    if not any(finding.code in MENDS for finding in before.findings):
+    if not any(finding.code in REPAIRS for finding in before.findings):
         return before
     store = Store(base, fsync)
     with Treatment(store, deadline) as work:
@@ -114,7 +111,7 @@ def repair(base: Path, deadline: Deadline, *, fsync: bool = True) -> Checkup:
         after = _whole(store, [*find_closed(store)])
     used = work.quarantine.used
     # Some vanish together with others: a checkpoint is complete again once its object is back.
-    mended = [finding for finding in before.findings if finding.code in MENDS and finding not in after.findings]
+    mended = [finding for finding in before.findings if finding.code in REPAIRS and finding not in after.findings]
     mended += [finding for finding in work.repaired if finding not in mended and finding not in after.findings]
     return replace(
         after,
@@ -189,7 +186,7 @@ class Treatment:
         """Mend what is found until nothing more is."""
         tried: list[Finding] = []
         for _ in range(_ROUNDS):
-            found = [finding for finding in find() if finding.code in MENDS and finding not in tried]
+            found = [finding for finding in find() if finding.code in REPAIRS and finding not in tried]
             if not found:
                 return
             self._apply(found)
@@ -198,7 +195,78 @@ class Treatment:
     def _apply(self, findings: Iterable[Finding]) -> None:
         for finding in findings:
             try:
-                MENDS[finding.code](self.store, finding, self.quarantine)
+                REPAIRS[finding.code](self.store, finding, self.quarantine)
             except (OSError, ShadowsnapError):
                 continue  # it is found again at the end, and told
             self.repaired.append(finding)
+
+
+_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NO_ROOM_TOLD = ("No space left on device", "Disk quota exceeded", "File too large")
+_OBJECT = re.compile(r"\b[0-9a-f]{40}\b")
+# An agent waits for this.
+_SECONDS = 10.0
+
+
+def is_full(problem: BaseException | None) -> bool:
+    """Whether an operation failed for want of disk space: then nothing is broken."""
+    while problem is not None:
+        if isinstance(problem, OSError) and problem.errno in _NO_ROOM:
+            return True
+        if isinstance(problem, GitFailed) and any(text in str(problem) for text in _NO_ROOM_TOLD):
+            return True
+        problem = problem.__cause__
+    return False
+
+
+def heal(base: Path, project: Project, problem: Exception, deadline: Deadline, *, fsync: bool) -> Checkup:
+    """Mend what may have made an operation on this project fail."""
+    store = Store(base, fsync)
+    if not base.is_dir() or any(find_newer(store)):
+        return Checkup(str(base))
+    left = deadline.remaining()
+    work = Treatment(store, Deadline(_SECONDS if left is None else max(0.1, min(left, _SECONDS))))
+    try:
+        with work:
+            _treat(work, project.id, problem)
+    except (ShadowsnapError, OSError):
+        pass  # somebody is at work, it takes too long, or it is beyond this: what was mended so far is
+    used = str(work.quarantine.used) if work.quarantine.used else None
+    return Checkup(str(base), tuple(work.repaired), tuple(work.repaired), used, applied=True)
+
+
+def _treat(work: Treatment, project: str, problem: Exception) -> None:
+    store = work.store
+    work.open_up(thorough=False)
+    wait_for_locks(store)
+    work.mend(lambda: find_locks(store))
+    if isinstance(problem, OSError):
+        work.mend(lambda: find_records(store, project))
+        work.mend(lambda: find_caches(store, store.git(), project=project))
+        return
+    work.mend(lambda: find_packs(store, work.deadline))
+    name = problem.facts.get("id", "") if isinstance(problem, DamagedObject) else _object_told_of(problem)
+    work.mend(lambda: find_one_loose(store, name))
+    _recover(work, project, name)
+    work.mend(lambda: find_refs(store, store.git(), project))
+    work.mend(lambda: find_records(store, project))
+    work.mend(lambda: find_caches(store, store.git(), project=project))
+
+
+def _object_told_of(problem: Exception) -> str:
+    """The object that git could not read, if it says which."""
+    found = _OBJECT.search(str(problem))
+    return found[0] if found else ""
+
+
+def _recover(work: Treatment, project: str, name: str) -> None:
+    """Look for the object that was missing, and for what refs lead to, where it may still be."""
+    store = work.store
+    dangling = [finding for finding in find_refs(store, store.git(), project) if finding.facts.get("lost")]
+    wanted = {lost for finding in dangling for lost in finding.facts["lost"]}
+    if len(name) == 40 and missing_objects(store.git(), [name]):
+        wanted.add(name)
+    back = recover_objects(store, dict.fromkeys(wanted, ()))
+    work.repaired += [finding for finding in dangling if back.issuperset(finding.facts["lost"])]
+    if name in back:
+        work.repaired.append(Finding("object-missing", "error", name, "it was not in the store", "write it again"))

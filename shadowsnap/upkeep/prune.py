@@ -3,21 +3,52 @@ first; then, if wanted, the store is measured and more goes until it fits."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import stat
+import time
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
-from shadowsnap.config import Settings
-from shadowsnap.git.deadline import Deadline
-from shadowsnap.store.inventory import Inventory, moment_of, take_inventory
+from shadowsnap.deadline import Deadline
+from shadowsnap.errors import LockTimeout
+from shadowsnap.files import read_json
+from shadowsnap.git.refs import delete_refs, read_refs, ref_exists
+from shadowsnap.model import Checkpoint
+from shadowsnap.settings import Settings
+from shadowsnap.store.checkpoints import (
+    ATTACHMENTS,
+    CachedTrees,
+    Inventory,
+    attachment_of,
+    checkpoint_of,
+    delete_checkpoints,
+    moment_of,
+    needed_by_journal,
+    newest_name,
+    take_inventory,
+)
 from shadowsnap.store.layout import Store
-from shadowsnap.store.tips import ATTACHMENTS, CachedTrees, attachment_of, checkpoint_of
-from shadowsnap.upkeep.accounting import Holder, Usage, measure
-from shadowsnap.upkeep.capacity import Names, choose
-from shadowsnap.upkeep.facts import gather_facts
-from shadowsnap.upkeep.memory import Memory
+from shadowsnap.store.locks import locked
+from shadowsnap.store.projects import Project, locked_project
+from shadowsnap.upkeep.clear import forget_project
 from shadowsnap.upkeep.results import Verdict
-from shadowsnap.upkeep.retention import FIRM, Limits, ProjectFacts, judge, units
+from shadowsnap.upkeep.retention import (
+    FIRM,
+    GONE,
+    HERE,
+    ORPHANED,
+    UNREACHABLE,
+    Limits,
+    Names,
+    ProjectFacts,
+    choose,
+    judge,
+    units,
+)
+from shadowsnap.upkeep.session import Memory
+from shadowsnap.upkeep.size import Holder, Usage, measure
 
 
 @dataclass(frozen=True)
@@ -137,3 +168,121 @@ def _staying_attachments(plan: Plan) -> list[str]:
 
 def _bytes(megabytes: float) -> int:
     return int(megabytes * 1024 * 1024)
+
+
+# A project that is busy for longer is left to the next run.
+_PATIENCE_SECONDS = 2.0
+
+
+def carry_out(store: Store, plan: Plan, deadline: Deadline) -> list[Verdict]:
+    """Drop what the plan says; what was dropped in fact."""
+    by_project: dict[str, list[Verdict]] = {}
+    for verdict in plan.dropped:
+        by_project.setdefault(verdict.checkpoint.project, []).append(verdict)
+    done: list[Verdict] = []
+    for project, verdicts in by_project.items():
+        deadline.check("dropping checkpoints")
+        try:
+            done += _drop(store, plan.inventory.projects[project], verdicts, deadline)
+        except LockTimeout:
+            continue
+    _drop_attachments(store, plan, deadline)
+    return done
+
+
+def _drop(store: Store, project: Project, verdicts: list[Verdict], deadline: Deadline) -> list[Verdict]:
+    with locked_project(store, project, "prune", Deadline(_PATIENCE_SECONDS)):
+        if _came_back(project, verdicts):
+            return []
+        orphaned = _are_orphaned(verdicts)
+        safe = _unneeded(store, project, [verdict.checkpoint for verdict in verdicts], orphaned=orphaned)
+        going = [verdict for verdict in verdicts if verdict.checkpoint.ref in safe]
+        delete_checkpoints(store, project, [verdict.checkpoint for verdict in going], deadline)
+        if orphaned and newest_name(store, project) is None:
+            forget_project(store, project)
+    return going
+
+
+def _are_orphaned(verdicts: list[Verdict]) -> bool:
+    return any(verdict.reason == ORPHANED for verdict in verdicts)
+
+
+def _came_back(project: Project, verdicts: list[Verdict]) -> bool:
+    return _are_orphaned(verdicts) and find_place(project.workdir, None)[0] != GONE
+
+
+def _unneeded(store: Store, project: Project, checkpoints: Iterable[Checkpoint], *, orphaned: bool) -> set[str]:
+    pins = read_refs(store.git_dir, project.pins)
+    needed = frozenset() if orphaned else needed_by_journal(store.journal_file(project.id))
+    newest = None if orphaned else newest_name(store, project)
+    return {
+        each.ref
+        for each in checkpoints
+        if each.ref.rpartition("/")[2] not in pins and each.id not in needed and each.ref != newest
+    }
+
+
+def _drop_attachments(store: Store, plan: Plan, deadline: Deadline) -> None:
+    """Those that go alone; the others went with their checkpoints."""
+    with locked(store.store_lock(), "prune", deadline, shared=True):
+        there = (ref for ref in plan.attachments if ref_exists(store.git_dir, ref))
+        delete_refs(store.git(deadline), [ref for ref in there if not _is_new(store, plan, ref)])
+
+
+def _is_new(store: Store, plan: Plan, ref: str) -> bool:
+    """Whether it only seemed to have no checkpoint: both came while the refs were being listed."""
+    return checkpoint_of(ref) not in plan.inventory.refs and ref_exists(store.git_dir, checkpoint_of(ref))
+
+
+_END_OF_TIME = 1e11
+"""Seconds; the calendar does not go much further."""
+
+
+def gather_facts(
+    store: Store, projects: Iterable[Project], memory: Memory, now: float | None = None
+) -> tuple[dict[str, ProjectFacts], Memory]:
+    """The facts, and what is to be remembered of them for the next time."""
+    now = time.time() if now is None else now
+    facts: dict[str, ProjectFacts] = {}
+    gone_since: dict[str, float] = {}
+    devices: dict[str, int] = {}
+    for project in projects:
+        touched = _seconds((read_json(store.project_file(project.id)) or {}).get("last_touch"))
+        place, device = find_place(project.workdir, memory.devices.get(project.id))
+        if device is not None:
+            devices[project.id] = device
+        since = None
+        if place == GONE:
+            since = _seconds(memory.gone_since.get(project.id))
+            if since is None or since > now or (touched or 0) > since:
+                since = now  # just now, or the clock was wrong, or it came back in between: its grace begins
+            gone_since[project.id] = since
+        needed = needed_by_journal(store.journal_file(project.id))
+        facts[project.id] = ProjectFacts(place, _moment(since), _moment(touched), needed)
+    return facts, replace(memory, gone_since=gone_since, devices=devices)
+
+
+def find_place(workdir: Path, device: int | None) -> tuple[str, int | None]:
+    """Whether a directory is here, gone or out of reach, and the file system it is (or was) in.
+    An empty mount point looks like a directory that lost its contents; its file system differs."""
+    try:
+        above = os.stat(workdir.parent).st_dev
+    except OSError:
+        return UNREACHABLE, device
+    try:
+        if stat.S_ISDIR(os.stat(workdir).st_mode):
+            return HERE, above
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError:
+        return UNREACHABLE, device
+    return (GONE, device) if device is None or device == above else (UNREACHABLE, device)
+
+
+def _moment(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+
+def _seconds(value: object) -> float | None:
+    """A time that can be one; None for what a damaged record says."""
+    return float(value) if isinstance(value, (int, float)) and 0 <= value < _END_OF_TIME else None

@@ -20,35 +20,37 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from shadowsnap.deadline import Deadline
 from shadowsnap.errors import DamagedObject, LockTimeout, NotHeld, PathRefused
-from shadowsnap.git.bulk import read_many
-from shadowsnap.git.deadline import Deadline
-from shadowsnap.git.loose import loose_file
+from shadowsnap.files import read_json
+from shadowsnap.git.maintenance import loose_file, loose_problem
 from shadowsnap.git.objects import EMPTY_BLOB
-from shadowsnap.git.reading import ObjectReader, missing_objects
+from shadowsnap.git.reading import ObjectReader, missing_objects, read_many
 from shadowsnap.git.refs import RefExists, create_ref, delete_refs, read_ref, read_refs, set_ref
-from shadowsnap.git.runner import Git
-from shadowsnap.git.trees import DIRECTORY, Leaf, TreeReader, patch_tree
-from shadowsnap.git.treesearch import TreeSearch
-from shadowsnap.git.verify import loose_problem
+from shadowsnap.git.repository import Git
+from shadowsnap.git.trees import DIRECTORY, Leaf, TreeReader, TreeSearch, patch_tree
 from shadowsnap.model import _Record
-from shadowsnap.store.atomic import read_json
-from shadowsnap.store.checkpoints import record_checkpoint
+from shadowsnap.store.checkpoints import (
+    ATTACHMENTS,
+    CHECKPOINTS,
+    Purged,
+    all_refs,
+    read_purged,
+    record_checkpoint,
+    write_purged,
+)
 from shadowsnap.store.journal import Journal, Step, read_journal, write_journal
-from shadowsnap.store.layout import Store
+from shadowsnap.store.layout import Store, archives
 from shadowsnap.store.locks import alone
-from shadowsnap.store.log import append_log
-from shadowsnap.store.older import archives
 from shadowsnap.store.projects import Project, locked_project, read_record, touch_record
-from shadowsnap.store.purged import Purged, read_purged, write_purged
-from shadowsnap.store.scancache import forget_contents
 from shadowsnap.store.sessions import rename_in_sessions
-from shadowsnap.store.tips import ATTACHMENTS, CHECKPOINTS, all_refs
+from shadowsnap.store.stat_cache import forget_contents
+from shadowsnap.store.troubles import append_log
 from shadowsnap.store.writes import forget_writes
-from shadowsnap.upkeep.accounting import disk_sizes
-from shadowsnap.upkeep.examine_refs import Commit, read_commit
+from shadowsnap.upkeep.check_checkpoints import Commit, read_commit
 from shadowsnap.upkeep.quarantine import remove_from_quarantine
-from shadowsnap.upkeep.reclaim_now import reclaim_now
+from shadowsnap.upkeep.reclaim import reclaim_now
+from shadowsnap.upkeep.size import disk_sizes
 
 WHY = "purged"
 """The reason that a purged path is listed with in `skipped`."""

@@ -11,12 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from shadowsnap.errors import MalformedObject
+from shadowsnap.files import write_json
+from shadowsnap.git.maintenance import PackIndex
 from shadowsnap.git.objects import object_id
-from shadowsnap.git.packs import PackIndex
 from shadowsnap.model import Finding
-from shadowsnap.store.atomic import write_json
-from shadowsnap.store.layout import Store
-from shadowsnap.store.older import stamped_folder
+from shadowsnap.store.layout import Store, stamped_folder
 
 PREFIX = "corrupt-"
 

@@ -16,33 +16,44 @@ A pack that was written again under the same name since step 1 is another file a
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
-from shadowsnap.errors import CheckpointsLost
-from shadowsnap.git.loose import loose_file, pack_loose
-from shadowsnap.git.objects import EMPTY_TREE
-from shadowsnap.git.packs import (
+from shadowsnap.deadline import Deadline
+from shadowsnap.errors import CheckpointsLost, LockTimeout, ShadowsnapError
+from shadowsnap.git.maintenance import (
     Pack,
     PackIndex,
     list_packs,
+    loose_file,
+    pack_loose,
     pack_objects,
     pack_reachable,
     remove_pack,
     roll_up_packs,
 )
-from shadowsnap.git.reach import Collection, Graph, kinds_of, reachable
+from shadowsnap.git.objects import EMPTY_TREE
+from shadowsnap.git.reading import Graph, kinds_of, reachable
+from shadowsnap.git.reading import NameSet as Collection
 from shadowsnap.git.refs import count_loose_refs, pack_refs
-from shadowsnap.git.runner import Git
-from shadowsnap.git.totals import count_objects
-from shadowsnap.store.checkpoints import newest_name
+from shadowsnap.git.repository import Git, count_objects
+from shadowsnap.model import _Record
+from shadowsnap.store.checkpoints import (
+    CHECKPOINTS,
+    CachedTrees,
+    all_refs,
+    begun_in_journals,
+    newest_name,
+    take_inventory,
+)
 from shadowsnap.store.layout import Store, lost_refs
 from shadowsnap.store.locks import alone
-from shadowsnap.store.projects import Project, all_records, was_emptied
-from shadowsnap.store.scancache import forget_contents
-from shadowsnap.store.tips import CHECKPOINTS, CachedTrees, all_refs, begun_in_journals
-from shadowsnap.upkeep.session import Session, check_room
+from shadowsnap.store.projects import Project, all_records, locked_project, was_emptied
+from shadowsnap.store.stat_cache import forget_contents
+from shadowsnap.upkeep.check_store import clear_debris
+from shadowsnap.upkeep.session import Session, check_room, read_memory, upkeep_session, write_memory
+from shadowsnap.upkeep.size import Holder, measure
 
 MANY_LOOSE = 1500
 MANY_PACKS = 12
@@ -191,3 +202,69 @@ def _remove_old(store: Store, old: Mapping[str, Pack], stay: set[str | None]) ->
     for name, pack in old.items():
         if name not in stay and now.get(name) == pack:
             remove_pack(store.git_dir, name)
+
+
+_ATTEMPTS = 3
+# A project that is busy for longer keeps its cache: its next capture replaces it.
+_PATIENCE_SECONDS = 2.0
+
+
+@dataclass(frozen=True)
+class Reclaimed(_Record):
+    """What was reclaimed. If not `complete`, `why` says what is in the way, and the next upkeep does the rest."""
+
+    bytes_freed: int = 0
+    complete: bool = True
+    why: str = ""
+    error: ShadowsnapError | None = None
+
+
+def reclaim_now(store: Store, deadline: Deadline, on_wait: Callable[[], None] = lambda: None) -> Reclaimed:
+    """Remove every object that no checkpoint leads to. Upkeep that is under way is waited for, until the
+    deadline."""
+    try:
+        with upkeep_session(store, deadline, on_wait) as session:
+            if session is None:
+                return Reclaimed(complete=False, why="another process is doing upkeep")
+            before = count_objects(session.git).bytes
+            clear_debris(store, deadline)
+            forget_unheld_caches(store, deadline)
+            complete = _shed(session)
+            freed = max(0, before - count_objects(session.git).bytes)
+    except ShadowsnapError as problem:
+        return Reclaimed(complete=False, why=str(problem), error=problem)
+    return Reclaimed(freed, complete, "" if complete else "too much changed meanwhile")
+
+
+def _shed(session: Session) -> bool:
+    done = False
+    for _ in range(_ATTEMPTS):  # with very many snapshots at the same time it may take more than one
+        refs = all_refs(session.git)
+        usage = measure(session.git, {"": [Holder(ref, tip) for ref, tip in refs.items()]})
+        result = shed(session, usage.live)
+        done = result.complete
+        if done:
+            memory = read_memory(session.store)
+            write_memory(session.store, replace(memory, look=None, compact_pack=result.pack or ""))
+            break
+    return done
+
+
+def forget_unheld_caches(store: Store, deadline: Deadline) -> None:
+    """What the last capture of a project held has to stay, as the next one builds on it. If it is no checkpoint's
+    any more, the next capture reads every file again instead."""
+    caches = CachedTrees(store).read()
+    if not caches:
+        return
+    checkpoints = take_inventory(store, deadline).checkpoints
+    for name, tree in caches.items():
+        held = checkpoints.get(name, [])
+        if any(checkpoint.tree == tree for checkpoint in held):
+            continue
+        project = Project(name, Path())
+        try:
+            with locked_project(store, project, "reclaim", Deadline(_PATIENCE_SECONDS)):
+                if CachedTrees(store).read().get(name) == tree:
+                    forget_contents(store, project)
+        except LockTimeout:
+            continue

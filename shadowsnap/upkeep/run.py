@@ -1,27 +1,165 @@
-"""One run of upkeep, from clearing up to the last repack. `prune` does all of it; `drop_by_rules`
-only what is quick enough for the start of a program."""
+"""Keeping the store within its size: look only if something changed, let go of checkpoints only
+if packing things better is not enough, and repack everything only if that pays."""
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
-from shadowsnap.config import Settings
-from shadowsnap.errors import ShadowsnapError
-from shadowsnap.git.deadline import Deadline
-from shadowsnap.git.totals import count_objects
-from shadowsnap.store.layout import OWN_OBJECTS, Store
-from shadowsnap.store.log import append_log
-from shadowsnap.upkeep.debris import clear_debris
-from shadowsnap.upkeep.dropping import carry_out
-from shadowsnap.upkeep.examine_objects import own_all_objects
-from shadowsnap.upkeep.memory import read_memory, write_memory
-from shadowsnap.upkeep.old_sessions import drop_old_sessions
-from shadowsnap.upkeep.prune import Plan, plan_by_rules, plan_by_size
+from shadowsnap.deadline import Deadline
+from shadowsnap.errors import DeadlineExceeded, ShadowsnapError
+from shadowsnap.git.maintenance import list_packs
+from shadowsnap.git.repository import count_objects
+from shadowsnap.settings import Settings, settings_from_text
+from shadowsnap.store.checkpoints import CHECKPOINTS, all_refs
+from shadowsnap.store.layout import OWN_OBJECTS, Store, last_prune, mark_pruned, open_store
+from shadowsnap.store.locks import locked
+from shadowsnap.store.sessions import FOLDER, checkpoints_named, read_session_record, sessions_lock
+from shadowsnap.store.troubles import append_log
+from shadowsnap.upkeep.background import start_upkeep
+from shadowsnap.upkeep.check_objects import own_all_objects
+from shadowsnap.upkeep.check_store import clear_debris
+from shadowsnap.upkeep.prune import Plan, carry_out, plan_by_rules, plan_by_size
+from shadowsnap.upkeep.reclaim import consolidate, forget_unheld_caches, shed
 from shadowsnap.upkeep.results import PruneResult, Verdict
-from shadowsnap.upkeep.session import upkeep_session
-from shadowsnap.upkeep.sizing import WHEN_IT_PAYS, Sizing, unmet
+from shadowsnap.upkeep.session import Memory, Session, fingerprint, read_memory, upkeep_session, write_memory
+from shadowsnap.upkeep.size import as_look
+
+WHEN_IT_PAYS, ALL, ALWAYS, NEVER = "when-it-pays", "all", "always", "never"
+"""`all`: whatever no checkpoint holds, however little that is; `always`: repack even if there is nothing of it."""
+
+# Less waste than this is not worth a repack of everything; if the store is over its limit, much
+# less is.
+_WORTH, _WORTH_SHARE = 16 << 20, 0.10
+_WORTH_OVER_LIMIT, _WORTH_SHARE_OVER_LIMIT = 64 << 10, 0.01
+
+
+class Sizing:
+    """One look at the size of the store and what follows from it."""
+
+    def __init__(self, session: Session, settings: Settings, memory: Memory, reclaim: str = WHEN_IT_PAYS) -> None:
+        self._session = session
+        self._settings = settings
+        self._reclaim = reclaim
+        self.memory = memory
+        self.notes: list[str] = []
+
+    def keep(self, plan: Plan, dropped: list[Verdict]) -> Plan:
+        """Bring the store within its limits; what more was dropped is added to `dropped`."""
+        if self._reclaim == ALL:
+            forget_unheld_caches(self._session.store, self._session.deadline)
+        if self._reclaim not in (ALL, ALWAYS) and self._is_settled():
+            if self._reclaim != NEVER:
+                consolidate(self._session)
+            return plan
+        measured = self._measure(plan)
+        if self._reclaim != NEVER and self._is_too_large(measured) and self._may_shrink(measured):
+            # What was never compressed together may fit once it is; then nothing has to go.
+            self._shed(measured)
+            measured = self._measure(plan)
+        dropped += carry_out(self._session.store, _what_is_new(measured, plan), self._session.deadline)
+        self._remember(measured)
+        if measured.fits:
+            self.memory = replace(self.memory, told_unmet="")
+        else:
+            self._say_unmet(measured)
+        if self._pays(measured):
+            self._shed(measured)
+        elif self._reclaim != NEVER:
+            consolidate(self._session)
+        return measured
+
+    # --- looking -------------------------------------------------------------------------------
+
+    def _is_settled(self) -> bool:
+        """Whether nothing happened since the last look that would lead to anything."""
+        look, refs = self.memory.look, all_refs(self._session.git)
+        if look is None or look.refs != fingerprint(refs):
+            return False
+        if self._limit and look.live > self._limit and self.memory.told_unmet != fingerprint(refs, self._limit):
+            return False
+        grown = count_objects(self._session.git).bytes - look.on_disk
+        return grown < max(_WORTH, _WORTH_SHARE * look.on_disk)
+
+    def _measure(self, plan: Plan) -> Plan:
+        return plan_by_size(self._session.store, self._settings, plan, self._session.deadline)
+
+    def _remember(self, measured: Plan) -> None:
+        assert measured.usage is not None
+        git = self._session.git
+        look = as_look(measured.usage, measured.live_after, all_refs(git), count_objects(git).bytes)
+        self.memory = replace(self.memory, look=look)
+
+    # --- deciding ------------------------------------------------------------------------------
+
+    @property
+    def _limit(self) -> int:
+        return int(self._settings.max_total_size_mb * 1024 * 1024)
+
+    def _is_too_large(self, measured: Plan) -> bool:
+        assert measured.usage is not None
+        return bool(self._limit) and measured.usage.live > self._limit
+
+    def _may_shrink(self, measured: Plan) -> bool:
+        """Whether much came since everything was packed together."""
+        assert measured.usage is not None
+        compact = list_packs(self._session.store.git_dir).get(self.memory.compact_pack)
+        return measured.usage.live - (compact.size if compact else 0) > _WORTH_SHARE * measured.usage.live
+
+    def _pays(self, measured: Plan) -> bool:
+        """Whether enough could be freed by packing anew what is needed."""
+        assert measured.usage is not None
+        if self._reclaim in (ALWAYS, NEVER):
+            return self._reclaim == ALWAYS
+        if self._reclaim == ALL:
+            totals = count_objects(self._session.git)
+            stored = totals.loose + totals.packed
+            return measured.live_after < measured.usage.live or stored > measured.usage.objects
+        size = measured.usage.total
+        over = bool(self._limit) and size > self._limit
+        least = _WORTH_OVER_LIMIT if over else _WORTH
+        share = _WORTH_SHARE_OVER_LIMIT if over else _WORTH_SHARE
+        return size - measured.live_after > max(least, share * size)
+
+    # --- doing ---------------------------------------------------------------------------------
+
+    def _shed(self, measured: Plan) -> None:
+        try:
+            done = shed(self._session, measured.live_after, deltas=not self.memory.too_slow)
+        except DeadlineExceeded:
+            self.memory = replace(self.memory, too_slow=True)
+            raise
+        # Sizes are different now; whoever wants to know looks again.
+        self.memory = replace(self.memory, look=None, too_slow=False, compact_pack=done.pack or "")
+        if not done.complete:
+            self.notes.append("too much changed while repacking; the space is reclaimed by the next run")
+
+    def _say_unmet(self, measured: Plan) -> None:
+        """In the log only once for the same state of things."""
+        message, state = unmet(measured, self._settings), fingerprint(all_refs(self._session.git), self._limit)
+        self.notes.append(message)
+        if self.memory.told_unmet != state:
+            self.memory = replace(self.memory, told_unmet=state)
+            advice = "raise max_total_size_mb, unpin or delete checkpoints, or drop projects you no longer need"
+            append_log(self._session.store.base, kind="upkeep", what=message, advice=advice)
+
+
+def unmet(plan: Plan, settings: Settings) -> str:
+    return (
+        f"the store cannot be kept below {settings.max_total_size_mb:g} MB: the newest and the pinned "
+        f"checkpoints alone need {plan.live_after / 2**20:.0f} MB"
+    )
+
+
+def _what_is_new(measured: Plan, plan: Plan) -> Plan:
+    before = {verdict.checkpoint.ref for verdict in plan.dropped}
+    verdicts = tuple(each for each in measured.verdicts if each.keep or each.checkpoint.ref not in before)
+    attachments = tuple(ref for ref in measured.attachments if ref not in plan.attachments)
+    return replace(measured, verdicts=verdicts, attachments=attachments)
 
 
 def plan_prune(store: Store, settings: Settings, *, orphans: bool = True) -> PruneResult:
@@ -93,3 +231,86 @@ def _told(plan: Plan, dropped: list[Verdict]) -> tuple[Verdict, ...]:
 
 def _now() -> datetime:
     return datetime.now(UTC)
+
+
+def auto_prune(settings: Settings) -> PruneResult:
+    if not settings.enabled:
+        return PruneResult("disabled")
+    base = settings.resolved_base()
+    if not (base / "store").is_dir() or not _is_due(settings):
+        return PruneResult("skipped")
+    store = open_store(settings)
+    # Before the deed: should it fail, or end with the process, it is not tried at every start.
+    mark_pruned(base)
+    try:
+        result = drop_by_rules(store, settings, Deadline(settings.deadline))
+    except ShadowsnapError as problem:
+        append_log(base, kind="upkeep", what=str(problem), advice=problem.hint)
+        return PruneResult("failed", error=problem)
+    if result.status == "done" and settings.background_upkeep:
+        start_upkeep(store, settings)
+    return result
+
+
+def _is_due(settings: Settings) -> bool:
+    last = last_prune(settings.resolved_base())
+    if last is None:
+        return True
+    return datetime.now(UTC) - last >= timedelta(hours=settings.min_interval_hours)
+
+
+def drop_old_sessions(store: Store, days: float, now: datetime, deadline: Deadline) -> int:
+    """Remove records that were not written to for so long, and whose checkpoints are all gone; how
+    many those were."""
+    if days <= 0:
+        return 0
+    horizon = (now - timedelta(days=days)).timestamp()
+    old = [path for path in _files(store.base / FOLDER) if _written(path) < horizon]
+    if not old:
+        return 0
+    held = {ref.rpartition("-")[2] for ref in all_refs(store.git(deadline)) if ref.startswith(f"{CHECKPOINTS}/")}
+    with locked(sessions_lock(store), "prune", deadline):
+        going = [path for path in old if _written(path) < horizon and not _is_needed(path, held)]
+        for path in going:
+            path.unlink(missing_ok=True)
+    return len(going)
+
+
+def _files(folder: Path) -> list[Path]:
+    try:
+        return [folder / name for name in os.listdir(folder) if name.endswith((".json", ".damaged"))]
+    except OSError:
+        return []
+
+
+def _written(path: Path) -> float:
+    try:
+        return path.stat().st_mtime
+    except OSError:
+        return float("inf")  # gone
+
+
+def _is_needed(path: Path, held: set[str]) -> bool:
+    record = read_session_record(path) if path.suffix == ".json" else None
+    return record is not None and any(name[:12] in held for name in checkpoints_named(record))
+
+
+def main(arguments: list[str]) -> int:
+    settings = settings_from_text(arguments[0])
+    _be_modest()
+    try:
+        result = prune(open_store(settings), settings)
+    except (ShadowsnapError, OSError) as problem:
+        hint = getattr(problem, "hint", "")
+        append_log(settings.resolved_base(), kind="upkeep", what=str(problem), advice=hint)
+        return 1
+    return 0 if result.error is None else 1
+
+
+def _be_modest() -> None:
+    if hasattr(os, "nice"):  # Windows was told when we were started
+        os.nice(19)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

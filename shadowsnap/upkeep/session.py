@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import math
 import os
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import Any
 
+from shadowsnap.deadline import Deadline
 from shadowsnap.errors import DiskTooFull, LockTimeout
-from shadowsnap.git.deadline import Deadline
-from shadowsnap.git.files import remove_tree
-from shadowsnap.git.runner import Git
+from shadowsnap.files import read_json, remove_tree, write_json
+from shadowsnap.git.repository import Git
 from shadowsnap.store.layout import Store
 from shadowsnap.store.locks import if_free, locked
 
@@ -72,3 +75,89 @@ def check_room(store: Store, needed_bytes: int, doing: str) -> None:
     if free < needed_bytes + _SPARE_BYTES:
         needed = (needed_bytes + _SPARE_BYTES) >> 20
         raise DiskTooFull(doing=doing, needed=needed, free=free >> 20)
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the last full accounting found, under which refs and sizes."""
+
+    refs: str = ""
+    """Names the state of all refs (see `fingerprint`)."""
+    on_disk: int = 0
+    """What the object files take of the disk, in its blocks."""
+    total: int = 0
+    """Bytes of the object files."""
+    live: int = 0
+    """Bytes of the objects that somebody holds."""
+    attachments: int = 0
+    alone: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def unreachable(self) -> int:
+        return max(0, self.total - self.live)
+
+
+@dataclass(frozen=True)
+class Memory:
+    gone_since: dict[str, float] = field(default_factory=dict)
+    """When a project's directory was first found missing."""
+    devices: dict[str, int] = field(default_factory=dict)
+    """The file system that holds the directory a project is in."""
+    look: Look | None = None
+    told_unmet: str = ""
+    """The state of refs and limit for which it was said that the size limit cannot be kept."""
+    compact_pack: str = ""
+    """The pack that the last full repack left."""
+    archives: dict[str, int] = field(default_factory=dict)
+    """Bytes of archived directories that were walked."""
+    too_slow: bool = False
+    """The last full repack did not finish in time: the next one does without new deltas."""
+
+
+_SIZES = ("on_disk", "total", "live", "attachments")
+
+
+def fingerprint(refs: Mapping[str, str], *more: object) -> str:
+    digest = hashlib.sha256(repr(more).encode())
+    for ref in sorted(refs):
+        digest.update(f"{ref} {refs[ref]}\n".encode())
+    return digest.hexdigest()
+
+
+def memory_file(store: Store) -> Path:
+    return store.git_dir / "upkeep.json"
+
+
+def read_memory(store: Store) -> Memory:
+    """What is remembered; nothing, if that is absent or damaged."""
+    record = read_json(memory_file(store)) or {}
+    look = record.get("look")
+    return Memory(
+        gone_since=_numbers(record.get("gone_since"), float),
+        devices=_numbers(record.get("devices"), int),
+        look=_look(look) if isinstance(look, dict) else None,
+        told_unmet=str(record.get("told_unmet", "")),
+        compact_pack=str(record.get("compact_pack", "")),
+        archives=_numbers(record.get("archives"), int),
+        too_slow=record.get("too_slow") is True,
+    )
+
+
+def write_memory(store: Store, memory: Memory) -> None:
+    with suppress(OSError):  # on a full disk it is found out again the next time
+        write_json(memory_file(store), asdict(memory))
+
+
+def _look(record: dict[str, Any]) -> Look | None:
+    try:
+        on_disk, total, live, attachments = (int(record[name]) for name in _SIZES)
+        return Look(str(record["refs"]), on_disk, total, live, attachments, _numbers(record["alone"], int))
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+
+
+def _numbers(value: Any, kind: type) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        return {}
+    known = ((key, number) for key, number in value.items() if isinstance(number, (int, float)))
+    return {str(key): kind(number) for key, number in known if math.isfinite(number)}

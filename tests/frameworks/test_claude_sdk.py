@@ -16,7 +16,7 @@ from claude_agent_sdk import ClaudeAgentOptions, ClaudeSDKClient, HookMatcher, R
 
 from frameworks.contract import HAIKU, AsyncContract, Call, Driver, Script, Tools, begun, run_example, write
 from shadowsnap import CheckpointManager
-from shadowsnap.agents.claude_sdk import snapshot_hooks
+from shadowsnap.integrations.claude_sdk import snapshot_hooks
 
 
 class Claude(Transport):

@@ -16,7 +16,7 @@ from google.genai import types
 
 from frameworks.contract import HAIKU, AsyncContract, Driver, Script, Tools, run_example, write
 from shadowsnap import CheckpointManager
-from shadowsnap.agents.google_adk import SnapshotPlugin
+from shadowsnap.integrations.google_adk import SnapshotPlugin
 
 
 class Model(BaseLlm):

@@ -16,7 +16,7 @@ from langgraph.types import Command
 
 from frameworks.contract import HAIKU, AsyncContract, Contract, Driver, Script, Tools, begun, run_example, write
 from shadowsnap import CheckpointManager
-from shadowsnap.agents.langchain import SnapshotMiddleware
+from shadowsnap.integrations.langchain import SnapshotMiddleware
 
 
 class Model(GenericFakeChatModel):

@@ -24,7 +24,7 @@ from openai.types.responses import (
 
 from frameworks.contract import HAIKU, AsyncContract, Driver, Script, Tools, begun, run_example, write
 from shadowsnap import CheckpointManager
-from shadowsnap.agents.openai_agents import SnapshotHooks
+from shadowsnap.integrations.openai_agents import SnapshotHooks
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ from pydantic_ai.models.function import AgentInfo, FunctionModel
 
 from frameworks.contract import HAIKU, AsyncContract, Driver, Script, Tools, run_example
 from shadowsnap import CheckpointManager
-from shadowsnap.agents.pydantic_ai import SnapshotCapability
+from shadowsnap.integrations.pydantic_ai import SnapshotCapability
 
 
 def scripted(script: Script) -> FunctionModel:

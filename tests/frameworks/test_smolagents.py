@@ -24,7 +24,7 @@ from frameworks.contract import (
 )
 from helpers import git
 from shadowsnap import CheckpointManager
-from shadowsnap.agents.smolagents import protect
+from shadowsnap.integrations.smolagents import protect
 
 
 class Scripted(Model):

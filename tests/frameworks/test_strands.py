@@ -12,7 +12,7 @@ from strands.models import Model
 
 from frameworks.contract import HAIKU, AsyncContract, Driver, Script, Tools, run_example
 from shadowsnap import CheckpointManager
-from shadowsnap.agents.strands import SnapshotHooks
+from shadowsnap.integrations.strands import SnapshotHooks
 
 
 class Scripted(Model):

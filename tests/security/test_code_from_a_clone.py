@@ -12,11 +12,11 @@ import pytest
 from helpers import ROOT, wait_until
 from shadowsnap import CheckpointManager
 from shadowsnap.agents import install
-from shadowsnap.config import Settings
-from shadowsnap.git import detached
-from shadowsnap.git.environment import sealed_environment
+from shadowsnap.git.repository import sealed_environment
+from shadowsnap.settings import Settings
 from shadowsnap.store.layout import open_store
-from shadowsnap.upkeep.starting import start_upkeep
+from shadowsnap.upkeep import background as detached
+from shadowsnap.upkeep.background import start_upkeep
 
 CANARY = "import os\nopen(os.environ.get('CANARY', '{canary}'), 'a').write('ran')\nraise SystemExit(0)\n"
 
@@ -69,7 +69,7 @@ def test_a_process_in_the_background_imports_nothing_from_where_it_is_started(
     memory = base / "store" / "upkeep.json"
     before = memory.stat().st_mtime_ns if memory.exists() else None
     assert start_upkeep(store, Settings(base=base))
-    wait_until(lambda: canary.exists() or not is_running("shadowsnap.upkeep.background"))
+    wait_until(lambda: canary.exists() or not is_running("shadowsnap.upkeep.run"))
     assert not canary.exists()
     assert before is None or memory.exists()
 

@@ -14,10 +14,10 @@ from restoring import assert_sound, checkpoint, content_in, die, in_child, kille
 
 from helpers import git, manifest
 from shadowsnap import CheckpointManager
-from shadowsnap.agents.turns import _file_name
 from shadowsnap.errors import NoSuchCheckpoint, NoSuchPath, NoSuchProject, PathRefused
-from shadowsnap.store.forget import turn_file
+from shadowsnap.hook.session import _file_name
 from shadowsnap.store.projects import project_of
+from shadowsnap.upkeep.clear import turn_file
 
 KEY = b"canary-" + b"0123456789abcdef" * 4
 PROMPT = "canary: rewrite the parser of the treasury"

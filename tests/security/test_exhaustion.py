@@ -12,10 +12,9 @@ from capturing import content, names, skipped
 
 from helpers import git
 from shadowsnap import CheckpointManager
-from shadowsnap.config import Settings
 from shadowsnap.digests import bounded_id
 from shadowsnap.git.objects import object_id
-from shadowsnap.layers import Layers
+from shadowsnap.settings import Layers, Settings
 
 SLOW_RULES = "**/a/" * 25 + "b\n"
 

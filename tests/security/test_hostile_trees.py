@@ -11,8 +11,8 @@ import pytest
 from helpers import git, manifest
 from shadowsnap import CheckpointManager
 from shadowsnap.errors import UnsafeTree
-from shadowsnap.git.names import name_problem, path_problem
 from shadowsnap.git.objects import LooseObjects
+from shadowsnap.git.trees import name_problem, path_problem
 
 HOSTILE = [
     b".git", b".GIT", b".Git", b"git~1", b"GIT~1", b"git~2", ".g\u200cit".encode(), "\u200e.git\ufeff".encode(),

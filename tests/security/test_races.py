@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from helpers import manifest
-from shadowsnap import CheckpointManager
-from shadowsnap.engine import steps
+from shadowsnap import CheckpointManager, steps
 from shadowsnap.errors import ShadowsnapError
 
 STAGING = ".shadowsnap-restore-"

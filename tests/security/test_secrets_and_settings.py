@@ -7,8 +7,7 @@ from pathlib import Path
 from capturing import names, skipped, snap
 
 from helpers import git
-from shadowsnap.config import Settings
-from shadowsnap.layers import Layers
+from shadowsnap.settings import Layers, Settings
 
 
 def test_a_file_that_git_tracks_is_no_secret_any_more(base: Path, project: Path) -> None:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from shadowsnap.engine.secrets import NOT_SECRET_ENDINGS, SECRET_NAMES, SECRETS, is_secret
+from shadowsnap.snapshot.secrets import NOT_SECRET_ENDINGS, SECRET_NAMES, SECRETS, is_secret
 
 
 def words(text: str) -> list[str]:

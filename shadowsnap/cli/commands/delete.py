@@ -10,9 +10,9 @@ from __future__ import annotations
 import argparse
 
 from shadowsnap.cli.context import Context
-from shadowsnap.cli.progress import working
+from shadowsnap.cli.tables import described
 from shadowsnap.cli.text import count, safe, size
-from shadowsnap.cli.timeline import described
+from shadowsnap.cli.ui import working
 from shadowsnap.errors import PinnedCheckpoint
 
 GROUP = "keeping"

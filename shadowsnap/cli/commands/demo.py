@@ -88,7 +88,7 @@ class _Demo:
         return told
 
     def _timeline(self) -> list[dict[str, Any]]:
-        from shadowsnap.cli.timeline import rows
+        from shadowsnap.cli.tables import rows
 
         self._title("4. The timeline: shadowsnap list")
         found = self._manager.list_checkpoints(self._project)

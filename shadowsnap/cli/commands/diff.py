@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import argparse
 
-from shadowsnap.cli.changes import change_lines, patch_lines
 from shadowsnap.cli.context import Context
+from shadowsnap.cli.tables import change_lines, patch_lines
 
 GROUP = "taking and looking"
 

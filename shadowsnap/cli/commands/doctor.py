@@ -12,9 +12,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from shadowsnap.cli.context import Context
-from shadowsnap.cli.progress import working
 from shadowsnap.cli.text import count, safe, wrapped
-from shadowsnap.cli.ui import Ink
+from shadowsnap.cli.ui import Ink, working
 
 if TYPE_CHECKING:
     from shadowsnap.model import Checkup, Finding

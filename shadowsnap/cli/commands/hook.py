@@ -21,6 +21,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    from shadowsnap.agents.hook import main
+    from shadowsnap.hook.client import main
 
     main([args.agent, args.event])

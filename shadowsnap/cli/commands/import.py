@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from shadowsnap.cli.context import Context
-from shadowsnap.cli.progress import working
 from shadowsnap.cli.text import count, one_line, safe
+from shadowsnap.cli.ui import working
 
 if TYPE_CHECKING:
     from shadowsnap.model import ImportReport

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 
 from shadowsnap.cli.context import Context
-from shadowsnap.cli.timeline import described
+from shadowsnap.cli.tables import described
 from shadowsnap.errors import WrongUsage
 
 GROUP = "keeping"

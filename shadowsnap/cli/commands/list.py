@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shadowsnap.cli.context import Context
+from shadowsnap.cli.tables import rows
 from shadowsnap.cli.text import safe
-from shadowsnap.cli.timeline import rows
 from shadowsnap.cli.ui import Ui
 from shadowsnap.errors import WrongUsage
 
 if TYPE_CHECKING:
-    from shadowsnap.cli.timeline import Numbered
+    from shadowsnap.cli.tables import Numbered
 
 GROUP = "taking and looking"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from shadowsnap.cli.context import Context
-from shadowsnap.cli.timeline import described
+from shadowsnap.cli.tables import described
 
 GROUP = "keeping"
 

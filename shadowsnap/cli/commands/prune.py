@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from shadowsnap.cli.context import Context
 from shadowsnap.cli.plans import add_plan_options
-from shadowsnap.cli.progress import working
+from shadowsnap.cli.tables import described
 from shadowsnap.cli.text import age, count, cut, safe, size
-from shadowsnap.cli.timeline import described
+from shadowsnap.cli.ui import working
 from shadowsnap.errors import WrongUsage
 
 if TYPE_CHECKING:

@@ -16,8 +16,8 @@ from typing import TYPE_CHECKING
 
 from shadowsnap.cli.context import Context
 from shadowsnap.cli.plans import add_plan_options
-from shadowsnap.cli.progress import working
 from shadowsnap.cli.text import count, safe, size
+from shadowsnap.cli.ui import working
 
 if TYPE_CHECKING:
     from shadowsnap.upkeep.purge import PurgeResult

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from shadowsnap.cli.context import Context
 from shadowsnap.cli.plans import add_plan_options, carry_out
+from shadowsnap.cli.tables import rows
 from shadowsnap.cli.text import safe
-from shadowsnap.cli.timeline import rows
 from shadowsnap.errors import (
     AmbiguousReference,
     ForeignCheckpoint,

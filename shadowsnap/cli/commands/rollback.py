@@ -24,8 +24,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    from shadowsnap.agents.shown import read_shown, write_shown
-    from shadowsnap.agents.slash import RollbackCommand
+    from shadowsnap.agents.slash import RollbackCommand, read_shown, write_shown
     from shadowsnap.errors import ShadowsnapError
 
     command = RollbackCommand(context.manager, context.workdir)

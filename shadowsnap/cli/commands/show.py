@@ -9,10 +9,9 @@ import argparse
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from shadowsnap.cli.changes import change_lines
 from shadowsnap.cli.context import Context
+from shadowsnap.cli.tables import change_lines, prompt_of
 from shadowsnap.cli.text import ago, one_line, safe
-from shadowsnap.cli.timeline import prompt_of
 
 if TYPE_CHECKING:
     from shadowsnap.model import Change, Checkpoint

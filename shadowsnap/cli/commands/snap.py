@@ -12,8 +12,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from shadowsnap.cli.context import Context
+from shadowsnap.cli.tables import changed, described
 from shadowsnap.cli.text import ago, safe
-from shadowsnap.cli.timeline import changed, described
 from shadowsnap.errors import DirectoryRefused
 
 if TYPE_CHECKING:

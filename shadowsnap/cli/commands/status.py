@@ -12,9 +12,8 @@ from datetime import UTC
 from typing import TYPE_CHECKING, Any
 
 from shadowsnap.cli.context import Context
-from shadowsnap.cli.progress import working
 from shadowsnap.cli.text import age, ago, count, cut_path, one_line, safe, size, wrapped
-from shadowsnap.cli.ui import Ui
+from shadowsnap.cli.ui import Ui, working
 
 if TYPE_CHECKING:
     from shadowsnap.agents.install import Installed
@@ -33,9 +32,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    from shadowsnap.agents.hooklog import read_log
     from shadowsnap.agents.install import installed
-    from shadowsnap.config import config_file
+    from shadowsnap.hook.log import read_log
+    from shadowsnap.settings import config_file
 
     ui = context.ui
     with working(ui, "looking at the store"):

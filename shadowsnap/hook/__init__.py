@@ -1,0 +1,1 @@
+"""What agents run before a tool."""

@@ -1,0 +1,1 @@
+"""Restoring files: planning, applying, undoing, reverting."""

@@ -1,0 +1,433 @@
+"""Settings: what can be set, the defaults, and where the store lies. (`layers` reads them from files.)"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterator
+from fnmatch import translate
+from functools import lru_cache
+
+from shadowsnap.files import OddFile, read_foreign
+from shadowsnap.records import dataclass, replace
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # imported for annotations only
+    from collections.abc import Iterable
+    from pathlib import Path
+    Warnings = list[str]
+
+CHOICES = {"granularity": ("turn", "tool")}
+"""What a setting can be that is a word."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All settings of a manager; limits of 0 mean "no limit"."""
+
+    enabled: bool = True
+    """Take snapshots at all."""
+    max_snapshots: int = 20
+    """Turns that pruning leaves of each project."""
+    max_total_size_mb: float = 500
+    """Size of the store that pruning aims at."""
+    max_file_size_mb: float = 10
+    """Larger files are not captured."""
+    base: Path | None = None
+    """Where the store lies."""
+    deadline: float = 30.0
+    """Seconds one operation may take before it gives up (0: as long as it needs)."""
+    excludes: tuple[str, ...] = ()
+    """More patterns in .gitignore syntax, on top of the defaults."""
+    include_secrets: bool = False
+    """Capture files that look like secrets too."""
+    capture_secrets: tuple[str, ...] = ()
+    """Patterns of such names that are captured all the same, as in `secrets.yaml`."""
+    fsync: bool = True
+    """Flush a checkpoint to the disk before calling it taken."""
+    import_legacy: bool = True
+    """Import the checkpoints of older tools that are found in the base on first use."""
+
+    retention_days: float = 30
+    """Older checkpoints go, except the newest of a project."""
+    orphan_grace_days: float = 7
+    """How long a project's directory must be gone before its checkpoints go."""
+    attachment_days: float = 30
+    """Older conversations go; the checkpoints they belong to stay."""
+    max_attachments_mb: float = 100
+    """Size of all kept conversations that pruning aims at."""
+    keep_conversations: bool = True
+    """Keep the conversations that agents hand over with the checkpoints."""
+    max_conversation_mb: float = 50
+    """A larger conversation is not kept."""
+    redact: tuple[str, ...] = ()
+    """Regular expressions: what they match is taken out of conversations, as secrets are."""
+    min_interval_hours: float = 24
+    """`auto_prune` does nothing more often than that."""
+    upkeep_deadline: float = 600.0
+    """Seconds that pruning and repacking may take, outside of any snapshot."""
+    granularity: str = "turn"
+    """`turn`: a snapshot before the first writing tool of a turn. `tool`: before and after each of them."""
+    background_upkeep: bool = True
+    """Start upkeep as a process of its own when enough has piled up."""
+
+    @property
+    def max_file_bytes(self) -> int | None:
+        return int(self.max_file_size_mb * 1024 * 1024) if self.max_file_size_mb > 0 else None
+
+    @property
+    def max_conversation_bytes(self) -> int | None:
+        return int(self.max_conversation_mb * 1024 * 1024) if self.max_conversation_mb > 0 else None
+
+    def resolved_base(self) -> Path:
+        from pathlib import Path
+
+        return Path(os.path.realpath(os.path.expanduser(self.base) if self.base else base_folder()))
+
+
+def settings_to_text(settings: Settings) -> str:
+    """Settings for a process that is started to work with the same ones."""
+    import json
+
+    told = {name: getattr(settings, name) for name in Settings.__match_args__}
+    return json.dumps({**told, "base": os.fspath(settings.resolved_base())})
+
+
+def settings_from_text(text: str) -> Settings:
+    """The settings another process was started with. What another version told is left out."""
+    import json
+    from pathlib import Path
+
+    told = json.loads(text)
+    facts = {name: told[name] for name in Settings.__match_args__ if name in told}
+    facts = {name: tuple(value) if isinstance(value, list) else value for name, value in facts.items()}
+    return Settings(**{**facts, "base": Path(told["base"])})
+
+
+def configured_base() -> str:
+    """Where the store of this person lies, who may have moved it in their settings file."""
+    if not is_moved_by_variable():
+        try:
+            with open(config_file(), "rb") as file:
+                mentioned = b"base" in file.read()
+        except OSError:
+            mentioned = False
+        if mentioned:
+            return os.fspath(load_settings().settings.resolved_base())
+    return base_folder()
+
+
+def is_moved_by_variable() -> bool:
+    return bool(os.environ.get("SHADOWSNAP_HOME"))
+
+
+def config_file() -> str:
+    """The person's own settings file, whether it is there or not."""
+    expand, join = os.path.expanduser, os.path.join
+    if sys.platform == "win32":
+        folder = os.environ.get("APPDATA") or expand(join("~", "AppData", "Roaming"))
+    elif sys.platform == "darwin":
+        folder = expand(join("~", "Library", "Application Support"))
+    else:
+        config = os.environ.get("XDG_CONFIG_HOME")
+        folder = config if config and os.path.isabs(config) else expand(join("~", ".config"))
+    return join(folder, "shadowsnap", "config.toml")
+
+
+def environment_settings() -> dict[str, str]:
+    """What SHADOWSNAP_* variables say, by the names of settings. SHADOWSNAP_HOME is the base."""
+    found = {name[11:].lower(): text for name, text in os.environ.items() if name.startswith("SHADOWSNAP_")}
+    return {name: text for name, text in found.items() if name not in ("home", "debug")}
+
+
+def base_folder() -> str:
+    """Where the store lies by default. (Text: most hooks end before anything needs a `Path`.)"""
+    expand, join = os.path.expanduser, os.path.join
+    if home := os.environ.get("SHADOWSNAP_HOME"):
+        return expand(home)
+    if sys.platform == "win32":
+        return join(os.environ.get("LOCALAPPDATA") or expand(join("~", "AppData", "Local")), "shadowsnap")
+    if sys.platform == "darwin":
+        return expand(join("~", "Library", "Application Support", "shadowsnap"))
+    state = os.environ.get("XDG_STATE_HOME")
+    # The XDG rules say that a relative value is to be ignored.
+    return join(state if state and os.path.isabs(state) else expand(join("~", ".local", "state")), "shadowsnap")
+
+
+PROJECT_SETTINGS = ("excludes", "max_file_size_mb")
+LEAST_FILE_SIZE_MB = 1.0
+"""A project cannot go below: a limit of a few bytes would be no protection."""
+
+_MOST_BYTES = 1 << 20
+_MOST_PATTERNS, _LONGEST_PATTERN = 200, 500
+# What ordinary source files are called, one for each letter that a name may begin with.
+_ORDINARY = (
+    "app.py", "base.js", "cart.ts", "database.go", "engine.rs", "file.c", "game.cpp", "handler.java", "index.html",
+    "job.rb", "kernel.h", "lib.rs", "main.py", "main.go", "notes.md", "orders.sql", "page.tsx", "query.py",
+    "router.js", "server.py", "test_app.py", "util.py", "views.py", "worker.js", "xml.py", "yield.py", "zebra.c",
+    "README.md", "Makefile", "Dockerfile", "package.json", "pyproject.toml", "Cargo.toml", "0001_initial.py",
+    "_private.py", ".gitignore",
+)  # fmt: skip
+_PROBES = tuple(folder + name for folder in ("", "src/", "lib/core/") for name in _ORDINARY)
+_YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
+
+
+@dataclass(frozen=True)
+class Layers:
+    """What holds for every project, and what a project's file cannot change."""
+
+    settings: Settings
+    warnings: tuple[str, ...] = ()
+    firm: frozenset[str] = frozenset()
+    """Names that a variable or a flag decides: a project's file does not reach them."""
+
+    def narrowed_by(self, workdir: Path) -> tuple[Settings, Warnings]:
+        """The settings for one project, and what was ignored in its files."""
+        settings, warnings = self.settings, list[str]()
+        for file, table in ((workdir / "pyproject.toml", "tool.shadowsnap"), (workdir / ".shadowsnap.toml", "")):
+            for name, value in _read_file(str(file), table, warnings).items():
+                where = f"{file}: {name}"
+                if name not in PROJECT_SETTINGS:
+                    warnings.append(f"{where}: ignored, as only you can set it, not a project")
+                elif name == "excludes":
+                    extra = tuple(_narrowing(value, where, warnings))  # type: ignore[arg-type]
+                    settings = replace(settings, excludes=(*settings.excludes, *extra))
+                elif name not in self.firm:
+                    limit = _lower(settings.max_file_size_mb, float(value), where, warnings)  # type: ignore[arg-type]
+                    settings = replace(settings, max_file_size_mb=limit)
+        return settings, warnings
+
+
+def load_settings(**flags: object) -> Layers:
+    """The person's settings. A flag that is None was not given."""
+    warnings: Warnings = []
+    values = _read_file(config_file(), "", warnings)
+    variables = _read_environment(warnings)
+    given = {name: value for name, value in flags.items() if value is not None}
+    if is_moved_by_variable():
+        values.pop("base", None)
+    settings = Settings(**{**values, **variables, **given})  # type: ignore[arg-type]
+    return Layers(settings, tuple(warnings), frozenset({*variables, *given}))
+
+
+# --- narrowing -------------------------------------------------------------------------------
+
+
+def _narrowing(patterns: Iterable[str], where: str, warnings: Warnings) -> Iterable[str]:
+    """The patterns of a project that are used. One that matches what ordinary source files are called would
+    switch the protection off."""
+    for number, pattern in enumerate(patterns):
+        if number >= _MOST_PATTERNS or len(pattern) > _LONGEST_PATTERN:
+            warnings.append(f"{where}: {pattern[:40]!r} is ignored, as there are too many, or it is too long")
+            if number >= _MOST_PATTERNS:
+                return
+        elif pattern.lstrip().startswith("!"):
+            warnings.append(f"{where}: {pattern!r} is ignored, as a project can only leave out more")
+        elif (hit := next((probe for probe in _PROBES if matches(pattern, probe)), None)) is not None:
+            warnings.append(f"{where}: {pattern!r} is ignored, as it would leave out ordinary files such as {hit}")
+        else:
+            yield pattern
+
+
+def _lower(now: float, wanted: float, where: str, warnings: Warnings) -> float:
+    if wanted == 0 or 0 < now < wanted:
+        warnings.append(f"{where}: ignored, as a project can only lower a limit (it is {now:g})")
+        return now
+    if wanted < LEAST_FILE_SIZE_MB:
+        warnings.append(f"{where}: a project cannot go below {LEAST_FILE_SIZE_MB:g}")
+    return max(wanted, min(LEAST_FILE_SIZE_MB, now or LEAST_FILE_SIZE_MB))
+
+
+# --- reading ---------------------------------------------------------------------------------
+
+
+def _read_file(path: str, table: str, warnings: Warnings) -> dict[str, object]:
+    """The settings of a file, as far as they can be used."""
+    data = _content(path, warnings)
+    if data is None or (table and b"shadowsnap" not in data):
+        return {}
+    try:
+        text = data.decode("utf-8-sig")
+        found = _parsed(text, table)
+    except (ValueError, RecursionError) as problem:
+        where = _line(problem, data)
+        warnings.append(f"{path}{where}: ignored, as it cannot be read: {problem}")
+        return {}
+    usable = {}
+    for name, value in found.items():
+        try:
+            usable[name] = _checked(name, value)
+        except ValueError as problem:
+            warnings.append(f"{path}{_line_of(name, text)}: {name} is ignored: {problem}")
+    return usable
+
+
+def _content(path: str, warnings: Warnings) -> bytes | None:
+    """What a file says; None if there is none. It may have come with a clone, and be anything."""
+    try:
+        return read_foreign(path, _MOST_BYTES)
+    except OddFile as odd:
+        why = "it cannot be read" if odd.why == "unreadable" else "it is not a file of settings"
+        warnings.append(f"{path}: ignored, as {why}")
+        return None
+
+
+def _parsed(text: str, table: str) -> dict[str, object]:
+    import tomllib  # most hooks find no settings file and never need it
+
+    found: object = tomllib.loads(text)
+    for part in table.split(".") if table else ():
+        found = found.get(part, {}) if isinstance(found, dict) else {}
+    return found if isinstance(found, dict) else {}
+
+
+def _read_environment(warnings: Warnings) -> dict[str, object]:
+    usable = {}
+    for name, text in environment_settings().items():
+        try:
+            usable[name] = _checked(name, _from_text(name, text))
+        except ValueError as problem:
+            warnings.append(f"SHADOWSNAP_{name.upper()} is ignored: {problem}")
+    return usable
+
+
+def _from_text(name: str, text: str) -> object:
+    kind = _kind(name)
+    if kind == "bool":
+        if text.lower() not in (*_YES, *_NO):
+            raise ValueError("it must be true or false")
+        return text.lower() in _YES
+    if kind == "list":
+        return [each.strip() for each in text.split(",") if each.strip()]
+    if kind == "int" and re.fullmatch(r"\d{1,9}", text.strip()):
+        return int(text)
+    if kind == "float" and re.fullmatch(r"\d{1,12}(\.\d*)?", text.strip()):
+        return float(text)
+    if kind == "str":
+        return text.strip()
+    if kind == "path":
+        raise ValueError("the variable for it is SHADOWSNAP_HOME")
+    raise ValueError("it must be a number that is not negative")
+
+
+# --- checking --------------------------------------------------------------------------------
+
+
+def _checked(name: str, value: object) -> object:
+    """The value as the setting has it; ValueError if it cannot have it."""
+    kind = _kind(name)
+    if kind == "bool":
+        if not isinstance(value, bool):
+            raise ValueError("it must be true or false")
+        return value
+    if kind == "list":
+        patterns = [value] if isinstance(value, str) else value
+        if not isinstance(patterns, list) or not all(isinstance(each, str) for each in patterns):
+            raise ValueError("it must be a list of strings")
+        if any(set(each) & set("\0\n\r") for each in patterns):
+            raise ValueError("a pattern must be one line")
+        return tuple(patterns)
+    if kind == "path":
+        from pathlib import Path
+
+        if not isinstance(value, str) or not os.path.isabs(os.path.expanduser(value)):
+            raise ValueError("it must be an absolute path")
+        return Path(os.path.expanduser(value))
+    if kind == "str":
+        if value not in CHOICES[name]:
+            raise ValueError(f"it must be {' or '.join(CHOICES[name])}")
+        return value
+    allowed = (int,) if kind == "int" else (int, float)
+    if isinstance(value, bool) or not isinstance(value, allowed) or not 0 <= value < 1e12:
+        raise ValueError(f"it must be {'a whole number' if kind == 'int' else 'a number'} that is not negative")
+    return value
+
+
+def _kind(name: str) -> str:
+    if name not in Settings.__annotations__:
+        raise ValueError("there is no setting of this name")
+    told = str(Settings.__annotations__[name])
+    return {"Path | None": "path", "tuple[str, ...]": "list"}.get(told, told)
+
+
+# --- where -----------------------------------------------------------------------------------
+
+
+def _line(problem: Exception, data: bytes) -> str:
+    """`:3`, if a parser said so; of a file that just ends too early, its last line."""
+    if "at end of document" in str(problem):
+        return f":{max(1, len(data.splitlines()))}"
+    found = re.search(r"at line (\d+)", str(problem))
+    return f":{found[1]}" if found else ""
+
+
+def _line_of(name: str, text: str) -> str:
+    for number, line in enumerate(text.splitlines(), 1):
+        if re.match(rf"\s*[\"']?{re.escape(name)}[\"']?\s*[=.]", line):
+            return f":{number}"
+    return ""
+
+
+_CLASSES = {
+    "alnum": "a-zA-Z0-9", "alpha": "a-zA-Z", "blank": " \t", "cntrl": "\x00-\x1f\x7f", "digit": "0-9",
+    "graph": "!-~", "lower": "a-z", "print": " -~", "punct": "!-/:-@{-~_", "space": " \t\n\r\f\v", "upper": "A-Z",
+    "xdigit": "0-9A-Fa-f",
+}  # fmt: skip
+
+
+def matches(line: str, path: str) -> bool:
+    """Whether a pattern matches a path, or a directory above it."""
+    names = tuple(path.split("/"))
+    is_for_folders = line.rstrip(" ").endswith("/")
+    depths = range(1, len(names) + (0 if is_for_folders else 1))
+    return any([] in rests(parts(line), names[:depth]) for depth in depths)
+
+
+def parts(line: str) -> list[str]:
+    """A pattern by directories; one that may match at any depth begins with "**"."""
+    body = line.removeprefix("!")
+    body = (body if body.endswith("\\ ") else body.rstrip(" ")).rstrip("/")
+    return body.removeprefix("/").split("/") if "/" in body else ["**", body]
+
+
+def rests(pattern: list[str], inside: tuple[str, ...]) -> Iterator[list[str]]:
+    """What is left of a pattern's parts after they matched the way down to a directory, in every way that
+    they can; nothing is left if the pattern matches the directory itself. All ways are followed at once,
+    as positions in the pattern: "**" in a hostile pattern does not multiply them."""
+    positions, is_below = {0}, False
+    for name in inside:
+        following: set[int] = set()
+        for at in _past_wildcards(pattern, positions):
+            if at == len(pattern):
+                continue
+            if pattern[at:] == ["**"]:
+                is_below = True  # it matches everything from here on, and so the directory too
+            elif pattern[at] == "**":
+                following.add(at)
+            elif _fits(name, pattern[at]):
+                following.add(at + 1)
+        positions = following
+    yield from ([[]] if is_below else [])
+    yield from (pattern[at:] for at in sorted(positions))
+
+
+def _past_wildcards(pattern: list[str], positions: set[int]) -> set[int]:
+    """The positions, and those behind a "**", which may stand for no directory at all. (The last one stands
+    for at least one.)"""
+    found = set(positions)
+    waiting = list(positions)
+    while waiting:
+        at = waiting.pop()
+        if at + 1 < len(pattern) and pattern[at] == "**" and at + 1 not in found:
+            found.add(at + 1)
+            waiting.append(at + 1)
+    return found
+
+
+@lru_cache(maxsize=4096)
+def _fits(name: str, pattern: str) -> bool:
+    for named, letters in _CLASSES.items():
+        pattern = pattern.replace(f"[:{named}:]", letters)
+    plain = re.sub(r"\\(.)", lambda found: f"[{found[1]}]" if found[1] in "*?[" else found[1], pattern)
+    return re.match(translate(plain.replace("[^", "[!")), name) is not None

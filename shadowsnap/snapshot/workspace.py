@@ -1,0 +1,137 @@
+"""Everything one operation on one project needs, opened once and closed at its end."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import cached_property
+from pathlib import Path
+
+from shadowsnap.deadline import Deadline
+from shadowsnap.files import remove_tree, write_bytes
+from shadowsnap.git.packs import NewObjects
+from shadowsnap.git.reading import Batch
+from shadowsnap.git.repository import Git
+from shadowsnap.records import dataclass
+from shadowsnap.settings import Settings
+from shadowsnap.snapshot.ignore_rules import (
+    IgnoreRules,
+    PersonRepository,
+    exclude_file,
+    find_repository,
+    project_patterns,
+)
+from shadowsnap.snapshot.worktree import Worktree
+from shadowsnap.store.layout import Store
+from shadowsnap.store.locks import locked
+from shadowsnap.store.projects import Project
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from shadowsnap.snapshot.watch import Watcher
+
+
+@dataclass(frozen=True)
+class Workspace:
+    store: Store
+    project: Project
+    settings: Settings
+    deadline: Deadline
+    worktree: Worktree
+    repository: PersonRepository | None
+    patterns: list[str]
+    git: Git
+    """Bound to the store alone: whatever it is asked about objects, it does not look at files instead."""
+    git_here: Git
+    """The same, in the directory of the project and with its private index."""
+    lock: int
+    """The project's lock. A process that inherits it and outlives this one holds it until it ends."""
+    objects: NewObjects
+    """Where new objects go."""
+    rules: IgnoreRules
+    watcher: Watcher | None = None
+    """It may know what was touched since the last capture."""
+
+    @property
+    def lasting(self) -> bool:
+        """Whether what is captured stays, or is only looked at."""
+        return self.git.scratch_objects is None
+
+    def is_store(self, path: bytes) -> bool:
+        """Whether a path is our own: those are never captured, wherever they lie."""
+        inside = self._store_inside
+        return inside is not None and (path == inside or path.startswith(inside + b"/"))
+
+    @cached_property
+    def _store_inside(self) -> bytes | None:
+        base, workdir = self.store.base, self.project.workdir
+        return os.fsencode(base.relative_to(workdir).as_posix()) if base.is_relative_to(workdir) else None
+
+
+@contextmanager
+def open_workspace(
+    store: Store,
+    project: Project,
+    settings: Settings,
+    deadline: Deadline,
+    doing: str,
+    *,
+    lasting: bool = True,
+    watcher: Watcher | None = None,
+) -> Iterator[Workspace]:
+    """Lock the project and open its files. If not `lasting`, new objects go to a scratch
+    directory and vanish at the end, and the index stays as it is."""
+    git = store.git(deadline)
+    with (
+        locked(store.store_lock(), doing, deadline, shared=True),
+        locked(store.project_lock(project.id), doing, deadline) as lock,
+        Worktree(project.workdir) as worktree,
+    ):
+        repository = find_repository(project.workdir)
+        patterns = project_patterns(project.workdir, repository, settings, store.base)
+        excludes = _exclude_file(store, project, patterns)
+        scratch = None
+        if not lasting:
+            scratch = store.git_dir / f"scratch-{project.id}-{os.getpid()}"
+            remove_tree(scratch)  # left by a dead process that had our number
+            scratch.mkdir()
+            git = git.bound(scratch_objects=scratch)
+        objects = NewObjects(scratch or store.git_dir / "objects", fsync=store.fsync and lasting)
+        batch = Batch(git)
+        git = git.bound(batch=batch, new=objects)
+        here = git.bound(work_tree=project.workdir, index_file=store.index_file(project.id))
+        asking = here.bound(config=(f"core.excludesFile={excludes}",))
+        try:
+            yield Workspace(
+                store=store,
+                project=project,
+                settings=settings,
+                deadline=deadline,
+                worktree=worktree,
+                repository=repository,
+                patterns=patterns,
+                git=git,
+                git_here=here,
+                lock=lock,
+                objects=objects,
+                rules=IgnoreRules(asking, worktree, store, project.id, patterns),
+                watcher=watcher,
+            )
+        finally:
+            batch.close()
+            objects.abandon()
+            if scratch is not None:
+                remove_tree(scratch)
+
+
+def _exclude_file(store: Store, project: Project, patterns: list[str]) -> Path:
+    path = store.exclude_file(project.id)
+    content = exclude_file(patterns)
+    try:
+        current: bytes | None = path.read_bytes()
+    except FileNotFoundError:
+        current = None
+    if current != content:
+        write_bytes(path, content)
+    return path

@@ -1,0 +1,314 @@
+"""Conversations that are kept with checkpoints, each under a ref of its own beside the checkpoint's.
+
+The ref leads to a tree with one folder per session, as two sessions may go on from the same files:
+
+    refs/shadowsnap-meta/<project>/<ms>-<hash12>
+        <session>/about       what it is, how many messages, its hash
+        <session>/0000/00     the first piece; 64 of them in a folder
+
+Pieces and full folders are shared by all conversations that begin alike, so one more turn costs
+what was said in it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import stat
+import time
+import zlib
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+
+from shadowsnap.deadline import Deadline
+from shadowsnap.digests import sha256
+from shadowsnap.errors import DamagedObject
+from shadowsnap.git.objects import LooseObjects, object_id
+from shadowsnap.git.reading import ObjectReader, read_many
+from shadowsnap.git.refs import create_ref, read_ref, ref_exists, set_ref
+from shadowsnap.git.trees import DIRECTORY, REGULAR, Leaf, format_tree, parse_tree
+from shadowsnap.model import Conversation
+from shadowsnap.records import Any, dataclass
+from shadowsnap.store.checkpoints import attachment_of
+from shadowsnap.store.layout import Store
+from shadowsnap.store.locks import locked
+from shadowsnap.store.projects import Project
+from shadowsnap.store.redaction import redact
+from shadowsnap.store.sessions import session_key
+
+FORMAT = 1
+NO_SESSION = "-"
+_IN_FOLDER = 64
+_ABOUT = b"about"
+
+MESSAGES, VALUE, TEXT = "messages", "value", "text"
+
+
+@dataclass(frozen=True)
+class Said:
+    """A conversation as bytes, as it was handed over."""
+
+    data: bytes
+    form: str
+    """`messages` (one JSON value per line), `value` (one JSON value) or `text`."""
+    count: int | None = None
+    """How many messages, if that can be told."""
+
+
+def from_json(conversation: Any) -> Said:
+    """JSON data as text; a list has one line for each message, so that it grows by lines."""
+    if isinstance(conversation, (list, tuple)):
+        lines = [_line(message) for message in conversation]
+        return Said(b"".join(lines), MESSAGES, len(lines))
+    inner = conversation.get("messages") if isinstance(conversation, dict) else None
+    return Said(_line(conversation), VALUE, len(inner) if isinstance(inner, list) else None)
+
+
+def from_transcript(data: bytes) -> Said:
+    """A transcript that was read elsewhere, most likely with one JSON object per line."""
+    return _transcript(data, by_lines=True)
+
+
+def from_file(path: str, most_bytes: int | None, size: int | None = None) -> Said | str:
+    """A transcript, or what it was when it had this size; a text says why there is none."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
+    except OSError:
+        return "unreadable"
+    try:
+        known = os.fstat(descriptor)
+        wanted = known.st_size if size is None else size
+        if not stat.S_ISREG(known.st_mode):
+            return "unreadable"
+        if most_bytes is not None and wanted > most_bytes:
+            return "too-large"
+        data = _read(descriptor, wanted)
+    finally:
+        os.close(descriptor)
+    if not data:
+        return Said(b"", MESSAGES, 0)  # nothing was said yet
+    by_lines = path.endswith((".jsonl", ".ndjson"))
+    if wanted == known.st_size:
+        return _transcript(data, by_lines)
+    then = _transcript(data[: data.rfind(b"\n") + 1], by_lines=True)  # a line may have been half written
+    # A file that does not grow by lines is written anew each time: what it was then is gone.
+    return then if wanted < known.st_size and then.data and then.form != VALUE else "changed"
+
+
+def keep_conversation(
+    store: Store,
+    said: Said,
+    session_id: str | None,
+    places: Iterable[tuple[Project, str]],
+    deadline: Deadline,
+    *,
+    own: Iterable[str] = (),
+    like: str | None = None,
+) -> list[str]:
+    """Keep a conversation with each of these checkpoints (project and ref), without its secrets. `like`
+    is the ref of one that most likely begins alike. Returns the refs under which it is now."""
+    data, redacted = redact(said.data, own)
+    about = {
+        "format": FORMAT, "session_id": session_id, "form": said.form, "messages": said.count, "bytes": len(data),
+        "sha256": sha256(data).hexdigest(), "redacted": redacted, "at": time.time(),
+    }  # fmt: skip
+    key = session_key(session_id).encode() if session_id else NO_SESSION.encode()
+    objects = LooseObjects(store.git_dir / "objects", fsync=store.fsync)
+    # Held until the refs are there: upkeep must not take what nothing leads to yet.
+    with locked(store.store_lock(), "keeping a conversation", deadline, shared=True):
+        known = _known(store, like, key, deadline)
+        tree = _write(objects, known, about, data)
+        done = []
+        for project, ref in places:
+            with locked(store.project_lock(project.id), "keeping a conversation", deadline):
+                if ref_exists(store.git_dir, ref):  # it may have been dropped meanwhile
+                    _put(store, objects, attachment_of(ref), key, tree, deadline)
+                    done.append(attachment_of(ref))
+        return done
+
+
+def read_conversation(
+    store: Store, checkpoint_ref: str, sessions: Iterable[str | None], deadline: Deadline
+) -> Conversation | None:
+    """The conversation that is kept with a checkpoint: of the first of these sessions that has one
+    there, or else the newest."""
+    top = read_ref(store.git_dir, attachment_of(checkpoint_ref))
+    if top is None:
+        return None
+    git = store.git(deadline)
+    with ObjectReader(git) as reader:
+        folders = parse_tree(reader.read(top, b"tree"))
+        wanted = [session_key(each).encode() if each else NO_SESSION.encode() for each in sessions]
+        found = {key: _about(reader, folder[1]) for key, folder in folders.items()}
+        if not found:
+            return None
+        newest = max(found, key=lambda key: float(found[key].get("at", 0)))
+        chosen = next((key for key in wanted if key in found), newest)
+        names = list(_pieces(reader, folders[chosen][1]))
+    read = {name: data for name, _, data in read_many(git, set(names))}
+    missing = next((name for name in names if name not in read), None)
+    data = b"".join(read.get(name, b"") for name in names)
+    about = found[chosen]
+    if missing or sha256(data).hexdigest() != about.get("sha256"):
+        raise DamagedObject(id=missing or top)
+    return Conversation(
+        session_id=about.get("session_id"),
+        data=_parsed(data, str(about.get("form"))),
+        message_count=about.get("messages"),
+        at=datetime.fromtimestamp(float(about.get("at", 0)), UTC),
+        bytes=len(data),
+        sha256=str(about.get("sha256")),
+        redacted=int(about.get("redacted", 0)),
+    )
+
+
+# --- text ----------------------------------------------------------------------------------------
+
+
+def _line(value: Any) -> bytes:
+    text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=str)
+    return text.encode("utf-8", "surrogatepass") + b"\n"
+
+
+def _read(descriptor: int, size: int) -> bytes:
+    with os.fdopen(os.dup(descriptor), "rb") as file:
+        return file.read(size)
+
+
+def _transcript(data: bytes, by_lines: bool) -> Said:
+    """What form a file has: most agents write one JSON object per line."""
+    first = data[: data.find(b"\n") + 1] or data
+    if first.lstrip()[:1] == b"{" and (by_lines or len(first) < len(data)) and _is_json(first):
+        return Said(data, MESSAGES, sum(bool(line.strip()) for line in data.split(b"\n")))
+    if data.lstrip()[:1] in (b"{", b"["):
+        try:
+            value = json.loads(data)
+        except ValueError:
+            return Said(data, VALUE)  # of which a part is missing
+        inner = value.get("messages") if isinstance(value, dict) else value
+        return Said(data, VALUE, len(inner) if isinstance(inner, list) else None)
+    return Said(data, TEXT)
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        json.loads(data)
+    except ValueError:
+        return False
+    return True
+
+
+def _parsed(data: bytes, form: str) -> Any:
+    text = data.decode("utf-8", "surrogatepass" if _is_surrogate_free(data) else "surrogateescape")
+    try:
+        if form == MESSAGES:
+            return [json.loads(line) for line in text.split("\n") if line.strip()]
+        if form == VALUE:
+            return json.loads(text)
+    except ValueError:
+        pass  # a line that the agent did not finish: then all of it as it is
+    return text
+
+
+def _is_surrogate_free(data: bytes) -> bool:
+    try:
+        data.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+# --- trees ---------------------------------------------------------------------------------------
+
+
+def _write(objects: LooseObjects, known: set[str], about: dict[str, Any], data: bytes) -> str:
+    """Write what is not known to be there; the id of the folder."""
+
+    def put(kind: bytes, content: bytes) -> str:
+        name = object_id(kind, content)
+        if name not in known:
+            objects.write(kind, content)
+            known.add(name)
+        return name
+
+    names = [put(b"blob", piece) for piece in split(data)]
+    top: dict[bytes, Leaf] = {_ABOUT: (REGULAR, put(b"blob", json.dumps(about).encode()))}
+    for number in range(0, len(names), _IN_FOLDER):
+        folder = {b"%02x" % at: (REGULAR, name) for at, name in enumerate(names[number : number + _IN_FOLDER])}
+        top[b"%04x" % (number // _IN_FOLDER)] = (DIRECTORY, put(b"tree", format_tree(folder)))
+    return put(b"tree", format_tree(top))
+
+
+def _put(store: Store, objects: LooseObjects, ref: str, key: bytes, tree: str, deadline: Deadline) -> None:
+    git = store.git(deadline)
+    before = read_ref(store.git_dir, ref)
+    folders: dict[bytes, Leaf] = {}
+    if before is not None:
+        with ObjectReader(git) as reader:
+            folders = parse_tree(reader.read(before, b"tree"))
+    top = objects.write(b"tree", format_tree({**folders, key: (DIRECTORY, tree)}))
+    objects.settle()
+    if before is None:
+        create_ref(store.git_dir, ref, top, fsync=store.fsync)
+    elif before != top:
+        set_ref(git, ref, top)
+
+
+def _known(store: Store, ref: str | None, key: bytes, deadline: Deadline) -> set[str]:
+    """Every object of an earlier conversation of the session. As its ref is there, they all are."""
+    top = read_ref(store.git_dir, ref) if ref else None
+    if top is None:
+        return set()
+    try:
+        with ObjectReader(store.git(deadline)) as reader:
+            folder = parse_tree(reader.read(top, b"tree")).get(key)
+            return set(_below(reader, folder[1])) if folder else set()
+    except DamagedObject:
+        return set()
+
+
+def _below(reader: ObjectReader, tree: str) -> Iterator[str]:
+    for mode, name in parse_tree(reader.read(tree, b"tree")).values():
+        yield name
+        if mode == DIRECTORY:
+            yield from _below(reader, name)
+
+
+def _pieces(reader: ObjectReader, folder: str) -> Iterator[str]:
+    """The pieces in order: git sorts names, and these have the same length each."""
+    for mode, name in parse_tree(reader.read(folder, b"tree")).values():
+        if mode == DIRECTORY:
+            yield from (piece for _, piece in parse_tree(reader.read(name, b"tree")).values())
+
+
+def _about(reader: ObjectReader, folder: str) -> dict[str, Any]:
+    leaf = parse_tree(reader.read(folder, b"tree")).get(_ABOUT)
+    try:
+        value = json.loads(reader.read(leaf[1], b"blob")) if leaf else {}
+    except ValueError:
+        value = {}
+    return value if isinstance(value, dict) else {}
+
+
+LEAST = 4 << 10
+USUAL = 12 << 10
+MOST = 64 << 10
+
+
+def split(data: bytes) -> Iterator[bytes]:
+    """The pieces of a text, in order; put together they are the text again."""
+    start = at = 0
+    while at < len(data):
+        end = data.find(b"\n", at) + 1 or len(data)
+        end = min(end, at + MOST, start + MOST)
+        if _ends_here(data[at:end], end - start):
+            yield data[start:end]
+            start = end
+        at = end
+    if start < len(data):
+        yield data[start:]
+
+
+def _ends_here(line: bytes, size: int) -> bool:
+    # The longer a line, the likelier: so pieces have about the same size, however long lines are.
+    return size >= MOST or (size >= LEAST and zlib.crc32(line) % USUAL < len(line))

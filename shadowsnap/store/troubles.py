@@ -1,0 +1,99 @@
+"""What went wrong lately, for `status`: one JSON object per line in `<base>/log.jsonl`, kept short."""
+
+from __future__ import annotations
+
+import os
+import time
+from pathlib import Path
+
+from shadowsnap import lightjson as json
+from shadowsnap.deadline import Deadline
+from shadowsnap.errors import LockTimeout
+from shadowsnap.files import write_bytes
+from shadowsnap.model import Outcome
+from shadowsnap.records import Any
+from shadowsnap.store.locks import locked
+
+_MOST_BYTES = 200_000
+_TAIL_BYTES = 20_000
+_REPEAT_SECONDS = 600.0
+_PATIENCE_SECONDS = 0.2
+_LONGEST, _MOST_PATHS = 2000, 20
+
+
+def note_trouble(base: Path, workdir: str, outcome: Outcome) -> None:
+    """Note a snapshot that failed, was refused, or holds only some paths."""
+    problem = outcome.error
+    append_log(
+        base,
+        kind=outcome.status,
+        workdir=workdir,
+        error=type(problem).__name__,
+        what=str(problem)[:_LONGEST],
+        advice=str(getattr(problem, "hint", "")),
+        paths=[skipped.path for skipped in outcome.skipped[:_MOST_PATHS]],
+    )
+
+
+def append_log(base: Path, **facts: Any) -> None:
+    """Note something. What was noted just now in the same words is not noted again: an agent that
+    works in a refused directory would fill the log by itself."""
+    if not base.is_dir():
+        return
+    path = base / "log.jsonl"
+    line = json.dumps({"at": time.time(), **facts}, separators=(",", ":")).encode("ascii") + b"\n"
+    try:
+        with locked(base / ".log.lock", "log", Deadline(_PATIENCE_SECONDS)):
+            if _noted_lately(path, facts):
+                return
+            _append(path, line)
+            if path.stat().st_size > _MOST_BYTES:
+                kept = path.read_bytes()[-_MOST_BYTES // 2 :]
+                write_bytes(path, kept[kept.find(b"\n") + 1 :])
+    except LockTimeout:
+        _append(path, line)
+
+
+def read_log(base: Path) -> list[dict[str, Any]]:
+    """Oldest first; lines that cannot be read are left out."""
+    try:
+        data = (base / "log.jsonl").read_bytes()
+    except OSError:
+        return []
+    return _parsed(data)
+
+
+def _append(path: Path, line: bytes) -> None:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        os.write(descriptor, line)
+    finally:
+        os.close(descriptor)
+
+
+def _noted_lately(path: Path, facts: dict[str, Any]) -> bool:
+    try:
+        with open(path, "rb") as file:
+            file.seek(max(0, os.fstat(file.fileno()).st_size - _TAIL_BYTES))
+            recent = _parsed(file.read())
+    except OSError:
+        return False
+    told = json.loads(json.dumps(facts))
+    since = time.time() - _REPEAT_SECONDS
+    return any(
+        since < entry["at"] <= time.time() and {key: entry[key] for key in entry if key != "at"} == told
+        for entry in recent
+    )
+
+
+def _parsed(data: bytes) -> list[dict[str, Any]]:
+    found = []
+    for line in data.splitlines():
+        try:
+            entry = json.loads(line)
+        except ValueError:
+            continue  # cut, or damaged
+        if isinstance(entry, dict) and isinstance(entry.get("at"), (int, float)):
+            found.append(entry)
+    return found

@@ -1,0 +1,188 @@
+"""A pack that we write is one that git accepts without a word, or it is not there at all."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import random
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from shadowsnap.git import packs as pack_module
+from shadowsnap.git.objects import EMPTY_BLOB, EMPTY_TREE, object_id
+from shadowsnap.git.packs import PackWriter, deflate
+from shadowsnap.git.trees import REGULAR, format_tree
+from shadowsnap.settings import Settings
+from shadowsnap.store.layout import Store, open_store
+
+
+@pytest.fixture
+def store(base: Path) -> Store:
+    return open_store(Settings(base=base))
+
+
+def folder(store: Store) -> Path:
+    return store.git_dir / "objects" / "pack"
+
+
+def files(store: Store) -> list[str]:
+    return sorted(path.name for path in folder(store).iterdir())
+
+
+def write_pack(store: Store, contents: list[bytes]) -> list[str]:
+    pack = PackWriter(store.git_dir / "objects", fsync=False)
+    try:
+        names = [pack.add(deflate(b"blob", data)) for data in contents]
+        pack.finish()
+    finally:
+        pack.abandon()
+    return names
+
+
+def verified(store: Store) -> dict[str, tuple[str, int]]:
+    """Name -> kind and size of every object, as `git verify-pack` finds it."""
+    found = {}
+    for index in folder(store).glob("*.idx"):
+        for line in store.git().run("verify-pack", "-v", str(index)).decode().splitlines():
+            if len(fields := line.split()) == 5 and len(fields[0]) == 40:
+                found[fields[0]] = (fields[1], int(fields[2]))
+    return found
+
+
+# --- what git makes of it ---------------------------------------------------------------------------
+
+# Sizes around the places where the header of an entry grows by a byte.
+sizes = st.sampled_from([0, 1, 15, 16, 17, 2047, 2048, 2049, 262_143, 262_144])
+contents = st.one_of(st.binary(max_size=50), sizes.map(lambda size: b"x" * size))
+
+
+@given(contents=st.lists(contents, max_size=12))
+def test_git_reads_every_object_of_the_pack(base: Path, contents: list[bytes]) -> None:
+    store = open_store(Settings(base=base / hashlib.sha1(repr(contents).encode()).hexdigest(), fsync=False))
+    names = write_pack(store, contents)
+    assert names == [object_id(b"blob", data) for data in contents]
+    expected = {name: ("blob", len(data)) for name, data in zip(names, contents, strict=True)}
+    assert verified(store) == expected
+    git = store.git()
+    for name, data in zip(names, contents, strict=True):
+        assert git.run("cat-file", "blob", name) == data
+    assert git.run("fsck", "--full", "--strict", "--no-dangling") == b""
+
+
+def test_trees_and_blobs_go_together(store: Store) -> None:
+    pack = PackWriter(store.git_dir / "objects", fsync=True)
+    blob = pack.add(deflate(b"blob", b"content"))
+    tree = pack.add(deflate(b"tree", format_tree({b"file": (REGULAR, blob)})))
+    pack.add(deflate(b"tree", b""))
+    pack.add(deflate(b"blob", b""))
+    pack.finish()
+    assert verified(store).keys() == {blob, tree, EMPTY_TREE, EMPTY_BLOB}
+    assert store.git().run("ls-tree", "-r", tree) == b"100644 blob %s\tfile\n" % blob.encode()
+    assert store.git().run("fsck", "--full", "--strict", "--no-dangling") == b""
+
+
+def test_a_large_object_and_one_that_does_not_compress(store: Store) -> None:
+    large = [b"\0" * (40 << 20), random.Random(1).randbytes(5 << 20)]
+    names = write_pack(store, large)
+    assert verified(store) == {name: ("blob", len(data)) for name, data in zip(names, large, strict=True)}
+    assert store.git().run("cat-file", "blob", names[1]) == large[1]
+
+
+def test_the_same_content_is_packed_once(store: Store) -> None:
+    names = write_pack(store, [b"twice", b"once", b"twice"])
+    assert names[0] == names[2]
+    assert len(verified(store)) == 2
+    (index,) = folder(store).glob("*.idx")
+    assert len(store.git().run("show-index", stdin=index.read_bytes()).splitlines()) == 2
+
+
+def test_objects_that_are_in_the_store_already_do_no_harm(store: Store) -> None:
+    store.objects.write(b"blob", b"loose too")
+    write_pack(store, [b"loose too", b"other"])
+    write_pack(store, [b"loose too", b"another"])
+    write_pack(store, [b"loose too", b"another"])  # the very same pack again
+    assert len(list(folder(store).glob("*.pack"))) == 2
+    assert store.git().run("fsck", "--full", "--strict", "--no-dangling") == b""
+
+
+def test_many_objects_are_found_by_their_names(store: Store) -> None:
+    names = write_pack(store, [b"%d" % number for number in range(5000)])
+    asked = "".join(f"{name}\n" for name in names).encode()
+    answer = store.git().run("cat-file", "--batch-check=%(objecttype)", stdin=asked)
+    assert answer == b"blob\n" * 5000
+
+
+def test_the_index_is_byte_for_byte_the_one_that_git_would_write(store: Store, tmp_path: Path) -> None:
+    write_pack(store, [b"%d" % number * number for number in range(300)])
+    (pack,), (index,) = folder(store).glob("*.pack"), folder(store).glob("*.idx")
+    store.git().run("index-pack", "-o", str(tmp_path / "by-git.idx"), str(pack))
+    assert index.read_bytes() == (tmp_path / "by-git.idx").read_bytes()
+
+
+def test_offsets_beyond_two_gigabytes_are_told_as_git_tells_them(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """git can be asked to treat smaller offsets as large ones; so can we."""
+    monkeypatch.setattr(pack_module, "_LARGE_OFFSET", 1000)
+    names = write_pack(store, [b"%d" % number for number in range(300)])
+    (pack,), (index,) = folder(store).glob("*.pack"), folder(store).glob("*.idx")
+    store.git().run("index-pack", "--index-version=2,999", "-o", str(tmp_path / "by-git.idx"), str(pack))
+    assert index.read_bytes() == (tmp_path / "by-git.idx").read_bytes()
+    assert verified(store).keys() == set(names)
+
+
+# --- before, and instead ----------------------------------------------------------------------------
+
+
+def test_git_knows_nothing_of_a_pack_that_is_not_finished(store: Store) -> None:
+    pack = PackWriter(store.git_dir / "objects", fsync=False)
+    pack.add(deflate(b"blob", b"not yet"))
+    assert store.git().run("count-objects", "-v").splitlines()[2:4] == [b"in-pack: 0", b"packs: 0"]
+    pack.finish()
+    assert b"in-pack: 1" in store.git().run("count-objects", "-v").splitlines()
+
+
+def test_an_abandoned_pack_leaves_nothing(store: Store) -> None:
+    pack = PackWriter(store.git_dir / "objects", fsync=False)
+    pack.add(deflate(b"blob", b"x" * 100_000))
+    pack.abandon()
+    pack.abandon()
+    assert files(store) == []
+
+
+def test_a_pack_without_objects_leaves_nothing(store: Store) -> None:
+    write_pack(store, [])
+    assert files(store) == []
+
+
+def test_a_finished_pack_stays_when_it_is_abandoned(store: Store) -> None:
+    pack = PackWriter(store.git_dir / "objects", fsync=False)
+    name = pack.add(deflate(b"blob", b"kept"))
+    pack.finish()
+    pack.abandon()
+    assert store.git().run("cat-file", "blob", name) == b"kept"
+    assert [path.rpartition(".")[2] for path in files(store)] == ["idx", "pack"]
+
+
+@pytest.mark.parametrize(("limit", "contents"), [
+    (30_000, [os.urandom(9000), os.urandom(9000), os.urandom(9000), os.urandom(9000)]),  # met while adding
+    (8_000, [os.urandom(7980)]),  # met when the last bytes are flushed
+    (1_000, [b"1", b"2", b"3"]),  # the pack fits, its index does not
+])  # fmt: skip
+def test_a_full_disk_leaves_nothing(
+    store: Store, as_user: Callable[..., Any], limit: int, contents: list[bytes]
+) -> None:
+    def fill_the_disk() -> None:
+        import resource
+
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        with pytest.raises(OSError, match="too large"):
+            write_pack(store, contents)
+
+    as_user(fill_the_disk)
+    assert files(store) == []

@@ -1,0 +1,380 @@
+"""Which tools write, which files they name, and what is made safe before they run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers import git
+from shadowsnap import CheckpointManager
+from shadowsnap.git import repository as runner
+from shadowsnap.snapshot.tools import may_write, named_files, named_folders, plain_path
+
+PATCH = """\
+*** Begin Patch
+*** Add File: src/new.py
++print("*** Update File: not/this/one.py")
+*** Update File: src/old.py
+*** Move to: src/moved.py
+@@
+-a
++b
+*** Delete File: src/gone.py
+*** End Patch
+"""
+PATCHED = ["src/new.py", "src/old.py", "src/moved.py", "src/gone.py"]
+
+
+@pytest.fixture
+def manager(base: Path) -> CheckpointManager:
+    return CheckpointManager(base=base, fsync=False)
+
+
+# --- tools ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "tool",
+    """Write Edit MultiEdit NotebookEdit Bash apply_patch write_file replace edit run_shell_command StrReplace
+    Delete ApplyPatch Shell create bash powershell write developer__write developer__edit developer__shell
+    developer__text_editor fs_write execute_bash patch terminal write_to_file replace_in_file execute_command
+    write_code run_command mcp__filesystem__write_file mcp__anything__read_file write_bash exec_command
+    shell local_shell PowerShell process something_nobody_knows""".split(),  # noqa: SIM905
+)
+def test_tools_that_write_and_every_shell_count_as_writing(tool: str) -> None:
+    assert may_write(tool)
+
+
+@pytest.mark.parametrize(
+    "tool",
+    """Read Glob Grep LS NotebookRead WebFetch WebSearch TodoWrite read_file list_directory search_file_content
+    view glob report_intent read webfetch fs_read developer__tree developer__read_image list_files
+    ask_followup_question codebase_search readFile READ_FILE update_plan view_image final_answer
+    transfer_to_agent""".split(),  # noqa: SIM905
+)
+def test_tools_that_are_known_to_read_do_not(tool: str) -> None:
+    assert not may_write(tool)
+
+
+def test_a_tool_without_a_name_counts_as_writing() -> None:
+    assert may_write("")
+
+
+# --- files ----------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("tool_input", "files"),
+    [
+        ({"file_path": "/p/a.py", "content": "x"}, ["/p/a.py"]),
+        ({"filePath": "a.py", "oldString": "a", "newString": "b"}, ["a.py"]),
+        ({"notebook_path": "n.ipynb", "new_source": "1"}, ["n.ipynb"]),
+        ({"path": "a b/ü.txt", "file_text": "*** Update File: no.py"}, ["a b/ü.txt"]),
+        ({"target_file": "a.py", "code_edit": "..."}, ["a.py"]),
+        ({"files": ["a.py", "b.py", "a.py"]}, ["a.py", "b.py"]),
+        ({"files": [{"path": "a.py", "content": "x"}, {"path": "b.py"}]}, ["a.py", "b.py"]),
+        ({"edits": [{"file_path": "a.py"}, {"filePath": "b.py", "old_string": "path"}]}, ["a.py", "b.py"]),
+        ({"file_path": "a.py", "edits": [{"old_string": "x", "new_string": "y"}]}, ["a.py"]),
+        ({"changes": {"a.py": {"update": {}}, "b.py": {"delete": {}}}}, ["a.py", "b.py"]),
+        ({"source": "a", "destination": "b"}, ["a", "b"]),
+        ({"command": PATCH}, PATCHED),
+        ({"input": PATCH}, PATCHED),
+        ({"patchText": PATCH}, PATCHED),
+        (PATCH, PATCHED),
+        ({"command": ["apply_patch", PATCH]}, PATCHED),
+        ({"command": f"apply_patch <<'EOF'\n{PATCH}EOF"}, PATCHED),
+        ({"command": PATCH.replace("\n", "\r\n")}, PATCHED),
+        ({"uri": "file:///p/a%20b.py"}, ["/p/a b.py"]),
+        ({"uri": "https://example.com/a"}, []),
+        ({"command": "rm -rf build"}, []),
+        ({"path": ""}, []),
+        ({"path": None, "file_path": 7}, []),
+        ({"path": "a\0b"}, []),
+        (None, []),
+        (["a.py"], []),
+        (42, []),
+    ],
+)
+def test_the_files_a_tool_input_names(tool_input: Any, files: list[str]) -> None:
+    assert named_files(tool_input) == files
+
+
+def test_an_input_that_never_ends_names_nothing_more() -> None:
+    deep: Any = {"path": "a"}
+    for _ in range(10_000):
+        deep = [deep]
+    assert named_files(deep) == []
+    assert len(named_files({"files": [f"f{n}" for n in range(5000)]})) == 1000
+
+
+@pytest.mark.parametrize(
+    ("path", "windows", "elsewhere"),
+    [
+        ("/c:/Users/me/a.py", "c:/Users/me/a.py", "/c:/Users/me/a.py"),
+        ("file:///C:/Users/me/a%20b.py", "C:/Users/me/a b.py", "/C:/Users/me/a b.py"),
+        ("/C|/a.py", "C:/a.py", "/C|/a.py"),
+        ("C:\\a.py", "C:\\a.py", "C:\\a.py"),
+        ("file://localhost/p/a.py", "/p/a.py", "/p/a.py"),
+        ("/p/a.py", "/p/a.py", "/p/a.py"),
+    ],
+)
+def test_paths_of_other_spellings(path: str, windows: str, elsewhere: str) -> None:
+    assert plain_path(path, windows=True) == windows
+    assert plain_path(path, windows=False) == elsewhere
+
+
+def test_the_directories_a_command_is_to_run_in() -> None:
+    assert named_folders({"command": "make", "workdir": "/p/sub"}) == ["/p/sub"]
+    assert named_folders({"command": "make", "dir_path": "sub", "path": "x"}) == ["sub"]
+    assert named_folders("make") == []
+
+
+# --- before a tool --------------------------------------------------------------------------------------
+
+
+def test_a_tool_that_reads_starts_nothing(manager: CheckpointManager, project: Path, base: Path) -> None:
+    assert manager.before_tool("Read", {"file_path": "README.md"}, project).status == "not-needed"
+    assert not base.exists()
+
+
+def test_a_disabled_manager_says_so(project: Path, base: Path) -> None:
+    manager = CheckpointManager(enabled=False, base=base)
+    assert manager.before_tool("Write", {"file_path": "README.md"}, project).status == "disabled"
+    assert not base.exists()
+
+
+def test_the_first_writing_tool_of_a_turn_takes_the_project(manager: CheckpointManager, project: Path) -> None:
+    manager.new_turn("s1", prompt="tidy up")
+    outcome = manager.before_tool("Write", {"file_path": "src/main.py"}, project)
+    assert outcome.status == "taken"
+    assert outcome.checkpoint.reason == "before Write main.py"
+    assert outcome.checkpoint.tool == "Write"
+    assert outcome.checkpoint.session_id == "s1"
+    assert outcome.checkpoint.metadata["prompt"] == "tidy up"
+    assert manager.before_tool("Bash", {"command": "make"}, project).status == "already-taken"
+    assert len(manager.list_checkpoints(project)) == 1
+
+
+def test_a_long_prompt_is_cut(manager: CheckpointManager, project: Path) -> None:
+    manager.new_turn(prompt="x" * 10_000)
+    assert len(manager.before_tool("Bash", {}, project).checkpoint.metadata["prompt"]) == 2000
+
+
+def test_the_project_around_the_current_directory_is_meant(manager: CheckpointManager, project: Path) -> None:
+    git(project, "init")
+    outcome = manager.before_tool("Bash", {"command": "make"}, project / "src")
+    assert outcome.checkpoint.workdir == str(project.resolve())
+
+
+def test_an_ignored_file_is_captured_if_a_tool_names_it(manager: CheckpointManager, project: Path) -> None:
+    git(project, "init")
+    (project / ".gitignore").write_text("*.local\n")
+    (project / "my.local").write_text("mine\n")
+    (project / "other.local").write_text("not named\n")
+    manager.before_tool("Edit", {"file_path": str(project / "my.local")}, project / "src")
+    assert "my.local" in manager.files(project, "last")
+    assert "other.local" not in manager.files(project, "last")
+
+
+def test_a_file_of_another_project_is_that_projects_snapshot(
+    manager: CheckpointManager, project: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    (other / "lib").mkdir(parents=True)
+    (other / "package.json").write_text("{}")
+    (other / "lib" / "x.js").write_text("1")
+    outcome = manager.before_tool("Edit", {"file_path": "../other/lib/x.js"}, project)
+    assert outcome.status == "taken"
+    assert str(other) in outcome.note
+    assert manager.files(other, "last") == ["lib/x.js", "package.json"]
+    assert manager.list_checkpoints(project)
+
+
+def test_of_a_file_outside_any_project_only_the_file_is_captured(
+    manager: CheckpointManager, project: Path, tmp_path: Path
+) -> None:
+    downloads = tmp_path / "downloads"
+    downloads.mkdir()
+    for name in ("notes.txt", "huge.txt"):
+        (downloads / name).write_text(name)
+    outcome = manager.before_tool("Write", {"file_path": str(downloads / "notes.txt")}, project)
+    assert outcome.status == "partial"
+    assert manager.get(downloads, "last").scope == "paths"
+    assert manager.files(downloads, "last") == ["notes.txt"]
+
+
+def test_a_file_directly_in_the_home_directory_is_captured_alone(
+    manager: CheckpointManager, project: Path, home: Path
+) -> None:
+    (home / ".bashrc").write_text("alias ll=ls\n")
+    outcome = manager.before_tool("Edit", {"file_path": "~/.bashrc"}, project)
+    assert outcome.status == "partial"
+    assert manager.files(home, "last") == [".bashrc"]
+    (home / ".bashrc").write_text("broken")
+    manager.restore(home, "last")
+    assert (home / ".bashrc").read_text() == "alias ll=ls\n"
+
+
+def test_an_agent_in_the_home_directory_is_refused_but_its_named_files_are_safe(
+    manager: CheckpointManager, home: Path
+) -> None:
+    (home / "notes").write_text("1")
+    assert manager.before_tool("Bash", {"command": "ls"}, home).status == "refused"
+    assert manager.before_tool("Write", {"path": "notes"}, home).status == "partial"
+    assert manager.files(home, "last") == ["notes"]
+
+
+def test_an_agent_in_the_home_directory_keeps_the_projects_safe_whose_files_it_names(
+    manager: CheckpointManager, home: Path
+) -> None:
+    project = home / "project"
+    project.mkdir()
+    for name in ("pyproject.toml", "a.py", "b.py"):
+        (project / name).write_text("1")
+    outcome = manager.before_tool("Write", {"path": "project/a.py"}, home)
+    assert (outcome.status, outcome.checkpoint and outcome.checkpoint.workdir) == ("taken", str(project))
+    assert manager.files(project, "last") == ["a.py", "b.py", "pyproject.toml"]
+    assert manager.before_tool("Write", {"path": "project/b.py"}, home).status == "already-taken"
+
+
+def test_a_link_is_followed_to_the_file_it_leads_to(
+    manager: CheckpointManager, project: Path, tmp_path: Path
+) -> None:
+    (tmp_path / "far").mkdir()
+    (tmp_path / "far" / "target").write_text("far away")
+    (project / "near").symlink_to(tmp_path / "far" / "target")
+    manager.before_tool("Write", {"file_path": str(project / "near")}, project)
+    assert manager.files(tmp_path / "far", "last") == ["target"]
+    assert "near" in manager.files(project, "last")
+
+
+def test_a_command_in_another_directory_takes_that_project_too(
+    manager: CheckpointManager, project: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    (other / "sub").mkdir(parents=True)
+    git(other, "init")
+    (other / "f").write_text("1")
+    manager.before_tool("shell", {"command": ["make"], "workdir": str(other / "sub")}, project)
+    assert manager.files(other, "last") == ["f"]
+
+
+def test_every_root_of_a_workspace_is_taken(manager: CheckpointManager, project: Path, tmp_path: Path) -> None:
+    second = tmp_path / "second"
+    second.mkdir()
+    (second / "f").write_text("1")
+    manager.before_tool("Bash", {}, project, roots=[project, second])
+    assert manager.list_checkpoints(second) and manager.list_checkpoints(project)
+
+
+def test_a_directory_that_a_tool_names_is_not_captured_file_by_file(
+    manager: CheckpointManager, project: Path, home: Path
+) -> None:
+    git(project, "init")
+    (project / ".gitignore").write_text("cache/\n")
+    (project / "cache").mkdir()
+    (project / "cache" / "big").write_text("generated")
+    (home / "unrelated").write_text("x")
+    manager.before_tool("mcp__fs__list", {"path": str(project / "cache")}, project)
+    manager.before_tool("mcp__fs__list", {"path": str(home)}, project)
+    manager.before_tool("mcp__fs__list", {"path": "/"}, project)
+    assert "cache/big" not in manager.files(project, "last")
+    assert manager.projects() == [project.resolve()]
+
+
+def test_a_persons_git_directory_is_never_captured(manager: CheckpointManager, project: Path) -> None:
+    git(project, "init")
+    manager.before_tool("Edit", {"file_path": str(project / ".git" / "config")}, project)
+    assert manager.projects() == [project.resolve()]
+    assert not any(".git/" in path for path in manager.files(project, "last"))
+
+
+@pytest.mark.parametrize("cwd", ["", "/does/not/exist", "bad\0path", None])
+def test_a_current_directory_that_is_no_use_does_not_raise(
+    manager: CheckpointManager, project: Path, cwd: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(project)
+    outcome = manager.before_tool("Bash", {"command": "ls"}, cwd)
+    assert outcome.status in ("taken", "refused", "failed")
+    assert outcome.status == "taken" or outcome.error is not None
+
+
+@pytest.mark.parametrize(
+    "tool_input",
+    [object(), {"file_path": b"bytes"}, [[[]]], "text", {1: 2}, {"path": "x" * 9999}, {"path": "x" * 300}],
+)
+def test_an_odd_input_still_leaves_the_project_safe(
+    manager: CheckpointManager, project: Path, tool_input: Any
+) -> None:
+    assert manager.before_tool("Write", tool_input, project).status == "taken"
+
+
+def test_a_named_file_that_cannot_be_reached_costs_the_others_nothing(
+    base: Path, project: Path, as_user: Callable[..., Any]
+) -> None:
+    (project / "closed").mkdir()
+    (project / "closed" / "file").write_text("1")
+
+    def before_tool() -> tuple[str, list[tuple[str, str]]]:
+        (project / "closed").chmod(0)
+        manager = CheckpointManager(base=base, fsync=False)
+        outcome = manager.before_tool("Write", {"file_path": "closed/file"}, project)
+        (project / "closed").chmod(0o755)
+        return outcome.status, [(item.path, item.why) for item in outcome.skipped]
+
+    status, skipped = as_user(before_tool)
+    assert status == "taken"
+    assert ("closed/", "unreadable") in skipped
+
+
+def test_a_turn_goes_on_in_another_process(manager: CheckpointManager, project: Path, base: Path) -> None:
+    manager.new_turn("s1", prompt="hello")
+    manager.before_tool("Write", {"file_path": "README.md"}, project)
+    (project / "README.md").write_text("changed by the tool\n")
+
+    other = CheckpointManager(base=base, fsync=False)
+    other.resume_turn(manager.turn_state())
+    before = runner.processes_started
+    assert other.before_tool("Write", {"file_path": "README.md"}, project).status == "already-taken"
+    assert runner.processes_started == before
+    assert len(manager.list_checkpoints(project)) == 1
+
+    ends = other.end_turn()
+    assert [(end.status, end.checkpoint.kind, end.checkpoint.turn) for end in ends] == [("taken", "turn-end", 1)]
+    assert ends[0].checkpoint.metadata["prompt"] == "hello"
+    assert ends[0].checkpoint.metadata["before"] == manager.list_checkpoints(project)[-1].id
+
+
+def test_a_resumed_turn_still_protects_an_ignored_file_that_is_new_to_it(
+    manager: CheckpointManager, project: Path, base: Path
+) -> None:
+    git(project, "init")
+    (project / ".gitignore").write_text("*.local\n")
+    (project / "my.local").write_text("mine\n")
+    manager.before_tool("Bash", {}, project)
+    other = CheckpointManager(base=base, fsync=False)
+    other.resume_turn(manager.turn_state())
+    assert other.before_tool("Write", {"file_path": "my.local"}, project).status == "taken"
+    assert [each.turn for each in manager.list_checkpoints(project)] == [1, 1]
+
+
+@pytest.mark.parametrize("state", [{}, {"places": [{}]}, {"places": 7}, {"places": [None]}, None])
+def test_a_turn_that_cannot_be_read_is_one_that_just_began(
+    manager: CheckpointManager, project: Path, state: Any
+) -> None:
+    manager.resume_turn(state)
+    assert manager.before_tool("Bash", {}, project).status == "taken"
+
+
+def test_relative_paths_are_relative_to_the_current_directory(
+    manager: CheckpointManager, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    git(project, "init")
+    (project / ".gitignore").write_text("*.local\n")
+    (project / "src" / "x.local").write_text("1")
+    monkeypatch.chdir(project / "src")
+    manager.before_tool("Write", {"file_path": "x.local"})
+    assert "src/x.local" in manager.files(project, "last")
