@@ -7,25 +7,29 @@ hooks, so the names below are loaded on first use.
 __version__ = "0.1.0"
 
 _HOMES = {
-    "AsyncCheckpointManager": "manager.asynchronous",
+    "AsyncCheckpointManager": "aio",
     "CheckpointManager": "manager",
     "Settings": "settings",
     "ShadowsnapError": "errors",
     "Event": "events",
-    **dict.fromkeys(("Change", "Checkpoint", "Diff", "Kept", "Outcome", "RestoreResult", "Skipped"), "model"),
+    **dict.fromkeys(
+        ("Change", "Checkpoint", "Diff", "Entry", "Kept", "Now", "Outcome", "RestoreResult", "Skipped"), "model"
+    ),
 }
 __all__ = ["__version__", *_HOMES]
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from shadowsnap.aio import AsyncCheckpointManager as AsyncCheckpointManager
     from shadowsnap.errors import ShadowsnapError as ShadowsnapError
     from shadowsnap.events import Event as Event
-    from shadowsnap.manager.asynchronous import AsyncCheckpointManager as AsyncCheckpointManager
-    from shadowsnap.manager.whole import CheckpointManager as CheckpointManager
+    from shadowsnap.manager import CheckpointManager as CheckpointManager
     from shadowsnap.model import Change as Change
     from shadowsnap.model import Checkpoint as Checkpoint
     from shadowsnap.model import Diff as Diff
+    from shadowsnap.model import Entry as Entry
     from shadowsnap.model import Kept as Kept
+    from shadowsnap.model import Now as Now
     from shadowsnap.model import Outcome as Outcome
     from shadowsnap.model import RestoreResult as RestoreResult
     from shadowsnap.model import Skipped as Skipped

@@ -5,6 +5,16 @@ from __future__ import annotations
 from shadowsnap.moments import datetime
 from shadowsnap.records import Any, dataclass, field
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # `typing` is imported for annotations only
+    from typing import Literal
+
+    EntryKind = Literal["turn", "edits", "snapshot", "restore"]
+    EntryStatus = Literal["running", "done", "interrupted", "undone", "reverted"]
+    OutcomeStatus = Literal[
+        "taken", "unchanged", "already-taken", "not-needed", "disabled", "refused", "failed", "partial"
+    ]
+
 
 class _Record:
     def to_dict(self) -> dict[str, Any]:
@@ -70,10 +80,54 @@ class Checkpoint(_Record):
 
 
 @dataclass(frozen=True)
+class Entry(_Record):
+    """One line of the timeline. A `turn` has the states `before` and `after` it; `edits` are what the person
+    changed between the end of one turn and the beginning of the next; a `snapshot` was taken by hand or by a
+    host; a `restore` is also an undo, redo or revert. Ids are those of checkpoints."""
+
+    number: int | None
+    kind: EntryKind
+    prompt: str | None = None
+    reason: str = ""
+    session_id: str | None = None
+    agent: str | None = None
+    status: EntryStatus | None = None
+    began_at: datetime | None = None
+    ended_at: datetime | None = None
+    before: str | None = None
+    after: str | None = None
+    files_changed: int | None = None
+    insertions: int | None = None
+    deletions: int | None = None
+    pinned: bool = False
+    label: str | None = None
+    skipped: tuple[Skipped, ...] = ()
+
+    @property
+    def state(self) -> str | None:
+        """The checkpoint that going back to this entry restores."""
+        return self.after if self.kind == "snapshot" else self.before
+
+
+@dataclass(frozen=True)
+class Now(_Record):
+    """The files as they are now, and how they differ from the newest known state (None: there is none)."""
+
+    since: str | None = None
+    """What that state is: `the end of turn 3`, `before turn 4`, `snapshot 2`."""
+    number: int | None = None
+    checkpoint: str | None = None
+    files_changed: int | None = None
+    insertions: int | None = None
+    deletions: int | None = None
+    changes: tuple[Change, ...] = ()
+
+
+@dataclass(frozen=True)
 class Outcome(_Record):
     """What `ensure_checkpoint` did. True only if it took a checkpoint just now."""
 
-    status: str
+    status: OutcomeStatus
     checkpoint: Checkpoint | None = None
     error: Exception | None = None
     skipped: tuple[Skipped, ...] = ()
@@ -81,6 +135,15 @@ class Outcome(_Record):
 
     def __bool__(self) -> bool:
         return self.status in ("taken", "partial") and self.checkpoint is not None
+
+    @property
+    def protected(self) -> bool:
+        """Whether the state at the beginning of this turn is safe: all of it, not named files alone."""
+        whole = self.checkpoint is None or self.checkpoint.scope == "tree"
+        return self.status in ("taken", "unchanged", "already-taken") and whole
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "protected": self.protected}
 
 
 @dataclass(frozen=True)
@@ -161,6 +224,8 @@ class RestoreResult(_Record):
     applied: bool = False
     conversation: Any = None
     note: str = ""
+    what: str = ""
+    """What an undo, redo or revert took back or brought again: `turn 3: clean the project up`."""
 
 
 @dataclass(frozen=True)

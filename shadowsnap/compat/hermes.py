@@ -23,8 +23,8 @@ from shadowsnap.compat.checkpoint_maintenance import (
     store_status,
 )
 from shadowsnap.errors import BadArguments, RestoreFailed, ShadowsnapError
+from shadowsnap.manager import NOT_THE_AGENTS
 from shadowsnap.manager import CheckpointManager as Manager
-from shadowsnap.manager.agentwork import NOT_THE_AGENTS
 from shadowsnap.model import Checkpoint, RestoreResult
 from shadowsnap.records import replace
 from shadowsnap.settings import configured_base

@@ -11,15 +11,19 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Sequence
+
+from shadowsnap.hook.payload import OTHER, PROMPT, SESSION_START, TOOL, HookEvent, read_event
+from shadowsnap.hook.session import HookSession
+from shadowsnap.records import Any
+from shadowsnap.settings import configured_base
+from shadowsnap.snapshot.tools import may_write
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # a hook has no time for imports that only say what is what
-    from collections.abc import Sequence
-    from typing import Any, NoReturn
+if TYPE_CHECKING:  # imported for annotations only
+    from typing import NoReturn
 
-    from shadowsnap.hook.payload import HookEvent
-    from shadowsnap.hook.session import Session
-    from shadowsnap.manager.turns import Turns
+    from shadowsnap.manager import CheckpointManager
 
 # Agents wait between 20 s (as we install it) and 600 s for a hook. The files that a tool names are
 # captured after this, within a few seconds more.
@@ -44,123 +48,157 @@ def main(words: Sequence[str]) -> NoReturn:
         os._exit(0)
 
 
-def run_hook(agent: str, data: bytes, said: str = "") -> None:
+def run_hook(agent: str, data: bytes, event_name: str = "") -> None:
     """Do what one event asks for. Raises nothing."""
     event = None
     try:
-        from shadowsnap.hook.payload import OTHER, read_event
-        from shadowsnap.hook.session import Session
-        from shadowsnap.settings import configured_base
-
-        event = read_event(agent, data, said)
+        event = read_event(agent, data, event_name)
         if event.kind == OTHER and not event.after:
             return
-        _dispatch(event, Session(configured_base(), event))
+        _dispatch(event, HookSession(configured_base(), event))
     except Exception as problem:
-        _tell(agent, event, "failed", problem)
+        _log(agent, event, "failed", problem)
 
 
-def _dispatch(event: HookEvent, session: Session) -> None:
-    from shadowsnap.hook.payload import PROMPT, SESSION_START, TOOL
-
+def _dispatch(event: HookEvent, session: HookSession) -> None:
     if event.kind == TOOL:
         before_tool(event, session)
     elif event.kind == PROMPT:
         prompted(event, session)
     elif event.kind == SESSION_START:
-        session_started(event)
+        session_started(event, session)
     elif event.after:
         after_tool(event, session)
     else:
         stopped(event, session)
 
 
-# --- the events ------------------------------------------------------------------------------
+# --- the events --------------------------------------------------------------------------------------
 
 
-def before_tool(event: HookEvent, session: Session) -> None:
+def before_tool(event: HookEvent, session: HookSession) -> None:
     """Make sure that what the tool may write to is safe; most often it is."""
-    from shadowsnap.snapshot.tools import may_write
-
     if not may_write(event.tool):
         return
     if _covers(session, event):
-        session.note_heard(event)
+        _note_tool(event, session)
         return
     with session.lock(DEADLINE):
         session.read()
         if _covers(session, event):  # by the hook that we waited for
+            _note_tool(event, session)
             return
         manager = _manager()
-        manager.resume_turn(session.state_of(event))
-        outcome = manager.before_tool(event.tool, event.tool_input, event.cwd, event.roots)
-        # What is refused now (git is missing, the directory is not there yet) may not be at the next call.
-        if outcome.status not in ("failed", "disabled", "refused") and not _ran_out_of_time(outcome.error):
-            session.note_taken(event, manager.turn_state())
+        if not session.is_same_turn(event):
+            _close(event, session, manager, "interrupted")
+            session.begin_turn(event, "", prompted=False)
+        _take(event, session, manager)
+    _note_tool(event, session)
+
+
+def _take(event: HookEvent, session: HookSession, manager: CheckpointManager) -> None:
+    """Take the snapshot of a turn, or a further one of what it names now. The session is locked."""
+    manager.resume_turn(session.state_of(event))
+    outcome = manager.before_tool(event.tool, event.tool_input, event.cwd, event.roots)
+    # What is refused now (git is missing, the directory is not there yet) may not be at the next call.
+    if outcome.status not in ("failed", "disabled", "refused") and not _ran_out_of_time(outcome.error):
+        session.note_taken(event, manager.turn_state())
     if outcome.status != "already-taken":
-        _tell(event.agent, event, outcome.status, outcome.error, outcome=outcome)
+        _log(event.agent, event, outcome.status, outcome.error, outcome=outcome)
         for text in manager.warnings:
-            _tell(event.agent, event, "settings", UserWarning(text))
+            _log(event.agent, event, "settings", UserWarning(text))
 
 
-def after_tool(event: HookEvent, session: Session) -> None:
+def after_tool(event: HookEvent, session: HookSession) -> None:
     """A tool is done; where each call has checkpoints of its own, this is the second one."""
-    if not session.counts_calls(event):
+    if not session.counts_calls():
         return
     with session.lock(DEADLINE):
         session.read()
         manager = _manager()
         manager.resume_turn(session.state_of(event))
         outcome = manager.after_tool(event.tool, event.tool_input, event.cwd)
-        session.note_state(event, manager.turn_state())
+        session.note_state(manager.turn_state())
     if outcome.status not in ("not-needed", "unchanged"):
-        _tell(event.agent, event, outcome.status, outcome.error, outcome=outcome)
+        _log(event.agent, event, outcome.status, outcome.error, outcome=outcome)
 
 
-def prompted(event: HookEvent, session: Session) -> None:
-    """A new turn. (Some agents also tell of tool results, which have no text.)"""
-    if event.prompt or event.turn:
-        from shadowsnap.records import replace
-
-        event = replace(event, prompt=_redacted(event.prompt))
-        with session.lock(DEADLINE):
-            session.read()
-            session.note_prompt(event)
-
-
-def session_started(event: HookEvent) -> None:
-    """Keep the limits, at most once in a while, and let a new project's first snapshot begin. What
-    takes time goes on in the background."""
-    from shadowsnap.manager import CheckpointManager
-
-    manager = CheckpointManager.from_settings(deadline=DEADLINE)
-    manager.auto_prune()
-    warming = manager.warm_up(manager.get_working_dir_for_path(event.cwd))
-    _tell(event.agent, event, "session started" + (", first snapshot begun" if warming else ""))
-
-
-def stopped(event: HookEvent, session: Session) -> None:
-    """The agent is done: close the turn with a snapshot of what it touched, and keep what was said."""
+def prompted(event: HookEvent, session: HookSession) -> None:
+    """A message of the person begins a turn, and ends one that the agent was interrupted in."""
+    if event.is_helper or session.is_child:
+        return  # a helper's instructions are no message of the person
     with session.lock(DEADLINE):
         session.read()
-        state = session.state_to_end(event)
-        session.note_ended()
-    if state is None and not event.ends:
+        if event.continues and not event.begins:
+            if session.record.get("turn") is not None and event.prompt.strip():
+                session.continue_turn(event)
+            return
+        if event.turn and session.is_same_turn(event) and session.record.get("ended") is not True:
+            return  # a message added while the agent works
+        if session.is_open:
+            _close(event, session, _manager(), "interrupted")
+        session.begin_turn(event, _redacted(event.prompt), prompted=True)
+        if session.record.get("shell") and event.agent == "codex":
+            # What it types into a shell that is still open is announced by no event.
+            from shadowsnap.records import replace
+
+            _take(replace(event, tool="write_stdin", tool_input={}), session, _manager())
+
+
+def session_started(event: HookEvent, session: HookSession) -> None:
+    """Keep the limits, at most once in a while, and let a new project's first snapshot begin. What takes time
+    goes on in the background."""
+    if event.parent:
+        with session.lock(DEADLINE):
+            session.note_parent(event.parent)
         return
     manager = _manager()
-    if state is not None:
-        manager.resume_turn(state)
-        for outcome in manager.end_turn(event.transcript or None):
-            if outcome.status != "unchanged":
-                _tell(event.agent, event, outcome.status, outcome.error, outcome=outcome)
+    manager.auto_prune()
+    warming = manager.warm_up(manager.get_working_dir_for_path(event.cwd))
+    _log(event.agent, event, "session started" + (", first snapshot begun" if warming else ""))
+
+
+def stopped(event: HookEvent, session: HookSession) -> None:
+    """The agent is done: close the turn with a snapshot of what it touched, and keep the conversation."""
+    if event.is_helper or session.is_child:
+        return  # the turn that the helper works for goes on
+    if event.background and not event.ends:
+        return  # tasks of the turn go on; their end is reported
+    manager = None
+    with session.lock(DEADLINE):
+        session.read()
+        if session.is_open:
+            manager = _manager()
+            unfinished = event.interrupted or bool(event.ends)
+            _close(event, session, manager, "interrupted" if unfinished else "done")
+        elif session.record.get("turn") is not None and session.record.get("ended") is not True:
+            session.note_ended()
     if event.ends and event.session:
-        manager.end_session(event.session, event.ends)
+        (manager or _manager()).end_session(session.id, event.ends)
+
+
+def _close(event: HookEvent, session: HookSession, manager: CheckpointManager, status: Any) -> None:
+    """End the turn of the record. The session is locked."""
+    if not session.is_open:
+        return
+    manager.resume_turn({**session.record["state"], "tools": session.tools()})
+    session.note_ended()
+    for outcome in manager.end_turn(_transcript(event), status):
+        if outcome.status != "unchanged":
+            _log(event.agent, event, outcome.status, outcome.error, outcome=outcome)
 
 
 # --- steps -----------------------------------------------------------------------------------
 
 
-def _covers(session: Session, event: HookEvent) -> bool:
+def _note_tool(event: HookEvent, session: HookSession) -> None:
+    from shadowsnap.turns import summary_of
+
+    shell = event.agent == "codex" and event.tool == "Bash"
+    session.note_tool(event.tool, summary_of(event.tool_input), shell=shell)
+
+
+def _covers(session: HookSession, event: HookEvent) -> bool:
     try:
         return session.covers(event)
     except (AttributeError, KeyError, TypeError, ValueError):
@@ -168,7 +206,7 @@ def _covers(session: Session, event: HookEvent) -> bool:
 
 
 def _redacted(prompt: str) -> str:
-    """What a person asked for, without secrets: checkpoints keep it."""
+    """What a person asked for, without secrets: the log keeps it."""
     if not prompt:
         return ""
     from shadowsnap.settings import load_settings
@@ -177,11 +215,14 @@ def _redacted(prompt: str) -> str:
     return redacted_beginning(prompt, _PROMPT_LENGTH, load_settings().settings.redact)
 
 
-def _manager() -> Turns:
-    """The part of a manager that tool calls need: the rest takes time to import."""
-    from shadowsnap.manager.turns import Turns
+def _transcript(event: HookEvent) -> str | None:
+    return event.transcript or None
 
-    return Turns.from_settings(deadline=DEADLINE)
+
+def _manager() -> CheckpointManager:
+    from shadowsnap.manager import CheckpointManager
+
+    return CheckpointManager.from_settings(deadline=DEADLINE)
 
 
 def _ran_out_of_time(problem: Exception | None) -> bool:
@@ -236,7 +277,7 @@ def _be_silent() -> None:
 def _give_up(agent: str) -> None:
     """Say that nothing came of it before the process ends: the status reads that."""
     try:
-        _tell(agent, None, "failed", TimeoutError(f"the hook had not ended after {_LAST_RESORT} s"))
+        _log(agent, None, "failed", TimeoutError(f"the hook had not ended after {_LAST_RESORT} s"))
     finally:
         os._exit(0)
 
@@ -257,10 +298,10 @@ def _end_at_last(agent: str) -> None:
         timer.start()
 
 
-def _tell(agent: str, event: HookEvent | None, what: str, problem: Any = None, outcome: Any = None) -> None:
+def _log(agent: str, event: HookEvent | None, status: str, problem: Any = None, outcome: Any = None) -> None:
     try:
         from shadowsnap.hook.log import log_event
 
-        log_event(agent, event, what, problem, outcome)
+        log_event(agent, event, status, problem, outcome)
     except Exception:  # a log that cannot be written must not stop an agent
         pass

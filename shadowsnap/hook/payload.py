@@ -24,18 +24,18 @@ TOOL, PROMPT, SESSION_START, STOP, OTHER = "tool", "prompt", "session-start", "s
 _KINDS = {
     **dict.fromkeys((
         "tool", "pretooluse", "beforetool", "pretoolcall", "toolexecutebefore", "prewritecode", "preruncommand",
-        "premcptooluse", "beforeshellexecution", "beforemcpexecution",
+        "premcptooluse", "beforeshellexecution", "beforemcpexecution", "toolcall",
     ), TOOL),
     **dict.fromkeys((
         "prompt", "userpromptsubmit", "userpromptsubmitted", "beforeagent", "beforesubmitprompt", "prellmcall",
-        "preuserprompt", "chatmessage",
+        "preuserprompt", "chatmessage", "userpromptexpansion", "agentstart",
     ), PROMPT),
     **dict.fromkeys((
         "sessionstart", "agentspawn", "taskstart", "taskresume", "onsessionstart", "sessioncreated",
     ), SESSION_START),
     **dict.fromkeys((
         "stop", "agentstop", "afteragent", "taskcomplete", "taskcancel", "postcascaderesponse", "onsessionend",
-        "sessionidle", "sessionend",
+        "sessionidle", "sessionend", "agentend", "onsessionfinalize", "sessionshutdown",
     ), STOP),
 }  # fmt: skip
 
@@ -48,13 +48,17 @@ _AFTER = frozenset({
 # Those that end a session, and how.
 _ENDS = {
     "sessionend": "completed",
-    "onsessionend": "completed",
+    "onsessionfinalize": "completed",
+    "sessionshutdown": "completed",
     "taskcomplete": "completed",
     "taskcancel": "failed",
 }
 
 # In the order in which they count.
 _EVENT = ("hook_event_name", "hookEventName", "hookName", "agent_action_name", "event", "event_name", "eventName")
+_ROOT_SESSION = ("rootSessionId", "parentAgentId")
+"""The session that a helper's session belongs to."""
+_HELPER = ("agent_id", "agentId", "parent_agent_id", "parentAgentId")
 _SESSION = (
     "session_id", "sessionId", "sessionID", "conversation_id", "conversationId", "trajectory_id", "taskId",
     "task_id", "thread_id", "session",
@@ -66,6 +70,7 @@ _TURN = (
 _CWD = ("cwd", "working_dir", "workingDir", "working_directory", "workingDirectory", "directory")
 _ROOTS = ("workspace_roots", "workspaceRoots", "roots")
 _TOOL_NAME = ("tool_name", "toolName", "tool", "mcp_tool_name")
+_VERSION = ("agent_version", "agentVersion", "clineVersion", "cli_version", "cliVersion", "version")
 _TOOL_INPUT = (
     "tool_input", "toolInput", "toolArgs", "tool_args", "tool_info", "parameters", "arguments", "args", "input",
 )  # fmt: skip
@@ -74,12 +79,17 @@ _TRANSCRIPT = ("transcript_path", "transcriptPath", "transcript")
 # Of a tool input that is cut short, at least the file.
 _FILES = ("file_path", "filePath", "notebook_path", "path")
 _RESULT = ("tool_response", "tool_result", "toolResult", "tool_output")
-_NESTED = ("extra", "tool_info", "preToolUse", "userPromptSubmit", "taskStart", "taskResume", "taskComplete")
+_NESTED = (
+    "extra", "tool_call", "sessionContext", "info", "tool_info", "preToolUse", "userPromptSubmit", "taskStart",
+    "taskResume", "taskComplete",
+)  # fmt: skip
 
 _MOST_ROOTS = 100
+# How Claude Code reports the end of a background task, as if the person had typed it.
+_NOTIFICATION = "<task-notification>"
 
-# Windsurf names the deed, not the tool; Cursor's older events too.
-_DEEDS = {
+# Windsurf names what is done, not the tool; Cursor's older events too.
+_TOOL_OF_EVENT = {
     "prewritecode": "write_code",
     "preruncommand": "run_command",
     "premcptooluse": "mcp_tool",
@@ -107,12 +117,28 @@ class HookEvent:
     """How the session ended, if this is its end: `completed` or `failed`."""
     after: bool = False
     """Whether it is about a tool that just ran; the kind is `other` then."""
+    name: str = ""
+    """The agent's own name of the event, in small letters."""
+    is_helper: bool = False
+    """Whether a subagent caused it: it belongs to the turn of the session that started the subagent."""
+    parent: str = ""
+    """The session that this new session is a helper of."""
+    begins: bool = False
+    """Whether it begins a turn even without a prompt."""
+    continues: bool = False
+    """Whether a prompt belongs to the turn that is there: a tool result, or a background task's notification."""
+    background: bool = False
+    """Whether tasks of the turn go on after this stop."""
+    interrupted: bool = False
+    command: str = ""
+    """The arguments of `/rollback`, if that is what the person typed."""
+    version: str = ""
     problem: str = ""
     """What was wrong with the input, if anything."""
 
 
-def read_event(agent: str, data: bytes, said: str = "") -> HookEvent:
-    """The event in a hook's input. `said` is its name, for agents whose input does not tell."""
+def read_event(agent: str, data: bytes, event_name: str = "") -> HookEvent:
+    """The event in a hook's input. `event_name` is for agents whose input does not say it."""
     text = _decoded(data)
     problem = ""
     try:
@@ -120,30 +146,51 @@ def read_event(agent: str, data: bytes, said: str = "") -> HookEvent:
     except (ValueError, RecursionError) as error:
         payload = _salvaged(text)
         problem = f"unreadable input: {error}" if text.strip() else "empty input"
-    return _event(agent, payload, said, problem)
+    return _event(agent, payload, event_name, problem)
 
 
-def _event(agent: str, payload: dict[str, Any], said: str, problem: str) -> HookEvent:
+def _event(agent: str, payload: dict[str, Any], event_name: str, problem: str) -> HookEvent:
     places = [payload, *(payload[key] for key in _NESTED if isinstance(payload.get(key), dict))]
-    name = _squeezed(_text(places, _EVENT) or said)
+    name = _squeezed(_text(places, _EVENT) or event_name)
     kind = _KINDS.get(name) or (OTHER if name and not _is_new_tool_event(name, places) else _guessed(payload))
     roots = tuple(_paths(_first(places, _ROOTS)))[:_MOST_ROOTS]
+    prompt = _text(places, _PROMPT) if kind in (PROMPT, SESSION_START) else ""
+    root = _text(places, _ROOT_SESSION)
+    helper = any(place.get(key) not in (None, "") for place in places for key in _HELPER[1:]) or (
+        bool(payload.get("agent_id")) and name not in ("agentstart", "agentend", "toolcall")
+    )
+    if name in ("agentstart", "agentend", "toolcall", "taskcancel"):  # Cline: null for the top level
+        helper = bool(_text(places, ("parent_agent_id",)))
     after = name in _AFTER or (not name and any(key in payload for key in _RESULT))
-    deed = _DEEDS.get(name.replace("post", "pre", 1).replace("after", "before", 1), "")
+    tool = _TOOL_OF_EVENT.get(name.replace("post", "pre", 1).replace("after", "before", 1), "")
     return HookEvent(
         kind=kind,
         agent=agent,
-        session=bounded_id(_text(places, _SESSION)),
+        session=bounded_id(root or _text(places, _SESSION)),
         turn=bounded_id(_text(places, _TURN)),
         cwd=_path(_text(places, _CWD)) or (roots[0] if roots else os.getcwd()),
         roots=roots,
-        tool=(_text(places, _TOOL_NAME) or deed) if kind == TOOL or after else "",
+        tool=(_text(places, _TOOL_NAME) or tool) if kind == TOOL or after else "",
         tool_input=_tool_input(payload, places) if kind == TOOL or after else None,
-        prompt=_text(places, _PROMPT) if kind in (PROMPT, SESSION_START) else "",
+        prompt=prompt,
         transcript=_path(_text(places, _TRANSCRIPT)),
         ends=_ENDS.get(name, ""),
         after=after,
+        name=name,
+        is_helper=helper,
+        parent=bounded_id(_text(places, ("parentID",))) if kind == SESSION_START else "",
+        begins=name == "agentstart",
+        continues=kind == PROMPT and (not prompt.strip() or prompt.lstrip().startswith(_NOTIFICATION)),
+        background=kind == STOP and _has_running_task(payload.get("background_tasks")),
+        interrupted=_first(places, ("interrupted", "is_interrupt")) is True,
+        version=_text(places, _VERSION)[:40],
         problem=problem,
+    )
+
+
+def _has_running_task(tasks: Any) -> bool:
+    return isinstance(tasks, list) and any(
+        isinstance(task, dict) and task.get("status", "running") == "running" for task in tasks
     )
 
 

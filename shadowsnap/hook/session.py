@@ -1,170 +1,201 @@
-"""What the hooks of one session know of each other.
+"""What the hooks of one session know of each other: a small file in `run/`.
 
-Every hook is a process of its own. One small file per session tells the next one which turn it
-is and what is already safe in it, so that most hooks end after reading it. It is written under
-a lock that is held while a snapshot is taken: a hook that comes meanwhile waits, as the tool
-that it stands before must not run yet.
+Every hook is a process of its own. The file says which turn it is, what the person asked, and what is already
+safe in it, so that most hooks end after reading it. It is written under a lock that is held while a snapshot is
+taken: a hook that comes meanwhile waits, as the tool that it stands before must not run yet. What happened is in
+the operation log; this file can be lost.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
+from contextlib import AbstractContextManager
+from pathlib import Path
 
-from shadowsnap.hook.payload import PROMPT, STOP, HookEvent
+from shadowsnap import lightjson as json
+from shadowsnap.hook.payload import HookEvent
+from shadowsnap.records import Any
 from shadowsnap.snapshot.tools import named_files, named_folders
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # a hook has no time for imports that only say what is what
-    from contextlib import AbstractContextManager
-    from typing import Any
+FOLDER = "run"
 
-FOLDER = "turns"
-
-_TURNS_KEPT = 8
 _SESSIONS_KEPT = 500
 _DAYS_KEPT = 14
-# A session that never told of a prompt: after so long a silence, the next tool call is a new turn.
-_SILENCE = 60.0
+_MOST_TOOLS = 200
+# A session that never reported a prompt: after so long a silence, the next tool call is a new turn.
+_SILENCE_SECONDS = 60.0
 
 
-class Session:
+class HookSession:
     """The file of one session, as it was when it was read."""
 
     def __init__(self, base: str, event: HookEvent) -> None:
-        # Without a session id, all that happens in one directory is one session.
-        self.name = _file_name(event.session or f"in {event.cwd}")
         self.folder = os.path.join(base, FOLDER)
+        # Without a session id, all that happens in one directory is one session.
+        self._open_file(event.session or f"in {event.cwd}")
+        parent = self.record.get("parent")
+        self.is_child = isinstance(parent, str)
+        if isinstance(parent, str):  # a helper with a session of its own works for the one that started it
+            self._open_file(parent)
+
+    def _open_file(self, session: str) -> None:
+        self.id = session
+        self.name = _file_name(session)
         self.path = os.path.join(self.folder, f"{self.name}.json")
-        self.heard = 0.0
+        self.last_seen = 0.0
         self.record: dict[str, Any] = {}
         self.read()
 
     def read(self) -> None:
-        from shadowsnap.lightjson import loads
-
         try:
             with open(self.path, "rb") as file:
-                self.heard = os.fstat(file.fileno()).st_mtime
-                record = loads(file.read())
+                self.last_seen = os.fstat(file.fileno()).st_mtime
+                record = json.loads(file.read())
         except (OSError, ValueError):
             record = {}
         self.record = record if isinstance(record, dict) else {}
 
-    # --- reading -----------------------------------------------------------------------------
+    # --- reading -------------------------------------------------------------------------------------
 
-    def turn_of(self, event: HookEvent) -> str:
-        """What this turn is called: by the agent, or else by our count of prompts."""
+    @property
+    def is_open(self) -> bool:
+        """Whether a turn took snapshots and has not ended."""
+        return isinstance(self.record.get("state"), dict) and self.record.get("ended") is not True
+
+    def is_same_turn(self, event: HookEvent) -> bool:
+        """Whether an event belongs to the turn of the record."""
+        turn = self.record.get("turn")
+        if turn is None:
+            return False
+        if event.is_helper or self.is_child:
+            return True
         if event.turn:
-            return event.turn
-        silent = time.time() - self.heard > _SILENCE and not self.record.get("prompts")
-        return f"#{self._count() + 1 if silent else self._count()}"
+            return event.turn == turn or event.turn in self.record.get("also", ())
+        if self.record.get("ended") is True:
+            return False
+        silent = time.time() - self.last_seen > _SILENCE_SECONDS
+        return bool(self.record.get("prompted")) or not silent
 
     def covers(self, event: HookEvent) -> bool:
         """Whether everything that the tool may write to is safe in this turn."""
-        turn = self._turn(self.turn_of(event))
-        if turn.get("ended") or self.counts_calls(event):
+        if not self.is_same_turn(event) or not self.is_open or self.counts_calls():
             return False
         folders, files = _wanted(event)
-        taken = [place["workdir"] for place in turn.get("state", {}).get("places", ()) if place["whole"]]
-        return set(folders) <= set(turn.get("folders", ())) and all(
-            file in turn.get("files", ()) or _is_new(file, taken) for file in files
+        state = self.record["state"]
+        taken = [place["workdir"] for place in state.get("places", ()) if place["whole"]]
+        return set(folders) <= set(self.record.get("folders", ())) and all(
+            file in self.record.get("files", ()) or _is_new(file, taken) for file in files
         )
 
-    def counts_calls(self, event: HookEvent) -> bool:
+    def counts_calls(self) -> bool:
         """Whether each tool call of this turn has checkpoints of its own."""
-        state = self._turn(self.turn_of(event)).get("state")
+        state = self.record.get("state")
         return isinstance(state, dict) and state.get("granularity") == "tool"
 
     def state_of(self, event: HookEvent) -> dict[str, Any]:
-        """What the manager needs to go on with the turn."""
-        name = self.turn_of(event)
-        state = self._turn(name).get("state")
+        """What the manager needs to go on with the turn, or to begin it."""
+        state = self.record.get("state")
         if isinstance(state, dict):
             return state
-        prompts = self.record.get("prompts", {})
-        prompt = prompts.get(name) or next(reversed(prompts.values()), None)
-        story = {"agent": event.agent or None, "began": time.time(), "transcript": _marked(event.transcript)}
-        return {"session_id": event.session or None, "prompt": prompt, "places": [], "story": story}
+        return {
+            "session_id": self.id if event.session else None,
+            "prompt": self.record.get("prompt") or None,
+            "agent": event.agent or None,
+            "began": self.record.get("began") or time.time(),
+            "transcript": self.record.get("transcript") or mark_transcript(event.transcript),
+            "places": [],
+        }
 
-    def state_to_end(self, event: HookEvent) -> dict[str, Any] | None:
-        """The last turn as the manager knows it; None if nothing was taken since it ended."""
-        turns = self._turns()
-        turn = self._turn(event.turn if event.turn in turns else next(reversed(turns), ""))
-        return None if turn.get("ended") else turn.get("state")
+    def tools(self) -> list[list[str]]:
+        """The tools that ran in this turn, as the hooks noted them one by one."""
+        try:
+            with open(self._tools_path, "rb") as file:
+                rows = [json.loads(line) for line in file.read().splitlines()[:_MOST_TOOLS]]
+        except (OSError, ValueError):
+            return []
+        return [[str(word) for word in row] for row in rows if isinstance(row, list)]
 
-    def _turn(self, name: str) -> dict[str, Any]:
-        turn = self._turns().get(name)
-        return turn if isinstance(turn, dict) else {}
+    @property
+    def _tools_path(self) -> str:
+        return os.path.join(self.folder, f"{self.name}.tools")
 
-    def _turns(self) -> dict[str, Any]:
-        turns = self.record.get("turns")
-        return turns if isinstance(turns, dict) else {}
-
-    def _count(self) -> int:
-        count = self.record.get("count", 0)
-        return count if isinstance(count, int) else 0
-
-    # --- writing: only under the lock --------------------------------------------------------
+    # --- writing: only under the lock ----------------------------------------------------------------
 
     def lock(self, seconds: float) -> AbstractContextManager[int]:
-        from pathlib import Path
-
         from shadowsnap.deadline import Deadline
         from shadowsnap.store.locks import locked
 
         return locked(Path(self.folder, f"{self.name}.lock"), "a hook", Deadline(seconds))
 
-    def note_prompt(self, event: HookEvent) -> None:
-        """A new message of the person begins a turn."""
-        if not event.turn:
-            self.record["count"] = self._count() + 1
-        name = event.turn or f"#{self._count()}"
-        prompts = {**self.record.get("prompts", {}), name: event.prompt[:2000]}
-        self.record["prompts"] = dict(list(prompts.items())[-_TURNS_KEPT:])
+    def begin_turn(self, event: HookEvent, prompt: str, *, prompted: bool) -> None:
+        """Another turn begins; what it does comes with the tool calls."""
+        count = self.record.get("count", 0)
+        count = count + 1 if isinstance(count, int) else 1
+        self.record = {
+            "turn": event.turn or f"#{count}",
+            "count": count,
+            "prompt": prompt,
+            "prompted": prompted or self.record.get("prompted") is True,
+            "began": time.time(),
+            "transcript": mark_transcript(event.transcript),
+            "shell": self.record.get("shell") is True,
+        }
+        try:
+            os.unlink(self._tools_path)
+        except OSError:
+            pass
+        self.write()
+
+    def continue_turn(self, event: HookEvent) -> None:
+        """A message that belongs to the turn that is there: it goes on, also if it had ended."""
+        if event.turn and event.turn != self.record.get("turn"):
+            self.record["also"] = [*self.record.get("also", ()), event.turn][-20:]
+        self.record["ended"] = False
         self.write()
 
     def note_taken(self, event: HookEvent, state: dict[str, Any]) -> None:
         """All that this event is about is safe now."""
-        name = self.turn_of(event)
         folders, files = _wanted(event)
-        turn = self._turns().pop(name, {})
-        turn.pop("ended", None)
-        turn["state"] = state
-        turn["folders"] = sorted({*turn.get("folders", ()), *folders})
-        turn["files"] = sorted({*turn.get("files", ()), *files})
-        self._keep_turns({**self._turns(), name: turn})
-        if not event.turn:
-            self.record["count"] = int(name[1:])
+        self.record["state"] = state
+        self.record["folders"] = sorted({*self.record.get("folders", ()), *folders})
+        self.record["files"] = sorted({*self.record.get("files", ()), *files})
         self.write()
 
-    def note_state(self, event: HookEvent, state: dict[str, Any]) -> None:
-        """The turn goes on from here."""
-        name = self.turn_of(event)
-        self._keep_turns({**self._turns(), name: {**self._turn(name), "state": state}})
+    def note_state(self, state: dict[str, Any]) -> None:
+        self.record["state"] = state
         self.write()
 
     def note_ended(self) -> None:
         """The agent is done: what comes next is another turn."""
-        self._keep_turns({name: {**turn, "ended": True} for name, turn in self._turns().items()})
-        self.record["count"] = self._count() + 1
+        self.record["ended"] = True
         self.write()
 
-    def note_heard(self, event: HookEvent) -> None:
-        """A turn that only silence can end has not ended yet."""
-        if event.turn or self.record.get("prompts"):
-            return
-        try:
-            os.utime(self.path)
-        except OSError:
-            pass  # then the next tool call is taken for a new turn
+    def note_parent(self, parent: str) -> None:
+        """This session is a helper of another one."""
+        self.record["parent"] = parent
+        self.write()
 
-    def _keep_turns(self, turns: dict[str, Any]) -> None:
-        self.record["turns"] = dict(list(turns.items())[-_TURNS_KEPT:])
+    def note_tool(self, tool: str, about: str, *, shell: bool) -> None:
+        """Add a tool call to the turn. One write, without the lock: most hooks do nothing else."""
+        try:
+            os.makedirs(self.folder, mode=0o700, exist_ok=True)
+            flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
+            descriptor = os.open(self._tools_path, flags, 0o600)
+            try:
+                if os.fstat(descriptor).st_size < _MOST_TOOLS * 400:
+                    os.write(descriptor, json.dumps([tool, about]).encode("ascii") + b"\n")
+            finally:
+                os.close(descriptor)
+            if not self.record.get("prompted"):
+                os.utime(self.path)  # a turn that only silence can end has not ended yet
+        except OSError:
+            pass
+        if shell and not self.record.get("shell"):
+            self.record["shell"] = True  # written with the next change
 
     def write(self) -> None:
-        from pathlib import Path
-
         from shadowsnap.files import write_json
 
         if not os.path.exists(self.path):
@@ -173,7 +204,7 @@ class Session:
 
 
 def remove_old_sessions(folder: str) -> None:
-    """Sessions end without telling. Their files go by age, and by number if there are too many."""
+    """Sessions end without a word. Their files go by age, and by number if there are too many."""
     now, found = time.time(), []
     try:
         entries = list(os.scandir(folder))
@@ -181,35 +212,31 @@ def remove_old_sessions(folder: str) -> None:
         return
     for entry in entries:
         try:
-            found.append((entry.stat().st_mtime, entry.path))
+            if entry.name.endswith((".json", ".lock", ".tools")):
+                found.append((entry.stat().st_mtime, entry.path))
         except OSError:
             continue  # another hook was faster
     found.sort(reverse=True)
-    for place, (heard, path) in enumerate(found):
-        if place >= 2 * _SESSIONS_KEPT or now - heard > _DAYS_KEPT * 86400:
+    for place, (seen, path) in enumerate(found):
+        if place >= 3 * _SESSIONS_KEPT or now - seen > _DAYS_KEPT * 86400:
             try:
                 os.unlink(path)
             except OSError:
                 pass
 
 
-# --- what an event is about ------------------------------------------------------------------
-
-
-def _wanted(event: HookEvent) -> tuple[list[str], list[str]]:
-    """The directories and files that must be safe before this tool runs, as the agent writes them."""
-    if event.kind in (PROMPT, STOP):
-        return [], []
-    folders = [event.cwd, *event.roots, *(_absolute(each, event.cwd) for each in named_folders(event.tool_input))]
-    return folders, [_absolute(each, event.cwd) for each in named_files(event.tool_input)]
-
-
-def _marked(transcript: str) -> list[str | int] | None:
-    """A transcript and how long it is now. It is read when the turn is over: now a tool waits."""
+def mark_transcript(transcript: str) -> list[str | int] | None:
+    """A transcript and how long it is now. It is read when the turn is over: now the agent waits."""
     try:
         return [transcript, os.stat(transcript).st_size] if transcript else None
     except OSError:
         return None  # not written yet
+
+
+def _wanted(event: HookEvent) -> tuple[list[str], list[str]]:
+    """The directories and files that must be safe before this tool runs, as the agent writes them."""
+    folders = [event.cwd, *event.roots, *(_absolute(each, event.cwd) for each in named_folders(event.tool_input))]
+    return folders, [_absolute(each, event.cwd) for each in named_files(event.tool_input)]
 
 
 def _is_new(file: str, taken: list[str]) -> bool:
@@ -228,6 +255,4 @@ def _file_name(session: str) -> str:
     """Most ids can be the name of a file; the others are hashed."""
     if len(session) <= 100 and session.replace("-", "").replace("_", "").isalnum() and session.isascii():
         return f"s-{session}"
-    from shadowsnap.digests import sha256
-
-    return f"x-{sha256(session.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
+    return f"x-{hashlib.sha256(session.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"

@@ -1,10 +1,10 @@
-"""Restoring: plan, journal, a checkpoint of the present, and then the deeds. Undo and redo are restores
-too."""
+"""Restoring: plan, journal, a checkpoint of the present, apply, and the log line. (`undo` is built on it.)"""
 
 from __future__ import annotations
 
 import os
 import stat
+import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -13,8 +13,6 @@ from shadowsnap.errors import (
     GitFailed,
     NoSuchCheckpoint,
     NoSuchPath,
-    NothingToRedo,
-    NothingToUndo,
     PresentNotSaved,
     RestoreFailed,
     RestoreRefused,
@@ -26,7 +24,7 @@ from shadowsnap.git.objects import object_id, stream_id
 from shadowsnap.git.reading import ObjectReader, check_stored, missing_objects, object_sizes
 from shadowsnap.git.trees import Leaf, TreeReader, patch_tree
 from shadowsnap.model import Checkpoint, Kept, RestoreResult
-from shadowsnap.records import replace
+from shadowsnap.records import Any, dataclass, replace
 from shadowsnap.restore.apply import Application, told
 from shadowsnap.restore.plan import Plan, add_what_a_crash_left, plan_restore
 from shadowsnap.restore.staging import Staging, is_staging, remove_staging
@@ -39,23 +37,68 @@ from shadowsnap.snapshot.workspace import Workspace
 from shadowsnap.snapshot.worktree import Worktree, parents
 from shadowsnap.steps import step
 from shadowsnap.store.checkpoints import find_checkpoint
-from shadowsnap.store.journal import Journal, OpenRestore, Step, paths_of, read_journal, write_journal
+from shadowsnap.store.history import note
+from shadowsnap.store.journal import Journal, OpenRestore, read_journal, write_journal
 
 EVERYTHING = Selection()
+_MOST_PATHS = 1000
+
+
+@dataclass(frozen=True)
+class Why:
+    """What a restore is part of, for its log line."""
+
+    kind: str = "restore"
+    """`restore`, `undo`, `redo` or `revert`."""
+    turn: int | None = None
+    """The turn that a revert takes out."""
+    session_id: str | None = None
+    undoes: int | str | None = None
+    """What an undo takes back: the number of a turn, or the id of an operation."""
+    redoes: str | None = None
+    """The undo that a redo takes back."""
+    returns: bool = False
+    """Whether `target` was saved right before the same paths were changed: what it lacks did not exist."""
+    identity: str = ""
+    """The id of an operation that a crash interrupted; a new one has a new id."""
+
+    def facts(self) -> dict[str, Any]:
+        identity = self.identity or f"{time.time_ns():x}-{os.getpid():x}"
+        named: dict[str, Any] = {"turn": self.turn, "session": self.session_id, "undoes": self.undoes}
+        named["redoes"] = self.redoes
+        named["returns"] = self.returns or None
+        known = {name: value for name, value in named.items() if value is not None}
+        return {"id": identity, "kind": self.kind, **known}
+
+    @classmethod
+    def from_facts(cls, facts: dict[str, Any]) -> Why:
+        return cls(
+            kind=str(facts.get("kind", "restore")),
+            turn=facts.get("turn"),
+            session_id=facts.get("session"),
+            undoes=facts.get("undoes"),
+            redoes=facts.get("redoes"),
+            returns=facts.get("returns") is True,
+            identity=str(facts.get("id", "")),
+        )
+
+
+RESTORE = Why()
 
 
 def restore(
     space: Workspace,
     target: Checkpoint,
     chosen: Selection = EVERYTHING,
-    then: str = "restore",
+    why: Why = RESTORE,
     recovering: bool = False,
     begun_at: Checkpoint | None = None,
 ) -> RestoreResult:
     """Bring a state back, of everything or of some paths. In a workspace that is not lasting,
     only the plan is made. When a restore that died is finished, `begun_at` is the state before it."""
     with _nothing_done_yet():
-        capture, plan, known = _prepare(space, target, chosen, then, anything=then != "restore" or recovering)
+        anything = why.returns or recovering
+        capture, plan, known = _prepare(space, target, chosen, why.returns, anything=anything)
         if begun_at is not None:
             states = State.of_checkpoint(begun_at), State.of_checkpoint(target)
             add_what_a_crash_left(plan, capture, *states, chosen)
@@ -67,17 +110,17 @@ def restore(
     if plan.empty and not recovering:
         return replace(result, applied=True)
     step("restore:planned")
-    way_back = Step("" if begun_at is None else begun_at.id)
-    if chosen:  # whatever else happened in the chosen directories is not taken back with it
-        way_back = replace(way_back, paths=_names(plan.everything), exact=True)
-    before = _carry_out(space, capture, plan, known, way_back, target, then, chosen)
+    # Whatever else happened in the chosen directories is not taken back with it.
+    touched = _names(plan.everything) if chosen else ()
+    came_from = "" if begun_at is None else begun_at.id
+    before = _carry_out(space, capture, plan, known, came_from, touched, target, why, chosen)
     return replace(result, applied=True, undo_id=before)
 
 
 def obstacles(space: Workspace, target: Checkpoint, chosen: Selection) -> dict[bytes, str]:
     """What stands in the way of a restore, and why; nothing is changed."""
     with _nothing_done_yet():
-        return _prepare(space, target, chosen, "restore", anything=True)[1].conflicts
+        return _prepare(space, target, chosen, False, anything=True)[1].conflicts
 
 
 def choose_paths(space: Workspace, target: Checkpoint, given: Iterable[str | os.PathLike[str]]) -> list[bytes]:
@@ -96,35 +139,6 @@ def choose_paths(space: Workspace, target: Checkpoint, given: Iterable[str | os.
     return chosen
 
 
-def undo(space: Workspace) -> RestoreResult:
-    """Return to the state before the last restore."""
-    journal = read_journal(space.store, space.project)
-    if not journal.undo:
-        raise NothingToUndo(workdir=space.project.workdir)
-    return _walk(space, journal.undo[-1], "undo")
-
-
-def redo(space: Workspace) -> RestoreResult:
-    """Return to the state before the last undo."""
-    journal = read_journal(space.store, space.project)
-    if not journal.redo:
-        raise NothingToRedo(workdir=space.project.workdir)
-    return _walk(space, journal.redo[-1], "redo")
-
-
-# --- steps -----------------------------------------------------------------------------------
-
-
-def _walk(space: Workspace, to: Step, then: str) -> RestoreResult:
-    target = find_checkpoint(space.store, space.project, to.checkpoint, space.deadline)
-    chosen = Selection(map(os.fsencode, paths_of(space.store, space.project, to)), exact=to.exact)
-    result = restore(space, target, chosen, then)
-    if space.lasting and result.undo_id is None:  # already there: only the stacks move
-        journal = read_journal(space.store, space.project)
-        write_journal(space.store, space.project, _moved(journal, then, to, journal.at if chosen else target.tree))
-    return result
-
-
 @contextmanager
 def _nothing_done_yet() -> Iterator[None]:
     try:
@@ -135,12 +149,12 @@ def _nothing_done_yet() -> Iterator[None]:
 
 
 def _prepare(
-    space: Workspace, target: Checkpoint, chosen: Selection, then: str, *, anything: bool
+    space: Workspace, target: Checkpoint, chosen: Selection, returns: bool, *, anything: bool
 ) -> tuple[Capture, Plan, dict[bytes, Known]]:
     """Capture the present with everything that is about to change, and plan from there; also what was
     captured of that. Paths that name nothing are an error, unless `anything` may be there."""
     state = State.of_checkpoint(target)
-    if chosen.exact and then != "restore":
+    if chosen.exact and returns:
         state = _knowing_what_was_absent(space, state, chosen)
     capture = capture_same_scope(space, state)
     capture.include(_present_though_absent(capture, state, chosen), unfiltered=True)
@@ -206,11 +220,18 @@ def _check_stored(space: Workspace, plan: Plan, known: dict[bytes, Known]) -> No
     check_stored(space.git, wanted, {each.id for path, each in known.items() if path not in plan.chmod})
 
 
-def _save(capture: Capture, plan: Plan, known: dict[bytes, Known], reason: str) -> str | None:
+def _save(
+    capture: Capture, plan: Plan, known: dict[bytes, Known], reason: str, facts: dict[str, Any]
+) -> str | None:
     """The checkpoint that makes everything recoverable; None if nothing is about to change."""
     with _nothing_done_yet():
         _check_stored(capture.space, plan, known)
-        return None if plan.empty else keep_capture(capture, Request(reason, kind="pre-restore"))[0].id
+        if plan.empty:
+            return None
+        # Enough to tell the log line again if the log is lost; not if that would be many megabytes.
+        told_again = (("restore", facts),) if len(facts.get("paths", ())) <= _MOST_PATHS else ()
+        request = Request(reason, kind="pre-restore", facts=told_again)
+        return keep_capture(capture, request).checkpoint.id
 
 
 def _known_paths(paths: frozenset[bytes], capture: Capture, plan: Plan, state: State) -> set[bytes]:
@@ -226,8 +247,8 @@ def _known_paths(paths: frozenset[bytes], capture: Capture, plan: Plan, state: S
 
 
 def _carry_out(
-    space: Workspace, capture: Capture, plan: Plan, known: dict[bytes, Known], way_back: Step, target: Checkpoint,
-    then: str, chosen: Selection,
+    space: Workspace, capture: Capture, plan: Plan, known: dict[bytes, Known], came_from: str,
+    touched: tuple[str, ...], target: Checkpoint, why: Why, chosen: Selection,
 ) -> str | None:  # fmt: skip
     """Everything that changes files, between two entries of the journal; the checkpoint of what was there
     before. The new files are written beside the old ones while those are saved."""
@@ -235,18 +256,21 @@ def _carry_out(
     staging = Staging(space, plan)
     application = Application(capture, plan, known, staging)
     folders = tuple(os.fsdecode(folder) for folder in staging.folders)
+    unfinished = journal.open
     # What an unfinished restore had moved aside goes when this one is done.
-    every_folder = (*(journal.open.staging if journal.open else ()), *folders)
-    half_done = journal.open is not None and journal.open.applying
-    came_from = way_back.checkpoint or (journal.open.before if journal.open is not None else "")
-    if journal.open is not None and chosen:  # what it had done before it died is taken back with the rest
-        way_back = replace(way_back, paths=tuple(sorted({*way_back.paths, *journal.open.touched})))
+    every_folder = (*(unfinished.staging if unfinished else ()), *folders)
+    if unfinished is not None:
+        came_from = came_from or unfinished.before
+        if chosen:  # what it had done before it died is taken back with the rest
+            touched = tuple(sorted({*touched, *unfinished.touched}))
+    half_done = unfinished is not None and unfinished.applying
+    operation = why.facts()
     begun = OpenRestore(
-        came_from, target.id, _names(chosen.paths), every_folder, half_done, then, chosen.exact, way_back.paths
+        came_from, target.id, _names(chosen.paths), every_folder, half_done, chosen.exact, touched, operation
     )
     with _nothing_done_yet():
         write_journal(space.store, space.project, replace(journal, open=begun), lasting=False)
-    done = False
+    ended, done = replace(journal, open=None), False
     try:
         step("restore:begun")
         if staging.by_git:
@@ -254,18 +278,27 @@ def _carry_out(
                 space.objects.settle()  # what was captured has to be there before git looks
         with _nothing_moved_yet():
             staging.begin()
-        before = _save(capture, plan, known, f"before {then} to {target.short_id}")
+        facts = {"target": target.id, **operation}
+        if touched:
+            facts |= {"paths": list(touched), "exact": True}
+        before = _save(capture, plan, known, f"before {why.kind} to {target.short_id}", facts)
         step("restore:saved")
-        way_back = replace(way_back, checkpoint=way_back.checkpoint or before or target.id)
-        begun = replace(begun, before=way_back.checkpoint, applying=True)
-        moved = _moved(journal, then, way_back, _tree_after(capture, plan, way_back, target))
+        begun = replace(begun, before=came_from or before or target.id, applying=True)
+        after = _tree_after(capture, plan, touched, target)
         with _nothing_moved_yet():
             staged = staging.finish()
             step("restore:staged")
             write_journal(space.store, space.project, replace(journal, open=begun))
         step("restore:applying")
-        settled = replace(moved, leftover=every_folder)
-        _apply(application, staged, begun, lambda: write_journal(space.store, space.project, settled))
+
+        def settle() -> None:
+            paths = {"paths": list(touched), "exact": True} if touched else {}
+            line = {**operation, "target": target.id, "before": begun.before, "after": after, **paths}
+            note(space.store, space.project, "restore", **line)
+            step("restore:logged")
+            write_journal(space.store, space.project, replace(ended, leftover=every_folder))
+
+        _apply(application, staged, begun, settle)
         done = True
         step("restore:settled")
     finally:
@@ -275,7 +308,7 @@ def _carry_out(
         finally:
             staging.close()
         if done:
-            clean_up(space, moved, every_folder, lasting=False)  # otherwise it is done once more
+            clean_up(space, ended, every_folder, lasting=False)  # otherwise it is done once more
         elif application.untouched:
             clean_up(space, journal, folders)
         # Otherwise the journal stays open and the staging directory stays: nothing is lost.
@@ -315,21 +348,9 @@ def clean_up(space: Workspace, ended: Journal, staging: Iterable[str], *, lastin
     return ended
 
 
-def _moved(journal: Journal, then: str, step_back: Step, at: str) -> Journal:
-    """The stacks after a restore of this kind, which led to the tree `at`."""
-    undo, redo = journal.undo, journal.redo
-    if then == "undo":
-        undo, redo = undo[:-1], (*redo, step_back)
-    elif then == "redo":
-        undo, redo = (*undo, step_back), redo[:-1]
-    else:
-        undo, redo = (*undo, step_back), ()
-    return replace(journal, open=None, undo=undo, redo=redo, at=at)
-
-
-def _tree_after(capture: Capture, plan: Plan, way_back: Step, target: Checkpoint) -> str:
+def _tree_after(capture: Capture, plan: Plan, touched: tuple[str, ...], target: Checkpoint) -> str:
     """The tree that a capture finds once the plan is carried out. Only its name is wanted."""
-    if target.scope == "tree" and not way_back.paths and not plan.kept:
+    if target.scope == "tree" and not touched and not plan.kept:
         return target.tree
     changes: dict[bytes, Leaf | None] = dict.fromkeys(plan.delete)
     changes.update((path, leaf) for path, (leaf, _) in plan.write.items())
@@ -378,7 +399,7 @@ def recover(space: Workspace) -> str:
     """Finish a restore that died half way; says what was done, if anything was. If it cannot be
     finished, that is said too: it must not keep anyone from taking snapshots."""
     journal = read_journal(space.store, space.project)
-    begun, told = journal.open, journal.told
+    begun, told = journal.open, journal.note
     if journal.leftover:
         journal = clean_up(space, journal, journal.leftover)
         told = told if journal.leftover else "a restore had been finished, and what it left behind was removed"
@@ -405,10 +426,10 @@ def _finish(space: Workspace, journal: Journal, begun: OpenRestore) -> str:
     rescued = _rescue_unsaved(space, begun)
     target, before = _if_kept(space, begun.target), _if_kept(space, begun.before)
     if target is not None:
-        result = restore(space, target, chosen, begun.then, recovering=True, begun_at=before)
+        result = restore(space, target, chosen, Why.from_facts(begun.operation), recovering=True, begun_at=before)
         told = f"a restore to {target.short_id} had been interrupted and was finished"
     elif before is not None:
-        result = restore(space, before, chosen, "restore", recovering=True, begun_at=before)
+        result = restore(space, before, chosen, recovering=True, begun_at=before)
         told = f"a restore to {begun.target[:8]} had been interrupted; that is deleted, so the files were put back"
     else:
         write_journal(space.store, space.project, replace(journal, open=None))

@@ -20,7 +20,7 @@ from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, REGULAR, Leaf, ReadTree,
 from shadowsnap.model import Checkpoint, Conflict, RestoreResult, Skipped
 from shadowsnap.records import replace
 from shadowsnap.restore.plan import ignored_then
-from shadowsnap.restore.restore import obstacles, restore
+from shadowsnap.restore.restore import RESTORE, Why, obstacles, restore
 from shadowsnap.snapshot.attribution import Work as Work
 from shadowsnap.snapshot.states import Difference, Selection, State, mode_differences, tree_differences
 from shadowsnap.snapshot.take import begin_capture
@@ -39,6 +39,7 @@ def revert(
     reason: str,
     on_conflict: str = "keep",
     facts: Mapping[str, object] | None = None,
+    why: Why = RESTORE,
 ) -> RestoreResult:
     """Undo this work, which is sorted newest first, in the files as they are now. The state that comes
     about is a checkpoint; `facts` are kept with it."""
@@ -66,11 +67,11 @@ def revert(
         return RestoreResult(target, applied=space.lasting, conflicts=conflicts)
     if not space.lasting:
         return replace(restore(space, target, chosen), conflicts=conflicts)
-    body = {**(facts or {}), **target.metadata, "kind": target.kind}
+    body = {**(facts or {}), **target.metadata, "kind": target.kind, "revert": True}
     target = record_checkpoint(space.store, space.project, target.tree, reason, body, objects=space.objects)
     done = False
     try:
-        result = restore(space, target, chosen)
+        result = restore(space, target, chosen, why)
         done = True
     finally:
         begun = read_journal(space.store, space.project).open

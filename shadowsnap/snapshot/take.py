@@ -1,20 +1,16 @@
-"""Taking a snapshot: capture, compare with the newest checkpoint, record."""
+"""Taking a snapshot: capture, compare with the newest checkpoint, record, and write the log line."""
 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable
 
-from shadowsnap.errors import CheckpointsLost, DamagedObject, GitFailed
-from shadowsnap.git.refs import ref_names
+from shadowsnap.errors import CheckpointsLost
 from shadowsnap.model import Checkpoint
-from shadowsnap.moments import datetime, timezone
-from shadowsnap.records import Any, dataclass, replace
+from shadowsnap.records import Any, NamedTuple, dataclass
 from shadowsnap.snapshot.capture import Capture, fingerprint
-from shadowsnap.snapshot.content import Left, read_file
 from shadowsnap.snapshot.scan import comparing
-from shadowsnap.snapshot.states import State, tree_differences
+from shadowsnap.snapshot.states import State
 from shadowsnap.snapshot.workspace import Workspace
 from shadowsnap.steps import step
 from shadowsnap.store.checkpoints import (
@@ -25,24 +21,11 @@ from shadowsnap.store.checkpoints import (
     record_checkpoint,
     text_to_remember,
 )
-from shadowsnap.store.journal import read_journal, write_journal
-from shadowsnap.store.projects import (
-    at_work,
-    begun_work,
-    forget_begun,
-    known_turn,
-    note_begun,
-    note_quiet,
-    read_record,
-    touch_record,
-    was_emptied,
-)
+from shadowsnap.store.history import ensure_log, note, take_number
+from shadowsnap.store.projects import read_record, touch_record, was_emptied
 from shadowsnap.store.stat_cache import Modes, load_cache
 
-STILL_AT_WORK_SECONDS = 3600.0
-"""A turn that nobody closed may still go on; after so long, a newer one does not wait for it to."""
-
-_LATEST = 50
+_BEGIN_FACTS = ("agent", "parent", "prompt", "key")
 
 
 @dataclass(frozen=True)
@@ -51,6 +34,7 @@ class Request:
 
     reason: str
     kind: str = "manual"
+    """`turn` (before a tool call), `turn-end`, `manual`, `stage` or `pre-restore`."""
     turn: int | None = None
     """The turn it belongs to; None in a snapshot of kind `turn` begins the project's next."""
     facts: tuple[tuple[str, Any], ...] = ()
@@ -58,17 +42,24 @@ class Request:
     """A new checkpoint even if the newest holds just the same."""
 
 
-def take_snapshot(space: Workspace, request: Request, named: Iterable[bytes] = ()) -> tuple[Checkpoint, bool]:
-    """The checkpoint that holds the whole directory as it is now, and whether it is new."""
-    capture = begin_capture(space, named)
-    return keep_capture(capture, request)
+class Taken(NamedTuple):
+    """The checkpoint that holds the state, whether it is new, and the number of its turn or snapshot."""
+
+    checkpoint: Checkpoint
+    new: bool
+    number: int | None
 
 
-def take_paths(space: Workspace, request: Request, paths: Iterable[bytes]) -> Checkpoint:
+def take_snapshot(space: Workspace, request: Request, named: Iterable[bytes] = ()) -> Taken:
+    """A checkpoint that holds the whole directory as it is now."""
+    return keep_capture(begin_capture(space, named), request)
+
+
+def take_paths(space: Workspace, request: Request, paths: Iterable[bytes]) -> Taken:
     """A checkpoint of these paths alone."""
     capture = Capture(space, scope="paths")
     capture.include(paths)
-    return keep_capture(capture, request)[0]
+    return keep_capture(capture, request)
 
 
 def begin_capture(space: Workspace, named: Iterable[bytes] = ()) -> Capture:
@@ -97,6 +88,11 @@ def holding_checkpoint(space: Workspace, capture: Capture) -> Checkpoint | None:
     return next((each for each in past if each.scope == "tree" and _state_of(each) == state), None)
 
 
+def same_state(capture: Capture, checkpoint: Checkpoint) -> bool:
+    """Whether a checkpoint holds just what was captured."""
+    return checkpoint.scope == capture.scope and _state_of(checkpoint) == capture.fingerprint()
+
+
 def capture_same_scope(space: Workspace, state: State) -> Capture:
     """Capture now what a state is about: the whole directory, or its paths alone."""
     if state.scope == "tree":
@@ -109,61 +105,68 @@ def capture_same_scope(space: Workspace, state: State) -> Capture:
     return capture
 
 
-def keep_capture(capture: Capture, request: Request) -> tuple[Checkpoint, bool]:
-    """Record what was captured, unless the newest checkpoint holds just that."""
+def keep_capture(capture: Capture, request: Request) -> Taken:
+    """Record what was captured, unless the newest checkpoint holds just that, and write the log line."""
     space, state = capture.space, capture.fingerprint()
     step("snapshot:captured")
+    ensure_log(space.store, space.project, space.deadline)
     same = _newest_if_same(space, capture, state)
-    if same is not None and not request.always and not _ends_elsewhere(request, same):
+    if same is not None and not request.always:
         capture.remember()
-        _note_if_quiet(space, request, same)
-        _note_if_begun(space, request, same)
+        number = _number(space, request, new=False)
         touch_record(space.store, space.project)
-        return same, False
-    request = replace(request, turn=request.turn or _next_turn(space, request))
-    body = {**_body(capture, request), "shared": _also_at_work(space, request)}
+        _log(space, request, same, number, held=True)
+        return Taken(same, False, number)
+    number = _number(space, request, new=True)
     checkpoint = record_checkpoint(
-        space.store, space.project, capture.tree(), request.reason, body, objects=space.objects
+        space.store,
+        space.project,
+        capture.tree(),
+        request.reason,
+        _body(capture, request, number),
+        objects=space.objects,
     )
     step("snapshot:recorded")
+    _log(space, request, checkpoint, number, held=False)
+    step("snapshot:logged")
     if capture.scope == "tree":
         capture.cache.newest = _remembered(space, checkpoint, state)
         capture.remember()
     step("snapshot:remembered")
-    touch_record(space.store, space.project, **_to_note(space, checkpoint))
-    if request.kind != "pre-restore":
-        _end_redo(space, checkpoint.tree)
-    return checkpoint, True
+    touch_record(space.store, space.project, newest=checkpoint.id)
+    return Taken(checkpoint, True, number)
 
 
-def _ends_elsewhere(request: Request, same: Checkpoint) -> bool:
-    """Whether a turn did something although the newest checkpoint holds it already: one that somebody
-    took meanwhile, and that does not say whose work it is."""
-    facts = dict(request.facts)
-    before, whose = facts.get("before"), facts.get("session_id")
-    if request.kind != "turn-end" or before in (None, same.id):
-        return False
-    return (same.kind, same.metadata.get("before"), same.session_id) != ("turn-end", before, whose)
+def _number(space: Workspace, request: Request, *, new: bool) -> int | None:
+    """The number of the turn or snapshot. A turn has one even if the state before it is held already."""
+    begins = request.kind == "turn" and request.turn is None
+    if begins or request.kind == "stage" or (request.kind == "manual" and new):
+        return take_number(space.store, space.project, space.deadline)
+    return request.turn
 
 
-def _note_if_quiet(space: Workspace, request: Request, same: Checkpoint) -> None:
-    facts = dict(request.facts)
-    if request.kind != "turn-end" or facts.get("before") not in (None, same.id):
-        return
-    what = same.id if "call" in facts else request.turn
-    if what is None and same.kind == "turn" and same.session_id == facts.get("session_id"):
-        what = same.turn  # an earlier turn that nobody closed: it did nothing either, and is over
-    if what is not None:
-        note_quiet(space.store, space.project, what)
-
-
-def _note_if_begun(space: Workspace, request: Request, same: Checkpoint) -> None:
-    """A turn, or a call, that begins on what is held already has no checkpoint that says so."""
-    whose = dict(request.facts).get("session_id")
-    if whose is not None and request.kind == "turn":
-        note_begun(space.store, space.project, str(whose), same.id)
-    elif whose is not None and request.kind == "turn-end":
-        forget_begun(space.store, space.project, str(whose), same.id)
+def _log(space: Workspace, request: Request, checkpoint: Checkpoint, number: int | None, *, held: bool) -> None:
+    store, project, facts = space.store, space.project, dict(request.facts)
+    session = facts.get("session_id")
+    if request.kind == "turn" and request.turn is None:
+        about = {name: facts.get(name) for name in _BEGIN_FACTS}
+        note(store, project, "begin", turn=number, before=checkpoint.id, held=held, session=session, **about)
+    elif request.kind == "turn" and not held and not facts.get("call"):
+        note(store, project, "more", turn=number, checkpoint=checkpoint.id)
+    if request.kind == "turn" and facts.get("call"):
+        note(store, project, "call", turn=number, before=checkpoint.id, tool=facts.get("tool"))
+    elif request.kind == "turn-end" and facts.get("call"):
+        note(store, project, "call-end", turn=number, before=facts.get("before"), after=checkpoint.id)
+    elif request.kind == "turn-end":
+        ended, tools = facts.get("ended", "done"), facts.get("tools")
+        note(store, project, "end", turn=number, after=checkpoint.id, status=ended, tools=tools)
+    elif request.kind == "manual" and not held:
+        about = {"session": session, "reason": request.reason}
+        note(store, project, "snapshot", number=number, checkpoint=checkpoint.id, **about)
+    elif request.kind == "stage":
+        about = {name: facts.get(name) for name in ("before", "edit_id", "risk_tier")}
+        about |= {"session": session, "reason": request.reason, "status": "committed"}
+        note(store, project, "stage", number=number, after=checkpoint.id, **about)
 
 
 def _newest_if_same(space: Workspace, capture: Capture, state: str) -> Checkpoint | None:
@@ -202,83 +205,18 @@ def _usual_modes(space: Workspace) -> Modes | None:
     return Modes.from_json(newest.metadata["modes"]) if newest and newest.metadata.get("modes") else None
 
 
-def _next_turn(space: Workspace, request: Request) -> int | None:
-    if request.kind not in ("turn", "turn-end"):
-        return None
-    known = known_turn(read_record(space.store, space.project))
-    if known:
-        return 1 + known
-    if newest_name(space.store, space.project) is None:
-        return 1
-    # The record was damaged: the checkpoints themselves know.
-    past = list_checkpoints(space.store, space.project, space.deadline, statistics=False)
-    return 1 + max((checkpoint.turn or 0 for checkpoint in past), default=0)
-
-
-def _body(capture: Capture, request: Request) -> dict[str, Any]:
+def _body(capture: Capture, request: Request, number: int | None) -> dict[str, Any]:
+    """What the checkpoint says of itself: enough to tell its log line again."""
     head, branch = capture.space.repository.head() if capture.space.repository else (None, None)
+    of_turn = request.kind in ("turn", "turn-end")
     return {
-        **dict(request.facts),
+        **{name: value for name, value in request.facts if name != "tools"},
         **capture.facts(),
         "late": sorted(os.fsdecode(path) for path in capture.late),
         "released": sorted(os.fsdecode(path) for path in capture.released),
         "kind": request.kind,
-        "turn": request.turn,
+        "turn": number if of_turn else None,
+        "number": None if of_turn else number,
         "git_head": head,
         "git_branch": branch,
     }
-
-
-def _also_at_work(space: Workspace, request: Request) -> list[str]:
-    """Other sessions whose work may be in what a turn, or a call, seems to have done."""
-    if request.kind != "turn-end":
-        return []
-    facts = dict(request.facts)
-    mine = facts.get("session_id")
-    if not at_work(read_record(space.store, space.project), time.time() - STILL_AT_WORK_SECONDS).keys() - {mine}:
-        return []
-    from shadowsnap.snapshot.attribution import others_at_work
-
-    names = ref_names(space.store.git_dir, space.project.refs)[: -_LATEST - 1 : -1]
-    latest = [
-        read_checkpoint(space.store, space.project, f"{space.project.refs}/{name}", space.deadline)
-        for name in names
-    ]
-    now, workdir = datetime.now(timezone.utc), str(space.project.workdir)
-    closing = Checkpoint(
-        "", space.project.id, workdir, now, request.reason, request.kind, session_id=mine, turn=request.turn,
-        metadata={"before": facts.get("before")}, ref=f"{space.project.refs}/~",
-    )  # fmt: skip
-    return others_at_work(latest, closing, begun_work(read_record(space.store, space.project)))
-
-
-def _to_note(space: Workspace, checkpoint: Checkpoint) -> dict[str, Any]:
-    """What the record of the project is to know of a new checkpoint."""
-    noted: dict[str, Any] = {"turn": checkpoint.turn} if checkpoint.turn else {"newest": checkpoint.id}
-    if checkpoint.session_id is not None and checkpoint.kind in ("turn", "turn-end", "stage"):
-        now = time.time()
-        others = at_work(read_record(space.store, space.project), now - STILL_AT_WORK_SECONDS)
-        noted["at_work"] = {**others, checkpoint.session_id: now}
-    return noted
-
-
-def _end_redo(space: Workspace, tree: str) -> None:
-    """There is no way forth from files that were changed since the last step back."""
-    journal = read_journal(space.store, space.project)
-    if journal.redo and journal.at != tree and not _is_what_was_restored(space, journal.at, tree):
-        write_journal(space.store, space.project, replace(journal, redo=()))
-
-
-def _is_what_was_restored(space: Workspace, restored: str, captured: str) -> bool:
-    """Whether a capture differs from a state that was restored only in files that captures leave out now, and
-    that are as they were restored."""
-    try:
-        differing = tree_differences(space.git, restored, captured)
-        return all(
-            item.old is not None
-            and item.new is None
-            and read_file(space, item.path, unfiltered=True)[:2] == item.old
-            for item in differing
-        )
-    except (Left, DamagedObject, GitFailed):
-        return False

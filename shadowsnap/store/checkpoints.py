@@ -151,6 +151,13 @@ def files_of(store: Store, checkpoint: Checkpoint, deadline: Deadline) -> list[s
     return [os.fsdecode(path) for path in listed.split(b"\0")[:-1]]
 
 
+def ref_of(store: Store, project: Project, checkpoint_id: str) -> str | None:
+    """The ref of a checkpoint by its id; None if it was dropped."""
+    names = ref_names(store.git_dir, project.refs)
+    name = next((name for name in reversed(names) if name.endswith(f"-{checkpoint_id[:12]}")), None)
+    return None if name is None else f"{project.refs}/{name}"
+
+
 def newest_checkpoint(store: Store, project: Project, deadline: Deadline) -> Checkpoint | None:
     ref = newest_name(store, project)
     return read_checkpoint(store, project, ref, deadline) if ref else None
@@ -416,26 +423,17 @@ class CachedTrees:
 def begun_in_journals(store: Store) -> set[str]:
     """Checkpoints that restores under way and open stages of all projects go to. (Undo and redo go only to
     checkpoints that have their refs.)"""
-    entries = _json_files(store.git_dir / "journal")
-    return {name for entry in entries for name in _needed(Path(entry.path), ("stages",))}
+    journals = [Path(entry.path) for entry in _json_files(store.git_dir / "journal")]
+    return {name for path in journals for name in named_in_journal(path)}
 
 
-def needed_by_journal(path: Path) -> frozenset[str]:
-    """Checkpoints that a restore under way, open stages, the next undo and the next redo of a
-    project go to. The journal is only looked at: whoever holds the project's lock mends it, if
-    need be."""
-    return frozenset(_needed(path, ("stages", "undo", "redo")))
-
-
-def _needed(path: Path, stacks: tuple[str, ...]) -> list[str]:
+def named_in_journal(path: Path) -> list[str]:
+    """Checkpoints that a restore under way and open stages of a project go to. The journal is only looked at:
+    the next operation that holds the project's lock repairs it, if need be."""
     record = read_json(path) or {}
-    begun = record.get("open")
+    begun, stages = record.get("open"), record.get("stages")
     found = [begun.get("before"), begun.get("target")] if isinstance(begun, dict) else []
-    for name in stacks:
-        rows = record.get(name)
-        if isinstance(rows, list):
-            wanted = rows if name == "stages" else rows[-1:]
-            found += [row[0] for row in wanted if isinstance(row, list) and row]
+    found += [row[0] for row in stages if isinstance(row, list) and row] if isinstance(stages, list) else []
     return [name for name in found if isinstance(name, str)]
 
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import stat
 import time
 import zlib
@@ -34,11 +35,13 @@ from shadowsnap.store.layout import Store
 from shadowsnap.store.locks import locked
 from shadowsnap.store.projects import Project
 from shadowsnap.store.redaction import redact
-from shadowsnap.store.sessions import session_key
 
 FORMAT = 1
 NO_SESSION = "-"
 _IN_FOLDER = 64
+_PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
+# Windows opens a device under these names, whatever the ending.
+_DEVICES = re.compile(r"con|prn|aux|nul|com\d|lpt\d")
 _ABOUT = b"about"
 
 MESSAGES, VALUE, TEXT = "messages", "value", "text"
@@ -53,6 +56,14 @@ class Said:
     """`messages` (one JSON value per line), `value` (one JSON value) or `text`."""
     count: int | None = None
     """How many messages, if that can be told."""
+
+
+def session_key(session_id: str) -> str:
+    """A name for the folder of a session, different for every id. Most ids can be one themselves; capitals
+    cannot, as some file systems take them for small letters."""
+    if _PLAIN.fullmatch(session_id) and not _DEVICES.fullmatch(session_id):
+        return session_id
+    return f"x.{sha256(session_id.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
 
 
 def from_json(conversation: Any) -> Said:

@@ -32,12 +32,7 @@ def with_statistics(
 ) -> list[Checkpoint]:
     """Compare every checkpoint with the whole-directory one before it."""
     pairs = _pairs(newest_first)
-    known = {pair for pair in pairs if pair is not None}
-    numbers = {pair: (0, 0, 0) for pair in known if pair[0] == pair[1]}
-    if path is None:
-        numbers |= _remembered_or_counted(store, project, git, known - numbers.keys())
-    else:
-        numbers |= _count(git, known - numbers.keys(), path)
+    numbers = count_pairs(store, project, git, (pair for pair in pairs if pair is not None), path)
     result = []
     for checkpoint, pair in zip(newest_first, pairs, strict=True):
         if pair in numbers:
@@ -45,6 +40,19 @@ def with_statistics(
             checkpoint = replace(checkpoint, files_changed=files, insertions=insertions, deletions=deletions)
         result.append(checkpoint)
     return result
+
+
+def count_pairs(
+    store: Store, project: Project, git: Git, pairs: Iterable[Pair], path: bytes | None = None
+) -> dict[Pair, Numbers]:
+    """What differs between pairs of trees: files, insertions and deletions. Pairs whose trees are lost are left
+    out."""
+    wanted = set(pairs)
+    numbers: dict[Pair, Numbers] = {pair: (0, 0, 0) for pair in wanted if pair[0] == pair[1]}
+    wanted -= numbers.keys()
+    if path is None:
+        return numbers | _remembered_or_counted(store, project, git, wanted)
+    return numbers | _count(git, wanted, path)
 
 
 def _pairs(newest_first: list[Checkpoint]) -> list[Pair | None]:

@@ -7,7 +7,6 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,8 +30,9 @@ from shadowsnap.git.repository import Git
 from shadowsnap.git.trees import DIRECTORY, Leaf, Sighting, TreeSearch, name_problem, patch_tree
 from shadowsnap.model import Finding
 from shadowsnap.store.checkpoints import ATTACHMENTS, attachment_of, record_checkpoint
-from shadowsnap.store.journal import Step, journal_from, read_journal, write_journal
+from shadowsnap.store.journal import journal_from, read_journal
 from shadowsnap.store.layout import FORMAT, REFS_LOST, Store, lost_refs
+from shadowsnap.store.log import rename_ids
 from shadowsnap.store.projects import Project, all_records, note_emptied, project_id, was_emptied
 from shadowsnap.store.stat_cache import ScanCache, load_cache, objects_taken_for_stored
 from shadowsnap.upkeep.check_objects import write_objects
@@ -448,14 +448,7 @@ def _take_place(store: Store, git: Git, project: Project, old_ref: str, old: str
         set_ref(git, attachment_of(new_ref), attached)
         gone.append(attachment_of(old_ref))
     delete_refs(git, gone)
-    journal = read_journal(store, project)
-    moved = replace(journal, undo=_renamed(journal.undo, old, new), redo=_renamed(journal.redo, old, new))
-    if moved != journal:
-        write_journal(store, project, moved)
-
-
-def _renamed(steps: tuple[Step, ...], old: str, new: str) -> tuple[Step, ...]:
-    return tuple(replace(step, checkpoint=new) if step.checkpoint == old else step for step in steps)
+    rename_ids(store, project.id, {old: new, attachment_of(old_ref): attachment_of(new_ref)})
 
 
 _PROJECT_ID = re.compile(r"[0-9a-f]{16}")

@@ -13,25 +13,25 @@ from pathlib import Path
 from shadowsnap.deadline import Deadline
 from shadowsnap.digests import sha256
 from shadowsnap.errors import ClearRefused, DamagedObject, LockTimeout
-from shadowsnap.files import read_json, remove_tree, write_bytes, write_json
+from shadowsnap.files import read_json, remove_tree, write_bytes
 from shadowsnap.git.reading import Graph, kinds_of, reachable
 from shadowsnap.git.refs import delete_refs
 from shadowsnap.git.repository import Git
 from shadowsnap.model import ClearedItem, ClearReport
 from shadowsnap.records import Any
 from shadowsnap.store.checkpoints import CHECKPOINTS, FOLDER, PINS, all_refs, take_inventory
+from shadowsnap.store.history import finish_migration
 from shadowsnap.store.layout import Store, archives, create_store, is_due
 from shadowsnap.store.locks import alone, locked
+from shadowsnap.store.log import remove_log
 from shadowsnap.store.projects import Project, known_projects, note_emptied
-from shadowsnap.store.sessions import FOLDER as SESSIONS
-from shadowsnap.store.sessions import sessions_lock
 from shadowsnap.upkeep.quarantine import is_used, remove_from_quarantine
 from shadowsnap.upkeep.reclaim import reclaim_now
 from shadowsnap.upkeep.session import read_memory, upkeep_lock, upkeep_session, write_memory
 from shadowsnap.upkeep.size import Holder, Usage, measure
 
 # What hooks and `/rollback` keep beside the store. (Their modules stand above this one.)
-TURNS, SHOWN, HOOK_LOG, LOG = "turns", "shown", "hook.log.jsonl", "log.jsonl"
+TURNS, HOOK_LOG, LOG = "run", "hook.log.jsonl", "log.jsonl"
 
 # A hook that takes a snapshot holds the lock of its turn file; it writes the file anew afterwards.
 _PATIENCE_SECONDS = 2.0
@@ -43,15 +43,14 @@ def forget_project(store: Store, project: Project) -> None:
     for folder in ("indexes", "journal", FOLDER, "projects"):  # the record last: it is what is looked for first
         for path in (store.git_dir / folder).glob(f"*{project.id}*"):  # also what an interrupted write left
             path.unlink(missing_ok=True)
+    remove_log(store, project.id)
 
 
 def forget_mentions(store: Store, project: Project, sessions: Iterable[str], deadline: Deadline) -> None:
-    """Take a project out of what is kept beside the store: records of sessions, turn files of hooks, logs. The
-    sessions are those that its checkpoints name. The caller holds neither its lock nor the store's."""
+    """Take a project out of what is kept beside the store: turn files of hooks, and logs. The sessions are
+    those that its checkpoints name. The caller holds neither its lock nor the store's."""
     is_of = Mentions(project, (each.workdir for each in known_projects(store)))
     involved = {*sessions, *_sessions_logged(store.base / HOOK_LOG, is_of)}
-    involved |= _forget_in_sessions(store, project, is_of, deadline)
-    (store.base / SHOWN / f"{project.id}.json").unlink(missing_ok=True)
     _forget_in_turns(store.base / TURNS, is_of, {turn_file(name) for name in (*involved, f"in {project.workdir}")})
     _forget_lines(store.base / HOOK_LOG, is_of)
     with locked(store.base / ".log.lock", "log", deadline):
@@ -89,56 +88,6 @@ def turn_file(session: str) -> str:
     return f"x-{sha256(session.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
 
 
-# --- sessions --------------------------------------------------------------------------------
-
-
-def _forget_in_sessions(store: Store, project: Project, is_of: Mentions, deadline: Deadline) -> set[str]:
-    """The sessions that worked in the project."""
-    found: set[str] = set()
-    with (
-        locked(store.store_lock(), "session", deadline, shared=True),
-        locked(sessions_lock(store), "session", deadline),
-    ):
-        for path in _files(store.base / SESSIONS):
-            record = read_json(path)
-            if record is None:
-                if path.suffix != ".lock" and is_of(_text_of(path)):
-                    path.unlink(missing_ok=True)  # damaged, or half written
-            elif _names(record, project, is_of):
-                found.add(str(record.get("id", "")))
-                left = _session_without(record, project, is_of)
-                if left is None:
-                    path.unlink(missing_ok=True)
-                elif left != record:
-                    write_json(path, left)
-    return found
-
-
-def _names(record: dict[str, Any], project: Project, is_of: Mentions) -> bool:
-    places = [place for turn in _rows(record, "turns") for place in _rows(turn, "places")]
-    return any(_is_there(place, project) for place in places) or any(map(is_of, _rows(record, "edits")))
-
-
-def _session_without(record: dict[str, Any], project: Project, is_of: Mentions) -> dict[str, Any] | None:
-    """A record without what was done in a project; None if nothing was done elsewhere. A prompt that was worked
-    on in two projects stays with the other one."""
-    turns = []
-    for turn in _rows(record, "turns"):
-        places = _rows(turn, "places")
-        others = [place for place in places if not _is_there(place, project)]
-        if others or not places:
-            refs = [ref for ref in turn.get("attachments") or () if f"/{project.id}/" not in str(ref)]
-            turns.append({**turn, "places": others, **({"attachments": refs} if "attachments" in turn else {})})
-    edits = [edit for edit in _rows(record, "edits") if not is_of(edit)]
-    if not edits and not any(turn["places"] for turn in turns):
-        return None
-    return {**record, "turns": turns, **({"edits": edits} if "edits" in record else {})}
-
-
-def _is_there(place: dict[str, Any], project: Project) -> bool:
-    return place.get("project") == project.id or place.get("workdir") == str(project.workdir)
-
-
 # --- hooks -----------------------------------------------------------------------------------
 
 
@@ -150,30 +99,17 @@ def _sessions_logged(log: Path, is_of: Mentions) -> Iterator[str]:
 
 
 def _forget_in_turns(folder: Path, is_of: Mentions, names: set[str]) -> None:
+    """Remove the files of sessions that worked in the project. A session that goes on elsewhere takes a further
+    snapshot there, which does no harm."""
     for path in _files(folder):
         if path.suffix == ".lock" or not (path.stem in names or is_of(read_json(path) or _text_of(path))):
             continue
         try:
             with locked(path.with_suffix(".lock"), "clear", Deadline(_PATIENCE_SECONDS)):
-                left = _turns_without(read_json(path) or {}, is_of)
-                if left is None:
-                    path.unlink(missing_ok=True)
-                else:
-                    write_json(path, left)
+                path.unlink(missing_ok=True)
         except LockTimeout:
             path.unlink(missing_ok=True)
-
-
-def _turns_without(record: dict[str, Any], is_of: Mentions) -> dict[str, Any] | None:
-    """What the hooks of a session know of other projects; None if that is nothing."""
-    turns = record.get("turns")
-    known = turns.items() if isinstance(turns, dict) else ()
-    left = {name: turn for name, turn in known if not is_of(turn)}
-    if not left:
-        return None
-    prompts = record.get("prompts")
-    kept = {name: text for name, text in prompts.items() if name in left} if isinstance(prompts, dict) else {}
-    return {**record, "turns": left, "prompts": kept}
+        path.with_suffix(".tools").unlink(missing_ok=True)
 
 
 # --- files -----------------------------------------------------------------------------------
@@ -218,8 +154,8 @@ def _rows(record: dict[str, Any], name: str) -> list[dict[str, Any]]:
 
 
 _IN_BASE = (
-    "sessions", "index.db", "index.db-wal", "index.db-shm", "index.db-journal", LOG, HOOK_LOG, TURNS, SHOWN,
-    ".last_prune",
+    "sessions", "index.db", "index.db-wal", "index.db-shm", "index.db-journal", LOG, HOOK_LOG, TURNS,
+    "turns", "shown", "log", ".last_prune",
 )  # fmt: skip
 # First what would make a store that is half gone look like one that lost its checkpoints.
 _FIRST = ("projects", "refs", "packed-refs")
@@ -252,6 +188,7 @@ def clear(
     space."""
     plan = plan_clear(store, project, deadline)
     _refuse_if_begun(store, [store.journal_file(project.id)])
+    finish_migration(store, deadline)
     sessions = _sessions_of(store, project, deadline)
     # Before the checkpoints: a clear that dies must leave something that can be cleared again.
     forget_mentions(store, project, sessions, deadline)
@@ -267,9 +204,6 @@ def clear(
         note_emptied(store, project)
         delete_refs(git, own)
         forget_project(store, project)
-        from shadowsnap.store.queryindex import drop_index  # sqlite3 is loaded only where it is needed
-
-        drop_index(store, deadline)
     forget_mentions(store, project, sessions, deadline)  # what hooks wrote meanwhile
     reclaimed = reclaim_now(store, upkeep_deadline, on_wait)
     _forget_in_memory(store, project, upkeep_deadline)

@@ -25,10 +25,10 @@ from shadowsnap.store.checkpoints import (
     checkpoint_of,
     delete_checkpoints,
     moment_of,
-    needed_by_journal,
     newest_name,
     take_inventory,
 )
+from shadowsnap.store.history import needed_checkpoints
 from shadowsnap.store.layout import Store
 from shadowsnap.store.locks import locked
 from shadowsnap.store.projects import Project, locked_project
@@ -213,7 +213,7 @@ def _came_back(project: Project, verdicts: list[Verdict]) -> bool:
 
 def _unneeded(store: Store, project: Project, checkpoints: Iterable[Checkpoint], *, orphaned: bool) -> set[str]:
     pins = read_refs(store.git_dir, project.pins)
-    needed = frozenset() if orphaned else needed_by_journal(store.journal_file(project.id))
+    needed = frozenset() if orphaned else needed_checkpoints(store, project)
     newest = None if orphaned else newest_name(store, project)
     return {
         each.ref
@@ -257,7 +257,7 @@ def gather_facts(
             if since is None or since > now or (touched or 0) > since:
                 since = now  # just now, or the clock was wrong, or it came back in between: its grace begins
             gone_since[project.id] = since
-        needed = needed_by_journal(store.journal_file(project.id))
+        needed = needed_checkpoints(store, project)
         facts[project.id] = ProjectFacts(place, _moment(since), _moment(touched), needed)
     return facts, replace(memory, gone_since=gone_since, devices=devices)
 

@@ -39,11 +39,11 @@ from shadowsnap.store.checkpoints import (
     record_checkpoint,
     write_purged,
 )
-from shadowsnap.store.journal import Journal, Step, read_journal, write_journal
+from shadowsnap.store.journal import Journal, read_journal, write_journal
 from shadowsnap.store.layout import Store, archives
 from shadowsnap.store.locks import alone
+from shadowsnap.store.log import rename_ids
 from shadowsnap.store.projects import Project, locked_project, read_record, touch_record
-from shadowsnap.store.sessions import rename_in_sessions
 from shadowsnap.store.stat_cache import forget_contents
 from shadowsnap.store.troubles import append_log
 from shadowsnap.store.writes import forget_writes
@@ -390,25 +390,22 @@ def _lead_records(
     if led != journal:
         write_journal(store, project, led)
     record = read_record(store, project)
-    facts = {name: _led(record[name], ids) for name in ("begun", "quiet_calls", "newest") if name in record}
+    facts = {name: _led(record[name], ids) for name in ("newest",) if name in record}
     if any(value != record[name] for name, value in facts.items()):
         touch_record(store, project, **facts)
     attached = f"{ATTACHMENTS}/{project.id}"
     refs = {f"{attached}/{old}": f"{attached}/{new}" for old, new in renamed.items()}
     if ids:
-        rename_in_sessions(store, {**ids, **refs}, deadline)
+        rename_ids(store, project.id, {**ids, **refs})
 
 
 def _led_journal(journal: Journal, ids: Mapping[str, str]) -> Journal:
-    def led(steps: tuple[Step, ...]) -> tuple[Step, ...]:
-        return tuple(replace(step, checkpoint=ids.get(step.checkpoint, step.checkpoint)) for step in steps)
-
     begun = journal.open
     if begun is not None:
         before, target = (ids.get(name, name) for name in (begun.before, begun.target))
         begun = replace(begun, before=before, target=target)
     stages = tuple(replace(stage, before=ids.get(stage.before, stage.before)) for stage in journal.stages)
-    return replace(journal, open=begun, undo=led(journal.undo), redo=led(journal.redo), stages=stages)
+    return replace(journal, open=begun, stages=stages)
 
 
 def _led(value: Any, ids: Mapping[str, str]) -> Any:

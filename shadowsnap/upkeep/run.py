@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import DeadlineExceeded, ShadowsnapError
@@ -16,9 +15,9 @@ from shadowsnap.git.maintenance import list_packs
 from shadowsnap.git.repository import count_objects
 from shadowsnap.settings import Settings, settings_from_text
 from shadowsnap.store.checkpoints import CHECKPOINTS, all_refs
+from shadowsnap.store.history import compact_log, finish_migration
 from shadowsnap.store.layout import OWN_OBJECTS, Store, last_prune, mark_pruned, open_store
-from shadowsnap.store.locks import locked
-from shadowsnap.store.sessions import FOLDER, checkpoints_named, read_session_record, sessions_lock
+from shadowsnap.store.projects import known_projects, locked_project
 from shadowsnap.store.troubles import append_log
 from shadowsnap.upkeep.background import start_upkeep
 from shadowsnap.upkeep.check_objects import own_all_objects
@@ -179,7 +178,7 @@ def drop_by_rules(store: Store, settings: Settings, deadline: Deadline) -> Prune
             return PruneResult("busy")
         plan, memory = plan_by_rules(store, settings, read_memory(store), deadline, _now())
         dropped = carry_out(store, plan, deadline)
-        drop_old_sessions(store, settings.retention_days, _now(), deadline)
+        compact_logs(store, deadline)
         write_memory(store, memory)
         return PruneResult("done", _told(plan, dropped), plan.attachments)
 
@@ -204,7 +203,7 @@ def prune(
         before = count_objects(session.git).bytes
         plan, memory = plan_by_rules(store, settings, read_memory(store), deadline, _now(), orphans=orphans)
         dropped = carry_out(store, plan, deadline)
-        drop_old_sessions(store, settings.retention_days, _now(), deadline)
+        compact_logs(store, deadline)
         sizing = Sizing(session, settings, memory, reclaim)
         problem: ShadowsnapError | None = None
         try:
@@ -259,40 +258,13 @@ def _is_due(settings: Settings) -> bool:
     return datetime.now(UTC) - last >= timedelta(hours=settings.min_interval_hours)
 
 
-def drop_old_sessions(store: Store, days: float, now: datetime, deadline: Deadline) -> int:
-    """Remove records that were not written to for so long, and whose checkpoints are all gone; how
-    many those were."""
-    if days <= 0:
-        return 0
-    horizon = (now - timedelta(days=days)).timestamp()
-    old = [path for path in _files(store.base / FOLDER) if _written(path) < horizon]
-    if not old:
-        return 0
-    held = {ref.rpartition("-")[2] for ref in all_refs(store.git(deadline)) if ref.startswith(f"{CHECKPOINTS}/")}
-    with locked(sessions_lock(store), "prune", deadline):
-        going = [path for path in old if _written(path) < horizon and not _is_needed(path, held)]
-        for path in going:
-            path.unlink(missing_ok=True)
-    return len(going)
-
-
-def _files(folder: Path) -> list[Path]:
-    try:
-        return [folder / name for name in os.listdir(folder) if name.endswith((".json", ".damaged"))]
-    except OSError:
-        return []
-
-
-def _written(path: Path) -> float:
-    try:
-        return path.stat().st_mtime
-    except OSError:
-        return float("inf")  # gone
-
-
-def _is_needed(path: Path, held: set[str]) -> bool:
-    record = read_session_record(path) if path.suffix == ".json" else None
-    return record is not None and any(name[:12] in held for name in checkpoints_named(record))
+def compact_logs(store: Store, deadline: Deadline) -> None:
+    """Drop the log lines that no kept checkpoint has to do with, in every project."""
+    finish_migration(store, deadline)
+    held = {name for ref, name in all_refs(store.git(deadline)).items() if ref.startswith(f"{CHECKPOINTS}/")}
+    for project in known_projects(store):
+        with locked_project(store, project, "prune", deadline):
+            compact_log(store, project, held)
 
 
 def main(arguments: list[str]) -> int:

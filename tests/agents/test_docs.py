@@ -21,7 +21,7 @@ from shadowsnap.hook import client as hook
 from shadowsnap.hook import log as hooklog
 from shadowsnap.hook import session as turns
 from shadowsnap.hook.payload import read_event
-from shadowsnap.manager.remembering import _PROMPT_LENGTH
+from shadowsnap.manager import _PROMPT_LENGTH
 
 HOOKS = (ROOT / "shadowsnap" / "docs" / "hooks.md").read_text()
 PAGE = (ROOT / "shadowsnap" / "docs" / "agents.md").read_text()

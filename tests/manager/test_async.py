@@ -18,7 +18,6 @@ import shadowsnap
 from helpers import ROOT, manifest
 from shadowsnap import AsyncCheckpointManager, CheckpointManager, steps
 from shadowsnap.errors import DirtyWorkingTree, NoSuchProject, StageClosed
-from shadowsnap.manager import write_asynchronous
 from shadowsnap.store.journal import read_journal
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import project_of
@@ -84,11 +83,6 @@ def test_it_has_every_method_with_the_same_arguments(base: Path) -> None:
         assert mine.__doc__ == theirs.__doc__
     initial = inspect.signature(CheckpointManager.__init__)
     assert inspect.signature(AsyncCheckpointManager.__init__) == initial
-
-
-def test_its_source_is_current() -> None:
-    told = "run `python -m shadowsnap.manager.write_asynchronous`"
-    assert write_asynchronous.FILE.read_text("utf-8") == write_asynchronous.source(), told
 
 
 def test_a_type_checker_knows_what_is_awaited(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ import pytest
 from helpers import Entry
 from shadowsnap import Checkpoint, CheckpointManager, Outcome
 from shadowsnap.deadline import Deadline
-from shadowsnap.manager import core, turns
 from shadowsnap.snapshot import scan
 
 
@@ -48,8 +47,7 @@ def deadline_after(looks: int) -> Iterator[None]:
                 raise self.exceeded(doing)
 
     with pytest.MonkeyPatch.context() as patch:
-        for module in (core, turns):
-            patch.setattr(module, "Deadline", Hourglass)
+        patch.setattr("shadowsnap.manager.Deadline", Hourglass)
         yield
 
 

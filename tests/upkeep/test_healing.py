@@ -126,7 +126,7 @@ def test_it_is_tried_once_more_and_not_for_ever(
         damaging.garbage_ref(kept)  # so that there is something to mend each time
         raise DamagedObject(id="0" * 40)
 
-    monkeypatch.setattr("shadowsnap.manager.turns.take_snapshot", failing)
+    monkeypatch.setattr("shadowsnap.manager.take_snapshot", failing)
     outcome = kept.manager.ensure_checkpoint(project)
     assert outcome.status == "failed" and isinstance(outcome.error, DamagedObject)
     assert len(attempts) == 2

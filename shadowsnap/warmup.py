@@ -1,4 +1,4 @@
-"""The first snapshot of a project, taken in the background: `python -m shadowsnap.manager.warmup
+"""The first snapshot of a project, taken in the background: `python -m shadowsnap.warmup
 SETTINGS DIRECTORY`.
 
 A large project takes longer than a tool call may wait; every later snapshot starts from this one.
@@ -27,8 +27,8 @@ def start_warmup(settings: Settings, workdir: Path) -> bool:
     """Start a process that goes on by itself; whether that was possible."""
     base = settings.resolved_base()
     base.mkdir(parents=True, exist_ok=True)
-    told = settings_to_text(replace(settings, base=base))
-    return start_detached_python("shadowsnap.manager.warmup", told, str(workdir), cwd=base)
+    text = settings_to_text(replace(settings, base=base))
+    return start_detached_python("shadowsnap.warmup", text, str(workdir), cwd=base)
 
 
 def main(arguments: list[str]) -> int:

@@ -1,0 +1,1695 @@
+"""What an agent loop owns: a `CheckpointManager`.
+
+It takes one snapshot per directory and turn, shows the timeline, and brings states back. The calls of the
+loop (`new_turn`, `before_tool`, `after_tool`, `ensure_checkpoint`, `end_turn`) never raise; everything else
+raises subclasses of `ShadowsnapError`.
+
+A hook imports this module for every tool call that may write. What only people ask for (restoring, upkeep,
+sessions) is imported by the methods that need it.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from datetime import datetime
+from functools import partial, wraps
+from pathlib import Path
+
+from shadowsnap.deadline import NO_DEADLINE, Deadline, Watch
+from shadowsnap.digests import bounded_id
+from shadowsnap.errors import (
+    BadArguments,
+    CheckpointsLost,
+    DamagedObject,
+    DeadlineExceeded,
+    DirectoryMissing,
+    DirectoryRefused,
+    DiskFull,
+    GitFailed,
+    GitMissing,
+    GitTooOld,
+    LockTimeout,
+    MalformedObject,
+    NoConversation,
+    NoSuchProject,
+    NoSuchSession,
+    NoSuchTurn,
+    PathRefused,
+    PresentNotSaved,
+    RestoreFailed,
+    RulesUnavailable,
+    ShadowsnapError,
+    StoreTooNew,
+    StoreUnusable,
+)
+from shadowsnap.git.objects import EMPTY_TREE
+from shadowsnap.model import (
+    Checkpoint,
+    Checkup,
+    ClearReport,
+    Conversation,
+    Diff,
+    Entry,
+    ImportedItem,
+    ImportReport,
+    Kept,
+    Now,
+    Outcome,
+    RestoreResult,
+    Session,
+    Skipped,
+)
+from shadowsnap.records import Any, replace
+from shadowsnap.settings import CHOICES, Settings
+from shadowsnap.snapshot.take import (
+    Request,
+    begin_capture,
+    capture_same_scope,
+    take_paths,
+    take_snapshot,
+    unprotected,
+)
+from shadowsnap.snapshot.tools import (
+    existing_folder,
+    first_name,
+    may_write,
+    path_inside,
+    places_to_protect,
+    project_root,
+    refusal,
+)
+from shadowsnap.snapshot.workspace import Workspace, open_workspace
+from shadowsnap.steps import step
+from shadowsnap.store.checkpoints import (
+    delete_checkpoints,
+    files_of,
+    list_checkpoints,
+    newest_name,
+    set_label,
+    set_pinned,
+)
+from shadowsnap.store.history import History, ensure_log, note, read_history, resolve
+from shadowsnap.store.journal import read_journal
+from shadowsnap.store.layout import OWN_OBJECTS, REFS_LOST, Store, mark_pruned, open_store
+from shadowsnap.store.projects import (
+    Project,
+    known_projects,
+    locked_project,
+    note_emptied,
+    project_of,
+    read_record,
+    was_emptied,
+)
+from shadowsnap.turns import (
+    BackgroundJobs,
+    Call,
+    OpenTurn,
+    Transcript,
+    TurnInProject,
+    conversation_now,
+    input_digest,
+)
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # imported for annotations only
+    from typing import Literal, TypeVar
+
+    from shadowsnap.events import Event
+    from shadowsnap.restore.stage import Stage
+    from shadowsnap.settings import Layers
+    from shadowsnap.snapshot.watch import Watcher
+    from shadowsnap.upkeep.purge import PurgeResult
+    from shadowsnap.upkeep.reclaim import Reclaimed
+    from shadowsnap.upkeep.results import PruneResult, StoreStatus
+
+    _Method = TypeVar("_Method", bound=Callable[..., Any])
+    OnConflict = Literal["keep", "markers", "theirs"]
+    Granularity = Literal["turn", "tool"]
+    TurnStatus = Literal["done", "interrupted"]
+
+PathLike = str | os.PathLike[str]
+Reference = str | int | Checkpoint | Entry
+When = datetime | float | None
+
+_EVENTS = {
+    "taken": "CheckpointTaken",
+    "partial": "CheckpointTaken",
+    "unchanged": "CheckpointUnchanged",
+    "already-taken": "CheckpointSkipped",
+    "refused": "CheckpointSkipped",
+}
+_TROUBLE = ("failed", "partial", "refused")
+_REFUSALS = (DirectoryRefused, GitMissing, GitTooOld, StoreTooNew)
+_REPAIRABLE = (GitFailed, DamagedObject, MalformedObject, StoreUnusable, CheckpointsLost, OSError)
+_SAFE = ("taken", "unchanged", "partial")
+# Of several outcomes, the one that is returned. A refusal comes last: an agent that works in the home
+# directory names the files it writes.
+_BY_WEIGHT = ("failed", "partial", "taken", "unchanged", "already-taken", "refused", "disabled")
+_GRACE_SECONDS = 5.0
+"""What the capture of single named files may take after the deadline of the whole ran out."""
+_MOST_TO_OWN_NOW = 16 << 20
+_PATIENCE_WITH_UPKEEP = 600.0
+_PROMPT_LENGTH = 2000
+NOT_THE_AGENTS = "not what an agent wrote"
+
+
+def _retry_after_repair(method: _Method) -> _Method:
+    """For methods about one directory: if the store fails one, the store is repaired and it runs once more."""
+
+    @wraps(method)
+    def attempt(self: CheckpointManager, where: PathLike | Project, *args: Any, **more: Any) -> Any:
+        began = time.time()
+        try:
+            return method(self, where, *args, **more)
+        except (OSError, ShadowsnapError) as problem:
+            if not _is_repairable(problem):
+                raise
+            repaired = self._repair(where, problem)
+        return _after_repair(method(self, where, *args, **more), repaired, began)
+
+    return attempt  # type: ignore[return-value]
+
+
+class CheckpointManager:
+    """Takes a snapshot of a directory before an agent's first writing tool call of a turn, and brings any
+    state back. One manager serves any number of directories and threads."""
+
+    _slow_after: Sequence[float] = (0.5, 10.0)
+    """Seconds after which a `Slow` event is emitted for an operation on a project."""
+
+    def __init__(
+        self,
+        enabled: bool = True,
+        max_snapshots: int = 20,
+        max_total_size_mb: float = 500,
+        max_file_size_mb: float = 10,
+        base: PathLike | None = None,
+        on_event: Callable[[Event], None] | None = None,
+        *,
+        deadline: float = 30.0,
+        excludes: Sequence[str] = (),
+        include_secrets: bool = False,
+        capture_secrets: Sequence[str] = (),
+        fsync: bool = True,
+        import_legacy: bool = True,
+        retention_days: float = 30,
+        orphan_grace_days: float = 7,
+        attachment_days: float = 30,
+        max_attachments_mb: float = 100,
+        keep_conversations: bool = True,
+        max_conversation_mb: float = 50,
+        redact: Sequence[str] = (),
+        min_interval_hours: float = 24,
+        upkeep_deadline: float = 600.0,
+        granularity: Granularity = "turn",
+        background_upkeep: bool = True,
+    ) -> None:
+        self.settings = Settings(
+            enabled=enabled,
+            max_snapshots=max_snapshots,
+            max_total_size_mb=max_total_size_mb,
+            max_file_size_mb=max_file_size_mb,
+            base=Path(base) if base else None,
+            deadline=deadline,
+            excludes=tuple(excludes),
+            include_secrets=include_secrets,
+            capture_secrets=tuple(capture_secrets),
+            fsync=fsync,
+            import_legacy=import_legacy,
+            retention_days=retention_days,
+            orphan_grace_days=orphan_grace_days,
+            attachment_days=attachment_days,
+            max_attachments_mb=max_attachments_mb,
+            keep_conversations=keep_conversations,
+            max_conversation_mb=max_conversation_mb,
+            redact=tuple(redact),
+            min_interval_hours=min_interval_hours,
+            upkeep_deadline=upkeep_deadline,
+            granularity=granularity,
+            background_upkeep=background_upkeep,
+        )
+        for name, choices in CHOICES.items():
+            if getattr(self.settings, name) not in choices:
+                raise BadArguments(what=f"{name} must be {' or '.join(choices)}")
+        self.warnings: list[str] = []
+        """What was ignored in settings files and variables, and why."""
+        self._layers: Layers | None = None
+        self._on_event = on_event
+        self._turn = OpenTurn()
+        self._turn_lock = threading.Lock()
+        self._jobs = BackgroundJobs()
+        self._watchers: dict[str, Watcher] = {}
+
+    @classmethod
+    def from_settings(cls, on_event: Callable[[Event], None] | None = None, **flags: Any) -> CheckpointManager:
+        """A manager with the person's own settings: their settings file, SHADOWSNAP_* variables, and `flags`
+        above all. Each project may narrow them for itself."""
+        from shadowsnap.settings import load_settings
+
+        manager = cls(on_event=on_event)
+        manager._layers = load_settings(**flags)
+        manager.settings, manager.warnings = manager._layers.settings, list(manager._layers.warnings)
+        return manager
+
+    # --- the agent loop: nothing here raises ----------------------------------------------------------
+
+    def new_turn(
+        self,
+        session_id: str | None = None,
+        prompt: str | None = None,
+        conversation: Any = None,
+        *,
+        agent: str | None = None,
+        parent: str | None = None,
+    ) -> None:
+        """A new message of the person: the next writing tool call takes a new snapshot, and the timeline
+        shows what was asked. `conversation` is what was said so far: JSON data, or the path of a
+        transcript. `agent` and `parent` (the session that this one came from) describe the session."""
+        turn = OpenTurn(
+            session_id=None if session_id is None else bounded_id(str(session_id)),
+            prompt=self._redacted(prompt),
+            agent=agent,
+            parent=parent,
+        )
+        if conversation is not None and self.settings.enabled:
+            turn.not_kept = "unreadable"
+            self._safely(lambda: self._take_conversation(turn, conversation))
+        with self._turn_lock:
+            self._turn = turn
+
+    def before_tool(
+        self,
+        tool_name: str,
+        tool_input: Any = None,
+        cwd: PathLike | None = None,
+        roots: Iterable[PathLike] = (),
+    ) -> Outcome:
+        """Call this before each tool call: it makes everything safe that the tool may write to. That is the
+        project around `cwd`, further `roots` of the workspace, and the projects of files that the input names;
+        of a named file outside any project, the file alone. A tool that only reads is `not-needed`; of several
+        directories, the outcome that matters most is returned and its note names the others."""
+        if not self.settings.enabled:
+            return Outcome("disabled")
+        try:
+            if not may_write(str(tool_name)):
+                return Outcome("not-needed")
+            where = os.path.abspath(os.fspath(cwd) if cwd else os.getcwd())
+            base = self.settings.resolved_base()
+            places = places_to_protect(tool_input, where, [os.fspath(root) for root in roots], base)
+        except Exception as problem:  # promise 4, as below
+            return Outcome("failed", error=problem)
+        reason, turn = f"before {tool_name} {first_name(places)}".rstrip(), self._turn
+        turn.note_tool(str(tool_name), tool_input)
+        found = [
+            (place.workdir, self._ensured(turn, place.workdir, reason, place.files, tool_name, place.whole))
+            for place in places
+        ]
+        self._begin_call(turn, str(tool_name), tool_input, [outcome for _, outcome in found])
+        return _weightiest(found)
+
+    def after_tool(self, tool_name: str, tool_input: Any = None, cwd: PathLike | None = None) -> Outcome:
+        """Call this after each tool call if the `granularity` is `tool`: what the call did is its work, and what
+        happens until the next one is not the agent's. Of calls that run at the same time, the last one closes
+        for all."""
+        if not self.settings.enabled:
+            return Outcome("disabled")
+        turn, closed = self._turn, list[tuple[Path, Outcome]]()
+        try:
+            if not turn.calls:
+                return Outcome("not-needed")
+            call = turn.end_call(str(tool_name), input_digest(tool_input), _projects_around(turn, cwd))
+            for part in [turn.projects[each] for each in call.projects if each in turn.projects] if call else ():
+                with part.lock:
+                    if part.is_whole and part.project is not None and part.end_call():
+                        outcome = self._close(turn, part, part.project, f"after {tool_name}", "")
+                        closed.append((part.project.workdir, outcome))
+        except Exception as problem:  # promise 4
+            return Outcome("failed", error=problem)
+        return _weightiest(closed) if closed else Outcome("not-needed")
+
+    def ensure_checkpoint(
+        self,
+        working_dir: PathLike,
+        reason: str = "auto",
+        paths: Sequence[PathLike] = (),
+        tool: str | None = None,
+    ) -> Outcome:
+        """Make sure that the directory as it was at the beginning of this turn is safe. `paths` are files that
+        a tool names: they are captured even if ignored."""
+        turn = self._turn
+        if tool:
+            turn.note_tool(tool, os.fspath(paths[0]) if paths and not isinstance(paths, str) else None)
+        outcome = self._ensured(turn, working_dir, reason, paths, tool)
+        self._begin_call(turn, tool or "", None, [outcome])
+        return outcome
+
+    def end_turn(self, conversation: Any = None, status: TurnStatus = "done") -> list[Outcome]:
+        """Close the turn with a snapshot of each directory that it touched. `conversation` is what was said up
+        to now, as in `new_turn`; `status` is `interrupted` if the agent did not finish."""
+        turn, outcomes = self._turn, list[Outcome]()
+        for part in list(turn.projects.values()):
+            if part.outcome is None or not part.is_whole or part.project is None:
+                continue
+            if part.call_count and part.began is None:  # its last tool call is over: the rest is not the turn's
+                self._safely(lambda part=part: self._log_end(turn, part, status))  # type: ignore[misc]
+                continue
+            outcomes.append(self._close(turn, part, part.project, "end of turn", status))
+        turn.ended = True
+        if self.settings.enabled and (turn.conversation is not None or conversation is not None or turn.not_kept):
+            self._jobs.wait()
+            self._safely(lambda: self._keep_at_end(turn, conversation))
+        return outcomes
+
+    def end_session(self, session_id: str | None = None, status: str = "completed") -> None:
+        """Note how a session ended: `completed`, `failed` or `rolled_back`. A turn that comes later makes it
+        `active` again. Without an id it is that of this turn."""
+
+        def log() -> None:
+            from shadowsnap.timeline import SESSION_STATUSES, projects_of_session
+
+            wanted = session_id if session_id is not None else self._turn.session_id
+            if status not in SESSION_STATUSES:
+                raise ValueError(f"{status!r} is not one of {', '.join(SESSION_STATUSES)}")
+            store = Store(self.settings.resolved_base(), self.settings.fsync)
+            if not wanted or not store.git_dir.is_dir():
+                return
+            wanted = bounded_id(str(wanted))
+            for project in projects_of_session(store, wanted):
+                with locked_project(store, project, "ending a session", self._deadline()):
+                    note(store, project, "session", session=wanted, status=status)
+
+        self._jobs.wait()
+        self._safely(log)
+
+    def turn_state(self) -> dict[str, Any]:
+        """This turn as JSON, for another process of the same agent to go on with."""
+        return self._turn.to_json(self.settings.granularity)
+
+    def resume_turn(self, state: dict[str, Any]) -> None:
+        """Go on with a turn of another process: what that one took is already taken. A state that cannot be
+        read is a turn that just began."""
+        with self._turn_lock:
+            self._turn = OpenTurn.from_json(state)
+
+    def warm_up(self, working_dir: PathLike) -> bool:
+        """Let a process in the background do the work of the first snapshot, while the model is thinking; a
+        snapshot that comes meanwhile joins it. Returns at once, and says whether it was started: not if there
+        is a checkpoint already, nor where none would be taken."""
+        from shadowsnap.warmup import start_warmup
+
+        try:
+            project = project_of(working_dir)
+            settings = self._settings_of(project)
+            store = self._store()
+            if not settings.enabled or _unusable(project.workdir) or refusal(project.workdir, store.base):
+                return False
+            return newest_name(store, project) is None and start_warmup(settings, project.workdir)
+        except (ShadowsnapError, OSError):
+            return False
+
+    def watch(self, working_dir: PathLike) -> bool:
+        """Let the system report what happens in a directory from now on, so that a snapshot looks only at what
+        was touched since the last one. The first snapshot from now on scans everything once more, and so does
+        any for which that is not known: nothing else changes. Returns whether it is watched; not where the
+        system cannot report, nor where no snapshot would be taken."""
+        from shadowsnap.snapshot.watch import start_watching
+        from shadowsnap.store.stat_cache import load_cache
+
+        try:
+            project, store = project_of(working_dir), self._store()
+            watched = self._watchers.get(project.id)
+            if watched is not None and watched.is_alive:
+                return True
+            refused = not project.workdir.is_dir() or refusal(project.workdir, store.base)
+            if refused or not self._settings_of(project).enabled:
+                return False
+            watcher = start_watching(project.workdir, load_cache(store, project).directories)
+            if watcher is None:
+                return False
+            self._watchers[project.id] = watcher
+        except Exception:  # promise 4: the snapshots will report what is wrong
+            return False
+        return True
+
+    def unwatch(self, working_dir: PathLike) -> None:
+        """Stop watching a directory. (Everything that is watched ends with the manager, too.)"""
+        watcher = self._watchers.pop(project_of(working_dir).id, None)
+        if watcher is not None:
+            watcher.close()
+
+    # --- taking ---------------------------------------------------------------------------------------
+
+    def snapshot(
+        self,
+        working_dir: PathLike,
+        reason: str = "manual",
+        paths: Sequence[PathLike] = (),
+        tool: str | None = None,
+        session_id: str | None = None,
+        always: bool = False,
+        **labels: Any,
+    ) -> Outcome:
+        """Take a checkpoint now, whatever the turn; `always`: even if nothing changed since the last. Unlike
+        `ensure_checkpoint` it raises what goes wrong; `labels` are the host's own facts about it, kept in its
+        metadata."""
+        if not self.settings.enabled:
+            return Outcome("disabled")
+        project = project_of(working_dir)
+        named = [path_inside(project.workdir, path) for path in _as_list(paths)]
+        session = None if session_id is None else bounded_id(str(session_id))
+        facts = (*labels.items(), ("session_id", session), ("tool", tool))
+        request = Request(str(reason), "manual", None, facts, always)
+        outcome, _ = self._snapshot(project, request, list(filter(None, named)))
+        self._report(working_dir, outcome)
+        if outcome.checkpoint is None and outcome.error is not None:
+            raise outcome.error
+        return outcome
+
+    def stage(
+        self,
+        working_dir: PathLike,
+        edit_id: str | None = None,
+        session_id: str | None = None,
+        risk_tier: str | None = None,
+        message: str = "stage",
+    ) -> Stage:
+        """Edits that are kept or put back as a whole: `with manager.stage(...) as s:`. It begins only on files
+        that a checkpoint holds; an exception, or `s.discard()`, returns to that state."""
+        from shadowsnap.restore.stage import Stage
+
+        store, project = self._store(), project_of(working_dir)
+        facts = {"edit_id": edit_id, "session_id": session_id, "risk_tier": risk_tier}
+
+        def committed(checkpoint: Checkpoint, new: bool) -> None:
+            outcome = Outcome("taken" if new else "unchanged", checkpoint, skipped=checkpoint.skipped)
+            self._report(checkpoint.workdir, outcome)
+
+        def discarded(result: RestoreResult) -> None:
+            self._restored(result, "stage")
+            self._safely(lambda: self._log_discarded(store, project, facts, result))
+
+        return Stage(lambda doing: self._opened_alone(store, project, doing), facts, message, committed, discarded)
+
+    @_retry_after_repair
+    def commit_since(
+        self,
+        working_dir: PathLike,
+        before: str,
+        message: str,
+        edit_id: str | None = None,
+        session_id: str | None = None,
+        risk_tier: str | None = None,
+        **labels: Any,
+    ) -> Checkpoint:
+        """Keep what was done since a checkpoint as a stage, which `revert` and `revert_stage` can take back.
+        Unlike `stage`, nothing is put back by itself if this is never called."""
+        store, project = self._known(working_dir)
+        with self._opened(store, project, "stage") as (space, _):
+            beginning = resolve(store, project, before, space.deadline)
+            facts = {**labels, "edit_id": edit_id, "session_id": session_id, "risk_tier": risk_tier}
+            request = Request(message, "stage", facts=(*facts.items(), ("before", beginning.id)), always=True)
+            return take_snapshot(space, request).checkpoint
+
+    # --- looking --------------------------------------------------------------------------------------
+
+    @_retry_after_repair
+    def timeline(
+        self,
+        working_dir: PathLike,
+        limit: int | None = None,
+        session_id: str | None = None,
+        path: PathLike | None = None,
+        *,
+        restores: bool = False,
+    ) -> list[Entry]:
+        """What happened, newest first: turns with what was asked, the person's own edits between them,
+        snapshots, and with `restores` also restores, undos and reverts. `path`: only entries that changed it."""
+        from shadowsnap.timeline import read_timeline
+
+        self._jobs.wait()
+        store, project = self._known(working_dir)
+        inside = None if path is None else path_inside(project.workdir, path)
+        entries = read_timeline(store, project, self._deadline(), inside).entries[::-1]
+        session = None if session_id is None else self._session_id(session_id, project)
+        chosen = [
+            entry
+            for entry in entries
+            if (restores or entry.kind != "restore") and session in (None, entry.session_id)
+        ]
+        return chosen[:limit]
+
+    @_retry_after_repair
+    def now(self, working_dir: PathLike) -> Now:
+        """How the files on disk differ from the newest state that is known of them."""
+        from shadowsnap.snapshot.states import State, compare
+        from shadowsnap.timeline import read_timeline
+
+        store, project = self._known(working_dir)
+        newest = read_timeline(store, project, self._deadline(), counted=False).newest
+        if newest is None:
+            return Now()
+        _check_there(project)
+        with self._looking(store, project, "diff") as space:
+            here = State.of_capture(begin_capture(space))
+            then = replace(here, tree=newest.tree)  # after a restore of some paths, only the tree is known
+            if newest.checkpoint is not None:
+                then = State.of_checkpoint(resolve(store, project, newest.checkpoint, space.deadline))
+            changes, _ = compare(space.git, then, here, [])
+        return Now(
+            since=newest.name,
+            number=newest.number,
+            checkpoint=newest.checkpoint,
+            files_changed=len(changes),
+            insertions=sum(change.insertions or 0 for change in changes),
+            deletions=sum(change.deletions or 0 for change in changes),
+            changes=changes,
+        )
+
+    @_retry_after_repair
+    def list_checkpoints(
+        self,
+        working_dir: PathLike,
+        limit: int | None = None,
+        session_id: str | None = None,
+        path: PathLike | None = None,
+    ) -> list[Checkpoint]:
+        """The raw states, newest first; of one session, or only those in which one path changed (or, where
+        there is nothing before them to compare with, that hold it)."""
+        from shadowsnap.store.checkpoints import touching
+
+        store, project = self._known(working_dir)
+        inside = None if path is None else path_inside(project.workdir, path)
+        narrow = session_id is not None or inside is not None
+        found = list_checkpoints(store, project, self._deadline(), None if narrow else limit, path=inside)
+        if inside is not None:
+            found = touching(store, found, inside, self._deadline())
+        if session_id is not None:
+            found = [checkpoint for checkpoint in found if checkpoint.session_id == session_id]
+        return found[:limit]
+
+    @_retry_after_repair
+    def get(self, working_dir: PathLike, ref: Reference) -> Checkpoint:
+        """The checkpoint that a reference stands for: the number of a turn (the state before it) or snapshot,
+        `3:after`, `last`, `last~2`, a label, or digits of an id."""
+        store, project = self._known(working_dir)
+        return self._resolve(store, project, ref)
+
+    @_retry_after_repair
+    def diff(
+        self,
+        working_dir: PathLike,
+        ref: Reference,
+        other: Reference | None = None,
+        paths: Sequence[PathLike] = (),
+    ) -> Diff:
+        """What changed from one state to another, or (`other` None or `@`) to the files on disk now."""
+        from shadowsnap.snapshot.states import State, compare
+
+        store, project = self._known(working_dir)
+        chosen = [path_inside(project.workdir, path) for path in _as_list(paths)]
+        first = self._resolve(store, project, ref)
+        old = State.of_checkpoint(first)
+        if other is not None and other != "@":
+            second = self._resolve(store, project, other)
+            changes, text = compare(store.git(self._deadline()), old, State.of_checkpoint(second), chosen)
+            return Diff(first.id, second.id, changes, text)
+        _check_there(project)
+        with self._looking(store, project, "diff") as space:
+            now = State.of_capture(capture_same_scope(space, old))
+            return Diff(first.id, None, *compare(space.git, old, now, chosen))
+
+    @_retry_after_repair
+    def files(self, working_dir: PathLike, ref: Reference) -> list[str]:
+        """Every file that a checkpoint holds."""
+        store, project = self._known(working_dir)
+        return files_of(store, self._resolve(store, project, ref), self._deadline())
+
+    @_retry_after_repair
+    def contents(self, working_dir: PathLike, ref: Reference, paths: Sequence[str]) -> dict[str, bytes]:
+        """What files held at a checkpoint, by path; those that it does not have are left out."""
+        from shadowsnap.store.checkpoints import contents_of
+
+        store, project = self._known(working_dir)
+        return contents_of(store, self._resolve(store, project, ref), paths, self._deadline())
+
+    def projects(self) -> list[Path]:
+        """Every directory that has checkpoints."""
+        store = self._store()
+        return [project.workdir for project in known_projects(store) if newest_name(store, project) is not None]
+
+    def find_project(self, directory: PathLike) -> Path:
+        """The project that a command in this directory is about: the nearest one at or above it that has
+        checkpoints, as far up as its repository reaches. If there is none, the one that a snapshot would be
+        taken of."""
+        store, start = self._store(), project_of(directory).workdir
+        for folder in (start, *start.parents):
+            if folder != start and refusal(folder, store.base) is not None:
+                break  # the home directory may have checkpoints of single files
+            if newest_name(store, project_of(folder)) is not None:
+                return folder
+            if (folder / ".git").exists():
+                break
+        return self.get_working_dir_for_path(start) if start.is_dir() else start
+
+    def get_working_dir_for_path(self, file_path: PathLike) -> Path:
+        """The project a file belongs to: the nearest directory above it that looks like the root of one, never
+        at or above the home directory; otherwise the file's own directory."""
+        path = os.path.abspath(Path(file_path).expanduser())
+        return project_root(path, self.settings.resolved_base()) or existing_folder(path)
+
+    # --- sessions and conversations ---------------------------------------------------------------------
+
+    def session(self, session_id: str) -> Session:
+        """All that is known of one session; its id may be shortened to a unique part of 4 characters or more."""
+        from shadowsnap.timeline import read_sessions
+
+        self._jobs.wait()
+        store = self._store()
+        found = read_sessions(store, self._deadline(), self._session_id(str(session_id)))
+        if not found:
+            raise NoSuchSession(session_id=str(session_id))
+        return found[0]
+
+    def sessions(
+        self,
+        status: str | None = None,
+        *,
+        working_dir: PathLike | None = None,
+        path: PathLike | None = None,
+        text: str | None = None,
+        since: When = None,
+        until: When = None,
+        agent: str | None = None,
+        parent: str | None = None,
+        edit_id: str | None = None,
+        limit: int | None = None,
+    ) -> list[Session]:
+        """The sessions that fit all of it, newest first. `path` is a file or directory that they changed, in
+        `working_dir`; `text` is part of a prompt; `since` and `until` are times at which they went on."""
+        from shadowsnap.timeline import SESSION_STATUSES, find_sessions
+
+        if status is not None and status not in SESSION_STATUSES:
+            raise BadArguments(what=f"a status is one of {', '.join(SESSION_STATUSES)}")
+        self._jobs.wait()
+        project, inside = self._meant(working_dir, path)
+        return find_sessions(
+            self._store(), self._deadline(), project=project, path=inside, text=text, since=_seconds(since),
+            until=_seconds(until), status=status, agent=agent, parent=parent, edit_id=edit_id, limit=limit,
+        )  # fmt: skip
+
+    def search(
+        self,
+        text: str | None = None,
+        *,
+        working_dir: PathLike | None = None,
+        path: PathLike | None = None,
+        session_id: str | None = None,
+        status: str | None = None,
+        kind: str | None = None,
+        since: When = None,
+        until: When = None,
+        limit: int | None = None,
+    ) -> list[Checkpoint]:
+        """The checkpoints that fit all of it, of every project or of one, newest first. `text` is part of a
+        reason or prompt; `path` is what they changed against the one before; `status` is that of their
+        session."""
+        from shadowsnap.timeline import find_checkpoints
+
+        self._jobs.wait()
+        project, inside = self._meant(working_dir, path)
+        return find_checkpoints(
+            self._store(), self._deadline(), project=project, path=inside, text=text, session_id=session_id,
+            status=status, kind=kind, since=_seconds(since), until=_seconds(until), limit=limit,
+        )  # fmt: skip
+
+    @_retry_after_repair
+    def attach(
+        self,
+        working_dir: PathLike,
+        ref: str,
+        conversation: Any,
+        session_id: str | None = None,
+        *,
+        agent: str | None = None,
+        prompt: str | None = None,
+        began: datetime | None = None,
+        key: str | None = None,
+        replace_own: bool = True,
+    ) -> Conversation | None:
+        """Keep a conversation that came from elsewhere (JSON data, or the bytes of a transcript) with a
+        checkpoint. None if the session itself had handed one over, unless `replace_own`."""
+        from shadowsnap.git.refs import ref_exists
+        from shadowsnap.store.checkpoints import attachment_of
+        from shadowsnap.store.conversations import from_json, from_transcript, keep_conversation, read_conversation
+        from shadowsnap.store.redaction import redacted_text
+
+        store, project = self._known(working_dir)
+        deadline = self._deadline()
+        checkpoint = self._resolve(store, project, ref)
+        kept = attachment_of(checkpoint.ref)
+        history = read_history(store, project, deadline)
+        mine = [turn for turn in history.turns.values() if turn.session_id == session_id]
+        own = any(kept in turn.conversations for turn in mine)
+        if own and not replace_own and ref_exists(store.git_dir, kept):
+            return None
+        said = from_transcript(conversation) if isinstance(conversation, bytes) else from_json(conversation)
+        like = _last_conversation(history, session_id)
+        places, patterns = [(project, checkpoint.ref)], self.settings.redact
+        refs = keep_conversation(store, said, session_id, places, deadline, own=patterns, like=like)
+        if not refs:
+            return None
+        if session_id:
+            facts: dict[str, Any] = {"checkpoint": checkpoint.id, "session": session_id, "agent": agent}
+            facts["refs"] = refs
+            facts |= {"prompt": redacted_text(prompt, patterns) if prompt else None, "messages": said.count}
+            facts |= {"began": (began or checkpoint.created_at).timestamp(), "turn": checkpoint.turn}
+            facts["key"] = key or f"attached-{checkpoint.id[:12]}"
+            with locked_project(store, project, "keeping a conversation", deadline):
+                ensure_log(store, project, deadline)
+                if not any(line.get("key") == facts["key"] for line in history.attached):
+                    note(store, project, "attach", **facts)
+        return read_conversation(store, checkpoint.ref, [session_id], deadline)
+
+    # --- going back and forth ---------------------------------------------------------------------------
+
+    @_retry_after_repair
+    def restore(
+        self,
+        working_dir: PathLike,
+        ref: Reference,
+        paths: Sequence[PathLike] = (),
+        dry_run: bool = False,
+        *,
+        conversation: bool = False,
+        files: bool = True,
+        session_id: str | None = None,
+    ) -> RestoreResult:
+        """Bring a state back, of everything or of some paths; `dry_run` returns the plan. What is overwritten or
+        deleted is saved first. With `conversation` the result has what was said up to then, of this session, or
+        the checkpoint's own; `files=False` leaves the files as they are."""
+        from shadowsnap.restore.restore import choose_paths, restore
+        from shadowsnap.snapshot.states import Selection
+
+        if not files and not conversation:
+            raise BadArguments(what="restore brings back files, a conversation, or both")
+        self._jobs.wait()  # before the lock, which they may need
+        store, project = self._known(working_dir)
+        if not files:
+            target = self._resolve(store, project, ref)
+            found, lacking = self._conversation_at(store, project, target, session_id)
+            if found is None:
+                raise NoConversation(ref=target.short_id, why=lacking)
+            return RestoreResult(target, applied=not dry_run, conversation=found)
+        with self._opened(store, project, "restore", lasting=not dry_run) as (space, recovered):
+            target = self._resolve(store, project, ref)
+            chosen = choose_paths(space, target, _as_list(paths))
+            result = restore(space, target, Selection(chosen))
+            if conversation:
+                found, lacking = self._conversation_at(store, project, target, session_id)
+                lack = "" if found else f"no conversation is kept with it{lacking}"
+                result, recovered = replace(result, conversation=found), "; ".join(filter(None, (recovered, lack)))
+        return self._restored(replace(result, note=recovered), "restore")
+
+    @_retry_after_repair
+    def undo(self, working_dir: PathLike, dry_run: bool = False) -> RestoreResult:
+        """Take back the last thing that happened: a restore, a revert, or a turn; again takes back the one
+        before it. A turn goes exactly if nothing was edited since, else by a merge that keeps the edits."""
+        from shadowsnap.restore.undo import undo
+        from shadowsnap.timeline import describe_thing
+
+        self._jobs.wait()
+        store, project = self._known(working_dir)
+        with self._opened(store, project, "undo", lasting=not dry_run) as (space, recovered):
+            history = read_history(store, project, space.deadline)
+            result, step_back = undo(space)
+            what = describe_thing(step_back.thing, history)
+        notes = "; ".join(filter(None, (recovered, result.note)))
+        result = replace(result, note=notes, what=self._in_words(history, step_back.thing, what))
+        return self._restored(result, "undo")
+
+    @_retry_after_repair
+    def redo(self, working_dir: PathLike, dry_run: bool = False) -> RestoreResult:
+        """Take the last undo back."""
+        from shadowsnap.restore.undo import redo
+        from shadowsnap.timeline import describe_thing
+
+        store, project = self._known(working_dir)
+        with self._opened(store, project, "redo", lasting=not dry_run) as (space, recovered):
+            history = read_history(store, project, space.deadline)
+            result, step_back = redo(space)
+            what = describe_thing(step_back.thing, history)
+        result = replace(result, note=recovered, what=self._in_words(history, step_back.thing, what))
+        return self._restored(result, "redo")
+
+    @_retry_after_repair
+    def revert(
+        self,
+        working_dir: PathLike,
+        turn: int | None = None,
+        session_id: str | None = None,
+        dry_run: bool = False,
+        on_conflict: OnConflict = "keep",
+    ) -> RestoreResult:
+        """Take the work of one turn, or of all turns of a session, out of the files as they are now; all other
+        edits stay. Where others changed the same lines the file is left alone and reported; `on_conflict` may
+        be `markers` or `theirs` (the state before the turn). So is what was changed while two sessions were at
+        work, which may be the other's."""
+        from shadowsnap.restore.restore import Why
+        from shadowsnap.restore.revert import revert
+        from shadowsnap.snapshot.attribution import work_of_session, work_of_turn
+
+        if (turn is None) == (session_id is None) or on_conflict not in ("keep", "markers", "theirs"):
+            raise BadArguments(what="revert takes a turn or a session_id, and on_conflict keep, markers or theirs")
+        self._jobs.wait()
+        store, project = self._known(working_dir)
+        with self._opened(store, project, "revert", lasting=not dry_run) as (space, recovered):
+            history = read_history(store, project, space.deadline)
+            past = list_checkpoints(store, project, space.deadline, statistics=False)
+            if session_id is not None:
+                session_id = self._session_id(session_id, project)
+                work, what = work_of_session(history, past, session_id), f"session {session_id}"
+            else:
+                work, what = work_of_turn(history, past, turn or 0), f"turn {turn}"
+            why = Why("revert", turn=turn, session_id=session_id)
+            result = replace(revert(space, work, f"revert of {what}", on_conflict, why=why), note=recovered)
+            what = self._in_words(history, ("turn", turn), what) if turn else what
+        result = replace(result, what=what)
+        if result.applied:
+            self._emit("Reverted", project.workdir, result=result, turn=turn, session_id=session_id)
+        return result
+
+    @_retry_after_repair
+    def revert_stage(
+        self, working_dir: PathLike, ref: str, reason: str = "", dry_run: bool = False, **labels: Any
+    ) -> RestoreResult:
+        """Take the work of one stage out of the files as they are now; all other edits stay. The state that
+        comes about is a checkpoint, with a reason and labels of its own."""
+        from shadowsnap.restore.restore import Why
+        from shadowsnap.restore.revert import revert
+        from shadowsnap.snapshot.attribution import Work
+
+        store, project = self._known(working_dir)
+        with self._opened(store, project, "revert", lasting=not dry_run) as (space, recovered):
+            after = self._resolve(store, project, ref)
+            if after.kind != "stage" or not after.metadata.get("before"):
+                raise NoSuchTurn(workdir=project.workdir, what=f"a stage {ref}")
+            before = self._resolve(store, project, after.metadata["before"])
+            work, what = [Work(before, after)], reason or f"revert of stage {after.short_id}"
+            result = revert(space, work, what, facts=labels, why=Why("revert"))
+            return replace(result, note=recovered, what=what)
+
+    def record_write(self, working_dir: PathLike, path: PathLike) -> bool:
+        """Note that an agent wrote this file just now, so that `restore_agent_work` can tell its work from what
+        people write. False if there is no such file."""
+        from shadowsnap.store.writes import content_of, note_write
+
+        store, project = open_store(self.settings), project_of(working_dir)
+        inside = path_inside(project.workdir, path)
+        content = content_of(project.workdir / os.fsdecode(inside))
+        if content is None:
+            return False
+        with locked_project(store, project, "noting a write", self._deadline()):
+            note_write(store, project, inside, content)
+        return True
+
+    def recorded_writes(self, working_dir: PathLike) -> list[str]:
+        """The files that an agent is known to have written."""
+        from shadowsnap.store.writes import last_writes
+
+        return sorted(last_writes(open_store(self.settings), project_of(working_dir)))
+
+    def restore_agent_work(self, working_dir: PathLike, ref: Reference, dry_run: bool = False) -> RestoreResult:
+        """Bring back the files that still are as an agent left them (see `record_write`), or that are gone since.
+        Every other file that changed since the checkpoint stays, and is reported as kept."""
+        from shadowsnap.store.writes import content_of, last_writes
+
+        plan = self.restore(working_dir, ref, dry_run=True)
+        workdir = project_of(working_dir).workdir
+        writes = last_writes(open_store(self.settings), project_of(working_dir))
+        changed = [path for path in (*plan.written, *plan.deleted) if not path.endswith("/")]
+        own = [path for path in changed if path in writes and content_of(workdir / path) in (None, writes[path])]
+        others = tuple(Kept(path, NOT_THE_AGENTS) for path in changed if path not in set(own))
+        if not own:
+            return replace(plan, written=(), deleted=(), kept=(*plan.kept, *others), applied=not dry_run)
+        result = self.restore(working_dir, ref, own, dry_run=dry_run)
+        return replace(result, kept=(*plan.kept, *others))
+
+    # --- keeping ----------------------------------------------------------------------------------------
+
+    @_retry_after_repair
+    def pin(self, working_dir: PathLike, ref: Reference) -> Checkpoint:
+        """Keep a checkpoint whatever the limits say."""
+        return self._change(working_dir, ref, lambda *known: set_pinned(*known, pinned=True))
+
+    @_retry_after_repair
+    def unpin(self, working_dir: PathLike, ref: Reference) -> Checkpoint:
+        """Let the limits drop a checkpoint again."""
+        return self._change(working_dir, ref, lambda *known: set_pinned(*known, pinned=False))
+
+    @_retry_after_repair
+    def label(self, working_dir: PathLike, ref: Reference, label: str | None) -> Checkpoint:
+        """Give a checkpoint a name that can be used as a reference, or take it away."""
+        return self._change(working_dir, ref, lambda *known: set_label(*known, label=label))
+
+    def delete(
+        self, working_dir: PathLike, refs: Reference | Iterable[Reference], now: bool = False
+    ) -> list[Checkpoint]:
+        """Drop checkpoints, pinned or not. Every other id stays what it is. With `now`, what no checkpoint holds
+        any more is gone from the disk when this returns; otherwise upkeep reclaims it when that pays."""
+        wanted = [refs] if isinstance(refs, (str, int, Checkpoint, Entry)) else list(refs)
+        found = self._delete(working_dir, wanted)
+        if now:
+            reclaimed = self.reclaim()
+            if reclaimed.error is not None:
+                raise reclaimed.error
+        return found
+
+    @_retry_after_repair
+    def _delete(self, working_dir: PathLike, refs: list[Reference]) -> list[Checkpoint]:
+        store, project = self._known(working_dir)
+        deadline = self._deadline()
+        with locked_project(store, project, "delete", deadline):
+            ensure_log(store, project, deadline)
+            found = [self._resolve(store, project, ref) for ref in refs]
+            delete_checkpoints(store, project, found, deadline)
+            if newest_name(store, project) is None:
+                note_emptied(store, project)
+        return found
+
+    def reclaim(self) -> Reclaimed:
+        """Remove from the disk what no checkpoint holds any more, however little that is."""
+        from shadowsnap.upkeep.reclaim import reclaim_now
+
+        store = self._store()
+        return reclaim_now(store, Deadline(self.settings.upkeep_deadline), self._waiting(store))
+
+    def purge(
+        self, working_dir: PathLike, paths: Sequence[PathLike] | PathLike, dry_run: bool = False
+    ) -> PurgeResult:
+        """Take files or directories out of every checkpoint of a project, and their bytes out of the store. The
+        checkpoints are recorded anew without them, and their old ids go on answering. What is on disk stays as
+        it is. `dry_run` returns the plan. An interrupted purge is finished by the same call."""
+        from shadowsnap.upkeep.purge import finish, path_in_history, plan_purge
+
+        self._jobs.wait()  # they may be about to name a checkpoint
+        store, project = self._known(working_dir)
+        wanted = sorted({path_in_history(project.workdir, path) for path in _as_list(paths)})
+        if not wanted:
+            raise BadArguments(what="purge takes at least one path")
+        if dry_run:
+            return plan_purge(store, project, wanted, self._deadline())
+        if project.workdir.is_dir():
+            with self._opened(store, project, "purge"):
+                pass  # an interrupted restore is finished now
+        taken = self._take_out(project.workdir, wanted)
+        deadline = Deadline(self.settings.upkeep_deadline)
+        return finish(store, project, taken, deadline, self._waiting(store), step)
+
+    @_retry_after_repair
+    def _take_out(self, working_dir: PathLike, paths: Sequence[bytes]) -> PurgeResult:
+        from shadowsnap.upkeep.purge import take_out
+
+        store, project = self._known(working_dir)
+        return take_out(store, project, paths, Deadline(self.settings.upkeep_deadline), step)
+
+    def status(self) -> StoreStatus:
+        """The store at a glance: sizes, projects, limits, what was not captured, what failed."""
+        from shadowsnap.upkeep.status import read_status
+
+        return read_status(self._store(), self.settings, self._deadline())
+
+    def prune(
+        self, dry_run: bool = False, *, orphans: bool = True, reclaim: str = "all", **limits: Any
+    ) -> PruneResult:
+        """Keep the limits now: of the settings, or those given here (`max_snapshots`, `retention_days`,
+        `max_total_size_mb` and so on). `dry_run` returns the plan. `reclaim`: `all` that no checkpoint holds,
+        `when-it-pays` (as upkeep in the background does), `always` (repack even if there is nothing to reclaim)
+        or `never`; `orphans=False` keeps checkpoints of lost directories. Upkeep that is under way is waited
+        for, up to `upkeep_deadline`; then the status is `busy`."""
+        from shadowsnap.upkeep.run import plan_prune, prune
+
+        settings = replace(self.settings, **limits)
+        store = self._store()
+        if dry_run:
+            return plan_prune(store, settings, orphans=orphans)
+        result = prune(store, settings, orphans=orphans, reclaim=reclaim, on_wait=self._waiting(store))
+        if settings == self.settings and orphans and result.status == "done":
+            with suppress(OSError):  # it only saves the next start-up from doing the same again
+                mark_pruned(store.base)
+        self._emit("Pruned", store.base, result=result)
+        return result
+
+    def auto_prune(self) -> PruneResult:
+        """Keep the limits, at most once in `min_interval_hours`; for the start of a program. What takes time
+        goes on in the background. Never raises."""
+        from shadowsnap.upkeep.results import PruneResult
+        from shadowsnap.upkeep.run import auto_prune
+
+        try:
+            result = auto_prune(self.settings)
+        except Exception as problem:  # promise 4
+            return PruneResult("failed", error=problem)
+        if result.status == "done":
+            self._emit("Pruned", self.settings.resolved_base(), result=result)
+        return result
+
+    def doctor(self, repair: bool = False) -> Checkup:
+        """Examine everything the store consists of: what is wrong, what that means, and what would be done
+        about it. With `repair` it is done; what cannot be saved is set aside, never deleted."""
+        from shadowsnap.upkeep import doctor
+
+        run = doctor.repair if repair else doctor.examine
+        checkup = run(self.settings.resolved_base(), self._deadline(), fsync=self.settings.fsync)
+        if checkup.repaired:
+            self._emit("Healed", checkup.base, checkup=checkup)
+        return checkup
+
+    def clear(self, working_dir: PathLike, dry_run: bool = False) -> ClearReport:
+        """Drop every checkpoint of a directory, pinned or not, and everything that is kept about it below the
+        base: nothing of it is left. `dry_run` returns the plan."""
+        from shadowsnap.upkeep.clear import clear, plan_clear
+
+        store, project = self._known(working_dir)
+        if dry_run:
+            return plan_clear(store, project, self._deadline())
+        if project.workdir.is_dir():
+            with self._opened(store, project, "clear"):
+                pass  # an interrupted restore is finished now
+        self._jobs.wait()  # they may be about to write something of it
+        self._turn.projects.pop(project.id, None)  # what was safe in this turn is not any more
+        deadline = Deadline(self.settings.upkeep_deadline)
+        return clear(store, project, self._deadline(), deadline, self._waiting(store))
+
+    def clear_all(self, dry_run: bool = False) -> ClearReport:
+        """Drop every checkpoint of every directory; `dry_run` returns the plan."""
+        from shadowsnap.upkeep.clear import clear_all, plan_clear_all
+
+        return (plan_clear_all if dry_run else clear_all)(self._store(), self._deadline())
+
+    def clear_legacy(self, dry_run: bool = False) -> ClearReport:
+        """Remove the archived repositories of older tools; `dry_run` returns the plan."""
+        from shadowsnap.upkeep.clear import clear_legacy, plan_clear_legacy
+
+        return (plan_clear_legacy if dry_run else clear_legacy)(self._store())
+
+    def import_from(
+        self,
+        path: PathLike,
+        dry_run: bool = False,
+        on_progress: Callable[[int, int, ImportedItem], None] | None = None,
+    ) -> ImportReport:
+        """Take over the checkpoints of another tool: a store of Hermes or PraisonAI, or a repository with shadow
+        branches of Entire. They keep their dates, reasons and trees; nothing is changed there. What was imported
+        before is skipped. `on_progress` gets how many are done, of how many, and the last one."""
+        from shadowsnap.upkeep.importing import import_from
+
+        where = Path(os.path.abspath(Path(path).expanduser()))
+        report = import_from(self._store(), where, NO_DEADLINE, dry_run=dry_run, on_progress=on_progress)
+        if report.applied:
+            self._emit("Imported", where, report=report)
+        return report
+
+    def remove_store(self) -> ClearReport:
+        """Remove the store itself with every checkpoint, the archives of older tools, and the base directory if
+        nothing else is in it."""
+        from shadowsnap.upkeep.clear import remove_store
+
+        return remove_store(open_store(self.settings), self._deadline())
+
+    # --- the turn under way -----------------------------------------------------------------------------
+
+    def _ensured(
+        self,
+        turn: OpenTurn,
+        working_dir: PathLike,
+        reason: str,
+        paths: Sequence[PathLike],
+        tool: str | None,
+        whole: bool = True,
+    ) -> Outcome:
+        if not self.settings.enabled:
+            return Outcome("disabled")
+        try:
+            named = [os.fspath(path) for path in _as_list(paths)]
+            outcome = self._ensure(turn, working_dir, str(reason), named, tool, whole)
+        except _REFUSALS as problem:
+            outcome = Outcome("refused", error=problem)
+        except Exception as problem:  # promise 4: an agent is never stopped by its safety net
+            outcome = Outcome("failed", error=problem)
+        self._report(working_dir, outcome)
+        return outcome
+
+    def _ensure(
+        self,
+        turn: OpenTurn,
+        working_dir: PathLike,
+        reason: str,
+        paths: list[str],
+        tool: str | None,
+        whole: bool,
+    ) -> Outcome:
+        project = project_of(working_dir)
+        part = turn.project(project.id)
+        began = time.monotonic()
+        if not part.lock.acquire(timeout=self.settings.deadline or -1):
+            waited = time.monotonic() - began
+            raise LockTimeout(seconds=waited, name=project.id, holder="another thread of this process")
+        try:
+            named, outside = _named_inside(project, paths)
+            each_call, first = self.settings.granularity == "tool", part.outcome is None
+            if part.outcome is not None and not each_call and not self._still_unprotected(project, part, named):
+                return Outcome("already-taken", part.outcome.checkpoint, skipped=part.outcome.skipped)
+            facts = turn.facts(tool)
+            if each_call:
+                facts = (*facts, ("call", part.call_count + 1), ("within", part.began))
+            request = Request(reason, "turn", part.number, facts)
+            outcome, number = self._snapshot(project, request, named, whole)
+            if outside:
+                skipped = (*outcome.skipped, *(Skipped(path, "outside") for path in outside))
+                outcome = replace(outcome, skipped=skipped)
+            if outcome.status in _SAFE and not isinstance(outcome.error, DeadlineExceeded):
+                part.take(outcome, number, project, named)
+                if each_call and outcome.status != "partial":
+                    part.begin_call(outcome.checkpoint.id if outcome.checkpoint is not None else None)
+                if first and not turn.resumed and turn.conversation is not None:
+                    self._later(lambda: self._keep_at_beginning(turn, part))  # the tool waits
+            return outcome
+        finally:
+            part.lock.release()
+
+    @_retry_after_repair
+    def _still_unprotected(self, project: Project, part: TurnInProject, named: list[bytes]) -> bool:
+        """Whether a tool names something now that the snapshot of this turn does not hold."""
+        new = set(named) - part.named
+        if not new or not part.is_whole:
+            return bool(new)
+        store = self._store()
+        with open_workspace(store, project, self._settings_of(project), self._deadline(), "looking") as space:
+            missing = bool(unprotected(space, new))
+        if not missing:
+            part.named |= new
+        return missing
+
+    def _begin_call(self, turn: OpenTurn, tool: str, tool_input: Any, outcomes: list[Outcome]) -> None:
+        """Note a tool call that begins now, where it is to have checkpoints of its own."""
+        if self.settings.granularity == "tool":
+            found = [outcome.checkpoint for outcome in outcomes if outcome.status in ("taken", "unchanged")]
+            projects = tuple(checkpoint.project for checkpoint in found if checkpoint is not None)
+            if projects:
+                turn.begin_call(Call(tool, input_digest(tool_input), projects))
+
+    def _close(self, turn: OpenTurn, part: TurnInProject, project: Project, reason: str, status: str) -> Outcome:
+        """Close a turn in one project (with its status), or a tool call of it."""
+        try:
+            facts = (*turn.facts(), ("before", part.began or part.before), ("call", part.call_count or None))
+            if status:
+                facts = (*facts, ("ended", status), ("tools", turn.tools or None))
+            facts = tuple(fact for fact in facts if fact[1] is not None)
+            outcome, _ = self._snapshot(project, Request(reason, "turn-end", part.number, facts), [])
+            if outcome.checkpoint is not None and outcome.error is None:
+                part.close(outcome)
+            if status and part.call_count:
+                self._log_end(turn, part, status)
+        except Exception as problem:  # promise 4
+            outcome = Outcome("failed", error=problem)
+        self._report(project.workdir, outcome)
+        return outcome
+
+    def _log_end(self, turn: OpenTurn, part: TurnInProject, status: str) -> None:
+        """The end of a turn whose tool calls have checkpoints of their own: the last one closed it."""
+        assert part.project is not None
+        store = self._store()
+        after = part.after.checkpoint.id if part.after is not None and part.after.checkpoint is not None else None
+        with locked_project(store, part.project, "end of turn", self._deadline()):
+            facts = {"turn": part.number, "after": after, "status": status, "tools": turn.tools or None}
+            note(store, part.project, "end", **facts)
+
+    def _log_discarded(
+        self, store: Store, project: Project, facts: dict[str, str | None], result: RestoreResult
+    ) -> None:
+        about = {"edit_id": facts["edit_id"], "risk_tier": facts["risk_tier"], "session": facts["session_id"]}
+        with locked_project(store, project, "stage", self._deadline()):
+            note(store, project, "stage", status="discarded", before=result.target.id, **about)
+
+    # --- snapshots --------------------------------------------------------------------------------------
+
+    @_retry_after_repair
+    def _snapshot(
+        self, project: Project, request: Request, named: list[bytes], whole: bool = True
+    ) -> tuple[Outcome, int | None]:
+        """Take a snapshot; also the number of its turn. If the directory as a whole cannot be captured, at
+        least what the tool names is."""
+        store = self._store()
+        why = refusal(project.workdir, store.base) or _unusable(project.workdir)
+        if why is None and not whole:
+            why = "it does not look like a project, and the agent works elsewhere"
+        if why is not None:
+            problem = DirectoryRefused(workdir=project.workdir, why=why)
+            return self._paths_alone(store, project, request, named, problem, "refused")
+        try:
+            with self._opened(store, project, request.kind) as (space, recovered):
+                checkpoint, new, number = take_snapshot(space, request, named)
+                notes = "; ".join(filter(None, (recovered, _nothing_held(checkpoint))))
+        except DeadlineExceeded as problem:
+            return self._paths_alone(store, project, request, named, problem, "failed")
+        undecided = sum(item.why == "undecided" for item in checkpoint.skipped)
+        lacking = RulesUnavailable(count=undecided) if undecided else None
+        outcome = Outcome(
+            "partial" if lacking else "taken" if new else "unchanged",
+            checkpoint,
+            error=lacking,
+            skipped=checkpoint.skipped,
+            note=notes,
+        )
+        return outcome, number
+
+    def _paths_alone(
+        self,
+        store: Store,
+        project: Project,
+        request: Request,
+        named: list[bytes],
+        problem: Exception,
+        otherwise: Literal["refused", "failed"],
+    ) -> tuple[Outcome, int | None]:
+        """The directory as a whole cannot be captured: capture at least what the tool names."""
+        if not named or not project.workdir.is_dir():
+            return Outcome(otherwise, error=problem), None
+        deadline = Deadline(_GRACE_SECONDS)
+        with self._opened(store, project, request.kind, deadline=deadline) as (space, recovered):
+            checkpoint, _, number = take_paths(space, request, named)
+        outcome = Outcome("partial", checkpoint, error=problem, skipped=checkpoint.skipped, note=recovered)
+        return outcome, number
+
+    # --- conversations ----------------------------------------------------------------------------------
+
+    def _take_conversation(self, turn: OpenTurn, conversation: Any) -> None:
+        found = conversation_now(conversation, self.settings)
+        turn.conversation, turn.not_kept = (None, found) if isinstance(found, str) else (found, "")
+
+    def _redacted(self, prompt: Any) -> str | None:
+        """What a person asked for, without secrets: checkpoints and the log keep it. If that fails, nothing of it
+        is kept."""
+        found: list[str] = []
+
+        def redact() -> None:
+            from shadowsnap.store.redaction import redacted_beginning
+
+            found.append(redacted_beginning(str(prompt), _PROMPT_LENGTH, self.settings.redact))
+
+        if prompt:
+            self._safely(redact)
+        return found[0] if found else None
+
+    def _keep_at_beginning(self, turn: OpenTurn, part: TurnInProject) -> None:
+        """Keep the conversation before a turn with the state before it."""
+        if part.before is not None:
+            self._keep(turn, turn.conversation, [(part, part.before)])
+
+    def _keep_at_end(self, turn: OpenTurn, conversation: Any) -> None:
+        """Keep what was not kept yet, and the conversation at the end with the state after the turn."""
+        parts = [part for part in turn.projects.values() if part.project is not None]
+        late = [(part, part.before) for part in parts if not part.conversation_kept and part.before]
+        self._keep(turn, turn.conversation or turn.not_kept or None, late)
+        ends = [
+            (part, part.after.checkpoint.id)
+            for part in parts
+            if part.after is not None and part.after.checkpoint is not None and part.after.status == "taken"
+        ]
+        self._keep(turn, conversation_now(conversation, self.settings), ends)
+
+    def _keep(self, turn: OpenTurn, said: Any, places: list[tuple[TurnInProject, str]]) -> None:
+        """Keep a conversation with checkpoints, and write the log lines."""
+        from shadowsnap.store.checkpoints import ref_of
+        from shadowsnap.store.conversations import from_file, keep_conversation
+
+        if said is None or not places or not self.settings.keep_conversations:
+            return
+        store, deadline = Store(self.settings.resolved_base(), self.settings.fsync), self._deadline()
+        if not store.git_dir.is_dir():
+            return
+        if isinstance(said, Transcript):
+            said = from_file(said.path, self.settings.max_conversation_bytes, said.size)
+        session = str(turn.session_id) if turn.session_id else None
+        for part, checkpoint in places:
+            project = part.project
+            ref = ref_of(store, project, checkpoint) if project is not None else None
+            if project is None or ref is None:
+                continue
+            facts: dict[str, Any] = {"turn": part.number}
+            if isinstance(said, str):
+                facts["why"] = said
+            else:
+                like = _last_conversation(read_history(store, project, deadline), session)
+                refs = keep_conversation(
+                    store, said, session, [(project, ref)], deadline, own=self.settings.redact, like=like
+                )
+                facts |= {"refs": refs, "messages": said.count}
+                part.conversation_kept = True
+            with locked_project(store, project, "keeping a conversation", deadline):
+                note(store, project, "conversation", **facts)
+
+    def _conversation_at(
+        self, store: Store, project: Project, target: Checkpoint, session_id: str | None
+    ) -> tuple[Conversation | None, str]:
+        """What is kept with a checkpoint; if nothing, then why."""
+        from shadowsnap.store.checkpoints import attachment_of
+        from shadowsnap.store.conversations import read_conversation
+
+        wanted = (session_id,) if session_id is not None else (self._turn.session_id, target.session_id)
+        try:
+            found = read_conversation(store, target.ref, [str(each) for each in wanted if each], self._deadline())
+        except DamagedObject as problem:
+            return None, f", as what is left of it cannot be read: {problem}"
+        if found is not None and session_id is not None and found.session_id != str(session_id):
+            return None, f" for session {session_id}"
+        if found is not None:
+            return found, ""
+        turns = read_history(store, project, self._deadline()).turns.values()
+        had_one = any(attachment_of(target.ref) in turn.conversations for turn in turns)
+        return None, " any more" if had_one else ""
+
+    def _later(self, job: Callable[[], None]) -> None:
+        """Run a job in the background. A program that is about to end has no threads any more; then what is
+        missing is done at the end of the turn."""
+        self._safely(lambda: self._jobs.add(lambda: self._safely(job)))
+
+    def _safely(self, job: Callable[[], None]) -> None:
+        """Do what a snapshot does not depend on; if it fails, `status` reports it."""
+        try:
+            job()
+        except Exception as problem:  # promise 4
+            try:
+                from shadowsnap.store.troubles import append_log
+
+                what = f"a session could not be recorded: {type(problem).__name__}: {problem}"
+                append_log(self.settings.resolved_base(), kind="session", what=what[:2000], advice="")
+            except Exception:  # a log that cannot be written must not stop an agent
+                pass
+
+    # --- the store, the project, repair -----------------------------------------------------------------
+
+    def _deadline(self, workdir: Path | None = None) -> Deadline:
+        """A new one; where it is about a directory, it emits events when the time gets long."""
+        if self._on_event is None or workdir is None:
+            return Deadline(self.settings.deadline)
+
+        def slow(doing: str, seconds: float, done: int | None, total: int | None) -> None:
+            self._emit("Slow", workdir, doing=doing, seconds=seconds, done=done, total=total)
+
+        return Deadline(self.settings.deadline, Watch(slow, self._slow_after))
+
+    def _store(self) -> Store:
+        """The store, made on first use."""
+        store = open_store(self.settings, lambda store: self._emit("StoreCreated", store.base))
+        if not os.path.exists(store.git_dir / OWN_OBJECTS):
+            self._own_objects(store)
+        return store
+
+    def _own_objects(self, store: Store) -> None:
+        """Once for a store of an earlier version: nothing in it may depend on files elsewhere. If that takes
+        long, upkeep does it in the background."""
+        from shadowsnap.store.locks import if_free
+        from shadowsnap.upkeep.background import start_upkeep
+        from shadowsnap.upkeep.check_objects import own_all_objects
+        from shadowsnap.upkeep.session import upkeep_lock
+
+        most = _MOST_TO_OWN_NOW if self.settings.background_upkeep else None
+        begun = store.git_dir / f"{OWN_OBJECTS}.begun"
+        try:
+            if begun.exists() and time.time() - begun.stat().st_mtime < _PATIENCE_WITH_UPKEEP:
+                return
+            with if_free(upkeep_lock(store), "upkeep") as lock:
+                done = lock is None or own_all_objects(store, most)
+            if not done:
+                begun.touch()
+                start_upkeep(store, self.settings)
+        except OSError:
+            pass  # a full or closed disk: the next call tries again
+
+    def _settings_of(self, project: Project) -> Settings:
+        if self._layers is None:
+            return self.settings
+        settings, warnings = self._layers.narrowed_by(project.workdir)
+        self.warnings += [text for text in warnings if text not in self.warnings]
+        return settings
+
+    def _known(self, working_dir: PathLike) -> tuple[Store, Project]:
+        """The store and a project that has checkpoints."""
+        store, project = self._store(), project_of(working_dir)
+        self._catch_up(store)
+        if newest_name(store, project) is None:
+            record = read_record(store, project)
+            if record and not was_emptied(record):
+                raise CheckpointsLost(workdir=project.workdir)
+            raise NoSuchProject(workdir=project.workdir)
+        return store, project
+
+    def _catch_up(self, store: Store) -> None:
+        """Do what has to be done before checkpoints are looked for."""
+        from shadowsnap.store.layout import archives, is_due
+
+        if os.path.exists(store.git_dir / REFS_LOST):
+            raise CheckpointsLost(workdir=store.base)
+        if any(is_due(archive) for archive in archives(store.base)):
+            from shadowsnap.upkeep.importing import import_due
+
+            self._emit("Imported", store.base, report=import_due(store, self._deadline()))
+
+    def _resolve(self, store: Store, project: Project, ref: Reference) -> Checkpoint:
+        if isinstance(ref, Checkpoint):
+            ref = ref.id
+        elif isinstance(ref, Entry):
+            if ref.state is None:
+                raise NoSuchTurn(workdir=project.workdir, what=f"a state before {ref.reason or 'that entry'}")
+            ref = ref.state
+        return resolve(store, project, str(ref), self._deadline())
+
+    def _session_id(self, part: str, project: Project | None = None) -> str:
+        """The whole id of a session that is named by a unique part of it."""
+        from shadowsnap.timeline import session_by_part
+
+        return session_by_part(self._store(), self._deadline(), part, project)
+
+    def _meant(self, working_dir: PathLike | None, path: PathLike | None) -> tuple[Project | None, bytes | None]:
+        """The project and the path in it that a question is about."""
+        project, inside = None if working_dir is None else project_of(working_dir), None
+        if path is not None:
+            if project is None and os.path.isabs(path):
+                store = self._store()
+                around = (project_of(folder) for folder in Path(path).parents)
+                project = next((each for each in around if newest_name(store, each) is not None), None)
+            inside = path_inside(project.workdir, path) if project else os.fsencode(os.path.normpath(path))
+        return project, inside
+
+    @contextmanager
+    def _opened(
+        self, store: Store, project: Project, doing: str, *, lasting: bool = True, deadline: Deadline | None = None
+    ) -> Iterator[tuple[Workspace, str]]:
+        """A locked workspace in which no earlier restore is left half done; also what was recovered."""
+        _check_there(project)
+        deadline, settings = deadline or self._deadline(project.workdir), self._settings_of(project)
+        recovered = ""
+        try:
+            watcher = self._watchers.get(project.id)
+            with open_workspace(
+                store, project, settings, deadline, doing, lasting=lasting, watcher=watcher
+            ) as space:
+                if lasting:
+                    ensure_log(store, project, deadline)
+                    recovered = _recovered(space)
+                yield space, recovered
+        finally:  # when the project is free again: a listener may want to look at it
+            if recovered:
+                self._emit("Recovered", project.workdir, note=recovered)
+
+    @contextmanager
+    def _opened_alone(self, store: Store, project: Project, doing: str) -> Iterator[Workspace]:
+        with self._opened(store, project, doing) as (space, _):
+            yield space
+
+    @contextmanager
+    def _looking(self, store: Store, project: Project, doing: str) -> Iterator[Workspace]:
+        """A workspace in which nothing is written."""
+        settings, watcher = self._settings_of(project), self._watchers.get(project.id)
+        with open_workspace(
+            store, project, settings, self._deadline(), doing, lasting=False, watcher=watcher
+        ) as space:
+            yield space
+
+    def _change(
+        self,
+        working_dir: PathLike,
+        ref: Reference,
+        change: Callable[[Store, Project, Checkpoint, Deadline], Checkpoint],
+    ) -> Checkpoint:
+        store, project = self._known(working_dir)
+        deadline = self._deadline()
+        with locked_project(store, project, "change", deadline):  # so that upkeep does not drop it meanwhile
+            return change(store, project, self._resolve(store, project, ref), deadline)
+
+    def _repair(self, where: PathLike | Project, problem: Exception) -> str:
+        """Repair what made an operation fail, and say what that was; if nothing is found, the problem is raised
+        again."""
+        from shadowsnap.upkeep.doctor import heal, is_full
+
+        base, project = self.settings.resolved_base(), where if isinstance(where, Project) else project_of(where)
+        if is_full(problem):
+            if isinstance(problem, (RestoreFailed, PresentNotSaved)):
+                raise problem  # which says what became of the files
+            raise DiskFull(path=base) from problem
+        healed = heal(base, project, problem, self._deadline(), fsync=self.settings.fsync)
+        if not healed.repaired:
+            if isinstance(problem, OSError):
+                raise StoreUnusable(path=base, why=problem) from problem
+            raise problem
+        self._emit("Healed", project.workdir, checkup=healed, problem=problem)
+        return f"repaired: {', '.join(sorted({finding.code for finding in healed.repaired}))}"
+
+    def _in_words(self, history: History, thing: tuple[str, int | str], what: str) -> str:
+        """What was taken back, with what was asked: `turn 3: clean the project up`."""
+        turn = history.turns.get(int(thing[1])) if thing[0] == "turn" else None
+        return f"{what}: {turn.prompt}" if turn is not None and turn.prompt else what
+
+    def _waiting(self, store: Store) -> Callable[[], None]:
+        """Reports that upkeep of another process is waited for."""
+        doing = "waiting for upkeep that is under way"
+        return partial(self._emit, "Slow", store.base, doing=doing, seconds=0.0)
+
+    # --- events -----------------------------------------------------------------------------------------
+
+    def _restored(self, result: RestoreResult, by: str) -> RestoreResult:
+        if result.applied:
+            self._emit("Restored", result.target.workdir, result=result, by=by)
+        return result
+
+    def _report(self, working_dir: PathLike, outcome: Outcome) -> None:
+        """Emit the event of a snapshot, and start what follows from it."""
+        self._follow_up(outcome, working_dir)
+        self._emit(_EVENTS.get(outcome.status, "CheckpointFailed"), working_dir, outcome=outcome)
+
+    def _follow_up(self, outcome: Outcome, working_dir: PathLike) -> None:
+        """Note what went wrong for `status`, and start upkeep in the background if it is due."""
+        try:
+            if outcome.status in _TROUBLE:
+                from shadowsnap.store.troubles import note_trouble
+
+                note_trouble(self.settings.resolved_base(), os.fspath(working_dir), outcome)
+            elif outcome.status == "taken" and outcome.checkpoint and self.settings.background_upkeep:
+                from shadowsnap.upkeep.background import start_upkeep, why_due
+
+                store = Store(self.settings.resolved_base(), self.settings.fsync)
+                if why_due(store, Project(outcome.checkpoint.project, Path()), self.settings):
+                    start_upkeep(store, self.settings)
+        except Exception:  # the snapshot is what counts
+            pass
+
+    def _emit(self, event: str, working_dir: PathLike, **facts: Any) -> None:
+        """Call the listener with an event, by the name of its class."""
+        if self._on_event is None:
+            return
+        try:
+            from shadowsnap import events
+
+            self._on_event(getattr(events, event)(os.fspath(working_dir), **facts))
+        except Exception:  # a listener's error is the listener's, not the agent's
+            logging.getLogger("shadowsnap").exception("on_event failed on %s", event)
+
+
+def _is_repairable(problem: BaseException) -> bool:
+    """Whether the store may be the cause, also behind the error of a restore that changed nothing."""
+    if isinstance(problem, (RestoreFailed, PresentNotSaved)) and problem.__cause__ is not None:
+        problem = problem.__cause__
+    return isinstance(problem, _REPAIRABLE)
+
+
+def _after_repair(result: Any, repaired: str, began: float) -> Any:
+    """The result of a second attempt, with a note of what was repaired."""
+    if isinstance(result, tuple) and result and isinstance(result[0], Outcome):
+        return (_after_repair(result[0], repaired, began), *result[1:])
+    if not isinstance(result, (Outcome, RestoreResult)):
+        return result
+    result = replace(result, note="; ".join(filter(None, (repaired, result.note))))
+    if isinstance(result, Outcome) and result.status == "unchanged" and result.checkpoint is not None:
+        # The first attempt may have failed just after it had recorded the checkpoint.
+        new = result.checkpoint.created_at.timestamp() >= began
+        return replace(result, status="taken") if new else result
+    return result
+
+
+def _recovered(space: Workspace) -> str:
+    """Finish or put back what died half way, and say so. There hardly ever is anything."""
+    journal = read_journal(space.store, space.project)
+    if not (journal.open or journal.leftover or journal.stages):
+        return journal.note
+    from shadowsnap.restore.restore import recover
+    from shadowsnap.restore.stage import recover_stages
+
+    return "; ".join(filter(None, (journal.note, recover(space), recover_stages(space))))
+
+
+def _nothing_held(checkpoint: Checkpoint) -> str:
+    """A note about a checkpoint without any file in a directory that has files."""
+    if checkpoint.tree != EMPTY_TREE or checkpoint.skipped or checkpoint.metadata.get("empty_dirs"):
+        return ""
+    try:
+        there = {*os.listdir(checkpoint.workdir)} - {".git"}
+    except OSError:
+        return ""
+    return "no file is captured: the ignore rules leave out everything that is here" if there else ""
+
+
+def _projects_around(turn: OpenTurn, cwd: PathLike | None) -> set[str]:
+    try:
+        folder = os.path.realpath(os.fspath(cwd) if cwd else os.getcwd())
+    except (TypeError, ValueError, OSError):
+        return set()  # the call itself is known by its name
+    projects = [part.project for part in list(turn.projects.values()) if part.project is not None]
+    return {project.id for project in projects if Path(folder).is_relative_to(project.workdir)}
+
+
+def _weightiest(found: list[tuple[Path, Outcome]]) -> Outcome:
+    """One outcome for several directories: trouble first, then what was taken."""
+    chosen = min(found, key=lambda item: _BY_WEIGHT.index(item[1].status))
+    others = [f"{workdir}: {outcome.status}" for workdir, outcome in found if outcome is not chosen[1]]
+    return replace(chosen[1], note="; ".join(filter(None, (chosen[1].note, *others))))
+
+
+def _named_inside(project: Project, paths: list[str]) -> tuple[list[bytes], list[str]]:
+    inside, outside = [], []
+    for path in paths:
+        try:
+            inside.append(path_inside(project.workdir, path))
+        except PathRefused:
+            outside.append(path)
+    return [path for path in inside if path], outside
+
+
+def _last_conversation(history: History, session_id: str | None) -> str | None:
+    """The ref of the last conversation of a session: the next one most likely begins like it."""
+    refs = [ref for turn in history.turns.values() if turn.session_id == session_id for ref in turn.conversations]
+    return refs[-1] if session_id and refs else None
+
+
+def _unusable(workdir: Path) -> str | None:
+    if workdir.is_dir():
+        return None
+    return "it is not a directory" if workdir.exists() else "it does not exist"
+
+
+def _check_there(project: Project) -> None:
+    if not project.workdir.is_dir():
+        raise DirectoryMissing(workdir=project.workdir)
+
+
+def _as_list(paths: Sequence[PathLike] | PathLike) -> Sequence[PathLike]:
+    return [paths] if isinstance(paths, (str, os.PathLike)) else paths
+
+
+def _seconds(moment: When) -> float | None:
+    return moment.timestamp() if isinstance(moment, datetime) else moment

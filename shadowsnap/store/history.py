@@ -1,0 +1,681 @@
+"""The history of a project, folded from its operation log: turns, snapshots, restores, what can be undone.
+
+The log is the one record of what happened. A checkpoint that the log does not mention (the process died
+between recording it and writing the line, or the log was lost) speaks for itself: its facts give the same
+line. So a lost log is told again from the checkpoints, and a store of format 1 is taken over the same way.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Container, Iterable, Mapping, Sequence
+
+from shadowsnap.deadline import Deadline
+from shadowsnap.errors import NoSuchCheckpoint, NoSuchTurn
+from shadowsnap.files import read_json, remove_tree
+from shadowsnap.git.refs import ref_names
+from shadowsnap.model import Checkpoint
+from shadowsnap.records import Any, dataclass, field
+from shadowsnap.store.checkpoints import (
+    find_checkpoint,
+    list_checkpoints,
+    named_in_journal,
+    newest_name,
+    read_checkpoint,
+)
+from shadowsnap.store.layout import Store
+from shadowsnap.store.log import Line, append_line, has_log, paths_in, read_lines, write_lines
+from shadowsnap.store.projects import Project, known_projects, locked_project, read_record, touch_record
+
+# Lines of the same moment: a turn begins before it says more, and ends last.
+_ORDER = {"begin": 0, "end": 2}
+_LAST = re.compile(r"last(?:~(\d{1,9}))?")
+_NUMBER = re.compile(r"(\d{1,12})(:after)?")
+_FEW = 20
+_FORMAT_1_RECORDS = ("sessions", "index.db", "index.db-wal", "index.db-shm", "index.db-journal", "turns", "shown")
+
+
+@dataclass
+class Turn:
+    """One turn in one project, from the person's message to the end of the agent's work on it."""
+
+    number: int
+    began_at: float
+    before: str | None = None
+    held: bool = False
+    """Whether `before` was there already when the turn began."""
+    session_id: str | None = None
+    agent: str | None = None
+    parent: str | None = None
+    prompt: str | None = None
+    key: str = ""
+    """The same in every project that the turn wrote to."""
+    more: list[str] = field(default_factory=list)
+    """Further checkpoints, of files that it named later."""
+    calls: list[tuple[str, str]] = field(default_factory=list)
+    """The states before and after its tool calls, where each has checkpoints of its own."""
+    open_call: str | None = None
+    ended_at: float | None = None
+    after: str | None = None
+    status: str = "running"
+    """`running`, `done` or `interrupted`; the timeline adds `undone` and `reverted`."""
+    tools: list[list[str]] = field(default_factory=list)
+    conversations: list[str] = field(default_factory=list)
+    messages: int | None = None
+    not_kept: str = ""
+    """Why its conversation was not kept."""
+    position: int = 0
+    end_position: int | None = None
+
+    @property
+    def changed(self) -> bool:
+        """Whether it did anything to the files, as far as is known."""
+        return self.before is not None and self.after != self.before
+
+
+@dataclass
+class Snapshot:
+    """A checkpoint taken by hand or by a host; with `before`, a stage that was kept or put back."""
+
+    number: int | None
+    at: float
+    checkpoint: str | None
+    reason: str = ""
+    session_id: str | None = None
+    before: str | None = None
+    edit_id: str | None = None
+    risk_tier: str | None = None
+    status: str = ""
+    position: int = 0
+
+
+@dataclass
+class Operation:
+    """A restore, revert, undo or redo: it went to `target`, and `before` holds what was there."""
+
+    id: str
+    at: float
+    kind: str
+    target: str
+    before: str
+    after: str = ""
+    """The tree that it led to."""
+    line: Line = field(default_factory=dict)
+    position: int = 0
+
+    @property
+    def turn(self) -> int | None:
+        return _number(self.line.get("turn"))
+
+    @property
+    def session_id(self) -> str | None:
+        return _text(self.line.get("session"))
+
+
+Thing = tuple[str, int | str]
+"""What can be undone: ("turn", number) or ("operation", id)."""
+
+
+@dataclass(frozen=True)
+class Step:
+    """Something that happened, and the operation that leads back from it (None: a turn, by its own states)."""
+
+    thing: Thing
+    way_back: Operation | None = None
+
+
+@dataclass
+class History:
+    """What happened in one project, oldest first."""
+
+    project: Project
+    turns: dict[int, Turn] = field(default_factory=dict)
+    snapshots: list[Snapshot] = field(default_factory=list)
+    operations: dict[str, Operation] = field(default_factory=dict)
+    sessions: dict[str, Line] = field(default_factory=dict)
+    """The last word about each session's end."""
+    purges: list[Line] = field(default_factory=list)
+    attached: list[Line] = field(default_factory=list)
+    """Conversations that were kept with checkpoints afterwards."""
+    done: list[Step] = field(default_factory=list)
+    undone: list[Step] = field(default_factory=list)
+
+    # --- undo and redo ---------------------------------------------------------------------------
+
+    def undoable(self) -> list[Step]:
+        """What `undo` takes back, the next one last. A turn that changed nothing is none of it."""
+        return [step for step in self.done if step.thing[0] != "turn" or self.turns[int(step.thing[1])].changed]
+
+    def is_undone(self, number: int) -> bool:
+        return any(step.thing == ("turn", number) for step in self.undone)
+
+    def is_reverted(self, number: int) -> bool:
+        """Whether a revert of the turn, or of its session, stands."""
+        turn = self.turns[number]
+        for step in self.done:
+            operation = self.operations.get(str(step.thing[1])) if step.thing[0] == "operation" else None
+            if operation is None or operation.kind != "revert":
+                continue
+            whole = operation.session_id is not None and operation.session_id == turn.session_id
+            if operation.turn == number or (whole and turn.position < operation.position):
+                return True
+        return False
+
+    def status_of(self, turn: Turn) -> str:
+        if self.is_undone(turn.number):
+            return "undone"
+        return "reverted" if self.is_reverted(turn.number) else turn.status
+
+    # --- references ------------------------------------------------------------------------------
+
+    def numbered(self) -> dict[int, Turn | Snapshot]:
+        """Turns and snapshots by their numbers, oldest first."""
+        found: dict[int, Turn | Snapshot] = dict(self.turns)
+        found.update({each.number: each for each in self.snapshots if each.number is not None})
+        return dict(sorted(found.items(), key=lambda item: (item[1].position, item[0])))
+
+    def reachable(self) -> list[int]:
+        """What `last` counts back through, newest first: turns and snapshots that are not undone."""
+        found = [
+            number
+            for number, each in self.numbered().items()
+            if not (isinstance(each, Turn) and (each.before is None or self.is_undone(number)))
+            and not (isinstance(each, Snapshot) and each.checkpoint is None)
+        ]
+        return found[::-1]
+
+    def checkpoint_of(self, ref: str) -> str | None:
+        """The id that a number, `N:after` or `last~N` stands for; None for another kind of reference."""
+        if last := _LAST.fullmatch(ref):
+            numbers, back = self.reachable(), int(last[1] or 0)
+            if back >= len(numbers):
+                raise NoSuchCheckpoint(ref=ref, workdir=self.project.workdir)
+            return self._state(numbers[back], after=False, ref=ref)
+        if number := _NUMBER.fullmatch(ref):
+            return self._state(int(number[1]), after=number[2] is not None, ref=ref)
+        return None
+
+    def _state(self, number: int, *, after: bool, ref: str) -> str:
+        found = self.numbered().get(number)
+        if found is None:
+            raise NoSuchTurn(workdir=self.project.workdir, what=f"number {number}")
+        state = found.checkpoint if isinstance(found, Snapshot) else found.after if after else found.before
+        if state is None:
+            what = "the end of turn" if after else "the state before turn"
+            raise NoSuchTurn(workdir=self.project.workdir, what=f"{what} {number}")
+        return state
+
+
+def read_history(store: Store, project: Project, deadline: Deadline) -> History:
+    """The history as the log and the checkpoints that it does not mention tell it. Nothing is written."""
+    return fold(project, lines_of(store, project, deadline))
+
+
+def lines_of(store: Store, project: Project, deadline: Deadline) -> list[Line]:
+    """The lines of the log, completed from checkpoints that it does not mention."""
+    lines = read_lines(store, project.id)
+    if not lines:
+        return _told_again(store, project, deadline)
+    mentioned = {value[:12] for line in lines for value in _texts(line) if len(value) == 40}
+    names = [name for name in ref_names(store.git_dir, project.refs) if name[-12:] not in mentioned]
+    if not names:
+        return lines
+    if len(names) > _FEW:
+        found = list_checkpoints(store, project, deadline, statistics=False)
+        missing = [each for each in found if each.ref.rpartition("/")[2] in set(names)]
+    else:
+        missing = [read_checkpoint(store, project, f"{project.refs}/{name}", deadline) for name in names]
+    missing = [each for each in missing if each.kind != "pre-restore"]  # its restore never came to an end
+    return sorted([*lines, *_lines_from(missing, lines)], key=lambda line: line["at"])
+
+
+def ensure_log(store: Store, project: Project, deadline: Deadline) -> None:
+    """Write the log of a project that has checkpoints and no log: it is of format 1, or the log was lost. The
+    caller holds the project's lock."""
+    if not has_log(store, project.id) and newest_name(store, project) is not None:
+        rebuild_log(store, project, deadline)
+
+
+def rebuild_log(store: Store, project: Project, deadline: Deadline) -> None:
+    lines = lines_of(store, project, deadline)
+    write_lines(store, project.id, lines)
+    touch_record(store, project, next_number=_next_number(lines))
+
+
+def finish_migration(store: Store, deadline: Deadline) -> None:
+    """Give every project a log, then remove the records that format 1 kept instead. No lock is held."""
+    left = [store.base / name for name in _FORMAT_1_RECORDS]
+    if not any(os.path.lexists(path) for path in left):
+        return
+    for project in known_projects(store):
+        with locked_project(store, project, "taking over the log", deadline):
+            ensure_log(store, project, deadline)
+    for path in left:
+        if path.is_dir() and not path.is_symlink():
+            remove_tree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def note(store: Store, project: Project, op: str, **facts: Any) -> None:
+    """Append one line. The caller holds the project's lock."""
+    append_line(store, project.id, op, **facts)
+
+
+def take_number(store: Store, project: Project, deadline: Deadline) -> int:
+    """The next number of the project: never used before, never used again. The caller holds the lock."""
+    number = _number(read_record(store, project).get("next_number"))
+    if number is None:  # the record is new, or was damaged
+        number = _next_number(lines_of(store, project, deadline))
+    touch_record(store, project, next_number=number + 1)
+    return number
+
+
+def needed_checkpoints(store: Store, project: Project) -> frozenset[str]:
+    """The checkpoints that a restore under way, open stages, the next undo and the next redo go to."""
+    history = fold(project, read_lines(store, project.id))
+    needed = set(named_in_journal(store.journal_file(project.id)))
+    for step in (*history.undoable()[-1:], *history.undone[-1:]):
+        if step.way_back is not None:
+            needed.add(step.way_back.before)
+        elif step.thing[0] == "turn":
+            turn = history.turns[int(step.thing[1])]
+            needed |= {state for state in (turn.before, turn.after) if state is not None}
+    return frozenset(needed)
+
+
+def compact_log(store: Store, project: Project, kept: Container[str]) -> None:
+    """Drop the lines of turns, snapshots and restores none of whose checkpoints is kept. The caller holds the
+    project's lock. Numbers stay used: the project's record knows the next one."""
+    lines = read_lines(store, project.id)
+    history = fold(project, lines)
+    gone = {
+        turn.number
+        for turn in history.turns.values()
+        if turn.status != "running" and not any(state in kept for state in (turn.before, turn.after) if state)
+    }
+
+    def keeps(line: Line) -> bool:
+        if _number(line.get("turn")) in gone and line["op"] != "restore":
+            return False
+        states = [line[name] for name in ("checkpoint", "before", "after", "target") if name in line]
+        needs_one = line["op"] in ("snapshot", "stage", "restore", "attach")
+        return not needs_one or not states or any(state in kept for state in states)
+
+    left = [line for line in lines if keeps(line)]
+    if left != lines:
+        write_lines(store, project.id, left)
+
+
+def resolve(store: Store, project: Project, ref: str, deadline: Deadline) -> Checkpoint:
+    """The checkpoint that a number, `N:after`, `last~N`, a label or a hash prefix stands for."""
+    known = None
+    if _LAST.fullmatch(ref) or _NUMBER.fullmatch(ref):
+        known = read_history(store, project, deadline).checkpoint_of(ref)
+    try:
+        return find_checkpoint(store, project, known or ref, deadline)
+    except NoSuchCheckpoint as problem:
+        raise NoSuchCheckpoint(ref=ref, workdir=project.workdir) from problem
+
+
+# --- folding -----------------------------------------------------------------------------------------
+
+
+def fold(project: Project, lines: Iterable[Line]) -> History:
+    """The history that some lines tell. Whatever is odd in a line is passed over."""
+    history = History(project)
+    for position, line in enumerate(lines):
+        reader = _READERS.get(line["op"])
+        if reader is not None:
+            reader(history, line, position)
+    _close_left_open(history)
+    return history
+
+
+def _begin(history: History, line: Line, position: int) -> None:
+    number = _number(line.get("turn"))
+    if number is None or number in history.turns:
+        return
+    history.turns[number] = Turn(
+        number=number,
+        began_at=line["at"],
+        before=_text(line.get("before")),
+        held=line.get("held") is True,
+        session_id=_text(line.get("session")),
+        agent=_text(line.get("agent")),
+        parent=_text(line.get("parent")),
+        prompt=_text(line.get("prompt")),
+        key=_text(line.get("key")) or "",
+        position=position,
+    )
+    history.done.append(Step(("turn", number)))
+
+
+def _more(history: History, line: Line, position: int) -> None:
+    turn, checkpoint = _turn_of(history, line), _text(line.get("checkpoint"))
+    if turn is not None and checkpoint is not None:
+        turn.more.append(checkpoint)
+
+
+def _call(history: History, line: Line, position: int) -> None:
+    turn = _turn_of(history, line)
+    if turn is not None:
+        turn.open_call = turn.open_call or _text(line.get("before"))
+
+
+def _call_end(history: History, line: Line, position: int) -> None:
+    turn, before, after = _turn_of(history, line), _text(line.get("before")), _text(line.get("after"))
+    if turn is not None and before is not None and after is not None:
+        turn.calls.append((before, after))
+        turn.open_call = None
+        turn.after = after
+
+
+def _end(history: History, line: Line, position: int) -> None:
+    turn = _turn_of(history, line)
+    if turn is None:
+        return
+    turn.after, turn.ended_at, turn.open_call = _text(line.get("after")) or turn.after, line["at"], None
+    turn.status = "interrupted" if line.get("status") == "interrupted" else "done"
+    turn.end_position = position
+    tools = line.get("tools")
+    if isinstance(tools, list):
+        turn.tools = [[str(word) for word in each] for each in tools if isinstance(each, list)]
+    undone = next((step for step in history.undone if step.thing == ("turn", turn.number)), None)
+    if undone is not None and undone.way_back is not None and turn.after not in (None, undone.way_back.target):
+        history.undone.remove(undone)  # it went on after it had been undone
+        history.done.append(Step(undone.thing))
+
+
+def _conversation(history: History, line: Line, position: int) -> None:
+    turn = _turn_of(history, line)
+    if turn is None:
+        return
+    refs = line.get("refs")
+    turn.conversations += [ref for ref in refs if isinstance(ref, str)] if isinstance(refs, list) else []
+    turn.messages = _number(line.get("messages")) if turn.messages is None else turn.messages
+    turn.not_kept = _text(line.get("why")) or turn.not_kept
+
+
+def _snapshot(history: History, line: Line, position: int) -> None:
+    checkpoint = _text(line.get("checkpoint")) or _text(line.get("after"))
+    if checkpoint is not None and any(each.checkpoint == checkpoint for each in history.snapshots):
+        return
+    history.snapshots.append(
+        Snapshot(
+            number=_number(line.get("number")),
+            at=line["at"],
+            checkpoint=checkpoint,
+            reason=_text(line.get("reason")) or "",
+            session_id=_text(line.get("session")),
+            before=_text(line.get("before")),
+            edit_id=_text(line.get("edit_id")),
+            risk_tier=_text(line.get("risk_tier")),
+            status=_text(line.get("status")) or "",
+            position=position,
+        )
+    )
+
+
+def _restore(history: History, line: Line, position: int) -> None:
+    names = ("id", "target", "before")
+    identity, target, before = (_text(line.get(name)) for name in names)
+    if identity is None or target is None or before is None or identity in history.operations:
+        return
+    kind = _text(line.get("kind")) or "restore"
+    after = _text(line.get("after")) or ""
+    operation = Operation(identity, line["at"], kind, target, before, after, line, position)
+    history.operations[identity] = operation
+    thing: Thing = ("operation", identity)
+    if kind == "undo":
+        undoes = line.get("undoes")
+        thing = ("turn", undoes) if isinstance(undoes, int) else ("operation", str(undoes))
+        history.done = [step for step in history.done if step.thing != thing]
+        history.undone.append(Step(thing, operation))
+    elif kind == "redo":
+        redone = next((step for step in history.undone if _is_by(step, line.get("redoes"))), None)
+        if redone is not None:
+            history.undone.remove(redone)
+            thing = redone.thing
+        history.done.append(Step(thing, operation))
+    else:
+        history.undone.clear()
+        history.done.append(Step(thing, operation))
+
+
+def _is_by(step: Step, identity: Any) -> bool:
+    return step.way_back is not None and step.way_back.id == identity
+
+
+def _session(history: History, line: Line, position: int) -> None:
+    session = _text(line.get("session"))
+    if session is not None:
+        history.sessions[session] = line
+
+
+def _attach(history: History, line: Line, position: int) -> None:
+    history.attached.append(line)
+
+
+def _purge(history: History, line: Line, position: int) -> None:
+    history.purges.append(line)
+
+
+_READERS = {
+    "begin": _begin,
+    "more": _more,
+    "call": _call,
+    "call-end": _call_end,
+    "end": _end,
+    "conversation": _conversation,
+    "snapshot": _snapshot,
+    "stage": _snapshot,
+    "restore": _restore,
+    "session": _session,
+    "attach": _attach,
+    "purge": _purge,
+}
+
+
+def _close_left_open(history: History) -> None:
+    """A host may never close its turns: the next one of the same session ends the one before."""
+    next_of: dict[str | None, Turn] = {}
+    for turn in sorted(history.turns.values(), key=lambda each: each.position, reverse=True):
+        later = next_of.get(turn.session_id)
+        if turn.status == "running" and later is not None:
+            turn.status, turn.ended_at = "done", later.began_at
+            turn.after, turn.end_position = turn.after or later.before, later.position
+        next_of[turn.session_id] = turn
+
+
+def _turn_of(history: History, line: Line) -> Turn | None:
+    return history.turns.get(_number(line.get("turn")) or 0)
+
+
+# --- telling the log again from checkpoints ----------------------------------------------------------
+
+
+def _told_again(store: Store, project: Project, deadline: Deadline) -> list[Line]:
+    """The lines of a project without a log, from its checkpoints and from the records of format 1."""
+    if newest_name(store, project) is None:
+        return []
+    checkpoints = list_checkpoints(store, project, deadline, statistics=False)
+    known = {each.id: each for each in checkpoints}
+    lines = _lines_from(checkpoints[::-1], ())
+    lines += _quiet_in_format_1(store, project, lines)
+    lines += _sessions_of_format_1(store, project, known, lines)
+    lines += _steps_of_format_1(store, project, known)
+    lines.sort(key=lambda line: (line["at"], _ORDER.get(line["op"], 1)))
+    number = _next_number(lines)
+    for line in lines:
+        key = "turn" if line["op"] == "begin" else "number"
+        if line["op"] in ("begin", "snapshot", "stage") and key not in line:
+            line[key] = number
+            number += 1
+    return [line for line in lines if "turn" in line or line["op"] not in ("begin", "end", "conversation")]
+
+
+def _lines_from(checkpoints: Iterable[Checkpoint], known: Sequence[Line]) -> list[Line]:
+    """The lines that would have been written for these checkpoints, given oldest first."""
+    begun = {line.get("turn") for line in known if line["op"] == "begin"}
+    lines: list[Line] = []
+    for each in checkpoints:
+        at = each.created_at.timestamp()
+        if each.kind in ("turn", "turn-end") and each.turn is not None:
+            if each.turn not in begun:
+                begun.add(each.turn)
+                before = each.id if each.kind == "turn" else each.metadata.get("before")
+                facts = {"turn": each.turn, "before": before, "session": each.session_id}
+                facts |= {name: each.metadata.get(name) for name in ("agent", "parent", "prompt", "key")}
+                lines.append(_line("begin", at, **facts))
+            elif each.kind == "turn":
+                lines.append(_line("more", at, turn=each.turn, checkpoint=each.id))
+            lines += _ends_from(each, at)
+        elif each.kind == "stage":
+            lines.append(_snapshot_line(each, "stage", before=each.metadata.get("before"), after=each.id))
+        elif each.kind == "pre-restore":
+            lines += _restores_from(each, at)
+        elif not each.metadata.get("revert"):
+            lines.append(_snapshot_line(each, "snapshot", checkpoint=each.id))
+    return lines
+
+
+def _ends_from(each: Checkpoint, at: float) -> list[Line]:
+    call, before = each.metadata.get("call"), each.metadata.get("before")
+    if each.kind == "turn":
+        return [_line("call", at, turn=each.turn, before=each.metadata.get("within") or each.id)] if call else []
+    if call:
+        return [_line("call-end", at, turn=each.turn, before=before, after=each.id)]
+    return [_line("end", at, turn=each.turn, after=each.id, status=each.metadata.get("ended"))]
+
+
+def _restores_from(each: Checkpoint, at: float) -> list[Line]:
+    facts = each.metadata.get("restore")
+    if not isinstance(facts, dict):
+        return []  # of format 1: its journal knows
+    return [_line("restore", at, **{**facts, "before": each.id})]
+
+
+def _snapshot_line(each: Checkpoint, op: str, **facts: Any) -> Line:
+    about = {name: each.metadata.get(name) for name in ("number", "edit_id", "risk_tier")}
+    at = each.created_at.timestamp()
+    return _line(op, at, reason=each.reason, session=each.session_id, **about, **facts)
+
+
+def _quiet_in_format_1(store: Store, project: Project, lines: Sequence[Line]) -> list[Line]:
+    """Turns that changed nothing were noted in the project's record: they are over."""
+    record = read_json(store.project_file(project.id)) or {}
+    quiet = record.get("quiet_turns")
+    begun = {line["turn"]: line for line in lines if line["op"] == "begin"}
+    ended = {line["turn"] for line in lines if line["op"] == "end"}
+    return [
+        _line("end", begun[turn]["at"], turn=turn, after=begun[turn].get("before"), status="done")
+        for turn in (quiet if isinstance(quiet, list) else ())
+        if turn in begun and turn not in ended
+    ]
+
+
+def _sessions_of_format_1(
+    store: Store, project: Project, known: Mapping[str, Checkpoint], lines: list[Line]
+) -> list[Line]:
+    """What the records of sessions say of this project: agents, prompts, conversations, and turns on states that
+    were held already. Lines that are there learn from them; the others are returned."""
+    begun = {line.get("turn"): line for line in lines if line["op"] == "begin"}
+    found: list[Line] = []
+    for path in sorted((store.base / "sessions").glob("[!.]*.json")):
+        record = read_json(path) or {}
+        session = _text(record.get("id"))
+        for row in _rows(record.get("turns")):
+            for place in _rows(row.get("places")):
+                if place.get("project") == project.id and session is not None:
+                    found += _turn_of_format_1(project, record, session, row, place, known, begun)
+        if session is not None and any(line.get("session") == session for line in (*lines, *found)):
+            status, at = record.get("status"), record.get("ended")
+            if status in ("completed", "failed", "rolled_back") and isinstance(at, (int, float)):
+                found.append(_line("session", float(at), session=session, status=status))
+            for edit in _rows(record.get("edits")):
+                at = edit.get("at")
+                if edit.get("status") == "discarded" and isinstance(at, (int, float)):
+                    facts = {name: edit.get(name) for name in ("edit_id", "risk_tier", "status")}
+                    found.append(_line("stage", float(at), session=session, **facts))
+    return found
+
+
+def _turn_of_format_1(
+    project: Project, record: Line, session: str, row: Line, place: Line, known: Mapping[str, Checkpoint],
+    begun: dict[Any, Line],
+) -> list[Line]:  # fmt: skip
+    number, before, after = _number(place.get("turn")), _text(place.get("before")), _text(place.get("after"))
+    began = row.get("began")
+    at = float(began) if isinstance(began, (int, float)) else 0.0
+    about = {"session": session, "agent": record.get("agent"), "parent": record.get("parent")}
+    about |= {"prompt": row.get("prompt"), "key": row.get("key")}
+    found = []
+    if number in begun:
+        begun[number].update({name: value for name, value in about.items() if isinstance(value, str)})
+    elif before in known and number is not None:
+        begun[number] = _line("begin", at, turn=number, before=before, held=True, **about)
+        found.append(begun[number])
+    else:
+        return []
+    ended = row.get("ended")
+    if isinstance(ended, (int, float)) and place.get("status") == "unchanged":
+        found.append(_line("end", float(ended), turn=number, after=after or before, status="done"))
+    refs = [ref for ref in row.get("attachments") or () if f"/{project.id}/" in str(ref)]
+    if refs or row.get("not_kept"):
+        facts = {"refs": refs or None, "messages": row.get("messages"), "why": row.get("not_kept")}
+        found.append(_line("conversation", at, turn=number, **facts))
+    return found
+
+
+def _rows(value: Any) -> list[Line]:
+    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
+
+
+def _steps_of_format_1(store: Store, project: Project, known: Mapping[str, Checkpoint]) -> list[Line]:
+    """The ways back and forth that the journal of format 1 kept."""
+    journal = read_json(store.journal_file(project.id)) or {}
+    lines = []
+    for kind, name in (("restore", "undo"), ("undo", "redo")):
+        rows = journal.get(name)
+        for place, row in enumerate(rows if isinstance(rows, list) else ()):
+            if not (isinstance(row, list) and len(row) >= 2 and row[0] in known):
+                continue
+            paths = row[1]
+            if isinstance(paths, str):
+                kept = read_json(store.journal_file(project.id).parent / paths)
+                paths = (kept or {}).get("paths", [])
+            at = known[row[0]].created_at.timestamp()
+            facts = {"id": f"{name}-{place}", "kind": kind, "target": row[0], "before": row[0], "paths": paths}
+            facts |= {"exact": row[2:] == [True], "after": journal.get("at")}
+            if kind == "undo":
+                facts["undoes"] = f"undone-{place}"
+            lines.append(_line("restore", at, **facts))
+    return lines
+
+
+def _line(op: str, at: float, **facts: Any) -> Line:
+    return {"op": op, "at": at, **{name: value for name, value in facts.items() if value is not None}}
+
+
+def _next_number(lines: Iterable[Line]) -> int:
+    used = [_number(line.get(name)) or 0 for line in lines for name in ("turn", "number")]
+    return 1 + max(used, default=0)
+
+
+def restored_paths(store: Store, operation: Operation) -> list[str] | None:
+    """What an operation restored: nothing for everything, None if the list is lost."""
+    return paths_in(store, operation.line)
+
+
+def _texts(line: Line) -> list[str]:
+    return [value for value in line.values() if isinstance(value, str)]
+
+
+def _number(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else None
+
+
+def _text(value: Any) -> str | None:
+    return value if isinstance(value, str) else None

@@ -1,0 +1,167 @@
+"""The operation log of a project: what happened, one JSON object per line in `<base>/log/<project>.jsonl`.
+
+Refs and objects say what a directory looked like; the log says what happened to it. Turns, undo and redo,
+reverts, stages and sessions are read from it (`history` folds it). Every line has `op` and `at` (seconds):
+
+    begin         turn, before, held; session, agent, parent, prompt, key    a turn began in this project
+    more          turn, checkpoint          it named files that `before` does not hold
+    call          turn, before              a tool call began (granularity "tool")
+    call-end      turn, before, after       and ended
+    end           turn, after, status       the turn ended: done or interrupted; tools
+    conversation  turn, refs, messages      its conversation was kept (or, with why, was not)
+    snapshot      number, checkpoint        taken by hand or by a host
+    stage         number, before, after     edits that were kept as a whole; with status discarded: put back
+    restore       id, kind, target, before, after, paths     also undo, redo and revert
+    session       session, status           how a conversation ended
+    attach        checkpoint, session, refs a conversation that came from elsewhere
+    purge         paths                     files that a person took out of every checkpoint
+
+A line is appended by one write under the project's lock. A torn or damaged line is passed over: what a
+checkpoint knows about itself is enough to tell the same again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from shadowsnap import lightjson as json
+from shadowsnap.files import read_json, write_bytes, write_json
+from shadowsnap.store.layout import Store
+
+Line = dict[str, Any]
+
+FOLDER = "log"
+_MOST_BYTES = 256 << 20
+_INLINE_PATHS = 200
+"""A longer list of paths is kept in a file of its own beside the log."""
+
+
+def log_file(store: Store, project: str) -> Path:
+    return store.base / FOLDER / f"{project}.jsonl"
+
+
+def append_line(store: Store, project: str, op: str, **facts: Any) -> Line:
+    """Add one line; facts that are None are left out. The caller holds the project's lock."""
+    line = {"op": op, "at": round(time.time(), 3), **_known(facts)}
+    if len(paths := line.get("paths", ())) > _INLINE_PATHS:
+        line["paths"] = _keep_paths(store, project, paths)
+    path = log_file(store, project)
+    data = _encoded(line)
+    try:
+        _append(path, data)
+    except FileNotFoundError:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        _append(path, data)
+    return line
+
+
+def _append(path: Path, data: bytes) -> None:
+    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o600)
+    try:
+        size = os.fstat(descriptor).st_size
+        if size and os.pread(descriptor, 1, size - 1) != b"\n":
+            data = b"\n" + data  # the last line is torn: it must not swallow this one
+        os.write(descriptor, data)
+    finally:
+        os.close(descriptor)
+
+
+def read_lines(store: Store, project: str) -> list[Line]:
+    """Every line that can be read, oldest first."""
+    try:
+        with open(log_file(store, project), "rb") as file:
+            data = file.read(_MOST_BYTES)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return []
+    lines = []
+    for row in data.split(b"\n"):
+        try:
+            line = json.loads(row) if row else None
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(line, dict) and isinstance(line.get("op"), str) and isinstance(line.get("at"), (int, float)):
+            lines.append(line)
+    return lines
+
+
+def has_log(store: Store, project: str) -> bool:
+    return os.path.exists(log_file(store, project))
+
+
+def write_lines(store: Store, project: str, lines: Iterable[Line]) -> None:
+    """Replace the log, as pruning and repair do. The caller holds the project's lock."""
+    path, lines = log_file(store, project), list(lines)
+    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    write_bytes(path, b"".join(map(_encoded, lines)), fsync=store.fsync)
+    wanted = {line["paths"] for line in lines if isinstance(line.get("paths"), str)}
+    for kept in path.parent.glob(f"{project}.*.paths"):
+        if kept.name not in wanted:
+            kept.unlink(missing_ok=True)
+
+
+def change_lines(store: Store, project: str, change: Callable[[Line], Line | None]) -> None:
+    """Rewrite every line by a function; None drops it."""
+    before = read_lines(store, project)
+    after = [new for line in before if (new := change(dict(line))) is not None]
+    if after != before:
+        write_lines(store, project, after)
+
+
+def rename_ids(store: Store, project: str, ids: Mapping[str, str]) -> None:
+    """Let the log speak of checkpoints and conversations by their new ids and refs."""
+
+    def renamed(value: Any) -> Any:
+        if isinstance(value, str):
+            return ids.get(value, value)
+        return [renamed(each) for each in value] if isinstance(value, list) else value
+
+    change_lines(store, project, lambda line: {name: renamed(value) for name, value in line.items()})
+
+
+def remove_log(store: Store, project: str) -> None:
+    path = log_file(store, project)
+    for each in (path, *path.parent.glob(f"{project}.*.paths")):
+        each.unlink(missing_ok=True)
+
+
+def logged_projects(store: Store) -> list[str]:
+    """The ids of all projects that have a log."""
+    try:
+        names = os.listdir(store.base / FOLDER)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+    return sorted(name.removesuffix(".jsonl") for name in names if name.endswith(".jsonl") and name[0] != ".")
+
+
+def paths_in(store: Store, line: Line) -> list[str] | None:
+    """The paths of a restore; None if the list is lost, empty for everything."""
+    paths = line.get("paths", [])
+    if isinstance(paths, str):
+        kept = read_json(store.base / FOLDER / os.path.basename(paths))
+        paths = None if kept is None else kept.get("paths")
+    return [str(path) for path in paths] if isinstance(paths, list) else None
+
+
+def _keep_paths(store: Store, project: str, paths: Iterable[str]) -> str:
+    paths = list(paths)
+    digest = hashlib.sha256("\0".join(paths).encode("utf-8", "surrogateescape")).hexdigest()
+    name = f"{project}.{digest[:16]}.paths"
+    path = store.base / FOLDER / name
+    if not path.exists():
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_json(path, {"paths": paths})
+    return name
+
+
+def _known(facts: Mapping[str, Any]) -> Line:
+    return {name: value for name, value in facts.items() if value is not None}
+
+
+def _encoded(line: Line) -> bytes:
+    # ASCII: names that are not UTF-8 survive as escaped surrogates.
+    return json.dumps(line, separators=(",", ":")).encode("ascii") + b"\n"

@@ -1,0 +1,534 @@
+"""The timeline of a project, and the sessions of all projects: the story that the operation log tells.
+
+The log says what happened and names checkpoints; the checkpoints say what the files were. An entry joins the
+two. What changed between the end of one turn and the beginning of the next, while no turn was under way, is
+the person's own work.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+
+from shadowsnap.deadline import Deadline
+from shadowsnap.errors import AmbiguousReference
+from shadowsnap.git.refs import read_refs
+from shadowsnap.model import Checkpoint, EditOutcome, Entry, Session, SessionTurn, TurnPlace
+from shadowsnap.records import Any, NamedTuple, dataclass, replace
+from shadowsnap.store.checkpoints import ATTACHMENTS, list_checkpoints, newest_name, touching
+from shadowsnap.store.history import History, Operation, Snapshot, Turn, fold, read_history
+from shadowsnap.store.layout import Store
+from shadowsnap.store.log import log_file, logged_projects, read_lines
+from shadowsnap.store.projects import Project, known_projects
+from shadowsnap.store.statistics import count_pairs
+
+SESSION_STATUSES = ("active", "completed", "failed", "rolled_back")
+_SHORTEST_PART = 4
+_ABANDONED_AFTER = 3600.0
+"""A turn that nobody closed counts as interrupted after this many seconds without a sign of it."""
+
+
+class State(NamedTuple):
+    """A known state of the files: its checkpoint (None: only the tree is known), its tree, and what it is."""
+
+    checkpoint: str | None
+    tree: str
+    name: str
+    number: int | None
+
+
+@dataclass(frozen=True)
+class Timeline:
+    """Entries oldest first, and the newest state that is known of the files."""
+
+    history: History
+    entries: tuple[Entry, ...]
+    newest: State | None
+
+
+def read_timeline(
+    store: Store, project: Project, deadline: Deadline, path: bytes | None = None, *, counted: bool = True
+) -> Timeline:
+    """The whole timeline. With `path`, only entries that changed it; `counted`: with counts of files and lines."""
+    history = read_history(store, project, deadline)
+    known = {each.id: each for each in list_checkpoints(store, project, deadline, statistics=False)}
+    teller = _Teller(history, known)
+    teller.tell()
+    entries = [entry for entry, _ in teller.rows]
+    if counted or path is not None:
+        pairs = (pair for _, pair in teller.rows if pair is not None)
+        numbers = count_pairs(store, project, store.git(deadline), pairs, path)
+        entries = [_counted(entry, numbers.get(pair) if pair else None) for entry, pair in teller.rows]
+    if path is not None:
+        entries = [entry for entry in entries if entry.files_changed]
+    return Timeline(history, tuple(entries), teller.newest)
+
+
+class _Teller:
+    """Walks through a history in its order and makes the entries."""
+
+    def __init__(self, history: History, known: dict[str, Checkpoint]) -> None:
+        self._history = history
+        self._known = known
+        self._open: set[int] = set()
+        self.rows: list[tuple[Entry, tuple[str, str] | None]] = []
+        """Entries, and the trees before and after each, where both are known."""
+        self.newest: State | None = None
+
+    def tell(self) -> None:
+        for _, _, happening in sorted(self._happenings(), key=lambda each: each[:2]):
+            if isinstance(happening, Turn):
+                self._end(happening) if happening.number in self._open else self._begin(happening)
+            elif isinstance(happening, Snapshot):
+                self._snapshot(happening)
+            else:
+                self._operation(happening)
+
+    def _happenings(self) -> Iterator[tuple[int, int, Turn | Snapshot | Operation]]:
+        """Everything that happened with its position; where one turn ends as another begins, the end is first."""
+        for turn in self._history.turns.values():
+            yield turn.position, 1, turn
+            if turn.end_position is not None:
+                yield turn.end_position, 0, turn
+        yield from ((each.position, 1, each) for each in self._history.snapshots)
+        yield from ((each.position, 1, each) for each in self._history.operations.values())
+
+    def _begin(self, turn: Turn) -> None:
+        before = self._known.get(turn.before or "")
+        self._edits(before, turn.began_at)
+        status = self._history.status_of(turn)
+        if status == "running" and time.time() - turn.began_at > _ABANDONED_AFTER:
+            status = "interrupted"
+        after = self._known.get(turn.after or "")
+        self._add(
+            Entry(
+                number=turn.number,
+                kind="turn",
+                prompt=turn.prompt,
+                reason=before.reason if before is not None and not turn.held else "",
+                session_id=turn.session_id,
+                agent=turn.agent,
+                status=status,  # type: ignore[arg-type]
+                began_at=_moment(turn.began_at),
+                ended_at=_moment(turn.ended_at),
+                before=turn.before,
+                after=turn.after,
+                **_marks(before, after),
+            ),
+            _tree(before),
+            _tree(after),
+        )
+        self._open.add(turn.number)
+        if before is not None and before.scope == "tree":
+            self.newest = State(before.id, before.tree, f"the beginning of turn {turn.number}", turn.number)
+
+    def _end(self, turn: Turn) -> None:
+        self._open.discard(turn.number)
+        after = self._known.get(turn.after or "")
+        if after is not None and after.scope == "tree":
+            self.newest = State(after.id, after.tree, f"the end of turn {turn.number}", turn.number)
+
+    def _snapshot(self, snapshot: Snapshot) -> None:
+        taken = self._known.get(snapshot.checkpoint or "")
+        before = snapshot.before or (self.newest.checkpoint if self.newest else None)
+        self._add(
+            Entry(
+                number=snapshot.number,
+                kind="snapshot",
+                reason=snapshot.reason,
+                session_id=snapshot.session_id,
+                began_at=_moment(snapshot.at),
+                ended_at=_moment(snapshot.at),
+                before=before,
+                after=snapshot.checkpoint,
+                **_marks(taken, None),
+            ),
+            _tree(self._known.get(snapshot.before or "")) or (self.newest.tree if self.newest else None),
+            _tree(taken),
+        )
+        if taken is not None and taken.scope == "tree":
+            self.newest = State(taken.id, taken.tree, f"snapshot {snapshot.number}", snapshot.number)
+
+    def _operation(self, operation: Operation) -> None:
+        before = self._known.get(operation.before)
+        self._edits(before, operation.at)
+        reason = describe(operation, self._history)
+        self._add(
+            Entry(
+                number=None,
+                kind="restore",
+                reason=reason,
+                session_id=operation.session_id,
+                status="done",
+                began_at=_moment(operation.at),
+                ended_at=_moment(operation.at),
+                before=operation.before,
+                after=operation.target if not operation.line.get("paths") else None,
+            ),
+            _tree(before),
+            operation.after or None,
+        )
+        if operation.after:
+            self.newest = State(None, operation.after, f"the {reason}", None)
+
+    def _edits(self, seen: Checkpoint | None, at: float) -> None:
+        """An entry for what the person changed since the newest known state, if no turn was under way."""
+        if seen is None or seen.scope != "tree" or self.newest is None or self._open:
+            return
+        if seen.tree == self.newest.tree:
+            return
+        began = self._known.get(self.newest.checkpoint or "")
+        self._add(
+            Entry(
+                number=None,
+                kind="edits",
+                began_at=began.created_at if began is not None else None,
+                ended_at=_moment(at),
+                before=self.newest.checkpoint,
+                after=seen.id,
+            ),
+            self.newest.tree,
+            seen.tree,
+        )
+
+    def _add(self, entry: Entry, old: str | None, new: str | None) -> None:
+        self.rows.append((entry, (old, new) if old and new else None))
+
+
+def describe(operation: Operation, history: History) -> str:
+    """An operation in words: `restore to before turn 3`, `undo of turn 3`, `revert of session abc`."""
+    if operation.kind == "revert":
+        whose = f"turn {operation.turn}" if operation.turn else f"session {operation.session_id}"
+        return f"revert of {whose}"
+    if operation.kind == "undo":
+        undoes = operation.line.get("undoes")
+        thing = ("turn", undoes) if isinstance(undoes, int) else ("operation", str(undoes))
+        return f"undo of {describe_thing(thing, history)}"
+    if operation.kind == "redo":
+        undo = history.operations.get(str(operation.line.get("redoes")))
+        return "redo" if undo is None else f"redo of {describe(undo, history).removeprefix('undo of ')}"
+    return f"restore to {name_of_state(operation.target, history)}"
+
+
+def describe_thing(thing: tuple[str, int | str], history: History) -> str:
+    if thing[0] == "turn":
+        return f"turn {thing[1]}"
+    operation = history.operations.get(str(thing[1]))
+    return "a restore" if operation is None else f"the {describe(operation, history)}"
+
+
+def name_of_state(checkpoint: str, history: History) -> str:
+    """What a checkpoint is in this history: `before turn 3`, `the end of turn 3`, `snapshot 2`, or its id."""
+    for number, each in reversed(history.numbered().items()):
+        if isinstance(each, Snapshot) and each.checkpoint == checkpoint:
+            return f"snapshot {number}"
+        if isinstance(each, Turn) and checkpoint in (each.before, each.after):
+            return f"before turn {number}" if each.before == checkpoint else f"the end of turn {number}"
+    return checkpoint[:8]
+
+
+def _marks(state: Checkpoint | None, other: Checkpoint | None) -> dict[str, Any]:
+    both = [each for each in (state, other) if each is not None]
+    return {
+        "pinned": any(each.pinned for each in both),
+        "label": next((each.label for each in both if each.label), None),
+        "skipped": state.skipped if state is not None else (),
+    }
+
+
+def _tree(checkpoint: Checkpoint | None) -> str | None:
+    return checkpoint.tree if checkpoint is not None and checkpoint.scope == "tree" else None
+
+
+def _counted(entry: Entry, numbers: tuple[int, int, int] | None) -> Entry:
+    if numbers is None:
+        return entry
+    files, insertions, deletions = numbers
+    return replace(entry, files_changed=files, insertions=insertions, deletions=deletions)
+
+
+def _moment(seconds: float | None) -> datetime | None:
+    try:
+        return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+# --- sessions ----------------------------------------------------------------------------------------
+
+
+def read_sessions(
+    store: Store, deadline: Deadline, session_id: str | None = None, project: Project | None = None
+) -> list[Session]:
+    """Every session of every project (or of one), newest first; with `session_id` only that one."""
+    found: dict[str, _SessionFacts] = {}
+    for history in _histories(store, deadline, session_id, project):
+        for name in _session_names(history):
+            if session_id in (None, name):
+                found.setdefault(name, _SessionFacts(name)).take(history)
+    kept: dict[str, set[str]] = {}
+    sessions = [facts.session(store, kept) for facts in found.values()]
+    return sorted(sessions, key=lambda each: (each.turns or each.edits) and _last_sign(each) or 0.0, reverse=True)
+
+
+def _histories(
+    store: Store, deadline: Deadline, session_id: str | None, project: Project | None
+) -> Iterator[History]:
+    projects = {each.id: each for each in ([project] if project is not None else known_projects(store))}
+    logged = set(logged_projects(store))
+    for identity, each in projects.items():
+        if identity not in logged:
+            if newest_name(store, each) is not None:  # of format 1, or its log was lost
+                yield read_history(store, each, deadline)
+        elif session_id is None or _mentions(store, identity, session_id):
+            yield fold(each, read_lines(store, identity))
+
+
+def _mentions(store: Store, project: str, session_id: str) -> bool:
+    """Whether a log may speak of a session; reading it as bytes is much faster than parsing it."""
+    try:
+        return _quoted(session_id) in log_file(store, project).read_bytes()
+    except OSError:
+        return False
+
+
+def projects_of_session(store: Store, session_id: str) -> list[Project]:
+    """The projects whose logs speak of a session."""
+    return [each for each in known_projects(store) if _mentions(store, each.id, session_id)]
+
+
+def _quoted(text: str) -> bytes:
+    from shadowsnap import lightjson as json
+
+    return json.dumps(text).encode("ascii")
+
+
+def _session_names(history: History) -> set[str]:
+    names = {turn.session_id for turn in history.turns.values()} | {each.session_id for each in history.snapshots}
+    names |= {str(line["session"]) for line in history.attached if line.get("session")}
+    return {name for name in names if name} | set(history.sessions)
+
+
+class _SessionFacts:
+    """What the logs of several projects say of one session."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._turns: dict[str, list[tuple[History, Turn]]] = {}
+        self._edits: list[EditOutcome] = []
+        self._attached: list[tuple[History, dict[str, Any]]] = []
+        self._ends: list[tuple[float, str]] = []
+
+    def take(self, history: History) -> None:
+        project = history.project
+        for turn in history.turns.values():
+            if turn.session_id == self._name:
+                self._turns.setdefault(turn.key or f"{project.id} {turn.number}", []).append((history, turn))
+        for stage in history.snapshots:
+            if stage.session_id == self._name and stage.status:
+                moment = _moment(stage.at) or datetime.fromtimestamp(0, UTC)
+                kept = stage.checkpoint if stage.status == "committed" else None
+                facts = (stage.edit_id, stage.status, moment, str(project.workdir), kept, stage.risk_tier)
+                self._edits.append(EditOutcome(*facts))
+        self._attached += [(history, line) for line in history.attached if line.get("session") == self._name]
+        if self._name in history.sessions:
+            line = history.sessions[self._name]
+            self._ends.append((float(line["at"]), str(line.get("status"))))
+        for operation in history.operations.values():
+            stands = any(step.thing == ("operation", operation.id) for step in history.done)
+            if operation.kind == "revert" and operation.session_id == self._name and stands:
+                self._ends.append((operation.at, "rolled_back"))
+
+    def session(self, store: Store, kept: dict[str, set[str]]) -> Session:
+        turns = [self._turn(store, places, kept) for places in self._turns.values()]
+        turns += [self._attached_turn(store, history, line, kept) for history, line in self._attached]
+        turns.sort(key=lambda turn: turn.began)
+        everything = [turn for places in self._turns.values() for _, turn in places]
+        last = max((turn.began_at for turn in everything), default=0.0)
+        ended = max(self._ends, default=None)
+        status, ended_at = ("active", None) if ended is None or ended[0] < last else (ended[1], _moment(ended[0]))
+        if self._attached and not everything:
+            status = "completed" if status == "active" else status
+        agents = [turn.agent for turn in everything] + [line.get("agent") for _, line in self._attached]
+        return Session(
+            id=self._name,
+            status=status if status in SESSION_STATUSES else "completed",
+            agent=next((agent for agent in reversed(agents) if agent), None),
+            parent=next((turn.parent for turn in everything if turn.parent), None),
+            started=min([turn.began for turn in turns] + [each.at for each in self._edits], default=None),
+            ended=ended_at,
+            turns=tuple(turns),
+            edits=tuple(sorted(self._edits, key=lambda each: each.at)),
+        )
+
+    def _turn(self, store: Store, places: list[tuple[History, Turn]], kept: dict[str, set[str]]) -> SessionTurn:
+        history, first = places[0]
+        refs = [ref for _, turn in places for ref in turn.conversations]
+        reverted = [history.status_of(turn) in ("undone", "reverted") for history, turn in places]
+        ends = [turn.ended_at for _, turn in places]
+        why = next((turn.not_kept for _, turn in places if turn.not_kept), "")
+        return SessionTurn(
+            began=_moment(min(turn.began_at for _, turn in places)) or datetime.fromtimestamp(0, UTC),
+            ended=None if None in ends else _moment(max(end for end in ends if end is not None)),
+            prompt=first.prompt,
+            message_count=next((turn.messages for _, turn in places if turn.messages is not None), None),
+            places=tuple(_place(history, turn) for history, turn in places),
+            conversation=_conversation_state(store, refs, why, kept),
+            reverted=all(reverted),
+        )
+
+    def _attached_turn(
+        self, store: Store, history: History, line: dict[str, Any], kept: dict[str, set[str]]
+    ) -> SessionTurn:
+        refs = [str(ref) for ref in line.get("refs", ())]
+        project = history.project
+        place = TurnPlace(str(project.workdir), project.id, line.get("turn"), line.get("checkpoint"))
+        return SessionTurn(
+            began=_moment(line.get("began") or line["at"]) or datetime.fromtimestamp(0, UTC),
+            prompt=line.get("prompt"),
+            message_count=line.get("messages"),
+            places=(place,),
+            conversation=_conversation_state(store, refs, "", kept),
+        )
+
+
+def _place(history: History, turn: Turn) -> TurnPlace:
+    status = ""
+    if turn.ended_at is not None:
+        status = "failed" if turn.after is None else "taken" if turn.after != turn.before else "unchanged"
+    project = history.project
+    return TurnPlace(str(project.workdir), project.id, turn.number, turn.before, turn.after, status)
+
+
+def _conversation_state(store: Store, refs: Iterable[str], why: str, kept: dict[str, set[str]]) -> str:
+    refs = list(refs)
+    if not refs:
+        return why or "none"
+    for ref in refs:
+        project, _, name = ref.removeprefix(f"{ATTACHMENTS}/").partition("/")
+        if project not in kept:
+            kept[project] = set(read_refs(store.git_dir, f"{ATTACHMENTS}/{project}"))
+        if name in kept[project]:
+            return "kept"
+    return "dropped"
+
+
+def _last_sign(session: Session) -> float:
+    moments = [turn.began for turn in session.turns] + [edit.at for edit in session.edits]
+    return max(moments).timestamp()
+
+
+def session_by_part(store: Store, deadline: Deadline, part: str, project: Project | None = None) -> str:
+    """The id of the one session that has this part, of 4 characters or more; an exact id always fits."""
+    names = {name for history in _histories(store, deadline, None, project) for name in _session_names(history)}
+    if part in names or len(part) < _SHORTEST_PART:
+        return part
+    fitting = sorted(name for name in names if part in name)
+    if len(fitting) > 1:
+        shown = ", ".join(fitting[:5])
+        raise AmbiguousReference(ref=part, count=len(fitting), candidates=shown)
+    return fitting[0] if fitting else part
+
+
+def short_session_ids(names: Iterable[str]) -> dict[str, str]:
+    """For each session id a short part that no other one has: agents begin theirs with the date or the time, so
+    the part need not be the beginning."""
+    names = sorted(set(names))
+    return {name: _short_part(name, [other for other in names if other != name]) for name in names}
+
+
+def _short_part(name: str, others: list[str]) -> str:
+    for length in range(8, len(name)):
+        for start in (0, len(name) - length):
+            part = name[start : start + length]
+            if not any(part in other for other in others) and part.strip("-_. ") == part:
+                return part
+    return name
+
+
+def find_sessions(
+    store: Store,
+    deadline: Deadline,
+    *,
+    project: Project | None = None,
+    path: bytes | None = None,
+    text: str | None = None,
+    since: float | None = None,
+    until: float | None = None,
+    status: str | None = None,
+    agent: str | None = None,
+    parent: str | None = None,
+    edit_id: str | None = None,
+    limit: int | None = None,
+) -> list[Session]:
+    """The sessions that fit all of it, newest first."""
+    changed = None if path is None else _sessions_that_changed(store, deadline, project, path)
+
+    def fits(session: Session) -> bool:
+        seen = [turn.began for turn in session.turns] + [edit.at for edit in session.edits]
+        seen += [turn.ended for turn in session.turns if turn.ended is not None]
+        moments = [moment.timestamp() for moment in seen]
+        prompts = [turn.prompt or "" for turn in session.turns]
+        return (
+            (status is None or session.status == status)
+            and (agent is None or session.agent == agent)
+            and (parent is None or session.parent == parent)
+            and (edit_id is None or any(edit.edit_id == edit_id for edit in session.edits))
+            and (changed is None or session.id in changed)
+            and (text is None or any(text.casefold() in prompt.casefold() for prompt in prompts))
+            and (since is None or max(moments, default=0.0) >= since)
+            and (until is None or min(moments, default=0.0) <= until)
+        )
+
+    return [session for session in read_sessions(store, deadline, project=project) if fits(session)][:limit]
+
+
+def _sessions_that_changed(store: Store, deadline: Deadline, project: Project | None, path: bytes) -> set[str]:
+    found: set[str] = set()
+    for each in [project] if project is not None else known_projects(store):
+        if newest_name(store, each) is not None:
+            entries = read_timeline(store, each, deadline, path).entries
+            found |= {entry.session_id for entry in entries if entry.session_id}
+    return found
+
+
+def find_checkpoints(
+    store: Store,
+    deadline: Deadline,
+    *,
+    project: Project | None = None,
+    path: bytes | None = None,
+    text: str | None = None,
+    session_id: str | None = None,
+    status: str | None = None,
+    kind: str | None = None,
+    since: float | None = None,
+    until: float | None = None,
+    limit: int | None = None,
+) -> list[Checkpoint]:
+    """The checkpoints that fit all of it, of every project or of one, newest first."""
+    sessions = None
+    if status is not None:
+        sessions = {each.id for each in read_sessions(store, deadline) if each.status == status}
+
+    def fits(each: Checkpoint) -> bool:
+        words = (each.reason, str(each.metadata.get("prompt") or ""))
+        return (
+            (session_id is None or each.session_id == session_id)
+            and (sessions is None or each.session_id in sessions)
+            and (kind is None or each.kind == kind)
+            and (text is None or any(text.casefold() in word.casefold() for word in words))
+            and (since is None or each.created_at.timestamp() >= since)
+            and (until is None or each.created_at.timestamp() <= until)
+        )
+
+    found: list[Checkpoint] = []
+    for one in [project] if project is not None else known_projects(store):
+        if newest_name(store, one) is None:
+            continue
+        listed = list_checkpoints(store, one, deadline, path=path, statistics=path is not None)
+        if path is not None:
+            listed = touching(store, listed, path, deadline)
+        found += [each for each in listed if fits(each)]
+    return sorted(found, key=lambda each: each.ref.rpartition("/")[2], reverse=True)[:limit]

@@ -1,0 +1,290 @@
+"""The turn under way: which projects are safe in it, by which tool calls, and the conversation before it.
+
+A `CheckpointManager` has one open turn. A hook is a process of its own for every event, so the turn can be
+written as JSON and taken up again by the next process.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+import time
+from collections.abc import Callable
+
+from shadowsnap import lightjson as json
+from shadowsnap.model import Outcome
+from shadowsnap.records import Any, dataclass, field
+from shadowsnap.settings import Settings
+from shadowsnap.store.projects import Project, project_of
+
+TOO_LARGE, UNREADABLE = "too-large", "unreadable"
+_PATIENCE_SECONDS = 30.0
+_MOST_TOOLS = 200
+_TOOL_TEXT = 200
+
+
+@dataclass
+class TurnInProject:
+    """One project in one turn. A tool call that comes second waits for the first."""
+
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    outcome: Outcome | None = None
+    """What came of the first attempt that succeeded."""
+    named: set[bytes] = field(default_factory=set)
+    number: int | None = None
+    """The number of the turn in this project."""
+    project: Project | None = None
+    is_whole: bool = False
+    """Whether the whole directory was captured, not named files alone."""
+    before: str | None = None
+    """The checkpoint that holds the state before the turn."""
+    calls: int = 0
+    """How many tool calls are under way, where each has checkpoints of its own."""
+    call_count: int = 0
+    began: str | None = None
+    """The checkpoint before the first of the calls under way."""
+    after: Outcome | None = None
+    """What came of the last closing checkpoint."""
+    conversation_kept: bool = False
+
+    def to_json(self) -> dict[str, Any]:
+        return {
+            "workdir": str(self.project.workdir) if self.project else "",
+            "turn": self.number,
+            "named": sorted(os.fsdecode(path) for path in self.named),
+            "whole": self.is_whole,
+            "before": self.before,
+            "calls": [self.calls, self.call_count, self.began],
+        }
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> TurnInProject:
+        calls, call_count, began = record.get("calls", (0, 0, None))
+        return cls(
+            outcome=Outcome("already-taken"),
+            named={os.fsencode(path) for path in record["named"]},
+            number=record["turn"],
+            project=project_of(record["workdir"]),
+            is_whole=record["whole"] is True,
+            before=record.get("before"),
+            calls=calls,
+            call_count=call_count,
+            began=began,
+        )
+
+    def take(self, outcome: Outcome, number: int | None, project: Project, named: list[bytes]) -> None:
+        """Note a snapshot that was taken for this turn."""
+        self.outcome, self.project = outcome, project
+        self.named.update(named)
+        checkpoint = outcome.checkpoint
+        if not self.is_whole:  # the beginning of the turn stays what it was
+            self.before = checkpoint.id if checkpoint is not None else None
+        self.number = self.number or number
+        if outcome.status != "partial" or (checkpoint is not None and checkpoint.scope == "tree"):
+            self.is_whole = True
+
+    def begin_call(self, checkpoint: str | None) -> None:
+        """A tool call begins at this checkpoint, or joins those that are under way."""
+        self.began = self.began or checkpoint
+        self.calls += 1
+        self.call_count += 1
+
+    def end_call(self) -> bool:
+        """Whether that was the last one under way."""
+        self.calls = max(0, self.calls - 1)
+        return self.calls == 0 and self.began is not None
+
+    def close(self, outcome: Outcome) -> None:
+        """A checkpoint closed it, or there was nothing to close."""
+        self.calls, self.began, self.after = 0, None, outcome
+
+
+@dataclass(frozen=True)
+class Call:
+    """A tool call under way, and the projects that it may write to."""
+
+    tool: str
+    digest: str
+    projects: tuple[str, ...]
+
+    def to_json(self) -> list[Any]:
+        return [self.tool, self.digest, list(self.projects)]
+
+    @classmethod
+    def from_json(cls, record: list[Any]) -> Call:
+        tool, digest, projects = record
+        return cls(str(tool), str(digest), tuple(map(str, projects)))
+
+
+def input_digest(tool_input: Any) -> str:
+    """Equal for equal inputs of tools."""
+    if tool_input is None:
+        return ""
+    try:
+        text = json.dumps(tool_input, sort_keys=True, default=str)
+    except (TypeError, ValueError, RecursionError):
+        return "?"  # whatever a host hands over must not stop it
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+@dataclass
+class OpenTurn:
+    """The turn under way, in every project that it writes to."""
+
+    session_id: str | None = None
+    prompt: str | None = None
+    agent: str | None = None
+    parent: str | None = None
+    key: str = field(default_factory=lambda: f"{time.time_ns()}-{os.getpid()}")
+    """The same in the log of every project that the turn wrote to."""
+    began: float = field(default_factory=time.time)
+    conversation: Any = None
+    """What was said before the turn: a `Said`, a `Transcript`, or None."""
+    not_kept: str = ""
+    """Why the conversation is not kept."""
+    resumed: bool = False
+    """Whether other processes have a part in it."""
+    ended: bool = False
+    projects: dict[str, TurnInProject] = field(default_factory=dict)
+    calls: list[Call] = field(default_factory=list)
+    tools: list[list[str]] = field(default_factory=list)
+    """The tools that ran: their names, and what they were about."""
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def project(self, identity: str) -> TurnInProject:
+        with self.lock:
+            return self.projects.setdefault(identity, TurnInProject())
+
+    def note_tool(self, tool: str, tool_input: Any) -> None:
+        with self.lock:
+            if tool and len(self.tools) < _MOST_TOOLS:
+                self.tools.append([tool, summary_of(tool_input)])
+
+    def begin_call(self, call: Call) -> None:
+        with self.lock:
+            self.calls.append(call)
+
+    def end_call(self, tool: str, digest: str, projects: set[str]) -> Call | None:
+        """The call under way that is meant: the very same, else one of the same tool, else one that may
+        write to the same project."""
+        with self.lock:
+            fitting = (
+                [call for call in self.calls if (call.tool, call.digest) == (tool, digest)]
+                or [call for call in self.calls if call.tool == tool]
+                or [call for call in self.calls if projects.intersection(call.projects)]
+            )
+            if not fitting:
+                return None
+            self.calls.remove(fitting[0])
+            return fitting[0]
+
+    def facts(self, tool: str | None = None) -> tuple[tuple[str, Any], ...]:
+        """What a checkpoint of this turn says of it."""
+        names = ("session_id", "prompt", "agent", "parent", "key")
+        return (*((name, getattr(self, name)) for name in names), ("tool", tool))
+
+    def to_json(self, granularity: str) -> dict[str, Any]:
+        said = self.conversation
+        return {
+            "session_id": self.session_id,
+            "prompt": self.prompt,
+            "agent": self.agent,
+            "parent": self.parent,
+            "key": self.key,
+            "began": self.began,
+            "transcript": [said.path, said.size] if isinstance(said, Transcript) else None,
+            "places": [each.to_json() for each in list(self.projects.values()) if each.project is not None],
+            "granularity": granularity,
+            "calls": [call.to_json() for call in list(self.calls)],
+            "tools": list(self.tools),
+        }
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> OpenTurn:
+        """The turn that another process wrote down; one that cannot be read is a turn that just began."""
+        turn = cls(resumed=True)
+        try:
+            path, size = record.get("transcript") or (None, None)
+            turn.session_id, turn.prompt = record.get("session_id"), record.get("prompt")
+            turn.agent, turn.parent = record.get("agent"), record.get("parent")
+            turn.key, turn.began = str(record.get("key") or turn.key), float(record.get("began") or turn.began)
+            turn.conversation = Transcript(path, size) if path else None
+            found = [TurnInProject.from_json(each) for each in record.get("places", ())]
+            turn.projects = {each.project.id: each for each in found if each.project is not None}
+            turn.calls = [Call.from_json(call) for call in record.get("calls", ())]
+            turn.tools = [[str(word) for word in each] for each in record.get("tools", ())]
+        except (AttributeError, KeyError, TypeError, ValueError):
+            pass
+        return turn
+
+
+def summary_of(tool_input: Any) -> str:
+    """What a tool was about, in one short line: its command, its file, or its first text."""
+    if isinstance(tool_input, str):
+        text = tool_input
+    elif isinstance(tool_input, dict):
+        known = ("command", "cmd", "file_path", "filePath", "path", "notebook_path", "target_file", "input")
+        values = [tool_input[name] for name in known if isinstance(tool_input.get(name), str)]
+        text = values[0] if values else ""
+    else:
+        return ""
+    return " ".join(text[: 4 * _TOOL_TEXT].split())[:_TOOL_TEXT]
+
+
+@dataclass(frozen=True)
+class Transcript:
+    """A transcript file, and how long it was at the moment that matters."""
+
+    path: str
+    size: int | None = None
+
+
+def conversation_now(conversation: Any, settings: Settings) -> Any:
+    """A conversation as it is in this moment, whatever the host does to it later. A file is only looked at, and
+    read when there is time. A text says why it is not kept."""
+    if conversation is None or not settings.keep_conversations:
+        return None
+    if isinstance(conversation, (str, os.PathLike)):
+        path = os.path.expanduser(os.fspath(conversation))
+        try:
+            return Transcript(path, os.stat(path).st_size)
+        except OSError:
+            return UNREADABLE
+    from shadowsnap.store.conversations import from_json  # only turns that hand one over pay for it
+
+    said, most = from_json(conversation), settings.max_conversation_bytes
+    return TOO_LARGE if most is not None and len(said.data) > most else said
+
+
+class BackgroundJobs:
+    """Does jobs one after the other beside the program. The program does not end before they do."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._jobs: list[Callable[[], None]] = []
+        self._thread: threading.Thread | None = None
+
+    def add(self, job: Callable[[], None]) -> None:
+        with self._lock:
+            if self._thread is None or not self._thread.is_alive():  # a fork leaves it behind
+                thread = threading.Thread(target=self._work, name="shadowsnap-jobs")
+                self._jobs = [job]
+                thread.start()
+                self._thread = thread
+            else:
+                self._jobs.append(job)
+
+    def wait(self) -> None:
+        thread = self._thread
+        if thread is not None and thread.ident != threading.get_ident():
+            thread.join(_PATIENCE_SECONDS)
+
+    def _work(self) -> None:
+        while True:
+            with self._lock:
+                if not self._jobs:
+                    self._thread = None
+                    return
+                job = self._jobs.pop(0)
+            job()
