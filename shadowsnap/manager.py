@@ -544,6 +544,13 @@ class CheckpointManager:
         return chosen[:limit]
 
     @_retry_after_repair
+    def tools_of(self, working_dir: PathLike, number: int) -> list[list[str]]:
+        """The tools that ran in a turn: their names, and what each was about."""
+        store, project = self._known(working_dir)
+        turn = read_history(store, project, self._deadline()).turns.get(number)
+        return [] if turn is None else turn.tools
+
+    @_retry_after_repair
     def now(self, working_dir: PathLike) -> Now:
         """How the files on disk differ from the newest state that is known of them."""
         from shadowsnap.snapshot.states import State, compare

@@ -102,6 +102,8 @@ class Entry(_Record):
     pinned: bool = False
     label: str | None = None
     skipped: tuple[Skipped, ...] = ()
+    files_added: int | None = None
+    files_deleted: int | None = None
 
     @property
     def state(self) -> str | None:

@@ -7,8 +7,9 @@ the person's own work.
 
 from __future__ import annotations
 
+import re
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from shadowsnap.deadline import Deadline
@@ -21,7 +22,7 @@ from shadowsnap.store.history import History, Operation, Snapshot, Turn, fold, r
 from shadowsnap.store.layout import Store
 from shadowsnap.store.log import log_file, logged_projects, read_lines
 from shadowsnap.store.projects import Project, known_projects
-from shadowsnap.store.statistics import count_pairs
+from shadowsnap.store.statistics import Numbers, count_pairs
 
 SESSION_STATUSES = ("active", "completed", "failed", "rolled_back")
 _SHORTEST_PART = 4
@@ -241,11 +242,18 @@ def _tree(checkpoint: Checkpoint | None) -> str | None:
     return checkpoint.tree if checkpoint is not None and checkpoint.scope == "tree" else None
 
 
-def _counted(entry: Entry, numbers: tuple[int, int, int] | None) -> Entry:
+def _counted(entry: Entry, numbers: Numbers | None) -> Entry:
     if numbers is None:
         return entry
-    files, insertions, deletions = numbers
-    return replace(entry, files_changed=files, insertions=insertions, deletions=deletions)
+    files, insertions, deletions, added, deleted = numbers
+    return replace(
+        entry,
+        files_changed=files,
+        insertions=insertions,
+        deletions=deletions,
+        files_added=added,
+        files_deleted=deleted,
+    )
 
 
 def _moment(seconds: float | None) -> datetime | None:
@@ -532,3 +540,30 @@ def find_checkpoints(
             listed = touching(store, listed, path, deadline)
         found += [each for each in listed if fits(each)]
     return sorted(found, key=lambda each: each.ref.rpartition("/")[2], reverse=True)[:limit]
+
+
+# --- what no rollback takes back ---------------------------------------------------------------------
+
+_LASTING = (
+    ("sends something over the network", r"\b(curl|wget|scp|rsync|ssh|nc|ftp|sftp|http|https)\b"),
+    ("pushes to a repository", r"\bgit\s+(?:-\S+\s+)*push\b|\bgh\s+(?:pr|release|repo)\b"),
+    ("publishes a package", r"\b(npm|pnpm|yarn|cargo|gem|twine|uv|poetry|hatch)\s+(?:run\s+)?(publish|upload)\b"),
+    ("changes a database", r"\b(psql|mysql|sqlite3|mongosh?|redis-cli|alembic|prisma|dbmate)\b|manage\.py\s+migrate"),
+    ("changes infrastructure", r"\b(terraform|tofu|pulumi|kubectl|helm|aws|gcloud|az|ansible-playbook|docker)\b"),
+    ("changes the system or other directories", r"\b(sudo|systemctl|apt(?:-get)?|brew|dnf|pacman|crontab)\b"),
+    ("sends mail or messages", r"\b(sendmail|mail|mutt)\b"),
+)
+
+
+def lasting_effects(tools: Iterable[Sequence[str]]) -> list[str]:
+    """Which tool calls may have done something outside the directory, as a plain hint: `curl ...: sends something
+    over the network`. Only words are looked at, so this is neither complete nor certain."""
+    found = []
+    for name, about in (each for each in tools if len(each) == 2):
+        if not about or "/" in name:
+            continue
+        for effect, pattern in _LASTING:
+            if re.search(pattern, about):
+                found.append(f"{about[:100]}: {effect}")
+                break
+    return found

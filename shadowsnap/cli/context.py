@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import shlex
 from collections.abc import Iterable
 from functools import cached_property
@@ -15,11 +14,10 @@ from shadowsnap.cli.ui import Ui
 from shadowsnap.errors import MalformedReference, NoSuchCheckpoint, WrongUsage
 
 if TYPE_CHECKING:
+    from shadowsnap.agents.protection import Protection
     from shadowsnap.events import Event
     from shadowsnap.manager import CheckpointManager
     from shadowsnap.model import Checkpoint
-
-_NUMBER = re.compile(r"[1-9]\d{0,2}")
 
 
 class Context:
@@ -31,15 +29,16 @@ class Context:
     def manager(self) -> CheckpointManager:
         from shadowsnap.manager import CheckpointManager
 
-        return CheckpointManager.from_settings(on_event=self._say_what_is_waited_for)
+        return CheckpointManager.from_settings(on_event=self._show_progress)
 
-    def _say_what_is_waited_for(self, event: Event) -> None:
-        doing = getattr(event, "doing", "")
-        if doing.startswith("waiting"):
-            self.ui.say(f"{doing} ...")
+    def _show_progress(self, event: Event) -> None:
+        """Say on stderr what takes long: a second line about the same thing replaces the first on a terminal."""
+        if event.kind == "slow":
+            done, total = getattr(event, "done", None), getattr(event, "total", None)
+            self.ui.progress(getattr(event, "doing", ""), done, total)
 
     def warn(self) -> None:
-        """Tell what was ignored in settings, if they were needed."""
+        """Say what was ignored in settings, if they were needed."""
         for text in self.manager.warnings if "manager" in self.__dict__ else ():
             self.ui.say(f"{self.ui.talk_ink('yellow', 'warning:')} {safe(text)}")
 
@@ -71,12 +70,10 @@ class Context:
         return [self.path(word) for word in words]
 
     def checkpoint(self, word: str) -> Checkpoint:
-        """The checkpoint that a word names: any reference, or its number in the list."""
+        """The checkpoint that a reference stands for."""
         try:
             return self.manager.get(self.workdir, word)
         except (NoSuchCheckpoint, MalformedReference) as problem:
-            if _NUMBER.fullmatch(word):
-                return self._by_number(word, problem)
             if os.path.lexists(os.path.join(self.here, word)):
                 problem.hint = f"if you mean the file, put -- before it: -- {shlex.quote(word)}"
             raise
@@ -86,11 +83,11 @@ class Context:
         where = ("-C", self.here) if self._given else ()
         return shlex.join(("shadowsnap", *where, *words))
 
-    def _by_number(self, word: str, problem: Exception) -> Checkpoint:
-        newest = self.manager.list_checkpoints(self.workdir, limit=int(word))
-        if len(newest) < int(word):
-            raise problem
-        return newest[-1]
+    def protection(self) -> Protection:
+        """Whether an agent's hook protects this project, as far as was seen."""
+        from shadowsnap.agents.protection import protection_of
+
+        return protection_of(self.workdir)
 
 
 def _current_directory(given: str) -> str:

@@ -1,70 +1,134 @@
-"""A list of checkpoints that can be read at a glance."""
+"""What is shown in rows: the timeline, raw checkpoints, changed paths, patches."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import TYPE_CHECKING
 
-from shadowsnap.cli.text import age, columns, count, cut, cut_path, one_line, pad, safe
+from shadowsnap.cli.text import age, ago, columns, count, cut, cut_path, one_line, pad, safe
 from shadowsnap.cli.ui import Ink
 
 if TYPE_CHECKING:  # imported for annotations only
-    from shadowsnap.model import Checkpoint
-    Numbered = tuple[int, Checkpoint]
-    from shadowsnap.model import Change
+    from shadowsnap.model import Change, Checkpoint, Entry, Now
 
-_LEAST_WHAT = 12
-_SESSION = 8
-_QUIET = ("turn-end", "pre-restore")
-
-
-class Columns(NamedTuple):
-    """A list by columns. One that nobody needs is empty, and so is one that there is no room for."""
-
-    numbers: list[str]
-    ages: list[str]
-    changes: list[str]
-    turns: list[str]
-    pins: list[str]
-    sessions: list[str]
-
-    def room(self, width: int) -> int:
-        """What is left for the text, beside the id and the space between columns."""
-        return width - sum(size + 2 for size in map(widest, self) if size) - 10
+_LEAST_TEXT = 12
+_LEAST_PATH = 20
+_NUMBER = 3
+_STATUS_SHOWN = ("running", "interrupted", "undone", "reverted")
+_MARKS = {
+    "added": ("A", "green"),
+    "deleted": ("D", "red"),
+    "modified": ("M", "yellow"),
+    "typechange": ("T", "cyan"),
+}
+_IN_HUNK = {"+": "green", "-": "red", "@": "cyan"}
 
 
-def columns_of(checkpoints: Sequence[Numbered], width: int) -> Columns:
-    found = Columns(
-        [str(number) for number, _ in checkpoints],
-        [age(each.created_at) for _, each in checkpoints],
-        [changed(each) for _, each in checkpoints],
-        [f"turn {each.turn}" if each.turn else "" for _, each in checkpoints],
-        ["pinned" if each.pinned else "" for _, each in checkpoints],
-        [_clipped(one_line(each.session_id or "")) for _, each in checkpoints],
-    )
-    for column in (found.sessions, found.turns, found.changes):
-        if found.room(width) < _LEAST_WHAT:
-            column[:] = [""] * len(column)
-    return found
+# --- the timeline ------------------------------------------------------------------------------------
 
 
-def rows(checkpoints: Sequence[Numbered], width: int, ink: Ink) -> list[str]:
-    """Number, id, age, what it was taken for, what changed, turn, pin, session: one line each."""
-    numbers, ages, changes, turns, pins, sessions = found = columns_of(checkpoints, width)
-    what = max(found.room(width), _LEAST_WHAT)
+def timeline_lines(
+    entries: Sequence[Entry], now: Now | None, width: int, ink: Ink, sessions: Mapping[str, str] | None = None
+) -> list[str]:
+    """Newest first: `@` (the files as they are), then a line for each entry. `sessions` has short ids, which are
+    shown if there are several."""
+    changes = [changes_of(entry) for entry in entries]
+    shown = sessions or {}
+    several = len({entry.session_id for entry in entries if entry.session_id}) > 1
+    names = [shown.get(entry.session_id or "", "") if several else "" for entry in entries]
+    number = max([_NUMBER, *(len(str(entry.number)) for entry in entries if entry.number)])
+    left = number + 12
+    right = max([0, *map(columns, changes)]) + max([0, *(columns(name) + 2 for name in names if name)])
+    room = max(_LEAST_TEXT, width - left - right - 2)
+    lines = [_now_line(now, number, ink)] if now is not None else []
+    for entry, change, name in zip(entries, changes, names, strict=True):
+        mark = str(entry.number) if entry.number is not None else "."
+        when = _when(entry.ended_at if entry.kind == "edits" else entry.began_at)
+        text = pad(cut(entry_text(entry), room), room)
+        session = f"  {ink('dim', name)}" if name else ""
+        line = f"{mark:>{number}}  {ink('dim', when)}  {_styled(entry, text, ink)}  {_signs(change, ink)}{session}"
+        lines.append(line.rstrip())
+    return lines
+
+
+def _now_line(now: Now, number: int, ink: Ink) -> str:
+    return f"{ink('bold', '@'.rjust(number))}  {'now':>8}  {now_text(now)}"
+
+
+def now_text(now: Now) -> str:
+    """How the files differ from the newest known state, in words."""
+    if now.since is None or now.files_changed is None:
+        return "nothing is known of the files yet"
+    if now.files_changed == 0:
+        return f"the files are as at {now.since}"
+    verb = "differs" if now.files_changed == 1 else "differ"
+    return f"{count(now.files_changed, 'file')} {verb} from {now.since}"
+
+
+def entry_text(entry: Entry) -> str:
+    """What an entry is about: what was asked, the reason, or whose edits they are."""
+    label = f"[{one_line(entry.label)}] " if entry.label else ""
+    pinned = "(pinned) " if entry.pinned else ""
+    status = f"({entry.status}) " if entry.status in _STATUS_SHOWN and entry.kind == "turn" else ""
+    if entry.kind == "edits":
+        text = "(your own edits)"
+    elif entry.kind == "restore":
+        text = f"({entry.reason})"
+    else:
+        text = one_line(entry.prompt or entry.reason or "(no prompt)")
+    return f"{label}{pinned}{status}{text}"
+
+
+def changes_of(entry: Entry) -> str:
+    """`2 files, +12 -1`, `2 files deleted`, or `no changes`."""
+    files, more, less = entry.files_changed, entry.insertions or 0, entry.deletions or 0
+    if files is None:
+        return ""
+    if files == 0:
+        return "no changes"
+    if entry.files_deleted == files:
+        return f"{count(files, 'file')} deleted"
+    signs = [f"+{more}" if more else "", f"-{less}" if less else ""]
+    return ", ".join(part for part in (count(files, "file"), " ".join(filter(None, signs))) if part)
+
+
+def _when(moment: datetime | None) -> str:
+    return _aligned(age(moment) if moment is not None else "")
+
+
+def _aligned(text: str) -> str:
+    """`  2 min `: numbers under numbers, in eight columns."""
+    number, _, unit = text.partition(" ")
+    return f"{number:>3} {unit:<4}" if unit else f"{text:>8}"[:10]
+
+
+def _styled(entry: Entry, text: str, ink: Ink) -> str:
+    if entry.kind in ("edits", "restore") or entry.status in ("undone", "reverted"):
+        return ink("dim", text)
+    return ink("cyan", text) if entry.label else text
+
+
+def _signs(text: str, ink: Ink) -> str:
+    styles = {"+": "green", "-": "red"}
+    return " ".join(ink(styles[word[0]], word) if word and word[0] in styles else word for word in text.split(" "))
+
+
+# --- raw checkpoints ---------------------------------------------------------------------------------
+
+
+def checkpoint_lines(checkpoints: Sequence[Checkpoint], width: int, ink: Ink) -> list[str]:
+    """Id, age, what it was taken for, kind, what changed since the one before it, pin: one line each."""
+    cells = [(age(each.created_at), each.kind, changed(each)) for each in checkpoints]
+    wide = [max([0, *(columns(row[at]) for row in cells)]) for at in range(3)]
+    room = max(_LEAST_TEXT, width - 10 - sum(size + 2 for size in wide) - 8)
     lines = []
-    for at, (_, each) in enumerate(checkpoints):
-        cells = [
-            numbers[at].rjust(widest(numbers)),
-            ink("yellow", each.short_id),
-            ink("dim", pad(ages[at], widest(ages))),
-            _what(each, what, ink),
-            _signs(pad(changes[at], widest(changes)), ink),
-            ink("dim", pad(turns[at], widest(turns))),
-            ink("magenta", pad(pins[at], widest(pins))),
-            ink("dim", sessions[at]),
-        ]
-        lines.append("  ".join(cell for cell in cells if cell).rstrip())
+    for each, (when, kind, change) in zip(checkpoints, cells, strict=True):
+        text = pad(cut(described(each), room), room)
+        parts = [ink("yellow", each.short_id), ink("dim", pad(when, wide[0])), text]
+        parts += [ink("dim", pad(kind, wide[1]))]
+        parts += [_signs(pad(change, wide[2]), ink), ink("magenta", "pinned") if each.pinned else ""]
+        lines.append("  ".join(part for part in parts if part).rstrip())
     return lines
 
 
@@ -81,7 +145,7 @@ def changed(checkpoint: Checkpoint) -> str:
 
 
 def described(checkpoint: Checkpoint) -> str:
-    """What a checkpoint was taken for, with its label: a person knows a turn by what they asked."""
+    """What a checkpoint was taken for, with its label: people know a turn by what they asked."""
     label = f"[{one_line(checkpoint.label)}] " if checkpoint.label else ""
     return label + one_line(prompt_of(checkpoint) or checkpoint.reason)
 
@@ -91,37 +155,7 @@ def prompt_of(checkpoint: Checkpoint) -> str:
     return prompt if isinstance(prompt, str) and checkpoint.kind == "turn" else ""
 
 
-def _what(checkpoint: Checkpoint, room: int, ink: Ink) -> str:
-    text = pad(cut(described(checkpoint), room), room)
-    if checkpoint.label:
-        return ink("cyan", text)
-    return ink("dim", text) if checkpoint.kind in _QUIET else text
-
-
-def _signs(text: str, ink: Ink) -> str:
-    words = text.split(" ")
-    styles = {"+": "green", "-": "red"}
-    return " ".join(ink(styles[word[0]], word) if word and word[0] in styles else word for word in words)
-
-
-def _clipped(text: str) -> str:
-    while columns(text) > _SESSION:
-        text = text[:-1]
-    return text
-
-
-def widest(column: list[str]) -> int:
-    return max(map(columns, column), default=0)
-
-
-_MARKS = {
-    "added": ("A", "green"),
-    "deleted": ("D", "red"),
-    "modified": ("M", "yellow"),
-    "typechange": ("T", "cyan"),
-}
-_IN_HUNK = {"+": "green", "-": "red", "@": "cyan"}
-_LEAST_PATH = 20
+# --- changed paths -----------------------------------------------------------------------------------
 
 
 def change_lines(changes: Sequence[Change], width: int, ink: Ink) -> Iterator[str]:
@@ -135,8 +169,17 @@ def change_lines(changes: Sequence[Change], width: int, ink: Ink) -> Iterator[st
     for change, path, lines in zip(changes, paths, numbers, strict=True):
         mark, style = _MARKS.get(change.status, ("?", "dim"))
         yield f"  {ink(style, mark)} {pad(path, wide)}  {lines}".rstrip()
-    more, less = (sum(each or 0 for each in side) for side in _sides(changes))
+    more = sum(change.insertions or 0 for change in changes)
+    less = sum(change.deletions or 0 for change in changes)
     yield f"  {count(len(changes), 'path')}, +{more} -{less}"
+
+
+def _numbers(change: Change) -> str:
+    if change.insertions is None or change.deletions is None:
+        return "binary"
+    if change.path.endswith("/"):
+        return "directory"
+    return f"+{change.insertions} -{change.deletions}"
 
 
 def patch_lines(text: str, ink: Ink) -> Iterator[str]:
@@ -152,13 +195,14 @@ def patch_lines(text: str, ink: Ink) -> Iterator[str]:
         yield ink(style, shown) if style else shown
 
 
-def _numbers(change: Change) -> str:
-    if change.insertions is None or change.deletions is None:
-        return "binary"
-    if change.path.endswith("/"):
-        return "directory"
-    return f"+{change.insertions} -{change.deletions}"
+def moment_text(moment: datetime) -> str:
+    return f"{moment.astimezone():%Y-%m-%d %H:%M:%S} ({ago(moment)})"
 
 
-def _sides(changes: Sequence[Change]) -> tuple[list[int | None], list[int | None]]:
-    return [change.insertions for change in changes], [change.deletions for change in changes]
+def duration_text(began: datetime, ended: datetime) -> str:
+    seconds = max(0, int((ended - began).total_seconds()))
+    if seconds < 60:
+        return f"{seconds} s"
+    if seconds < 3600:
+        return f"{seconds // 60} min {seconds % 60} s"
+    return f"{seconds // 3600} h {seconds % 3600 // 60} min"

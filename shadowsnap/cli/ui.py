@@ -20,7 +20,7 @@ if TYPE_CHECKING:  # imported for annotations only
     from types import ModuleType
     from typing import Any, TextIO
 
-SCHEMA = 1
+SCHEMA = 2
 
 _CODES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "magenta": 35, "cyan": 36}
 
@@ -40,6 +40,7 @@ class Ui:
         self.json = json
         self.ink = Ink(_wants_colour(sys.stdout, plain or json))
         self.talk_ink = Ink(_wants_colour(sys.stderr, plain or json))
+        self._in_progress = False
 
     # --- data --------------------------------------------------------------------------------
 
@@ -52,6 +53,7 @@ class Ui:
             self._write(sys.stdout, json.dumps({"schema": SCHEMA, **data}, default=str) + "\n")
             return code
         lines = [text] if isinstance(text, str) else list(text)
+        self._end_progress()
         self._write(sys.stdout, "".join(f"{line}\n" for line in lines))
         return code
 
@@ -72,7 +74,25 @@ class Ui:
 
     def say(self, text: str) -> None:
         if not self.json:
+            self._end_progress()
             self._write(sys.stderr, f"{text}\n")
+
+    def progress(self, doing: str, done: int | None = None, total: int | None = None) -> None:
+        """Something takes long. On a terminal the line is overwritten by the next one."""
+        if self.json or not doing:
+            return
+        numbers = f": {done} of {total}" if done is not None and total else " ..."
+        if _is_terminal(sys.stderr):
+            self._write(sys.stderr, f"\r\x1b[K{safe(doing)}{numbers}")
+            self._in_progress = True
+        else:
+            self.say(f"{safe(doing)}{numbers}")
+
+    def _end_progress(self) -> None:
+        if self._in_progress:
+            self._in_progress = False
+            self._write(sys.stderr, "\r\x1b[K")
+            sys.stderr.flush()
 
     def complain(self, record: dict[str, str]) -> None:
         """An error: talk, and with --json the answer."""
@@ -90,6 +110,7 @@ class Ui:
 
     def ask(self, question: str) -> str:
         """One line from the person, empty at the end of input."""
+        self._end_progress()
         self._write(sys.stderr, question)
         sys.stderr.flush()
         _wait_for_line()
@@ -104,7 +125,7 @@ class Ui:
         from shadowsnap.errors import NotConfirmed
 
         if not self.interactive:
-            raise NotConfirmed(why=f"{otherwise}, and there is nobody to ask")
+            raise NotConfirmed(why=f"{otherwise}, and this is no terminal to ask on")
         for line in plan:
             self.say(line)
         if self.ask(f"{question} [y/N] ").lower() not in ("y", "yes"):

@@ -23,8 +23,9 @@ _ATTEMPTS = 40
 """So often git is asked, at most, where a lost object keeps it from counting."""
 
 Pair = tuple[str, str]
-Numbers = tuple[int, int, int]
-"""Files, insertions and deletions."""
+Numbers = tuple[int, int, int, int, int]
+"""Files that differ, lines inserted and deleted, files added and deleted."""
+NO_CHANGE: Numbers = (0, 0, 0, 0, 0)
 
 
 def with_statistics(
@@ -36,7 +37,7 @@ def with_statistics(
     result = []
     for checkpoint, pair in zip(newest_first, pairs, strict=True):
         if pair in numbers:
-            files, insertions, deletions = numbers[pair]
+            files, insertions, deletions, _, _ = numbers[pair]
             checkpoint = replace(checkpoint, files_changed=files, insertions=insertions, deletions=deletions)
         result.append(checkpoint)
     return result
@@ -48,7 +49,7 @@ def count_pairs(
     """What differs between pairs of trees: files, insertions and deletions. Pairs whose trees are lost are left
     out."""
     wanted = set(pairs)
-    numbers: dict[Pair, Numbers] = {pair: (0, 0, 0) for pair in wanted if pair[0] == pair[1]}
+    numbers: dict[Pair, Numbers] = {pair: NO_CHANGE for pair in wanted if pair[0] == pair[1]}
     wanted -= numbers.keys()
     if path is None:
         return numbers | _remembered_or_counted(store, project, git, wanted)
@@ -80,8 +81,8 @@ def _remembered(store: Store, project: Project) -> dict[Pair, Numbers]:
     for name, told in (read_json(store.statistics_file(project.id)) or {}).items():
         old, _, new = name.partition(" ")
         try:
-            files, insertions, deletions = told
-            found[old, new] = (int(files), int(insertions), int(deletions))
+            files, insertions, deletions, added, deleted = map(int, told)
+            found[old, new] = (files, insertions, deletions, added, deleted)
         except (TypeError, ValueError):
             continue  # damaged: it is counted again
     return found
@@ -115,7 +116,8 @@ def _count(git: Git, pairs: set[Pair], path: bytes | None = None) -> dict[Pair, 
 def _count_whole(git: Git, pairs: list[Pair], path: bytes | None) -> dict[Pair, Numbers]:
     asked = "".join(f"{old} {new}\n" for old, new in pairs).encode()
     limit: list[bytes] = [b"--", path] if path else []
-    answer = git.run("diff-tree", "--stdin", "-r", "--numstat", "-z", "--no-renames", *limit, stdin=asked)
+    words = ("diff-tree", "--stdin", "-r", "--raw", "--numstat", "-z", "--no-renames", "--abbrev=4")
+    answer = git.run(*words, *limit, stdin=asked)
     numbers: dict[Pair, Numbers] = {}
     current, at = ("", ""), 0
     while at < len(answer):
@@ -125,13 +127,18 @@ def _count_whole(git: Git, pairs: list[Pair], path: bytes | None) -> dict[Pair, 
             and b"\t" not in answer[at : at + 81]
         ):
             current = (answer[at : at + 40].decode(), answer[at + 41 : at + 81].decode())
-            numbers[current] = (0, 0, 0)
+            numbers[current] = NO_CHANGE
             at += 82
             continue
         end = answer.index(b"\0", at)
-        added, removed, _ = answer[at:end].split(b"\t", 2)
-        files, insertions, deletions = numbers[current]
-        numbers[current] = (files + 1, insertions + _lines(added), deletions + _lines(removed))
+        files, insertions, deletions, added, deleted = numbers[current]
+        if answer[at : at + 1] == b":":  # the raw form says whether a file came or went; its path follows
+            status = answer[end - 1 : end]
+            numbers[current] = (files, insertions, deletions, added + (status == b"A"), deleted + (status == b"D"))
+            at = answer.index(b"\0", end + 1) + 1
+            continue
+        more, less, _ = answer[at:end].split(b"\t", 2)
+        numbers[current] = (files + 1, insertions + _lines(more), deletions + _lines(less), added, deleted)
         at = end + 1
     return numbers
 

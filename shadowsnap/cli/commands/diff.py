@@ -1,22 +1,27 @@
-"""Show what changed since a checkpoint, or between two.
+"""Show what a turn did, or what differs between two states.
 
-Without B, against the files on disk; without A, since the newest checkpoint. Elsewhere than on
-a terminal the text is a patch, byte for byte.
+`diff 3` is what turn 3 did; of a snapshot, what changed since. `diff 3 @` compares the state before turn 3
+with the files as they are now, `diff 2 5` two states. Without REF: what changed since the newest known
+state. Elsewhere than on a terminal the text is a patch, byte for byte.
 """
 
 from __future__ import annotations
 
 import argparse
+from typing import TYPE_CHECKING
 
 from shadowsnap.cli.context import Context
 from shadowsnap.cli.tables import change_lines, patch_lines
+
+if TYPE_CHECKING:
+    from shadowsnap.model import Diff
 
 GROUP = "taking and looking"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("a", metavar="A", nargs="?", default="last", help="the older checkpoint (last)")
-    parser.add_argument("b", metavar="B", nargs="?", help="the newer checkpoint (the files on disk)")
+    parser.add_argument("a", metavar="REF", nargs="?", help="a turn, or the older state")
+    parser.add_argument("b", metavar="REF2", nargs="?", help="the newer state; @ for the files as they are now")
     parser.add_argument("--stat", action="store_true", help="one line per file instead of the text")
     parser.set_defaults(paths=[])
     parser.usage_end = ["[-- PATH...]"]  # type: ignore[attr-defined]
@@ -24,12 +29,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, context: Context) -> int:
     ui = context.ui
-    first = context.checkpoint(args.a)
-    second = context.checkpoint(args.b).id if args.b is not None else None
-    diff = context.manager.diff(context.workdir, first.id, second, paths=context.paths(args.paths))
+    first, second, words = _sides(args, context)
+    diff: Diff = context.manager.diff(context.workdir, first, second, paths=context.paths(args.paths))
     if not diff:
-        other = f"and {second[:8]}" if second else "and the files on disk"
-        ui.say(f"no difference between {first.short_id} {other}")
+        ui.say(f"no difference between {words}")
     if ui.json:
         return ui.answer(diff.to_dict())
     if args.stat:
@@ -40,3 +43,20 @@ def run(args: argparse.Namespace, context: Context) -> int:
         lines = ui.fancy.patch_lines(diff.text) if ui.fancy else patch_lines(diff.text, ui.ink)
         ui.page("".join(f"{line}\n" for line in lines))
     return 0
+
+
+def _sides(args: argparse.Namespace, context: Context) -> tuple[str, str | None, str]:
+    """The two states, None for the files as they are now, and what they are in words."""
+    if args.a in (None, "@"):
+        newest = context.manager.now(context.workdir)
+        since = newest.checkpoint or context.manager.list_checkpoints(context.workdir, limit=1)[0].id
+        return since, None, f"{newest.since} and the files as they are now"
+    first = context.checkpoint(args.a)
+    if args.b is not None:
+        second = None if args.b == "@" else context.checkpoint(args.b).id
+        return first.id, second, f"{args.a} and {'the files as they are now' if second is None else args.b}"
+    if args.a.isdigit():
+        entry = next(each for each in context.manager.timeline(context.workdir) if each.number == int(args.a))
+        if entry.kind == "turn" and entry.after is not None:
+            return first.id, entry.after, f"the beginning and the end of turn {args.a}"
+    return first.id, None, f"{args.a} and the files as they are now"

@@ -1,14 +1,17 @@
-"""Take the last undo back.
-
-A new checkpoint of changed files ends what can be redone. Asks like restore.
-"""
+"""Take the last undo back."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from shadowsnap.cli.context import Context
-from shadowsnap.cli.plans import add_plan_options, carry_out
+from shadowsnap.cli.plans import add_plan_options, carry_out, numbers_of
+from shadowsnap.cli.text import one_line, safe
+
+if TYPE_CHECKING:
+    from shadowsnap.model import RestoreResult
 
 GROUP = "going back"
 
@@ -18,6 +21,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
+    def operation(dry_run: bool, paths: Sequence[str]) -> RestoreResult:
+        return context.manager.redo(context.workdir, dry_run)
+
     return carry_out(
-        context, args, lambda dry_run: context.manager.redo(context.workdir, dry_run), name="redo", back="undo"
+        context,
+        args,
+        operation,
+        title=lambda plan: f"redo {one_line(plan.what)} in {safe(str(context.workdir))}",
+        done=lambda result: f"brought back {one_line(result.what)}: {numbers_of(result)}",
+        back="undo",
     )

@@ -1,18 +1,19 @@
 """Take out what one turn or session did and keep all other edits.
 
-The changes are undone in the files as they are now. Where somebody else changed the same lines
-since, the file is in dispute and left alone (the exit code is 1 then), unless --on-conflict says
-otherwise: markers writes both sides into the file, theirs takes the state before the turn. `show`
-and the list tell the numbers of turns. Asks like restore, and undo takes it back.
+The changes are taken out of the files as they are now. Where the same lines were changed since, the file is a
+conflict and left alone (the exit code is 1 then), unless --on-conflict says otherwise: markers writes both sides
+into the file, theirs takes the state before the turn. Asks like restore, and undo takes it back.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from shadowsnap.cli.context import Context
-from shadowsnap.cli.plans import add_plan_options, carry_out
+from shadowsnap.cli.plans import add_plan_options, carry_out, numbers_of
+from shadowsnap.cli.text import one_line, safe
 from shadowsnap.errors import WrongUsage
 
 if TYPE_CHECKING:
@@ -22,24 +23,37 @@ GROUP = "going back"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--turn", metavar="N", type=int, help="the turn of this number")
-    parser.add_argument("--session", metavar="ID", help="every turn of this session")
+    parser.add_argument("number", metavar="N", type=int, nargs="?", help="the turn of this number")
+    parser.add_argument("--turn", metavar="N", type=int, help="the same")
+    parser.add_argument("--session", metavar="ID", help="every turn of this session; a part of its id will do")
     parser.add_argument(
-        "--on-conflict", choices=("keep", "markers", "theirs"), default="keep", help="what becomes of a dispute"
+        "--on-conflict", choices=("keep", "markers", "theirs"), default="keep", help="what becomes of a conflict"
     )
     add_plan_options(parser)
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    if (args.turn is None) == (args.session is None):
-        raise WrongUsage(why="give either --turn or --session")
-    disputes: list[object] = []
+    turn = args.number if args.number is not None else args.turn
+    if (turn is None) == (args.session is None):
+        raise WrongUsage(why="give the number of a turn, or --session")
+    conflicts: list[object] = []
 
-    def deed(dry_run: bool) -> RestoreResult:
-        result = context.manager.revert(context.workdir, args.turn, args.session, dry_run, args.on_conflict)
-        disputes[:] = result.conflicts
+    def operation(dry_run: bool, paths: Sequence[str]) -> RestoreResult:
+        result = context.manager.revert(context.workdir, turn, args.session, dry_run, args.on_conflict)
+        conflicts[:] = result.conflicts
         return result
 
-    work = f"turn {args.turn}" if args.session is None else f"session {args.session}"
-    carry_out(context, args, deed, name="revert", back="undo", work=work)
-    return 1 if disputes and args.on_conflict == "keep" else 0
+    def done(result: RestoreResult) -> str:
+        if not (result.written or result.deleted or result.conflicts):
+            return f"nothing to revert: no trace of {one_line(result.what)} is left"
+        return f"took out {one_line(result.what)}: {numbers_of(result)}"
+
+    carry_out(
+        context,
+        args,
+        operation,
+        title=lambda plan: f"take {one_line(plan.what)} out of {safe(str(context.workdir))}",
+        done=done,
+        back="undo",
+    )
+    return 1 if conflicts and args.on_conflict == "keep" else 0

@@ -1,6 +1,8 @@
-"""Show one checkpoint.
+"""Show one turn, snapshot or state in full.
 
-When and why it was taken, what it changed against the one before it, and what it did not capture.
+For a turn: what was asked, by which agent and session, when and how long, the tools that ran, the files it
+changed (-p: the patch), what was not captured, what else it did that no rollback takes back, and the commands
+to go back, take it out, or look closer.
 """
 
 from __future__ import annotations
@@ -10,58 +12,166 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from shadowsnap.cli.context import Context
-from shadowsnap.cli.tables import change_lines, prompt_of
-from shadowsnap.cli.text import ago, one_line, safe
+from shadowsnap.cli.tables import change_lines, duration_text, moment_text, patch_lines, prompt_of
+from shadowsnap.cli.text import one_line, safe
 
 if TYPE_CHECKING:
-    from shadowsnap.model import Change, Checkpoint
+    from shadowsnap.model import Change, Checkpoint, Diff, Entry
 
 GROUP = "taking and looking"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("ref", metavar="ID", help="the checkpoint")
+    parser.add_argument("ref", metavar="REF", help="a number of the list, last, a label, or an id")
+    parser.add_argument("-p", "--patch", action="store_true", help="also the text of the changes")
+    parser.add_argument("--chat", action="store_true", help="print the conversation that is kept with it instead")
+    parser.add_argument("-o", "--output", metavar="FILE", help="with --chat: write it to a file")
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
+    if args.chat:
+        from shadowsnap.cli.commands.sessions import print_conversation
+
+        return print_conversation(args.ref, args.output, context)
+    entry = _entry(args.ref, context)
+    return _show_entry(entry, args, context) if entry is not None else _show_checkpoint(args, context)
+
+
+def _entry(word: str, context: Context) -> Entry | None:
+    """The entry that a number or `last` stands for."""
+    entries = context.manager.timeline(context.workdir)
+    if word.isdigit():
+        found = next((entry for entry in entries if entry.number == int(word)), None)
+        if found is None:
+            context.checkpoint(word)  # raises, and says which numbers there are
+        return found
+    if word == "last" or word.startswith("last~"):
+        wanted = context.checkpoint(word).id
+        return next((entry for entry in entries if entry.number is not None and entry.state == wanted), None)
+    return None
+
+
+def _show_entry(entry: Entry, args: argparse.Namespace, context: Context) -> int:
+    from shadowsnap.timeline import lasting_effects
+
+    ui, manager = context.ui, context.manager
+    diff: Diff | None = None
+    if entry.before is not None and (entry.after is not None or entry.status == "running"):
+        diff = manager.diff(context.workdir, entry.before, entry.after)
+    tools = manager.tools_of(context.workdir, entry.number) if entry.kind == "turn" and entry.number else []
+    effects = lasting_effects(tools)
+    data = {
+        "entry": entry.to_dict(),
+        "changes": [change.to_dict() for change in diff.changes] if diff is not None else [],
+        "tools": tools,
+        "not_taken_back": effects,
+    }
+    if args.patch and diff is not None:
+        data["patch"] = diff.text
+    lines = [*_heading(entry), *_asked(entry), *_tools(tools)]
+    if diff is not None and diff.changes:
+        lines += ["", *change_lines(diff.changes, ui.width, ui.ink)]
+    elif diff is not None:
+        lines += ["", "no file was changed"]
+    lines += _not_captured(entry)
+    if effects:
+        lines += ["", "no rollback takes back what may have left this directory:"]
+        lines += [f"  {safe(effect)}" for effect in effects]
+    lines += ["", *_commands(entry, context)]
+    if args.patch and diff is not None and diff.text:
+        lines += ["", *patch_lines(diff.text, ui.ink)]
+    return ui.answer(data, lines)
+
+
+def _heading(entry: Entry) -> Iterator[str]:
+    name = "turn" if entry.kind == "turn" else "snapshot"
+    status = f" ({entry.status})" if entry.status and entry.status != "done" else ""
+    yield f"{name} {entry.number}{status}"
+    if entry.began_at is not None:
+        took = ""
+        if entry.ended_at is not None and entry.kind == "turn":
+            took = f", took {duration_text(entry.began_at, entry.ended_at)}"
+        yield f"when      {moment_text(entry.began_at)}{took}"
+    for label, value in (("agent", entry.agent), ("session", entry.session_id), ("label", entry.label)):
+        if value:
+            yield f"{label:9} {one_line(str(value))}"
+    if entry.pinned:
+        yield "pinned    yes"
+    for label, value in (("before", entry.before), ("after", entry.after)):
+        if value:
+            yield f"{label:9} {value[:12]}"
+
+
+def _asked(entry: Entry) -> Iterator[str]:
+    text = entry.prompt or entry.reason
+    if text:
+        yield ""
+        yield from (f"    {safe(line, keep=chr(9))}" for line in text.splitlines())
+
+
+def _tools(tools: list[list[str]]) -> Iterator[str]:
+    if tools:
+        yield ""
+        yield "tools:"
+        yield from (f"  {safe(name)}  {safe(about)}".rstrip() for name, about in tools)
+
+
+def _not_captured(entry: Entry) -> Iterator[str]:
+    if entry.skipped:
+        yield ""
+        yield "not captured:"
+        yield from (f"  {safe(item.path)} ({item.why})" for item in entry.skipped)
+
+
+def _commands(entry: Entry, context: Context) -> Iterator[str]:
+    number = str(entry.number)
+    if entry.kind == "turn":
+        yield f"go back to before it:  {context.line('restore', number)}"
+        yield f"take out only this:    {context.line('revert', number)}"
+        yield f"look closer:           {context.line('diff', number)}"
+    else:
+        yield f"go back to it:         {context.line('restore', number)}"
+        yield f"what changed since:    {context.line('diff', number)}"
+
+
+# --- a raw state -------------------------------------------------------------------------------------
+
+
+def _show_checkpoint(args: argparse.Namespace, context: Context) -> int:
     checkpoint = context.checkpoint(args.ref)
-    timeline = context.manager.list_checkpoints(context.workdir)
-    position = next((at for at, each in enumerate(timeline) if each.id == checkpoint.id), None)
-    changes: tuple[Change, ...] | None = None
+    listed = context.manager.list_checkpoints(context.workdir)
+    position = next((at for at, each in enumerate(listed) if each.id == checkpoint.id), None)
+    changes: tuple[Change, ...] = ()
     files: list[str] | None = None
     if position is not None:
-        checkpoint = timeline[position]
+        checkpoint = listed[position]
     if checkpoint.scope == "paths":
         files = context.manager.files(context.workdir, checkpoint.id)
     elif position is not None:
-        before = next((each for each in timeline[position + 1 :] if each.scope == "tree"), None)
+        before = next((each for each in listed[position + 1 :] if each.scope == "tree"), None)
         if before is not None:
             changes = context.manager.diff(context.workdir, before.id, checkpoint.id).changes
     data = {
         "checkpoint": checkpoint.to_dict(),
-        "number": None if position is None else position + 1,
-        "changes": None if changes is None else [change.to_dict() for change in changes],
-        "files": files,
+        "changes": [change.to_dict() for change in changes],
+        "files": files or [],
     }
-    return context.ui.answer(data, _lines(checkpoint, changes, files, context))
+    return context.ui.answer(data, _checkpoint_text(checkpoint, changes, files, context))
 
 
-def _lines(
-    checkpoint: Checkpoint, changes: tuple[Change, ...] | None, files: list[str] | None, context: Context
+def _checkpoint_text(
+    checkpoint: Checkpoint, changes: tuple[Change, ...], files: list[str] | None, context: Context
 ) -> Iterator[str]:
     ui = context.ui
     yield f"checkpoint {ui.ink('yellow', checkpoint.id)}"
     for name, value in _facts(checkpoint):
         yield f"{name:9} {value}"
     yield ""
-    yield from _indented(checkpoint.reason)
-    if prompt := prompt_of(checkpoint):
+    about = prompt_of(checkpoint) or checkpoint.reason
+    yield from (f"    {safe(line, keep=chr(9))}" for line in about.splitlines())
+    if changes:
         yield ""
-        yield "asked for:"
-        yield from _indented(prompt)
-    if changes is not None:
-        yield ""
-        yield from change_lines(changes, ui.width, ui.ink) if changes else ["no path differs from the one before"]
+        yield from change_lines(changes, ui.width, ui.ink)
     if files is not None:
         yield ""
         yield from (f"  {safe(path)}" for path in files)
@@ -71,13 +181,9 @@ def _lines(
         yield from (f"  {safe(item.path)} ({item.why})" for item in checkpoint.skipped)
 
 
-def _indented(text: str) -> Iterator[str]:
-    yield from (f"    {safe(line, keep=chr(9))}" for line in text.splitlines())
-
-
 def _facts(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
-    told = checkpoint.metadata
-    yield "taken", f"{checkpoint.created_at.astimezone():%Y-%m-%d %H:%M:%S} ({ago(checkpoint.created_at)})"
+    facts = checkpoint.metadata
+    yield "taken", moment_text(checkpoint.created_at)
     yield "of", one_line(checkpoint.workdir)
     yield "kind", checkpoint.kind + (f", turn {checkpoint.turn}" if checkpoint.turn else "")
     if checkpoint.scope == "paths":
@@ -90,6 +196,6 @@ def _facts(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
         yield "session", one_line(str(checkpoint.session_id))
     if checkpoint.tool:
         yield "tool", one_line(str(checkpoint.tool))
-    if told.get("git_head") or told.get("git_branch"):
-        where = f" on {told['git_branch']}" if told.get("git_branch") else ""
-        yield "git", one_line(f"{str(told.get('git_head') or 'no commit')[:12]}{where}")
+    if facts.get("git_head") or facts.get("git_branch"):
+        where = f" on {facts['git_branch']}" if facts.get("git_branch") else ""
+        yield "git", one_line(f"{str(facts.get('git_head') or 'no commit')[:12]}{where}")

@@ -1,14 +1,21 @@
-"""Return to the state before the last restore.
+"""Take back the last thing that happened: a restore, a revert, or a turn.
 
-Again and again: each undo goes one restore further back; redo goes forward. Asks like restore.
+Again takes back the one before it; redo goes forward. A turn is taken back exactly if nothing was edited since,
+else by a merge that keeps the edits. Asks like restore.
 """
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from shadowsnap.cli.context import Context
-from shadowsnap.cli.plans import add_plan_options, carry_out
+from shadowsnap.cli.plans import add_plan_options, carry_out, numbers_of
+from shadowsnap.cli.text import one_line, safe
+
+if TYPE_CHECKING:
+    from shadowsnap.model import RestoreResult
 
 GROUP = "going back"
 
@@ -18,6 +25,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
+    def operation(dry_run: bool, paths: Sequence[str]) -> RestoreResult:
+        return context.manager.undo(context.workdir, dry_run)
+
     return carry_out(
-        context, args, lambda dry_run: context.manager.undo(context.workdir, dry_run), name="undo", back="redo"
+        context,
+        args,
+        operation,
+        title=lambda plan: f"undo {one_line(plan.what)} in {safe(str(context.workdir))}",
+        done=lambda result: f"took back {one_line(result.what)}: {numbers_of(result)}",
+        back="redo",
     )
