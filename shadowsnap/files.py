@@ -152,6 +152,23 @@ def write_json(path: Path, value: Any, *, fsync: bool = False) -> None:
     write_bytes(path, json.dumps(value, separators=(",", ":")).encode("ascii"), fsync=fsync)
 
 
+def append_line(path: Path, line: bytes) -> int:
+    """Add a line to a file with one write, so that lines of several processes do not mix; how long the file is
+    now. A line that was cut short, as by a full disk, is ended first."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0) | getattr(os, "O_CLOEXEC", 0)
+    descriptor = os.open(path, flags, 0o600)
+    try:
+        size = os.lseek(descriptor, 0, os.SEEK_END)
+        if size:
+            os.lseek(descriptor, size - 1, os.SEEK_SET)
+            if os.read(descriptor, 1) != b"\n":
+                line = b"\n" + line
+        os.write(descriptor, line + b"\n")
+        return os.fstat(descriptor).st_size
+    finally:
+        os.close(descriptor)
+
+
 def read_json(path: Path) -> dict[str, Any] | None:
     """The object in a JSON file; None if the file is absent, damaged or something else."""
     try:
@@ -161,7 +178,17 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-_OPEN = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+FILE_FLAGS = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+_FOLDER_FLAGS = os.O_RDONLY | getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
+
+
+def is_encodable(text: object) -> bool:
+    """Whether it is a text that the system takes for the name of a file: half a surrogate pair is in none."""
+    try:
+        return isinstance(text, str) and os.fsencode(text) is not None
+    except UnicodeEncodeError:
+        return False
 
 
 class OddFile(Exception):
@@ -170,6 +197,30 @@ class OddFile(Exception):
     def __init__(self, why: str) -> None:
         super().__init__(why)
         self.why = why
+
+
+class OutsideFolder(Exception):
+    """A path that leads out of the directory it must lie in."""
+
+
+def open_below(folder: str, path: str) -> int:
+    """Open a file that must lie below a directory, links resolved, for reading. The directory itself may be a
+    link. Below it, nothing that becomes a link after it was looked at is followed. Raises `OutsideFolder`."""
+    top, real = os.path.realpath(folder), os.path.realpath(path)
+    if not real.startswith(os.path.join(top, "")):
+        raise OutsideFolder(path)
+    if os.open not in os.supports_dir_fd:  # Windows
+        return os.open(real, FILE_FLAGS)
+    *folders, name = os.path.relpath(real, top).split(os.sep)
+    holder = os.open(top, _FOLDER_FLAGS | _NO_LINK)
+    try:
+        for part in folders:
+            inner = os.open(part, _FOLDER_FLAGS | _NO_LINK, dir_fd=holder)
+            os.close(holder)
+            holder = inner
+        return os.open(name, FILE_FLAGS | _NO_LINK, dir_fd=holder)
+    finally:
+        os.close(holder)
 
 
 def read_foreign(path: str | bytes | os.PathLike[str], most: int) -> bytes | None:
@@ -200,7 +251,7 @@ def problem_of(path: str | bytes | os.PathLike[str], most: int) -> str | None:
 
 
 def _read(path: str | bytes | os.PathLike[str], most: int) -> bytes:
-    descriptor = os.open(path, _OPEN)
+    descriptor = os.open(path, FILE_FLAGS)
     try:
         problem = _problem(os.fstat(descriptor), most)  # it may have been replaced meanwhile
         if problem is not None:

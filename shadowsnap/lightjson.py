@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 _SPACE = " \t\n\r"
+_DEEPEST = 200
+"""What is nested deeper is refused: code that walks through it would run out of stack."""
 
 # Without `json`, the compiled code has no error to raise for what is no JSON, and raises none. Python
 # makes that a SystemError, except for a Python that is built to debug itself: it ends the program.
@@ -34,6 +36,38 @@ class _Rules:
 
 
 def loads(data: str | bytes, strict: bool = True) -> Any:
+    """The value of a JSON text. Raises ValueError for everything that is none, or is nested too deeply."""
+    try:
+        value = _loads(data, strict)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    if _may_be_deep(data) and _is_deep(value):
+        raise ValueError("it is nested too deeply")
+    return value
+
+
+def _may_be_deep(data: str | bytes) -> bool:
+    if isinstance(data, str):
+        return data.count("[") + data.count("{") > _DEEPEST
+    return data.count(b"[") + data.count(b"{") > _DEEPEST
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(_DEEPEST + 1):
+        inner: list[Any] = []
+        for each in level:
+            if isinstance(each, dict):
+                inner += each.values()
+            elif isinstance(each, list):
+                inner += each
+        if not inner:
+            return False
+        level = inner
+    return True
+
+
+def _loads(data: str | bytes, strict: bool) -> Any:
     if _IS_SAFE:
         try:
             from _json import make_scanner

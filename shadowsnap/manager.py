@@ -47,6 +47,7 @@ from shadowsnap.errors import (
     StoreTooNew,
     StoreUnusable,
 )
+from shadowsnap.files import read_json
 from shadowsnap.git.objects import EMPTY_TREE
 from shadowsnap.model import (
     Checkpoint,
@@ -85,6 +86,7 @@ from shadowsnap.snapshot.tools import (
 )
 from shadowsnap.snapshot.workspace import Workspace, open_workspace
 from shadowsnap.steps import step
+from shadowsnap.store.checkpoints import FOLDER as PURGED
 from shadowsnap.store.checkpoints import (
     delete_checkpoints,
     files_of,
@@ -92,6 +94,7 @@ from shadowsnap.store.checkpoints import (
     newest_name,
     set_label,
     set_pinned,
+    unfinished_purges,
 )
 from shadowsnap.store.history import History, ensure_log, note, read_history, resolve
 from shadowsnap.store.journal import read_journal
@@ -385,6 +388,11 @@ class CheckpointManager:
 
         self._jobs.wait()
         self._safely(log)
+
+    @property
+    def not_kept(self) -> str:
+        """Why the conversation of this turn was not kept; empty if it was, or if there was none."""
+        return self._turn.not_kept
 
     def turn_state(self) -> dict[str, Any]:
         """This turn as JSON, for another process of the same agent to go on with."""
@@ -1028,7 +1036,9 @@ class CheckpointManager:
         """The store at a glance: sizes, projects, limits, what was not captured, what failed."""
         from shadowsnap.upkeep.status import read_status
 
-        return read_status(self._store(), self.settings, self._deadline())
+        store = self._store()
+        self._finish_purges(store)
+        return read_status(store, self.settings, self._deadline())
 
     def prune(
         self, dry_run: bool = False, *, orphans: bool = True, reclaim: str = "all", **limits: Any
@@ -1341,7 +1351,7 @@ class CheckpointManager:
         if not store.git_dir.is_dir():
             return
         if isinstance(said, Transcript):
-            said = from_file(said.path, self.settings.max_conversation_bytes, said.size)
+            said = from_file(said.path, self.settings.max_conversation_bytes, said.size, said.folder)
         session = str(turn.session_id) if turn.session_id else None
         for part, checkpoint in places:
             project = part.project
@@ -1350,7 +1360,7 @@ class CheckpointManager:
                 continue
             facts: dict[str, Any] = {"turn": part.number}
             if isinstance(said, str):
-                facts["why"] = said
+                facts["why"] = turn.not_kept = said
             else:
                 like = _last_conversation(read_history(store, project, deadline), session)
                 refs = keep_conversation(
@@ -1467,6 +1477,19 @@ class CheckpointManager:
             from shadowsnap.upkeep.importing import import_due
 
             self._emit("Imported", store.base, report=import_due(store, self._deadline()))
+        self._finish_purges(store)
+
+    def _finish_purges(self, store: Store) -> None:
+        """Finish what purges that died began: until then some checkpoints are there twice."""
+        if not os.path.exists(store.git_dir / PURGED):
+            return
+        for project in unfinished_purges(store):
+            from shadowsnap.upkeep.purge import finish_interrupted
+
+            record = read_json(store.project_file(project)) or {}
+            with suppress(LockTimeout, DeadlineExceeded):  # the next call tries again
+                where = Project(project, Path(str(record.get("workdir", ""))))
+                finish_interrupted(store, where, self._deadline(), step)
 
     def _resolve(self, store: Store, project: Project, ref: Reference) -> Checkpoint:
         if isinstance(ref, Checkpoint):

@@ -145,7 +145,8 @@ class Outcome(_Record):
         return self.status in ("taken", "unchanged", "already-taken") and whole
 
     def to_dict(self) -> dict[str, Any]:
-        return {**super().to_dict(), "protected": self.protected}
+        facts = {**super().to_dict(), "protected": self.protected}
+        return {name: value for name, value in facts.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -357,7 +358,8 @@ class SessionTurn(_Record):
     places: tuple[TurnPlace, ...] = ()
     conversation: str = "none"
     """`kept`, `dropped` (there was one), `none`, or why there is none: `too-large`, `unreadable`,
-    `changed` (its file is not what it was at the beginning of the turn)."""
+    `changed` (its file is not what it was at the beginning of the turn), `outside` (its file is not where the
+    agent keeps them), `of-another-user`, `not-a-transcript`."""
     reverted: bool = False
 
 

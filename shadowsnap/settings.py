@@ -161,6 +161,11 @@ LEAST_FILE_SIZE_MB = 1.0
 
 _MOST_BYTES = 1 << 20
 _MOST_PATTERNS, _LONGEST_PATTERN = 200, 500
+_MOST_DOTS = 300
+_MOST_WARNINGS, _MOST_PARTS = 20, 50
+_PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+"""
+_DEEP_NAME = re.compile(rf"(?<![\w-])(?:{_PART}\.[ \t]*+){{{_MOST_PARTS}}}", re.ASCII)
+_NAMED = re.compile(r"""[ \t]*+["']?([\w-]++)["']?[ \t]*+[=.]""")
 # What ordinary source files are called, one for each letter that a name may begin with.
 _ORDINARY = (
     "app.py", "base.js", "cart.ts", "database.go", "engine.rs", "file.c", "game.cpp", "handler.java", "index.html",
@@ -254,12 +259,17 @@ def _read_file(path: str, table: str, warnings: Warnings) -> dict[str, object]:
         where = _line(problem, data)
         warnings.append(f"{path}{where}: ignored, as it cannot be read: {problem}")
         return {}
-    usable = {}
+    usable, ignored, lines = {}, 0, _lines_of_names(text)
     for name, value in found.items():
         try:
             usable[name] = _checked(name, value)
         except ValueError as problem:
-            warnings.append(f"{path}{_line_of(name, text)}: {name} is ignored: {problem}")
+            ignored += 1
+            if ignored <= _MOST_WARNINGS:
+                shown = name[:_LONGEST_PATTERN]
+                warnings.append(f"{path}{lines.get(name, '')}: {shown} is ignored: {problem}")
+    if ignored > _MOST_WARNINGS:
+        warnings.append(f"{path}: {ignored - _MOST_WARNINGS} more are ignored")
     return usable
 
 
@@ -276,10 +286,24 @@ def _content(path: str, warnings: Warnings) -> bytes | None:
 def _parsed(text: str, table: str) -> dict[str, object]:
     import tomllib  # most hooks find no settings file and never need it
 
+    _check_depth(text)
+    if _DEEP_NAME.search(text):  # the time that the parser takes for one grows with the square of its length
+        raise ValueError(f"a name has more than {_MOST_PARTS} parts")
     found: object = tomllib.loads(text)
     for part in table.split(".") if table else ():
         found = found.get(part, {}) if isinstance(found, dict) else {}
     return found if isinstance(found, dict) else {}
+
+
+def _check_depth(text: str) -> None:
+    """Refuse names of very many parts. Reading one takes time and memory by the square of its length: 160 KB of
+    `a.a.a...` take gigabytes. The name of a table is gone through again for each of its entries."""
+    if text.count(".") <= _MOST_PARTS:
+        return
+    for line in text.split("\n"):
+        table = line.partition("]")[0] if line.lstrip().startswith("[") else ""
+        if line.count(".") > _MOST_DOTS or table.count(".") > _MOST_PARTS:
+            raise ValueError("a name has too many parts, or a line too many dots")
 
 
 def _read_environment(warnings: Warnings) -> dict[str, object]:
@@ -362,11 +386,13 @@ def _line(problem: Exception, data: bytes) -> str:
     return f":{found[1]}" if found else ""
 
 
-def _line_of(name: str, text: str) -> str:
+def _lines_of_names(text: str) -> dict[str, str]:
+    """`:3` for the name that line 3 gives a value to."""
+    found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
-        if re.match(rf"\s*[\"']?{re.escape(name)}[\"']?\s*[=.]", line):
-            return f":{number}"
-    return ""
+        if named := _NAMED.match(line):
+            found.setdefault(named[1], f":{number}")
+    return found
 
 
 _CLASSES = {
@@ -376,40 +402,53 @@ _CLASSES = {
 }  # fmt: skip
 
 
+# No file has so long a name. A pattern could be longer; what it would take to compare it is not worth that.
+_LONGEST_PART = 1000
+
+
 def matches(line: str, path: str) -> bool:
     """Whether a pattern matches a path, or a directory above it."""
     names = tuple(path.split("/"))
     is_for_folders = line.rstrip(" ").endswith("/")
-    depths = range(1, len(names) + (0 if is_for_folders else 1))
-    return any([] in rests(parts(line), names[:depth]) for depth in depths)
+    pattern = parts(line)
+    ways = _ways(pattern, names[:-1] if is_for_folders else names)
+    return any(is_below or len(pattern) in positions for positions, is_below in ways)
 
 
 def parts(line: str) -> list[str]:
-    """A pattern by directories; one that may match at any depth begins with "**"."""
+    """A pattern by directories; one that may match at any depth begins with "**". Several "**" in a row mean the
+    same as one, and are one."""
     body = line.removeprefix("!")
     body = (body if body.endswith("\\ ") else body.rstrip(" ")).rstrip("/")
-    return body.removeprefix("/").split("/") if "/" in body else ["**", body]
+    found = body.removeprefix("/").split("/") if "/" in body else ["**", body]
+    return [part for at, part in enumerate(found) if part != "**" or found[at - 1 : at] != ["**"]]
 
 
 def rests(pattern: list[str], inside: tuple[str, ...]) -> Iterator[list[str]]:
     """What is left of a pattern's parts after they matched the way down to a directory, in every way that
-    they can; nothing is left if the pattern matches the directory itself. All ways are followed at once,
-    as positions in the pattern: "**" in a hostile pattern does not multiply them."""
+    they can; nothing is left if the pattern matches the directory itself."""
+    *_, (positions, is_below) = ({0}, False), *_ways(pattern, inside)
+    yield from ([[]] if is_below else [])
+    yield from (pattern[at:] for at in sorted(positions))
+
+
+def _ways(pattern: list[str], inside: tuple[str, ...]) -> Iterator[tuple[set[int], bool]]:
+    """After each name, where in the pattern one can be, and whether it matches everything from here on. All ways
+    are followed at once: "**" in a hostile pattern does not multiply them."""
     positions, is_below = {0}, False
     for name in inside:
         following: set[int] = set()
         for at in _past_wildcards(pattern, positions):
             if at == len(pattern):
                 continue
-            if pattern[at:] == ["**"]:
+            if pattern[at] == "**" and at + 1 == len(pattern):
                 is_below = True  # it matches everything from here on, and so the directory too
             elif pattern[at] == "**":
                 following.add(at)
             elif _fits(name, pattern[at]):
                 following.add(at + 1)
         positions = following
-    yield from ([[]] if is_below else [])
-    yield from (pattern[at:] for at in sorted(positions))
+        yield positions, is_below
 
 
 def _past_wildcards(pattern: list[str], positions: set[int]) -> set[int]:
@@ -427,6 +466,8 @@ def _past_wildcards(pattern: list[str], positions: set[int]) -> set[int]:
 
 @lru_cache(maxsize=4096)
 def _fits(name: str, pattern: str) -> bool:
+    if len(pattern) > _LONGEST_PART:
+        return False
     for named, letters in _CLASSES.items():
         pattern = pattern.replace(f"[:{named}:]", letters)
     plain = re.sub(r"\\(.)", lambda found: f"[{found[1]}]" if found[1] in "*?[" else found[1], pattern)

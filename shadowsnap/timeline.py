@@ -548,7 +548,7 @@ _LASTING = (
     ("sends something over the network", r"\b(curl|wget|scp|rsync|ssh|nc|ftp|sftp|http|https)\b"),
     ("pushes to a repository", r"\bgit\s+(?:-\S+\s+)*push\b|\bgh\s+(?:pr|release|repo)\b"),
     ("publishes a package", r"\b(npm|pnpm|yarn|cargo|gem|twine|uv|poetry|hatch)\s+(?:run\s+)?(publish|upload)\b"),
-    ("changes a database", r"\b(psql|mysql|sqlite3|mongosh?|redis-cli|alembic|prisma|dbmate)\b|manage\.py\s+migrate"),
+    ("changes a database", r"\b(psql|mysql|sqlite3|mongosh?|redis-cli|alembic|prisma)\b|manage\.py\s+migrate"),
     ("changes infrastructure", r"\b(terraform|tofu|pulumi|kubectl|helm|aws|gcloud|az|ansible-playbook|docker)\b"),
     ("changes the system or other directories", r"\b(sudo|systemctl|apt(?:-get)?|brew|dnf|pacman|crontab)\b"),
     ("sends mail or messages", r"\b(sendmail|mail|mutt)\b"),

@@ -193,7 +193,7 @@ class OpenTurn:
             "parent": self.parent,
             "key": self.key,
             "began": self.began,
-            "transcript": [said.path, said.size] if isinstance(said, Transcript) else None,
+            "transcript": [said.path, said.size, said.folder] if isinstance(said, Transcript) else None,
             "places": [each.to_json() for each in list(self.projects.values()) if each.project is not None],
             "granularity": granularity,
             "calls": [call.to_json() for call in list(self.calls)],
@@ -205,11 +205,12 @@ class OpenTurn:
         """The turn that another process wrote down; one that cannot be read is a turn that just began."""
         turn = cls(resumed=True)
         try:
-            path, size = record.get("transcript") or (None, None)
+            # Older versions noted no directory: such a path is not trusted.
+            path, size, folder = (*(record.get("transcript") or ()), None, None, None)[:3]
             turn.session_id, turn.prompt = record.get("session_id"), record.get("prompt")
             turn.agent, turn.parent = record.get("agent"), record.get("parent")
             turn.key, turn.began = str(record.get("key") or turn.key), float(record.get("began") or turn.began)
-            turn.conversation = Transcript(path, size) if path else None
+            turn.conversation = Transcript(path, size, folder) if path and folder else None
             found = [TurnInProject.from_json(each) for each in record.get("places", ())]
             turn.projects = {each.project.id: each for each in found if each.project is not None}
             turn.calls = [Call.from_json(call) for call in record.get("calls", ())]
@@ -238,6 +239,8 @@ class Transcript:
 
     path: str
     size: int | None = None
+    folder: str | None = None
+    """The directory that it must lie in, if the path is not to be trusted."""
 
 
 def conversation_now(conversation: Any, settings: Settings) -> Any:
@@ -245,6 +248,8 @@ def conversation_now(conversation: Any, settings: Settings) -> Any:
     read when there is time. A text says why it is not kept."""
     if conversation is None or not settings.keep_conversations:
         return None
+    if isinstance(conversation, Transcript):
+        return conversation
     if isinstance(conversation, (str, os.PathLike)):
         path = os.path.expanduser(os.fspath(conversation))
         try:

@@ -248,8 +248,8 @@ def remove_hooks(text: str, is_ours: re.Pattern[str]) -> str:
     top = lines.key_line("hooks", 0, len(lines.lines), 0)
     if top is None:
         return text
-    number, found = top + 1, False
-    while number < lines.end_of(top, 0):
+    number, last, found = top + 1, lines.end_of(top, 0), False
+    while number < last:
         line = lines.lines[number]
         if not line.lstrip().startswith("- "):
             number += 1
@@ -257,6 +257,7 @@ def remove_hooks(text: str, is_ours: re.Pattern[str]) -> str:
         end = lines.end_of(number, _indent(line))
         if is_ours.search("".join(lines.lines[number:end])):
             del lines.lines[number:end]
+            last -= end - number
             found = True
         else:
             number = end
@@ -332,13 +333,15 @@ class _Lines:
 
     def drop_empty(self, top: int) -> None:
         """Remove keys under `hooks:`, and that itself, if nothing is left below them."""
-        inner = self.first_indent(top + 1, self.end_of(top, 0))
+        last = self.end_of(top, 0)
+        inner = self.first_indent(top + 1, last)
         number = top + 1
-        while inner and number < self.end_of(top, 0):
+        while inner and number < last:
             line = self.lines[number]
             bare = _indent(line) == inner and re.fullmatch(r"\s*[\w\"'-]+\s*:\s*", line)
             if bare and self.end_of(number, inner, of_list=True) == number + 1:
                 del self.lines[number]
+                last -= 1
             else:
                 number += 1
         if self.end_of(top, 0) == top + 1 and re.fullmatch(r"hooks\s*:\s*", self.lines[top]):

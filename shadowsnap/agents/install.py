@@ -11,11 +11,13 @@ import difflib
 import os
 import sys
 from collections.abc import Iterator
+from functools import lru_cache
 from pathlib import Path
 
 from shadowsnap.agents.targets import AGENTS, Edit, Home
 from shadowsnap.errors import SettingsRefused, UnknownAgent
 from shadowsnap.files import write_bytes
+from shadowsnap.git.process import try_command
 from shadowsnap.records import dataclass
 
 BACKUP = ".shadowsnap-backup"
@@ -75,7 +77,7 @@ def uninstall(
     agent: str, project: Path | None = None, *, dry_run: bool = False, program: tuple[str, ...] = ()
 ) -> list[FileChange]:
     """Take the hook out again; returns what changed."""
-    changes = [_uninstalling(edit) for edit in _edits(agent, project, program)]
+    changes = [_uninstalling(edit) for edit in _edits(agent, project, program or _any_words())]
     if not dry_run:
         for change in changes:
             _write(change)
@@ -100,14 +102,51 @@ def program_words() -> tuple[str, ...]:
     """The command line that starts this very program, also where it is not on the PATH. Isolated (-I): no
     variable and no module of a project can get between an agent and its hook. What a person installed for
     themselves alone is not found that way: then variables (-E) and the directory that Python is started in
-    (-P) are left out, and the person's own packages are not."""
-    import site
-
+    (-P) are left out, and the person's own packages are not. Refuses if it is found neither way."""
     if not sys.executable or getattr(sys, "frozen", False):
         why = "this program has no Python to start it with; install it with uv, pipx or pip"
         raise SettingsRefused(path="the hook", why=why)
-    own = __file__.startswith(os.path.join(site.getusersitepackages(), ""))
-    return (sys.executable, *(("-E", "-P") if own else ("-I",)), "-m", "shadowsnap")
+    options = _isolation(sys.executable)
+    if options is None:
+        why = (
+            "an isolated Python does not find shadowsnap, and one that is not isolated would run what a project "
+            "calls shadowsnap; install it with uv, pipx or pip"
+        )
+        raise SettingsRefused(path="the hook", why=why)
+    return (sys.executable, *options, "-m", "shadowsnap")
+
+
+_ISOLATED, _WITH_OWN_PACKAGES = ("-I",), ("-E", "-P")
+
+
+def _isolation(python: str) -> tuple[str, ...] | None:
+    """The options with which Python finds this very package, and nothing of a project; None if there are none."""
+    import site
+
+    folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    if site.ENABLE_USER_SITE is not False and folder == site.getusersitepackages():
+        return _WITH_OWN_PACKAGES
+    if folder in site.getsitepackages():
+        return _ISOLATED
+    return _isolation_tried(python, folder)  # an editable installation, or none at all
+
+
+@lru_cache
+def _isolation_tried(python: str, folder: str) -> tuple[str, ...] | None:
+    code = "import shadowsnap; print(shadowsnap.__file__)"
+    for options in (_ISOLATED, _WITH_OWN_PACKAGES):
+        found = os.fsdecode(try_command([python, *options, "-c", code], Path(os.sep), dict(os.environ))).strip()
+        if os.path.realpath(found) == os.path.realpath(os.path.join(folder, "shadowsnap", "__init__.py")):
+            return options
+    return None
+
+
+def _any_words() -> tuple[str, ...]:
+    """The same for what starts nothing: to find a hook, and to take it out."""
+    try:
+        return program_words()
+    except SettingsRefused:
+        return (sys.executable or "python3", *_ISOLATED, "-m", "shadowsnap")
 
 
 # --- planning --------------------------------------------------------------------------------
@@ -160,7 +199,7 @@ def _original(edit: Edit, text: str) -> str | None:
 
 def _found(agent: str, scope: str, project: Path | None) -> Iterator[Installed]:
     try:
-        edits = _edits(agent, project, ())
+        edits = _edits(agent, project, _any_words())
     except SettingsRefused:
         return
     for edit in edits:

@@ -1,7 +1,7 @@
 """/rollback for any chat program: one line of text in, one answer out.
 
-The numbers that a person types mean the list as it was last shown to them, whatever checkpoints
-came in since. Nothing here raises, asks or prints.
+It speaks the numbers and words of the timeline. Nothing here raises, asks or prints, and what only looks writes
+nothing, so that it works on a read-only store and inside a sandbox.
 """
 
 from __future__ import annotations
@@ -9,32 +9,29 @@ from __future__ import annotations
 import os
 import shlex
 from collections.abc import Callable
-from pathlib import Path
+from dataclasses import dataclass, replace
 from typing import Any
 
-from shadowsnap.cli.tables import change_lines, described, patch_lines, rows
-from shadowsnap.cli.text import ago, count, safe
+from shadowsnap.cli.tables import change_lines, patch_lines, timeline_lines
+from shadowsnap.cli.text import count, one_line, safe
 from shadowsnap.cli.ui import Ink
-from shadowsnap.errors import NoSuchCheckpoint, NoSuchProject, ShadowsnapError, WrongUsage
-from shadowsnap.files import read_json, write_json
+from shadowsnap.errors import NoSuchProject, ShadowsnapError, WrongUsage
 from shadowsnap.manager import CheckpointManager
-from shadowsnap.model import Checkpoint, Diff, RestoreResult
-from shadowsnap.records import dataclass, replace
-from shadowsnap.store.projects import project_of
+from shadowsnap.model import Checkpoint, Diff, Entry, RestoreResult
 
 HELP = """\
-/rollback                  list the checkpoints
-/rollback N                bring everything back to checkpoint N (a number from the list, or an id)
+/rollback                  the timeline: what was asked, and what each turn changed
+/rollback N                bring everything back to before turn N (of a snapshot: to it)
 /rollback N FILE...        bring back only these files; quote names with spaces
-/rollback N --chat         bring back the conversation up to checkpoint N, and leave the files
+/rollback N --chat         bring back the conversation up to turn N, and leave the files
 /rollback N --both         bring back files and conversation (--files is what it does without)
-/rollback diff N           what changed since checkpoint N
-/rollback diff N M         what changed from checkpoint N to M
+/rollback diff N           what turn N did; diff N @ compares with the files as they are now
+/rollback diff N M         what differs between two states
 /rollback turn N           take out what turn N did, and keep everything else
 /rollback session [ID]     the same for all turns of a session (the last one)
-/rollback undo             take the last rollback back
+/rollback undo             take back the last thing that happened, a turn or a rollback
 /rollback redo             take the last undo back
-/rollback pin N [NAME]     keep checkpoint N for good, under a name
+/rollback pin N [NAME]     keep the state before turn N for good, under a name
 /rollback help             this"""
 
 _LISTED = 20
@@ -42,22 +39,21 @@ _WIDTH = 100
 _MOST_LINES = 200
 _MOST_PATHS = 30
 _LONGEST_LINE = 1000
-_NUMBER_DIGITS = 3
 _PLAIN = Ink(False)
 _PARTS = {"--files": (True, False), "--chat": (False, True), "--both": (True, True)}
 """Whether files and conversation are brought back."""
+VERBS = ("list", "diff", "turn", "session", "undo", "redo", "pin", "help")
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What /rollback says: `str(answer)` is the text, the rest is for programs."""
+    """What /rollback answers: `str(answer)` is the text, the rest is for programs."""
 
     text: str
     action: str
     """`list`, `restore`, `turn`, `session`, `diff`, `undo`, `redo`, `pin`, `help` or `error`."""
     ok: bool = True
-    checkpoints: tuple[Checkpoint, ...] = ()
-    """What the numbers mean from now on, if this is a list."""
+    entries: tuple[Entry, ...] = ()
     result: RestoreResult | None = None
     diff: Diff | None = None
     checkpoint: Checkpoint | None = None
@@ -67,16 +63,16 @@ class Answer:
         return self.text
 
     def to_dict(self) -> dict[str, Any]:
-        told = {"action": self.action, "ok": self.ok, "text": self.text}
+        record: dict[str, Any] = {"action": self.action, "ok": self.ok, "text": self.text}
         parts = {"result": self.result, "diff": self.diff, "checkpoint": self.checkpoint}
-        found: dict[str, Any] = {name: part.to_dict() for name, part in parts.items() if part is not None}
+        record |= {name: part.to_dict() for name, part in parts.items() if part is not None}
         if self.action == "list":
-            found["checkpoints"] = [each.to_dict() for each in self.checkpoints]
+            record["entries"] = [entry.to_dict() for entry in self.entries]
         if isinstance(self.error, ShadowsnapError):
-            found["error"] = self.error.to_dict()
+            record["error"] = self.error.to_dict()
         elif self.error is not None:
-            found["error"] = {"type": type(self.error).__name__, "message": str(self.error), "hint": ""}
-        return {**told, **found}
+            record["error"] = {"type": type(self.error).__name__, "message": str(self.error), "hint": ""}
+        return record
 
 
 class RollbackCommand:
@@ -85,20 +81,52 @@ class RollbackCommand:
     def __init__(self, manager: CheckpointManager, working_dir: str | os.PathLike[str]) -> None:
         self.manager = manager
         self.working_dir = working_dir
-        self.shown: list[str] = []
-        """The ids of the list as last shown. A host that answers each line from a new process
-        keeps them in between."""
 
     def run(self, line: str = "") -> Answer:
         """Do what the line says: all of it, or what follows /rollback."""
         try:
-            return self._run(_words(line))
+            return self._run(split_line(line))
         except ShadowsnapError as problem:
             hint = f"\nhint: {problem.hint}" if problem.hint else ""
             return Answer(f"{safe(str(problem))}{safe(hint, keep=chr(10))}", "error", ok=False, error=problem)
         except Exception as problem:  # a chat program must not die of it
             text = f"this did not work: {safe(str(problem)) or type(problem).__name__}"
             return Answer(text, "error", ok=False, error=problem)
+
+    def is_command(self, line: str) -> bool:
+        """Whether all of a line is a command of this grammar whose numbers and files exist: a sentence that
+        merely begins with `rollback` belongs to the model."""
+        try:
+            words = split_line(line)
+        except WrongUsage:
+            return False
+        if not words:
+            return True
+        if words[0] in ("undo", "redo", "help", "list"):
+            return len(words) == 1
+        if words[0] == "session":
+            return len(words) <= 2
+        if words[0] in ("turn", "diff", "pin"):
+            return 2 <= len(words) <= 3 and all(self._is_state(word) for word in words[1:2])
+        rest = [word for word in words[1:] if word not in _PARTS]
+        return self._is_state(words[0]) and all(self._is_file(word, words[0]) for word in rest)
+
+    def _is_state(self, word: str) -> bool:
+        try:
+            self.manager.get(self.working_dir, word)
+        except (ShadowsnapError, OSError):
+            return False
+        return True
+
+    def _is_file(self, word: str, ref: str) -> bool:
+        path = self._relative(word).rstrip("/")
+        if os.path.lexists(os.path.join(self.working_dir, path)):
+            return True
+        try:
+            files = self.manager.files(self.working_dir, ref)
+        except (ShadowsnapError, OSError):
+            return False
+        return any(file == path or file.startswith(f"{path}/") for file in files)
 
     def _run(self, words: list[str]) -> Answer:
         verbs: dict[str, Callable[[list[str]], Answer]] = {
@@ -115,103 +143,106 @@ class RollbackCommand:
             return self._list([])
         return verbs[words[0]](words[1:]) if words[0] in verbs else self._restore(words)
 
-    # --- the deeds ---------------------------------------------------------------------------
-
     def _list(self, words: list[str]) -> Answer:
         _no_more(words)
         try:
-            found = self.manager.list_checkpoints(self.working_dir, limit=_LISTED + 1)
+            entries = self.manager.timeline(self.working_dir)
+            now = self.manager.now(self.working_dir)
         except NoSuchProject:
-            return Answer("no checkpoints yet: one is taken before an agent first writes", "list")
-        listed = found[:_LISTED]
-        self.shown = [each.id for each in listed]
-        lines = rows(list(enumerate(listed, 1)), _WIDTH, _PLAIN)
-        if len(found) > _LISTED:
-            lines.append(f"(the newest {_LISTED}; older ones by their id)")
-        lines.append("to go back: /rollback N   to look first: /rollback diff N   more: /rollback help")
-        return Answer("\n".join(lines), "list", checkpoints=tuple(listed))
+            return Answer("no history yet: the first snapshot is taken before an agent first writes", "list")
+        shown = entries[:_LISTED]
+        lines = timeline_lines(shown, now, _WIDTH, _PLAIN)
+        if len(entries) > _LISTED:
+            lines.append(f"({len(entries) - _LISTED} more; their numbers work too)")
+        lines.append("back to before turn N: /rollback N   look first: /rollback diff N   more: /rollback help")
+        return Answer("\n".join(lines), "list", entries=tuple(shown))
 
     def _restore(self, words: list[str]) -> Answer:
         words, files, chat = _parts_wanted(words)
-        target = self._checkpoint(words[0])
+        target = self.manager.get(self.working_dir, words[0])
         paths = [self._relative(word) for word in words[1:]]
         if paths and not files:
             raise _wrong("--chat leaves all files alone, so none can be named")
         result = self.manager.restore(self.working_dir, target.id, paths, conversation=chat, files=files)
-        what = f"checkpoint {target.short_id} ({ago(target.created_at)}: {described(target)})"
+        what = self._state_in_words(words[0], target)
         if not files:
-            return Answer(f"{_said(result)}, at {what}", "restore", result=result)
-        answer = _restored("restore", f"back to {what}", result, "undo")
-        return replace(answer, text=f"{answer.text}\n{_said(result)}") if result.conversation else answer
+            return Answer(f"{_conversation(result)}, at {what}", "restore", result=result)
+        answer = _restored("restore", f"back to {what}", result)
+        return replace(answer, text=f"{answer.text}\n{_conversation(result)}") if result.conversation else answer
+
+    def _state_in_words(self, word: str, target: Checkpoint) -> str:
+        number = word.removesuffix(":after")
+        entries = self.manager.timeline(self.working_dir)
+        if number.isdigit():
+            entry = next((each for each in entries if each.number == int(number)), None)
+        else:
+            entry = next((each for each in entries if each.number and each.state == target.id), None)
+        if entry is None:
+            return f"{target.short_id} ({one_line(target.reason)})"
+        place = f"snapshot {entry.number}" if entry.kind == "snapshot" else f"before turn {entry.number}"
+        if word.endswith(":after") and entry.kind == "turn":
+            place = f"the end of turn {entry.number}"
+        about = one_line(entry.prompt or entry.reason)
+        return f"{place} ({about})" if about else place
 
     def _turn(self, words: list[str]) -> Answer:
         if len(words) != 1 or not (words[0].isascii() and words[0].isdigit()):
-            raise _wrong("/rollback turn needs the number of a turn; the list tells it")
-        result = self.manager.revert(self.working_dir, turn=int(words[0]))
-        return _reverted("turn", f"turn {int(words[0])}", result)
+            raise _wrong("/rollback turn needs the number of a turn; the list has them")
+        return _reverted("turn", self.manager.revert(self.working_dir, turn=int(words[0])))
 
     def _session(self, words: list[str]) -> Answer:
         _no_more(words[1:])
         session = words[0] if words else self._last_session()
-        result = self.manager.revert(self.working_dir, session_id=session)
-        return _reverted("session", f"session {session}", result)
+        return _reverted("session", self.manager.revert(self.working_dir, session_id=session))
 
     def _undo(self, words: list[str]) -> Answer:
         _no_more(words)
-        return _restored("undo", "the last rollback is undone", self.manager.undo(self.working_dir), "redo")
+        result = self.manager.undo(self.working_dir)
+        return _restored("undo", f"took back {one_line(result.what)}", result, "redo")
 
     def _redo(self, words: list[str]) -> Answer:
         _no_more(words)
-        return _restored("redo", "the undone rollback is done again", self.manager.redo(self.working_dir), "undo")
+        result = self.manager.redo(self.working_dir)
+        return _restored("redo", f"brought back {one_line(result.what)}", result)
 
     def _diff(self, words: list[str]) -> Answer:
         if not 1 <= len(words) <= 2:
-            raise _wrong("/rollback diff needs one checkpoint or two")
-        first = self._checkpoint(words[0])
-        second = self._checkpoint(words[1]) if len(words) == 2 else None
-        diff = self.manager.diff(self.working_dir, first.id, second.id if second else None)
-        other = second.short_id if second else "the files as they are now"
+            raise _wrong("/rollback diff needs the number of a turn, or two states")
+        first, second, what = words[0], words[1] if len(words) == 2 else "@", ""
+        if len(words) == 1 and first.isdigit():
+            entries = self.manager.timeline(self.working_dir)
+            entry = next((each for each in entries if each.number == int(first)), None)
+            if entry is not None and entry.kind == "turn" and entry.after is not None:
+                second, what = entry.after, f"what turn {first} did"
+        diff = self.manager.diff(self.working_dir, first, None if second == "@" else second)
+        what = what or f"from {first} to {'the files as they are now' if second == '@' else second}"
         if not diff:
-            return Answer(f"no difference between {first.short_id} and {other}", "diff", diff=diff)
-        lines = [f"from {first.short_id} to {other}:"]
+            return Answer(f"{what}: no difference", "diff", diff=diff)
         *paths, total = change_lines(diff.changes, _WIDTH, _PLAIN)
-        lines += [*_cut(paths, _MOST_PATHS, "path"), total]
+        lines = [f"{what}:", *_cut(paths, _MOST_PATHS, "path"), total]
         patch = [_short(each) for each in patch_lines(diff.text, _PLAIN)] if diff.text else []
         lines += _cut(patch, _MOST_LINES, "line")
         return Answer("\n".join(lines), "diff", diff=diff)
 
     def _pin(self, words: list[str]) -> Answer:
         if not words:
-            raise _wrong("/rollback pin needs a checkpoint")
-        target = self._checkpoint(words[0])
+            raise _wrong("/rollback pin needs the number of a turn")
+        target = self.manager.get(self.working_dir, words[0])
         name = " ".join(words[1:])
         if name:  # first: a name that is refused must not leave a pin behind
             self.manager.label(self.working_dir, target.id, name)
         pinned = self.manager.pin(self.working_dir, target.id)
         called = f" as {safe(name)}" if name else ""
-        return Answer(f"{pinned.short_id} is kept for good{called}", "pin", checkpoint=pinned)
+        return Answer(f"the state before {safe(words[0])} is kept for good{called}", "pin", checkpoint=pinned)
 
     def _help(self, words: list[str]) -> Answer:
         return Answer(HELP, "help")
 
-    # --- what a word means -------------------------------------------------------------------
-
-    def _checkpoint(self, word: str) -> Checkpoint:
-        if word.isascii() and word.isdigit() and len(word) <= _NUMBER_DIGITS:
-            if not self.shown:
-                self._list([])
-            if not 1 <= int(word) <= len(self.shown):
-                problem = NoSuchCheckpoint(ref=word, workdir=os.fspath(self.working_dir))
-                problem.hint = f"the list has the numbers 1 to {len(self.shown)}: /rollback" if self.shown else ""
-                raise problem
-            word = self.shown[int(word) - 1]
-        return self.manager.get(self.working_dir, word)
-
     def _last_session(self) -> str:
-        for each in self.manager.list_checkpoints(self.working_dir):
-            if each.session_id:
-                return each.session_id
-        raise _wrong("no checkpoint belongs to a session")
+        for entry in self.manager.timeline(self.working_dir):
+            if entry.session_id:
+                return entry.session_id
+        raise _wrong("no turn belongs to a session")
 
     def _relative(self, path: str) -> str:
         if not os.path.isabs(path):
@@ -220,7 +251,8 @@ class RollbackCommand:
         return os.path.relpath(os.path.join(os.path.realpath(folder), name), os.path.realpath(self.working_dir))
 
 
-def _words(line: str) -> list[str]:
+def split_line(line: str) -> list[str]:
+    """The words of a line, without /rollback itself."""
     lexer = shlex.shlex(str(line or ""), posix=True, punctuation_chars=False)
     lexer.whitespace_split, lexer.commenters = True, ""
     if os.name == "nt":
@@ -241,12 +273,12 @@ def _parts_wanted(words: list[str]) -> tuple[list[str], bool, bool]:
         raise _wrong(f"{' and '.join(sorted(given))} cannot stand together")
     rest = [word for word in words if word not in _PARTS]
     if not rest:
-        raise _wrong("which checkpoint? The list tells their numbers")
+        raise _wrong("back to which turn? /rollback lists their numbers")
     files, chat = _PARTS[given.pop()] if given else (True, False)
     return rest, files, chat
 
 
-def _said(result: RestoreResult) -> str:
+def _conversation(result: RestoreResult) -> str:
     """How the conversation comes back: the program that asked has to take it up."""
     number = result.conversation.message_count
     return "the conversation as it was" + ("" if number is None else f", with {count(number, 'message')}")
@@ -263,10 +295,9 @@ def _wrong(why: str) -> WrongUsage:
     return problem
 
 
-def _restored(action: str, what: str, result: RestoreResult, back: str) -> Answer:
+def _restored(action: str, what: str, result: RestoreResult, back: str = "undo") -> Answer:
     if not result.written and not result.deleted:
-        text = "nothing to do: the files are already like that"
-        return Answer(_with_note(text, result), action, result=result)
+        return Answer(_with_note("nothing to do: the files are already like that", result), action, result=result)
     lines = [f"{what}: {count(len(result.written), 'path')} written, {len(result.deleted)} deleted"]
     lines += _cut([f"  wrote    {safe(path)}" for path in result.written], _MOST_PATHS, "path")
     lines += _cut([f"  deleted  {safe(path)}" for path in result.deleted], _MOST_PATHS, "path")
@@ -275,10 +306,10 @@ def _restored(action: str, what: str, result: RestoreResult, back: str) -> Answe
     return Answer(_with_note("\n".join(lines), result), action, result=result)
 
 
-def _reverted(action: str, work: str, result: RestoreResult) -> Answer:
-    disputed = [f"  disputed {safe(each.path)} ({each.why}), left as it is" for each in result.conflicts]
-    answer = _restored(action, f"what {safe(work)} did is taken out", result, "undo")
-    return replace(answer, text="\n".join([*_cut(disputed, _MOST_PATHS, "path"), answer.text]))
+def _reverted(action: str, result: RestoreResult) -> Answer:
+    conflicts = [f"  conflict {safe(each.path)} ({each.why}), left as it is" for each in result.conflicts]
+    answer = _restored(action, f"took out {one_line(result.what)}", result)
+    return replace(answer, text="\n".join([*_cut(conflicts, _MOST_PATHS, "path"), answer.text]))
 
 
 def _with_note(text: str, result: RestoreResult) -> str:
@@ -296,18 +327,3 @@ def _cut(lines: list[str], most: int, noun: str) -> list[str]:
     if len(lines) <= most:
         return lines
     return [*lines[:most], f"  ... and {count(len(lines) - most, f'more {noun}')}"]
-
-
-def read_shown(manager: CheckpointManager, workdir: Path) -> list[str]:
-    record = read_json(_file(manager, workdir)) or {}
-    shown = record.get("shown")
-    return [each for each in shown if isinstance(each, str)] if isinstance(shown, list) else []
-
-
-def write_shown(manager: CheckpointManager, workdir: Path, shown: list[str]) -> None:
-    if shown != read_shown(manager, workdir):
-        write_json(_file(manager, workdir), {"workdir": str(workdir), "shown": shown})
-
-
-def _file(manager: CheckpointManager, workdir: Path) -> Path:
-    return manager.settings.resolved_base() / "shown" / f"{project_of(workdir).id}.json"

@@ -16,12 +16,10 @@ from rich.table import Table
 from rich.text import Text
 
 from shadowsnap.cli import tables as changes
-from shadowsnap.cli.tables import columns_of, described, widest
-from shadowsnap.cli.text import age, cut, cut_path, safe, size
+from shadowsnap.cli.text import age, columns, cut_path, safe, size
 from shadowsnap.cli.ui import Ink
 
 if TYPE_CHECKING:
-    from shadowsnap.cli.tables import Numbered
     from shadowsnap.upkeep.results import Limit, ProjectStatus
 
 _MOST_HIGHLIGHTED = 500_000
@@ -31,35 +29,21 @@ _TAB = "\ue000"
 """Stands for a tab: harmless text has no such character."""
 
 
-def timeline(checkpoints: Sequence[Numbered], width: int) -> list[str]:
-    """The list, as a table."""
-    found = columns_of(checkpoints, width - 4)  # headings may be wider than what stands below them
-    room = max(found.room(width - 4), 12)
-    whats = [cut(described(each), room) for _, each in checkpoints]
-    columns = {
-        "#": (found.numbers, "bold"),
-        "id": ([each.short_id for _, each in checkpoints], "yellow"),
-        "age": (found.ages, "dim"),
-        "taken for": (whats, ""),
-        "changed": (found.changes, "green"),
-        "turn": (found.turns, "dim"),
-        "kept": (found.pins, "magenta"),
-        "session": (found.sessions, "dim"),
-    }
-    return _table({title: column for title, column in columns.items() if widest(column[0])}, width, ("#",))
+def widest(column: Sequence[str]) -> int:
+    return max(map(columns, column), default=0)
 
 
 def project_table(projects: Sequence[ProjectStatus], width: int) -> list[str]:
     """The projects of a store."""
     places = ["" if each.exists else each.place for each in projects]
-    columns = {
+    cells_of = {
         "count": ([str(each.checkpoints) for each in projects], "bold"),
         "newest": ([age(each.newest) if each.newest else "empty" for each in projects], "dim"),
         "alone": (["" if each.bytes_alone is None else size(each.bytes_alone) for each in projects], "cyan"),
         "kept": ([f"{each.pinned} pinned" if each.pinned else "" for each in projects], "magenta"),
         "place": (places, "yellow"),
     }
-    shown = {title: column for title, column in columns.items() if widest(column[0])}
+    shown = {title: column for title, column in cells_of.items() if widest(column[0])}
     taken = sum(max(len(title), widest(cells)) + 2 for title, (cells, _) in shown.items())
     paths = [cut_path(safe(each.workdir), max(20, width - taken - 1)) for each in projects]
     return [f"  {line}" for line in _table({**shown, "directory": (paths, "")}, width, ("count", "alone"))]

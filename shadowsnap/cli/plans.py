@@ -137,7 +137,8 @@ def plan_lines(plan: RestoreResult, context: Context, ink: Ink, most: int = _MOS
 
 def _parts(plan: RestoreResult, context: Context) -> list[tuple[str, str, list[str]]]:
     """Paths by what happens to them. What is written over a file that is there is overwritten."""
-    new, over = [], []
+    new: list[str] = []
+    over: list[str] = []
     for path in plan.written:
         there = os.path.lexists(os.path.join(context.workdir, path.rstrip("/")))
         (over if there and not plan.applied else new).append(safe(path))

@@ -6,6 +6,7 @@ from datetime import UTC
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from datetime import datetime
 
 _JOINER = "\u200d"  # holds emoji together
@@ -46,18 +47,24 @@ def cut(text: str, width: int) -> str:
     """Harmless text, at most so wide."""
     if columns(text) <= width:
         return text
-    while text and columns(text) > width - 3:
-        text = text[:-1]
-    return text.rstrip() + "..."[:width]
+    return text[: _fitting(text, width - 3)].rstrip() + "..."[:width]
 
 
 def cut_path(path: str, width: int) -> str:
     """As `cut`, but the end of a path says more than its beginning."""
     if columns(path) <= width:
         return path
-    while path and columns(path) > width - 3:
-        path = path[1:]
-    return "..."[:width] + path
+    return "..."[:width] + path[len(path) - _fitting(reversed(path), width - 3) :]
+
+
+def _fitting(chars: Iterable[str], width: int) -> int:
+    """How many characters fit into a width: one look at each, however long the text is."""
+    used = 0
+    for number, char in enumerate(chars):
+        used += columns(char)
+        if used > width:
+            return number
+    return 0  # not reached: what fits as a whole is not cut
 
 
 def pad(text: str, width: int) -> str:

@@ -205,12 +205,18 @@ def _paged(text: str) -> bool:
     """Show text through the pager; False if there is none."""
     from shutil import which
 
-    pager = os.environ.get("GIT_PAGER", os.environ.get("PAGER", "less" if which("less") else ""))
+    from shadowsnap.git.paths import safe_search_path
+
+    # A project in which this is run may have a program that is called like the pager.
+    search_path = safe_search_path(os.environ.get("PATH", os.defpath))
+    less = "less" if which("less", path=search_path) else ""
+    pager = os.environ.get("GIT_PAGER", os.environ.get("PAGER", less))
     if pager in ("", "cat"):
         return False
     sys.stdout.flush()
     # As git does: quit if it fits the screen, pass colours on, leave the text on the screen.
-    return run_pager(pager, text.encode(sys.stdout.encoding or "utf-8"), {"LESS": "FRX", "LV": "-c", **os.environ})
+    environment = {"LESS": "FRX", "LV": "-c", **os.environ, "PATH": search_path}
+    return run_pager(pager, text.encode(sys.stdout.encoding or "utf-8"), environment)
 
 
 def run_pager(command: str, text: bytes, environment: Mapping[str, str]) -> bool:

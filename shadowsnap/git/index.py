@@ -181,11 +181,14 @@ class Index:
 
     def _entries(self, block: _Block) -> Iterator[tuple[bytes, memoryview]]:
         at = block.start
-        for _ in range(block.entries):
-            path = _path_at(self._data, at)
-            end = at + _entry_size(len(path))
-            yield path, self._data[at:end]
-            at = end
+        try:
+            for _ in range(block.entries):
+                path = _path_at(self._data, at)
+                end = at + _entry_size(len(path))
+                yield path, self._data[at:end]
+                at = end
+        except IndexError:
+            at = -1
         if at != block.end:
             raise MalformedObject(what=self.path.name, why="its blocks do not add up")
 
@@ -193,14 +196,17 @@ class Index:
         """Where the entries of these names begin. Most others are passed by after a look at the
         length of their name: this loop is most of what a lookup costs."""
         data, at, flags, lengths = self._bytes, block.start, _FIXED.size - 2, {len(name) for name in names}
-        for _ in range(block.entries):
-            length = (data[at + flags] & 0x0F) << 8 | data[at + flags + 1]
-            if length in lengths or length == _LONG_NAME:
-                path = _path_at(data, at)
-                length = len(path)
-                if path in names:
-                    yield path, at
-            at += _entry_size(length)
+        try:
+            for _ in range(block.entries):
+                length = (data[at + flags] & 0x0F) << 8 | data[at + flags + 1]
+                if length in lengths or length == _LONG_NAME:
+                    path = _path_at(data, at)
+                    length = len(path)
+                    if path in names:
+                        yield path, at
+                at += _entry_size(length)
+        except IndexError:
+            at = -1
         if at != block.end:
             raise MalformedObject(what=self.path.name, why="its blocks do not add up")
 
@@ -316,6 +322,8 @@ _EXTENDED = 0x4000
 _KINDS_OF_FILES = frozenset({0o100000, 0o120000})
 _SUBMODULE, _SPARSE_DIRECTORY = 0o160000, 0o040000
 _LONGEST_NAME = 1 << 16
+_MOST_PER_BYTE = 8
+"""In version 4 a few bytes can make a name of any length. For real names this leaves more than twice the room."""
 
 ReadShared = Callable[[str], bytes | None]
 """Reads the second file of a split index, by the name of its content."""
@@ -355,6 +363,7 @@ def _parse(data: bytes, hash_size: int) -> tuple[list[tuple[bytes, bool]], dict[
         raise ValueError("more entries than there is room for")
     entries: list[tuple[bytes, bool]] = []
     at, name, flags_at = _FOREIGN_HEADER.size, b"", _HASH_AT + hash_size
+    left = _MOST_PER_BYTE * len(data)
     for _ in range(count):
         mode = int.from_bytes(data[at + _MODE_AT : at + _MODE_AT + 4], "big")
         start = at + flags_at + 2
@@ -371,6 +380,9 @@ def _parse(data: bytes, hash_size: int) -> tuple[list[tuple[bytes, bool]], dict[
             end = data.index(b"\0", start, start + _LONGEST_NAME)
             name = data[start:end]
             at += (end - at + 8) & ~7
+        left -= len(name)
+        if left < 0:
+            raise ValueError("names that are longer than any file system has them")
         entries.append((name, mode & 0o170000 in _KINDS_OF_FILES))
     return entries, _foreign_extensions(data, at, len(data) - hash_size)
 

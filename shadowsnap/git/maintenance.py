@@ -15,7 +15,7 @@ import struct
 import zlib
 from bisect import bisect_left
 from collections.abc import Iterable, Iterator
-from itertools import islice
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,10 +24,11 @@ from shadowsnap.errors import DamagedObject, GitFailed, MalformedObject
 from shadowsnap.files import make_read_only, remove_tree, sync_directory, sync_files
 from shadowsnap.git.objects import CHUNK, object_id
 from shadowsnap.git.packs import note_repacked
-from shadowsnap.git.reading import ObjectReader
+from shadowsnap.git.reading import ObjectReader, inflated
 from shadowsnap.git.repository import Git
 
 _FANOUT, _NAMES = 8, 8 + 256 * 4
+_ROW, _TRAILERS = 20 + 4 + 4, 2 * 20
 # A long search for deltas must not need all of the memory, nor all of the processor.
 _MODEST = ("pack.threads=1", "pack.windowMemory=128m", "pack.deltaCacheSize=64m", "pack.compression=6")
 _QUIET = ("pack-objects", "-q", "--delta-base-offset", "--non-empty")
@@ -126,9 +127,13 @@ class PackIndex:
     def __init__(self, git_dir: Path, name: str) -> None:
         path = git_dir / "objects" / "pack" / f"{name}.idx"
         with open(path, "rb") as file:
+            if os.fstat(file.fileno()).st_size < _NAMES:
+                raise MalformedObject(what=path.name, why="it is cut short")
             self._data = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        if self._data[:8] != b"\377tOc\0\0\0\2":
-            raise MalformedObject(what=path.name, why="it is no pack index of version 2")
+        problem = index_problem(self._data)
+        if problem is not None:
+            self._data.close()
+            raise MalformedObject(what=path.name, why=problem)
 
     def __len__(self) -> int:
         return self._count(255)
@@ -153,6 +158,20 @@ class PackIndex:
     def _name(self, number: int) -> bytes:
         at = _NAMES + 20 * number
         return self._data[at : at + 20]
+
+
+def index_problem(data: bytes | mmap.mmap) -> str | None:
+    """What is wrong with the head of a pack index, whose checksum is not looked at; None if it fits the file."""
+    if data[:_FANOUT] != b"\377tOc\0\0\0\2":
+        return "it is no pack index of version 2"
+    if len(data) < _NAMES:
+        return "it is cut short"
+    counts = struct.unpack(">256I", data[_FANOUT:_NAMES])
+    if any(count > after for count, after in pairwise(counts)):
+        return "it counts backwards"
+    if _NAMES + _ROW * counts[-1] + _TRAILERS > len(data):
+        return "it is too short for its objects"
+    return None
 
 
 class _Names:
@@ -245,7 +264,7 @@ FOLLOWED = "something follows its content"
 def loose_problem(path: Path, name: str) -> str | None:
     """What is wrong with a loose object; None if it holds just what its name says."""
     digest = hashlib.sha1(usedforsecurity=False)
-    head, size = b"", 0
+    head, size = b"", 0  # of all that is in the file: a header and the content
     unpack = zlib.decompressobj()
     try:
         with open(path, "rb") as file:
@@ -266,13 +285,20 @@ def loose_problem(path: Path, name: str) -> str | None:
         return "it is cut short"
     if digest.hexdigest() != name:
         return "its content does not fit its name"
+    header, _, _ = head.partition(b"\0")
+    kind, _, length = header.partition(b" ")
+    if kind not in KINDS or length != b"%d" % (size - len(header) - 1):
+        return "its header is wrong"
     return FOLLOWED if unpack.unused_data else None
 
 
 def loose_content(path: Path) -> tuple[bytes, bytes]:
     """Kind and content of a loose object, whatever follows it."""
-    header, _, data = zlib.decompressobj().decompress(path.read_bytes()).partition(b"\0")
-    return header.partition(b" ")[0], data
+    with open(path, "rb") as file:
+        try:
+            return inflated(file)
+        except (ValueError, IndexError, zlib.error) as problem:
+            raise MalformedObject(what=path.name, why=problem) from None
 
 
 def packs(objects: Path) -> list[Path]:
@@ -351,8 +377,9 @@ def _kinds(git: Git, names: list[str]) -> dict[str, bytes]:
 
 def _checked_index(index: Path) -> bytes:
     data = index.read_bytes()
-    if len(data) < 8 + 256 * 4 + 2 * _TRAILER or data[:8] != b"\377tOc\0\0\0\2":
-        raise MalformedObject(what=index.name, why="it is not a pack index")
+    problem = index_problem(data)
+    if problem is not None:
+        raise MalformedObject(what=index.name, why=problem)
     if hashlib.sha1(memoryview(data)[:-_TRAILER], usedforsecurity=False).digest() != data[-_TRAILER:]:
         raise MalformedObject(what=index.name, why="its checksum is wrong")
     return data

@@ -14,6 +14,11 @@ EMPTY_BLOB = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
 CHUNK = 1 << 20
+_HEX = frozenset("0123456789abcdef")
+
+
+def is_object_id(name: str) -> bool:
+    return len(name) == 40 and _HEX.issuperset(name)
 
 
 def object_id(kind: bytes, data: bytes) -> str:

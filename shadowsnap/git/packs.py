@@ -14,6 +14,7 @@ import time
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from io import BytesIO
 from itertools import accumulate
 from pathlib import Path
 
@@ -38,7 +39,10 @@ _MANY_TIMES = 16
 _PORTION = 4096
 MOST_IN_MEMORY = 256 << 20
 """No object that is read as a whole is larger: a few bytes in a pack may claim to be gigabytes."""
+_MOST_AT_ONCE = 384 << 20
+"""The most bytes of an object, its delta base and the deltas between them that are in memory at once."""
 _LONGEST_CHAIN = 200
+_MUCH = 1 << 20
 
 
 class Packs:
@@ -57,7 +61,7 @@ class Packs:
         try:
             if in_known and self._indexes and _find_in(self._indexes.values(), bytes.fromhex(name)) is None:
                 return None
-            found = self._read(bytes.fromhex(name), _LONGEST_CHAIN)
+            found = self._read(bytes.fromhex(name), _LONGEST_CHAIN, 0)
         except (OSError, ValueError, IndexError, OverflowError, struct.error, zlib.error):
             return None  # damaged, or packed anew just now
         return found if found is not None and object_id(*found) == name else None
@@ -90,9 +94,9 @@ class Packs:
                 continue  # damaged
         return {name.hex() for name in found}
 
-    def _read(self, name: bytes, patience: int) -> tuple[bytes, bytes] | None:
+    def _read(self, name: bytes, patience: int, held: int) -> tuple[bytes, bytes] | None:
         place = self._find(name)
-        return None if place is None else self._unpacked(*place, patience)
+        return None if place is None else self._unpacked(*place, patience, held)
 
     def _find(self, name: bytes) -> tuple[str, int] | None:
         place = _find_in(self._indexes.values(), name)
@@ -119,22 +123,25 @@ class Packs:
                     continue  # packed anew just now
             yield from (stem for _, stem in sorted(found, reverse=True))
 
-    def _unpacked(self, stem: str, offset: int, patience: int) -> tuple[bytes, bytes] | None:
-        """An object, and first the ones that it is told against."""
+    def _unpacked(self, stem: str, offset: int, patience: int, held: int) -> tuple[bytes, bytes] | None:
+        """An object, and first the ones that it is told against. So many bytes of deltas are `held` already."""
         deltas: list[bytes] = []
         descriptor = os.open(stem + ".pack", _READ)
         try:
             while len(deltas) < patience:
                 kind, size, data_at, base = _entry(descriptor, offset)
+                if held + size > _MOST_AT_ONCE:
+                    raise ValueError("an object and its deltas are too large to be held in memory")
                 data = _inflated(descriptor, data_at, size)
                 if kind in _KINDS:
-                    return _KINDS[kind], _patched(data, deltas)
+                    return _KINDS[kind], _patched(data, deltas, held)
                 deltas.append(data)
+                held += size
                 if isinstance(base, int):
                     offset = base
                     continue
-                whole = self._read(base, patience - len(deltas)) if base is not None else None
-                return None if whole is None else (whole[0], _patched(whole[1], deltas))
+                whole = self._read(base, patience - len(deltas), held) if base is not None else None
+                return None if whole is None else (whole[0], _patched(whole[1], deltas, held))
         finally:
             os.close(descriptor)
         return None
@@ -288,7 +295,8 @@ def _entry(descriptor: int, offset: int) -> tuple[int, int, int, int | bytes | N
 
 
 def _inflated(descriptor: int, at: int, size: int) -> bytes:
-    inflate, parts, left = zlib.decompressobj(), list[bytes](), size
+    inflate, left = zlib.decompressobj(), size
+    whole = BytesIO()  # it gives away its buffer; joining pieces takes twice the memory
     if size > MOST_IN_MEMORY:
         raise ValueError("an object is too large to be held in memory")
     while not inflate.eof:
@@ -297,37 +305,34 @@ def _inflated(descriptor: int, at: int, size: int) -> bytes:
             raise ValueError("the pack ends within an object")
         at += len(piece)
         while piece and left >= 0:  # in portions: a few bytes may unfold to gigabytes
-            parts.append(inflate.decompress(piece, max(1, left + 1)))
-            left -= len(parts[-1])
+            left -= whole.write(inflate.decompress(piece, max(1, left + 1)))
             piece = inflate.unconsumed_tail
         if left < 0:
             break
     if left:
         raise ValueError("an object has another size than it says")
-    return b"".join(parts)
+    return whole.getvalue()
 
 
-def _patched(data: bytes, deltas: list[bytes]) -> bytes:
+def _patched(data: bytes, deltas: list[bytes], held: int) -> bytes:
     for delta in reversed(deltas):
-        data = _applied(data, delta)
+        data = _applied(data, delta, held)
     return data
 
 
-def _applied(base: bytes, delta: bytes) -> bytes:
+def _applied(base: bytes, delta: bytes, held: int) -> bytes:
     """What a delta makes of its base: a sequence of pieces of the base and of its own."""
     expected, at = _number(delta, 0)
     size, at = _number(delta, at)
     if expected != len(base):
         raise ValueError("a delta is told against something else")
-    if size > MOST_IN_MEMORY:
+    if size > MOST_IN_MEMORY or held + len(base) + size > _MOST_AT_ONCE:
         raise ValueError("an object is too large to be held in memory")
-    parts: list[bytes] = []
-    left = size
+    whole, view, left = BytesIO(), memoryview(base), size
     while at < len(delta) and left >= 0:
         order, at = delta[at], at + 1
         if not order & 0x80:
-            parts.append(delta[at : at + order])
-            left -= order
+            left -= whole.write(delta[at : at + order])
             at += order
             continue
         start = length = 0
@@ -338,12 +343,10 @@ def _applied(base: bytes, delta: bytes) -> bytes:
                     start |= byte << 8 * bit
                 else:
                     length |= byte << 8 * (bit - 4)
-        parts.append(base[start : start + (length or 0x10000)])
-        left -= len(parts[-1])
-    whole = b"".join(parts)
-    if len(whole) != size:
+        left -= whole.write(view[start : start + (length or 0x10000)])
+    if left:
         raise ValueError("a delta makes something of another size")
-    return whole
+    return whole.getvalue()
 
 
 def _number(data: bytes, at: int) -> tuple[int, int]:
@@ -357,6 +360,8 @@ def _number(data: bytes, at: int) -> tuple[int, int]:
 
 
 def _piece(descriptor: int, at: int, size: int, *, at_most: bool = False) -> bytes:
+    if size > _MUCH and size > os.fstat(descriptor).st_size:  # room would be made for all of it first
+        raise ValueError("the file is shorter than it says")
     if sys.platform == "win32":
         os.lseek(descriptor, at, os.SEEK_SET)
         data = os.read(descriptor, size)

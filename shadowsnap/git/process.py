@@ -12,6 +12,7 @@ from io import BufferedReader, FileIO
 from pathlib import Path
 
 from shadowsnap.deadline import NO_DEADLINE, Deadline
+from shadowsnap.git.paths import system_folder
 from shadowsnap.records import Any
 
 TYPE_CHECKING = False
@@ -65,9 +66,25 @@ def kill_without_reaping(process: Process) -> None:
         if sys.platform == "win32":
             import subprocess
 
-            subprocess.run(["taskkill", "/F", "/T", "/PID", str(process.pid)], capture_output=True, check=False)
+            # By its whole path: Windows looks for programs in the current directory first.
+            taskkill = os.path.join(system_folder(), "taskkill.exe")
+            subprocess.run([taskkill, "/F", "/T", "/PID", str(process.pid)], capture_output=True, check=False)
         else:
             kill_group(process.pid)
+
+
+def try_command(words: list[str], folder: Path, environment: dict[str, str]) -> bytes:
+    """What a command prints that ends well in a few seconds; nothing if it does not."""
+    import subprocess
+
+    try:
+        done = subprocess.run(
+            words, cwd=folder, env=environment, stdin=subprocess.DEVNULL, capture_output=True, check=False,
+            timeout=30,
+        )  # fmt: skip
+    except (OSError, subprocess.TimeoutExpired):
+        return b""
+    return done.stdout if done.returncode == 0 else b""
 
 
 def run_command(words: list[str], folder: Path, environment: dict[str, str], stdin: bytes = b"") -> bytes:

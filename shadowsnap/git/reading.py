@@ -6,12 +6,13 @@ from __future__ import annotations
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import ExitStack
+from io import BytesIO
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
-from shadowsnap.errors import DamagedObject, GitFailed
-from shadowsnap.git.objects import CHUNK, EMPTY_TREE, object_id
+from shadowsnap.errors import DamagedObject, GitFailed, MalformedObject
+from shadowsnap.git.objects import CHUNK, EMPTY_TREE, is_object_id, object_id
 from shadowsnap.git.packs import MOST_IN_MEMORY, Packs
 from shadowsnap.git.repository import Git
 from shadowsnap.git.trees import DIRECTORY, tree_entries
@@ -70,7 +71,7 @@ class ObjectReader:
             try:
                 with open(folder / name[:2] / name[2:], "rb") as file:
                     header = zlib.decompressobj().decompress(file.read(128), 64).partition(b"\0")[0]
-                return int(header.split(b" ")[1])
+                return _declared_size(header)
             except (OSError, zlib.error, IndexError, ValueError):
                 continue
         return self._batch.packs.size(name)
@@ -80,7 +81,7 @@ class ObjectReader:
         for folder in self._folders:
             try:
                 with open(f"{folder}/{name[:2]}/{name[2:]}", "rb") as file:
-                    data = _inflated(file)
+                    _, data = inflated(file)
             except (OSError, ValueError, IndexError, zlib.error):
                 continue  # not loose here, or damaged: git may still have it in a pack
             if object_id(kind, data) == name:  # else something else is under this name
@@ -105,6 +106,8 @@ class Batch:
 
     def ask(self, name: str) -> tuple[bytes, bytes]:
         """Kind and content of an object; no kind if it is missing or damaged."""
+        if not is_object_id(name):
+            return b"", b""  # with a line end in it, it would be two questions
         if self._process is None:
             self._process = self._stack.enter_context(self._git.conversation("cat-file", "--batch"))
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -116,7 +119,8 @@ class Batch:
             if size > MOST_IN_MEMORY:
                 self.close()  # whatever is behind it is not read
                 return b"", b""
-            data = _received(self._process.stdout, size + 1)[:-1]
+            data = _received(self._process.stdout, size)
+            self._process.stdout.read(1 if size >= 0 else 0)  # the end of the line
         except OSError:
             header, size, data = [], -1, b""
         if not header or len(data) < size:  # git died of it: the next object gets another
@@ -128,36 +132,42 @@ class Batch:
         self._process = None
 
 
-def _inflated(file: IO[bytes]) -> bytes:
-    """The content of a loose object: as much as it says that it has, and no more than fits into memory."""
+def inflated(file: IO[bytes]) -> tuple[bytes, bytes]:
+    """Kind and content of a loose object: as much as it says that it has, and no more than fits into memory."""
     inflate = zlib.decompressobj()
     packed = file.read(CHUNK)
     header, _, data = inflate.decompress(packed, 64).partition(b"\0")
-    size = int(header.split(b" ")[1])
+    size = _declared_size(header)
     if size > MOST_IN_MEMORY:
         raise ValueError("it is too large")
-    parts, left = [data], size - len(data)
+    whole, left = BytesIO(), size - len(data)  # it gives away its buffer; joining pieces takes twice the memory
+    whole.write(data)
     packed = inflate.unconsumed_tail
     while left > 0 and not inflate.eof:
         packed = packed or file.read(CHUNK)
         if not packed:
             break
-        parts.append(inflate.decompress(packed, min(left + 1, CHUNK)))
-        left -= len(parts[-1])
+        left -= whole.write(inflate.decompress(packed, min(left + 1, CHUNK)))
         packed = inflate.unconsumed_tail
     if left:
         raise ValueError("it has another size than it says")
-    return b"".join(parts)
+    return header.partition(b" ")[0], whole.getvalue()
+
+
+def _declared_size(header: bytes) -> int:
+    digits = header.partition(b" ")[2]
+    if not digits.isdigit():
+        raise ValueError("it does not say its size")
+    return int(digits)
 
 
 def _received(stream: IO[bytes], size: int) -> bytes:
     """So many bytes, if they come. Git believes the size that a damaged pack tells; Python would make room
     for all of it first."""
-    parts: list[bytes] = []
+    whole = BytesIO()
     while size > 0 and (part := stream.read(min(size, CHUNK))):
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
+        size -= whole.write(part)
+    return whole.getvalue()
 
 
 def _folders(git: Git) -> list[Path]:
@@ -245,6 +255,7 @@ def _one_by_one(git: Git, names: Iterable[str]) -> Iterator[Read]:
 
 
 GITLINK = 0o160000
+_KINDS = (b"commit", b"tree", b"blob", b"tag")
 
 Named = tuple[str, bytes]
 """An object and its kind."""
@@ -283,7 +294,10 @@ class Graph:
         while level:
             self._known.update(dict.fromkeys(level))  # what does not come is not there
             for name, kind, data in read_many(self._git, level):
-                self._known[name] = tuple(_named_in(kind, data))
+                try:
+                    self._known[name] = tuple(_named_in(kind, data))
+                except MalformedObject:
+                    continue  # as good as not there
             below = (each for name in level for each in self._known[name] or ())
             level = {name: kind for name, kind in below if kind != b"blob" and name not in self._known}
 
@@ -291,7 +305,10 @@ class Graph:
         if kind == b"blob" or name == EMPTY_TREE:
             return ()
         if name not in self._known:
-            return tuple(_named_in(kind, self._reader.read(name, kind)))
+            try:
+                return tuple(_named_in(kind, self._reader.read(name, kind)))
+            except MalformedObject:
+                raise DamagedObject(id=name) from None
         found = self._known[name]
         if found is None:
             raise DamagedObject(id=name)
@@ -324,8 +341,10 @@ def _in_header(data: bytes) -> Iterator[Named]:
     """What a commit (tree, parents) or a tag (object, with its type) names."""
     rows = [line.split(b" ", 1) for line in data.partition(b"\n\n")[0].splitlines()]
     facts = dict(row for row in rows if len(row) == 2)
-    for row in rows:
-        if row[0] in (b"tree", b"parent"):
-            yield row[1].decode(), b"tree" if row[0] == b"tree" else b"commit"
-        elif row[0] == b"object":
-            yield row[1].decode(), facts[b"type"]
+    for word, *rest in rows:
+        if word in (b"tree", b"parent", b"object"):
+            name = rest[0].decode("ascii", "replace") if rest else ""
+            kind = facts.get(b"type", b"") if word == b"object" else b"tree" if word == b"tree" else b"commit"
+            if not is_object_id(name) or kind not in _KINDS:
+                raise MalformedObject(what="a commit or a tag", why=f"what follows {word.decode()!r} is no object")
+            yield name, kind

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from shadowsnap.files import make_folder, sync_directory
@@ -55,15 +55,15 @@ def _open_lock(lock: Path, attempts: int = 100) -> int:
 
 
 def ref_exists(git_dir: Path, ref: str) -> bool:
-    return os.path.exists(git_dir / ref) or b" %s\n" % ref.encode() in _packed(git_dir)
+    return os.path.exists(git_dir / ref) or b" %s\n" % os.fsencode(ref) in _packed(git_dir)
 
 
 def newest_ref(git_dir: Path, prefix: str) -> str | None:
     """The last ref below a prefix in name order, which is time order."""
     names = [f"{prefix}/{name}" for name in _loose_names(git_dir / prefix)]
     packed = _packed(git_dir)
-    if (at := packed.rfind(b" %s/" % prefix.encode())) >= 0:  # packed refs are sorted
-        names.append(packed[at + 1 : packed.index(b"\n", at)].decode())
+    if (at := packed.rfind(b" %s/" % os.fsencode(prefix))) >= 0:  # packed refs are sorted
+        names.append(os.fsdecode(packed[at + 1 :].partition(b"\n")[0]))
     return max(names, default=None)
 
 
@@ -74,7 +74,7 @@ def read_ref(git_dir: Path, ref: str) -> str | None:
     if loose is not None and may_be_of(ref, loose):
         return loose
     packed = _packed(git_dir)
-    at = packed.find(b" %s\n" % ref.encode())
+    at = packed.find(b" %s\n" % os.fsencode(ref))
     value = packed[at - 40 : at].decode("ascii", "replace") if at >= 40 else ""
     return value if may_be_of(ref, value) else None
 
@@ -121,18 +121,14 @@ def _digits_in_name(ref: str) -> str:
 def ref_names(git_dir: Path, prefix: str) -> list[str]:
     """The names below the prefix, for refs of one level, in the order of names."""
     names = set(_loose_names(git_dir / prefix))  # first, as in `read_refs`
-    wanted = b"%s/" % prefix.encode()
-    lines = _packed(git_dir).splitlines()
-    names.update(line[41 + len(wanted) :].decode() for line in lines if line[41:].startswith(wanted))
+    names.update(name for name, _ in _packed_below(git_dir, prefix))
     return sorted(names)
 
 
 def ref_folders(git_dir: Path, prefix: str) -> list[str]:
     """The directories right below the prefix that hold refs."""
     names = set(_loose_names(git_dir / prefix))
-    wanted = b"%s/" % prefix.encode()
-    packed = (line[41:] for line in _packed(git_dir).splitlines())
-    names.update(ref[len(wanted) :].split(b"/")[0].decode() for ref in packed if ref.startswith(wanted))
+    names.update(name.partition("/")[0] for name, _ in _packed_below(git_dir, prefix))
     return sorted(names)
 
 
@@ -146,10 +142,8 @@ def read_refs(git_dir: Path, prefix: str) -> dict[str, str]:
         loose = _loose(git_dir / prefix / name)
         if loose is not None and may_be_of(f"{prefix}/{name}", loose):
             found[name] = loose
-    wanted = b"%s/" % prefix.encode()
-    for line in _packed(git_dir).splitlines():
-        name, value = line[41 + len(wanted) :].decode(), line[:40].decode()
-        if line[41:].startswith(wanted) and name not in found:
+    for name, value in _packed_below(git_dir, prefix):
+        if name not in found and may_be_of(f"{prefix}/{name}", value):
             found[name] = value
             if name in files:
                 _mend(git_dir, f"{prefix}/{name}", value)
@@ -158,7 +152,7 @@ def read_refs(git_dir: Path, prefix: str) -> dict[str, str]:
 
 def count_refs(git_dir: Path, prefix: str) -> int:
     """About how many refs there are below a prefix (one that is loose and packed counts twice)."""
-    return len(_loose_names(git_dir / prefix)) + _packed(git_dir).count(b" %s/" % prefix.encode())
+    return len(_loose_names(git_dir / prefix)) + _packed(git_dir).count(b" %s/" % os.fsencode(prefix))
 
 
 def count_loose_refs(git_dir: Path, enough: int) -> int:
@@ -178,6 +172,14 @@ def _loose(path: Path) -> str | None:
     except (OSError, ValueError):
         return None
     return text if len(text) == 40 else None
+
+
+def _packed_below(git_dir: Path, prefix: str) -> Iterator[tuple[str, str]]:
+    """Name below the prefix and value of each packed ref. A damaged file may say anything."""
+    wanted = b"%s/" % os.fsencode(prefix)
+    for line in _packed(git_dir).split(b"\n"):
+        if line[41:].startswith(wanted):
+            yield os.fsdecode(line[41 + len(wanted) :]), line[:40].decode("ascii", "replace")
 
 
 def _packed(git_dir: Path) -> bytes:
@@ -210,7 +212,7 @@ def delete_refs(git: Git, refs: Iterable[str]) -> None:
     refs = list(refs)
     if refs:
         _remove_orphaned_locks(git.git_dir, refs)
-        commands = b"".join(b"delete %s\0\0" % ref.encode() for ref in refs)
+        commands = b"".join(b"delete %s\0\0" % os.fsencode(ref) for ref in refs)
         git.run("update-ref", "--stdin", "-z", stdin=commands)
 
 

@@ -15,6 +15,7 @@ from shadowsnap import lightjson as json
 from shadowsnap.deadline import NO_DEADLINE, Deadline
 from shadowsnap.errors import GitFailed, GitMissing, GitTooOld
 from shadowsnap.files import remove_tree
+from shadowsnap.git.paths import absolute_entries, safe_search_path
 from shadowsnap.git.process import kill_tree, start_process
 from shadowsnap.records import NamedTuple, dataclass, replace
 
@@ -190,14 +191,8 @@ _SEALED = {
 def sealed_environment() -> dict[str, str]:
     kept = {name: os.environ[name] for name in _ALLOWED if name in os.environ}
     if "PATH" in kept:
-        kept["PATH"] = os.pathsep.join(_search_path(kept["PATH"]))
+        kept["PATH"] = safe_search_path(kept["PATH"])
     return {**kept, **_SEALED}
-
-
-def _search_path(text: str) -> list[str]:
-    """The directories in which programs are looked for: never one that depends on where we are, which may be
-    a project that has a program called git."""
-    return [directory for directory in text.split(os.pathsep) if os.path.isabs(directory)]
 
 
 def usable_git(memory: Path | None = None) -> str:
@@ -206,18 +201,23 @@ def usable_git(memory: Path | None = None) -> str:
     return _usable_git(os.environ.get("PATH", os.defpath), memory)
 
 
+def git_version(memory: Path | None = None) -> tuple[int, ...]:
+    """The version of the git that is found first."""
+    return _version(_find(os.environ.get("PATH", os.defpath)), memory)
+
+
 @lru_cache(maxsize=8)
 def _usable_git(search_path: str, memory: Path | None) -> str:
     executable = _find(search_path)
     version = _version(executable, memory)
     if version < MINIMUM:
-        raise GitTooOld(found=_dotted(version), needed=_dotted(MINIMUM))
+        raise GitTooOld(found=dotted(version), needed=dotted(MINIMUM))
     return executable
 
 
 def _find(search_path: str) -> str:
     name = "git.exe" if sys.platform == "win32" else "git"
-    for directory in _search_path(search_path):
+    for directory in absolute_entries(search_path):
         candidate = os.path.join(directory, name)
         if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
             return os.path.abspath(candidate)
@@ -258,7 +258,8 @@ def _ask_version(executable: str) -> tuple[int, ...]:
     return tuple(int(part) for part in found.groups() if part is not None)
 
 
-def _dotted(version: tuple[int, ...]) -> str:
+def dotted(version: tuple[int, ...]) -> str:
+    """A version as people write it."""
     return ".".join(str(part) for part in version)
 
 

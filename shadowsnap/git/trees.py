@@ -12,7 +12,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from typing import NamedTuple
 
-from shadowsnap.errors import UnsafeTree
+from shadowsnap.errors import MalformedObject, UnsafeTree
 from shadowsnap.git.objects import EMPTY_TREE
 from shadowsnap.records import dataclass, replace
 
@@ -42,15 +42,17 @@ def parse_tree(data: bytes) -> dict[bytes, Leaf]:
 
 
 def tree_entries(data: bytes) -> Iterator[tuple[bytes, Leaf]]:
-    """Every entry as it stands there, whatever it is called."""
+    """Every entry as it stands there, whatever it is called. Raises `MalformedObject` for what is no tree."""
     at = 0
     while at < len(data):
-        space = data.index(b" ", at, at + 8)
-        end = data.index(b"\0", space)
-        name = data[end + 1 : end + 21]
-        if len(name) < 20:
-            raise ValueError("a tree is cut short")
-        yield data[space + 1 : end], (int(data[at:space], 8), name.hex())
+        space = data.find(b" ", at, at + 8)
+        end = data.find(b"\0", space)
+        mode, name = data[at:space], data[end + 1 : end + 21]
+        if space < 0 or end < 0 or len(name) < 20:
+            raise MalformedObject(what="a tree", why="it is cut short")
+        if not mode.isdigit() or b"8" in mode or b"9" in mode:
+            raise MalformedObject(what="a tree", why=f"{mode!r} is no mode")
+        yield data[space + 1 : end], (int(mode, 8), name.hex())
         at = end + 21
 
 

@@ -13,8 +13,10 @@ import os
 import sys
 from collections.abc import Sequence
 
+from shadowsnap.errors import StoreNotOurs
 from shadowsnap.hook.payload import OTHER, PROMPT, SESSION_START, TOOL, HookEvent, read_event
 from shadowsnap.hook.session import HookSession
+from shadowsnap.ownership import why_not_ours
 from shadowsnap.records import Any
 from shadowsnap.settings import configured_base
 from shadowsnap.snapshot.tools import may_write
@@ -31,6 +33,7 @@ DEADLINE = 8.0
 # Whatever hangs (a dead network drive, an agent that never closes our input): this ends it.
 _LAST_RESORT = 17
 _PROMPT_LENGTH = 2000
+_NOT_KEPT = "conversation not kept"
 # How long to wait for the end of an input that is whole already.
 _MORE_SECONDS = 1.0
 # A longer input is cut: the tool and the files that it names come before what it writes into them.
@@ -55,7 +58,11 @@ def run_hook(agent: str, data: bytes, event_name: str = "") -> None:
         event = read_event(agent, data, event_name)
         if event.kind == OTHER and not event.after:
             return
-        _dispatch(event, HookSession(configured_base(), event))
+        base = configured_base()
+        why = why_not_ours(os.path.realpath(base))
+        if why:
+            raise StoreNotOurs(path=base, why=why)
+        _dispatch(event, HookSession(base, event))
     except Exception as problem:
         _log(agent, event, "failed", problem)
 
@@ -186,6 +193,8 @@ def _close(event: HookEvent, session: HookSession, manager: CheckpointManager, s
     for outcome in manager.end_turn(_transcript(event), status):
         if outcome.status != "unchanged":
             _log(event.agent, event, outcome.status, outcome.error, outcome=outcome)
+    if manager.not_kept:
+        _log(event.agent, event, _NOT_KEPT, ValueError(f"{event.transcript}: {manager.not_kept}"))
 
 
 # --- steps -----------------------------------------------------------------------------------
@@ -205,6 +214,23 @@ def _covers(session: HookSession, event: HookEvent) -> bool:
         return False  # a record that is not what we wrote
 
 
+def _transcript(event: HookEvent) -> Any:
+    """The transcript of the agent, if it lies where that agent keeps them. Anything can be named in the input
+    of a hook."""
+    if not event.transcript:
+        return None
+    from shadowsnap.hook.transcripts import transcripts_folder
+
+    folder = transcripts_folder(event.agent, event.transcript)
+    if folder is None:
+        why = f"{event.transcript} is not where {event.agent or 'this agent'} keeps its transcripts"
+        _log(event.agent, event, _NOT_KEPT, ValueError(why))
+        return None
+    from shadowsnap.turns import Transcript
+
+    return Transcript(event.transcript, None, folder)
+
+
 def _redacted(prompt: str) -> str:
     """What a person asked for, without secrets: the log keeps it."""
     if not prompt:
@@ -213,10 +239,6 @@ def _redacted(prompt: str) -> str:
     from shadowsnap.store.redaction import redacted_beginning
 
     return redacted_beginning(prompt, _PROMPT_LENGTH, load_settings().settings.redact)
-
-
-def _transcript(event: HookEvent) -> str | None:
-    return event.transcript or None
 
 
 def _manager() -> CheckpointManager:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
 from shadowsnap import lightjson as json
+from shadowsnap.files import append_line, write_bytes
+from shadowsnap.ownership import make_base
 from shadowsnap.records import Any
 from shadowsnap.settings import configured_base
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from shadowsnap.model import Outcome
 
 _MOST_BYTES = 256 * 1024
+_LONGEST = 1000
 
 
 def log_file() -> Path:
@@ -41,8 +43,13 @@ def log_event(
         if outcome.checkpoint is not None:
             entry |= {"checkpoint": outcome.checkpoint.id, "workdir": outcome.checkpoint.workdir}
     if problem is not None:
-        entry["error"] = f"{type(problem).__name__}: {problem}"[:1000]
-    _append(log_file(), json.dumps({key: value for key, value in entry.items() if value}) + "\n")
+        entry["error"] = f"{type(problem).__name__}: {problem}"
+    _append(log_file(), json.dumps({key: _bounded(value) for key, value in entry.items() if value}))
+
+
+def _bounded(value: Any) -> Any:
+    """What an agent sends can be of any length, and a line that is longer than the log would empty it."""
+    return value[:_LONGEST] if isinstance(value, str) else value
 
 
 def read_log(limit: int = 20) -> list[dict[str, Any]]:
@@ -51,34 +58,28 @@ def read_log(limit: int = 20) -> list[dict[str, Any]]:
 
 
 def _append(path: Path, line: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0)
-    descriptor = os.open(path, flags, 0o600)
-    try:
-        os.write(descriptor, line.encode("ascii"))  # one write: lines of several hooks do not mix
-        full = os.fstat(descriptor).st_size > _MOST_BYTES
-    finally:
-        os.close(descriptor)
-    if full:
+    if make_base(path.parent):
+        return  # another user could have made a link of the log
+    if append_line(path, line.encode("ascii")) > _MOST_BYTES:
         _drop_older_half(path)
 
 
 def _drop_older_half(path: Path) -> None:
-    from shadowsnap.files import write_bytes
-
     kept = path.read_bytes()[-_MOST_BYTES // 2 :]
     write_bytes(path, kept[kept.find(b"\n") + 1 :])
 
 
 def _entries() -> Iterator[dict[str, Any]]:
     try:
-        lines = log_file().read_bytes().splitlines()
+        lines = log_file().read_bytes().split(b"\n")
     except OSError:
         return
     for line in lines:
+        if not line.startswith(b"{"):
+            continue  # cut, or damaged: an error for each of many such lines takes long
         try:
             entry = json.loads(line)
         except ValueError:
-            continue  # a line that a full disk cut short
+            continue
         if isinstance(entry, dict):
             yield entry

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 
 from shadowsnap.digests import bounded_id
+from shadowsnap.files import is_encodable
 from shadowsnap.records import dataclass
 from shadowsnap.snapshot.tools import plain_path
 
@@ -87,6 +88,7 @@ _NESTED = (
 _MOST_ROOTS = 100
 # How Claude Code reports the end of a background task, as if the person had typed it.
 _NOTIFICATION = "<task-notification>"
+_LONGEST_NAME = 200
 
 # Windsurf names what is done, not the tool; Cursor's older events too.
 _TOOL_OF_EVENT = {
@@ -170,7 +172,7 @@ def _event(agent: str, payload: dict[str, Any], event_name: str, problem: str) -
         turn=bounded_id(_text(places, _TURN)),
         cwd=_path(_text(places, _CWD)) or (roots[0] if roots else os.getcwd()),
         roots=roots,
-        tool=(_text(places, _TOOL_NAME) or tool) if kind == TOOL or after else "",
+        tool=(_text(places, _TOOL_NAME) or tool)[:_LONGEST_NAME] if kind == TOOL or after else "",
         tool_input=_tool_input(payload, places) if kind == TOOL or after else None,
         prompt=prompt,
         transcript=_path(_text(places, _TRANSCRIPT)),
@@ -294,7 +296,10 @@ def _paths(values: Any) -> Iterator[str]:
 
 
 def _path(value: str) -> str:
-    return plain_path(value.replace("\0", ""))
+    """A path that the system takes; empty if there is none in it. (An escaped NUL or half a surrogate pair is
+    valid JSON.)"""
+    path = plain_path(value).replace("\0", "")
+    return path if is_encodable(path) else ""
 
 
 def _squeezed(name: str) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from shadowsnap import lightjson as json
 from shadowsnap.hook.payload import HookEvent
+from shadowsnap.hook.transcripts import transcripts_folder
 from shadowsnap.records import Any
 from shadowsnap.snapshot.tools import named_files, named_folders
 
@@ -55,7 +56,7 @@ class HookSession:
                 record = json.loads(file.read())
         except (OSError, ValueError):
             record = {}
-        self.record = record if isinstance(record, dict) else {}
+        self.record = _sound(record)
 
     # --- reading -------------------------------------------------------------------------------------
 
@@ -104,7 +105,7 @@ class HookSession:
             "prompt": self.record.get("prompt") or None,
             "agent": event.agent or None,
             "began": self.record.get("began") or time.time(),
-            "transcript": self.record.get("transcript") or mark_transcript(event.transcript),
+            "transcript": self.record.get("transcript") or mark_transcript(event),
             "places": [],
         }
 
@@ -125,8 +126,10 @@ class HookSession:
 
     def lock(self, seconds: float) -> AbstractContextManager[int]:
         from shadowsnap.deadline import Deadline
+        from shadowsnap.ownership import make_base
         from shadowsnap.store.locks import locked
 
+        make_base(os.path.dirname(self.folder))
         return locked(Path(self.folder, f"{self.name}.lock"), "a hook", Deadline(seconds))
 
     def begin_turn(self, event: HookEvent, prompt: str, *, prompted: bool) -> None:
@@ -139,7 +142,7 @@ class HookSession:
             "prompt": prompt,
             "prompted": prompted or self.record.get("prompted") is True,
             "began": time.time(),
-            "transcript": mark_transcript(event.transcript),
+            "transcript": mark_transcript(event),
             "shell": self.record.get("shell") is True,
         }
         try:
@@ -225,12 +228,31 @@ def remove_old_sessions(folder: str) -> None:
                 pass
 
 
-def mark_transcript(transcript: str) -> list[str | int] | None:
-    """A transcript and how long it is now. It is read when the turn is over: now the agent waits."""
+def mark_transcript(event: HookEvent) -> list[str | int] | None:
+    """A transcript, how long it is now, and the directory that it must lie in. It is read when the turn is over:
+    now the agent waits."""
+    if not event.transcript:
+        return None
+    folder = transcripts_folder(event.agent, event.transcript)
     try:
-        return [transcript, os.stat(transcript).st_size] if transcript else None
-    except OSError:
-        return None  # not written yet
+        return [event.transcript, os.stat(event.transcript).st_size, folder] if folder else None
+    except (OSError, ValueError):
+        return None  # not written yet, or no path
+
+
+def _sound(record: Any) -> dict[str, Any]:
+    """What can be used of a record. The rest is left out: a damaged file must not keep a hook from its work."""
+    if not isinstance(record, dict):
+        return {}
+    kinds: dict[str, Any] = {"turn": str, "count": int, "prompt": str, "prompted": bool, "state": dict}
+    kinds |= {"began": (int, float)}
+    kinds |= {"folders": list, "files": list, "also": list, "ended": bool, "shell": bool, "parent": str}
+    kinds["transcript"] = list
+    found = {name: record[name] for name, kind in kinds.items() if isinstance(record.get(name), kind)}
+    for name in ("folders", "files", "also"):
+        if name in found:
+            found[name] = [text for text in found[name] if isinstance(text, str)]
+    return found
 
 
 def _wanted(event: HookEvent) -> tuple[list[str], list[str]]:

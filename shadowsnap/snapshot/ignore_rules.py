@@ -25,6 +25,9 @@ from shadowsnap.store.layout import Store
 
 SHARE_OF_TIME = 0.4
 """Of the time that is left, for a question to git that a hostile project could make last for ever."""
+# Of rules above the project, so many lines count, and none that is longer than a path can be. What the others
+# would leave out is captured.
+_MOST_INHERITED, _LONGEST_LINE = 5000, 4096
 MOST_RULES = 1 << 20
 """A longer `.gitignore` is not read for its rules."""
 ODD, UNSETTLED = -1, 0
@@ -185,7 +188,10 @@ def _inherited(workdir: Path, repository: PersonRepository) -> list[str]:
     for folder in folders:
         lines = repository.exclude_lines() if folder == repository.top else []
         inside = workdir.relative_to(folder).parts
-        for line in lines + read_patterns(folder / ".gitignore"):
+        lines += read_patterns(folder / ".gitignore")
+        for line in lines[:_MOST_INHERITED]:
+            if len(line) > _LONGEST_LINE:
+                continue
             negated, pattern = line.startswith("!"), parts(line)
             for depth in range(1, len(inside) + 1):
                 if [] in rests(pattern, inside[:depth]):

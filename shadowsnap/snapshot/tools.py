@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from shadowsnap.errors import PathRefused
+from shadowsnap.files import is_encodable
 from shadowsnap.records import Any
 
 TYPE_CHECKING = False
@@ -60,6 +61,7 @@ _PATCH_LINES = ("*** Add File: ", "*** Update File: ", "*** Delete File: ", "***
 
 _DEPTH = 8
 _MOST = 1000
+_MOST_LINES = 100_000
 
 
 def may_write(tool_name: str) -> bool:
@@ -115,21 +117,28 @@ def _files_in(value: Any, depth: int, is_file: bool = False) -> Iterator[str]:
 
 
 def _files_in_patch(text: str) -> Iterator[str]:
-    if "*** " not in text:
-        return
-    for line in text.splitlines():
-        for start in _PATCH_LINES:
-            if line.startswith(start):
-                yield line[len(start) :].strip()
+    at, looked_at = text.find("*** "), 0
+    while at >= 0 and looked_at < _MOST_LINES:
+        if at == 0 or text[at - 1] in "\r\n":
+            end = text.find("\n", at)
+            line = text[at : end if end >= 0 else len(text)]
+            for start in _PATCH_LINES:
+                if line.startswith(start):
+                    yield line[len(start) :].strip()
+            looked_at += 1
+        at = text.find("\n*** ", at)
+        at = at + 1 if at >= 0 else -1
 
 
 def _collected(found: Iterator[str], windows: bool) -> list[str]:
     paths: dict[str, None] = {}
     for path in found:
-        if not path or "\0" in path or len(path) > 4096 or any(len(name) > 255 for name in path.split("/")):
+        if len(path) > 4096:
             continue  # a whole text under a key that usually holds a path
         path = plain_path(path, windows=windows)
-        if "://" not in path:
+        if not path or "\0" in path or any(len(name) > 255 for name in path.split("/")):
+            continue
+        if "://" not in path and is_encodable(path):
             paths[path] = None
         if len(paths) == _MOST:
             break
@@ -170,10 +179,10 @@ class Place:
 def places_to_protect(tool_input: Any, cwd: str, roots: Iterable[str], base: Path) -> list[Place]:
     """The project an agent works in comes first, then every other one that it may write to:
     further roots, directories that a command is to run in, projects of named files."""
-    folders = [cwd, *roots, *(_absolute(folder, cwd) for folder in filter(_can_be, named_folders(tool_input)))]
+    folders = [cwd, *roots, *(_absolute(folder, cwd) for folder in named_folders(tool_input))]
     projects = dict.fromkeys(project_root(folder, base) or existing_folder(folder) for folder in folders)
     places = [Place(project) for project in projects]
-    for file in filter(_can_be, named_files(tool_input)):
+    for file in named_files(tool_input):
         path = _absolute(file, cwd)
         _protect(places, path, base)
         if os.path.islink(path):  # written through, most likely
@@ -209,7 +218,7 @@ def project_root(path: str, base: Path) -> Path | None:
     for folder in (start, *start.parents):
         if refusal(Path(os.path.realpath(folder)), base) is not None:
             return None
-        if any((folder / marker).exists() for marker in _MARKERS):
+        if any(os.path.exists(folder / marker) for marker in _MARKERS):
             return folder
     return None
 
@@ -217,7 +226,7 @@ def project_root(path: str, base: Path) -> Path | None:
 def existing_folder(path: str) -> Path:
     """The nearest directory at or above a path that is there."""
     folder = Path(path)
-    while not folder.is_dir() and folder != folder.parent:
+    while not os.path.isdir(folder) and folder != folder.parent:  # `Path.is_dir` raises for some names
         folder = folder.parent
     return folder
 
@@ -225,15 +234,6 @@ def existing_folder(path: str) -> Path:
 def first_name(places: Sequence[Place]) -> str:
     """What the first named file is called, for a reason that says something."""
     return next((os.path.basename(file) for place in places for file in place.files), "")
-
-
-def _can_be(path: str) -> bool:
-    """Whether the system could have a file of this name: half a surrogate pair is in none."""
-    try:
-        os.fsencode(path)
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def _absolute(path: str, cwd: str) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -19,8 +19,9 @@ from shadowsnap.errors import (
     MalformedObject,
     MalformedReference,
     NoSuchCheckpoint,
+    UnsafeTree,
 )
-from shadowsnap.files import read_json, write_json
+from shadowsnap.files import is_encodable, read_json, write_json
 from shadowsnap.git.objects import EMPTY_TREE, LooseObjects, object_id
 from shadowsnap.git.packs import NewObjects
 from shadowsnap.git.reading import ObjectReader, read_many
@@ -45,6 +46,11 @@ from shadowsnap.records import Any, dataclass, field, replace
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project
 
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # imported for annotations only
+    from typing import TypeVar
+    T = TypeVar('T')
+
 _FIELDS = ("refname", "objectname", "tree", "contents")
 # As text: a hook has no use for them, and no time to compile them.
 _LAST = r"last(?:~(\d{1,9}))?"
@@ -53,8 +59,12 @@ _NUMBER = r"[0-9]{1,3}"
 """A place in a list, to whoever has one in front of them."""
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
 _LONGEST_KEY = 240
-_GRACE_SECONDS = 5.0
+_LONGEST_REASON = 1 << 16
 """File systems take names of 255 bytes, and git adds `.lock`."""
+_GRACE_SECONDS = 5.0
+_TEXT_FACTS = frozenset({"before", "within", "prompt", "original_id", "git_head", "git_branch"})
+_PATH_FACTS = frozenset({"empty_dirs", "absent"})
+_OCTAL = frozenset("01234567")
 
 
 def record_checkpoint(
@@ -68,7 +78,7 @@ def record_checkpoint(
     moment = _next_moment(store, project) if moment is None else moment
     if tree == EMPTY_TREE:
         objects.write(b"tree", b"")  # git knows it unasked, but fsck and repack want it there
-    message = _message(reason, {**body, "workdir": str(project.workdir), "ms": moment % 1000})
+    message = _message(reason[:_LONGEST_REASON], {**body, "workdir": str(project.workdir), "ms": moment % 1000})
     who = f"shadowsnap <shadowsnap@localhost> {moment // 1000} +0000"
     commit = f"tree {tree}\nauthor {who}\ncommitter {who}\n\n".encode() + message
     commit_id = objects.write(b"commit", commit)
@@ -133,7 +143,7 @@ def _commit(store: Store, commit_id: str, deadline: Deadline) -> bytes:
 def decode_checkpoint(project: Project, ref: str, commit_id: str, commit: bytes) -> Checkpoint:
     """The checkpoint that a commit is, without what other refs say about it (pin, label)."""
     header, _, message = commit.partition(b"\n\n")
-    return _decode(project, ref, commit_id, header[5:45].decode(), message)
+    return _decode(project, ref, commit_id, header[5:45].decode("ascii", "replace"), message)
 
 
 def find_checkpoint(store: Store, project: Project, ref: str, deadline: Deadline) -> Checkpoint:
@@ -355,24 +365,68 @@ def _decode(project: Project, ref: str, commit: str, tree: str, message: bytes) 
         body = {}
     if not isinstance(body, dict):
         body = {}
-    take = body.pop
-    take("ms", None)
+    body.pop("ms", None)
+    turn = body.pop("turn", None)
     return Checkpoint(
         id=commit,
         project=project.id,
-        workdir=take("workdir", str(project.workdir)),
+        workdir=_text_of(body, "workdir", str(project.workdir)),
         created_at=datetime.fromtimestamp(_moment(ref) / 1000, timezone.utc),
-        reason=take("reason", subject),
-        kind=take("kind", "manual"),
-        scope=take("scope", "tree"),
-        session_id=take("session_id", None),
-        turn=take("turn", None),
-        tool=take("tool", None),
-        skipped=tuple(Skipped(path, why) for path, why in take("skipped", ())),
-        metadata=body,
+        reason=_text_of(body, "reason", subject),
+        kind=_text_of(body, "kind", "manual"),
+        scope=_text_of(body, "scope", "tree"),
+        session_id=_text_of(body, "session_id", None),
+        turn=turn if isinstance(turn, int) else None,
+        tool=_text_of(body, "tool", None),
+        skipped=tuple(_skipped(body.pop("skipped", ()))),
+        metadata={name: value for name, value in body.items() if _is_usable(name, value)},
         tree=tree,
         ref=ref,
     )
+
+
+def _text_of(body: dict[str, Any], name: str, otherwise: T) -> str | T:
+    """Take a text out of what a commit says. What is none is ignored: a commit may be crafted."""
+    value = body.pop(name, None)
+    return value if isinstance(value, str) else otherwise
+
+
+def _skipped(rows: Any) -> Iterator[Skipped]:
+    for row in rows if isinstance(rows, list) else ():
+        if isinstance(row, list) and len(row) == 2 and is_encodable(row[0]) and isinstance(row[1], str):
+            yield Skipped(row[0], row[1])
+
+
+def _is_usable(name: str, value: Any) -> bool:
+    """Whether a fact has the shape that we write it in. A path in it must not lead out of the project: a restore
+    makes directories and sets permission bits there."""
+    if name in _TEXT_FACTS:
+        return isinstance(value, str)
+    if name in _PATH_FACTS:
+        return isinstance(value, list) and all(map(_is_path, value))
+    if name == "modes":
+        return isinstance(value, dict) and _are_modes(value)
+    if name == "rules":
+        return isinstance(value, dict) and all(map(_is_path, value)) and all(map(is_encodable, value.values()))
+    if name == "excludes":
+        own = value.get("own", []) if isinstance(value, dict) else None
+        return isinstance(own, list) and all(map(is_encodable, own))
+    return True
+
+
+def _are_modes(modes: dict[str, Any]) -> bool:
+    other = modes.get("other", {})
+    bits = [modes.get(name, "0") for name in ("file", "exec", "dir")]
+    if not isinstance(other, dict) or not all(map(_is_path, other)):
+        return False
+    bits += other.values()
+    return all(isinstance(each, str) and 0 < len(each) <= 4 and _OCTAL.issuperset(each) for each in bits)
+
+
+def _is_path(value: Any) -> bool:
+    if not is_encodable(value) or "\0" in value:
+        return False
+    return {"", ".", "..", ".git"}.isdisjoint(value.removesuffix("/").lower().split("/"))
 
 
 CHECKPOINTS = "refs/shadowsnap"
@@ -533,7 +587,7 @@ def touching(store: Store, listed: Iterable[Checkpoint], path: bytes, deadline: 
 def _holds(reader: ObjectReader, tree: str, path: bytes) -> bool:
     try:
         return TreeReader(tree, lambda name: reader.read(name, b"tree")).find(path) is not None
-    except (DamagedObject, MalformedObject, ValueError):
+    except (DamagedObject, MalformedObject, UnsafeTree):
         return True  # nobody can tell any more, and unknown is not no
 
 
@@ -548,6 +602,8 @@ class Purged:
     """What was purged and is not reclaimed yet."""
     blobs: tuple[str, ...] = ()
     """The objects of those paths."""
+    pending: tuple[str, ...] = ()
+    """What is being taken out: until that is done, some checkpoints are there twice, with it and without."""
 
 
 def purged_file(store: Store, project: str) -> Path:
@@ -563,13 +619,26 @@ def read_purged(store: Store, project: str) -> Purged:
         {old: new for old, new in pairs if isinstance(new, str) and old != new},
         tuple(_texts(record.get("paths"))),
         tuple(_texts(record.get("blobs"))),
+        tuple(_texts(record.get("pending"))),
     )
+
+
+def unfinished_purges(store: Store) -> list[str]:
+    """The projects in which a purge was interrupted, or is under way."""
+    try:
+        names = os.listdir(store.git_dir / FOLDER)
+    except FileNotFoundError:
+        return []
+    projects = [name.removesuffix(".json") for name in names if name.endswith(".json")]
+    return [project for project in projects if read_purged(store, project).pending]
 
 
 def write_purged(store: Store, project: str, purged: Purged) -> None:
     path = purged_file(store, project)
     path.parent.mkdir(exist_ok=True)
-    record = {"ids": purged.ids, "paths": list(purged.paths), "blobs": list(purged.blobs)}
+    record: dict[str, Any] = {"ids": purged.ids, "paths": list(purged.paths), "blobs": list(purged.blobs)}
+    if purged.pending:
+        record["pending"] = list(purged.pending)
     write_json(path, record, fsync=store.fsync)
 
 

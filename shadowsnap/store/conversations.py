@@ -16,6 +16,7 @@ import json
 import os
 import re
 import stat
+import sys
 import time
 import zlib
 from collections.abc import Iterable, Iterator
@@ -24,10 +25,12 @@ from datetime import UTC, datetime
 from shadowsnap.deadline import Deadline
 from shadowsnap.digests import sha256
 from shadowsnap.errors import DamagedObject
+from shadowsnap.files import FILE_FLAGS, OutsideFolder, open_below
 from shadowsnap.git.objects import LooseObjects, object_id
 from shadowsnap.git.reading import ObjectReader, read_many
 from shadowsnap.git.refs import create_ref, read_ref, ref_exists, set_ref
 from shadowsnap.git.trees import DIRECTORY, REGULAR, Leaf, format_tree, parse_tree
+from shadowsnap.lightjson import loads
 from shadowsnap.model import Conversation
 from shadowsnap.records import Any, dataclass
 from shadowsnap.store.checkpoints import attachment_of
@@ -43,6 +46,8 @@ _PLAIN = re.compile(r"[a-z0-9][a-z0-9_-]{0,99}")
 # Windows opens a device under these names, whatever the ending.
 _DEVICES = re.compile(r"con|prn|aux|nul|com\d|lpt\d")
 _ABOUT = b"about"
+_MOST_UNTRUSTED = 256 << 20
+"""A transcript whose path came from outside is read up to this size, whatever the settings say."""
 
 MESSAGES, VALUE, TEXT = "messages", "value", "text"
 
@@ -80,30 +85,47 @@ def from_transcript(data: bytes) -> Said:
     return _transcript(data, by_lines=True)
 
 
-def from_file(path: str, most_bytes: int | None, size: int | None = None) -> Said | str:
-    """A transcript, or what it was when it had this size; a text says why there is none."""
+def from_file(
+    path: str, most_bytes: int | None, size: int | None = None, folder: str | None = None
+) -> Said | str:
+    """A transcript, or what it was when it had this size; a text says why there is none. With a `folder` the
+    path is not trusted: only a file of the person's is read, only below that directory, only up to a bound,
+    and only if it is JSON."""
+    if folder is not None:
+        most_bytes = min(most_bytes or _MOST_UNTRUSTED, _MOST_UNTRUSTED)
     try:
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0))
-    except OSError:
+        descriptor = os.open(path, FILE_FLAGS) if folder is None else open_below(folder, path)
+    except OutsideFolder:
+        return "outside"
+    except (OSError, ValueError):
         return "unreadable"
     try:
         known = os.fstat(descriptor)
         wanted = known.st_size if size is None else size
         if not stat.S_ISREG(known.st_mode):
             return "unreadable"
+        if folder is not None and sys.platform != "win32" and known.st_uid != os.geteuid():
+            return "of-another-user"
         if most_bytes is not None and wanted > most_bytes:
             return "too-large"
         data = _read(descriptor, wanted)
     finally:
         os.close(descriptor)
+    said = _as_it_was(data, wanted, known.st_size, path.endswith((".jsonl", ".ndjson")))
+    if folder is not None and isinstance(said, Said) and not _is_transcript(said):
+        return "not-a-transcript"
+    return said
+
+
+def _as_it_was(data: bytes, wanted: int, size: int, by_lines: bool) -> Said | str:
+    """A file of this size, of which the beginning is wanted."""
     if not data:
         return Said(b"", MESSAGES, 0)  # nothing was said yet
-    by_lines = path.endswith((".jsonl", ".ndjson"))
-    if wanted == known.st_size:
+    if wanted == size:
         return _transcript(data, by_lines)
     then = _transcript(data[: data.rfind(b"\n") + 1], by_lines=True)  # a line may have been half written
     # A file that does not grow by lines is written anew each time: what it was then is gone.
-    return then if wanted < known.st_size and then.data and then.form != VALUE else "changed"
+    return then if wanted < size and then.data and then.form != VALUE else "changed"
 
 
 def keep_conversation(
@@ -193,7 +215,7 @@ def _transcript(data: bytes, by_lines: bool) -> Said:
         return Said(data, MESSAGES, sum(bool(line.strip()) for line in data.split(b"\n")))
     if data.lstrip()[:1] in (b"{", b"["):
         try:
-            value = json.loads(data)
+            value = loads(data)
         except ValueError:
             return Said(data, VALUE)  # of which a part is missing
         inner = value.get("messages") if isinstance(value, dict) else value
@@ -203,19 +225,31 @@ def _transcript(data: bytes, by_lines: bool) -> Said:
 
 def _is_json(data: bytes) -> bool:
     try:
-        json.loads(data)
+        loads(data)
     except ValueError:
         return False
     return True
+
+
+def _is_transcript(said: Said) -> bool:
+    """Whether it looks like one: one JSON object per line, or one JSON value with a list of objects in it."""
+    if said.form != VALUE:
+        return said.form == MESSAGES
+    try:
+        value = json.loads(said.data)
+    except (ValueError, RecursionError):
+        return False
+    lists = [value] if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else []
+    return any(isinstance(each, list) and all(isinstance(item, dict) for item in each) for each in lists)
 
 
 def _parsed(data: bytes, form: str) -> Any:
     text = data.decode("utf-8", "surrogatepass" if _is_surrogate_free(data) else "surrogateescape")
     try:
         if form == MESSAGES:
-            return [json.loads(line) for line in text.split("\n") if line.strip()]
+            return [loads(line) for line in text.split("\n") if line.strip()]
         if form == VALUE:
-            return json.loads(text)
+            return loads(text)
     except ValueError:
         pass  # a line that the agent did not finish: then all of it as it is
     return text
@@ -295,7 +329,7 @@ def _pieces(reader: ObjectReader, folder: str) -> Iterator[str]:
 def _about(reader: ObjectReader, folder: str) -> dict[str, Any]:
     leaf = parse_tree(reader.read(folder, b"tree")).get(_ABOUT)
     try:
-        value = json.loads(reader.read(leaf[1], b"blob")) if leaf else {}
+        value = loads(reader.read(leaf[1], b"blob")) if leaf else {}
     except ValueError:
         value = {}
     return value if isinstance(value, dict) else {}

@@ -68,7 +68,7 @@ def journal_from(record: dict[str, Any]) -> Journal | None:
         return Journal(
             open=None if begun is None else _open_restore(begun),
             stages=tuple(OpenStage(str(before), str(lock)) for before, lock in record.get("stages", ())),
-            leftover=tuple(str(folder) for folder in record.get("leftover", ())),
+            leftover=_texts(record.get("leftover", [])),
         )
     except (KeyError, TypeError, ValueError, AttributeError):
         return None
@@ -109,10 +109,17 @@ def _open_restore(record: dict[str, Any]) -> OpenRestore:
     return OpenRestore(
         before=str(record["before"]),
         target=str(record["target"]),
-        paths=tuple(record["paths"]),
-        staging=tuple(record["staging"]),
+        paths=_texts(record["paths"]),
+        staging=_texts(record["staging"]),
         applying=bool(record["applying"]),
         exact=record.get("exact") is True,
         touched=tuple(record.get("touched", ())),
         operation=operation,
     )
+
+
+def _texts(values: Any) -> tuple[str, ...]:
+    """A list of texts as a tuple; raises TypeError if it is none."""
+    if not isinstance(values, list) or not all(isinstance(each, str) for each in values):
+        raise TypeError("it is no list of texts")
+    return tuple(values)

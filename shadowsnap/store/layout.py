@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import stat
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -15,15 +14,16 @@ from pathlib import Path
 
 from shadowsnap.deadline import NO_DEADLINE, Deadline
 from shadowsnap.errors import StoreNotOurs, StoreTooNew, StoreUnusable
-from shadowsnap.files import OddFile, read_foreign, sync_directory, write_bytes
+from shadowsnap.files import OddFile, problem_of, read_foreign, sync_directory, write_bytes
 from shadowsnap.git.objects import LooseObjects
 from shadowsnap.git.repository import Git, usable_git
+from shadowsnap.ownership import OPEN, make_base, why_not_ours
 from shadowsnap.records import dataclass
 from shadowsnap.settings import Settings
 from shadowsnap.store.locks import locked
 
 FORMAT = 1
-_LEAD_ELSEWHERE = ("commondir", "config.worktree", "objects/info/alternates", "objects/info/http-alternates")
+LEAD_ELSEWHERE = ("commondir", "config.worktree", "objects/info/alternates", "objects/info/http-alternates")
 _LONGEST_CONFIG = 1 << 16
 OWN_OBJECTS = "own-objects"
 """A note that no object file of the store is a link to one elsewhere. (Earlier versions made such links.)"""
@@ -149,20 +149,19 @@ def check_ours(store: Store) -> None:
     says, and another user could have written that."""
     if sys.platform == "win32":
         return
-    for folder in (store.base, store.git_dir):
-        try:
-            seen = os.lstat(folder)
-        except FileNotFoundError:
-            return
-        if stat.S_ISLNK(seen.st_mode):
-            raise StoreNotOurs(path=folder, why="it is a link")
-        if seen.st_uid != os.geteuid():
-            raise StoreNotOurs(path=folder, why=f"it belongs to user {seen.st_uid}, not {os.geteuid()}")
-        if seen.st_mode & 0o022:
-            raise StoreNotOurs(path=folder, why="others may write to it")
-        if folder == store.base and seen.st_mode & 0o077:
-            os.chmod(folder, 0o700)
-    for name in _LEAD_ELSEWHERE:
+    if not os.path.lexists(store.base):
+        return
+    why, is_closed = why_not_ours(store.base), not os.lstat(store.base).st_mode & 0o077
+    if why:
+        raise StoreNotOurs(path=store.base, why=why)
+    why = why_not_ours(store.git_dir)
+    if why == OPEN and is_closed:  # nobody else can have come so far; earlier versions left it as the umask said
+        os.chmod(store.git_dir, 0o700)
+    elif why:
+        raise StoreNotOurs(path=store.git_dir, why=why)
+    if not is_closed:
+        os.chmod(store.base, 0o700)
+    for name in LEAD_ELSEWHERE:
         if os.path.lexists(store.git_dir / name):
             raise StoreNotOurs(path=store.git_dir / name, why="it makes git read files from elsewhere")
     if os.path.lexists(store.git_dir / "format"):
@@ -202,12 +201,13 @@ def _is_whole(store: Store) -> bool:
 def create_store(store: Store) -> None:
     """Everything `git init --bare` would make, without starting git. Safe to run twice, and by
     two processes at once."""
-    store.base.mkdir(0o700, parents=True, exist_ok=True)
+    make_base(store.base)
     os.chmod(store.base, 0o700)
     if not os.path.exists(store.git_dir):
         from shadowsnap.files import set_apart
 
         set_apart(store.base)
+    store.git_dir.mkdir(0o700, exist_ok=True)
     if lost_refs(store):
         (store.git_dir / REFS_LOST).touch()
     for folder in FOLDERS:
@@ -281,6 +281,7 @@ WORKDIR_MARKER = "HERMES_WORKDIR"
 _DUE = "to-import"
 _SHADOW_NAME = re.compile(r"[0-9a-f]{16}")
 _LOCK_SECONDS = 30.0
+_MOST_REFS = 64 << 20
 
 
 def archive_older_layouts(base: Path, *, import_later: bool) -> Path | None:
@@ -333,7 +334,10 @@ def stamped_folder(base: Path, prefix: str) -> Path:
 
 
 def is_repository(folder: Path) -> bool:
-    return (folder / "HEAD").is_file() and (folder / "objects").is_dir() and (folder / "refs").is_dir()
+    """Whether git could read there, and would not wait for ever for what is in the place of a file."""
+    if not ((folder / "HEAD").is_file() and (folder / "objects").is_dir() and (folder / "refs").is_dir()):
+        return False
+    return all(problem_of(folder / name, _MOST_REFS) is None for name in ("config", "packed-refs"))
 
 
 def is_hermes_store(folder: Path) -> bool:
@@ -363,6 +367,6 @@ def _older(base: Path) -> Iterator[Path]:
 
 def _packs_hermes_refs(folder: Path) -> bool:
     try:
-        return b" refs/hermes/" in (folder / "packed-refs").read_bytes()
-    except OSError:
+        return b" refs/hermes/" in (read_foreign(folder / "packed-refs", _MOST_REFS) or b"")
+    except OddFile:
         return False

@@ -11,7 +11,7 @@ from pathlib import Path
 from shadowsnap.deadline import Deadline
 from shadowsnap.digests import sha256
 from shadowsnap.errors import StoreTooNew
-from shadowsnap.files import read_json, write_json
+from shadowsnap.files import is_encodable, read_json, write_json
 from shadowsnap.records import Any, dataclass
 from shadowsnap.store.layout import FORMAT, Store
 from shadowsnap.store.locks import locked
@@ -40,7 +40,8 @@ class Project:
 
 
 def project_of(working_dir: str | os.PathLike[str]) -> Project:
-    workdir = os.path.realpath(Path(working_dir).expanduser())
+    # Not `Path.expanduser`: it raises if there is no user of a name, and a directory may well be called `~x`.
+    workdir = os.path.realpath(os.path.expanduser(working_dir))
     return Project(project_id(workdir), Path(workdir))
 
 
@@ -52,7 +53,9 @@ def project_id(workdir: str) -> str:
 def known_projects(store: Store) -> list[Project]:
     """Every project that a record is kept about, by directory."""
     records = (read_json(path) or {} for path in (store.git_dir / "projects").glob("*.json"))
-    return sorted((project_of(record["workdir"]) for record in records if "workdir" in record), key=_directory)
+    named = (record.get("workdir") for record in records)
+    workdirs = (each for each in named if isinstance(each, str) and is_encodable(each) and "\0" not in each)
+    return sorted(map(project_of, workdirs), key=_directory)
 
 
 def all_records(store: Store) -> dict[str, dict[str, Any]]:

@@ -150,7 +150,7 @@ def load_cache(store: Store, project: Project, kept: Kept | None = None) -> Scan
             saved=saved,
             kept=kept,
         )
-    except (MalformedObject, OSError, KeyError, TypeError, ValueError, AttributeError):
+    except (MalformedObject, OSError, KeyError, TypeError, ValueError, OverflowError, AttributeError):
         return empty
 
 

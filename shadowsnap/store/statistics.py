@@ -83,7 +83,7 @@ def _remembered(store: Store, project: Project) -> dict[Pair, Numbers]:
         try:
             files, insertions, deletions, added, deleted = map(int, told)
             found[old, new] = (files, insertions, deletions, added, deleted)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             continue  # damaged: it is counted again
     return found
 

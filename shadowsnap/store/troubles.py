@@ -9,8 +9,9 @@ from pathlib import Path
 from shadowsnap import lightjson as json
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import LockTimeout
-from shadowsnap.files import write_bytes
+from shadowsnap.files import append_line, write_bytes
 from shadowsnap.model import Outcome
+from shadowsnap.ownership import why_not_ours
 from shadowsnap.records import Any
 from shadowsnap.store.locks import locked
 
@@ -19,6 +20,8 @@ _TAIL_BYTES = 20_000
 _REPEAT_SECONDS = 600.0
 _PATIENCE_SECONDS = 0.2
 _LONGEST, _MOST_PATHS = 2000, 20
+_END_OF_TIME = 253402300800
+"""The year 10000: no calendar goes further."""
 
 
 def note_trouble(base: Path, workdir: str, outcome: Outcome) -> None:
@@ -27,7 +30,7 @@ def note_trouble(base: Path, workdir: str, outcome: Outcome) -> None:
     append_log(
         base,
         kind=outcome.status,
-        workdir=workdir,
+        workdir=workdir[:_LONGEST],
         error=type(problem).__name__,
         what=str(problem)[:_LONGEST],
         advice=str(getattr(problem, "hint", "")),
@@ -38,20 +41,19 @@ def note_trouble(base: Path, workdir: str, outcome: Outcome) -> None:
 def append_log(base: Path, **facts: Any) -> None:
     """Note something. What was noted just now in the same words is not noted again: an agent that
     works in a refused directory would fill the log by itself."""
-    if not base.is_dir():
+    if not base.is_dir() or why_not_ours(base):
         return
     path = base / "log.jsonl"
-    line = json.dumps({"at": time.time(), **facts}, separators=(",", ":")).encode("ascii") + b"\n"
+    line = json.dumps({"at": time.time(), **facts}, separators=(",", ":")).encode("ascii")
     try:
         with locked(base / ".log.lock", "log", Deadline(_PATIENCE_SECONDS)):
             if _noted_lately(path, facts):
                 return
-            _append(path, line)
-            if path.stat().st_size > _MOST_BYTES:
+            if append_line(path, line) > _MOST_BYTES:
                 kept = path.read_bytes()[-_MOST_BYTES // 2 :]
                 write_bytes(path, kept[kept.find(b"\n") + 1 :])
     except LockTimeout:
-        _append(path, line)
+        append_line(path, line)
 
 
 def read_log(base: Path) -> list[dict[str, Any]]:
@@ -61,15 +63,6 @@ def read_log(base: Path) -> list[dict[str, Any]]:
     except OSError:
         return []
     return _parsed(data)
-
-
-def _append(path: Path, line: bytes) -> None:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
-    descriptor = os.open(path, flags, 0o600)
-    try:
-        os.write(descriptor, line)
-    finally:
-        os.close(descriptor)
 
 
 def _noted_lately(path: Path, facts: dict[str, Any]) -> bool:
@@ -87,13 +80,19 @@ def _noted_lately(path: Path, facts: dict[str, Any]) -> bool:
     )
 
 
+def _is_time(value: Any) -> bool:
+    return isinstance(value, (int, float)) and 0 <= value < _END_OF_TIME
+
+
 def _parsed(data: bytes) -> list[dict[str, Any]]:
     found = []
-    for line in data.splitlines():
+    for line in data.split(b"\n"):
+        if not line.startswith(b"{"):
+            continue  # cut, or damaged: an error for each of many such lines takes long
         try:
             entry = json.loads(line)
         except ValueError:
-            continue  # cut, or damaged
-        if isinstance(entry, dict) and isinstance(entry.get("at"), (int, float)):
+            continue
+        if isinstance(entry, dict) and _is_time(entry.get("at")):
             found.append(entry)
     return found

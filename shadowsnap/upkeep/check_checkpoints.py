@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
@@ -10,6 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from shadowsnap import lightjson as json
 from shadowsnap.errors import DamagedObject, GitFailed
 from shadowsnap.files import read_json, write_bytes, write_json
 from shadowsnap.git.index import Known

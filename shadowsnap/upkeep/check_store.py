@@ -13,8 +13,10 @@ from pathlib import Path
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import DeadlineExceeded
 from shadowsnap.files import remove_tree, write_bytes
+from shadowsnap.git.fixes import missing_fixes
 from shadowsnap.model import Finding
-from shadowsnap.store.layout import FOLDERS, FORMAT, Store, store_files
+from shadowsnap.ownership import OPEN, why_not_ours
+from shadowsnap.store.layout import FOLDERS, FORMAT, LEAD_ELSEWHERE, Store, store_files
 from shadowsnap.store.locks import alone
 from shadowsnap.upkeep.quarantine import Quarantine, inside, set_aside
 
@@ -31,6 +33,13 @@ def find_newer(store: Store) -> Iterator[Finding]:
     if found.isdigit() and int(found) > FORMAT:
         meaning = f"a newer shadowsnap wrote it (format {found}, this one knows {FORMAT}): update shadowsnap"
         yield Finding("store-newer", "error", "store/format", meaning)
+
+
+def find_old_git(store: Store) -> Iterator[Finding]:
+    """A git that lacks security fixes. The store is sound, and there is nothing to mend in it."""
+    problem = missing_fixes(store.git())
+    if problem:
+        yield Finding("git-old", "warning", "git", problem)
 
 
 # --- permissions -----------------------------------------------------------------------------
@@ -97,6 +106,20 @@ def open_again(store: Store, finding: Finding, _: Quarantine) -> None:
 
 def close_base(store: Store, _: Finding, __: Quarantine) -> None:
     os.chmod(store.base, 0o700)
+
+
+def find_leading(store: Store) -> Iterator[Finding]:
+    """What makes git read files from elsewhere, a configuration for instance, and a store of another user: git
+    is not run then."""
+    for folder in (store.base, store.git_dir):
+        why = why_not_ours(folder)
+        if why not in ("", OPEN):
+            yield Finding("foreign", "error", inside(store, folder), why)
+    for name in LEAD_ELSEWHERE:
+        path = store.git_dir / name
+        if os.path.lexists(path):
+            meaning = "it makes git read files from elsewhere, which could make it run a program"
+            yield Finding("leads-elsewhere", "error", inside(store, path), meaning, "set it aside")
 
 
 # --- folders and files -----------------------------------------------------------------------
@@ -321,6 +344,7 @@ REPAIRS = {
     "folder-missing": make_folder,
     "folder-replaced": make_folder,
     "file-damaged": write_file,
+    "leads-elsewhere": set_aside,
     "lock-stale": remove_lock,
     "lock-replaced": set_aside,
     "leftover": remove_leftover,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -10,6 +9,7 @@ from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
+from shadowsnap import lightjson as json
 from shadowsnap.deadline import Deadline
 from shadowsnap.digests import sha256
 from shadowsnap.errors import ClearRefused, DamagedObject, LockTimeout

@@ -42,9 +42,11 @@ from shadowsnap.upkeep.check_store import (
     find_blocked_locks,
     find_closed,
     find_layout,
+    find_leading,
     find_leftovers,
     find_locks,
     find_newer,
+    find_old_git,
     wait_for_locks,
 )
 from shadowsnap.upkeep.quarantine import Quarantine
@@ -73,7 +75,7 @@ def examine(base: Path, deadline: Deadline, *, fsync: bool = True) -> Checkup:
     if not _hinder(first):
         if not os.path.lexists(store.git_dir):
             return Checkup(str(base), tuple(first))
-        first += [*find_blocked_locks(store), *find_layout(store), *find_lost_refs(store)]
+        first += [*find_leading(store), *find_blocked_locks(store), *find_layout(store), *find_lost_refs(store)]
     if _hinder(first):
         meaning = "git cannot open the store as it is, so its checkpoints were not looked at"
         first.append(Finding("not-examined", "info", "store", meaning))
@@ -130,7 +132,7 @@ def _whole(store: Store, first: list[Finding]) -> Checkup:
     bad_refs = [*find_refs(store, git)]
     incomplete = [*find_incomplete(store, git, sound), *find_unsafe(store, git, sound)]
     findings = [
-        *first, *find_locks(store), *damaged, *find_shared(store), *bad_refs, *incomplete,
+        *first, *find_old_git(store), *find_locks(store), *damaged, *find_shared(store), *bad_refs, *incomplete,
         *find_attachments(store, git, sound), *find_records(store), *find_journals(store), *find_staging(store),
         *find_caches(store, git, sound), *find_clock(store), *find_leftovers(store),
     ]  # fmt: skip
@@ -174,6 +176,7 @@ class Treatment:
     def open_up(self, *, thorough: bool = True) -> None:
         """Make the store one that git opens and that can be locked, then lock it."""
         self.mend(lambda: find_closed(self.store))
+        self.mend(lambda: find_leading(self.store))
         self.mend(lambda: find_blocked_locks(self.store))
         if thorough:
             self._stack.enter_context(locked(upkeep_lock(self.store), "doctor", self.deadline))

@@ -8,7 +8,6 @@ for each checkpoint. Whatever interrupts it, the next import goes on from there.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator
@@ -18,7 +17,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from shadowsnap import lightjson as json
 from shadowsnap.deadline import Deadline
+from shadowsnap.digests import bounded_id
 from shadowsnap.errors import (
     DamagedObject,
     DeadlineExceeded,
@@ -28,7 +29,7 @@ from shadowsnap.errors import (
     NothingToImport,
     UnsafeTree,
 )
-from shadowsnap.files import remove_tree, sync_directory
+from shadowsnap.files import OddFile, read_foreign, remove_tree, sync_directory
 from shadowsnap.git.objects import EMPTY_TREE, LooseObjects
 from shadowsnap.git.reading import ObjectReader, missing_objects
 from shadowsnap.git.refs import RefExists
@@ -92,7 +93,7 @@ class Original:
     @property
     def session_id(self) -> str | None:
         found = _SESSION.search(self.message)
-        return found[1].strip() if found else None
+        return bounded_id(found[1].strip()) if found else None
 
 
 def import_from(
@@ -344,7 +345,7 @@ def _cleaned(git: Git, originals: list[Original]) -> dict[str, Tree | str]:
                 changes = {each.path: _instead(each) for each in odd}
                 tree = patch_tree(original.tree, changes, read, lambda data: write(b"tree", data), _as_it_is)
                 results[original.id] = Tree(tree, tuple(_left_out(odd)))
-            except (DamagedObject, MalformedObject, UnsafeTree, ValueError):
+            except (DamagedObject, MalformedObject, UnsafeTree):
                 results[original.id] = "its tree cannot be read"
     return results
 
@@ -402,6 +403,7 @@ def _put_in_place(source: Path, target: Path) -> None:
     sync_directory(target)
 
 
+_LONGEST_TEXT = 1 << 20
 _WORKSPACE_NAME = re.compile(r"[0-9a-f]{12}")
 _SHADOW_BRANCH = re.compile(r"refs/heads/entire/[0-9a-f]{4,40}(?:-([0-9a-f]{6}))?")
 # Nothing may be fetched to complete what we read.
@@ -575,15 +577,16 @@ def _is_place(workdir: str) -> bool:
 
 
 def _text(path: Path) -> str:
+    """What a small file there says; nothing if it is not a regular one. It could be a pipe, or a device."""
     try:
-        return os.fsdecode(path.read_bytes()).removeprefix("\ufeff").strip()
-    except OSError:
+        return os.fsdecode(read_foreign(path, _LONGEST_TEXT) or b"").removeprefix("\ufeff").strip()
+    except OddFile:
         return ""
 
 
 def _json(path: Path) -> dict[str, object]:
     try:
         value = json.loads(_text(path))
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}

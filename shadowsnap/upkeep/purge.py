@@ -1,10 +1,11 @@
 """Purging: taking a path out of every checkpoint of a project, for the day a key was captured.
 
 A checkpoint that holds the path is recorded anew without it, at the same moment and with the same facts. A process
-may die at any of these steps: every checkpoint can be restored, as it was or without the path, and running the
-purge again finishes it, as the same checkpoint is always recorded anew in the same way.
+may die at any of these steps: every checkpoint can be restored, as it was or without the path. The next call that
+looks for checkpoints of the project finishes the first four steps, as the same checkpoint is always recorded anew
+in the same way; running the purge again finishes the last one.
 
-1. The new checkpoints are recorded, beside the old ones.
+1. What is to be purged is noted. The new checkpoints are recorded, beside the old ones.
 2. What leads from the old ids to the new ones is noted, with what is still to be reclaimed.
 3. Pins, labels, conversations, sessions, undo and redo are led to the new ones; the stat cache is forgotten.
 4. The old refs are deleted.
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from shadowsnap.deadline import Deadline
-from shadowsnap.errors import DamagedObject, LockTimeout, NotHeld, PathRefused
+from shadowsnap.errors import DamagedObject, LockTimeout, MalformedObject, NotHeld, PathRefused
 from shadowsnap.files import read_json
 from shadowsnap.git.maintenance import loose_file, loose_problem
 from shadowsnap.git.objects import EMPTY_BLOB
@@ -41,7 +42,7 @@ from shadowsnap.store.checkpoints import (
 )
 from shadowsnap.store.journal import Journal, read_journal, write_journal
 from shadowsnap.store.layout import Store, archives
-from shadowsnap.store.locks import alone
+from shadowsnap.store.locks import alone, is_free
 from shadowsnap.store.log import rename_ids
 from shadowsnap.store.projects import Project, locked_project, read_record, touch_record
 from shadowsnap.store.stat_cache import forget_contents
@@ -227,7 +228,7 @@ def _elsewhere(store: Store, plan: _Plan, blobs: Iterable[str], deadline: Deadli
             own = ref.split("/")[2] == plan.project.id
             try:
                 seen = search.find(tree) if tree else []
-            except (DamagedObject, ValueError):
+            except (DamagedObject, MalformedObject):
                 unreadable += 1
                 continue
             for each in seen:
@@ -261,6 +262,10 @@ def take_out(
     """Steps 1 to 4: from here on no checkpoint of the project holds the paths."""
     with locked_project(store, project, "purge", deadline):
         plan = _plan(store, project, paths, deadline)
+        known = read_purged(store, project.id)
+        pending = {*known.pending, *(os.fsdecode(path) for path in plan.paths)}
+        write_purged(store, project.id, replace(known, pending=tuple(sorted(pending))))
+        on_step("purge:begun")
         new = _record_anew(store, plan, deadline, on_step)
         ids = {old.id: new[old.name][1] for old in plan.held}
         _note(store, plan, ids)
@@ -274,10 +279,25 @@ def take_out(
         on_step("purge:records")
         delete_refs(store.git(deadline), gone)
         on_step("purge:dropped")
+        left = {*read_purged(store, project.id).pending} - {os.fsdecode(path) for path in plan.paths}
+        write_purged(store, project.id, replace(read_purged(store, project.id), pending=tuple(sorted(left))))
     if ids:
         what = f"{_shown(os.fsdecode(path) for path in plan.paths)} was purged from {len(ids)} checkpoints"
         append_log(store.base, kind="purged", workdir=str(project.workdir), what=what, ids=ids)
     return replace(_told(plan), ids=ids, notes=tuple(_notes(store, plan)))
+
+
+def finish_interrupted(store: Store, project: Project, deadline: Deadline, on_step: OnStep) -> None:
+    """Steps 1 to 4 of a purge that died; nothing if one is under way."""
+    pending = read_purged(store, project.id).pending
+    if not pending or not is_free(store.project_lock(project.id)):
+        return
+    held = [os.fsencode(path) for path in pending]
+    with suppress(NotHeld):  # nothing was taken out yet, and the checkpoints that held it were dropped since
+        take_out(store, project, held, deadline, on_step)
+        return
+    with locked_project(store, project, "purge", deadline):
+        write_purged(store, project.id, replace(read_purged(store, project.id), pending=()))
 
 
 def _record_anew(store: Store, plan: _Plan, deadline: Deadline, on_step: OnStep) -> dict[str, tuple[str, str]]:
@@ -355,7 +375,8 @@ def _note(store: Store, plan: _Plan, ids: Mapping[str, str]) -> None:
     paths = {*known.paths, *(os.fsdecode(path) for path in plan.paths)}
     blobs = {*known.blobs, *plan.blobs}
     left = {old: new for old, new in led.items() if new in there}  # others were dropped since
-    write_purged(store, plan.project.id, Purged(left, tuple(sorted(paths)), tuple(sorted(blobs))))
+    found = Purged(left, tuple(sorted(paths)), tuple(sorted(blobs)), known.pending)
+    write_purged(store, plan.project.id, found)
 
 
 def _lead_to_new(
@@ -441,7 +462,8 @@ def finish(
     done = reclaimed.complete and left <= elsewhere.blobs
     if done:
         with suppress(LockTimeout), locked_project(store, project, "purge", deadline):
-            write_purged(store, project.id, Purged(read_purged(store, project.id).ids))
+            now = read_purged(store, project.id)
+            write_purged(store, project.id, Purged(now.ids, pending=now.pending))
     notes = [*result.notes, *elsewhere.notes]
     notes += [f"{each} was set aside as damaged and may hold it: remove it by hand" for each in doubtful]
     if not reclaimed.complete:

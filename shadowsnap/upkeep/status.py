@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shadowsnap.deadline import Deadline
+from shadowsnap.git.fixes import missing_fixes
 from shadowsnap.git.reading import read_many
 from shadowsnap.git.repository import count_objects
 from shadowsnap.model import Checkpoint
@@ -18,6 +19,7 @@ from shadowsnap.store.checkpoints import CHECKPOINTS, PINS, all_refs, decode_che
 from shadowsnap.store.layout import Store, last_prune
 from shadowsnap.store.projects import Project, all_records, was_emptied
 from shadowsnap.store.troubles import read_log
+from shadowsnap.upkeep.exposure import exposure
 from shadowsnap.upkeep.prune import find_place
 from shadowsnap.upkeep.results import Limit, ProjectStatus, StoreStatus, Trouble
 from shadowsnap.upkeep.retention import HERE
@@ -146,9 +148,13 @@ def failures(log: Sequence[dict[str, Any]]) -> list[Trouble]:
                 what=what,
                 advice=str(entry.get("advice") or about_failure(str(entry.get("error", "")), "")),
                 kind=str(entry.get("kind", "failed")),
-                paths=tuple(str(path) for path in entry.get("paths", ())),
+                paths=tuple(str(path) for path in _listed(entry.get("paths"))),
             )
     return list(found.values())
+
+
+def _listed(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def used_limits(
@@ -175,6 +181,8 @@ def warnings(store: Store, limits: Iterable[Limit], projects: Sequence[ProjectSt
                 f"the checkpoints use {limit.used:.0f} of {limit.limit:g} MB{named}: when the limit is reached, "
                 "the oldest checkpoints of the projects that use most go first"
             )
+    exposed = exposure(store.base, [project.workdir for project in projects if project.workdir])
+    yield from filter(None, (exposed, missing_fixes(store.git())))
     free = shutil.disk_usage(store.base).free
     if free < _LITTLE_SPACE:
         yield f"the disk of {store.base} has only {free // _MB} MB left: snapshots will fail when it is full"

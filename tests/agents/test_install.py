@@ -497,9 +497,12 @@ def test_the_command_that_is_written_runs_without_a_path(home: Path, project: Pa
     assert len(CheckpointManager().list_checkpoints(project)) == 1
 
 
-def test_without_a_script_beside_python_the_module_is_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_module_is_run_by_the_python_that_runs_now(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    assert program_words() == (sys.executable, "-I", "-m", "shadowsnap")
+    (tmp_path / "python3").symlink_to(sys.executable)  # not in the environment that has the package
     monkeypatch.setattr(sys, "executable", str(tmp_path / "python3"))
-    assert program_words() == (str(tmp_path / "python3"), "-I", "-m", "shadowsnap")
+    with pytest.raises(SettingsRefused, match="isolated"):
+        program_words()
 
 
 def test_the_scripts_for_cline_run(home: Path, project: Path) -> None:

@@ -41,6 +41,14 @@ def hook(event: str, project: Path, agent: str = "claude", **more: Any) -> None:
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
+@pytest.fixture
+def transcripts(home: Path) -> Path:
+    """Where Claude Code keeps its transcripts."""
+    folder = home / ".claude" / "projects" / "-project"
+    folder.mkdir(parents=True)
+    return folder
+
+
 def write(project: Path, transcript: Path | str, turn: str = "t1", **more: Any) -> None:
     tool = {"tool_name": "Write", "tool_input": {"file_path": "README.md"}}
     hook("PreToolUse", project, prompt_id=turn, transcript_path=str(transcript), **tool, **more)
@@ -48,9 +56,9 @@ def write(project: Path, transcript: Path | str, turn: str = "t1", **more: Any) 
 
 
 def test_a_hook_keeps_the_transcript_when_the_agent_stops(
-    tmp_path: Path, project: Path, manager: CheckpointManager
+    transcripts: Path, project: Path, manager: CheckpointManager
 ) -> None:
-    transcript = tmp_path / "s1.jsonl"
+    transcript = transcripts / "s1.jsonl"
     transcript.write_text(lines(2))
     hook("UserPromptSubmit", project, prompt="please write", transcript_path=str(transcript))
     write(project, transcript)
@@ -94,25 +102,25 @@ def test_a_session_that_wrote_nothing_leaves_no_record(project: Path, manager: C
 
 
 def test_a_transcript_that_is_gone_or_too_large_stops_nothing(
-    tmp_path: Path, project: Path, manager: CheckpointManager, monkeypatch: pytest.MonkeyPatch
+    transcripts: Path, project: Path, manager: CheckpointManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write(project, tmp_path / "none.jsonl")
-    hook("Stop", project, transcript_path=str(tmp_path / "none.jsonl"))
+    write(project, transcripts / "none.jsonl")
+    hook("Stop", project, transcript_path=str(transcripts / "none.jsonl"))
     monkeypatch.setenv("SHADOWSNAP_MAX_CONVERSATION_MB", "0.001")
-    (tmp_path / "large.jsonl").write_text(lines(100))
-    write(project, tmp_path / "large.jsonl", turn="t2")
-    hook("Stop", project, prompt_id="t2", transcript_path=str(tmp_path / "large.jsonl"))
+    (transcripts / "large.jsonl").write_text(lines(100))
+    write(project, transcripts / "large.jsonl", turn="t2")
+    hook("Stop", project, prompt_id="t2", transcript_path=str(transcripts / "large.jsonl"))
     assert [each.kind for each in manager.list_checkpoints(project)] == ["turn-end", "turn-end", "turn"]
     assert [each.conversation for each in manager.session("s1").turns] == ["unreadable", "too-large"]
 
 
 def test_hooks_keep_no_transcript_if_the_person_does_not_want_it(
-    tmp_path: Path, project: Path, manager: CheckpointManager, monkeypatch: pytest.MonkeyPatch
+    transcripts: Path, project: Path, manager: CheckpointManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("SHADOWSNAP_KEEP_CONVERSATIONS", "no")
-    (tmp_path / "s1.jsonl").write_text(lines(3))
-    write(project, tmp_path / "s1.jsonl")
-    hook("Stop", project, transcript_path=str(tmp_path / "s1.jsonl"))
+    (transcripts / "s1.jsonl").write_text(lines(3))
+    write(project, transcripts / "s1.jsonl")
+    hook("Stop", project, transcript_path=str(transcripts / "s1.jsonl"))
     assert not (manager.settings.resolved_base() / "store" / "refs" / "shadowsnap-meta").exists()
     assert manager.session("s1").turns[0].conversation == "none"
 

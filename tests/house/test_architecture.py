@@ -23,7 +23,7 @@ PACKAGE = "shadowsnap"
 # Bottom to top. A room imports from lower levels and from itself.
 LEVELS = [
     {
-        "model", "events", "errors", "settings", "deadline", "files", "steps",
+        "model", "events", "errors", "settings", "deadline", "files", "ownership", "steps", "turns",
         "records", "digests", "lightjson", "moments",
     },
     {"git"},
@@ -38,7 +38,7 @@ LEVEL_OF = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
 NEIGHBOURLY = {0, len(LEVELS) - 2, len(LEVELS) - 1}
 
 MAY_RUN_PROCESSES = ("git/", "cli/ui.py", "upkeep/background.py")
-MAY_READ_ENVIRONMENT = ("cli/", "hook/", "agents/", "settings.py", "git/repository.py")
+MAY_READ_ENVIRONMENT = ("cli/", "hook/", "agents/", "settings.py", "git/repository.py", "git/paths.py")
 MAY_CATCH_EVERYTHING = ("cli/", "hook/", "agents/", "integrations/", "manager/", "manager.py", "aio.py")
 
 PROCESS_MODULES = {"subprocess", "multiprocessing", "pty", "_posixsubprocess"}

@@ -12,7 +12,7 @@ import pytest
 
 from helpers import ROOT
 
-COMMANDS = ["scripts/bench", "scripts/shadowsnap", "scripts/soak", "scripts/test", ".ci/run"]
+COMMANDS = ["scripts/bench", "scripts/fuzz", "scripts/shadowsnap", "scripts/soak", "scripts/test", ".ci/run"]
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="bash scripts")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -59,6 +60,30 @@ def test_without_a_python_of_its_own_nothing_is_installed(monkeypatch: pytest.Mo
         install.program_words()
 
 
+def test_a_package_that_an_isolated_python_does_not_find_is_not_installed(tmp_path: Path, project: Path) -> None:
+    """It is on PYTHONPATH alone. The command of a hook would fail, or, not isolated, run what a project has."""
+    (tmp_path / "copy").mkdir()
+    shutil.copytree(Path(install.__file__).parent.parent, tmp_path / "copy" / "shadowsnap")
+    script = "from shadowsnap.cli.main import main; raise SystemExit(main(['install', 'claude']))"
+    environment = {**os.environ, "PYTHONPATH": str(tmp_path / "copy"), "PYTHONDONTWRITEBYTECODE": "1"}
+    bare = [sys.executable, "-S", "-c", script]  # -S: what is installed here is not there
+    done = subprocess.run(bare, cwd=project, env=environment, timeout=60, capture_output=True, check=False)
+    assert done.returncode != 0
+    assert b"install it with uv, pipx or pip" in done.stderr
+    assert not (Path.home() / ".claude" / "settings.json").exists()
+
+
+def test_a_hook_can_be_taken_out_although_none_could_be_installed(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install.install("claude")
+    monkeypatch.setattr(sys, "frozen", True, raising=False)
+    assert [each.agent for each in install.installed()] == ["claude", "claude"]
+    install.uninstall("claude")
+    assert not install.installed()
+    assert not (home / ".claude" / "settings.json").exists()
+
+
 def test_a_process_in_the_background_imports_nothing_from_where_it_is_started(
     base: Path, project: Path, canary: Path
 ) -> None:
@@ -106,3 +131,21 @@ def test_programs_are_not_looked_for_in_the_project(
     monkeypatch.chdir(project)
     monkeypatch.setenv("PATH", os.pathsep.join((entry, "/usr/bin", entry)))
     assert sealed_environment()["PATH"] == "/usr/bin"
+    monkeypatch.setenv("PATH", entry)  # an empty search path would be the current directory
+    assert all(map(os.path.isabs, sealed_environment()["PATH"].split(os.pathsep)))
+
+
+@pytest.mark.parametrize("pager", [None, "less", "less -R"])
+@pytest.mark.parametrize("path", [".:{}", ":{}", "{}:", "."])
+def test_the_pager_is_not_looked_for_in_the_project(
+    project: Path, canary: Path, path: str, pager: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = project / "less"
+    program.write_text(f"#!/bin/sh\ntouch {canary}\nexec cat\n")
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", path.format(os.environ["PATH"]))
+    if pager:
+        monkeypatch.setenv("PAGER", pager)
+    script = "from shadowsnap.cli.ui import _paged; _paged('text')"
+    subprocess.run([sys.executable, "-c", script], cwd=project, stdin=subprocess.DEVNULL, timeout=60, check=True)
+    assert not canary.exists()

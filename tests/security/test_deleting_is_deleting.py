@@ -523,13 +523,25 @@ def test_a_purge_killed_at_any_step_loses_nothing_and_can_be_finished(tmp_path: 
         fresh(0).purge()
     ours = [name for name in passed if name.startswith("purge:")]
     assert set(ours) == {
-        "purge:recorded-one", "purge:noted", "purge:led", "purge:records", "purge:dropped", "purge:reclaimed",
+        "purge:begun", "purge:recorded-one", "purge:noted", "purge:led", "purge:records", "purge:dropped",
+        "purge:reclaimed",
     }  # fmt: skip
     points = [(name, which) for name in dict.fromkeys(ours) for which in range(ours.count(name))]
     for number, (name, which) in enumerate(points, 1):
         leaked = fresh(number)
         assert killed_at(name, which, leaked.purge), name
+        lists_each_once(leaked, f"{name} {which}")
         can_be_finished(leaked, f"{name} {which}")
+
+
+def lists_each_once(leaked: Leaked, at: str) -> None:
+    """The first call after it finishes what it began: it never shows a checkpoint twice, nor the key."""
+    assert leaked.manager.status().checkpoints == 3, at
+    found = leaked.manager.list_checkpoints(leaked.project)
+    assert len(found) == 3 and len({each.created_at for each in found}) == 3, at
+    files = [leaked.manager.files(leaked.project, each.id) for each in found]
+    assert not any("conf/key" in each for each in files), at
+    assert [each.id for each in leaked.manager.list_checkpoints(leaked.project)] == [each.id for each in found], at
 
 
 def can_be_finished(leaked: Leaked, at: str) -> None:

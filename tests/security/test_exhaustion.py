@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
+import subprocess
+import sys
 import time
 import zlib
 from pathlib import Path
+from typing import Any
 
 import pytest
 from capturing import content, names, skipped
@@ -14,6 +18,7 @@ from helpers import git
 from shadowsnap import CheckpointManager
 from shadowsnap.digests import bounded_id
 from shadowsnap.git.objects import object_id
+from shadowsnap.hook.client import run_hook
 from shadowsnap.settings import Layers, Settings
 
 SLOW_RULES = "**/a/" * 25 + "b\n"
@@ -125,3 +130,59 @@ def test_a_link_to_an_endless_device_is_not_followed(base: Path, project: Path) 
     outcome = CheckpointManager(base=base, deadline=8).ensure_checkpoint(project)
     assert outcome.status == "taken"
     assert object_id(b"blob", b"x")
+
+
+def test_what_a_host_or_an_agent_tells_does_not_make_lists_slow(base: Path, project: Path) -> None:
+    """A reason, a tool and a session of a megabyte each."""
+    manager = CheckpointManager(base=base, background_upkeep=False)
+    long = "x" * (1 << 20)
+    manager.snapshot(project, long, tool=long, session_id=long)
+    began = time.monotonic()
+    (listed,) = manager.list_checkpoints(project)
+    assert len(listed.reason) == 1 << 16
+    shown = subprocess.run(
+        [sys.executable, "-m", "shadowsnap", "list"], cwd=project, capture_output=True, check=True,
+        env={**os.environ, "SHADOWSNAP_HOME": str(base)},
+    ).stdout  # fmt: skip
+    assert time.monotonic() - began < 5 and len(shown) < 1000
+
+
+HUGE = "s" * (1 << 20)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [{"cwd": f"/{HUGE}"}, {"tool_name": HUGE}, {"session_id": HUGE}, {"prompt_id": HUGE},
+     {"hook_event_name": HUGE}, {"transcript_path": f"/{HUGE}"}, {"tool_input": {"file_path": HUGE}}],
+    ids=lambda more: next(iter(more)),
+)  # fmt: skip
+def test_the_log_of_hooks_keeps_its_lines_whatever_is_sent(
+    base: Path, project: Path, more: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A line that is longer than the log would have emptied it."""
+    monkeypatch.setenv("SHADOWSNAP_HOME", str(base))
+    told = {"hook_event_name": "PreToolUse", "session_id": "s", "prompt_id": "t", "cwd": str(project)}
+    told |= {"tool_name": "Write", "tool_input": {"file_path": "README.md"}}
+    run_hook("claude", json.dumps(told).encode())
+    run_hook("claude", json.dumps({**told, "prompt_id": "t2", **more}).encode())
+    lines = (base / "hook.log.jsonl").read_text().splitlines()
+    assert json.loads(lines[0])["status"] == "taken" and all(len(line) < 10_000 for line in lines)
+    for path in (base / "log.jsonl", *(base / "turns").glob("*.json")):
+        assert not path.exists() or path.stat().st_size < 100_000
+
+
+@pytest.mark.parametrize("content_first", [False, True])
+def test_fifty_megabytes_of_input_are_read_in_time(
+    base: Path, project: Path, content_first: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHADOWSNAP_HOME", str(base))
+    parts = [("content", "x" * (50 << 20)), ("file_path", "README.md")]
+    told = {"hook_event_name": "PreToolUse", "session_id": "s", "prompt_id": "t", "cwd": str(project)}
+    told |= {"tool_name": "Write", "tool_input": dict(parts if content_first else parts[::-1])}
+    data = json.dumps(told).encode()
+    began = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-m", "shadowsnap", "hook", "claude"], input=data, capture_output=True, check=True
+    )
+    assert time.monotonic() - began < 12 and done.stdout == done.stderr == b""
+    assert len(CheckpointManager(base=base).list_checkpoints(project)) == 1

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
+from helpers import manifest
 from shadowsnap import CheckpointManager
 from shadowsnap.errors import StoreNotOurs
+from shadowsnap.git import repository as runner
 
 root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a directory to another user")
 
@@ -22,7 +27,7 @@ def manager(base: Path, project: Path) -> CheckpointManager:
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o002, 0o022, 0o077])
-@pytest.mark.parametrize("first", ["snapshot", "status", "warm_up", "prune", "doctor"])
+@pytest.mark.parametrize("first", ["snapshot", "status", "warm_up", "prune", "doctor", "auto_prune", "sessions"])
 def test_the_base_is_for_its_owner_alone_whatever_comes_first(
     tmp_path: Path, project: Path, mask: int, first: str
 ) -> None:
@@ -35,6 +40,66 @@ def test_the_base_is_for_its_owner_alone_whatever_comes_first(
         os.umask(before)
     if base.exists():
         assert stat.S_IMODE(base.stat().st_mode) == 0o700
+
+
+EVENTS = ("SessionStart", "UserPromptSubmit", "PreToolUse", "PostToolUse", "Stop", "SessionEnd")
+
+
+def hook(base: Path, project: Path, event: str, mask: int = 0o022) -> None:
+    told = {
+        "hook_event_name": event, "session_id": "s1", "prompt_id": "t1", "cwd": str(project), "prompt": "do it",
+        "tool_name": "Write", "tool_input": {"file_path": "README.md"},
+    }  # fmt: skip
+    subprocess.run(
+        [sys.executable, "-m", "shadowsnap", "hook", "claude"], input=json.dumps(told).encode(), timeout=60,
+        env={**os.environ, "SHADOWSNAP_HOME": str(base)}, umask=mask, capture_output=True, check=True,
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("mask", [0o000, 0o002, 0o022])
+@pytest.mark.parametrize("event", EVENTS)
+def test_the_base_is_for_its_owner_alone_if_a_hook_comes_first(
+    tmp_path: Path, project: Path, mask: int, event: str
+) -> None:
+    """And the snapshot that comes then is taken: a store that others may write to would be refused."""
+    base = tmp_path / "new" / "base"
+    hook(base, project, event, mask)
+    for folder in (base, base.parent) if base.exists() else ():
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    hook(base, project, "PreToolUse", mask)
+    assert len(CheckpointManager(base=base).list_checkpoints(project)) == 1
+
+
+@pytest.mark.parametrize("event", EVENTS)
+def test_a_hook_neither_reads_nor_writes_where_others_may_write(base: Path, project: Path, event: str) -> None:
+    """A planted record says that everything is safe, a planted link makes of the log a file of the person's."""
+    precious = base.parent / "precious"
+    precious.write_text("mine\n")
+    (base / "turns").mkdir(parents=True)
+    base.chmod(0o777)
+    state = {"places": [{"workdir": str(project), "whole": True}]}
+    turn = {"folders": [str(project)], "files": [str(project / "README.md")], "state": state}
+    (base / "turns" / "s-s1.json").write_text(json.dumps({"turns": {"t1": turn}}))
+    for name in ("hook.log.jsonl", "log.jsonl", ".log.lock", "turns/s-s1.lock"):
+        (base / name).symlink_to(precious)
+    before = manifest(base.parent)
+    hook(base, project, event)
+    assert manifest(base.parent) == before
+    base.chmod(0o700)
+    for path in (base / "turns" / "s-s1.json", *base.glob("*"), base / "turns" / "s-s1.lock"):
+        if path.is_symlink() or path.is_file():
+            path.unlink()
+    hook(base, project, "PreToolUse")
+    assert len(CheckpointManager(base=base).list_checkpoints(project)) == 1
+
+
+def test_nothing_is_written_into_the_log_of_a_store_that_is_not_opened(
+    manager: CheckpointManager, base: Path, project: Path
+) -> None:
+    base.chmod(0o777)
+    before = manifest(base)
+    assert isinstance(manager.ensure_checkpoint(project).error, StoreNotOurs)
+    assert manifest(base) == before
 
 
 @root_only
@@ -54,9 +119,21 @@ def test_a_store_of_another_user_is_not_opened(
 def test_a_store_that_others_may_write_to_is_not_opened(
     manager: CheckpointManager, base: Path, project: Path, bits: int, part: str
 ) -> None:
+    base.chmod(0o711)  # others come as far as the store
     (base / part).chmod(bits)
-    with pytest.raises(StoreNotOurs, match="others may write"):
-        manager.list_checkpoints(project)
+    for _ in range(2):
+        with pytest.raises(StoreNotOurs, match="others may write"):
+            manager.list_checkpoints(project)
+
+
+@pytest.mark.parametrize("bits", [0o770, 0o777, 0o775])
+def test_a_store_that_only_the_base_keeps_others_from_is_closed(
+    manager: CheckpointManager, base: Path, project: Path, bits: int
+) -> None:
+    """Earlier versions left it as the umask said."""
+    (base / "store").chmod(bits)
+    assert manager.list_checkpoints(project)
+    assert stat.S_IMODE((base / "store").stat().st_mode) == 0o700
 
 
 def test_a_base_that_others_may_read_is_closed(manager: CheckpointManager, base: Path, project: Path) -> None:
@@ -89,3 +166,20 @@ def test_a_file_that_leads_git_elsewhere_is_named(
     (base / "store" / name).write_text(f"{tmp_path}\n")
     with pytest.raises(StoreNotOurs, match="elsewhere"):
         manager.list_checkpoints(project)
+    before = runner.processes_started
+    codes = [finding.code for finding in manager.doctor().findings]
+    assert codes == ["leads-elsewhere", "not-examined"] and runner.processes_started == before
+    checkup = manager.doctor(repair=True)
+    assert checkup.healthy and checkup.set_aside is not None
+    assert (Path(checkup.set_aside) / "store" / name).read_text() == f"{tmp_path}\n"
+    assert len(manager.list_checkpoints(project)) == 1
+
+
+@root_only
+def test_the_doctor_runs_nothing_in_a_store_of_another_user(manager: CheckpointManager, base: Path) -> None:
+    os.chown(base / "store", 65534, 65534)
+    before = runner.processes_started
+    for repair in (False, True):
+        checkup = manager.doctor(repair=repair)
+        assert not checkup.healthy and "foreign" in [finding.code for finding in checkup.findings]
+    assert runner.processes_started == before

@@ -59,14 +59,15 @@ class _Demo:
         turns = self._let_agent_work()
         lost = sorted(set(work) - set(_picture(self._project)))
         self._show(f"gone: {', '.join(lost)}", style="red")
-        checkpoints = self._timeline()
-        diff = self._compare(checkpoints[1]["id"])
-        ok, snapshots = self._go_back_and_forth(checkpoints[1]["id"], work)
+        entries = self._timeline()
+        disaster = entries[0]["number"]
+        diff = self._compare(disaster)
+        ok, snapshots = self._go_back_and_forth(disaster, work)
         return {
             "ok": ok,
             "turns": turns,
             "lost": lost,
-            "checkpoints": checkpoints,
+            "entries": entries,
             "diff": diff,
             "hook_ms": [round(each, 1) for each in self._agent.hook_ms],
             "snapshot_ms": snapshots,
@@ -76,7 +77,7 @@ class _Demo:
     def _let_agent_work(self) -> list[dict[str, Any]]:
         from shadowsnap.cli.demo_agent import TURNS
 
-        told = []
+        done = []
         for number, (prompt, calls) in enumerate(TURNS, 1):
             self._title(f'{number + 1}. You say: "{prompt}"')
             self._agent.begin_turn(number, prompt)
@@ -84,38 +85,39 @@ class _Demo:
                 self._agent.call(number, call)
                 self._show(f"{str(call):<44} (hook {self._agent.hook_ms[-1]:.0f} ms)")
             self._agent.end_turn(number)
-            told.append({"prompt": prompt, "calls": [str(call) for call in calls]})
-        return told
+            done.append({"prompt": prompt, "calls": [str(call) for call in calls]})
+        return done
 
     def _timeline(self) -> list[dict[str, Any]]:
-        from shadowsnap.cli.tables import rows
+        from shadowsnap.cli.tables import timeline_lines
 
-        self._title("4. The timeline: shadowsnap list")
-        found = self._manager.list_checkpoints(self._project)
-        self._show(*rows(list(enumerate(found, 1)), self._ui.width - 4, self._ui.talk_ink))
-        return [checkpoint.to_dict() for checkpoint in found]
+        self._title("4. The timeline: shadowsnap")
+        found, now = self._manager.timeline(self._project), self._manager.now(self._project)
+        self._show(*timeline_lines(found, now, self._ui.width - 4, self._ui.talk_ink))
+        return [entry.to_dict() for entry in found]
 
-    def _compare(self, ref: str) -> str:
-        self._title(f"5. What the turn did: shadowsnap diff {ref[:8]}")
-        diff = self._manager.diff(self._project, ref)
+    def _compare(self, number: int) -> str:
+        self._title(f"5. What turn {number} did: shadowsnap diff {number}")
+        diff = self._manager.diff(self._project, number, f"{number}:after")
         for change in diff.changes:
             self._show(f"{change.status:<10} {change.path}")
         return diff.text
 
-    def _go_back_and_forth(self, ref: str, work: dict[str, bytes]) -> tuple[bool, list[float]]:
-        self._title(f"6. Back: shadowsnap restore {ref[:8]}")
+    def _go_back_and_forth(self, number: int, work: dict[str, bytes]) -> tuple[bool, list[float]]:
+        self._title("6. Back: shadowsnap undo")
         after = _picture(self._project)
-        result = self._manager.restore(self._project, ref)
+        result = self._manager.undo(self._project)
+        self._show(f"took back {result.what}")
         back = _picture(self._project)
         self._show(f"{len(result.written)} files written, {len(result.deleted)} deleted")
         whole = all(back.get(name) == data for name, data in work.items() if name != "greeter/__init__.py")
         self._show("every byte of your uncommitted work is back" if whole else "NOT everything is back")
-        self._title("7. And forth: shadowsnap undo, shadowsnap redo")
-        self._manager.undo(self._project)
-        undone = _picture(self._project) == after
+        self._title(f"7. And forth: shadowsnap redo, and back once more: shadowsnap restore {number}")
         self._manager.redo(self._project)
-        redone = _picture(self._project) == back
-        self._show("undo brought the agent's state, redo yours" if undone and redone else "undo or redo FAILED")
+        redone = _picture(self._project) == after
+        self._manager.restore(self._project, number)
+        undone = _picture(self._project) == back
+        self._show("redo brought the agent's state, restore yours" if undone and redone else "this FAILED")
         snapshots = self._time_snapshots()
         self._title(f"A snapshot of this project takes {min(snapshots):.1f} ms.")
         return whole and undone and redone, snapshots

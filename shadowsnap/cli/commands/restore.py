@@ -24,7 +24,7 @@ GROUP = "going back"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("ref", metavar="REF", nargs="?", help="a number of the list, 3:after, last, a label, or an id")
+    parser.add_argument("ref", metavar="REF", nargs="?", help="a number of the list, 3:after, a label, an id")
     parser.add_argument("paths", metavar="PATH", nargs="*", help="only these files and directories")
     add_plan_options(parser)
 
@@ -118,7 +118,7 @@ def _pick(context: Context) -> str | None:
             return None
         if answer == "?":
             ui.say("a number goes back to before that turn (or to that snapshot); 3:after to the end of turn 3;")
-            ui.say("/text shows what has that in its prompt; d 3 shows what going back to 3 would do; empty leaves")
+            ui.say("/text shows what has that in its prompt; d 3 shows what going back would do; empty leaves")
         elif answer.startswith("/"):
             wanted = answer[1:].strip().casefold()
             found = [entry for entry in numbered if wanted in entry_text(entry).casefold()]

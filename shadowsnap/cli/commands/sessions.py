@@ -1,20 +1,24 @@
-"""List the sessions of agents, or show one.
+"""List the sessions of this project, or show one.
 
-`list` (which is meant where nothing is said) has a line for each session, newest first: its status,
-age, number of turns, agent, and what was asked for first. `show ID` tells its turns with the checkpoints
-before and after, whether the conversation is kept, and what became of its stages.
+`list` (which is meant where nothing is said) has a line for each session, newest first: a short id that works
+wherever an id is asked for, status, age, turns, agent, and the first and last prompt. `show ID` has its turns with
+their numbers, whether the conversation is kept, and what became of its stages; with --chat it prints the
+conversation.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Iterator
 from datetime import datetime
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from shadowsnap.cli.context import Context
+from shadowsnap.cli.tables import moment_text
 from shadowsnap.cli.text import age, ago, count, cut, one_line, pad
-from shadowsnap.errors import WrongUsage
+from shadowsnap.errors import NoConversation, WrongUsage
 
 if TYPE_CHECKING:
     from shadowsnap.cli.ui import Ui
@@ -26,61 +30,66 @@ GROUP = "taking and looking"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("what", choices=("list", "show"), nargs="?", default="list", help="list all, or show one")
     parser.add_argument("session", metavar="SESSION", nargs="?", help="the session that is shown")
+    parser.add_argument("--all-projects", action="store_true", help="of every project")
     parser.add_argument("--status", metavar="STATUS", help="active, completed, failed or rolled_back")
     parser.add_argument("--file", metavar="PATH", help="only those that changed this file or directory")
-    parser.add_argument("--text", metavar="TEXT", help="only those with this in a prompt or reason")
+    parser.add_argument("--text", metavar="TEXT", help="only those with this in a prompt")
     parser.add_argument("--since", metavar="DATE", help="only those that went on since, as 2026-01-31")
     parser.add_argument("--limit", metavar="N", type=int, default=20, help="show at most N (20; 0: all)")
+    parser.add_argument("--chat", action="store_true", help="with show: print the last conversation that is kept")
+    parser.add_argument("-o", "--output", metavar="FILE", help="with --chat: write it to a file")
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
     if args.what == "show":
         if args.session is None:
             raise WrongUsage(why="sessions show needs the id of a session")
-        return _show(context.manager.session(args.session), context.ui)
+        session = context.manager.session(args.session)
+        return _last_conversation(session, args.output, context) if args.chat else _show(session, context.ui)
     if args.session is not None:
         raise WrongUsage(why=f"{args.session!r} does not belong there; sessions show {args.session} shows one")
     if args.limit < 0:
         raise WrongUsage(why="--limit must not be negative")
     found = context.manager.sessions(
         args.status,
-        working_dir=None if args.file is None else context.workdir,
+        working_dir=None if args.all_projects and args.file is None else context.workdir,
         path=None if args.file is None else context.path(args.file),
         text=args.text,
         since=None if args.since is None else _moment(args.since),
-        limit=args.limit + 1 if args.limit else None,
     )
-    return _list(found[: args.limit or None], bool(args.limit) and len(found) > args.limit, context.ui)
-
-
-def _list(found: list[Session], more: bool, ui: Ui) -> int:
-    if more:
-        ui.say(f"showing the newest {len(found)}; --limit 0 shows all")
+    shown = found[: args.limit or None]
+    if len(found) > len(shown):
+        context.ui.say(f"{len(found) - len(shown)} more: --limit 0 shows all")
     if not found:
-        ui.say("no session fits")
-    return ui.answer({"sessions": [each.to_dict() for each in found], "more": more}, _rows(found, ui))
+        narrow = args.status or args.text or args.since or args.file
+        context.ui.say("no session fits" if narrow else "no session yet")
+    data = {"sessions": [each.to_dict() for each in shown], "more": len(found) - len(shown)}
+    return context.ui.answer(data, _rows(shown, found, context.ui))
+
+
+def _rows(shown: list[Session], found: list[Session], ui: Ui) -> Iterator[str]:
+    from shadowsnap.timeline import short_session_ids
+
+    names = short_session_ids(each.id for each in found)
+    cells = []
+    for each in shown:
+        prompts = [turn.prompt for turn in each.turns if turn.prompt]
+        ends = [one_line(prompts[0])] if prompts else []
+        ends += [one_line(prompts[-1])] if len(prompts) > 1 else []
+        when = age(each.started) if each.started else ""
+        turns = count(len(each.turns), "turn")
+        row = (one_line(names[each.id]), each.status, when, turns, one_line(each.agent or ""))
+        cells.append((row, ends))
+    wide = [max((len(row[at]) for row, _ in cells), default=0) for at in range(5)]
+    for row, ends in cells:
+        facts = "  ".join(pad(text, size) for text, size in zip(row, wide, strict=True) if size)
+        room = max(12, ui.width - len(facts) - 2)
+        half = room if len(ends) < 2 else (room - 5) // 2
+        yield f"{facts}  {' ... '.join(cut(text, half) for text in ends)}".rstrip()
 
 
 def _show(session: Session, ui: Ui) -> int:
     return ui.answer({"session": session.to_dict()}, _lines(session, ui))
-
-
-def _rows(found: list[Session], ui: Ui) -> Iterator[str]:
-    cells = [
-        (
-            one_line(each.id),
-            each.status,
-            age(each.started) if each.started else "",
-            count(len(each.turns), "turn"),
-            one_line(each.agent or ""),
-            one_line(next((turn.prompt for turn in each.turns if turn.prompt), "") or ""),
-        )
-        for each in found
-    ]
-    wide = [max((len(row[at]) for row in cells), default=0) for at in range(5)]
-    for row in cells:
-        facts = "  ".join(pad(text, size) for text, size in zip(row, wide, strict=False) if size)
-        yield f"{facts}  {cut(row[5], max(12, ui.width - len(facts) - 2))}".rstrip()
 
 
 def _lines(session: Session, ui: Ui) -> Iterator[str]:
@@ -91,10 +100,10 @@ def _lines(session: Session, ui: Ui) -> Iterator[str]:
     yield f"{'status':8} {session.status}"
     for name, moment in (("began", session.started), ("ended", session.ended)):
         if moment:
-            yield f"{name:8} {moment.astimezone():%Y-%m-%d %H:%M:%S} ({ago(moment)})"
-    for number, turn in enumerate(session.turns, 1):
+            yield f"{name:8} {moment_text(moment)}"
+    for turn in session.turns:
         yield ""
-        yield from _turn_lines(number, turn, ui)
+        yield from _turn_lines(turn, ui)
     if session.edits:
         yield ""
         yield "stages:"
@@ -104,20 +113,62 @@ def _lines(session: Session, ui: Ui) -> Iterator[str]:
         yield f"  {one_line(edit.edit_id or '(unnamed)')}: {edit.status}{at}, {ago(edit.at)}{risk}"
 
 
-def _turn_lines(number: int, turn: SessionTurn, ui: Ui) -> Iterator[str]:
-    asked = f": {one_line(turn.prompt)}" if turn.prompt else ""
-    told = [ago(turn.began)]
+def _turn_lines(turn: SessionTurn, ui: Ui) -> Iterator[str]:
+    numbers = ", ".join(str(place.turn) for place in turn.places if place.turn)
+    facts = [ago(turn.began)]
     if turn.conversation != "none":
-        told.append(f"conversation {turn.conversation}")
+        facts.append(f"conversation {turn.conversation}")
     if turn.message_count is not None:
-        told.append(count(turn.message_count, "message"))
-    told += ["reverted"] if turn.reverted else []
-    yield cut(f"{number}. {', '.join(told)}{asked}", ui.width)
+        facts.append(count(turn.message_count, "message"))
+    facts += ["taken back"] if turn.reverted else []
+    yield cut(f"turn {numbers or '?'}  ({', '.join(facts)})", ui.width)
+    if turn.prompt:
+        yield cut(f"  {one_line(turn.prompt)}", ui.width)
     for place in turn.places:
-        before = place.before[:8] if place.before else "(none)"
-        after = place.after[:8] if place.after else "(open)"
-        turn_number = f", turn {place.turn}" if place.turn else ""
-        yield f"   {before} -> {after}  {one_line(place.workdir)}{turn_number}"
+        yield f"  in {one_line(place.workdir)}"
+
+
+# --- conversations -----------------------------------------------------------------------------------
+
+
+def print_conversation(ref: str, output: str | None, context: Context) -> int:
+    """Print the conversation that is kept with a state, or write it to a file."""
+    result = context.manager.restore(context.workdir, ref, conversation=True, files=False, dry_run=True)
+    return _write(result.conversation, output, context)
+
+
+def _last_conversation(session: Session, output: str | None, context: Context) -> int:
+    for turn in reversed(session.turns):
+        for place in turn.places:
+            for state in (place.after, place.before):
+                if state is None or turn.conversation != "kept":
+                    continue
+                try:
+                    result = context.manager.restore(
+                        place.workdir, state, conversation=True, files=False, dry_run=True, session_id=session.id
+                    )
+                except NoConversation:
+                    continue
+                return _write(result.conversation, output, context)
+    raise NoConversation(ref=session.id, why=" for this session")
+
+
+def _write(conversation: Any, output: str | None, context: Context) -> int:
+    text = _conversation_text(conversation.data)
+    number = conversation.message_count
+    messages = "" if number is None else f", {count(number, 'message')}"
+    if output:
+        Path(output).write_text(text, "utf-8", errors="surrogatepass")
+        data = {"file": output, "messages": number, "session_id": conversation.session_id}
+        return context.ui.answer(data, f"wrote {output}{messages}")
+    return context.ui.answer({"conversation": conversation.to_dict()}, text.removesuffix("\n"))
+
+
+def _conversation_text(data: Any) -> str:
+    if isinstance(data, str):
+        return data if data.endswith("\n") else f"{data}\n"
+    rows = data if isinstance(data, list) else [data]
+    return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
 
 
 def _moment(text: str) -> datetime:

@@ -37,8 +37,13 @@ def run(args: argparse.Namespace, context: Context) -> int:
     # Named files of a directory that is too broad are all that was asked for; if time ran out, they are not.
     complete = outcome.error is None or isinstance(outcome.error, DirectoryRefused)
     done = complete and outcome.status != "disabled"
-    data = {**outcome.to_dict(), "checkpoint": checkpoint and checkpoint.to_dict()}
-    return context.ui.answer(data, _lines(outcome, checkpoint), code=0 if done else 1)
+    named = {context.path(word).rstrip("/") for word in args.paths}
+    lacking = [item for item in outcome.skipped if item.path in named]
+    data = {**outcome.to_dict(), **({"checkpoint": checkpoint.to_dict()} if checkpoint else {})}
+    lines = _lines(outcome, checkpoint)
+    for item in lacking:
+        context.ui.say(f"error: {safe(item.path)} was NOT captured: {item.why}")
+    return context.ui.answer(data, lines, code=4 if lacking else 0 if done else 1)
 
 
 def _with_statistics(checkpoint: Checkpoint | None, context: Context) -> Checkpoint | None:

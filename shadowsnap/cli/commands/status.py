@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shadowsnap.cli.context import Context
@@ -33,13 +35,18 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, context: Context) -> int:
     from shadowsnap.agents.install import installed
+    from shadowsnap.agents.sandboxes import writable_folders
     from shadowsnap.hook.log import read_log
     from shadowsnap.settings import config_file
+    from shadowsnap.upkeep.exposure import exposure
 
     ui = context.ui
     with working(ui, "looking at the store"):
         status = context.manager.status()
         agents = installed(context.workdir)
+    exposed = exposure(Path(status.base), [context.workdir], writable_folders())
+    if exposed and not any(text.startswith("the store lies ") for text in status.warnings):
+        status = replace(status, warnings=(exposed, *status.warnings))
     hooks = read_log(_HOOKS_READ)
     data = {
         **status.to_dict(),
