@@ -32,6 +32,8 @@ if TYPE_CHECKING:  # imported for annotations only
 DEADLINE = 8.0
 # Whatever hangs (a dead network drive, an agent that never closes our input): this ends it.
 _LAST_RESORT = 17
+# A person waits for a rollback, and nothing else does.
+_ROLLBACK_SECONDS = 28
 _PROMPT_LENGTH = 2000
 _NOT_KEPT = "conversation not kept"
 # How long to wait for the end of an input that is whole already.
@@ -41,43 +43,48 @@ _MOST_INPUT = 64 << 20
 
 
 def main(words: Sequence[str]) -> NoReturn:
-    """The whole process: silent, and 0 whatever happens."""
+    """The whole process: 0 whatever happens, and silent but for the answer to a `/rollback`."""
     try:
+        stdout = os.dup(1)
         _be_silent()
         _end_at_last(words[0] if words else "")
         gc.disable()  # for so short a life, collecting costs more than it gives back
-        run_hook(words[0] if words else "", _input(), words[1] if len(words) > 1 else "")
+        answer = run_hook(words[0] if words else "", _input(), words[1] if len(words) > 1 else "")
+        if answer:
+            os.write(stdout, answer)
     finally:
         os._exit(0)
 
 
-def run_hook(agent: str, data: bytes, event_name: str = "") -> None:
-    """Do what one event asks for. Raises nothing."""
+def run_hook(agent: str, data: bytes, event_name: str = "") -> bytes | None:
+    """Do what one event asks for; returns what is to be printed, if anything. Raises nothing."""
     event = None
     try:
         event = read_event(agent, data, event_name)
         if event.kind == OTHER and not event.after:
-            return
+            return None
         base = configured_base()
         why = why_not_ours(os.path.realpath(base))
         if why:
             raise StoreNotOurs(path=base, why=why)
-        _dispatch(event, HookSession(base, event))
+        return _dispatch(event, HookSession(base, event))
     except Exception as problem:
         _log(agent, event, "failed", problem)
+        return None
 
 
-def _dispatch(event: HookEvent, session: HookSession) -> None:
+def _dispatch(event: HookEvent, session: HookSession) -> bytes | None:
     if event.kind == TOOL:
         before_tool(event, session)
     elif event.kind == PROMPT:
-        prompted(event, session)
+        return prompted(event, session)
     elif event.kind == SESSION_START:
         session_started(event, session)
     elif event.after:
         after_tool(event, session)
     else:
         stopped(event, session)
+    return None
 
 
 # --- the events --------------------------------------------------------------------------------------
@@ -130,10 +137,34 @@ def after_tool(event: HookEvent, session: HookSession) -> None:
         _log(event.agent, event, outcome.status, outcome.error, outcome=outcome)
 
 
-def prompted(event: HookEvent, session: HookSession) -> None:
-    """A message of the person begins a turn, and ends one that the agent was interrupted in."""
+def prompted(event: HookEvent, session: HookSession) -> bytes | None:
+    """A message of the person begins a turn, and ends one that the agent was interrupted in. A `/rollback` begins
+    none; what it returns is the answer."""
     if event.is_helper or session.is_child:
-        return  # a helper's instructions are no message of the person
+        return None  # a helper's instructions are no message of the person
+    if event.prompt[:20].lstrip("/").lower().startswith("rollback") or event.command:
+        return _rollback(event, session)
+    _begin_turn(event, session)
+    return None
+
+
+def _rollback(event: HookEvent, session: HookSession) -> bytes | None:
+    from shadowsnap.hook.rollback import answer
+
+    running = bool(event.turn) and session.is_same_turn(event) and session.record.get("ended") is not True
+    if session.is_open and not running:
+        with session.lock(DEADLINE):
+            session.read()
+            _close(event, session, _manager(), "interrupted")
+    _end_at_last(event.agent, _ROLLBACK_SECONDS)
+    found = answer(event)
+    is_typed = event.prompt.lower().startswith("/rollback") or bool(event.command)
+    if found is None and not is_typed:
+        _begin_turn(event, session)
+    return found
+
+
+def _begin_turn(event: HookEvent, session: HookSession) -> None:
     with session.lock(DEADLINE):
         session.read()
         if event.continues and not event.begins:
@@ -304,18 +335,18 @@ def _give_up(agent: str) -> None:
         os._exit(0)
 
 
-def _end_at_last(agent: str) -> None:
+def _end_at_last(agent: str, seconds: int = _LAST_RESORT) -> None:
     if sys.platform != "win32":
         try:
             import _signal as signal  # type: ignore[import-not-found] # `signal` first makes enums of the numbers
         except ImportError:
             import signal
         signal.signal(signal.SIGALRM, lambda *_: _give_up(agent))
-        signal.alarm(_LAST_RESORT)
+        signal.alarm(seconds)
     else:
         import threading
 
-        timer = threading.Timer(_LAST_RESORT, _give_up, [agent])
+        timer = threading.Timer(seconds, _give_up, [agent])
         timer.daemon = True
         timer.start()
 

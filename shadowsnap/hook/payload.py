@@ -133,7 +133,7 @@ class HookEvent:
     """Whether tasks of the turn go on after this stop."""
     interrupted: bool = False
     command: str = ""
-    """The arguments of `/rollback`, if that is what the person typed."""
+    """`rollback` with its arguments, if the agent says that the person typed this command."""
     version: str = ""
     problem: str = ""
     """What was wrong with the input, if anything."""
@@ -185,9 +185,16 @@ def _event(agent: str, payload: dict[str, Any], event_name: str, problem: str) -
         continues=kind == PROMPT and (not prompt.strip() or prompt.lstrip().startswith(_NOTIFICATION)),
         background=kind == STOP and _has_running_task(payload.get("background_tasks")),
         interrupted=_first(places, ("interrupted", "is_interrupt")) is True,
+        command=_rollback_command(payload) if name == "userpromptexpansion" else "",
         version=_text(places, _VERSION)[:40],
         problem=problem,
     )
+
+
+def _rollback_command(payload: dict[str, Any]) -> str:
+    if payload.get("command_name") != "rollback":
+        return ""
+    return f"rollback {payload.get('command_args') or ''}".strip()
 
 
 def _has_running_task(tasks: Any) -> bool:
