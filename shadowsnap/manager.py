@@ -10,7 +10,6 @@ sessions) is imported by the methods that need it.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -472,7 +471,16 @@ class CheckpointManager:
         session = None if session_id is None else bounded_id(str(session_id))
         facts = (*labels.items(), ("session_id", session), ("tool", tool))
         request = Request(str(reason), "manual", None, facts, always)
-        outcome, _ = self._snapshot(project, request, list(filter(None, named)))
+        outcome, *_ = self._snapshot(project, request, list(filter(None, named)))
+        self._report(working_dir, outcome)
+        if outcome.checkpoint is None and outcome.error is not None:
+            raise outcome.error
+        return outcome
+
+    def take_first(self, working_dir: PathLike) -> Outcome:
+        """Take the first snapshot of a project ahead of time, as `warm_up` does. It is no entry of the timeline:
+        the first turn begins on it."""
+        outcome, *_ = self._snapshot(project_of(working_dir), Request("first snapshot", "warm-up"), [])
         self._report(working_dir, outcome)
         if outcome.checkpoint is None and outcome.error is not None:
             raise outcome.error
@@ -1184,13 +1192,16 @@ class CheckpointManager:
             facts = turn.facts(tool)
             if each_call:
                 facts = (*facts, ("call", part.call_count + 1), ("within", part.began))
+            elif part.is_whole:
+                facts = (*facts, ("amends", part.before))
             request = Request(reason, "turn", part.number, facts)
-            outcome, number = self._snapshot(project, request, named, whole)
+            outcome, number, before = self._snapshot(project, request, named, whole)
             if outside:
                 skipped = (*outcome.skipped, *(Skipped(path, "outside") for path in outside))
                 outcome = replace(outcome, skipped=skipped)
             if outcome.status in _SAFE and not isinstance(outcome.error, DeadlineExceeded):
                 part.take(outcome, number, project, named)
+                part.before = before or part.before
                 if each_call and outcome.status != "partial":
                     part.begin_call(outcome.checkpoint.id if outcome.checkpoint is not None else None)
                 if first and not turn.resumed and turn.conversation is not None:
@@ -1227,7 +1238,7 @@ class CheckpointManager:
             if status:
                 facts = (*facts, ("ended", status), ("tools", turn.tools or None))
             facts = tuple(fact for fact in facts if fact[1] is not None)
-            outcome, _ = self._snapshot(project, Request(reason, "turn-end", part.number, facts), [])
+            outcome, *_ = self._snapshot(project, Request(reason, "turn-end", part.number, facts), [])
             if outcome.checkpoint is not None and outcome.error is None:
                 part.close(outcome)
             if status and part.call_count:
@@ -1258,9 +1269,9 @@ class CheckpointManager:
     @_retry_after_repair
     def _snapshot(
         self, project: Project, request: Request, named: list[bytes], whole: bool = True
-    ) -> tuple[Outcome, int | None]:
-        """Take a snapshot; also the number of its turn. If the directory as a whole cannot be captured, at
-        least what the tool names is."""
+    ) -> tuple[Outcome, int | None, str | None]:
+        """Take a snapshot; also the number of its turn, and the amended state before it, if any. If the directory
+        as a whole cannot be captured, at least what the tool names is."""
         store = self._store()
         why = refusal(project.workdir, store.base) or _unusable(project.workdir)
         if why is None and not whole:
@@ -1270,7 +1281,7 @@ class CheckpointManager:
             return self._paths_alone(store, project, request, named, problem, "refused")
         try:
             with self._opened(store, project, request.kind) as (space, recovered):
-                checkpoint, new, number = take_snapshot(space, request, named)
+                checkpoint, new, number, before = take_snapshot(space, request, named)
                 notes = "; ".join(filter(None, (recovered, _nothing_held(checkpoint))))
         except DeadlineExceeded as problem:
             return self._paths_alone(store, project, request, named, problem, "failed")
@@ -1283,7 +1294,7 @@ class CheckpointManager:
             skipped=checkpoint.skipped,
             note=notes,
         )
-        return outcome, number
+        return outcome, number, before
 
     def _paths_alone(
         self,
@@ -1293,15 +1304,15 @@ class CheckpointManager:
         named: list[bytes],
         problem: Exception,
         otherwise: Literal["refused", "failed"],
-    ) -> tuple[Outcome, int | None]:
+    ) -> tuple[Outcome, int | None, str | None]:
         """The directory as a whole cannot be captured: capture at least what the tool names."""
         if not named or not project.workdir.is_dir():
-            return Outcome(otherwise, error=problem), None
+            return Outcome(otherwise, error=problem), None, None
         deadline = Deadline(_GRACE_SECONDS)
         with self._opened(store, project, request.kind, deadline=deadline) as (space, recovered):
-            checkpoint, _, number = take_paths(space, request, named)
+            checkpoint, _, number, _ = take_paths(space, request, named)
         outcome = Outcome("partial", checkpoint, error=problem, skipped=checkpoint.skipped, note=recovered)
-        return outcome, number
+        return outcome, number, None
 
     # --- conversations ----------------------------------------------------------------------------------
 
@@ -1628,6 +1639,8 @@ class CheckpointManager:
 
             self._on_event(getattr(events, event)(os.fspath(working_dir), **facts))
         except Exception:  # a listener's error is the listener's, not the agent's
+            import logging
+
             logging.getLogger("shadowsnap").exception("on_event failed on %s", event)
 
 

@@ -41,7 +41,7 @@ def main(arguments: list[str]) -> int:
     manager.settings = replace(settings_from_text(arguments[0]), deadline=_ROUND_SECONDS)
     for _ in range(_MOST_ROUNDS):
         try:
-            manager.snapshot(arguments[1], "first snapshot")
+            manager.take_first(arguments[1])
         except (DeadlineExceeded, LockTimeout):
             sleep(_PAUSE_SECONDS)
         except (ShadowsnapError, OSError):

@@ -19,7 +19,7 @@ from shadowsnap.hook.session import HookSession
 from shadowsnap.ownership import why_not_ours
 from shadowsnap.records import Any
 from shadowsnap.settings import configured_base
-from shadowsnap.snapshot.tools import may_write
+from shadowsnap.snapshot.tools import may_write, summary_of
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # imported for annotations only
@@ -232,8 +232,6 @@ def _close(event: HookEvent, session: HookSession, manager: CheckpointManager, s
 
 
 def _note_tool(event: HookEvent, session: HookSession) -> None:
-    from shadowsnap.turns import summary_of
-
     shell = event.agent == "codex" and event.tool == "Bash"
     session.note_tool(event.tool, summary_of(event.tool_input), shell=shell)
 

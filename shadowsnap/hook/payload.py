@@ -12,7 +12,7 @@ import os
 
 from shadowsnap.digests import bounded_id
 from shadowsnap.files import is_encodable
-from shadowsnap.records import dataclass
+from shadowsnap.records import dataclass, field
 from shadowsnap.snapshot.tools import plain_path
 
 TYPE_CHECKING = False
@@ -119,7 +119,7 @@ class HookEvent:
     """How the session ended, if this is its end: `completed` or `failed`."""
     after: bool = False
     """Whether it is about a tool that just ran; the kind is `other` then."""
-    name: str = ""
+    name: str = field(default="", compare=False)
     """The agent's own name of the event, in small letters."""
     is_helper: bool = False
     """Whether a subagent caused it: it belongs to the turn of the session that started the subagent."""

@@ -305,3 +305,19 @@ def _is_system(workdir: Path) -> bool:
         return len(workdir.parts) > 1 and workdir.parts[1].lower() in _WINDOWS_SYSTEM
     text = workdir.as_posix()
     return text in _BROAD or any(text == top or text.startswith(top + "/") for top in _SYSTEM)
+
+
+_SUMMARY_LENGTH = 200
+
+
+def summary_of(tool_input: Any) -> str:
+    """What a tool was about, in one short line: its command, its file, or its first text."""
+    if isinstance(tool_input, str):
+        text = tool_input
+    elif isinstance(tool_input, dict):
+        known = ("command", "cmd", "file_path", "filePath", "path", "notebook_path", "target_file", "input")
+        values = [tool_input[name] for name in known if isinstance(tool_input.get(name), str)]
+        text = values[0] if values else ""
+    else:
+        return ""
+    return " ".join(text[: 4 * _SUMMARY_LENGTH].split())[:_SUMMARY_LENGTH]

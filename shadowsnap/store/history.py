@@ -356,6 +356,7 @@ def _more(history: History, line: Line, position: int) -> None:
     turn, checkpoint = _turn_of(history, line), _text(line.get("checkpoint"))
     if turn is not None and checkpoint is not None:
         turn.more.append(checkpoint)
+        turn.before = _text(line.get("before")) or turn.before
 
 
 def _call(history: History, line: Line, position: int) -> None:
@@ -530,13 +531,14 @@ def _lines_from(checkpoints: Iterable[Checkpoint], known: Sequence[Line]) -> lis
                 facts |= {name: each.metadata.get(name) for name in ("agent", "parent", "prompt", "key")}
                 lines.append(_line("begin", at, **facts))
             elif each.kind == "turn":
-                lines.append(_line("more", at, turn=each.turn, checkpoint=each.id))
+                amended = each.id if each.metadata.get("amends") else None
+                lines.append(_line("more", at, turn=each.turn, checkpoint=each.id, before=amended))
             lines += _ends_from(each, at)
         elif each.kind == "stage":
             lines.append(_snapshot_line(each, "stage", before=each.metadata.get("before"), after=each.id))
         elif each.kind == "pre-restore":
             lines += _restores_from(each, at)
-        elif not each.metadata.get("revert"):
+        elif each.kind != "warm-up" and not each.metadata.get("revert"):
             lines.append(_snapshot_line(each, "snapshot", checkpoint=each.id))
     return lines
 

@@ -210,7 +210,7 @@ def test_a_prompt_event(sent: dict[str, Any], text: str, turn: str) -> None:
 )
 def test_the_other_events(name: str, kind: str) -> None:
     assert read_event("any", json.dumps({"hook_event_name": name, "cwd": "/p"}).encode()).kind == kind
-    assert read_event("any", b'{"cwd": "/p"}', said=name).kind == kind
+    assert read_event("any", b'{"cwd": "/p"}', event_name=name).kind == kind
 
 
 @pytest.mark.parametrize(
