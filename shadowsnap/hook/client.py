@@ -48,11 +48,14 @@ def run_hook(agent: str, data: bytes, said: str = "") -> None:
     """Do what one event asks for. Raises nothing."""
     event = None
     try:
-        from shadowsnap.hook.payload import OTHER, read_event
+        from shadowsnap.hook.payload import OTHER, PROBE, read_event
         from shadowsnap.hook.session import Session
         from shadowsnap.settings import configured_base
 
         event = read_event(agent, data, said)
+        if event.kind == PROBE:
+            _tell(agent, event, "probe")
+            return
         if event.kind == OTHER and not event.after:
             return
         _dispatch(event, Session(configured_base(), event))

@@ -20,6 +20,9 @@ if TYPE_CHECKING:  # a hook has no time for imports that only say what is what
     from typing import Any
 
 TOOL, PROMPT, SESSION_START, STOP, OTHER = "tool", "prompt", "session-start", "stop", "other"
+PROBE = "probe"
+"""Asks for nothing but a line in the log, to see that the hook runs."""
+PROBE_EVENT = "shadowsnap-probe"
 
 _KINDS = {
     **dict.fromkeys((
@@ -37,6 +40,7 @@ _KINDS = {
         "stop", "agentstop", "afteragent", "taskcomplete", "taskcancel", "postcascaderesponse", "onsessionend",
         "sessionidle", "sessionend",
     ), STOP),
+    "shadowsnapprobe": PROBE,
 }  # fmt: skip
 
 # A tool is done. Only where each call has checkpoints of its own does that matter.
@@ -73,6 +77,7 @@ _PROMPT = ("submitted_prompt", "prompt", "user_prompt", "userPrompt", "message",
 _TRANSCRIPT = ("transcript_path", "transcriptPath", "transcript")
 # Of a tool input that is cut short, at least the file.
 _FILES = ("file_path", "filePath", "notebook_path", "path")
+_VERSION = ("version", "cursor_version", "clineVersion", "agent_version")
 _RESULT = ("tool_response", "tool_result", "toolResult", "tool_output")
 _NESTED = ("extra", "tool_info", "preToolUse", "userPromptSubmit", "taskStart", "taskResume", "taskComplete")
 
@@ -93,7 +98,7 @@ class HookEvent:
     """One thing that happened in an agent."""
 
     kind: str
-    """`tool` (one is about to run), `prompt`, `session-start`, `stop` or `other`."""
+    """`tool` (one is about to run), `prompt`, `session-start`, `stop`, `probe` or `other`."""
     agent: str = ""
     session: str = ""
     turn: str = ""
@@ -109,6 +114,8 @@ class HookEvent:
     """Whether it is about a tool that just ran; the kind is `other` then."""
     problem: str = ""
     """What was wrong with the input, if anything."""
+    version: str = ""
+    """Of the agent, if the input has it."""
 
 
 def read_event(agent: str, data: bytes, said: str = "") -> HookEvent:
@@ -144,6 +151,7 @@ def _event(agent: str, payload: dict[str, Any], said: str, problem: str) -> Hook
         ends=_ENDS.get(name, ""),
         after=after,
         problem=problem,
+        version=_text(places, _VERSION)[:40],
     )
 
 
