@@ -141,6 +141,8 @@ def launcher_problem() -> str:
         python = interpreter_in(path.read_text("utf-8"))
     except (OSError, ValueError):
         return f"{path} is missing"
+    if not python:
+        return f"{path} was changed"
     return "" if os.access(python, os.X_OK) else f"the Python of shadowsnap is missing: {python}"
 
 

@@ -13,13 +13,14 @@ import subprocess
 import sys
 import time
 import uuid
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shadowsnap.agents.agent import SECONDS_TO_WAIT
 from shadowsnap.agents.edit import Command
 from shadowsnap.agents.install import edits_of, read_text
 from shadowsnap.agents.launcher import quoted
+from shadowsnap.agents.state import AgentState, agent_states
 from shadowsnap.errors import SettingsRefused
 from shadowsnap.hook.log import read_log
 from shadowsnap.hook.payload import PROBE_EVENT
@@ -38,6 +39,19 @@ class Probe:
     seconds: float
     problem: str = ""
     """What is wrong, as a phrase."""
+
+
+def checked_states(project: Path | None = None) -> list[AgentState]:
+    """The state of every agent that has the hook, after running it: a hook that does not answer is a problem."""
+    return [_checked(state, project) for state in agent_states(project)]
+
+
+def _checked(state: AgentState, project: Path | None) -> AgentState:
+    failed = [each for each in probe(state.agent, project if state.scope == "project" else None) if not each.ok]
+    if not failed or state.problem:
+        return state
+    problem = f"the hook does not answer: {failed[0].problem}; run: shadowsnap install {state.agent}"
+    return replace(state, problem=problem)
 
 
 def probe(agent: str, project: Path | None = None, *, seconds: float = SECONDS_TO_WAIT) -> list[Probe]:
@@ -93,12 +107,12 @@ def _problem(command: Command, event: bytes, seconds: float) -> str:
     except subprocess.TimeoutExpired:
         _kill(process)
         return f"it did not end within {seconds:g} s"
-    said = (output or errors).decode("utf-8", "replace").strip()
+    printed = (output or errors).decode("utf-8", "replace").strip()[:200]
     if process.returncode in (_NOT_EXECUTABLE, _NOT_FOUND):
-        return f"its program is missing: {said}"
+        return f"its program is missing: {printed}"
     if process.returncode != 0:
-        return f"it exits with {process.returncode}: {said}"
-    return f"it prints something: {said[:200]}" if said else ""
+        return f"it exits with {process.returncode}" + (f": {printed}" if printed else "")
+    return f"it prints something: {printed}" if printed else ""
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

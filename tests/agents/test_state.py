@@ -20,7 +20,7 @@ from shadowsnap.agents.consent import codex_hashes
 from shadowsnap.agents.edit import JsonHooks
 from shadowsnap.agents.install import edits_of, install, uninstall
 from shadowsnap.agents.launcher import hook_command
-from shadowsnap.agents.probe import probe
+from shadowsnap.agents.probe import checked_states, probe
 from shadowsnap.agents.state import AgentState, agent_state, agent_states, last_run, wait_for_consent
 from shadowsnap.cli.main import main
 from shadowsnap.errors import UnknownAgent
@@ -449,14 +449,14 @@ def test_a_probe_runs_each_installed_hook_and_records_nothing(agent: str, home: 
 
 
 def broken(body: str) -> None:
-    Path(configured_base(), "bin", "shadowsnap").write_text(f"#!/bin/sh\n{body}\n")
+    Path(configured_base(), "bin", "shadowsnap").write_text(f"#!/bin/sh\npython={sys.executable}\n{body}\n")
 
 
 @pytest.mark.parametrize("agent", ["claude", "opencode"])
 @pytest.mark.parametrize(
     ("body", "problem"),
     [
-        ("exit 3", "it exits with 3: "),
+        ("echo no; exit 3", "it exits with 3: no"),
         ("echo hello", "it prints something: hello"),
         ("echo hello >&2", "it prints something: hello"),
         ("exit 0", "it exits with 0 but does nothing: shadowsnap, or its Python, is missing"),
@@ -469,6 +469,20 @@ def test_a_hook_that_does_not_answer_is_found(agent: str, body: str, problem: st
     broken(body)
     (done,) = probe(agent, seconds=1)
     assert not done.ok and done.problem.startswith(problem)
+
+
+def test_a_state_is_checked_by_running_the_hook(home: Path, project: Path) -> None:
+    install("claude")
+    install("cursor", project)
+    assert [(each.agent, each.sentence) for each in checked_states(project)] == [
+        ("claude", "protected, no turn yet"),
+        ("cursor", "protected, no turn yet"),
+    ]
+    broken("exit 3")
+    assert [each.problem for each in checked_states(project)] == [
+        f"the hook does not answer: it exits with 3; run: shadowsnap install {agent}"
+        for agent in ("claude", "cursor")
+    ]
 
 
 def test_a_program_that_is_gone_is_found() -> None:
