@@ -134,8 +134,8 @@ def _hermes(edits: list[Edit], project: Path | None) -> str:
 def _gemini(edits: list[Edit], project: Path | None) -> str:
     """Hooks run in trusted folders only. The longest rule that covers the folder counts."""
     folder = folder_of(AGENTS["gemini"])
-    told = os.environ.get("GEMINI_CLI_TRUST_WORKSPACE")
-    if project is None or told == "true":
+    variable = os.environ.get("GEMINI_CLI_TRUST_WORKSPACE")
+    if project is None or variable == "true":
         return ""
     settings = _read_json(folder / "settings.json")
     if _table(settings, "security", "folderTrust").get("enabled") is False:
@@ -147,7 +147,7 @@ def _gemini(edits: list[Edit], project: Path | None) -> str:
         covered = os.path.realpath(os.path.dirname(path) if rule == "TRUST_PARENT" else path)
         if (here == covered or here.startswith(covered.rstrip(os.sep) + os.sep)) and len(path) > best:
             best, level = len(path), rule
-    if told != "false" and level in ("TRUST_FOLDER", "TRUST_PARENT"):
+    if variable != "false" and level in ("TRUST_FOLDER", "TRUST_PARENT"):
         return ""
     return "gemini does not trust this folder"
 

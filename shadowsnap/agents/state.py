@@ -42,7 +42,7 @@ class LastRun:
     session: str = ""
     workdir: str = ""
     version: str = ""
-    """Of the agent, if it ever said."""
+    """Of the agent, if its input ever had it."""
 
     @property
     def ok(self) -> bool:

@@ -544,7 +544,7 @@ def test_cursor_appends_arguments_to_the_command_of_rollback(home: Path, program
 
 @pytest.mark.parametrize("agent", AGENTS)
 def test_no_command_names_python(agent: str, program: str) -> None:
-    """An agent that is told to always allow it would be allowed everything."""
+    """A permission to always run Python would allow everything."""
     for change in in_settings(install(agent)):
         if change.after is not None:
             assert "python" not in change.after.decode().replace(program, "").lower()

@@ -281,7 +281,7 @@ def test_an_allow_list_that_is_damaged_allows_nothing(text: str, home: Path) -> 
     assert agent_state("hermes").consented is False
 
 
-def test_hermes_can_be_told_to_accept_all_hooks(home: Path) -> None:
+def test_a_setting_of_hermes_accepts_all_hooks(home: Path) -> None:
     (home / ".hermes").mkdir()
     (home / ".hermes" / "config.yaml").write_text("hooks_auto_accept: true\n")
     install("hermes")
@@ -332,8 +332,8 @@ def test_the_last_run_comes_from_the_log(project: Path) -> None:
     assert (state.last_run.status, state.last_run.session) == ("taken", "s")
     assert (state.last_run.workdir, state.last_run.version) == (str(project), "3.0.65")
     assert state.sentence == "protected just now"
-    told = state.to_dict()
-    assert told["agent"] == "cline" and told["result"] == "taken" and told["last_run_at"]
+    row = state.to_dict()
+    assert row["agent"] == "cline" and row["result"] == "taken" and row["last_run_at"]
 
 
 def test_probes_and_other_agents_are_no_runs() -> None:
