@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shadowsnap.agents.install import program_words
+from shadowsnap.agents.launcher import program_words
 from shadowsnap.git.process import run_command
 
 _SESSION = "demo-session"

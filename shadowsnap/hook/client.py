@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 
 from shadowsnap.errors import StoreNotOurs
-from shadowsnap.hook.payload import OTHER, PROMPT, SESSION_START, TOOL, HookEvent, read_event
+from shadowsnap.hook.payload import OTHER, PROBE, PROMPT, SESSION_START, TOOL, HookEvent, read_event
 from shadowsnap.hook.session import HookSession
 from shadowsnap.ownership import why_not_ours
 from shadowsnap.records import Any
@@ -61,6 +61,9 @@ def run_hook(agent: str, data: bytes, event_name: str = "") -> bytes | None:
     event = None
     try:
         event = read_event(agent, data, event_name)
+        if event.kind == PROBE:
+            _log(agent, event, "probe")
+            return None
         if event.kind == OTHER and not event.after:
             return None
         base = configured_base()

@@ -36,6 +36,7 @@ def log_event(
     entry: dict[str, Any] = {"time": time.time(), "agent": agent, "status": what}
     if event is not None:
         entry |= {"event": event.kind, "session": event.session, "cwd": event.cwd, "tool": event.tool}
+        entry["version"] = event.version
         if event.problem:
             entry["input"] = event.problem
     if outcome is not None:

@@ -137,7 +137,7 @@ TOOLS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
             "preToolUse": {"toolName": "write_to_file", "parameters": {"path": "a.py", "content": "x"}},
         },
         {
-            "turn": "", "roots": ("/p", "/q"), "tool": "write_to_file",
+            "turn": "", "roots": ("/p", "/q"), "version": "3.36", "tool": "write_to_file",
             "tool_input": {"path": "a.py", "content": "x"},
         },
     ),
