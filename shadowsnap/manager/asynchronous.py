@@ -203,11 +203,17 @@ class AsyncCheckpointManager:
         return await asyncio.to_thread(self.sync.end_turn, conversation)
 
     async def ensure_checkpoint(
-        self, working_dir: PathLike, reason: str = "auto", paths: Sequence[PathLike] = (), tool: str | None = None
+        self,
+        working_dir: PathLike,
+        reason: str = "auto",
+        paths: Sequence[PathLike] = (),
+        tool: str | None = None,
+        **labels: Any,
     ) -> Outcome:
         """Make sure that the directory as it was at the beginning of this turn is safe. `paths`
-        are files a tool names: they are captured even if ignored."""
-        return await asyncio.to_thread(self.sync.ensure_checkpoint, working_dir, reason, paths, tool)
+        are files a tool names: they are captured even if ignored. `labels` are the host's own facts about
+        the checkpoint, as in `snapshot`."""
+        return await asyncio.to_thread(self.sync.ensure_checkpoint, working_dir, reason, paths, tool, **labels)
 
     async def files(self, working_dir: PathLike, ref: str) -> list[str]:
         """Every file that a checkpoint holds."""

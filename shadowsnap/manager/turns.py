@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from shadowsnap.deadline import Deadline
@@ -146,11 +146,13 @@ class Turns(Remembering):
         reason: str = "auto",
         paths: Sequence[PathLike] = (),
         tool: str | None = None,
+        **labels: Any,
     ) -> Outcome:
         """Make sure that the directory as it was at the beginning of this turn is safe. `paths`
-        are files a tool names: they are captured even if ignored."""
+        are files a tool names: they are captured even if ignored. `labels` are the host's own facts about
+        the checkpoint, as in `snapshot`."""
         turn = self._turn
-        outcome = self._ensured(turn, working_dir, reason, paths, tool)
+        outcome = self._ensured(turn, working_dir, reason, paths, tool, labels=labels)
         self._begin_call(turn, tool or "", None, [outcome])
         return outcome
 
@@ -240,12 +242,13 @@ class Turns(Remembering):
         paths: Sequence[PathLike],
         tool: str | None,
         whole: bool = True,
+        labels: Mapping[str, Any] | None = None,
     ) -> Outcome:
         if not self.settings.enabled:
             return Outcome("disabled")
         try:
             named = [os.fspath(path) for path in as_list(paths)]
-            outcome = self._ensure(turn, working_dir, str(reason), named, tool, whole)
+            outcome = self._ensure(turn, working_dir, str(reason), named, tool, whole, labels or {})
         except _REFUSALS as problem:
             outcome = Outcome("refused", error=problem)
         except Exception as problem:  # promise 4: an agent is never stopped by its safety net
@@ -261,6 +264,7 @@ class Turns(Remembering):
         paths: list[str],
         tool: str | None,
         whole: bool,
+        labels: Mapping[str, Any],
     ) -> Outcome:
         project = project_of(working_dir)
         slot = turn.slot(project.id)
@@ -273,7 +277,7 @@ class Turns(Remembering):
             each_call, first = self.settings.granularity == "tool", slot.done is None
             if slot.done is not None and not each_call and not self._still_unprotected(project, slot, named):
                 return Outcome("already-taken", slot.done.checkpoint, skipped=slot.done.skipped)
-            facts = _facts(turn, tool)
+            facts = (*labels.items(), *_facts(turn, tool))
             if each_call:
                 facts = (*facts, ("call", slot.number + 1), ("within", slot.began))
             request = Request(reason, "turn", slot.turn, facts)
