@@ -184,6 +184,10 @@ class Core:
         """See to what has to be done before checkpoints are looked for."""
         if os.path.exists(store.git_dir / REFS_LOST):
             raise CheckpointsLost(workdir=store.base)
+        self._import_due(store)
+
+    def _import_due(self, store: Store) -> None:
+        """Import what older tools left in the base, if that is still to be done."""
         from shadowsnap.store.layout import archives, is_due
 
         if any(is_due(archive) for archive in archives(store.base)):

@@ -101,7 +101,9 @@ class Keeping(Core):
         """The store at a glance: sizes, projects, limits, what was not captured, what failed."""
         from shadowsnap.upkeep.status import read_status
 
-        return read_status(self._store(), self.settings, self._deadline())
+        store = self._store()
+        self._import_due(store)
+        return read_status(store, self.settings, self._deadline())
 
     def prune(
         self, dry_run: bool = False, *, orphans: bool = True, reclaim: str = "all", **limits: Any

@@ -87,6 +87,7 @@ class Looking(Core):
     def projects(self) -> list[Path]:
         """Every directory that has checkpoints."""
         store = self._store()
+        self._import_due(store)
         return [project.workdir for project in known_projects(store) if newest_name(store, project) is not None]
 
     def find_project(self, directory: PathLike) -> Path:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import threading
 from pathlib import Path
 
@@ -67,6 +68,45 @@ def test_a_packed_store_of_hermes_is_known_too(base: Path, tmp_path: Path) -> No
         if folder.exists():
             folder.rmdir()
     assert reasons(quiet(base), workdir) == ["before patch", "before write_file"]
+
+
+def without_refs(store: Path) -> dict[str, str]:
+    """What `git gc` leaves of a bare repository whose refs are all packed."""
+    git(store, "pack-refs", "--all")
+    shutil.rmtree(store / "refs")
+    return manifest(store)
+
+
+def test_a_store_of_hermes_that_lost_its_refs_directory_is_known_too(base: Path, tmp_path: Path) -> None:
+    workdir = tmp_path / "work"
+    before = without_refs(hermes_store(base, workdir, STATES))
+    manager = quiet(base)
+    assert manager.projects() == [workdir]
+    assert reasons(manager, workdir) == ["before patch", "before write_file"]
+    (archive,) = base.glob("legacy-*")
+    assert manifest(archive / "store") == before
+    manager.restore(workdir, "last~1")
+    assert (workdir / "a.txt").read_text() == "one\n"
+    assert list((base / "store").glob("scratch-*")) == []
+
+
+def test_it_is_imported_from_elsewhere_without_a_change_to_it(base: Path, tmp_path: Path) -> None:
+    elsewhere, workdir = tmp_path / "hermes", tmp_path / "work"
+    before = without_refs(hermes_store(elsewhere, workdir, STATES))
+    manager = quiet(base)
+    assert manager.import_from(elsewhere, dry_run=True).imported == 2
+    assert manager.import_from(elsewhere).imported == 2
+    assert manager.import_from(elsewhere).skipped == 2
+    assert manifest(elsewhere / "store") == before
+    assert list((base / "store").glob("scratch-*")) == []
+
+
+def test_whole_store_views_show_what_was_not_imported_yet(base: Path, tmp_path: Path) -> None:
+    hermes_store(base, tmp_path / "one", STATES)
+    hermes_directory(base, tmp_path / "two", STATES)
+    assert {each.workdir: each.checkpoints for each in quiet(base).status().projects} == {
+        str(tmp_path / "one"): 2, str(tmp_path / "two"): 2
+    }  # fmt: skip
 
 
 def test_a_snapshot_does_not_wait_for_the_import(base: Path, tmp_path: Path) -> None:
