@@ -410,7 +410,7 @@ def test_a_base_that_is_none_is_an_answer(manager: hermes.CheckpointManager, wor
     assert hermes.maybe_auto_prune_checkpoints()["result"]["errors"] == 1
     assert hermes.store_status()["project_count"] == 0
     assert hermes.clear_all() == {"bytes_freed": 0, "deleted": False}
-    assert hermes.clear_legacy() == {"bytes_freed": 0, "deleted": 0}
+    assert hermes.clear_legacy() == {"bytes_freed": 0, "deleted": 0, "errors": 0}
     assert base.read_text() == "something else\n"
 
 
@@ -428,7 +428,7 @@ def test_a_safe_restore_takes_back_the_agents_work_and_nothing_else(
     answer = manager.restore(str(work), found, safe=True)
     assert answer == {
         "success": True, "restored_to": found[:8], "reason": "first", "directory": str(work),
-        "restored_files": ["created.txt", "main.py"], "skipped_user_edits": ["notes.md", "mine.txt"],
+        "restored_files": ["created.txt", "main.py"], "skipped_user_edits": ["mine.txt", "notes.md"],
         "skipped_oversize": [],
     }  # fmt: skip
     assert (work / "main.py").read_text() == "print('hello')\n" and not (work / "created.txt").exists()
@@ -736,8 +736,8 @@ def test_clearing_archives_leaves_the_store(manager: hermes.CheckpointManager, w
     for stamp in ("legacy-1", "legacy-2"):
         (base / stamp).mkdir()
         (base / stamp / "junk").write_bytes(b"x" * 500)
-    assert hermes.clear_legacy() == {"bytes_freed": 1000, "deleted": 2}
-    assert hermes.clear_legacy() == {"bytes_freed": 0, "deleted": 0}
+    assert hermes.clear_legacy() == {"bytes_freed": 1000, "deleted": 2, "errors": 0}
+    assert hermes.clear_legacy() == {"bytes_freed": 0, "deleted": 0, "errors": 0}
     assert reasons(manager) == ["work"]
 
 
