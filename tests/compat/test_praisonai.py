@@ -74,7 +74,7 @@ def test_the_signatures_are_those_of_praisonai() -> None:
 
     assert defaults(CheckpointService) == {
         "workspace_dir": inspect.Parameter.empty, "storage_dir": None, "enabled": True, "auto_checkpoint": True,
-        "max_checkpoints": 100,
+        "max_checkpoints": 100, "user_name": "PraisonAI Checkpoints", "user_email": "checkpoints@praison.ai",
     }  # fmt: skip
     assert list(defaults(CheckpointService.save).items())[1:] == [("allow_empty", False), ("step", None)]
     assert defaults(CheckpointService.restore) == {"checkpoint_id": None, "step": None}
@@ -92,6 +92,15 @@ def test_a_configuration_expands_its_paths(home: Path) -> None:
     folder = Path(config.get_checkpoint_dir())
     assert folder.parent == Path(config.storage_dir) and len(folder.name) == 12
     assert CheckpointConfig("/x").storage_dir == str(home / ".local" / "state" / "shadowsnap")
+
+
+def test_a_configuration_may_name_an_author(monkeypatch: pytest.MonkeyPatch, work: Path, base: Path) -> None:
+    config = CheckpointConfig("/x", user_name="me", user_email="me@localhost")
+    assert (config.user_name, config.user_email) == ("me", "me@localhost")
+    monkeypatch.setenv("PRAISONAI_GIT_USER_NAME", "from outside")
+    assert CheckpointConfig("/x").user_name == "from outside"
+    service = CheckpointService(str(work), str(base), user_name="me", user_email="me@localhost")
+    assert service.config.user_email == "me@localhost"
 
 
 def test_a_checkpoint_travels_as_a_dictionary() -> None:
@@ -187,6 +196,35 @@ def test_nothing_is_saved_where_nothing_changed(service: CheckpointService, run:
     assert messages(run, service) == ["again", "second", "first"]
 
 
+def test_a_new_process_knows_that_nothing_changed(
+    work: Path, base: Path, service: CheckpointService, run: Run[Any]
+) -> None:
+    first = saved(run, service, "first")
+    saved(run, service, "second")
+    for expected in ("second", "first"):
+        later = CheckpointService(str(work), str(base))
+        run(later.initialize())
+        assert content(later) == expected
+        assert run(later.save("again")) == CheckpointResult(False, None, "No changes to checkpoint")
+        run(later.restore(first.id))
+    assert messages(run, service) == ["second", "first"]
+
+
+def test_a_state_that_came_back_by_hand_is_saved(service: CheckpointService, run: Run[Any]) -> None:
+    for text in ("one", "two", "one"):
+        saved(run, service, text)
+    assert messages(run, service) == ["one", "two", "one"]
+
+
+def test_a_workspace_without_anything_that_counts_has_no_changes(
+    service: CheckpointService, run: Run[Any], work: Path
+) -> None:
+    git(work, "init", "-q")
+    (work / "debug.log").write_text("left out\n")
+    assert run(service.save("nothing")).error == "No changes to checkpoint"
+    assert messages(run, service) == []
+
+
 def test_even_an_empty_workspace_is_saved_if_that_is_allowed(service: CheckpointService, run: Run[Any]) -> None:
     assert run(service.save("one", allow_empty=True)).success
     assert run(service.save("two", allow_empty=True)).success
@@ -260,11 +298,21 @@ def test_later_checkpoints_stay_listed_and_unsaved_edits_are_saved_first(
     result = run(service.restore(first.short_id))
     assert result.success and result.checkpoint.id == first.id and result.checkpoint.message == "first"
     assert content(service) == "first" and not Path(service.workspace_dir, "new.txt").exists()
-    listed = run(service.list_checkpoints())
-    assert [each.message for each in listed[1:]] == ["third", "second", "first"]
-    assert run(service.restore(listed[0].id)).success
+    assert messages(run, service) == ["third", "second", "first"]
+    CheckpointManager(base=service.checkpoint_dir).undo(service.workspace_dir)
     assert content(service) == "not saved" and Path(service.workspace_dir, "new.txt").exists()
     assert run(service.restore(third.id)).success and content(service) == "third"
+
+
+def test_restoring_the_last_checkpoint_twice_does_not_bring_the_damage_back(
+    service: CheckpointService, run: Run[Any]
+) -> None:
+    saved(run, service, "good")
+    for _ in range(2):
+        Path(service.workspace_dir, "a.txt").write_text("damage\n")
+        last = run(service.list_checkpoints(limit=1))[0]
+        assert last.message == "good" and run(service.restore(last.id)).success
+        assert content(service) == "good"
 
 
 def test_going_back_and_forth_does_not_fill_the_list(service: CheckpointService, run: Run[Any]) -> None:
@@ -317,8 +365,7 @@ def test_what_praisonai_destroys_stays(service: CheckpointService, run: Run[Any]
     (work / "private" / "key").write_text("mine\n")
     before = manifest(work)
     assert run(service.restore(first.id)).success
-    unsaved = run(service.list_checkpoints())[0]
-    assert run(service.restore(unsaved.id)).success
+    CheckpointManager(base=service.checkpoint_dir).undo(work)
     assert manifest(work) == before
 
 
