@@ -30,8 +30,9 @@ KINDS = (
     "src/main.py", "build/app.js", "dist/app.whl", "out/a", "env/settings", "target/release/app", "bundle.zip",
     "film.mp4", "song.mp3", "lib.so", "server.pem", "id_rsa", ".env", ".env.local", "secrets.yaml",
     "node_modules/x.js", ".venv/x", "venv/bin/x", "__pycache__/x.pyc", "run.log", "coverage/index.html",
-    ".coverage", ".worktrees/a/b", ".hg/store", "notes.swp", "notes~", "packages/.gitignore", "packages/ignored.txt",
-    "packages/build/kept.js", ".praisonai/state.json", "a.egg-info/PKG-INFO", "archive.gz", "debug.pdb", ".DS_Store",
+    ".coverage", ".worktrees/a/b", ".hg/store", "notes.swp", "notes~", "packages/.gitignore",
+    "packages/ignored.txt", "packages/build/kept.js", ".praisonai/state.json", "a.egg-info/PKG-INFO",
+    "archive.gz", "debug.pdb", ".DS_Store",
 )  # fmt: skip
 
 

@@ -336,8 +336,8 @@ except original.DirtyWorkingTreeError:
     pass
 fields = dict(
     id="s1", parent_session_id=None, trigger="manual", trigger_metadata={}, status="initiated",
-    autonomy_mode="auto", started_at=datetime(2026, 1, 1), ended_at=None, diagnosis_path=Path("/d"), plan_path=Path("/p"),
-    benchmark_before={"overall_score": 0.5}, benchmark_after=None, git_checkpoint_pre="abc",
+    autonomy_mode="auto", started_at=datetime(2026, 1, 1), ended_at=None, diagnosis_path=Path("/d"),
+    plan_path=Path("/p"), benchmark_before={"overall_score": 0.5}, benchmark_after=None, git_checkpoint_pre="abc",
     git_checkpoint_post=None, teacher_cost_usd=0.0, error=None, edit_outcomes=[],
 )
 sessions = face.SessionStore(here / "learning.db")
