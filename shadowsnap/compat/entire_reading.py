@@ -16,6 +16,7 @@ import base64
 import hashlib
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -24,6 +25,7 @@ from typing import Any
 
 from shadowsnap.deadline import NO_DEADLINE
 from shadowsnap.errors import BadArguments, MalformedObject, ShadowsnapError
+from shadowsnap.files import OddFile, read_foreign
 from shadowsnap.git.reading import ObjectReader
 from shadowsnap.git.repository import Git, usable_git
 from shadowsnap.git.trees import DIRECTORY, Leaf, parse_tree
@@ -43,6 +45,7 @@ _TRANSCRIPTS = (b"full.jsonl", b"full.log", b"raw_transcript")
 _PART = re.compile(rb"(?:full\.jsonl|full\.log|raw_transcript)\.(\d{3,4})")
 _HASHES = (b"content_hash.txt", b"raw_transcript_hash.txt")
 _IMAGE = re.compile(rb"entire-asset:assets/(img-[0-9a-f]+\.[a-z0-9]+)")
+_MOST_IMAGES, _MOST_DELETED = 512 << 20, 16 << 20
 _ERRORS = (ShadowsnapError, ValueError, OSError)
 
 Folder = dict[bytes, Leaf]
@@ -110,7 +113,7 @@ class EntireRepository:
         out; if that cannot be told, nothing is read."""
         try:
             deleted = self._deleted()
-        except (OSError, ValueError) as problem:
+        except (OddFile, ValueError) as problem:
             return EntireRecord(problems=(f"{DELETED_LIST}: {problem}",))
         found: dict[str, EntireCheckpoint] = {}
         problems: list[str] = []
@@ -141,11 +144,12 @@ class EntireRepository:
             if session.content_hash not in (None, found):
                 raise MalformedObject(what="the transcript", why=f"it is {found}, not {session.content_hash}")
 
-            def put_back(placeholder: re.Match[bytes]) -> bytes:
-                image = session.images.get(placeholder[1])
-                return base64.b64encode(reader.read(image, b"blob")) if image else placeholder[0]
-
-            return _IMAGE.sub(put_back, data)
+            wanted = Counter(placeholder[1] for placeholder in _IMAGE.finditer(data))
+            blobs = {name: reader.read(session.images[name], b"blob") for name in wanted if name in session.images}
+        if sum(wanted[name] * len(blob) for name, blob in blobs.items()) > _MOST_IMAGES:
+            raise MalformedObject(what="the transcript", why="its images are too large together")
+        images = {name: base64.b64encode(blob) for name, blob in blobs.items()}
+        return _IMAGE.sub(lambda placeholder: images.get(placeholder[1], placeholder[0]), data)
 
     def refs(self, prefix: str) -> list[tuple[str, str]]:
         """Each ref below a prefix, and what it leads to."""
@@ -154,10 +158,7 @@ class EntireRepository:
 
     def _deleted(self) -> set[str]:
         """The ids that `entire checkpoint delete` noted in this clone."""
-        try:
-            noted = json.loads((self.git.git_dir / DELETED_LIST).read_text("utf-8"))
-        except FileNotFoundError:
-            return set()
+        noted = json.loads(read_foreign(self.git.git_dir / DELETED_LIST, _MOST_DELETED) or b"{}")
         if not isinstance(noted, dict) or not isinstance(noted.get("checkpoint_ids", []), list):
             raise ValueError("it is not a list of checkpoints")
         return {str(id) for id in noted.get("checkpoint_ids", [])}

@@ -10,10 +10,11 @@ import os
 import re
 import threading
 from collections.abc import Callable
+from contextlib import suppress
 from functools import wraps
 from importlib import import_module
 from pathlib import Path
-from typing import Any, TypeVar, cast
+from typing import Any, ParamSpec
 
 from shadowsnap.compat.checkpoint_maintenance import (
     auto_prune_from_config,
@@ -66,20 +67,20 @@ def current_base() -> Path:
     return Path(CHECKPOINT_BASE if CHECKPOINT_BASE != _BASE_AT_IMPORT else _usual_base())
 
 
-_Call = TypeVar("_Call", bound=Callable[..., dict[str, Any]])
+_Answers = ParamSpec("_Answers")
 
 
-def _answering(call: _Call) -> _Call:
+def _answering(call: Callable[_Answers, dict[str, Any]]) -> Callable[_Answers, dict[str, Any]]:
     """An error becomes an answer."""
 
     @wraps(call)
-    def answer(*args: Any, **more: Any) -> dict[str, Any]:
+    def answer(*args: _Answers.args, **more: _Answers.kwargs) -> dict[str, Any]:
         try:
             return {"success": True, **call(*args, **more)}
         except ERRORS as problem:
             return {"success": False, "error": str(problem)}
 
-    return cast(_Call, answer)
+    return answer
 
 
 class CheckpointManager:
@@ -116,11 +117,9 @@ class CheckpointManager:
 
     def record_agent_write(self, file_path: str) -> None:
         """Note that the agent just wrote this file. If that fails, a safe restore leaves the file alone."""
-        try:
-            if self.enabled:
+        if self.enabled:
+            with suppress(*ERRORS):
                 self._manager.record_write(self.get_working_dir_for_path(file_path), Path(file_path).expanduser())
-        except ERRORS:
-            pass
 
     def list_checkpoints(self, working_dir: str) -> list[dict[str, Any]]:
         """Newest first."""
@@ -135,12 +134,10 @@ class CheckpointManager:
         try:
             projects = self._manager.projects() if has_store(current_base()) else []
         except ERRORS:
-            projects = []
+            return []
         for workdir in projects:
-            try:
+            with suppress(*ERRORS):  # a project in trouble does not hide the others
                 found += self._listed(workdir)
-            except ERRORS:
-                continue  # a project in trouble does not hide the others
         found.sort(key=lambda each: each.created_at, reverse=True)
         return [{**_entry(each), "workdir": each.workdir} for each in found]
 
@@ -230,9 +227,8 @@ class CheckpointManager:
             if self._opened is None or self._opened.settings.base != base:
                 # How old a checkpoint may become is for `prune_checkpoints` to say.
                 limits = {"max_snapshots": self.max_snapshots, "max_total_size_mb": self.max_total_size_mb}
-                self._opened = open_manager(
-                    base, DEFAULT_EXCLUDES, max_file_size_mb=self.max_file_size_mb, **limits
-                )
+                limits["max_file_size_mb"] = self.max_file_size_mb
+                self._opened = open_manager(base, DEFAULT_EXCLUDES, **limits)
             return self._opened
 
     def _listed(self, working_dir: str | Path) -> list[Checkpoint]:

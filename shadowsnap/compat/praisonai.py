@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,12 +16,15 @@ from shadowsnap.compat.common import drop_own, open_manager, own_checkpoints
 from shadowsnap.compat.praisonai_types import (
     EMAIL,
     NAME,
+    STEP,
     Checkpoint,
     CheckpointConfig,
     CheckpointDiff,
     CheckpointEvent,
     CheckpointResult,
     FileDiff,
+    diff_of,
+    shown,
 )
 from shadowsnap.errors import BadArguments, NoSuchProject, NothingToImport, ShadowsnapError
 from shadowsnap.git.objects import EMPTY_TREE
@@ -36,7 +38,6 @@ __all__ = [
 
 _FACE = "praisonai"
 _PROTECTED = ("~/Desktop", "~/Documents", "~/Downloads")
-_STEP = re.compile(r"\[step-(\d+)\]\s*")
 _ERRORS = (ShadowsnapError, OSError, ValueError)
 _T = TypeVar("_T")
 
@@ -101,7 +102,7 @@ class CheckpointService:
         if step is not None and step < 0:
             return CheckpointResult.fail("step must be a non-negative integer")
         if step is not None:
-            message = f"[step-{step}] {_STEP.sub('', message, count=1)}"
+            message = f"[step-{step}] {STEP.sub('', message, count=1)}"
         result = await self._attempt(lambda: self._save(message, allow_empty), CheckpointEvent.CHECKPOINT_CREATED)
         removed = await self._ask(self._prune, 0) if result.success else 0
         if removed:
@@ -146,7 +147,7 @@ class CheckpointService:
 
     def _of_step(self, step: int | None) -> str:
         for each in self._saved():
-            if _shown(each).step == step:
+            if shown(each).step == step:
                 return each.id
         raise BadArguments(what=f"No checkpoint found for step {step}")
 
@@ -198,7 +199,7 @@ class CheckpointService:
         return next((each for each in await self._listed() if each.step == step), None)
 
     async def _listed(self) -> list[Checkpoint]:
-        return await self._ask(lambda: [_shown(each) for each in self._saved()], list[Checkpoint]())
+        return await self._ask(lambda: [shown(each) for each in self._saved()], list[Checkpoint]())
 
     async def diff(self, from_id: str | None = None, to_id: str | None = None) -> CheckpointDiff:
         """By default from the checkpoint before the last (or the only one) to the files as they are."""
@@ -210,28 +211,7 @@ class CheckpointService:
             if not newest:
                 return CheckpointDiff("", "")
             from_id = newest[-1].id
-        found = self._manager.diff(self.workspace_dir, from_id, to_id)
-        paths = [change.path for change in found.changes if not change.path.endswith("/")]
-        before, after = self._contents(found.from_id, paths), self._contents(found.to_id, paths)
-        files = [
-            FileDiff(
-                change.path,
-                os.path.join(self.workspace_dir, change.path),
-                change.status if change.status in ("added", "deleted") else "modified",
-                change.insertions or 0,
-                change.deletions or 0,
-                _text(before.get(change.path)),
-                _text(after.get(change.path)),
-            )
-            for change in found.changes
-        ]
-        return CheckpointDiff(found.from_id[:8], found.to_id and found.to_id[:8], files, diff_content=found.text)
-
-    def _contents(self, checkpoint_id: str | None, paths: list[str]) -> dict[str, bytes]:
-        if checkpoint_id is not None:
-            return self._manager.contents(self.workspace_dir, checkpoint_id, paths)
-        now = {path: Path(self.workspace_dir, path) for path in paths}
-        return {path: file.read_bytes() for path, file in now.items() if file.is_file()}
+        return diff_of(self._manager, self.workspace_dir, self._manager.diff(self.workspace_dir, from_id, to_id))
 
     async def delete(self, checkpoint_id: str) -> bool:
         """Whether the checkpoint was there, and is gone now. All others keep their ids."""
@@ -256,7 +236,7 @@ class CheckpointService:
         if not self.is_initialized:
             return CheckpointResult.fail("Service not initialized")
         try:
-            checkpoint = _shown(await asyncio.to_thread(operation))
+            checkpoint = shown(await asyncio.to_thread(operation))
         except _ERRORS as problem:
             if not isinstance(problem, BadArguments):
                 await self._emit(CheckpointEvent.ERROR, {"error": str(problem)})
@@ -280,20 +260,5 @@ class CheckpointService:
         await asyncio.sleep(0)
 
 
-def _shown(taken: Taken) -> Checkpoint:
-    """A checkpoint as PraisonAI has it."""
-    tag = _STEP.match(taken.reason)
-    counts = (taken.files_changed or 0, taken.insertions or 0, taken.deletions or 0)
-    step = int(tag[1]) if tag else None
-    return Checkpoint(taken.id, taken.short_id, taken.reason, taken.created_at, *counts, step, taken.metadata)
-
-
 def _is_saved(checkpoint: Taken) -> bool:
     return checkpoint.kind != "pre-restore"
-
-
-def _text(content: bytes | None) -> str | None:
-    try:
-        return None if content is None or b"\0" in content else content.decode()
-    except UnicodeDecodeError:
-        return None

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 from dataclasses import asdict, dataclass, field
 from datetime import datetime
 from enum import Enum
+from pathlib import Path
 from typing import Any
 
+from shadowsnap.manager import CheckpointManager
+from shadowsnap.model import Checkpoint as Taken
+from shadowsnap.model import Diff
 from shadowsnap.settings import configured_base
 
 NAME, EMAIL = "PraisonAI Checkpoints", "checkpoints@praison.ai"
+STEP = re.compile(r"\[step-(\d+)\]\s*")
 _EXCLUDED = (
     ".git", ".praisonai", "__pycache__", "*.pyc", ".env", "node_modules", ".venv", "venv", "*.log",
 )  # fmt: skip
@@ -133,3 +139,45 @@ class CheckpointResult:
 
 def _moment(timestamp: str | datetime) -> datetime:
     return timestamp if isinstance(timestamp, datetime) else datetime.fromisoformat(timestamp)
+
+
+# --- from what the manager hands out -----------------------------------------------------------------
+
+
+def shown(taken: Taken) -> Checkpoint:
+    """A checkpoint as PraisonAI has it."""
+    tag = STEP.match(taken.reason)
+    counts = (taken.files_changed or 0, taken.insertions or 0, taken.deletions or 0)
+    step = int(tag[1]) if tag else None
+    return Checkpoint(taken.id, taken.short_id, taken.reason, taken.created_at, *counts, step, taken.metadata)
+
+
+def diff_of(manager: CheckpointManager, workspace: str, found: Diff) -> CheckpointDiff:
+    """A difference with the contents of both sides."""
+    paths = [change.path for change in found.changes if not change.path.endswith("/")]
+    before = manager.contents(workspace, found.from_id, paths)
+    if found.to_id is not None:
+        after = manager.contents(workspace, found.to_id, paths)
+    else:
+        on_disk = [(path, Path(workspace, path)) for path in paths]
+        after = {path: file.read_bytes() for path, file in on_disk if file.is_file()}
+    files = [
+        FileDiff(
+            change.path,
+            os.path.join(workspace, change.path),
+            change.status if change.status in ("added", "deleted") else "modified",
+            change.insertions or 0,
+            change.deletions or 0,
+            _text(before.get(change.path)),
+            _text(after.get(change.path)),
+        )
+        for change in found.changes
+    ]
+    return CheckpointDiff(found.from_id[:8], found.to_id and found.to_id[:8], files, diff_content=found.text)
+
+
+def _text(content: bytes | None) -> str | None:
+    try:
+        return None if content is None or b"\0" in content else content.decode()
+    except UnicodeDecodeError:
+        return None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import pytest
 
 from helpers import git, snapshot_dotgit
 from shadowsnap import CheckpointManager
-from shadowsnap.compat import entire_export
+from shadowsnap.compat import entire_export, entire_reading
 from shadowsnap.compat.entire import EntireRepository, attach_entire, export_entire, read_entire
 from shadowsnap.errors import BadArguments, GitFailed, MalformedObject, NoSuchSession
 
@@ -298,6 +299,9 @@ def test_what_the_person_deleted_is_left_out(repository: Path) -> None:
         noted.write_text(damaged)
         record = read_entire(repository)
         assert record.checkpoints == () and noted.name in record.problems[0]
+    noted.unlink()
+    os.mkfifo(noted)
+    assert read_entire(repository).checkpoints == () and noted.name in read_entire(repository).problems[0]
 
 
 def test_images_are_put_back_into_the_transcript(repository: Path) -> None:
@@ -312,6 +316,17 @@ def test_images_are_put_back_into_the_transcript(repository: Path) -> None:
     found = json.loads(source.transcript(source.read().checkpoints[0].sessions[0]) or b"")
     assert base64.b64decode(found["image"]) == image and found["again"] == found["image"]
     assert found["lost"] == f"entire-asset:assets/{lost}"
+
+
+def test_images_that_would_fill_the_memory_are_refused(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transcript of a few bytes can name one image any number of times."""
+    monkeypatch.setattr(entire_reading, "_MOST_IMAGES", 1000)
+    files = session_files(said=b"entire-asset:assets/img-00.png " * 11)
+    files["assets/img-00.png"] = b"x" * 100
+    write_branch(repository, {ID: checkpoint_files(ID, files)})
+    source = EntireRepository(repository)
+    with pytest.raises(MalformedObject, match="images"):
+        source.transcript(source.read().checkpoints[0].sessions[0])
 
 
 # --- attaching ---------------------------------------------------------------------------------------------

@@ -104,9 +104,7 @@ def test_a_configuration_may_name_an_author(monkeypatch: pytest.MonkeyPatch, wor
 
 
 def test_a_checkpoint_travels_as_a_dictionary() -> None:
-    made = Checkpoint(
-        "abc123def4567", "abc123de", "m", datetime(2024, 1, 2, tzinfo=UTC), 1, 2, 3, 4, {"k": 5}
-    )
+    made = Checkpoint("abc123def4567", "abc123de", "m", datetime(2024, 1, 2, tzinfo=UTC), 1, 2, 3, 4, {"k": 5})
     data = made.to_dict()
     assert data == {
         "id": "abc123def4567", "short_id": "abc123de", "message": "m", "timestamp": "2024-01-02T00:00:00+00:00",
