@@ -11,7 +11,7 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, is_dataclass
 from datetime import datetime
 from importlib import import_module
@@ -119,7 +119,8 @@ class SessionStore:
         self._session_type, self._outcome_type = session_type, outcome_type
         self._lock = threading.RLock()
         self._db = sqlite3.connect(db_path, check_same_thread=False, isolation_level=None, timeout=30)
-        try:
+        with ExitStack() as if_it_fails:
+            if_it_fails.callback(self._db.close)
             self._db.execute("PRAGMA journal_mode=WAL")
             self._db.execute("PRAGMA foreign_keys=ON")
             (found,) = self._db.execute("PRAGMA user_version").fetchone()
@@ -127,9 +128,7 @@ class SessionStore:
                 raise StoreTooNew(path=Path(db_path), found=found, known=_VERSION)
             if found < _VERSION:
                 self._db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version={_VERSION}; COMMIT")
-        except BaseException:
-            self._db.close()
-            raise
+            if_it_fails.pop_all()
 
     def close(self) -> None:
         with self._lock:

@@ -405,6 +405,39 @@ def test_a_restore_brings_everything_back_and_says_what(manager: hermes.Checkpoi
     assert (work / "main.py").read_text() == "changed\n"
 
 
+def test_a_restore_removes_what_came_later_and_saves_it(manager: hermes.CheckpointManager, work: Path) -> None:
+    found = first(manager, work)
+    (work / "later.txt").write_text("later\n")
+    assert manager.restore(str(work), found)["success"] and not (work / "later.txt").exists()
+    newest = manager.list_checkpoints(str(work))[0]
+    assert newest["reason"].startswith("pre-rollback snapshot")
+    assert manager.restore(str(work), newest["hash"])["success"]
+    assert (work / "later.txt").read_text() == "later\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs files of two users")
+def test_a_restore_that_fails_changes_nothing(work: Path, base: Path, as_user: Callable[..., Any]) -> None:
+    (work / "theirs").mkdir()
+    (work / "theirs" / "inside.txt").write_text("first\n")
+    found = as_user(checkpoint_and_write, base, work)
+    (work / "theirs" / "inside.txt").write_text("changed\n")
+    user = pwd.getpwnam("nobody").pw_uid
+    for path in (work, *work.rglob("*")):
+        os.chown(path, user, -1)
+    os.chown(work / "theirs", 0, 0)  # in which the user may not replace a file any more
+    before = manifest(work)
+    answer = call_unprivileged(plain_restore, base, work, found, owning=[base])
+    assert answer["success"] is False and manifest(work) == before
+    os.chown(work / "theirs", user, -1)
+    assert call_unprivileged(plain_restore, base, work, found, owning=[base])["success"]
+    assert (work / "theirs" / "inside.txt").read_text() == "first\n"
+
+
+def plain_restore(base: Path, work: Path, found: str) -> dict[str, Any]:
+    hermes.CHECKPOINT_BASE = base
+    return hermes.CheckpointManager(enabled=True).restore(str(work), found)
+
+
 def test_one_file_can_be_restored(manager: hermes.CheckpointManager, work: Path) -> None:
     (work / "sub").mkdir()
     (work / "sub" / "deep.txt").write_text("deep\n")
@@ -770,6 +803,18 @@ def test_pruning_keeps_what_is_pinned(manager: hermes.CheckpointManager, work: P
     last_touched(base, work, 60)
     assert hermes.prune_checkpoints(retention_days=30)["deleted_stale"] == 0
     assert reasons(manager) == ["work"]
+
+
+def test_pruning_changes_no_hash(work: Path, base: Path) -> None:
+    manager = hermes.CheckpointManager(enabled=True)
+    for _ in range(3):
+        (work / "random").write_bytes(os.urandom(MB))
+        manager.new_turn()
+        assert manager.ensure_checkpoint(str(work), "large") is True
+    before = [each["hash"] for each in manager.list_checkpoints(str(work))]
+    hermes.prune_checkpoints(retention_days=0, max_total_size_mb=2)
+    after = [each["hash"] for each in manager.list_checkpoints(str(work))]
+    assert 1 <= len(after) < 3 and after == before[: len(after)]
 
 
 def test_pruning_keeps_the_size_limit(work: Path, base: Path) -> None:
