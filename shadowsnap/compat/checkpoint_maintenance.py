@@ -1,4 +1,4 @@
-"""The second module of Hermes Agent's checkpoints: what concerns the store as a whole.
+"""The second module of Hermes Agent's checkpoints: maintenance of the whole store.
 
 `shadowsnap.compat.checkpoint_maintenance` in place of `tools.checkpoint_maintenance`. In the store that all hosts
 share only checkpoints that Hermes recorded are touched. Nothing here raises; an error is an answer.
@@ -173,7 +173,7 @@ def _shadow_repositories(base: Path) -> Iterator[tuple[Path, str | None]]:
         except FileNotFoundError:
             yield folder, None
         except (OSError, ValueError):
-            yield folder, str(folder)  # whose it is cannot be told, so it is taken to be in use
+            yield folder, str(folder)  # its owner is unknown, so it counts as in use
 
 
 def _shows_absence(parent: Path) -> bool:
@@ -207,7 +207,7 @@ def maybe_auto_prune_checkpoints(
     try:
         out["skipped"] = 0 <= time.time() - float(marker.read_text("utf-8-sig")) < min_interval_hours * 3600
     except (OSError, ValueError):
-        pass  # it never happened, or that cannot be told
+        pass  # it never ran, or the marker is damaged
     if not out["skipped"]:
         try:
             if base.is_dir():

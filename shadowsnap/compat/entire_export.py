@@ -197,7 +197,7 @@ def _json(value: Any) -> bytes:
 
 
 class _Repository:
-    """A bare repository, or one in which Entire was used. Any other that somebody works in is refused."""
+    """A bare repository, or one in which Entire was used. A work tree of any other kind is refused."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -252,8 +252,8 @@ class _Repository:
         who = f"shadowsnap <shadowsnap@localhost> {int((turn.ended or turn.began).timestamp())} +0000"
         parent = f"parent {tip}\n" if tip else ""
         trailers = {"Session": session.id, "Strategy": _STRATEGY, "Agent": entire_agent(session)}
-        told = "".join(f"Entire-{name}: {' '.join(value.split())}\n" for name, value in trailers.items() if value)
-        text = f"tree {tree}\n{parent}author {who}\ncommitter {who}\n\nCheckpoint: {id}\n\n{told}"
+        lines = "".join(f"Entire-{name}: {' '.join(value.split())}\n" for name, value in trailers.items() if value)
+        text = f"tree {tree}\n{parent}author {who}\ncommitter {who}\n\nCheckpoint: {id}\n\n{lines}"
         commit = self._objects.write(b"commit", text.encode("utf-8", "surrogateescape"))
         self._objects.settle()
         return commit

@@ -110,7 +110,7 @@ class EntireRepository:
     def read(self) -> EntireRecord:
         """All layouts. What is wrong with one, or with one checkpoint, does not keep the others from being read.
         Of a checkpoint that is in several, the one under a ref of its own counts. What the person deleted is left
-        out; if that cannot be told, nothing is read."""
+        out; if the list of it is damaged, nothing is read."""
         try:
             deleted = self._deleted()
         except (OddFile, ValueError) as problem:

@@ -49,8 +49,8 @@ DEFAULT_EXCLUDES = [
 
 
 def _usual_base() -> Path:
-    """`$HERMES_HOME/checkpoints` if that is set, or `~/.hermes/checkpoints` if it exists; otherwise the store that
-    all hosts share, as also where the person said by SHADOWSNAP_HOME where everything goes."""
+    """`$HERMES_HOME/checkpoints` if that is set; `~/.hermes/checkpoints` if it exists and SHADOWSNAP_HOME is not
+    set; otherwise the store that all hosts share."""
     home = os.environ.get("HERMES_HOME")
     own = Path(home or "~/.hermes").expanduser() / "checkpoints"
     is_own = bool(home) or own.is_dir() and not is_moved_by_variable()

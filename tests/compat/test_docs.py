@@ -52,7 +52,7 @@ PROOFS = {
             "test_capture_rules.test_a_face_captures_and_restores_what_the_original_does",
         ),
         "`/rollback` in a container-backed session is refused (`unsupported_backend_reason`)": (
-            "test_hermes.test_a_task_in_a_container_has_no_checkpoints_and_is_told_why",
+            "test_hermes.test_a_task_in_a_container_has_no_checkpoints_and_says_why",
         ),
         "a project is orphaned only if its parent directory is known to be the one it was in": (
             "test_hermes.test_a_directory_whose_identity_was_never_seen_is_not_taken_for_deleted",
@@ -168,8 +168,8 @@ def test_every_row_of_its_tables_is_proved(face: str) -> None:
     rows = re.findall(r"(?m)^\| (same|better|different) \| ?(.*?) ?\| ?(.*?) ?\|$", part)
     assert {kind for kind, _, _ in rows} == {"same", "better", "different"}
     assert all(bool(here) is (kind != "same") for kind, _, here in rows)
-    said = [here or there for _, there, here in rows]
-    assert sorted(said) == sorted(PROOFS[face]) and len(said) == len(set(said))
+    rows_text = [here or there for _, there, here in rows]
+    assert sorted(rows_text) == sorted(PROOFS[face]) and len(rows_text) == len(set(rows_text))
     for name in {name for names in PROOFS[face].values() for name in names}:
         module, _, test = name.partition(".")
         assert f"def {test}(" in Path(__file__).with_name(f"{module}.py").read_text("utf-8"), name

@@ -19,7 +19,7 @@ from shadowsnap.compat.entire import EntireRepository, attach_entire, export_ent
 from shadowsnap.errors import BadArguments, GitFailed, MalformedObject, NoSuchSession
 
 ID, OTHER, ULID = "a3b2c4d5e6f7", "0123456789ab", "01KVBJCWYA4YW6J5M9GP655HZN"
-SAID = b'{"role":"user","content":"please"}\n{"role":"assistant","content":"done"}\n'
+TRANSCRIPT = b'{"role":"user","content":"please"}\n{"role":"assistant","content":"done"}\n'
 
 
 @pytest.fixture
@@ -43,14 +43,14 @@ def commit(path: Path, message: str) -> Path:
     return path
 
 
-def session_files(session_id: str = "s1", said: bytes | None = SAID, **more: Any) -> dict[str, bytes]:
+def session_files(session_id: str = "s1", transcript: bytes | None = TRANSCRIPT, **more: Any) -> dict[str, bytes]:
     """What Entire writes into the folder of a session."""
     now = datetime.now(UTC)
     metadata = {"session_id": session_id, "created_at": now.isoformat(), "agent": "Claude Code", **more}
     files = {"metadata.json": json.dumps(metadata).encode(), "prompt.txt": b"please\n\n---\n\nand thanks"}
-    if said is not None:
-        files["full.jsonl"] = said
-        files["content_hash.txt"] = f"sha256:{hashlib.sha256(said).hexdigest()}".encode()
+    if transcript is not None:
+        files["full.jsonl"] = transcript
+        files["content_hash.txt"] = f"sha256:{hashlib.sha256(transcript).hexdigest()}".encode()
     return files
 
 
@@ -94,7 +94,7 @@ def test_a_branch_of_checkpoints_is_read(repository: Path) -> None:
     assert found.metadata["strategy"] == "manual-commit"
     first, second = found.sessions
     assert first.id == "s1" and first.prompts == ("please", "and thanks") and first.created_at is not None
-    assert source.transcript(first) == SAID and source.transcript(second) is None
+    assert source.transcript(first) == TRANSCRIPT and source.transcript(second) is None
     assert second.metadata["extra"] == 7
     assert snapshot_dotgit(repository) == before
 
@@ -133,12 +133,12 @@ def test_what_was_fetched_counts_less_than_the_persons_own(repository: Path) -> 
 
 
 def test_the_oldest_form_of_a_checkpoint_is_read(repository: Path) -> None:
-    flat = {**session_files("s0"), "full.log": SAID}
+    flat = {**session_files("s0"), "full.log": TRANSCRIPT}
     del flat["full.jsonl"]
     write_branch(repository, {ID: flat})
     source = EntireRepository(repository)
     (found,) = source.read().checkpoints
-    assert found.sessions[0].id == "s0" and source.transcript(found.sessions[0]) == SAID
+    assert found.sessions[0].id == "s0" and source.transcript(found.sessions[0]) == TRANSCRIPT
 
 
 @pytest.mark.parametrize("broken", ["branch", "refs"])
@@ -182,8 +182,8 @@ def test_names_that_are_none_of_entires_are_left_out(repository: Path) -> None:
 
 def test_a_transcript_in_parts_is_put_together(repository: Path) -> None:
     lines = [b'{"n":%d}' % number for number in range(12)]
-    said = b"\n".join(lines) + b"\n"
-    files = session_files(said=said)
+    transcript = b"\n".join(lines) + b"\n"
+    files = session_files(transcript=transcript)
     del files["full.jsonl"]
     for number in range(12):  # more than nine: in the order of numbers
         name = f"full.jsonl.{number:03d}" if number else "full.jsonl"
@@ -191,7 +191,7 @@ def test_a_transcript_in_parts_is_put_together(repository: Path) -> None:
     files["full.jsonl.123abc.tmp"] = b"what an interrupted write left"
     write_branch(repository, {ID: checkpoint_files(ID, files)})
     source = EntireRepository(repository)
-    assert source.transcript(source.read().checkpoints[0].sessions[0]) == said
+    assert source.transcript(source.read().checkpoints[0].sessions[0]) == transcript
 
 
 def test_a_transcript_with_a_part_missing_is_refused_and_the_rest_is_read(repository: Path) -> None:
@@ -205,7 +205,7 @@ def test_a_transcript_with_a_part_missing_is_refused_and_the_rest_is_read(reposi
 
 
 def test_a_transcript_that_is_not_what_its_hash_says_is_refused(repository: Path) -> None:
-    changed = {**session_files(), "full.jsonl": SAID + b"more\n"}
+    changed = {**session_files(), "full.jsonl": TRANSCRIPT + b"more\n"}
     unhashed = session_files()
     del unhashed["content_hash.txt"]
     write_branch(repository, {ID: checkpoint_files(ID, changed, unhashed)})
@@ -213,7 +213,7 @@ def test_a_transcript_that_is_not_what_its_hash_says_is_refused(repository: Path
     first, second = source.read().checkpoints[0].sessions
     with pytest.raises(MalformedObject, match="sha256:"):
         source.transcript(first)
-    assert source.transcript(second) == SAID and second.content_hash is None
+    assert source.transcript(second) == TRANSCRIPT and second.content_hash is None
 
 
 def test_a_repository_without_entire_has_nothing(repository: Path, tmp_path: Path) -> None:
@@ -230,7 +230,7 @@ def test_packed_and_linked_repositories_are_read(repository: Path, tmp_path: Pat
     for path in (repository, repository / ".git", tmp_path / "linked", tmp_path / "bare.git"):
         source = EntireRepository(path)
         (found,) = source.read().checkpoints
-        assert source.transcript(found.sessions[0]) == SAID
+        assert source.transcript(found.sessions[0]) == TRANSCRIPT
 
 
 # --- what older and newer versions of Entire write ---------------------------------------------------------
@@ -238,7 +238,7 @@ def test_packed_and_linked_repositories_are_read(repository: Path, tmp_path: Pat
 
 def write_v2(repository: Path, generation: str, *ids: str, **raw: bytes) -> None:
     """The transcripts of checkpoints in one generation, without their metadata."""
-    content = raw or {"raw_transcript": SAID, "raw_transcript_hash.txt": hash_of(SAID)}
+    content = raw or {"raw_transcript": TRANSCRIPT, "raw_transcript_hash.txt": hash_of(TRANSCRIPT)}
     files = {f"{id[:2]}/{id[2:]}/0/{name}": each for id in ids for name, each in content.items()}
     write_ref(repository, f"refs/entire/checkpoints/v2/full/{generation}", files)
 
@@ -263,7 +263,7 @@ def test_refs_of_the_second_layout_are_read_as_what_they_are(repository: Path) -
     assert record.problems == () and {each.id for each in record.checkpoints} == set(ids)
     assert {(each.layout, each.ref) for each in record.checkpoints} == {("v2", "refs/entire/checkpoints/v2/main")}
     found = {each.id: source.transcript(each.sessions[0]) for each in record.checkpoints}
-    assert found == {ID: SAID, OTHER: SAID, third: SAID, lost: None}
+    assert found == {ID: TRANSCRIPT, OTHER: TRANSCRIPT, third: TRANSCRIPT, lost: None}
     assert record.checkpoints[0].sessions[0].prompts == ("please", "and thanks")
 
 
@@ -277,7 +277,7 @@ def test_what_both_designs_wrote_counts_once(repository: Path) -> None:
     assert found == {ID: ("branch", "first"), OTHER: ("v2", "s1")} and read_entire(repository).problems == ()
 
 
-def test_a_damaged_generation_is_told_and_blocks_nothing(repository: Path) -> None:
+def test_a_damaged_generation_is_reported_and_blocks_nothing(repository: Path) -> None:
     write_branch(repository, {ID: v2_files(ID), OTHER: v2_files(OTHER)}, "refs/entire/checkpoints/v2/main")
     write_v2(repository, "current", ID)
     write_v2(repository, "0000000000001", OTHER)
@@ -286,7 +286,7 @@ def test_a_damaged_generation_is_told_and_blocks_nothing(repository: Path) -> No
     source = EntireRepository(repository)
     record = source.read()
     found = {each.id: source.transcript(each.sessions[0]) for each in record.checkpoints}
-    assert found == {ID: None, OTHER: SAID}
+    assert found == {ID: None, OTHER: TRANSCRIPT}
     assert len(record.problems) == 1 and "v2/full/current" in record.problems[0]
 
 
@@ -295,7 +295,7 @@ def test_what_the_person_deleted_is_left_out(repository: Path) -> None:
     noted = repository / ".git" / "entire-deleted-checkpoints.json"
     noted.write_text(json.dumps({"checkpoint_ids": [OTHER, "not an id", 7]}))
     assert [each.id for each in read_entire(repository).checkpoints] == [ID]
-    for damaged in ("{", "[]", '{"checkpoint_ids": "all"}'):  # then it cannot be told what was deleted
+    for damaged in ("{", "[]", '{"checkpoint_ids": "all"}'):  # then what was deleted is not known
         noted.write_text(damaged)
         record = read_entire(repository)
         assert record.checkpoints == () and noted.name in record.problems[0]
@@ -307,8 +307,9 @@ def test_what_the_person_deleted_is_left_out(repository: Path) -> None:
 def test_images_are_put_back_into_the_transcript(repository: Path) -> None:
     image = b"\x89PNG\r\n\x1a\n" + bytes(range(100))
     there, lost = "img-0123abcd.png", "img-ffff.png"
-    said = b'{"image":"entire-asset:assets/%s","again":"entire-asset:assets/%s","lost":"entire-asset:assets/%s"}\n'
-    files = session_files(said=said % (there.encode(), there.encode(), lost.encode()))
+    named = {"image": there, "again": there, "lost": lost}
+    message = {key: f"entire-asset:assets/{name}" for key, name in named.items()}
+    files = session_files(transcript=json.dumps(message).encode() + b"\n")
     files[f"assets/{there}"] = image
     files["assets/manifest.json"] = b"{}"
     write_branch(repository, {ID: checkpoint_files(ID, files)})
@@ -321,7 +322,7 @@ def test_images_are_put_back_into_the_transcript(repository: Path) -> None:
 def test_images_that_would_fill_the_memory_are_refused(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A transcript of a few bytes can name one image any number of times."""
     monkeypatch.setattr(entire_reading, "_MOST_IMAGES", 1000)
-    files = session_files(said=b"entire-asset:assets/img-00.png " * 11)
+    files = session_files(transcript=b"entire-asset:assets/img-00.png " * 11)
     files["assets/img-00.png"] = b"x" * 100
     write_branch(repository, {ID: checkpoint_files(ID, files)})
     source = EntireRepository(repository)
@@ -352,8 +353,8 @@ def test_a_conversation_goes_to_the_last_checkpoint_of_its_session(
     assert snapshot_dotgit(repository) == before
     (item,) = report.attached
     assert (item.entire_id, item.session_id, item.checkpoint_id) == (ID, "s1", mine.id)
-    said = conversation_of(manager, repository, mine.id)
-    assert said.session_id == "s1" and said.data == [json.loads(line) for line in SAID.splitlines()]
+    kept = conversation_of(manager, repository, mine.id)
+    assert kept.session_id == "s1" and kept.data == [json.loads(line) for line in TRANSCRIPT.splitlines()]
     session = manager.session("s1")
     assert session.status == "completed"
     assert session.agent == "claude" and session.turns[0].prompt == "and thanks"
@@ -424,7 +425,7 @@ def test_a_commit_that_the_checkpoint_names_leads_there_too(repository: Path, ma
     assert item.checkpoint_id == mine.id
 
 
-def test_a_damaged_transcript_is_told_and_blocks_nothing(repository: Path, manager: CheckpointManager) -> None:
+def test_a_damaged_transcript_is_reported_and_blocks_nothing(repository: Path, manager: CheckpointManager) -> None:
     manager.snapshot(repository, "mine", session_id="s1")
     damaged = {**session_files("s1"), "full.jsonl": b"something else"}
     write_branch(repository, {ID: checkpoint_files(ID, damaged, session_files("s1", None), session_files("s1"))})
@@ -439,8 +440,8 @@ def test_secrets_are_taken_out(repository: Path, manager: CheckpointManager) -> 
     secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
     mine = manager.snapshot(repository, "mine", session_id="s1").checkpoint
     assert mine is not None
-    said = json.dumps({"role": "user", "content": f"use {secret}"}).encode() + b"\n"
-    write_branch(repository, {ID: checkpoint_files(ID, session_files("s1", said))})
+    transcript = json.dumps({"role": "user", "content": f"use {secret}"}).encode() + b"\n"
+    write_branch(repository, {ID: checkpoint_files(ID, session_files("s1", transcript))})
     attach_entire(repository, manager=manager)
     assert secret not in json.dumps(conversation_of(manager, repository, mine.id).data)
 
@@ -455,17 +456,17 @@ def test_without_checkpoints_here_nothing_matches(repository: Path, manager: Che
 
 
 def two_turns(manager: CheckpointManager, work: Path) -> list[list[dict[str, str]]]:
-    """A session of two turns; what was said up to the end of each."""
-    said: list[dict[str, str]] = []
+    """A session of two turns; the conversation at the end of each."""
+    transcript: list[dict[str, str]] = []
     ends = []
     for number, prompt in enumerate(("do it", "do more"), 1):
-        manager.new_turn("our-session", prompt, list(said), agent="codex")
-        said.append({"role": "user", "content": prompt})
+        manager.new_turn("our-session", prompt, list(transcript), agent="codex")
+        transcript.append({"role": "user", "content": prompt})
         assert manager.ensure_checkpoint(work, "before write").checkpoint is not None
         (work / f"new-{number}.txt").write_text(prompt)
-        said.append({"role": "assistant", "content": f"did {number}"})
-        manager.end_turn(list(said))
-        ends.append(list(said))
+        transcript.append({"role": "assistant", "content": f"did {number}"})
+        manager.end_turn(list(transcript))
+        ends.append(list(transcript))
     manager.end_session("our-session")
     return ends
 
@@ -542,7 +543,7 @@ def test_what_others_wrote_there_stays(repository: Path, manager: CheckpointMana
     assert {each.id for each in read_entire(out).checkpoints} == {ID, *exported.ids}
 
 
-def test_a_repository_that_somebody_works_in_is_refused(
+def test_a_repository_without_entire_that_is_worked_in_is_refused(
     repository: Path, manager: CheckpointManager, tmp_path: Path
 ) -> None:
     two_turns(manager, repository)
@@ -579,14 +580,14 @@ def test_agents_are_spelt_as_entire_does(repository: Path, manager: CheckpointMa
 def test_an_exported_checkpoint_is_marked_as_imported_and_names_the_model(
     repository: Path, manager: CheckpointManager, tmp_path: Path
 ) -> None:
-    said = [
+    transcript = [
         {"type": "assistant", "message": {"role": "assistant", "model": "large-1", "content": "x"}},
         {"type": "user", "message": {"role": "user", "content": 'no "model" here'}},
     ]
     manager.new_turn("our-session", "do it", agent="claude")
     manager.ensure_checkpoint(repository)
     (repository / "a.txt").write_text("two\n")
-    manager.end_turn(said)
+    manager.end_turn(transcript)
     export_entire(tmp_path / "out.git", "our-session", manager=manager)
     (found,) = read_entire(tmp_path / "out.git").checkpoints
     (session,) = found.sessions

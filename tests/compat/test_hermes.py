@@ -123,7 +123,7 @@ def configured(monkeypatch: pytest.MonkeyPatch, **checkpoints: Any) -> None:
     pretend(monkeypatch, "hermes_cli.config", load_config=lambda: {"checkpoints": checkpoints})
 
 
-def test_a_task_in_a_container_has_no_checkpoints_and_is_told_why(
+def test_a_task_in_a_container_has_no_checkpoints_and_says_why(
     manager: hermes.CheckpointManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert manager.unsupported_backend_reason() is None

@@ -582,8 +582,8 @@ def write_record(folder: Path, of: SimpleNamespace, *outcomes: dict[str, Any]) -
 
 def test_it_can_be_made_again_from_the_files(sessions: SessionStore, tmp_path: Path) -> None:
     folder = tmp_path / "sessions"
-    told = {"edit_id": "e1", "status": "applied", "benchmark_delta": 0.04, "applied_at": "2026-04-08T03:05:00Z"}
-    write_record(folder, session("a-child", parent_session_id="z-parent"), told)
+    row = {"edit_id": "e1", "status": "applied", "benchmark_delta": 0.04, "applied_at": "2026-04-08T03:05:00Z"}
+    write_record(folder, session("a-child", parent_session_id="z-parent"), row)
     write_record(folder, session("z-parent", status=Status.COMPLETED))
     write_record(folder, session("of-a-lost-parent", parent_session_id="lost"))
     (folder / "damaged").mkdir()

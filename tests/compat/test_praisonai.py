@@ -126,9 +126,9 @@ def test_a_difference_sums_up_its_files() -> None:
     diff = CheckpointDiff("abc", None, files, diff_content="text")
     assert (diff.total_additions, diff.total_deletions) == (15, 10)
     assert (diff.added_files, diff.modified_files, diff.deleted_files) == (["a"], ["b"], ["c"])
-    told = diff.to_dict()
-    assert told["from_checkpoint"] == "abc" and told["to_checkpoint"] is None and told["total_deletions"] == 10
-    assert told["files"][0] == {
+    data = diff.to_dict()
+    assert data["from_checkpoint"] == "abc" and data["to_checkpoint"] is None and data["total_deletions"] == 10
+    assert data["files"][0] == {
         "path": "a", "absolute_path": "/w/a", "status": "added", "additions": 10, "deletions": 0
     }  # fmt: skip
 
@@ -173,7 +173,7 @@ def test_nothing_works_before_it_began(work: Path, base: Path, run: Run[Any]) ->
 # --- saving --------------------------------------------------------------------------------------------
 
 
-def test_saving_tells_what_was_saved(service: CheckpointService, run: Run[Any]) -> None:
+def test_saving_returns_what_was_saved(service: CheckpointService, run: Run[Any]) -> None:
     saved(run, service, "first")
     checkpoint = saved(run, service, "second")
     assert checkpoint.message == "second" and checkpoint.id.startswith(checkpoint.short_id)

@@ -187,7 +187,7 @@ def test_hermes_uses_its_own_base_where_it_has_one(
     monkeypatch.setattr(hermes, "CHECKPOINT_BASE", hermes._BASE_AT_IMPORT)
     own = home / ".hermes" / "checkpoints"
     own.mkdir(parents=True)
-    assert hermes.current_base() == base  # the person said where everything goes
+    assert hermes.current_base() == base  # SHADOWSNAP_HOME decides where everything goes
     monkeypatch.delenv("SHADOWSNAP_HOME")
     assert hermes.current_base() == own
     monkeypatch.setenv("HERMES_HOME", str(tmp_path / "profile"))

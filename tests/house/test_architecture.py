@@ -40,7 +40,8 @@ NEIGHBOURLY = {0, len(LEVELS) - 2, len(LEVELS) - 1}
 MAY_RUN_PROCESSES = ("git/", "cli/ui.py", "upkeep/background.py")
 # A face reads the variables of the system that it stands for.
 MAY_READ_ENVIRONMENT = (
-    "cli/", "hook/", "agents/", "settings.py", "git/repository.py", "compat/hermes.py", "compat/praisonai_types.py",
+    "cli/", "hook/", "agents/", "settings.py", "git/repository.py",
+    "compat/hermes.py", "compat/praisonai_types.py",
 )  # fmt: skip
 # One of them is called at the start of a program and must not keep it from starting.
 MAY_CATCH_EVERYTHING = (
