@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial, wraps
@@ -340,13 +340,15 @@ class CheckpointManager:
         reason: str = "auto",
         paths: Sequence[PathLike] = (),
         tool: str | None = None,
+        **labels: Any,
     ) -> Outcome:
         """Make sure that the directory as it was at the beginning of this turn is safe. `paths` are files that
-        a tool names: they are captured even if ignored."""
+        a tool names: they are captured even if ignored. `labels` are the host's own facts about the checkpoint,
+        as in `snapshot`."""
         turn = self._turn
         if tool:
             turn.note_tool(tool, os.fspath(paths[0]) if paths and not isinstance(paths, str) else None)
-        outcome = self._ensured(turn, working_dir, reason, paths, tool)
+        outcome = self._ensured(turn, working_dir, reason, paths, tool, labels=labels)
         self._begin_call(turn, tool or "", None, [outcome])
         return outcome
 
@@ -663,6 +665,7 @@ class CheckpointManager:
     def projects(self) -> list[Path]:
         """Every directory that has checkpoints."""
         store = self._store()
+        self._import_due(store)
         return [project.workdir for project in known_projects(store) if newest_name(store, project) is not None]
 
     def find_project(self, directory: PathLike) -> Path:
@@ -1045,6 +1048,7 @@ class CheckpointManager:
         from shadowsnap.upkeep.status import read_status
 
         store = self._store()
+        self._import_due(store)
         self._finish_purges(store)
         return read_status(store, self.settings, self._deadline())
 
@@ -1156,12 +1160,13 @@ class CheckpointManager:
         paths: Sequence[PathLike],
         tool: str | None,
         whole: bool = True,
+        labels: Mapping[str, Any] | None = None,
     ) -> Outcome:
         if not self.settings.enabled:
             return Outcome("disabled")
         try:
             named = [os.fspath(path) for path in _as_list(paths)]
-            outcome = self._ensure(turn, working_dir, str(reason), named, tool, whole)
+            outcome = self._ensure(turn, working_dir, str(reason), named, tool, whole, labels or {})
         except _REFUSALS as problem:
             outcome = Outcome("refused", error=problem)
         except Exception as problem:  # promise 4: an agent is never stopped by its safety net
@@ -1177,6 +1182,7 @@ class CheckpointManager:
         paths: list[str],
         tool: str | None,
         whole: bool,
+        labels: Mapping[str, Any],
     ) -> Outcome:
         project = project_of(working_dir)
         part = turn.project(project.id)
@@ -1189,7 +1195,7 @@ class CheckpointManager:
             each_call, first = self.settings.granularity == "tool", part.outcome is None
             if part.outcome is not None and not each_call and not self._still_unprotected(project, part, named):
                 return Outcome("already-taken", part.outcome.checkpoint, skipped=part.outcome.skipped)
-            facts = turn.facts(tool)
+            facts = (*labels.items(), *turn.facts(tool))
             if each_call:
                 facts = (*facts, ("call", part.call_count + 1), ("within", part.began))
             elif part.is_whole:
@@ -1480,15 +1486,19 @@ class CheckpointManager:
 
     def _catch_up(self, store: Store) -> None:
         """Do what has to be done before checkpoints are looked for."""
-        from shadowsnap.store.layout import archives, is_due
-
         if os.path.exists(store.git_dir / REFS_LOST):
             raise CheckpointsLost(workdir=store.base)
+        self._import_due(store)
+        self._finish_purges(store)
+
+    def _import_due(self, store: Store) -> None:
+        """Import what older tools left in the base, if that is still to be done."""
+        from shadowsnap.store.layout import archives, is_due
+
         if any(is_due(archive) for archive in archives(store.base)):
             from shadowsnap.upkeep.importing import import_due
 
             self._emit("Imported", store.base, report=import_due(store, self._deadline()))
-        self._finish_purges(store)
 
     def _finish_purges(self, store: Store) -> None:
         """Finish what purges that died began: until then some checkpoints are there twice."""

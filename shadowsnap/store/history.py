@@ -33,6 +33,8 @@ _ORDER = {"begin": 0, "end": 2}
 _LAST = re.compile(r"last(?:~(\d{1,9}))?")
 _NUMBER = re.compile(r"(\d{1,12})(:after)?")
 _FEW = 20
+_ID_DIGITS = 7
+"""So many digits can also be the beginning of an id that has no letter in it."""
 _FORMAT_1_RECORDS = ("sessions", "index.db", "index.db-wal", "index.db-shm", "index.db-journal", "turns", "shown")
 
 
@@ -193,7 +195,8 @@ class History:
                 raise NoSuchCheckpoint(ref=ref, workdir=self.project.workdir)
             return self._state(numbers[back], after=False, ref=ref)
         if number := _NUMBER.fullmatch(ref):
-            return self._state(int(number[1]), after=number[2] is not None, ref=ref)
+            is_id = len(ref) >= _ID_DIGITS and ref.isdigit() and int(ref) not in self.numbered()
+            return None if is_id else self._state(int(number[1]), after=number[2] is not None, ref=ref)
         return None
 
     def _state(self, number: int, *, after: bool, ref: str) -> str:

@@ -335,14 +335,19 @@ def stamped_folder(base: Path, prefix: str) -> Path:
 
 def is_repository(folder: Path) -> bool:
     """Whether git could read there, and would not wait for ever for what is in the place of a file."""
-    if not ((folder / "HEAD").is_file() and (folder / "objects").is_dir() and (folder / "refs").is_dir()):
+    return _has_objects(folder) and (folder / "refs").is_dir()
+
+
+def _has_objects(folder: Path) -> bool:
+    if not ((folder / "HEAD").is_file() and (folder / "objects").is_dir()):
         return False
     return all(problem_of(folder / name, _MOST_REFS) is None for name in ("config", "packed-refs"))
 
 
 def is_hermes_store(folder: Path) -> bool:
-    """The one store of Hermes. Ours has the same name, but says its format."""
-    if not is_repository(folder) or (folder / "format").exists():
+    """The one store of Hermes. Ours has the same name, but says its format. After `git gc` packed the refs
+    there may be no `refs/` any more, which git itself does not take for a repository."""
+    if not _has_objects(folder) or (folder / "format").exists():
         return False
     return (folder / "refs" / "hermes").is_dir() or _packs_hermes_refs(folder)
 

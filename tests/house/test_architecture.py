@@ -38,8 +38,16 @@ LEVEL_OF = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
 NEIGHBOURLY = {0, len(LEVELS) - 2, len(LEVELS) - 1}
 
 MAY_RUN_PROCESSES = ("git/", "cli/ui.py", "upkeep/background.py", "agents/probe.py")
-MAY_READ_ENVIRONMENT = ("cli/", "hook/", "agents/", "settings.py", "git/repository.py", "git/paths.py")
-MAY_CATCH_EVERYTHING = ("cli/", "hook/", "agents/", "integrations/", "manager/", "manager.py", "aio.py")
+# A face reads the variables of the system that it stands for.
+MAY_READ_ENVIRONMENT = (
+    "cli/", "hook/", "agents/", "settings.py", "git/repository.py", "git/paths.py",
+    "compat/hermes.py", "compat/praisonai_types.py",
+)  # fmt: skip
+# One of them is called at the start of a program and must not keep it from starting.
+MAY_CATCH_EVERYTHING = (
+    "cli/", "hook/", "agents/", "integrations/", "manager/", "manager.py", "aio.py",
+    "compat/checkpoint_maintenance.py",
+)  # fmt: skip
 
 PROCESS_MODULES = {"subprocess", "multiprocessing", "pty", "_posixsubprocess"}
 PROCESS_CALLS = ("os.system", "os.popen", "os.spawn", "os.posix_spawn", "os.exec", "os.fork", "os.startfile")
