@@ -12,6 +12,7 @@ times and sizes alone, and a capture looks itself at files whose times prove not
 
 from __future__ import annotations
 
+import hashlib
 import os
 import struct
 import sys
@@ -20,7 +21,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
-from shadowsnap.digests import sha1
 from shadowsnap.errors import MalformedObject
 from shadowsnap.records import NamedTuple
 
@@ -107,7 +107,7 @@ class Index:
             return cls(path)
         try:
             # Git does not check this when it reads: what was damaged on disk would be believed.
-            if sha1(memoryview(data)[:-20]).digest() != data[-20:]:
+            if hashlib.sha1(memoryview(data)[:-20], usedforsecurity=False).digest() != data[-20:]:
                 raise ValueError("its checksum is wrong")
             index = cls(path, data)
             index._firsts  # noqa: B018 (reads the table of blocks)
@@ -205,7 +205,7 @@ class Index:
             raise MalformedObject(what=self.path.name, why="its blocks do not add up")
 
     def _save(self, chunks: list[tuple[int, bytes | memoryview]]) -> Index:
-        digest = sha1(more=sum(len(data) for _, data in chunks))
+        digest = hashlib.sha1(usedforsecurity=False)
         temporary = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
         try:
             with open(temporary, "wb") as file:
@@ -285,7 +285,7 @@ def _extensions(table: list[bytes], entries_end: int) -> bytes:
         return b""
     body = struct.pack(">I", 1) + b"".join(table)
     offsets = b"IEOT" + struct.pack(">I", len(body))
-    named = sha1(offsets).digest()
+    named = hashlib.sha1(offsets, usedforsecurity=False).digest()
     return offsets + body + b"EOIE" + struct.pack(">II", 24, entries_end) + named
 
 

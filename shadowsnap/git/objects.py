@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import zlib
 from collections.abc import Callable
 from pathlib import Path
 
-from shadowsnap.digests import sha1
 from shadowsnap.files import SYNCS_LATER, make_read_only, open_temporary, sync_directory, sync_files, write_all
 
 EMPTY_BLOB = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
@@ -17,14 +17,14 @@ CHUNK = 1 << 20
 
 
 def object_id(kind: bytes, data: bytes) -> str:
-    digest = sha1(b"%s %d\0" % (kind, len(data)), len(data))
+    digest = hashlib.sha1(b"%s %d\0" % (kind, len(data)), usedforsecurity=False)
     digest.update(data)
     return digest.hexdigest()
 
 
 def stream_id(descriptor: int, size: int) -> str:
     """The name of the blob that an open file holds."""
-    digest = sha1(b"blob %d\0" % size, size)
+    digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
     while chunk := os.read(descriptor, CHUNK):
         digest.update(chunk)
     return digest.hexdigest()
@@ -59,7 +59,7 @@ class LooseObjects:
     def write_stream(self, descriptor: int, size: int, name: str) -> bool:
         """Write the blob `name` of `size` bytes from an open file; False if the file no longer
         holds what was named."""
-        digest = sha1(b"blob %d\0" % size, size)
+        digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
 
         def copy(target: int) -> None:
             squeeze = zlib.compressobj(1)

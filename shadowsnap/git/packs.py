@@ -7,6 +7,7 @@ found here, and left to git.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import struct
 import sys
@@ -17,7 +18,6 @@ from collections.abc import Iterable, Iterator
 from itertools import accumulate
 from pathlib import Path
 
-from shadowsnap.digests import sha1
 from shadowsnap.files import make_read_only, open_temporary, sync_directory
 from shadowsnap.git.objects import CHUNK, LooseObjects, object_id
 from shadowsnap.records import NamedTuple
@@ -459,7 +459,7 @@ class PackWriter:
 
     def _seal(self) -> bytes:
         """Say how many objects there are, and what all of it adds up to."""
-        digest = sha1(more=self._offset)
+        digest = hashlib.sha1(usedforsecurity=False)
         if self._file is None:
             self._parts[0] = _header(len(self._rows))
             for part in self._parts:
@@ -500,7 +500,7 @@ class PackWriter:
             struct.pack(f">{len(rows)}I", *offsets), struct.pack(f">{len(large)}Q", *large),
             pack_checksum,
         ))  # fmt: skip
-        return body + sha1(body).digest()
+        return body + hashlib.sha1(body, usedforsecurity=False).digest()
 
 
 def _header(objects: int) -> bytes:

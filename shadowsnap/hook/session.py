@@ -228,6 +228,6 @@ def _file_name(session: str) -> str:
     """Most ids can be the name of a file; the others are hashed."""
     if len(session) <= 100 and session.replace("-", "").replace("_", "").isalnum() and session.isascii():
         return f"s-{session}"
-    from shadowsnap.digests import sha256
+    import hashlib  # here: it loads OpenSSL, which takes 3 ms
 
-    return f"x-{sha256(session.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
+    return f"x-{hashlib.sha256(session.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"

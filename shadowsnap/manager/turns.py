@@ -9,7 +9,6 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from shadowsnap.deadline import Deadline
-from shadowsnap.digests import bounded_id
 from shadowsnap.errors import (
     DeadlineExceeded,
     DirectoryRefused,
@@ -28,7 +27,7 @@ from shadowsnap.manager.turnstate import Call, Slot, Turn, digest
 from shadowsnap.model import Checkpoint, Outcome, Skipped
 from shadowsnap.records import Any, replace
 from shadowsnap.snapshot.take import Request, take_paths, take_snapshot, unprotected
-from shadowsnap.snapshot.tools import first_name, may_write, path_inside, places_to_protect, refusal
+from shadowsnap.snapshot.tools import bounded_id, first_name, may_write, path_inside, places_to_protect, refusal
 from shadowsnap.snapshot.workspace import open_workspace
 from shadowsnap.store.checkpoints import newest_name
 from shadowsnap.store.layout import Store

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from _thread import allocate_lock
@@ -93,13 +94,12 @@ def digest(tool_input: Any) -> str:
     if tool_input is None:
         return ""
     from shadowsnap import lightjson as json
-    from shadowsnap.digests import sha256
 
     try:
         told = json.dumps(tool_input, sort_keys=True, default=str)
     except (TypeError, ValueError, RecursionError):
         return "?"  # whatever a host hands over must not stop it
-    return sha256(told.encode()).hexdigest()[:16]
+    return hashlib.sha256(told.encode()).hexdigest()[:16]
 
 
 @dataclass(frozen=True)

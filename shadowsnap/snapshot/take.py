@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterable
+from datetime import UTC, datetime
 
 from shadowsnap.errors import CheckpointsLost, DamagedObject, GitFailed
 from shadowsnap.git.refs import ref_names
 from shadowsnap.model import Checkpoint
-from shadowsnap.moments import datetime, timezone
 from shadowsnap.records import Any, dataclass, replace
 from shadowsnap.snapshot.capture import Capture, fingerprint
 from shadowsnap.snapshot.content import Left, read_file
@@ -244,7 +244,7 @@ def _also_at_work(space: Workspace, request: Request) -> list[str]:
         read_checkpoint(space.store, space.project, f"{space.project.refs}/{name}", space.deadline)
         for name in names
     ]
-    now, workdir = datetime.now(timezone.utc), str(space.project.workdir)
+    now, workdir = datetime.now(UTC), str(space.project.workdir)
     closing = Checkpoint(
         "", space.project.id, workdir, now, request.reason, request.kind, session_id=mine, turn=request.turn,
         metadata={"before": facts.get("before")}, ref=f"{space.project.refs}/~",

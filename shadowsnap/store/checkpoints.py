@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -40,7 +41,6 @@ from shadowsnap.git.refs import (
 from shadowsnap.git.repository import Git
 from shadowsnap.git.trees import DIRECTORY, TreeReader
 from shadowsnap.model import Checkpoint, Skipped
-from shadowsnap.moments import datetime, timezone
 from shadowsnap.records import Any, dataclass, field, replace
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project
@@ -354,7 +354,7 @@ def _decode(project: Project, ref: str, commit: str, tree: str, message: bytes) 
         id=commit,
         project=project.id,
         workdir=take("workdir", str(project.workdir)),
-        created_at=datetime.fromtimestamp(_moment(ref) / 1000, timezone.utc),
+        created_at=datetime.fromtimestamp(_moment(ref) / 1000, UTC),
         reason=take("reason", subject),
         kind=take("kind", "manual"),
         scope=take("scope", "tree"),

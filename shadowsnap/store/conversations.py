@@ -12,6 +12,7 @@ what was said in it.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import stat
@@ -21,7 +22,6 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 from shadowsnap.deadline import Deadline
-from shadowsnap.digests import sha256
 from shadowsnap.errors import DamagedObject
 from shadowsnap.git.objects import LooseObjects, object_id
 from shadowsnap.git.reading import ObjectReader, read_many
@@ -110,7 +110,7 @@ def keep_conversation(
     data, redacted = redact(said.data, own)
     about = {
         "format": FORMAT, "session_id": session_id, "form": said.form, "messages": said.count, "bytes": len(data),
-        "sha256": sha256(data).hexdigest(), "redacted": redacted, "at": time.time(),
+        "sha256": hashlib.sha256(data).hexdigest(), "redacted": redacted, "at": time.time(),
     }  # fmt: skip
     key = session_key(session_id).encode() if session_id else NO_SESSION.encode()
     objects = LooseObjects(store.git_dir / "objects", fsync=store.fsync)
@@ -149,7 +149,7 @@ def read_conversation(
     missing = next((name for name in names if name not in read), None)
     data = b"".join(read.get(name, b"") for name in names)
     about = found[chosen]
-    if missing or sha256(data).hexdigest() != about.get("sha256"):
+    if missing or hashlib.sha256(data).hexdigest() != about.get("sha256"):
         raise DamagedObject(id=missing or top)
     return Conversation(
         session_id=about.get("session_id"),

@@ -7,9 +7,9 @@ states to return to.
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
-from shadowsnap.digests import sha256
 from shadowsnap.errors import MalformedObject
 from shadowsnap.files import read_json, write_json
 from shadowsnap.records import Any, dataclass, field, replace
@@ -130,7 +130,7 @@ def write_journal(store: Store, project: Project, journal: Journal, *, lasting: 
 def _kept(folder: Path, project: Project, step: Step) -> Step:
     if len(step.paths) <= _FEW:
         return step
-    digest = sha256("\0".join(step.paths).encode("utf-8", "surrogateescape")).hexdigest()
+    digest = hashlib.sha256("\0".join(step.paths).encode("utf-8", "surrogateescape")).hexdigest()
     name = f"{project.id}.{digest[:16]}.paths"
     if not (folder / name).exists():
         write_json(folder / name, {"paths": list(step.paths)})

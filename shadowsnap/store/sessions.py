@@ -6,6 +6,7 @@ a new one: nothing that a checkpoint needs is in here.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import time
@@ -14,7 +15,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from shadowsnap.deadline import Deadline
-from shadowsnap.digests import sha256
 from shadowsnap.files import read_json, write_json
 from shadowsnap.git.refs import read_refs
 from shadowsnap.model import EditOutcome, Session, SessionTurn, TurnPlace
@@ -42,7 +42,7 @@ def session_key(session_id: str) -> str:
     some file systems take them for small letters."""
     if _PLAIN.fullmatch(session_id) and not _DEVICES.fullmatch(session_id):
         return session_id
-    return f"x.{sha256(session_id.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
+    return f"x.{hashlib.sha256(session_id.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
 
 
 def session_file(base: Path, session_id: str) -> Path:

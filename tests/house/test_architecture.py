@@ -22,10 +22,7 @@ PACKAGE = "shadowsnap"
 
 # Bottom to top. A room imports from lower levels and from itself.
 LEVELS = [
-    {
-        "model", "events", "errors", "settings", "deadline", "files", "steps",
-        "records", "digests", "lightjson", "moments",
-    },
+    {"model", "events", "errors", "settings", "deadline", "files", "steps", "records", "lightjson"},
     {"git"},
     {"store"},
     {"snapshot"},
