@@ -13,7 +13,7 @@ from pathlib import Path
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import DeadlineExceeded, ShadowsnapError
 from shadowsnap.git.maintenance import list_packs
-from shadowsnap.git.repository import count_objects
+from shadowsnap.git.objects import count_objects
 from shadowsnap.settings import Settings, settings_from_text
 from shadowsnap.store.checkpoints import CHECKPOINTS, all_refs
 from shadowsnap.store.layout import OWN_OBJECTS, Store, last_prune, mark_pruned, open_store

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from shadowsnap.deadline import Deadline
+from shadowsnap.git.objects import count_objects
 from shadowsnap.git.reading import read_many
-from shadowsnap.git.repository import count_objects
 from shadowsnap.model import Checkpoint
 from shadowsnap.settings import Settings
 from shadowsnap.store.checkpoints import CHECKPOINTS, PINS, all_refs, decode_checkpoint, moment_of

@@ -441,26 +441,26 @@ def test_which_of_many_objects_are_held_is_told_without_reading_them(repository:
     first = write_pack(repository, [b"%d" % number for number in range(600)])
     second = write_pack(repository, [b"other %d" % number for number in range(30)])
     packs = Packs(objects(repository))
-    assert packs.held([*first, *second, MISSING]) == {*first, *second}
-    assert packs.held(first[:3]) == {*first[:3]}  # a few among many
-    assert packs.held([MISSING]) == packs.held([]) == set()
+    assert packs.contained([*first, *second, MISSING]) == {*first, *second}
+    assert packs.contained(first[:3]) == {*first[:3]}  # a few among many
+    assert packs.contained([MISSING]) == packs.contained([]) == set()
     late = write_pack(repository, [b"written since"])
-    assert packs.held(late) == {*late}
+    assert packs.contained(late) == {*late}
 
 
 @pytest.mark.parametrize("damage", [no_pack, empty_pack, cut_pack, cut_within_the_data, empty_index, cut_index])
 def test_what_is_in_a_pack_that_is_cut_is_not_held(repository: Path, damage: Callable[[Path], None]) -> None:
     (name,) = write_pack(repository, [CONTENT])
-    assert Packs(objects(repository)).held([name]) == {name}
+    assert Packs(objects(repository)).contained([name]) == {name}
     damage(repository)
-    assert Packs(objects(repository)).held([name]) == set()
+    assert Packs(objects(repository)).contained([name]) == set()
 
 
 def test_large_indexes_are_read_piece_by_piece(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = write_pack(repository, [b"%d" % number for number in range(2000)])
     monkeypatch.setattr(packed, "_SMALL_INDEX", 5000)
     packs = Packs(objects(repository))
-    assert packs.held([*names, MISSING]) == {*names} and packs.held([names[7], MISSING]) == {names[7]}
+    assert packs.contained([*names, MISSING]) == {*names} and packs.contained([names[7], MISSING]) == {names[7]}
     assert [packs.read(name) for name in names[:50]] == [(b"blob", b"%d" % number) for number in range(50)]
 
 
@@ -469,5 +469,5 @@ def test_an_index_that_vanishes_while_packs_are_listed_does_no_harm(repository: 
     (name,) = write_pack(repository, [CONTENT])
     (objects(repository) / "pack" / f"pack-{'b' * 40}.idx").symlink_to("nowhere")
     packs = Packs(objects(repository))
-    assert packs.held([name]) == packs.held([name], sound=True) == {name}
+    assert packs.contained([name]) == packs.contained([name], intact=True) == {name}
     assert packs.read(name) == (b"blob", CONTENT) and packs.size(name) == len(CONTENT)

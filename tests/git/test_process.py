@@ -31,7 +31,7 @@ def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 def started(script: Path) -> Process:
-    process = start_process(str(script), [], {"PATH": os.defpath}, talks=True)
+    process = start_process(str(script), [], {"PATH": os.defpath}, with_stdin=True)
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     return process
@@ -200,7 +200,7 @@ def test_git_runs_in_a_host_that(habit: str, tmp_path: Path, way: str) -> None:
         "from shadowsnap.git.process import kill_tree, start_process\n"
         "fd = os.open(sys.argv[2], os.O_RDWR | os.O_CREAT)\n"
         f"{habit}\n"
-        "process = start_process(sys.argv[1], [], {'PATH': os.defpath}, talks=True, inherited=(fd,))\n"
+        "process = start_process(sys.argv[1], [], {'PATH': os.defpath}, with_stdin=True, inherited=(fd,))\n"
         "out, err = process.exchange(b'said', NO_DEADLINE, '')\n"
         "kill_tree(process)\n"
         "os.write(fd, b'%s %s %d' % (out, err, process.returncode))"

@@ -17,8 +17,8 @@ from shadowsnap import CheckpointManager
 from shadowsnap.git import packs as pack_module
 from shadowsnap.git import repository as runner
 from shadowsnap.git.maintenance import list_packs
+from shadowsnap.git.objects import stored_bytes
 from shadowsnap.git.packs import note_repacked
-from shadowsnap.git.repository import stored_bytes
 from shadowsnap.store.locks import if_free
 from shadowsnap.upkeep.session import upkeep_lock
 

@@ -402,7 +402,7 @@ def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
 if where == "while packing loose objects":
-    loose._remove = die
+    loose._remove_loose = die
 elif where == "while moving a pack in":
     packs._move = lambda source, target: die() if target.suffix == ".idx" else os.replace(source, target)
 elif where == "before removing":
