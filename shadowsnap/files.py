@@ -1,5 +1,7 @@
-"""Small file operations that git itself is careful about. (`tempfile` would cost a hook more
-time to import than the work takes.)"""
+"""Writing files atomically and durably, and reading files that others wrote within bounds.
+
+(Python's `tempfile` would cost a hook more time to import than the work takes.)
+"""
 
 from __future__ import annotations
 
@@ -14,125 +16,20 @@ from pathlib import Path
 from shadowsnap import lightjson as json
 from shadowsnap.records import Any
 
-_numbers = count()
-_OPEN_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-
-
-def open_temporary(folder: Path, prefix: str) -> tuple[int, Path]:
-    """A new file of our own in a folder, which is made if need be."""
-    while True:
-        path = folder / f"{prefix}{os.getpid()}_{next(_numbers)}"
-        try:
-            return os.open(path, _OPEN_NEW, 0o600), path
-        except FileNotFoundError:
-            make_folder(folder)
-        except FileExistsError:
-            continue  # left by a dead process that had our number
-
-
-def make_folder(folder: Path) -> None:
-    """See to it that a folder is there, although git removes empty ones beside us: it may be gone
-    again when this returns."""
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except FileNotFoundError:
-        pass  # the one above it went
-    except FileExistsError:
-        if os.path.lexists(folder) and not folder.is_dir():
-            raise  # something else is in its place
-
-
-def make_read_only(file: Path | int) -> None:
-    """As git does with objects. Not on Windows, where such a file cannot be replaced or removed."""
-    if sys.platform != "win32":
-        os.chmod(file, 0o444)
-
-
-def write_all(descriptor: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(descriptor, view) :]
-
-
 SYNCS_LATER = sys.platform != "win32"
-"""Whether a file can be flushed by who has not written it. (Windows flushes only what is open for
-writing.)"""
+"""Whether a file can be synced after it was closed. (Windows syncs only files that are open for writing.)"""
 
-
-def sync_files(paths: Iterable[Path]) -> None:
-    """Make the content of several files durable. One after the other, each would cost a commit of the
-    file system's journal; so writing is begun for all of them before the first is waited for."""
-    paths = list(paths)
-    if sys.platform != "win32" and hasattr(os, "posix_fadvise") and len(paths) > 1:
-        for path in paths:
-            _with_open(path, lambda descriptor: os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED))
-    for path in paths:
-        _with_open(path, os.fsync)
-
-
-def _with_open(path: Path, deed: Callable[[int], None]) -> None:
-    try:
-        descriptor = os.open(path, os.O_RDONLY)
-    except FileNotFoundError:
-        return  # upkeep moved the object into a pack meanwhile, and flushed that
-    try:
-        deed(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def sync_directory(folder: Path) -> None:
-    """Make a rename in this folder durable, where the system offers that."""
-    try:
-        descriptor = os.open(folder, os.O_RDONLY)
-    except OSError:  # Windows cannot open directories
-        return
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def remove_tree(folder: Path) -> None:
-    """Remove a directory of ours with all that is in it, if it is there."""
-    import shutil
-
-    shutil.rmtree(folder, ignore_errors=True)
-
-
-_GET, _SET = 0x8000_6601, 0x4000_6602
+_numbers = count()
+_CLOSED_ON_EXEC = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | _CLOSED_ON_EXEC
+_READ = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | _CLOSED_ON_EXEC
+# Linux: FS_IOC_GETFLAGS, FS_IOC_SETFLAGS (without the size of a long) and FS_TOPDIR_FL.
+_GET_FLAGS, _SET_FLAGS, _TOP_DIRECTORY = 0x8000_6601, 0x4000_6602, 0x0002_0000
 _SIZE_OF_LONG = struct.calcsize("l") << 16
-_UNRELATED = 0x0002_0000
-
-
-def set_apart(folder: Path | bytes) -> None:
-    """Let directories that are made in this one lie apart from it and from each other (`chattr +T`).
-
-    Ext4 puts a directory beside the one that it is made in, and files beside their directory. There a
-    person's programs may have removed files by the thousand, and without a journal ext4 passes by every one
-    of the last minutes before it makes a file: 0.4 ms for each instead of 0.03. It is a hint; where it
-    is not understood, nothing happens.
-    """
-    if sys.platform != "linux":
-        return
-    import fcntl
-
-    flags = bytearray(struct.calcsize("l"))
-    try:
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    except OSError:
-        return
-    try:
-        fcntl.ioctl(descriptor, _GET | _SIZE_OF_LONG, flags)
-        struct.pack_into("i", flags, 0, struct.unpack_from("i", flags)[0] | _UNRELATED)
-        fcntl.ioctl(descriptor, _SET | _SIZE_OF_LONG, flags)
-    except OSError:
-        pass
-    finally:
-        os.close(descriptor)
 
 
 def write_bytes(path: Path, data: bytes, *, fsync: bool = False) -> None:
+    """Write a file through a temporary one, so that no reader sees half of it. Makes the folder."""
     descriptor, temporary = open_temporary(path.parent, f".{path.name}.tmp_")
     try:
         with os.fdopen(descriptor, "wb") as file:
@@ -153,7 +50,7 @@ def write_json(path: Path, value: Any, *, fsync: bool = False) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """The object in a JSON file; None if the file is absent, damaged or something else."""
+    """The object in a JSON file; None if the file is absent, damaged or holds something else."""
     try:
         value = json.loads(path.read_bytes())
     except (OSError, ValueError):
@@ -161,11 +58,111 @@ def read_json(path: Path) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-_OPEN = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+def open_temporary(folder: Path, prefix: str) -> tuple[int, Path]:
+    """Create a file that no other process uses. Makes the folder."""
+    while True:
+        path = folder / f"{prefix}{os.getpid()}_{next(_numbers)}"
+        try:
+            return os.open(path, _CREATE, 0o600), path
+        except FileNotFoundError:
+            make_folder(folder)
+        except FileExistsError:
+            continue  # left by a dead process that had our process id
+
+
+def make_folder(folder: Path) -> None:
+    """Make a folder where git may remove empty ones at the same time. It can be gone again when this
+    returns."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileNotFoundError:
+        pass  # its parent was removed meanwhile
+    except FileExistsError:
+        if os.path.lexists(folder) and not folder.is_dir():
+            raise  # a file of that name
+
+
+def make_read_only(file: Path | int) -> None:
+    """As git does with objects. Not on Windows, where such a file could not be replaced or removed."""
+    if sys.platform != "win32":
+        os.chmod(file, 0o444)
+
+
+def write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def sync_files(paths: Iterable[Path]) -> None:
+    """Make the content of files durable. The system starts to write all of them before the first is
+    waited for: one after the other, each would cost a commit of the file system's journal."""
+    paths = list(paths)
+    if sys.platform != "win32" and hasattr(os, "posix_fadvise") and len(paths) > 1:
+        for path in paths:
+            _with_open(path, lambda descriptor: os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED))
+    for path in paths:
+        _with_open(path, os.fsync)
+
+
+def _with_open(path: Path, operation: Callable[[int], None]) -> None:
+    try:
+        descriptor = os.open(path, os.O_RDONLY)
+    except FileNotFoundError:
+        return  # upkeep moved the object into a pack meanwhile, and synced that
+    try:
+        operation(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def sync_directory(folder: Path) -> None:
+    """Make a rename in this folder durable, where the system offers that."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY)
+    except OSError:  # Windows cannot open directories
+        return
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_tree(folder: Path) -> None:
+    """Remove a directory of ours with everything in it, if it exists."""
+    import shutil  # here: it would cost every hook some milliseconds, and few remove a directory
+
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def set_apart(folder: Path | bytes) -> None:
+    """Ask ext4 to place new subdirectories of this one apart from it and from each other (`chattr +T`).
+
+    Ext4 places a directory near its parent, and files near their directory. If the user's programs have
+    just removed thousands of files there, ext4 without a journal skips every recently freed inode before
+    it creates a file: 0.4 ms each instead of 0.03. Other file systems ignore this.
+    """
+    if sys.platform != "linux":
+        return
+    import fcntl
+
+    flags = bytearray(struct.calcsize("l"))
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError:
+        return
+    try:
+        fcntl.ioctl(descriptor, _GET_FLAGS | _SIZE_OF_LONG, flags)
+        struct.pack_into("i", flags, 0, struct.unpack_from("i", flags)[0] | _TOP_DIRECTORY)
+        fcntl.ioctl(descriptor, _SET_FLAGS | _SIZE_OF_LONG, flags)
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
 
 
 class OddFile(Exception):
-    """Something is there that is not read: `why` is `special`, `too-large`, `unreadable` or `directory`."""
+    """A file that is not read: `why` is `special`, `too-large`, `unreadable` or `directory`."""
 
     def __init__(self, why: str) -> None:
         super().__init__(why)
@@ -173,9 +170,9 @@ class OddFile(Exception):
 
 
 def read_foreign(path: str | bytes | os.PathLike[str], most: int) -> bytes | None:
-    """The content of a regular file of at most `most` bytes; None if there is nothing. Raises `OddFile` for
-    everything else."""
-    problem = problem_of(path, most)  # before it is opened: opening a device may already do something
+    """The content of a regular file of at most `most` bytes; None if there is no file. Raises `OddFile`
+    for everything else."""
+    problem = problem_of(path, most)  # before opening: that alone can make a device do something
     if problem is None:
         try:
             return _read(path, most)
@@ -189,8 +186,7 @@ def read_foreign(path: str | bytes | os.PathLike[str], most: int) -> bytes | Non
 
 
 def problem_of(path: str | bytes | os.PathLike[str], most: int) -> str | None:
-    """Why something is not read: `special`, `too-large` or `unreadable`; None for a file that can be, and
-    where there is none."""
+    """Why a file is not read: `special`, `too-large` or `unreadable`; None if it can be, or is absent."""
     try:
         return _problem(os.stat(path), most)
     except (FileNotFoundError, NotADirectoryError):
@@ -200,9 +196,9 @@ def problem_of(path: str | bytes | os.PathLike[str], most: int) -> str | None:
 
 
 def _read(path: str | bytes | os.PathLike[str], most: int) -> bytes:
-    descriptor = os.open(path, _OPEN)
+    descriptor = os.open(path, _READ)
     try:
-        problem = _problem(os.fstat(descriptor), most)  # it may have been replaced meanwhile
+        problem = _problem(os.fstat(descriptor), most)  # the file may have been replaced meanwhile
         if problem is not None:
             raise OddFile(problem)
         parts: list[bytes] = []
