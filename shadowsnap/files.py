@@ -135,7 +135,7 @@ def remove_tree(folder: Path) -> None:
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def set_apart(folder: Path | bytes) -> None:
+def spread_subdirectories(folder: Path | bytes) -> None:
     """Ask ext4 to place new subdirectories of this one apart from it and from each other (`chattr +T`).
 
     Ext4 places a directory near its parent, and files near their directory. If the user's programs have
@@ -161,7 +161,7 @@ def set_apart(folder: Path | bytes) -> None:
         os.close(descriptor)
 
 
-class OddFile(Exception):
+class UnreadableFile(Exception):
     """A file that is not read: `why` is `special`, `too-large`, `unreadable` or `directory`."""
 
     def __init__(self, why: str) -> None:
@@ -169,10 +169,10 @@ class OddFile(Exception):
         self.why = why
 
 
-def read_foreign(path: str | bytes | os.PathLike[str], most: int) -> bytes | None:
-    """The content of a regular file of at most `most` bytes; None if there is no file. Raises `OddFile`
+def read_bounded(path: str | bytes | os.PathLike[str], most: int) -> bytes | None:
+    """The content of a regular file of at most `most` bytes; None if there is no file. Raises `UnreadableFile`
     for everything else."""
-    problem = problem_of(path, most)  # before opening: that alone can make a device do something
+    problem = reading_problem(path, most)  # before opening: that alone can make a device do something
     if problem is None:
         try:
             return _read(path, most)
@@ -182,10 +182,10 @@ def read_foreign(path: str | bytes | os.PathLike[str], most: int) -> bytes | Non
             problem = "directory"
         except OSError:
             problem = "unreadable"
-    raise OddFile(problem)
+    raise UnreadableFile(problem)
 
 
-def problem_of(path: str | bytes | os.PathLike[str], most: int) -> str | None:
+def reading_problem(path: str | bytes | os.PathLike[str], most: int) -> str | None:
     """Why a file is not read: `special`, `too-large` or `unreadable`; None if it can be, or is absent."""
     try:
         return _problem(os.stat(path), most)
@@ -200,14 +200,14 @@ def _read(path: str | bytes | os.PathLike[str], most: int) -> bytes:
     try:
         problem = _problem(os.fstat(descriptor), most)  # the file may have been replaced meanwhile
         if problem is not None:
-            raise OddFile(problem)
+            raise UnreadableFile(problem)
         parts: list[bytes] = []
         left = most + 1
         while left > 0 and (part := os.read(descriptor, min(left, 1 << 20))):
             parts.append(part)
             left -= len(part)
         if left <= 0:
-            raise OddFile("too-large")  # it grew while it was read
+            raise UnreadableFile("too-large")  # it grew while it was read
         return b"".join(parts)
     finally:
         os.close(descriptor)

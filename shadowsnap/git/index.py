@@ -206,7 +206,7 @@ class Index:
             chunks.extend(_into_blocks(entries))
         return self._save(chunks)
 
-    def write_unseen(self, leaves: Mapping[bytes, tuple[int, str]]) -> None:
+    def write_without_stat(self, leaves: Mapping[bytes, tuple[int, str]]) -> None:
         """Write the file anew with entries of files that do not exist yet: mode and object id only."""
         encoded = {
             path: _padded(path, _FIXED_WITHOUT_STAT.pack(mode, bytes.fromhex(name), min(len(path), _LONG_NAME)))

@@ -34,7 +34,7 @@ _LOOSE_NAME = re.compile(r"[0-9a-f]{38}")
 _CHECKSUM = 20
 _VERIFIED_AT_ONCE = 100
 _KINDS = (b"commit", b"tree", b"blob", b"tag")
-FOLLOWED = "something follows its content"
+TRAILING_DATA = "something follows its content"
 """Git does not read such an object, although its content is complete."""
 
 
@@ -206,7 +206,7 @@ def loose_problem(path: Path, name: str) -> str | None:
         return "it is cut short"
     if digest.hexdigest() != name:
         return "its content does not fit its name"
-    return FOLLOWED if inflater.unused_data else None
+    return TRAILING_DATA if inflater.unused_data else None
 
 
 def loose_content(path: Path) -> tuple[bytes, bytes]:
@@ -251,7 +251,7 @@ class PackIndex:
         return self._data[at : at + 20]
 
 
-def packs(objects: Path) -> list[Path]:
+def all_packs(objects: Path) -> list[Path]:
     """The path of every pack, also of one that has only a `.pack` or only an `.idx` file."""
     names = {name.rpartition(".")[0] for name in _names_in(objects / "pack") if name.endswith((".pack", ".idx"))}
     return [objects / "pack" / f"{name}.pack" for name in sorted(names) if name.startswith("pack-")]
@@ -315,7 +315,7 @@ def _read_index(index: Path) -> bytes:
     return data
 
 
-def lying_packs(git: Git, files: list[Path]) -> set[Path]:
+def mismatched_packs(git: Git, files: list[Path]) -> set[Path]:
     """Which of the packs hold other objects than their indexes list. Git reads and hashes every object."""
     found: set[Path] = set()
     for start in range(0, len(files), _VERIFIED_AT_ONCE):
@@ -323,11 +323,15 @@ def lying_packs(git: Git, files: list[Path]) -> set[Path]:
         try:
             git.run("verify-pack", *(str(pack.with_suffix(".idx")) for pack in some))
         except GitFailed:
-            found |= {*some} if len(some) == 1 else {each for pack in some for each in lying_packs(git, [pack])}
+            if len(some) == 1:
+                found.update(some)
+            else:
+                for pack in some:
+                    found |= mismatched_packs(git, [pack])
     return found
 
 
-def read_whole(git: Git, names: Iterable[str]) -> Iterator[tuple[str, bytes, bytes]]:
+def read_intact(git: Git, names: Iterable[str]) -> Iterator[tuple[str, bytes, bytes]]:
     """Id, kind and content of those objects that are intact."""
     names = list(names)
     try:
@@ -347,7 +351,7 @@ def read_whole(git: Git, names: Iterable[str]) -> Iterator[tuple[str, bytes, byt
 
 def shared_files(objects: Path) -> Iterator[Path]:
     """Packs and loose objects that have a second hard link somewhere. A pack counts as one file."""
-    for pack in packs(objects):
+    for pack in all_packs(objects):
         if any(_is_shared(path) for path in pack_files(pack)):
             yield pack
     for _, path in loose_objects(objects):

@@ -73,7 +73,7 @@ class LooseObjects:
 
         return self._write_file(name, compress_into, lambda: digest.hexdigest() == name)
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Make everything written so far survive a power cut. Call it before creating a ref that
         leads to these objects."""
         if self._unsynced:
@@ -93,7 +93,7 @@ class LooseObjects:
             try:
                 fill(descriptor)
                 make_read_only(temporary)
-                # A new object is synced by `settle`. An existing one may be in use already, so it must not be
+                # A new object is synced by `flush`. An existing one may be in use already, so it must not be
                 # replaced by a file that a power cut could empty.
                 if self._fsync and (not SYNCS_LATER or path.exists()):
                     os.fsync(descriptor)

@@ -497,7 +497,7 @@ def _entry_header(kind: int, size: int) -> bytes:
 
 
 class NewObjects:
-    """The objects that one operation adds to an object directory. `settle` writes them as one pack: as
+    """The objects that one operation adds to an object directory. `flush` writes them as one pack: as
     loose objects, a snapshot of one changed file would need a dozen new files and directories, and a
     sync of each. Only large files become loose objects, so that changing between two versions of one
     does not store it again each time.
@@ -530,15 +530,15 @@ class NewObjects:
         if the file no longer has that content."""
         return self._loose.write_stream(descriptor, size, name)
 
-    def unsettled_tree(self, name: str) -> bytes | None:
+    def pending_tree(self, name: str) -> bytes | None:
         """A tree that is not in the store yet."""
         return self._trees.get(name)
 
-    def unsettled_size(self, name: str) -> int | None:
+    def pending_size(self, name: str) -> int | None:
         """The size of an object that is not in the store yet."""
         return self._sizes.get(name)
 
-    def settle(self) -> None:
+    def flush(self) -> None:
         """Put everything added so far into the store, so that git can read it and it survives a power
         cut. Call it before creating a ref that leads to these objects."""
         if self._pack is not None:
@@ -546,7 +546,7 @@ class NewObjects:
                 self._pack.finish()
             finally:
                 self.abandon()
-        self._loose.settle()
+        self._loose.flush()
 
     def abandon(self) -> None:
         """Discard what is not in the store yet."""

@@ -94,15 +94,6 @@ def kill_group(pid: int) -> None:
         pass
 
 
-def run_command(words: list[str], folder: Path, environment: dict[str, str], stdin: bytes = b"") -> bytes:
-    """Run a command of the demo's scripted agent in its project, and return what it printed."""
-    import subprocess
-
-    return subprocess.run(
-        words, cwd=folder, env=environment, input=stdin, capture_output=True, check=True
-    ).stdout
-
-
 class CannotSpawn(Exception):
     """`posix_spawn` does not work on this system or with these descriptors."""
 

@@ -57,11 +57,12 @@ class ObjectReader:
 
     def read(self, name: str, kind: bytes) -> bytes:
         """Content of an object of this kind. Raises `DamagedObject` if it is missing or damaged."""
-        if self._git.new is not None:
-            if (tree := self._git.new.unsettled_tree(name)) is not None:
+        new = self._git.new_objects
+        if new is not None:
+            if (tree := new.pending_tree(name)) is not None:
                 return tree
-            if self._git.new.unsettled_size(name) is not None:
-                self._git.new.settle()
+            if new.pending_size(name) is not None:
+                new.flush()
         packs = self._batch.packs
         found, data = packs.read(name, known_only=True) or self._read_loose(name, kind)
         if not found:
@@ -75,7 +76,8 @@ class ObjectReader:
 
     def size(self, name: str) -> int | None:
         """Size of an object; None if it is not found without git."""
-        if self._git.new is not None and (size := self._git.new.unsettled_size(name)) is not None:
+        new = self._git.new_objects
+        if new is not None and (size := new.pending_size(name)) is not None:
             return size
         for folder in self._folders:
             try:

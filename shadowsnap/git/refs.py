@@ -104,7 +104,7 @@ def read_ref(git_dir: Path, ref: str) -> str | None:
     packed = _packed_refs(git_dir)
     at = packed.find(b" %s\n" % ref.encode())
     value = packed[at - 40 : at].decode("ascii", "replace") if at >= 40 else ""
-    return value if may_be_of(ref, value) else None
+    return value if may_point_to(ref, value) else None
 
 
 def read_refs(git_dir: Path, prefix: str) -> dict[str, str]:
@@ -128,7 +128,7 @@ def read_refs(git_dir: Path, prefix: str) -> dict[str, str]:
 
 def _repair(git_dir: Path, ref: str, value: str) -> None:
     """Replace the file of a ref that a power cut damaged by the packed value."""
-    if is_spoiled(git_dir, ref):
+    if is_damaged_ref(git_dir, ref):
         try:
             temporary = Path(f"{git_dir / ref}.{os.getpid()}.lock")
             temporary.write_bytes(value.encode() + b"\n")
@@ -137,25 +137,25 @@ def _repair(git_dir: Path, ref: str, value: str) -> None:
             pass  # the store is read-only; the value is known all the same
 
 
-def is_spoiled(git_dir: Path, ref: str) -> bool:
+def is_damaged_ref(git_dir: Path, ref: str) -> bool:
     """Whether a ref has a file without a usable value."""
     return _read_loose(git_dir, ref) is None and os.path.exists(git_dir / ref)
 
 
-def may_be_of(ref: str, value: str) -> bool:
+def may_point_to(ref: str, value: str) -> bool:
     """Whether a value is an object id that the ref can have: the ref of a checkpoint ends in the first
     digits of its commit."""
     is_id = len(value) == 40 and _HEX.issuperset(value) and value.strip("0")
     return bool(is_id) and value.startswith(_digits_in_name(ref))
 
 
-def value_by_name(git: Git, ref: str) -> str | None:
+def commit_in_name(git: Git, ref: str) -> str | None:
     """The commit that the ref of a checkpoint is named after, if exactly one in the store fits."""
     digits = _digits_in_name(ref)
     if not digits:
         return None
     found = git.run("rev-parse", "--verify", "-q", f"{digits}^{{commit}}", ok=(0, 1, 128)).decode().strip()
-    return found if may_be_of(ref, found) else None
+    return found if may_point_to(ref, found) else None
 
 
 def _digits_in_name(ref: str) -> str:
@@ -218,7 +218,7 @@ def _read_loose(git_dir: Path, ref: str) -> str | None:
         value = (git_dir / ref).read_bytes().decode("ascii").strip()
     except (OSError, ValueError):
         return None
-    return value if may_be_of(ref, value) else None
+    return value if may_point_to(ref, value) else None
 
 
 def _loose_names(folder: Path) -> list[str]:

@@ -74,7 +74,7 @@ class Git:
     process is killed."""
     batch: Batch | None = None
     """The `cat-file` process that all object readers share."""
-    new: NewObjects | None = None
+    new_objects: NewObjects | None = None
     """Objects that are not in the store yet. They are written before any git process starts."""
     deadline: Deadline = NO_DEADLINE
 
@@ -105,8 +105,8 @@ class Git:
     def _start(self, args: Sequence[str | bytes], with_stdin: bool, with_stderr: bool = True) -> Process:
         global processes_started
         self.deadline.check(f"starting git {args[0]!s}")
-        if self.new is not None:
-            self.new.settle()
+        if self.new_objects is not None:
+            self.new_objects.flush()
         processes_started += 1
         options = [part for setting in self.config for part in ("-c", setting)]
         return start_process(

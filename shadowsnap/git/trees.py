@@ -251,7 +251,7 @@ def path_problem(path: bytes) -> str | None:
     return next((problem for name in path.split(b"/") if (problem := name_problem(name)) is not None), None)
 
 
-class Sighting(NamedTuple):
+class TreeMatch(NamedTuple):
     path: bytes
     mode: int
     id: str
@@ -264,17 +264,17 @@ class TreeSearch:
     def __init__(self, read: ReadTree, wanted: Callable[[bytes, int, str], bool]) -> None:
         self._read = read
         self._wanted = wanted
-        self._matches: dict[str, list[Sighting]] = {}
+        self._matches: dict[str, list[TreeMatch]] = {}
         """Tree -> matches among its own entries."""
         self._children: dict[str, dict[bytes, str]] = {}
         """Tree -> its subtrees by name."""
         self._parents: dict[str, set[str]] = {}
 
-    def find(self, root: str) -> list[Sighting]:
+    def find(self, root: str) -> list[TreeMatch]:
         """All matches below a tree, with their paths."""
         self._explore(root)
         leading = self._trees_with_matches()
-        found: list[Sighting] = []
+        found: list[TreeMatch] = []
         stack = [(b"", root)] if root in leading else []
         while stack:
             prefix, tree = stack.pop()
@@ -293,7 +293,7 @@ class TreeSearch:
             names: set[bytes] = set()
             for name, (mode, child) in () if tree == EMPTY_TREE else tree_entries(self._read(tree)):
                 if name in names or self._wanted(name, mode, child):
-                    self._matches.setdefault(tree, []).append(Sighting(name, mode, child))
+                    self._matches.setdefault(tree, []).append(TreeMatch(name, mode, child))
                 elif mode == DIRECTORY:
                     self._children[tree][name] = child
                     self._parents.setdefault(child, set()).add(tree)

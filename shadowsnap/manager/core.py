@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from functools import wraps
 from pathlib import Path
 
-from shadowsnap.deadline import Deadline, Watch
+from shadowsnap.deadline import Deadline, ProgressReporter
 from shadowsnap.errors import (
     BadArguments,
     CheckpointsLost,
@@ -132,7 +132,7 @@ class Core:
         def tell(doing: str, seconds: float, done: int | None, total: int | None) -> None:
             self._tell("Slow", workdir, doing=doing, seconds=seconds, done=done, total=total)
 
-        return Deadline(self.settings.deadline, Watch(tell, self._slow_after))
+        return Deadline(self.settings.deadline, ProgressReporter(tell, self._slow_after))
 
     def _store(self) -> Store:
         """The store, made on first use."""

@@ -251,7 +251,7 @@ def _carry_out(
         step("restore:begun")
         if staging.by_git:
             with _nothing_done_yet():
-                space.objects.settle()  # what was captured has to be there before git looks
+                space.objects.flush()  # what was captured has to be there before git looks
         with _nothing_moved_yet():
             staging.begin()
         before = _save(capture, plan, known, f"before {then} to {target.short_id}")

@@ -214,7 +214,7 @@ class Capture:
             return
         cache, space = self.cache, self.space
         tree = self._both_trees()[0]
-        space.objects.settle()  # the index says that what it names is stored
+        space.objects.flush()  # the index says that what it names is stored
         if self._changes:
             cache.index = cache.index.write(self._changes)
             cache.packs = packs_of(space.store)

@@ -28,7 +28,7 @@ from shadowsnap.git.reading import ObjectReader, read_many
 from shadowsnap.git.refs import (
     create_ref,
     delete_refs,
-    is_spoiled,
+    is_damaged_ref,
     list_refs,
     newest_ref,
     read_ref,
@@ -73,7 +73,7 @@ def record_checkpoint(
     commit = f"tree {tree}\nauthor {who}\ncommitter {who}\n\n".encode() + message
     commit_id = objects.write(b"commit", commit)
     ref = f"{project.refs}/{moment:013d}-{commit_id[:12]}"
-    objects.settle()
+    objects.flush()
     create_ref(store.git_dir, ref, commit_id, fsync=store.fsync)
     return _decode(project, ref, commit_id, tree, message)
 
@@ -328,7 +328,7 @@ def _check_nothing_is_hidden(store: Store, project: Project, listed: set[str], n
     """Git leaves a ref out of a list if a power cut spoiled its file; then it has to be mended first."""
     for name in ref_names(store.git_dir, project.refs)[::-1][:newest]:
         ref = f"{project.refs}/{name}"
-        if ref not in listed and is_spoiled(store.git_dir, ref):  # else it came or went meanwhile
+        if ref not in listed and is_damaged_ref(store.git_dir, ref):  # else it came or went meanwhile
             raise DamagedObject(id=ref)
 
 

@@ -247,7 +247,7 @@ def _put(store: Store, objects: LooseObjects, ref: str, key: bytes, tree: str, d
         with ObjectReader(git) as reader:
             folders = parse_tree(reader.read(before, b"tree"))
     top = objects.write(b"tree", format_tree({**folders, key: (DIRECTORY, tree)}))
-    objects.settle()
+    objects.flush()
     if before is None:
         create_ref(store.git_dir, ref, top, fsync=store.fsync)
     elif before != top:

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from shadowsnap.deadline import NO_DEADLINE, Deadline
 from shadowsnap.errors import StoreNotOurs, StoreTooNew, StoreUnusable
-from shadowsnap.files import OddFile, read_foreign, sync_directory, write_bytes
+from shadowsnap.files import UnreadableFile, read_bounded, sync_directory, write_bytes
 from shadowsnap.git.objects import LooseObjects
 from shadowsnap.git.repository import Git, usable_git
 from shadowsnap.records import dataclass
@@ -173,9 +173,9 @@ def _put_config_right(store: Store) -> None:
     """Git does what a `config` says, so it is ours to the byte before git is run. Another one is moved aside."""
     path, ours = store.git_dir / "config", store_files()["config"]
     try:
-        if read_foreign(path, _LONGEST_CONFIG) in (ours, None):
+        if read_bounded(path, _LONGEST_CONFIG) in (ours, None):
             return
-    except OddFile:
+    except UnreadableFile:
         pass
     os.replace(path, store.git_dir / "config.not-ours")
     write_bytes(path, ours, fsync=store.fsync)
@@ -205,9 +205,9 @@ def create_store(store: Store) -> None:
     store.base.mkdir(0o700, parents=True, exist_ok=True)
     os.chmod(store.base, 0o700)
     if not os.path.exists(store.git_dir):
-        from shadowsnap.files import set_apart
+        from shadowsnap.files import spread_subdirectories
 
-        set_apart(store.base)
+        spread_subdirectories(store.base)
     if lost_refs(store):
         (store.git_dir / REFS_LOST).touch()
     for folder in FOLDERS:

@@ -39,7 +39,7 @@ from shadowsnap.git.trees import (
     LINK,
     REGULAR,
     Leaf,
-    Sighting,
+    TreeMatch,
     TreeSearch,
     name_problem,
     patch_tree,
@@ -360,13 +360,13 @@ def _is_odd(name: bytes, mode: int, _: str) -> bool:
     return mode not in _MODES or name_problem(name) is not None
 
 
-def _instead(odd: Sighting) -> Leaf | None:
+def _instead(odd: TreeMatch) -> Leaf | None:
     if name_problem(odd.path.rpartition(b"/")[2]) is not None or odd.mode & 0o170000 != 0o100000:
         return None
     return (EXECUTABLE if odd.mode & 0o100 else REGULAR, odd.id)
 
 
-def _left_out(odd: list[Sighting]) -> Iterator[tuple[bytes, str]]:
+def _left_out(odd: list[TreeMatch]) -> Iterator[tuple[bytes, str]]:
     for each in odd:
         if _instead(each) is None:
             folder = each.mode in (_GITLINK, DIRECTORY)

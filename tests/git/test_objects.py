@@ -305,11 +305,11 @@ def flushed(monkeypatch: pytest.MonkeyPatch) -> set[int]:
 
 def test_what_was_written_is_flushed_with_its_directories_once_it_settles(store: Store, flushed: set[int]) -> None:
     files = [place(store, store.objects.write(b"blob", b"%d" % number)) for number in range(5)]
-    store.objects.settle()
+    store.objects.flush()
     needed = {path for file in files for path in (file, file.parent, file.parent.parent)}
     assert {path.stat().st_ino for path in needed} <= flushed
     flushed.clear()
-    store.objects.settle()
+    store.objects.flush()
     assert flushed == set()
 
 
@@ -317,7 +317,7 @@ def test_an_object_that_others_rely_on_is_replaced_only_by_one_that_is_flushed(
     store: Store, flushed: set[int]
 ) -> None:
     file = place(store, store.objects.write(b"blob", b"x"))
-    store.objects.settle()
+    store.objects.flush()
     before = file.stat().st_ino
     store.objects.write(b"blob", b"x")
     assert file.stat().st_ino != before
@@ -327,5 +327,5 @@ def test_an_object_that_others_rely_on_is_replaced_only_by_one_that_is_flushed(
 def test_without_fsync_nothing_is_flushed(base: Path, flushed: set[int]) -> None:
     store = open_store(Settings(base=base, fsync=False))
     store.objects.write(b"blob", b"x")
-    store.objects.settle()
+    store.objects.flush()
     assert flushed == set()

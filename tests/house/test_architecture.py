@@ -34,7 +34,7 @@ LEVEL_OF = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
 # Levels whose rooms may also import each other: the foundations, what a loop owns, and the front doors.
 NEIGHBOURLY = {0, len(LEVELS) - 2, len(LEVELS) - 1}
 
-MAY_RUN_PROCESSES = ("git/", "cli/ui.py", "upkeep/background.py")
+MAY_RUN_PROCESSES = ("git/", "cli/ui.py", "cli/demo_agent.py", "upkeep/background.py")
 MAY_READ_ENVIRONMENT = ("cli/", "hook/", "agents/", "settings.py", "git/repository.py")
 MAY_CATCH_EVERYTHING = ("cli/", "hook/", "agents/", "integrations/", "manager/", "manager.py", "aio.py")
 

@@ -544,7 +544,7 @@ def test_objects_that_were_packed_before_they_were_flushed_do_not_fail_the_snaps
     with session(store) as upkeep, upkeep.writing_packs(0, "packing") as aside:
         pack_loose(aside, 1000)
     assert name not in loose_names(store.git_dir)
-    store.objects.settle()
+    store.objects.flush()
     assert git(store.git_dir, "cat-file", "-t", name) == "blob"
 
 
