@@ -1,4 +1,4 @@
-"""What one operation adds to the store is one pack, there for everybody at once or not at all."""
+"""What one operation adds to the store is one pack, which appears at once or not at all."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_blobs_trees_and_commits_become_one_pack(store: Store) -> None:
     assert store.git().run("fsck", "--strict", "--no-dangling") == b""
 
 
-def test_git_sees_nothing_before_it_settles_and_everything_after(store: Store) -> None:
+def test_git_sees_nothing_before_the_flush_and_everything_after(store: Store) -> None:
     new = objects(store)
     name = new.write(b"blob", b"content")
     assert files(store) == [] and not is_there(store, name)
@@ -66,7 +66,7 @@ def test_git_sees_nothing_before_it_settles_and_everything_after(store: Store) -
 
 
 def test_a_git_that_is_bound_to_it_sees_everything(store: Store) -> None:
-    """Whoever asks must not be told that an object is missing that was written just now."""
+    """An object that was just written must not be reported as missing."""
     new = objects(store)
     git = store.git().bound(new_objects=new)
     name = new.write(b"blob", b"content")
@@ -75,7 +75,7 @@ def test_a_git_that_is_bound_to_it_sees_everything(store: Store) -> None:
     assert git.run("cat-file", "blob", other) == b"other"
 
 
-def test_a_tree_can_be_read_before_it_settles_without_a_process(store: Store) -> None:
+def test_a_tree_can_be_read_before_the_flush_without_a_process(store: Store) -> None:
     new = objects(store)
     tree = tree_of(new.write(b"blob", b"content"))
     name = new.write(b"tree", tree)
@@ -102,7 +102,7 @@ def test_what_is_abandoned_leaves_nothing(store: Store) -> None:
     assert files(store) == []
 
 
-def test_to_settle_twice_or_nothing_writes_nothing(store: Store) -> None:
+def test_an_empty_flush_writes_nothing(store: Store) -> None:
     new = objects(store)
     new.flush()
     assert files(store) == []
@@ -113,7 +113,7 @@ def test_to_settle_twice_or_nothing_writes_nothing(store: Store) -> None:
     assert files(store) == once
 
 
-def test_what_comes_after_it_settled_is_another_pack(store: Store) -> None:
+def test_objects_added_after_a_flush_are_another_pack(store: Store) -> None:
     new = objects(store)
     names = []
     for data in (b"one", b"two", b"three"):
@@ -122,8 +122,8 @@ def test_what_comes_after_it_settled_is_another_pack(store: Store) -> None:
     assert len(files(store)) == 6 and all(is_there(store, name) for name in names)
 
 
-def test_the_same_objects_again_are_the_same_pack(store: Store) -> None:
-    """Not a new one each time, for a project that goes back and forth."""
+def test_the_same_objects_again_give_the_same_pack(store: Store) -> None:
+    """A project that changes back and forth gets no new pack each time."""
     for _ in range(3):
         new = objects(store)
         new.write(b"blob", b"content")
@@ -158,8 +158,8 @@ def test_many_objects_do_not_need_memory_for_all_of_them(store: Store) -> None:
     assert is_there(store, object_id(b"blob", b"399" + chunk))
 
 
-def test_a_large_file_is_a_file_of_its_own(store: Store, tmp_path: Path) -> None:
-    """Going back and forth between two versions of it would otherwise take up its size each time."""
+def test_a_large_file_becomes_a_loose_object(store: Store, tmp_path: Path) -> None:
+    """Otherwise changing back and forth between two versions would store it again each time."""
     data = os.urandom(2 << 20)
     (tmp_path / "large").write_bytes(data)
     for _ in range(3):
