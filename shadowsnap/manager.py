@@ -20,8 +20,7 @@ from datetime import datetime
 from functools import partial, wraps
 from pathlib import Path
 
-from shadowsnap.deadline import NO_DEADLINE, Deadline, Watch
-from shadowsnap.digests import bounded_id
+from shadowsnap.deadline import NO_DEADLINE, Deadline, ProgressReporter
 from shadowsnap.errors import (
     BadArguments,
     CheckpointsLost,
@@ -76,6 +75,7 @@ from shadowsnap.snapshot.take import (
     unprotected,
 )
 from shadowsnap.snapshot.tools import (
+    bounded_id,
     existing_folder,
     first_name,
     may_write,
@@ -1419,7 +1419,7 @@ class CheckpointManager:
         def slow(doing: str, seconds: float, done: int | None, total: int | None) -> None:
             self._emit("Slow", workdir, doing=doing, seconds=seconds, done=done, total=total)
 
-        return Deadline(self.settings.deadline, Watch(slow, self._slow_after))
+        return Deadline(self.settings.deadline, ProgressReporter(slow, self._slow_after))
 
     def _store(self) -> Store:
         """The store, made on first use."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from fnmatch import translate
 from functools import lru_cache
 
-from shadowsnap.files import OddFile, read_foreign
+from shadowsnap.files import UnreadableFile, read_bounded
 from shadowsnap.records import dataclass, replace
 
 TYPE_CHECKING = False
@@ -276,8 +276,8 @@ def _read_file(path: str, table: str, warnings: Warnings) -> dict[str, object]:
 def _content(path: str, warnings: Warnings) -> bytes | None:
     """What a file says; None if there is none. It may have come with a clone, and be anything."""
     try:
-        return read_foreign(path, _MOST_BYTES)
-    except OddFile as odd:
+        return read_bounded(path, _MOST_BYTES)
+    except UnreadableFile as odd:
         why = "it cannot be read" if odd.why == "unreadable" else "it is not a file of settings"
         warnings.append(f"{path}: ignored, as {why}")
         return None

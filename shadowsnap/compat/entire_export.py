@@ -197,5 +197,5 @@ class _Repository:
         message = f"Checkpoint: {id}\n\nEntire-Session: {name}\nEntire-Strategy: {_STRATEGY}\n"
         text = f"tree {tree}\n{parent}author {who}\ncommitter {who}\n\n{message}"
         commit = self._objects.write(b"commit", text.encode("utf-8", "surrogateescape"))
-        self._objects.settle()
+        self._objects.flush()
         return commit

@@ -14,9 +14,9 @@ import sys
 from collections.abc import Sequence
 
 from shadowsnap.errors import StoreNotOurs
+from shadowsnap.files import ownership_problem
 from shadowsnap.hook.payload import OTHER, PROMPT, SESSION_START, TOOL, HookEvent, read_event
 from shadowsnap.hook.session import HookSession
-from shadowsnap.ownership import why_not_ours
 from shadowsnap.records import Any
 from shadowsnap.settings import configured_base
 from shadowsnap.snapshot.tools import may_write
@@ -59,7 +59,7 @@ def run_hook(agent: str, data: bytes, event_name: str = "") -> None:
         if event.kind == OTHER and not event.after:
             return
         base = configured_base()
-        why = why_not_ours(os.path.realpath(base))
+        why = ownership_problem(os.path.realpath(base))
         if why:
             raise StoreNotOurs(path=base, why=why)
         _dispatch(event, HookSession(base, event))

@@ -22,23 +22,20 @@ PACKAGE = "shadowsnap"
 
 # Bottom to top. A room imports from lower levels and from itself.
 LEVELS = [
-    {
-        "model", "events", "errors", "settings", "deadline", "files", "ownership", "steps", "turns",
-        "records", "digests", "lightjson", "moments",
-    },
+    {"model", "events", "errors", "settings", "deadline", "files", "steps", "records", "lightjson"},
     {"git"},
     {"store"},
     {"snapshot"},
     {"restore", "upkeep", "remote"},
-    {"manager", "timeline", "aio"},
+    {"manager", "turns", "timeline", "warmup", "aio"},
     {"cli", "tui", "hook", "agents", "integrations", "compat", "__main__"},
 ]  # fmt: skip
 LEVEL_OF = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
 # Levels whose rooms may also import each other: the foundations, what a loop owns, and the front doors.
 NEIGHBOURLY = {0, len(LEVELS) - 2, len(LEVELS) - 1}
 
-MAY_RUN_PROCESSES = ("git/", "cli/ui.py", "upkeep/background.py")
-MAY_READ_ENVIRONMENT = ("cli/", "hook/", "agents/", "settings.py", "git/repository.py", "git/paths.py")
+MAY_RUN_PROCESSES = ("git/", "cli/ui.py", "cli/demo_agent.py", "upkeep/background.py")
+MAY_READ_ENVIRONMENT = ("cli/", "hook/", "agents/", "settings.py", "git/repository.py")
 MAY_CATCH_EVERYTHING = ("cli/", "hook/", "agents/", "integrations/", "manager/", "manager.py", "aio.py")
 
 PROCESS_MODULES = {"subprocess", "multiprocessing", "pty", "_posixsubprocess"}
