@@ -320,14 +320,15 @@ def _apply_delta(base: bytes, delta: bytes, held: int) -> bytes:
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number of seven bits per byte, lowest first; and the position behind it."""
-    value = shift = 0
-    while True:
+    """A number of seven bits per byte, lowest first; and the position behind it. The time to build one grows
+    with the square of its length, so it has at most 64 bits."""
+    value = 0
+    for shift in range(0, 64, 7):
         byte, at = data[at], at + 1
         value |= (byte & 0x7F) << shift
-        shift += 7
         if not byte & 0x80:
             return value, at
+    raise ValueError("a number is too large")
 
 
 @contextmanager

@@ -232,6 +232,17 @@ def _held_within_limits(objects: Path, name: str) -> object:
     return Packs(objects).contained([name], intact=True)
 
 
+def test_a_delta_with_an_endless_number_is_refused_at_once(tmp_path: Path) -> None:
+    names = [bytes([number + 1]) * 20 for number in range(2)]
+    delta = b"\5" + b"\xff" * (1 << 19) + b"\1"
+    entries = [entry(3, 5, zlib.compress(b"hello")), entry(7, len(delta), zlib.compress(delta), names[0])]
+    pack_of(tmp_path / "objects", entries, names)
+    began = time.process_time()
+    assert Packs(tmp_path / "objects").read(names[1].hex()) is None
+    assert Packs(tmp_path / "objects").size(names[1].hex()) is None
+    assert time.process_time() - began < 1
+
+
 @pytest.mark.parametrize("header", [b"blob -5", b"blob +5", b"blob 1_0", b"blob", b"blob x"])
 def test_an_object_that_does_not_say_its_size_is_not_measured(store: Store, header: bytes) -> None:
     folder = store.git_dir / "objects" / "ab"
