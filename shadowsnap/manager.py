@@ -389,11 +389,6 @@ class CheckpointManager:
         self._jobs.wait()
         self._safely(log)
 
-    @property
-    def not_kept(self) -> str:
-        """Why the conversation of this turn was not kept; empty if it was, or if there was none."""
-        return self._turn.not_kept
-
     def turn_state(self) -> dict[str, Any]:
         """This turn as JSON, for another process of the same agent to go on with."""
         return self._turn.to_json(self.settings.granularity)
@@ -1629,6 +1624,12 @@ class CheckpointManager:
             self._on_event(getattr(events, event)(os.fspath(working_dir), **facts))
         except Exception:  # a listener's error is the listener's, not the agent's
             logging.getLogger("shadowsnap").exception("on_event failed on %s", event)
+
+
+def why_not_kept(manager: CheckpointManager) -> str:
+    """Why the conversation of the open turn was not kept; empty if it was, or if there was none. For the hook
+    log, and so not a method of the manager."""
+    return manager._turn.not_kept
 
 
 def _is_repairable(problem: BaseException) -> bool:

@@ -193,8 +193,10 @@ def _close(event: HookEvent, session: HookSession, manager: CheckpointManager, s
     for outcome in manager.end_turn(_transcript(event), status):
         if outcome.status != "unchanged":
             _log(event.agent, event, outcome.status, outcome.error, outcome=outcome)
-    if manager.not_kept:
-        _log(event.agent, event, _NOT_KEPT, ValueError(f"{event.transcript}: {manager.not_kept}"))
+    from shadowsnap.manager import why_not_kept  # here: most hooks do not load the manager
+
+    if why := why_not_kept(manager):
+        _log(event.agent, event, _NOT_KEPT, ValueError(f"{event.transcript}: {why}"))
 
 
 # --- steps -----------------------------------------------------------------------------------
