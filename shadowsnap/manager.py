@@ -19,8 +19,7 @@ from datetime import datetime
 from functools import partial, wraps
 from pathlib import Path
 
-from shadowsnap.deadline import NO_DEADLINE, Deadline, Watch
-from shadowsnap.digests import bounded_id
+from shadowsnap.deadline import NO_DEADLINE, Deadline, ProgressReporter
 from shadowsnap.errors import (
     BadArguments,
     CheckpointsLost,
@@ -75,6 +74,7 @@ from shadowsnap.snapshot.take import (
     unprotected,
 )
 from shadowsnap.snapshot.tools import (
+    bounded_id,
     existing_folder,
     first_name,
     may_write,
@@ -389,11 +389,6 @@ class CheckpointManager:
 
         self._jobs.wait()
         self._safely(log)
-
-    @property
-    def not_kept(self) -> str:
-        """Why the conversation of this turn was not kept; empty if it was, or if there was none."""
-        return self._turn.not_kept
 
     def turn_state(self) -> dict[str, Any]:
         """This turn as JSON, for another process of the same agent to go on with."""
@@ -1436,7 +1431,7 @@ class CheckpointManager:
         def slow(doing: str, seconds: float, done: int | None, total: int | None) -> None:
             self._emit("Slow", workdir, doing=doing, seconds=seconds, done=done, total=total)
 
-        return Deadline(self.settings.deadline, Watch(slow, self._slow_after))
+        return Deadline(self.settings.deadline, ProgressReporter(slow, self._slow_after))
 
     def _store(self) -> Store:
         """The store, made on first use."""
@@ -1652,6 +1647,12 @@ class CheckpointManager:
             import logging
 
             logging.getLogger("shadowsnap").exception("on_event failed on %s", event)
+
+
+def why_not_kept(manager: CheckpointManager) -> str:
+    """Why the conversation of the open turn was not kept; empty if it was, or if there was none. For the hook
+    log, and so not a method of the manager."""
+    return manager._turn.not_kept
 
 
 def _is_repairable(problem: BaseException) -> bool:

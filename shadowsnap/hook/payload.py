@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import os
 
-from shadowsnap.digests import bounded_id
 from shadowsnap.files import is_encodable
 from shadowsnap.records import dataclass, field
-from shadowsnap.snapshot.tools import plain_path
+from shadowsnap.snapshot.tools import bounded_id, plain_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # a hook has no time for imports that only say what is what

@@ -8,7 +8,6 @@ the operation log; this file can be lost.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from contextlib import AbstractContextManager
@@ -127,10 +126,10 @@ class HookSession:
 
     def lock(self, seconds: float) -> AbstractContextManager[int]:
         from shadowsnap.deadline import Deadline
-        from shadowsnap.ownership import make_base
+        from shadowsnap.files import make_private_folder
         from shadowsnap.store.locks import locked
 
-        make_base(os.path.dirname(self.folder))
+        make_private_folder(os.path.dirname(self.folder))
         return locked(Path(self.folder, f"{self.name}.lock"), "a hook", Deadline(seconds))
 
     def begin_turn(self, event: HookEvent, prompt: str, *, prompted: bool) -> None:
@@ -283,4 +282,6 @@ def _file_name(session: str) -> str:
     """Most ids can be the name of a file; the others are hashed."""
     if len(session) <= 100 and session.replace("-", "").replace("_", "").isalnum() and session.isascii():
         return f"s-{session}"
+    import hashlib  # here: it loads OpenSSL, which takes 3 ms
+
     return f"x-{hashlib.sha256(session.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"

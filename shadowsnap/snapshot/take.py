@@ -158,7 +158,7 @@ def _amend(capture: Capture, request: Request) -> str | None:
     for path, known in late.items():
         modes.other[path] = capture.modes.other.get(path, capture.modes.usual(known.mode))
     leaves = {path: (known.mode, known.id) for path, known in late.items()}
-    space.objects.settle()
+    space.objects.flush()
     with ObjectReader(space.git) as reader:
         tree = patch_tree(
             before.tree,

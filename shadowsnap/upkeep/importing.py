@@ -21,7 +21,6 @@ from typing import Any
 
 from shadowsnap import lightjson as json
 from shadowsnap.deadline import Deadline
-from shadowsnap.digests import bounded_id
 from shadowsnap.errors import (
     DamagedObject,
     DeadlineExceeded,
@@ -31,7 +30,7 @@ from shadowsnap.errors import (
     NothingToImport,
     UnsafeTree,
 )
-from shadowsnap.files import OddFile, read_foreign, remove_tree, sync_directory
+from shadowsnap.files import UnreadableFile, read_bounded, remove_tree, sync_directory
 from shadowsnap.git.objects import EMPTY_TREE, LooseObjects
 from shadowsnap.git.reading import ObjectReader, missing_objects
 from shadowsnap.git.refs import RefExists
@@ -42,13 +41,14 @@ from shadowsnap.git.trees import (
     LINK,
     REGULAR,
     Leaf,
-    Sighting,
+    TreeMatch,
     TreeSearch,
     name_problem,
     patch_tree,
     tree_entries,
 )
 from shadowsnap.model import ImportedItem, ImportReport
+from shadowsnap.snapshot.tools import bounded_id
 from shadowsnap.store.checkpoints import list_checkpoints, record_checkpoint
 from shadowsnap.store.layout import (
     ARCHIVE,
@@ -369,13 +369,13 @@ def _is_odd(name: bytes, mode: int, _: str) -> bool:
     return mode not in _MODES or name_problem(name) is not None
 
 
-def _instead(odd: Sighting) -> Leaf | None:
+def _instead(odd: TreeMatch) -> Leaf | None:
     if name_problem(odd.path.rpartition(b"/")[2]) is not None or odd.mode & 0o170000 != 0o100000:
         return None
     return (EXECUTABLE if odd.mode & 0o100 else REGULAR, odd.id)
 
 
-def _left_out(odd: list[Sighting]) -> Iterator[tuple[bytes, str]]:
+def _left_out(odd: list[TreeMatch]) -> Iterator[tuple[bytes, str]]:
     for each in odd:
         if _instead(each) is None:
             folder = each.mode in (_GITLINK, DIRECTORY)
@@ -605,8 +605,8 @@ def _is_place(workdir: str) -> bool:
 def _text(path: Path) -> str:
     """What a small file there says; nothing if it is not a regular one. It could be a pipe, or a device."""
     try:
-        return os.fsdecode(read_foreign(path, _LONGEST_TEXT) or b"").removeprefix("\ufeff").strip()
-    except OddFile:
+        return os.fsdecode(read_bounded(path, _LONGEST_TEXT) or b"").removeprefix("\ufeff").strip()
+    except UnreadableFile:
         return ""
 
 

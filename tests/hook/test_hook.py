@@ -16,9 +16,9 @@ import pytest
 from helpers import ROOT, git, wait_until
 from shadowsnap import CheckpointManager
 from shadowsnap.deadline import Deadline
-from shadowsnap.digests import bounded_id
 from shadowsnap.hook import log as hooklog
 from shadowsnap.hook.session import remove_old_sessions
+from shadowsnap.snapshot.tools import bounded_id
 from shadowsnap.store.layout import Store
 from shadowsnap.store.locks import locked
 from shadowsnap.store.projects import project_of
