@@ -38,7 +38,8 @@ if TYPE_CHECKING:
     from shadowsnap.settings import Settings
     from shadowsnap.upkeep.purge import PurgeResult
     from shadowsnap.upkeep.reclaim import Reclaimed
-    from shadowsnap.upkeep.results import PruneResult, StoreStatus
+    from shadowsnap.upkeep.run import PruneResult
+    from shadowsnap.upkeep.status import StoreStatus
 
 
 class AsyncCheckpointManager:

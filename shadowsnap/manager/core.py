@@ -146,8 +146,8 @@ class Core:
         long, upkeep does it in the background."""
         from shadowsnap.store.locks import if_free
         from shadowsnap.upkeep.background import start_upkeep
-        from shadowsnap.upkeep.check_objects import own_all_objects
-        from shadowsnap.upkeep.session import upkeep_lock
+        from shadowsnap.upkeep.check_store import own_all_objects
+        from shadowsnap.upkeep.reclaim import upkeep_lock
 
         most = _MOST_TO_OWN_NOW if self.settings.background_upkeep else None
         begun = store.git_dir / f"{OWN_OBJECTS}.begun"
@@ -194,14 +194,14 @@ class Core:
     def _mended(self, where: PathLike | Project, problem: Exception) -> str:
         """Mend what made an operation fail, and say what that was; if nothing is found, the problem
         is raised again."""
-        from shadowsnap.upkeep.doctor import heal, is_full
+        from shadowsnap.upkeep.doctor import is_disk_full, repair_quickly
 
         base, project = self.settings.resolved_base(), where if isinstance(where, Project) else project_of(where)
-        if is_full(problem):
+        if is_disk_full(problem):
             if isinstance(problem, (RestoreFailed, PresentNotSaved)):
                 raise problem  # which says what became of the files
             raise DiskFull(path=base) from problem
-        healed = heal(base, project, problem, self._deadline(), fsync=self.settings.fsync)
+        healed = repair_quickly(base, project, problem, self._deadline(), fsync=self.settings.fsync)
         if not healed.repaired:
             if isinstance(problem, OSError):
                 raise StoreUnusable(path=base, why=problem) from problem

@@ -22,7 +22,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # a hook has no time for what a snapshot does not need
     from shadowsnap.upkeep.purge import PurgeResult
     from shadowsnap.upkeep.reclaim import Reclaimed
-    from shadowsnap.upkeep.results import PruneResult, StoreStatus
+    from shadowsnap.upkeep.run import PruneResult
+    from shadowsnap.upkeep.status import StoreStatus
 
 
 class Keeping(Core):
@@ -127,8 +128,7 @@ class Keeping(Core):
     def auto_prune(self) -> PruneResult:
         """Keep the limits, at most once in `min_interval_hours`; for the start of a program. What
         takes time goes on in the background. Never raises."""
-        from shadowsnap.upkeep.results import PruneResult
-        from shadowsnap.upkeep.run import auto_prune
+        from shadowsnap.upkeep.run import PruneResult, auto_prune
 
         try:
             result = auto_prune(self.settings)

@@ -22,7 +22,7 @@ from shadowsnap.store.troubles import read_log
 from shadowsnap.upkeep import background as starting
 from shadowsnap.upkeep import run as background
 from shadowsnap.upkeep.background import note_started, why_due
-from shadowsnap.upkeep.session import upkeep_lock
+from shadowsnap.upkeep.reclaim import upkeep_lock
 
 
 def count(manager: CheckpointManager, project: Path) -> int:
@@ -124,22 +124,22 @@ def test_a_detached_process_does_the_rest(base: Path, project: Path) -> None:
 def test_the_process_runs_with_the_settings_of_the_manager(base: Path, project: Path) -> None:
     take_turns(a_manager(base), project, 6)
     told = {"base": str(base), "max_snapshots": 3, "excludes": ["x"], "of_a_later_version": 1}
-    nice, background._be_modest = background._be_modest, lambda: None
+    nice, background._lower_priority = background._lower_priority, lambda: None
     try:
         assert background.main([json.dumps(told)]) == 0
     finally:
-        background._be_modest = nice
+        background._lower_priority = nice
     assert count(a_manager(base), project) == 3
 
 
 def test_what_it_could_not_do_is_in_the_log(base: Path, project: Path) -> None:
     take_turns(a_manager(base), project, 2)
     (base / "store" / "format").write_text("999\n")
-    nice, background._be_modest = background._be_modest, lambda: None
+    nice, background._lower_priority = background._lower_priority, lambda: None
     try:
         assert background.main([json.dumps({"base": str(base)})]) == 1
     finally:
-        background._be_modest = nice
+        background._lower_priority = nice
     assert "newer shadowsnap" in read_log(base)[-1]["what"]
 
 

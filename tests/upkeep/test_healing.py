@@ -379,14 +379,15 @@ def test_a_full_disk_is_called_that_and_leaves_nothing_behind(
 
 
 def test_a_full_disk_is_recognised_behind_other_errors() -> None:
-    from shadowsnap.upkeep.doctor import is_full
+    from shadowsnap.upkeep.doctor import is_disk_full
 
     full = OSError(errno.ENOSPC, "No space left on device")
     behind = GitFailed(command="x", status=1, stderr="y")
     behind.__cause__ = full
-    assert is_full(full) and is_full(behind)
-    assert is_full(GitFailed(command="checkout-index", status=128, stderr="fatal: write: No space left on device"))
-    assert not is_full(OSError(errno.EACCES, "Permission denied")) and not is_full(None)
+    assert is_disk_full(full) and is_disk_full(behind)
+    failed = GitFailed(command="checkout-index", status=128, stderr="fatal: write: No space left on device")
+    assert is_disk_full(failed)
+    assert not is_disk_full(OSError(errno.EACCES, "Permission denied")) and not is_disk_full(None)
     assert DiskFull(path="/base").hint
 
 

@@ -19,8 +19,9 @@ from shadowsnap.deadline import NO_DEADLINE
 from shadowsnap.store.locks import if_free
 from shadowsnap.store.projects import project_of
 from shadowsnap.store.troubles import read_log
-from shadowsnap.upkeep.prune import carry_out, plan_by_rules
-from shadowsnap.upkeep.session import read_memory, upkeep_lock, write_memory
+from shadowsnap.upkeep.reclaim import upkeep_lock
+from shadowsnap.upkeep.run import apply_plan, plan_by_rules
+from shadowsnap.upkeep.size import read_memory, write_memory
 
 DAY = 86400.0
 
@@ -119,7 +120,7 @@ def test_what_was_pinned_after_the_plan_was_made_stays(base: Path, project: Path
     store = a_store(base)
     plan, _ = plan_by_rules(store, manager.settings, read_memory(store), NO_DEADLINE, datetime.now(UTC))
     manager.pin(project, taken[1].id)
-    dropped = carry_out(store, plan, NO_DEADLINE)
+    dropped = apply_plan(store, plan, NO_DEADLINE)
     assert {verdict.checkpoint.id for verdict in dropped} == {taken[0].id, taken[2].id}
     assert ids(manager, project) == [taken[4].id, taken[3].id, taken[1].id]
 
@@ -130,7 +131,7 @@ def test_what_became_the_newest_after_the_plan_was_made_stays(base: Path, projec
     store = a_store(base)
     plan, _ = plan_by_rules(store, manager.settings, read_memory(store), NO_DEADLINE, datetime.now(UTC))
     manager.delete(project, [taken[2].id, taken[3].id])
-    carry_out(store, plan, NO_DEADLINE)
+    apply_plan(store, plan, NO_DEADLINE)
     assert ids(manager, project) == [taken[1].id]
 
 

@@ -17,7 +17,7 @@ from shadowsnap.cli.ui import Ui, working
 
 if TYPE_CHECKING:
     from shadowsnap.agents.install import Installed
-    from shadowsnap.upkeep.results import Limit, ProjectStatus, StoreStatus, Trouble
+    from shadowsnap.upkeep.status import Limit, ProjectStatus, StoreStatus, Trouble
 
 GROUP = "taking and looking"
 
