@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shadowsnap.deadline import Deadline
@@ -42,8 +42,9 @@ NEVER, AFTER_GIT_ERROR, AFTER_ANY_ERROR = "never", "after an error of git", "aft
 @dataclass(frozen=True)
 class Check:
     name: str
+    """What it looks at."""
     find: Callable[[Examination], Iterable[Finding]]
-    repairs: Mapping[str, Repair] = field(default_factory=dict)
+    repairs: Mapping[str, Repair]
     """How to repair each kind of finding, by its code. A finding of another code is only reported."""
     recover: Callable[[Examination, Sequence[Finding]], bool] | None = None
     """Tried before `repairs`, for all findings together: looks for lost content elsewhere. If it finds any, the
@@ -56,120 +57,71 @@ class Check:
 
 # Before the store can be locked.
 ACCESS = (
-    Check(
-        "permissions of files and folders",
-        files.find_permissions,
-        {"base-open": files.close_to_others, "closed": files.open_to_owner},
-        quick=AFTER_ANY_ERROR,
-    ),
-    Check(
-        "places of lock files",
-        files.find_blocked_locks,
-        {"folder-replaced": files.make_folder, "lock-replaced": files.quarantine_file},
-        quick=AFTER_ANY_ERROR,
-    ),
-)
+    Check("permissions", files.find_permissions, {
+        "base-open": files.close_to_others,
+        "closed": files.open_to_owner,
+    }, quick=AFTER_ANY_ERROR),
+    Check("places of lock files", files.find_blocked_locks, {
+        "folder-replaced": files.make_folder,
+        "lock-replaced": files.quarantine_file,
+    }, quick=AFTER_ANY_ERROR),
+)  # fmt: skip
 # Before git can open the store.
 STRUCTURE = (
-    Check(
-        "folders and files of the store",
-        files.find_layout,
-        {
-            "folder-missing": files.make_folder,
-            "folder-replaced": files.make_folder,
-            "file-damaged": files.write_file,
-        },
-        quick=AFTER_ANY_ERROR,
-    ),
-    Check(
-        "projects without refs",
-        checkpoints.find_lost_refs,
-        {"refs-lost": checkpoints.recover_refs},
-        quick=AFTER_ANY_ERROR,
-    ),
-)
+    Check("folders and files of the store", files.find_layout, {
+        "folder-missing": files.make_folder,
+        "folder-replaced": files.make_folder,
+        "file-damaged": files.write_file,
+    }, quick=AFTER_ANY_ERROR),
+    Check("projects without refs", checkpoints.find_lost_refs, {
+        "refs-lost": checkpoints.recover_refs,
+    }, quick=AFTER_ANY_ERROR),
+)  # fmt: skip
 CONTENT = (
-    Check(
-        "lock files of git",
-        files.find_stale_locks,
-        {"lock-stale": files.remove_lock},
-        quick=AFTER_ANY_ERROR,
-    ),
-    Check(
-        "temporary files",
-        files.find_leftovers,
-        {"leftover": files.remove_leftover},
-    ),
-    Check(
-        "object files",
-        files.find_damaged_objects,
-        {
-            "pack-damaged": files.repair_pack,
-            "object-damaged": files.repair_object,
-            "object-shared": files.own_object,
-        },
-        quick=AFTER_GIT_ERROR,
-    ),
+    Check("lock files of git", files.find_stale_locks, {
+        "lock-stale": files.remove_lock,
+    }, quick=AFTER_ANY_ERROR),
+    Check("temporary files", files.find_leftovers, {
+        "leftover": files.remove_leftover,
+    }),
+    Check("object files", files.find_damaged_objects, {
+        "pack-damaged": files.repair_pack,
+        "object-damaged": files.repair_object,
+        "object-shared": files.own_object,
+    }, quick=AFTER_GIT_ERROR),
     # Before refs and checkpoints: lost objects are looked for in every project that has a record.
-    Check(
-        "records of projects",
-        checkpoints.find_records,
-        {"record-damaged": checkpoints.rewrite_record},
-        quick=AFTER_ANY_ERROR,
-    ),
-    Check(
-        "the object that could not be read",
-        checkpoints.find_missing_object,
-        recover=checkpoints.recover_lost,
-        quick=AFTER_GIT_ERROR,
-        full=False,
-    ),
-    Check(
-        "refs",
-        checkpoints.find_refs,
-        {
-            "packed-refs-damaged": checkpoints.repair_packed_refs,
-            "ref-strange": checkpoints.quarantine_checkpoint_ref,
-            "ref-damaged": checkpoints.repair_ref,
-            "ref-dangling": checkpoints.repair_ref,
-        },
-        recover=checkpoints.recover_lost,
-        quick=AFTER_GIT_ERROR,
-    ),
-    Check(
-        "files of checkpoints",
-        checkpoints.find_incomplete,
-        {"checkpoint-incomplete": checkpoints.record_without_lost},
-        recover=checkpoints.recover_lost,
-    ),
-    Check(
-        "names in checkpoints",
-        checkpoints.find_unsafe,
-        {"checkpoint-unsafe": checkpoints.quarantine_checkpoint_ref},
-    ),
-    Check(
-        "conversations",
-        checkpoints.find_conversations,
-        {"conversation-damaged": checkpoints.quarantine_ref},
-    ),
-    Check(
-        "journals",
-        checkpoints.find_journals,
-        {"journal-damaged": files.quarantine_file, "journal-left": files.quarantine_file},
-    ),
-    Check(
-        "staging directories",
-        checkpoints.find_staging,
-        {"staging-left": files.quarantine_file},
-    ),
-    Check(
-        "stat caches",
-        checkpoints.find_caches,
-        {"cache-damaged": checkpoints.forget_index},
-        quick=AFTER_ANY_ERROR,
-    ),
-    Check("clock", checkpoints.find_clock),
-)
+    Check("records of projects", checkpoints.find_records, {
+        "record-damaged": checkpoints.rewrite_record,
+    }, quick=AFTER_ANY_ERROR),
+    Check("the object that could not be read", checkpoints.find_missing_object, {},
+          recover=checkpoints.recover_lost, quick=AFTER_GIT_ERROR, full=False),
+    Check("refs", checkpoints.find_refs, {
+        "packed-refs-damaged": checkpoints.repair_packed_refs,
+        "ref-strange": checkpoints.quarantine_checkpoint_ref,
+        "ref-damaged": checkpoints.repair_ref,
+        "ref-dangling": checkpoints.repair_ref,
+    }, recover=checkpoints.recover_lost, quick=AFTER_GIT_ERROR),
+    Check("files of checkpoints", checkpoints.find_incomplete, {
+        "checkpoint-incomplete": checkpoints.record_without_lost,
+    }, recover=checkpoints.recover_lost),
+    Check("names in checkpoints", checkpoints.find_unsafe, {
+        "checkpoint-unsafe": checkpoints.quarantine_checkpoint_ref,
+    }),
+    Check("conversations", checkpoints.find_conversations, {
+        "conversation-damaged": checkpoints.quarantine_ref,
+    }),
+    Check("journals", checkpoints.find_journals, {
+        "journal-damaged": files.quarantine_file,
+        "journal-left": files.quarantine_file,
+    }),
+    Check("staging directories", checkpoints.find_staging, {
+        "staging-left": files.quarantine_file,
+    }),
+    Check("stat caches", checkpoints.find_caches, {
+        "cache-damaged": checkpoints.forget_index,
+    }, quick=AFTER_ANY_ERROR),
+    Check("clock", checkpoints.find_clock, {}),
+)  # fmt: skip
 CHECKS = (*ACCESS, *STRUCTURE, *CONTENT)
 REPAIRABLE = {code for check in CHECKS for code in check.repairs}
 """The codes of findings that can be repaired."""

@@ -92,13 +92,20 @@ class Upkeep:
     def writing_packs(self, needed_bytes: int, doing: str) -> Iterator[Git]:
         """Git that writes new packs into a scratch directory, if the disk has room for them."""
         check_disk_space(self.store, needed_bytes, doing)
-        scratch = self.store.git_dir / f"scratch-upkeep-{os.getpid()}"
-        remove_tree(scratch)
-        scratch.mkdir()
-        try:
+        with scratch_folder(self.store, "upkeep") as scratch:
             yield self.git.bound(scratch_objects=scratch)
-        finally:
-            remove_tree(scratch)
+
+
+@contextmanager
+def scratch_folder(store: Store, purpose: str) -> Iterator[Path]:
+    """A directory in the store that is removed afterwards; if the process dies, as debris."""
+    folder = store.git_dir / f"scratch-{purpose}-{os.getpid()}"
+    remove_tree(folder)
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        remove_tree(folder)
 
 
 def upkeep_lock(store: Store) -> Path:
