@@ -312,14 +312,20 @@ def _sound_commits(examination: Examination, reader: ObjectReader) -> Iterator[t
 
 def _incomplete(ref: Ref, workdir: str, missing: list[Sighting]) -> Finding:
     paths = [os.fsdecode(each.path) + ("/" if each.mode == DIRECTORY else "") for each in missing]
-    more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
-    meaning = f"checkpoint {ref.value[:8]} of {workdir} lost {', '.join(paths[:_SHOWN])}{more}"
+    meaning = f"checkpoint {ref.value[:8]} of {workdir} lost {shorten(paths)}"
     repair = (
         "look for the content elsewhere; if it is not found, record the checkpoint again without it, so that "
         "everything else can be restored"
     )
     facts = {"id": ref.value, "workdir": workdir, "missing": paths, "objects": [each.id for each in missing]}
     return Finding("checkpoint-incomplete", "error", ref.name, meaning, repair, facts)
+
+
+def shorten(names: Iterable[str]) -> str:
+    """The first names of a list, and how many more there are."""
+    listed = list(names)
+    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
+    return ", ".join(listed[:_SHOWN]) + more
 
 
 def find_unsafe(examination: Examination) -> Iterator[Finding]:
@@ -528,12 +534,11 @@ def redirect_journal(store: Store, project: Project, ids: Mapping[str, str]) -> 
 
 def recorded_projects(store: Store) -> list[Project]:
     """Every project with a sound record."""
-    found = []
-    for path in sorted((store.git_dir / "projects").glob("*.json")):
-        workdir = (read_json(path) or {}).get("workdir")
-        if _PROJECT_ID.fullmatch(path.stem) and isinstance(workdir, str):
-            found.append(Project(path.stem, Path(workdir)))
-    return found
+    return [
+        Project(name, Path(record["workdir"]))
+        for name, record in sorted(all_records(store).items())
+        if _PROJECT_ID.fullmatch(name) and isinstance(record.get("workdir"), str)
+    ]
 
 
 def find_records(examination: Examination) -> Iterator[Finding]:
@@ -685,7 +690,7 @@ def _files_of(git: Git, tree: str) -> dict[bytes, tuple[int, str]]:
 
 
 def forget_index(examination: Examination, finding: Finding) -> None:
-    """Remove the index. What a tool named stays, because the files themselves do not tell it."""
+    """Remove the index. What a tool named stays, because only the cache knows it."""
     index = examination.store.index_file(Path(finding.subject).stem)
     if index.is_dir():
         examination.quarantine.move(index)

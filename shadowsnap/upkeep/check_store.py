@@ -291,12 +291,12 @@ def find_stale_locks(examination: Examination) -> Iterator[Finding]:
     """Lock files that a dead git process left. (Our own locks end with their process.)
 
     A quick repair first gives git processes the time to finish; a lock that is there after that is stale."""
-    paths = _git_locks(examination.store.git_dir)
+    paths = _lock_files(examination.store)
     if examination.quick:
         end = time.monotonic() + STALE_LOCK_SECONDS
         while time.monotonic() < end and any(0 <= _age(path) < STALE_LOCK_SECONDS for path in paths):
             time.sleep(0.05)
-            paths = _git_locks(examination.store.git_dir)
+            paths = _lock_files(examination.store)
     for path in paths:
         age = _age(path)
         if age >= STALE_LOCK_SECONDS:
@@ -304,11 +304,8 @@ def find_stale_locks(examination: Examination) -> Iterator[Finding]:
             yield Finding("lock-stale", "error", examination.name(path), meaning, "remove it")
 
 
-def _git_locks(git_dir: Path) -> list[Path]:
-    info, pack = git_dir / "objects" / "info", git_dir / "objects" / "pack"
-    flat = [path for folder in (git_dir, git_dir / "indexes", pack) for path in folder.glob("*.lock")]
-    deep = [path for folder in (git_dir / "refs", info) for path in folder.rglob("*.lock")]
-    return sorted([*flat, *deep])
+def _lock_files(store: Store) -> list[Path]:
+    return sorted(path for path in find_debris(store) if path.suffix == ".lock")
 
 
 def _age(path: Path) -> float:

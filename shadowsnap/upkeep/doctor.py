@@ -12,8 +12,8 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -171,18 +171,17 @@ def repair(base: Path, deadline: Deadline, *, fsync: bool = True) -> Checkup:
     before = examine(base, deadline, fsync=fsync)
     if not any(finding.code in REPAIRABLE for finding in before.findings):
         return before
-    store = Store(base, fsync)
-    with _Repairs(Examination(store), deadline) as repairs:
-        repairs.run(check for check in CHECKS if check.full)
-        examination = Examination(store)
+    repairing, done = Examination(Store(base, fsync)), list[Finding]()
+    with ExitStack() as locks:
+        _repair(repairing, [check for check in CHECKS if check.full], done, deadline, locks)
+        examination = Examination(repairing.store)
         after = _examine_content(examination, list(files.find_permissions(examination)))
     # Some findings disappear with others: a checkpoint is complete again once its object is back.
-    candidates = [*(finding for finding in before.findings if finding.code in REPAIRABLE), *repairs.done]
     repaired: list[Finding] = []
-    for finding in candidates:
+    for finding in (*(finding for finding in before.findings if finding.code in REPAIRABLE), *done):
         if finding not in repaired and finding not in after.findings:
             repaired.append(finding)
-    quarantine = repairs.examination.quarantine.used
+    quarantine = repairing.quarantine.used
     return replace(
         after,
         findings=(*repaired, *after.findings),
@@ -192,60 +191,43 @@ def repair(base: Path, deadline: Deadline, *, fsync: bool = True) -> Checkup:
     )
 
 
-class _Repairs:
-    """A repair that is under way. It locks the store as soon as that can be locked."""
+def _repair(
+    examination: Examination, checks: Iterable[Check], done: list[Finding], deadline: Deadline, locks: ExitStack
+) -> None:
+    """Make checks and repair what they find; `done` gets what was repaired. The store is locked as soon as that is
+    possible."""
+    is_locked = False
+    for check in checks:
+        if check not in ACCESS and not is_locked:
+            if not examination.quick:
+                locks.enter_context(locked(upkeep_lock(examination.store), "doctor", deadline))
+            locks.enter_context(alone(examination.store.store_lock(), "doctor", deadline))
+            is_locked = True
+        for finding in _repair_until_clean(examination, check):
+            done.append(finding)  # one by one: the next repair may fail
 
-    def __init__(self, examination: Examination, deadline: Deadline) -> None:
-        self.examination = examination
-        self.done: list[Finding] = []
-        self._deadline = deadline
-        self._locks = ExitStack()
 
-    def __enter__(self) -> _Repairs:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._locks.close()
-
-    def run(self, checks: Iterable[Check]) -> None:
-        is_locked = False
-        for check in checks:
-            if check not in ACCESS and not is_locked:
-                self._lock()
-                is_locked = True
-            self._run(check)
-
-    def _lock(self) -> None:
-        store = self.examination.store
-        if not self.examination.quick:
-            self._locks.enter_context(locked(upkeep_lock(store), "doctor", self._deadline))
-        self._locks.enter_context(alone(store.store_lock(), "doctor", self._deadline))
-
-    def _run(self, check: Check) -> None:
-        """Repair what the check finds until it finds nothing new."""
-        found, tried = list(check.find(self.examination)), list[Finding]()
-        for _ in range(_MOST_ROUNDS):
-            if not found:
-                return
-            if check.recover is not None and check.recover(self.examination, found):
-                left = list(check.find(self.examination))
-                if left != found:
-                    self.done += [finding for finding in found if finding not in left]
-                    found = [finding for finding in left if finding not in tried]
-                    continue
-            for finding in found:
-                self._apply(check, finding)
-            tried += found
-            found = [finding for finding in check.find(self.examination) if finding not in tried]
-
-    def _apply(self, check: Check, finding: Finding) -> None:
-        if finding.code not in check.repairs:
+def _repair_until_clean(examination: Examination, check: Check) -> Iterator[Finding]:
+    """Repair what a check finds until it finds nothing new. Yields what was repaired."""
+    found, tried = list(check.find(examination)), list[Finding]()
+    for _ in range(_MOST_ROUNDS):
+        if not found:
             return
-        try:
-            check.repairs[finding.code](self.examination, finding)
-        except (OSError, ShadowsnapError):
-            return  # it is found again at the end, and reported
-        self.done.append(finding)
+        if check.recover is not None and check.recover(examination, found):
+            left = list(check.find(examination))
+            if left != found:
+                yield from (finding for finding in found if finding not in left)
+                found = [finding for finding in left if finding not in tried]
+                continue
+        for finding in found:
+            if finding.code in check.repairs:
+                try:
+                    check.repairs[finding.code](examination, finding)
+                except (OSError, ShadowsnapError):
+                    continue  # it is found again at the end, and reported
+                yield finding
+        tried += found
+        found = [finding for finding in check.find(examination) if finding not in tried]
 
 
 # --- after an operation failed -----------------------------------------------------------------
@@ -273,14 +255,12 @@ def repair_quickly(
     deadline = Deadline(_QUICK_SECONDS if left is None else max(0.1, min(left, _QUICK_SECONDS)))
     examination = Examination(store, deadline, project.id, _unreadable_object(problem))
     when = (AFTER_ANY_ERROR,) if isinstance(problem, OSError) else (AFTER_ANY_ERROR, AFTER_GIT_ERROR)
-    with _Repairs(examination, deadline) as repairs:
-        try:
-            repairs.run(check for check in CHECKS if check.quick in when)
-        except (ShadowsnapError, OSError):
-            pass  # another process holds the lock, or it takes too long: what was repaired so far counts
+    done: list[Finding] = []
+    with ExitStack() as locks, suppress(ShadowsnapError, OSError):
+        # If another process holds the lock, or it takes too long, what was repaired so far counts.
+        _repair(examination, [check for check in CHECKS if check.quick in when], done, deadline, locks)
     quarantine = examination.quarantine.used
-    done = tuple(repairs.done)
-    return Checkup(str(base), done, done, str(quarantine) if quarantine else None, applied=True)
+    return Checkup(str(base), tuple(done), tuple(done), str(quarantine) if quarantine else None, applied=True)
 
 
 def _unreadable_object(problem: Exception) -> str:

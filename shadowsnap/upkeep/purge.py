@@ -40,7 +40,14 @@ from shadowsnap.store.sessions import rename_in_sessions
 from shadowsnap.store.stat_cache import forget_contents
 from shadowsnap.store.troubles import append_log
 from shadowsnap.store.writes import forget_writes
-from shadowsnap.upkeep.check_checkpoints import Commit, read_commit, record_again, redirect_journal, redirect_refs
+from shadowsnap.upkeep.check_checkpoints import (
+    Commit,
+    read_commit,
+    record_again,
+    redirect_journal,
+    redirect_refs,
+    shorten,
+)
 from shadowsnap.upkeep.check_store import QUARANTINE
 from shadowsnap.upkeep.reclaim import reclaim_now
 from shadowsnap.upkeep.size import disk_sizes
@@ -48,7 +55,6 @@ from shadowsnap.upkeep.size import disk_sizes
 WHY = "purged"
 """The reason that a purged path has in `skipped`."""
 
-_SHOWN = 5
 _LOOSE_OBJECT = re.compile(r"([0-9a-f]{2})/([0-9a-f]{38})(?:\.~\d+)?$")
 OnStep = Callable[[str], None]
 
@@ -225,18 +231,12 @@ def _find_elsewhere(
     if unreadable:
         notes.append(f"{unreadable} damaged checkpoints could not be searched: run `shadowsnap doctor`")
     if paths:
-        notes.append(f"the same content is also at {_shorten(map(os.fsdecode, sorted(paths)))}, and stays there")
+        notes.append(f"the same content is also at {shorten(map(os.fsdecode, sorted(paths)))}, and stays there")
     if projects:
         workdirs = [(read_json(store.project_file(each)) or {}).get("workdir", each) for each in projects]
-        where = _shorten(sorted(map(str, workdirs)))
+        where = shorten(sorted(map(str, workdirs)))
         notes.append(f"checkpoints of {where} hold the same content and keep it: purge it there too")
     return elsewhere, notes
-
-
-def _shorten(names: Iterable[str]) -> str:
-    listed = list(names)
-    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
-    return ", ".join(listed[:_SHOWN]) + more
 
 
 # --- steps 1 to 4 ----------------------------------------------------------------------------
@@ -266,7 +266,7 @@ def take_out(
         delete_refs(store.git(deadline), replaced)
         on_step("purge:dropped")
     if ids:
-        what = f"{_shorten(os.fsdecode(path) for path in plan.paths)} was purged from {len(ids)} checkpoints"
+        what = f"{shorten(os.fsdecode(path) for path in plan.paths)} was purged from {len(ids)} checkpoints"
         append_log(store.base, kind="purged", workdir=str(project.workdir), what=what, ids=ids)
     return replace(plan.result(), ids=ids, notes=tuple(_notes(store, plan)))
 

@@ -138,17 +138,16 @@ def check_disk_space(store: Store, needed_bytes: int, doing: str) -> None:
 
 # --- debris ------------------------------------------------------------------------------------
 
-_PACK_DEBRIS = re.compile(r"tmp_|\.tmp-")
+_PACK_DEBRIS = re.compile(r"tmp_|\.tmp-|.*\.lock$")
 _OBJECT_DEBRIS = re.compile(r"tmp_obj_")
 _RECORD_DEBRIS = re.compile(r"\..*\.tmp_|.*\.\d+\.tmp$|.*\.(lock|staging|seed)$")
-_GIT_LOCKS = re.compile(r"(packed-refs|HEAD|config|index)\.lock$")
+_STORE_DEBRIS = re.compile(r"scratch-|.*\.lock$")
 
 
 def find_debris(store: Store) -> Iterator[Path]:
     """Temporary files, scratch directories and lock files. Some may belong to a running process."""
     git_dir, objects = store.git_dir, store.git_dir / "objects"
-    yield from _matching(git_dir, re.compile("scratch-"))
-    yield from _matching(git_dir, _GIT_LOCKS)
+    yield from _matching(git_dir, _STORE_DEBRIS)
     for folder in ("indexes", "projects", "journal", "purged"):
         yield from _matching(git_dir / folder, _RECORD_DEBRIS)
     yield from _matching(store.base / "sessions", _RECORD_DEBRIS)
@@ -162,8 +161,9 @@ def find_debris(store: Store) -> Iterator[Path]:
         is_orphan = stem.startswith("pack-") and dot and f"{stem}.pack" not in packs
         if _PACK_DEBRIS.match(name) or is_orphan:
             yield objects / "pack" / name
-    for top, _, names in os.walk(git_dir / "refs"):
-        yield from (Path(top, name) for name in names if name.endswith(".lock"))
+    for folder in ("refs", "objects/info"):
+        for top, _, names in os.walk(git_dir / folder):
+            yield from (Path(top, name) for name in names if name.endswith(".lock"))
 
 
 def _matching(folder: Path, pattern: re.Pattern[str]) -> Iterator[Path]:
