@@ -16,8 +16,8 @@ from shadowsnap.manager import CheckpointManager as Manager
 from shadowsnap.store.layout import ARCHIVE, WORKDIR_MARKER, Store, archives, is_due, last_prune, mark_pruned
 from shadowsnap.store.projects import all_records, was_in
 from shadowsnap.upkeep.clear import bytes_of
-from shadowsnap.upkeep.results import ProjectStatus
 from shadowsnap.upkeep.retention import GONE
+from shadowsnap.upkeep.status import ProjectStatus
 
 TROUBLE = (ShadowsnapError, OSError, ValueError)
 _DAY = 86400.0

@@ -33,7 +33,7 @@ _ORDER = {"begin": 0, "end": 2}
 _LAST = re.compile(r"last(?:~(\d{1,9}))?")
 _NUMBER = re.compile(r"(\d{1,12})(:after)?")
 _FEW = 20
-_FORMAT_1_RECORDS = ("sessions", "index.db", "index.db-wal", "index.db-shm", "index.db-journal", "turns", "shown")
+FORMAT_1_RECORDS = ("sessions", "index.db", "index.db-wal", "index.db-shm", "index.db-journal", "turns", "shown")
 
 
 @dataclass
@@ -245,7 +245,7 @@ def rebuild_log(store: Store, project: Project, deadline: Deadline) -> None:
 
 def finish_migration(store: Store, deadline: Deadline) -> None:
     """Give every project a log, then remove the records that format 1 kept instead. No lock is held."""
-    left = [store.base / name for name in _FORMAT_1_RECORDS]
+    left = [store.base / name for name in FORMAT_1_RECORDS]
     if not any(os.path.lexists(path) for path in left):
         return
     for project in known_projects(store):

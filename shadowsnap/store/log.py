@@ -124,8 +124,8 @@ def rename_ids(store: Store, project: str, ids: Mapping[str, str]) -> None:
 
 
 def remove_log(store: Store, project: str) -> None:
-    path = log_file(store, project)
-    for each in (path, *path.parent.glob(f"{project}.*.paths")):
+    """Remove the log, its lists of paths, and what an interrupted write left."""
+    for each in (store.base / FOLDER).glob(f"*{project}*"):
         each.unlink(missing_ok=True)
 
 

@@ -1,4 +1,4 @@
-"""Limits that hold: pruning a real store."""
+"""Pruning a real store."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from shadowsnap.deadline import NO_DEADLINE
 from shadowsnap.store.locks import if_free
 from shadowsnap.store.projects import project_of
 from shadowsnap.store.troubles import read_log
-from shadowsnap.upkeep.prune import carry_out, plan_by_rules
-from shadowsnap.upkeep.session import read_memory, upkeep_lock, write_memory
+from shadowsnap.upkeep.reclaim import upkeep_lock
+from shadowsnap.upkeep.run import apply_plan, plan_by_rules
+from shadowsnap.upkeep.size import read_memory, write_memory
 
 DAY = 86400.0
 
@@ -73,7 +74,7 @@ def test_the_newest_stay_with_their_ids_and_dates_and_restore_exactly(base: Path
         assert manifest(project) == states[checkpoint.id]
 
 
-def test_a_dry_run_tells_what_prune_does_and_changes_nothing(base: Path, project: Path) -> None:
+def test_a_dry_run_shows_what_prune_does_and_changes_nothing(base: Path, project: Path) -> None:
     manager = a_manager(base, max_snapshots=2)
     take_turns(manager, project, 5)
     before = manifest(base)
@@ -119,7 +120,7 @@ def test_what_was_pinned_after_the_plan_was_made_stays(base: Path, project: Path
     store = a_store(base)
     plan, _ = plan_by_rules(store, manager.settings, read_memory(store), NO_DEADLINE, datetime.now(UTC))
     manager.pin(project, taken[1].id)
-    dropped = carry_out(store, plan, NO_DEADLINE)
+    dropped = apply_plan(store, plan, NO_DEADLINE)
     assert {verdict.checkpoint.id for verdict in dropped} == {taken[0].id, taken[2].id}
     assert ids(manager, project) == [taken[4].id, taken[3].id, taken[1].id]
 
@@ -130,7 +131,7 @@ def test_what_became_the_newest_after_the_plan_was_made_stays(base: Path, projec
     store = a_store(base)
     plan, _ = plan_by_rules(store, manager.settings, read_memory(store), NO_DEADLINE, datetime.now(UTC))
     manager.delete(project, [taken[2].id, taken[3].id])
-    carry_out(store, plan, NO_DEADLINE)
+    apply_plan(store, plan, NO_DEADLINE)
     assert ids(manager, project) == [taken[1].id]
 
 
@@ -200,7 +201,7 @@ def test_checkpoints_of_a_lost_directory_go_after_a_time_of_grace(base: Path, tm
     check_sound(store)
 
 
-def test_a_directory_that_came_back_has_its_grace_anew(base: Path, tmp_path: Path) -> None:
+def test_a_directory_that_came_back_has_its_full_grace_again(base: Path, tmp_path: Path) -> None:
     manager, lost = a_manager(base, orphan_grace_days=7), tmp_path / "lost"
     take_turns(manager, lost, 2)
     shutil.rmtree(lost)
@@ -265,7 +266,7 @@ def test_what_only_has_to_be_packed_better_is_not_dropped(base: Path, project: P
     check_sound(a_store(base))
 
 
-def test_a_limit_that_cannot_be_kept_is_said_once_and_not_tried_again(base: Path, project: Path) -> None:
+def test_a_limit_that_cannot_be_kept_is_logged_once_and_not_tried_again(base: Path, project: Path) -> None:
     manager = a_manager(base, max_total_size_mb=0.5)
     taken = take_turns(manager, project, 3, size=600_000, files=1)
     first = manager.prune()
@@ -287,7 +288,7 @@ def test_a_limit_that_cannot_be_kept_is_said_once_and_not_tried_again(base: Path
     assert "cannot be kept" in manager.prune().notes[0]  # something changed: it was tried again
 
 
-def test_a_past_that_costs_nothing_is_not_given_up_for_a_limit_that_cannot_be_kept(
+def test_history_that_costs_nothing_is_not_dropped_for_a_limit_that_cannot_be_kept(
     base: Path, project: Path
 ) -> None:
     manager = a_manager(base, max_total_size_mb=0.5)
@@ -356,10 +357,10 @@ def test_attachments_have_an_age_limit_of_their_own(base: Path, project: Path) -
 # --- one at a time, and damage ------------------------------------------------------------------------
 
 
-def test_two_do_not_prune_at_once(base: Path, project: Path) -> None:
+def test_two_processes_do_not_prune_at_once(base: Path, project: Path) -> None:
     manager = a_manager(base, max_snapshots=1, upkeep_deadline=0.3)
     take_turns(manager, project, 3)
-    with if_free(upkeep_lock(a_store(base)), "somebody else") as held:
+    with if_free(upkeep_lock(a_store(base)), "another process") as held:
         assert held is not None
         assert manager.prune().status == "busy"
         assert len(ids(manager, project)) == 3
@@ -379,7 +380,7 @@ def test_a_damaged_checkpoint_does_not_keep_the_limits_from_holding(base: Path, 
     assert len(result.dropped) == 3  # one of the damaged project, two of the other
 
 
-def test_lost_refs_are_not_taken_for_dropped_checkpoints(base: Path, tmp_path: Path) -> None:
+def test_lost_refs_do_not_count_as_dropped_checkpoints(base: Path, tmp_path: Path) -> None:
     """Their objects are the last chance to get them back."""
     manager = a_manager(base)
     take_turns(manager, tmp_path / "lost", 3)
@@ -405,7 +406,7 @@ def test_after_all_refs_were_lost_nothing_of_them_is_reclaimed_although_snapshot
         git(a_store(base).git_dir, "rev-list", "--objects", checkpoint.id)
 
 
-def test_a_project_whose_checkpoints_were_all_deleted_keeps_nobody_from_reclaiming(
+def test_a_project_whose_checkpoints_were_all_deleted_does_not_prevent_reclaiming(
     base: Path, tmp_path: Path
 ) -> None:
     manager = a_manager(base)

@@ -1,4 +1,4 @@
-"""What stays and what goes: the rules of retention, without a store."""
+"""Retention: which checkpoints stay and which are dropped, without a store."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ def test_pinned_checkpoints_count_but_stay() -> None:
     assert kept(past, Limits(max_snapshots=4)) == [past[0], past[1], past[5], past[6]]
 
 
-def test_with_everything_pinned_the_newest_stays_all_the_same() -> None:
+def test_with_everything_pinned_the_newest_stays_too() -> None:
     past = timeline(*(checkpoint(days, turn=10 - days, pinned=days > 1) for days in range(1, 8)))
     assert kept(past, Limits(max_snapshots=2)) == past
 
@@ -98,7 +98,7 @@ def test_old_checkpoints_go_but_the_newest_of_a_project_stays() -> None:
     assert kept(ancient, Limits(retention_days=30)) == ancient[:1]
 
 
-def test_the_reason_tells_an_unused_project_from_an_old_checkpoint() -> None:
+def test_the_reason_distinguishes_an_unused_project_from_an_old_checkpoint() -> None:
     past = timeline(checkpoint(100, turn=2), checkpoint(200, turn=1))
     unused = ProjectFacts(last_touch=NOW - timedelta(days=99))
     used = ProjectFacts(last_touch=NOW)
@@ -145,7 +145,7 @@ def test_a_pinned_checkpoint_outlives_its_directory() -> None:
     assert kept(past, Limits(), facts) == [past[1]]
 
 
-def test_a_volume_that_is_not_mounted_loses_nothing_by_that() -> None:
+def test_a_volume_that_is_not_mounted_loses_nothing() -> None:
     past = timeline(checkpoint(100, turn=2), checkpoint(200, turn=1))
     facts = ProjectFacts(UNREACHABLE, gone_since=NOW - timedelta(days=700))
     assert kept(past, Limits(retention_days=30), facts) == past
@@ -169,7 +169,7 @@ PASTS = st.lists(
 
 
 @given(PASTS, st.integers(0, 8), st.sampled_from([0, 5, 1000]))
-def test_the_promises_hold_for_any_past(
+def test_the_promises_hold_for_any_history(
     past: list[tuple[str, int | None, bool, str]], most: int, days: int
 ) -> None:
     given = timeline(
