@@ -6,18 +6,21 @@
 - A project keeps its newest checkpoint (and the newest of the whole directory) as long as its directory exists or
   may come back.
 - `max_snapshots` counts turns: the closing checkpoint of a turn stays and goes with it. Checkpoints that
-  restores take of the state before them are counted apart, so that going back and forth does not push turns
-  out. A turn that began where the one before had ended keeps that one checkpoint of it: without the state
-  before it, the turn could not be reverted.
+  restores and reverts take are counted apart, so that going back and forth does not push turns out. Turns that
+  have no checkpoint of their own, because they changed nothing, are counted apart, too.
+- A turn that stays keeps the states that it begins and ends with, however old they are: without them it could be
+  neither shown nor taken back. A state that another turn recorded stays alone; that turn goes, so one turn does
+  not keep the whole chain before it.
 
-`choose` decides what else is dropped to keep a size limit: the oldest of the projects that use most.
+`droppable` and `choose` decide what else is dropped to keep a size limit: the oldest of the projects that use
+most.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from shadowsnap.model import Checkpoint, _Record
@@ -25,14 +28,12 @@ from shadowsnap.upkeep.size import Usage
 
 HERE, GONE, UNREACHABLE = "here", "gone", "unreachable"
 
-BEGINNING = "a turn that stays began with it"
+LENT = "a turn that stays begins or ends with it"
 ORPHANED = "its directory is gone"
 PINNED, NEEDED, NEWEST = "pinned", "an undo or an interrupted restore needs it", "the newest of its project"
 FIRM = (PINNED, NEEDED, NEWEST)
 """Reasons to keep a checkpoint that hold against every limit."""
 
-Unit = tuple[Checkpoint, ...]
-"""Checkpoints that stay or go together, newest first."""
 Names = tuple[str, ...]
 
 
@@ -56,6 +57,17 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class TurnStates:
+    """A turn as the history knows it, with the ids of the checkpoints before and after it. An earlier turn or a
+    snapshot may have recorded these."""
+
+    number: int
+    began_at: datetime
+    before: str | None = None
+    after: str | None = None
+
+
+@dataclass(frozen=True)
 class ProjectFacts:
     """What the rules need to know of a project, apart from its checkpoints."""
 
@@ -65,7 +77,8 @@ class ProjectFacts:
     gone_since: datetime | None = None
     last_touch: datetime | None = None
     needed: frozenset[str] = frozenset()
-    """Checkpoints that the journal leads to."""
+    """Checkpoints that an open restore, an open stage, the next undo and the next redo go to."""
+    turns: tuple[TurnStates, ...] = ()
 
 
 # --- by count, age and missing directories -----------------------------------------------------
@@ -88,24 +101,87 @@ def judge(
 def _judge_project(
     timeline: Sequence[Checkpoint], facts: ProjectFacts, limits: Limits, now: datetime
 ) -> list[Verdict]:
+    decided = _decide(timeline, facts, limits, now)
+    reasons = {each.ref: (keep, reason) for unit, keep, reason in decided for each in unit.checkpoints}
+    lent = {state for unit, keep, _ in decided if keep for state in unit.states}
+    if _is_orphaned(facts, limits, now):
+        lent = set()
+    return [
+        Verdict(each, True, LENT)
+        if each.id in lent and not reasons[each.ref][0]
+        else Verdict(each, *reasons[each.ref])
+        for each in timeline
+    ]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What stays or goes together: a turn, or any other checkpoint by itself."""
+
+    checkpoints: tuple[Checkpoint, ...]
+    """Its own, newest first; none if it is a turn on a state that was held already, and changed nothing."""
+    states: frozenset[str]
+    """The checkpoints that it begins and ends with, its own or those of others."""
+    began: datetime
+    ended: datetime
+
+    @property
+    def counted_as(self) -> str:
+        if not self.checkpoints:
+            return "without checkpoint"
+        newest = self.checkpoints[0]
+        return "restore" if newest.kind == "pre-restore" or newest.metadata.get("revert") else "turn"
+
+
+def units(timeline: Sequence[Checkpoint], turns: Iterable[TurnStates] = ()) -> list[Unit]:
+    """The turns and the other checkpoints of a project, newest first. A turn is as old as its beginning, however
+    late it was closed."""
+    known = {turn.number: turn for turn in turns}
+    grouped: dict[int | str, list[Checkpoint]] = {}
+    for each in timeline:
+        of_turn = each.kind in ("turn", "turn-end") and each.turn is not None
+        grouped.setdefault(each.turn if of_turn and each.turn is not None else each.ref, []).append(each)
+    found = []
+    for key, own in grouped.items():
+        turn = known.pop(key, None) if isinstance(key, int) else None
+        states = _states(turn) | {str(each.metadata["before"]) for each in own if each.metadata.get("before")}
+        found.append(Unit(tuple(own), states, own[-1].created_at, own[0].created_at))
+    recorded = {each.id: each.created_at for each in timeline}
+    for turn in known.values():
+        held = [recorded[state] for state in _states(turn) if state in recorded]
+        if held:
+            began = max(turn.began_at, *held)  # the clock may have been set back since
+            found.append(Unit((), _states(turn), began, began))
+    return sorted(found, key=lambda unit: unit.began, reverse=True)
+
+
+def _states(turn: TurnStates | None) -> frozenset[str]:
+    return frozenset(state for state in (turn.before, turn.after) if state) if turn else frozenset()
+
+
+def _decide(
+    timeline: Sequence[Checkpoint], facts: ProjectFacts, limits: Limits, now: datetime
+) -> list[tuple[Unit, bool, str]]:
+    """Every unit, newest first, whether it stays, and why or why not."""
     orphaned = _is_orphaned(facts, limits, now)
-    grouped = units(timeline)
-    firm = _firm_reasons(grouped, timeline, facts, orphaned)
-    counts = Counter(_is_counted_apart(unit) for unit in grouped if unit[0].ref in firm)
-    reasons: dict[str, tuple[bool, str]] = {}
-    for unit in grouped:
-        reason, drop = firm.get(unit[0].ref, "within the limits"), None
-        if unit[0].ref not in firm:
-            drop = _reason_to_drop(unit, facts, limits, now, counts[_is_counted_apart(unit)], orphaned)
-            counts[_is_counted_apart(unit)] += drop is None
-        reasons.update((checkpoint.ref, (drop is None, drop or reason)) for checkpoint in unit)
-    begun_at = {checkpoint.metadata.get("before") for checkpoint in timeline if reasons[checkpoint.ref][0]}
-    uncounted = replace(limits, max_snapshots=0)
-    for checkpoint in timeline:
-        if checkpoint.id in begun_at and not reasons[checkpoint.ref][0]:
-            drop = _reason_to_drop((checkpoint,), facts, uncounted, now, 0, orphaned)
-            reasons[checkpoint.ref] = (drop is None, drop or BEGINNING)
-    return [Verdict(checkpoint, *reasons[checkpoint.ref]) for checkpoint in timeline]
+    grouped = units(timeline, facts.turns)
+    of_tree = [each for each in timeline if each.scope == "tree"]
+    newest = () if orphaned else {found[0].ref for found in (timeline, of_tree) if found}
+    needed = () if orphaned else facts.needed
+    firm = [_firm_reason(unit, newest, needed) for unit in grouped]
+    counts = Counter(unit.counted_as for unit, reason in zip(grouped, firm, strict=True) if reason)
+    newer_turns = 0
+    decided = []
+    for unit, reason in zip(grouped, firm, strict=True):
+        drop = None
+        if reason is None:
+            # One without a checkpoint stays at most as long as the turns around it.
+            count = max(counts[unit.counted_as], 0 if unit.checkpoints else newer_turns)
+            drop = _reason_to_drop(unit, facts, limits, now, count, orphaned)
+            counts[unit.counted_as] += drop is None
+        newer_turns += drop is None and unit.counted_as == "turn"
+        decided.append((unit, drop is None, drop or reason or "within the limits"))
+    return decided
 
 
 def _is_orphaned(facts: ProjectFacts, limits: Limits, now: datetime) -> bool:
@@ -114,35 +190,13 @@ def _is_orphaned(facts: ProjectFacts, limits: Limits, now: datetime) -> bool:
     return now - facts.gone_since >= timedelta(days=limits.orphan_grace_days)
 
 
-def units(timeline: Iterable[Checkpoint]) -> list[Unit]:
-    """The turns of a project, newest first; every other checkpoint is a unit of its own."""
-    grouped: dict[object, list[Checkpoint]] = {}
-    for checkpoint in timeline:
-        of_turn = checkpoint.kind in ("turn", "turn-end") and checkpoint.turn is not None
-        grouped.setdefault(checkpoint.turn if of_turn else checkpoint.ref, []).append(checkpoint)
-    # A turn is as old as its beginning, however late it was closed.
-    return sorted(map(tuple, grouped.values()), key=lambda unit: unit[-1].ref, reverse=True)
-
-
-def _firm_reasons(
-    grouped: Sequence[Unit], timeline: Sequence[Checkpoint], facts: ProjectFacts, orphaned: bool
-) -> dict[str, str]:
-    """The units that no limit may drop, by the ref of their newest checkpoint."""
-    of_tree = [checkpoint for checkpoint in timeline if checkpoint.scope == "tree"]
-    newest = {found[0].ref for found in (timeline, of_tree) if found}
-    firm: dict[str, str] = {}
-    for unit in grouped:
-        if any(checkpoint.pinned for checkpoint in unit):
-            firm[unit[0].ref] = PINNED
-        elif not orphaned and any(checkpoint.id in facts.needed for checkpoint in unit):
-            firm[unit[0].ref] = NEEDED
-        elif not orphaned and any(checkpoint.ref in newest for checkpoint in unit):
-            firm[unit[0].ref] = NEWEST
-    return firm
-
-
-def _is_counted_apart(unit: Unit) -> bool:
-    return unit[0].kind == "pre-restore"
+def _firm_reason(unit: Unit, newest: Collection[str], needed: Collection[str]) -> str | None:
+    """Why no limit may drop a unit; None if one may."""
+    if any(each.pinned for each in unit.checkpoints):
+        return PINNED
+    if any(each.id in needed for each in unit.checkpoints):
+        return NEEDED
+    return NEWEST if any(each.ref in newest for each in unit.checkpoints) else None
 
 
 def _reason_to_drop(
@@ -155,7 +209,7 @@ def _reason_to_drop(
     # A volume that is not mounted gets no new checkpoints; that must not cost it the old ones.
     if limits.retention_days > 0 and facts.place != UNREACHABLE:
         horizon = now - timedelta(days=limits.retention_days)
-        if unit[0].created_at < horizon:
+        if unit.ended < horizon:
             if facts.last_touch is not None and facts.last_touch < horizon:
                 return f"its project was not used for {limits.retention_days:g} days"
             return f"older than {limits.retention_days:g} days"
@@ -163,6 +217,38 @@ def _reason_to_drop(
 
 
 # --- by size -----------------------------------------------------------------------------------
+
+
+def droppable(
+    checkpoints: Mapping[str, Sequence[Checkpoint]],
+    facts: Mapping[str, ProjectFacts],
+    limits: Limits,
+    now: datetime,
+) -> dict[str, list[Names]]:
+    """What stays by the rules but may be dropped for a size limit, by project: refs that go together, oldest
+    first."""
+    return {
+        project: _bundles(timeline, _decide(timeline, facts.get(project, ProjectFacts()), limits, now))
+        for project, timeline in checkpoints.items()
+    }
+
+
+def _bundles(timeline: Sequence[Checkpoint], decided: Sequence[tuple[Unit, bool, str]]) -> list[Names]:
+    """A state that several turns begin or end with goes with the newest of them."""
+    staying = [(unit, reason) for unit, keep, reason in decided if keep]
+    claimed = {state for unit, reason in staying if reason in FIRM for state in _held_by(unit)}
+    bundles = []
+    for unit, _ in staying:
+        going = _held_by(unit) - claimed
+        claimed |= going
+        names = tuple(each.ref for each in timeline if each.id in going)
+        if names:
+            bundles.append(names)
+    return bundles[::-1]
+
+
+def _held_by(unit: Unit) -> set[str]:
+    return {*unit.states, *(each.id for each in unit.checkpoints)}
 
 
 @dataclass(frozen=True)
@@ -173,13 +259,12 @@ class Choice:
     """Whether the limit is kept after that."""
 
 
-def choose(usage: Usage, droppable: Mapping[str, Sequence[Names]], limit: int) -> Choice:
-    """Choose what to drop. `droppable` has the checkpoints that may be dropped together, per project, oldest
-    first.
+def choose(usage: Usage, may_go: Mapping[str, Sequence[Names]], limit: int) -> Choice:
+    """Choose what to drop of what may be dropped (see `droppable`).
 
     First from the projects that use more than a fair share. If that is not enough, from all; if that is not enough
     either, only what the first step chose is dropped."""
-    reduction = _Reduction(usage, droppable)
+    reduction = _Reduction(usage, may_go)
     share = _fair_share(reduction.uses().values(), limit)
     # A project that can free next to nothing would lose its history for nothing.
     worth = max(1.0, (usage.live - limit) / 100)

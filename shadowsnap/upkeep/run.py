@@ -12,8 +12,8 @@ from __future__ import annotations
 import os
 import stat
 import sys
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,6 @@ from shadowsnap.model import _Record
 from shadowsnap.settings import Settings, settings_from_text
 from shadowsnap.store.checkpoints import (
     ATTACHMENTS,
-    CHECKPOINTS,
     CachedTrees,
     Inventory,
     all_refs,
@@ -39,9 +38,10 @@ from shadowsnap.store.checkpoints import (
     newest_name,
     take_inventory,
 )
-from shadowsnap.store.history import compact_log, finish_migration, needed_checkpoints
+from shadowsnap.store.history import History, compact_log, finish_migration, fold, needed_checkpoints
 from shadowsnap.store.layout import OWN_OBJECTS, Store, last_prune, mark_pruned, open_store
 from shadowsnap.store.locks import locked
+from shadowsnap.store.log import read_lines
 from shadowsnap.store.projects import Project, known_projects, locked_project
 from shadowsnap.store.troubles import append_log
 from shadowsnap.upkeep.background import start_upkeep
@@ -49,7 +49,6 @@ from shadowsnap.upkeep.check_store import own_all_objects
 from shadowsnap.upkeep.clear import forget_project
 from shadowsnap.upkeep.reclaim import Upkeep, begin_upkeep, clear_debris, consolidate, forget_unheld_caches, repack
 from shadowsnap.upkeep.retention import (
-    FIRM,
     GONE,
     HERE,
     ORPHANED,
@@ -57,10 +56,11 @@ from shadowsnap.upkeep.retention import (
     Limits,
     Names,
     ProjectFacts,
+    TurnStates,
     Verdict,
     choose,
+    droppable,
     judge,
-    units,
 )
 from shadowsnap.upkeep.size import (
     Holder,
@@ -152,10 +152,10 @@ def prune(
         clear_debris(store, deadline)
         if not (store.git_dir / OWN_OBJECTS).exists():
             own_all_objects(store)
+        finish_migration(store, deadline)
         before = count_objects(upkeep.git).bytes
         plan, memory = plan_by_rules(store, settings, read_memory(store), deadline, _now(), orphans=orphans)
         dropped = apply_plan(store, plan, deadline)
-        compact_logs(store, deadline)
         fitting = Fitting(upkeep, settings, memory, reclaim)
         problem: ShadowsnapError | None = None
         try:
@@ -163,6 +163,7 @@ def prune(
         except ShadowsnapError as caught:
             problem = caught
             append_log(store.base, kind="upkeep", what=str(caught), advice=caught.hint)
+        compact_logs(store)
         write_memory(store, fitting.memory)
         after = count_objects(store.git(Deadline(settings.deadline))).bytes
         verdicts = _applied_verdicts(plan, dropped)
@@ -197,9 +198,10 @@ def _prune_by_rules(store: Store, settings: Settings) -> PruneResult:
     with begin_upkeep(store, deadline) as upkeep:
         if upkeep is None:
             return PruneResult("busy")
+        finish_migration(store, deadline)
         plan, memory = plan_by_rules(store, settings, read_memory(store), deadline, _now())
         dropped = apply_plan(store, plan, deadline)
-        compact_logs(store, deadline)
+        compact_logs(store)
         write_memory(store, memory)
         return PruneResult("done", _applied_verdicts(plan, dropped), plan.attachments)
 
@@ -230,6 +232,8 @@ class Plan:
     verdicts: tuple[Verdict, ...]
     attachments: tuple[str, ...] = ()
     """Refs of attachments that are dropped although their checkpoints stay."""
+    droppable: Mapping[str, list[Names]] = field(default_factory=dict)
+    """What may be dropped for the size limit, by project: refs that go together, oldest first."""
     usage: Usage = Usage()
     """What everything costs that stays by the rules, once that was measured."""
     live_after: int = 0
@@ -249,6 +253,7 @@ def plan_by_rules(
     facts, memory = _gather_facts(store, inventory.projects.values(), memory, now.timestamp())
     limits = Limits(settings.max_snapshots, settings.retention_days, settings.orphan_grace_days, orphans)
     verdicts = judge(inventory.checkpoints, facts, limits, now)
+    may_go = droppable(inventory.checkpoints, facts, limits, now)
     days = settings.attachment_days
     horizon = (now - timedelta(days=days)).timestamp() * 1000 if days > 0 else 0
     old = [
@@ -256,7 +261,7 @@ def plan_by_rules(
         for ref in inventory.attachments
         if moment_of(ref) < horizon or checkpoint_of(ref) not in inventory.refs
     ]
-    return Plan(inventory, tuple(verdicts), tuple(old)), memory
+    return Plan(inventory, tuple(verdicts), tuple(old), may_go), memory
 
 
 def _gather_facts(
@@ -277,9 +282,17 @@ def _gather_facts(
             if since is None or since > now or (touched or 0) > since:
                 since = now  # just now, or the clock was wrong, or it came back in between: its grace begins
             gone_since[project.id] = since
-        needed = needed_checkpoints(store, project)
-        facts[project.id] = ProjectFacts(place, _moment(since), _moment(touched), needed)
+        history = fold(project, read_lines(store, project.id))
+        needed, turns = needed_checkpoints(store, history), tuple(_turn_states(history))
+        facts[project.id] = ProjectFacts(place, _moment(since), _moment(touched), needed, turns)
     return facts, replace(memory, gone_since=gone_since, devices=devices)
+
+
+def _turn_states(history: History) -> Iterator[TurnStates]:
+    for turn in history.turns.values():
+        began_at = _moment(_seconds(turn.began_at))
+        if began_at is not None:
+            yield TurnStates(turn.number, began_at, turn.before, turn.after)
 
 
 def find_place(workdir: Path, device: int | None) -> tuple[str, int | None]:
@@ -313,28 +326,14 @@ def _seconds(value: object) -> float | None:
 def plan_by_size(store: Store, settings: Settings, plan: Plan, deadline: Deadline) -> Plan:
     """Measure what stays by the rules, and drop more until the size limits are kept: attachments within their own
     limit first, then checkpoints."""
-    droppable = _droppable(plan)
-    usage = measure(store.git(deadline), _holders(store, plan, droppable))
+    usage = measure(store.git(deadline), _holders(store, plan))
     plan = _fit_attachments(replace(plan, usage=usage, live_after=usage.live), settings)
-    return _fit_checkpoints(plan, droppable, settings)
+    return _fit_checkpoints(plan, settings)
 
 
-def _droppable(plan: Plan) -> dict[str, list[Names]]:
-    """What may be dropped for the size limit: by project, turn by turn, oldest first."""
-    firm = {verdict.checkpoint.ref for verdict in plan.verdicts if not verdict.keep or verdict.reason in FIRM}
-    return {
-        project: [
-            tuple(checkpoint.ref for checkpoint in unit)
-            for unit in reversed(units(timeline))
-            if not any(checkpoint.ref in firm for checkpoint in unit)
-        ]
-        for project, timeline in plan.inventory.checkpoints.items()
-    }
-
-
-def _holders(store: Store, plan: Plan, droppable: Mapping[str, list[Names]]) -> dict[str, list[Holder]]:
+def _holders(store: Store, plan: Plan) -> dict[str, list[Holder]]:
     """What keeps objects in the store: by project, what is dropped last first."""
-    may_go = {ref for bundles in droppable.values() for names in bundles for ref in names}
+    may_go = {ref for bundles in plan.droppable.values() for names in bundles for ref in names}
     groups: dict[str, list[Holder]] = {}
     for project, tree in CachedTrees(store).read().items():
         groups.setdefault(project, []).append(Holder(f"cache of {project}", tree))
@@ -343,7 +342,7 @@ def _holders(store: Store, plan: Plan, droppable: Mapping[str, list[Names]]) -> 
             holder = Holder(verdict.checkpoint.ref, verdict.checkpoint.id)
             groups.setdefault(verdict.checkpoint.project, []).append(holder)
     refs = plan.inventory.refs
-    for project, bundles in droppable.items():
+    for project, bundles in plan.droppable.items():
         newest_first = (ref for names in reversed(bundles) for ref in names)
         groups.setdefault(project, []).extend(Holder(ref, refs[ref]) for ref in newest_first)
     groups[ATTACHMENTS] = [Holder(ref, refs[ref]) for ref in _staying_attachments(plan)]
@@ -365,11 +364,11 @@ def _fit_attachments(plan: Plan, settings: Settings) -> Plan:
     return replace(plan, attachments=(*plan.attachments, *choice.dropped), live_after=choice.live_after)
 
 
-def _fit_checkpoints(plan: Plan, droppable: Mapping[str, list[Names]], settings: Settings) -> Plan:
+def _fit_checkpoints(plan: Plan, settings: Settings) -> Plan:
     limit = _bytes(settings.max_total_size_mb)
     if settings.max_total_size_mb <= 0 or plan.live_after <= limit:
         return plan
-    choice = choose(replace(plan.usage, live=plan.live_after), droppable, limit)
+    choice = choose(replace(plan.usage, live=plan.live_after), plan.droppable, limit)
     dropped = set(choice.dropped)
     reason = f"the store is larger than {settings.max_total_size_mb:g} MB"
     verdicts = tuple(
@@ -409,7 +408,8 @@ def _drop(store: Store, project: Project, verdicts: list[Verdict], deadline: Dea
         if orphaned and find_place(project.workdir, None)[0] != GONE:
             return []
         pins = read_refs(store.git_dir, project.pins)
-        needed = frozenset() if orphaned else needed_checkpoints(store, project)
+        history = fold(project, read_lines(store, project.id))
+        needed = frozenset() if orphaned else needed_checkpoints(store, history)
         newest = None if orphaned else newest_name(store, project)
         dropped = [
             verdict
@@ -437,13 +437,15 @@ def _drop_attachments(store: Store, plan: Plan, deadline: Deadline) -> None:
         delete_refs(store.git(deadline), dropped)
 
 
-def compact_logs(store: Store, deadline: Deadline) -> None:
-    """Drop the log lines that belong to no checkpoint any more, in every project."""
-    finish_migration(store, deadline)
-    held = {name for ref, name in all_refs(store.git(deadline)).items() if ref.startswith(f"{CHECKPOINTS}/")}
+def compact_logs(store: Store) -> None:
+    """Drop the log lines that belong to no checkpoint any more, in every project. A log that cannot be written, as
+    on a full disk, stays as it is until the next run."""
     for project in known_projects(store):
-        with locked_project(store, project, "prune", deadline):
-            compact_log(store, project, held)
+        try:
+            with locked_project(store, project, "prune", Deadline(_PROJECT_LOCK_SECONDS)):
+                compact_log(store, project, set(read_refs(store.git_dir, project.refs).values()))
+        except (LockTimeout, OSError):
+            continue
 
 
 # --- keeping the size limit --------------------------------------------------------------------

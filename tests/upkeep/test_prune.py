@@ -105,10 +105,10 @@ def test_pins_survive_and_labels_go_with_what_is_dropped(base: Path, project: Pa
     manager = a_manager(base, max_snapshots=2)
     taken = take_turns(manager, project, 6)
     manager.pin(project, taken[0].id)
-    manager.label(project, taken[1].id, "dropped")
+    manager.label(project, taken[2].id, "dropped")
     manager.label(project, taken[5].id, "kept")
     manager.prune(reclaim="always")
-    assert ids(manager, project) == [taken[5].id, taken[0].id]
+    assert ids(manager, project) == [taken[5].id, taken[1].id, taken[0].id]  # the pinned turn ends with the second
     refs = git(a_store(base).git_dir, "for-each-ref", "--format=%(refname)", "refs/shadowsnap-labels").split()
     assert [ref.rpartition("/")[2] for ref in refs] == ["kept"]
     assert manager.get(project, "kept").id == taken[5].id
@@ -304,7 +304,7 @@ def test_pins_survive_the_size_limit(base: Path, project: Path) -> None:
     taken = take_turns(manager, project, 4, size=300_000, files=1)
     manager.pin(project, taken[0].id)
     manager.prune()
-    assert ids(manager, project) == [taken[3].id, taken[0].id]
+    assert ids(manager, project) == [taken[3].id, taken[1].id, taken[0].id]
 
 
 # --- attachments --------------------------------------------------------------------------------------
@@ -433,3 +433,155 @@ def test_a_damaged_number_does_not_keep_the_store_from_its_limits(base: Path, pr
     assert manager.prune().status == "done"
     assert len(ids(manager, project)) == 2
     assert manager.status().checkpoints == 2
+
+
+# --- the operation log --------------------------------------------------------------------------------
+
+
+def numbers(manager: CheckpointManager, project: Path) -> list[int | None]:
+    return [entry.number for entry in manager.timeline(project) if entry.kind in ("turn", "snapshot")]
+
+
+def a_turn(manager: CheckpointManager, project: Path, text: str | None) -> None:
+    """A turn that writes a text, or nothing."""
+    manager.new_turn("a-session", f"write {text}")
+    assert manager.ensure_checkpoint(project).protected
+    if text is not None:
+        (project / "written").write_text(text)
+    manager.end_turn()
+
+
+def log_lines(base: Path, project: Path) -> list[dict[str, object]]:
+    path = base / "log" / f"{project_of(project).id}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_every_turn_that_is_listed_after_a_prune_can_be_restored(base: Path, project: Path) -> None:
+    manager, states = a_manager(base, max_snapshots=3), {}
+    manager.snapshot(project, "by hand")
+    for number in range(2, 9):  # each begins on the state that the one before left
+        states[number] = manifest(project)
+        a_turn(manager, project, str(number))
+    states[9] = manifest(project)
+    a_turn(manager, project, None)
+    assert not any(entry.before == entry.after for entry in manager.timeline(project)[1:])
+    manager.prune(reclaim="always")
+    assert numbers(manager, project)[:4] == [9, 8, 7, 6]
+    for number in (6, 7, 8, 9):
+        manager.restore(project, str(number))
+        assert manifest(project) == states[number]
+    for number in (6, 7):
+        manager.restore(project, f"{number}:after")
+        assert manifest(project) == states[number + 1]
+    check_sound(a_store(base))
+
+
+def test_a_turn_on_a_snapshot_outlives_the_snapshots_turn(base: Path, project: Path) -> None:
+    """The state before the oldest turn that stays was recorded by a snapshot, which is beyond the limit."""
+    manager = a_manager(base, max_snapshots=2)
+    manager.snapshot(project, "by hand")
+    before = manifest(project)
+    a_turn(manager, project, "one")
+    a_turn(manager, project, "two")
+    for _ in range(3):
+        manager.prune(reclaim="always")
+    assert numbers(manager, project) == [3, 2, 1]
+    manager.restore(project, "2")
+    assert manifest(project) == before
+
+
+def test_pruning_for_size_keeps_the_states_of_turns_that_stay(base: Path, project: Path) -> None:
+    manager, states = a_manager(base, max_total_size_mb=1), {}
+    for number in range(1, 9):
+        states[number] = manifest(project)
+        manager.new_turn("a-session")
+        manager.ensure_checkpoint(project)
+        (project / "large").write_bytes(noise(number, 300_000))
+        manager.end_turn()
+    result = manager.prune(reclaim="always")
+    assert result.dropped
+    held = set(ids(manager, project))
+    turns = [entry for entry in manager.timeline(project) if entry.kind == "turn" and entry.after in held]
+    assert 2 <= len(turns) < 8
+    for entry in turns:
+        assert entry.number is not None
+        manager.restore(project, str(entry.number))
+        assert manifest(project) == states[entry.number]
+
+
+def test_a_prune_drops_the_lines_of_what_is_gone_and_keeps_those_that_the_list_shows(
+    base: Path, project: Path
+) -> None:
+    manager = a_manager(base, max_snapshots=3)
+    for number in range(1, 11):
+        a_turn(manager, project, str(number))
+    manager.undo(project)
+    manager.redo(project)
+    manager.revert(project, turn=9, on_conflict="theirs")
+    before = {entry.number: entry for entry in manager.timeline(project, restores=True)}
+    manager.prune(reclaim="always")
+    after = manager.timeline(project, restores=True)
+    assert {entry.number for entry in after} >= {10, 9, 8, None}
+    for entry in after:
+        if entry.kind == "turn":
+            assert entry == before[entry.number]
+    assert [entry.status for entry in after if entry.number in (9, 10)] == ["done", "reverted"]
+    left = {line.get("turn") for line in log_lines(base, project) if line["op"] == "begin"}
+    assert 10 in left and 1 not in left and len(left) <= 5
+    again = log_lines(base, project)
+    manager.prune(reclaim="always")
+    assert log_lines(base, project) == again
+
+
+def test_every_line_of_a_kept_checkpoint_stays(base: Path, project: Path) -> None:
+    manager = a_manager(base, max_snapshots=2)
+    a_turn(manager, project, "first")
+    manager.pin(project, "1")
+    for number in range(5):
+        a_turn(manager, project, str(number))
+        (project / "mine").write_text(str(number))
+        manager.snapshot(project, f"by hand {number}")
+        manager.restore(project, "last")
+    manager.end_session("a-session", "completed")
+    manager.prune(reclaim="always")
+    lines = log_lines(base, project)
+    mentioned = {value for line in lines for value in line.values() if isinstance(value, str)}
+    kept = set(ids(manager, project))
+    assert kept <= mentioned
+    assert {line["turn"] for line in lines if line["op"] == "begin"} >= {1}
+    assert [line["op"] for line in lines].count("session") == 1
+    assert len(manager.sessions()) == 1
+
+
+def test_numbers_are_not_given_again_after_their_lines_were_dropped(base: Path, project: Path) -> None:
+    manager = a_manager(base, max_snapshots=1)
+    for number in range(1, 5):
+        a_turn(manager, project, str(number))
+    taken = manager.list_checkpoints(project)
+    manager.delete(project, [each.id for each in taken])
+    manager.prune(reclaim="always")
+    assert [line["op"] for line in log_lines(base, project)] == ["numbers"]
+    for damage in ("nothing", "record", "log"):
+        if damage == "record":
+            a_store(base).project_file(project_of(project).id).unlink()
+        if damage == "log":
+            (base / "log" / f"{project_of(project).id}.jsonl").unlink()
+        (project / "written").write_text(damage)
+        fresh = a_manager(base, max_snapshots=1)
+        a_turn(fresh, project, f"after {damage}")
+        fresh.prune(reclaim="always")
+    assert numbers(a_manager(base), project)[0] == 7
+
+
+def test_a_session_of_which_nothing_is_left_is_forgotten(base: Path, project: Path) -> None:
+    manager = a_manager(base, max_snapshots=1)
+    manager.new_turn("an-older-session", "older")
+    manager.ensure_checkpoint(project)
+    (project / "written").write_text("older")
+    manager.end_turn()
+    manager.end_session("an-older-session", "completed")
+    for number in range(3):
+        a_turn(manager, project, str(number))
+    assert {each.id for each in manager.sessions()} == {"an-older-session", "a-session"}
+    manager.prune(reclaim="always")
+    assert {each.id for each in manager.sessions()} == {"a-session"}
