@@ -36,9 +36,11 @@ from shadowsnap.git.repository import Git
 from shadowsnap.git.trees import DIRECTORY, Leaf, Sighting, TreeSearch, name_problem, patch_tree
 from shadowsnap.model import Finding
 from shadowsnap.store.checkpoints import ATTACHMENTS, CHECKPOINTS, attachment_of, moment_of, record_checkpoint
+from shadowsnap.store.history import next_number, rebuild_log
 from shadowsnap.store.journal import journal_from, read_journal, write_journal
 from shadowsnap.store.layout import FORMAT, REFS_LOST, Store, lost_refs
-from shadowsnap.store.log import rename_ids
+from shadowsnap.store.log import FOLDER as LOGS
+from shadowsnap.store.log import damaged_lines, log_file, read_lines, rename_ids
 from shadowsnap.store.projects import Project, all_records, note_emptied, project_id, was_emptied
 from shadowsnap.store.stat_cache import ScanCache, load_cache, objects_taken_for_stored
 from shadowsnap.upkeep.check_store import Examination, write_objects
@@ -574,28 +576,28 @@ def rewrite_record(examination: Examination, finding: Finding) -> None:
     record = _record_from_checkpoints(examination.store, path.stem)
     if record is None:
         return
-    turn, newest = present.get("turn"), present.get("newest")
-    if isinstance(turn, (int, float)):
-        record["turn"] = max(record["turn"], int(turn))
+    number, newest = present.get("next_number"), present.get("newest")
+    if isinstance(number, int):
+        record["next_number"] = max(record["next_number"], number)
     if isinstance(newest, str):
         record["newest"] = newest
     write_json(path, record, fsync=examination.store.fsync)
 
 
 def _record_from_checkpoints(store: Store, project: str) -> dict[str, Any] | None:
-    """A project's record as far as its checkpoints know it; None if there are none."""
+    """A project's record as far as its checkpoints and its log know it; None if there are no checkpoints."""
     refs = [ref for ref in checkpoint_refs(store) if ref.project == project]
-    workdir, turn = None, 0
+    workdir, number = None, next_number(read_lines(store, project))
     with ObjectReader(store.git()) as reader:
         for ref in refs:
             commit = read_commit(reader, ref.value)
             if commit is not None:
                 workdir = commit.body.get("workdir", workdir)
-                turn = max(turn, commit.body.get("turn") or 0)
+                number = max(number, next_number([commit.body]))
     if not isinstance(workdir, str):
         return None
     first, last = (moment_of(ref.name) / 1000 for ref in (refs[0], refs[-1]))
-    return {"format": FORMAT, "workdir": workdir, "created_at": first, "last_touch": last, "turn": turn}
+    return {"format": FORMAT, "workdir": workdir, "created_at": first, "last_touch": last, "next_number": number}
 
 
 def find_clock(examination: Examination) -> Iterator[Finding]:
@@ -612,15 +614,61 @@ def find_clock(examination: Examination) -> Iterator[Finding]:
             yield Finding("clock-back", "info", str(project.workdir), meaning)
 
 
+def find_logs(examination: Examination) -> Iterator[Finding]:
+    """Operation logs that are lost, or that have lines which cannot be read. A line that names a checkpoint which
+    does not exist is in order: checkpoints are dropped before their lines."""
+    store, folder = examination.store, examination.store.base / LOGS
+    if os.path.lexists(folder) and not folder.is_dir():
+        meaning = "it is in the place of the folder of the operation logs"
+        yield Finding("log-damaged", "error", LOGS, meaning, "move it to the quarantine and write the logs again")
+        return
+    with_checkpoints = {ref.project for ref in checkpoint_refs(store)}
+    for project in recorded_projects(store):
+        if examination.project in (None, project.id):
+            problem = _log_problem(store, project, has_checkpoints=project.id in with_checkpoints)
+            if problem is not None:
+                code, meaning = problem
+                repair = (
+                    "write it again from what can be read and from the checkpoints; a copy goes to the quarantine"
+                )
+                yield Finding(code, "warning", examination.name(log_file(store, project.id)), meaning, repair)
+
+
+def _log_problem(store: Store, project: Project, *, has_checkpoints: bool) -> tuple[str, str] | None:
+    path = log_file(store, project.id)
+    if os.path.lexists(path) and (path.is_symlink() or not path.is_file()):
+        return "log-damaged", f"it is not a file, so what happens in {project.workdir} cannot be logged"
+    damaged = damaged_lines(store, project.id)
+    if damaged:
+        return "log-damaged", f"{damaged} of its lines cannot be read: the timeline of {project.workdir} has gaps"
+    # Without a number the project is of format 1, or only imported: then there was no log yet.
+    was_logged = "next_number" in (read_json(store.project_file(project.id)) or {})
+    if has_checkpoints and was_logged and not read_lines(store, project.id):
+        meaning = f"what happened in {project.workdir} is lost, except for what its checkpoints know"
+        return "log-lost", meaning
+    return None
+
+
+def rebuild_operation_log(examination: Examination, finding: Finding) -> None:
+    store, path = examination.store, examination.path(finding)
+    if path.is_symlink() or (os.path.lexists(path) and not path.is_file()) or finding.subject == LOGS:
+        examination.quarantine.move(path)
+    elif path.exists():
+        examination.quarantine.copy(path)  # it is replaced at once, so that a crash loses nothing
+    for project in recorded_projects(store):
+        if project.id == path.stem:
+            rebuild_log(store, project, examination.deadline)
+
+
 def find_journals(examination: Examination) -> Iterator[Finding]:
     folder = examination.store.git_dir / "journal"
     for path in sorted(folder.glob("*.json")):
         if not _is_journal(path):
-            meaning = "the record of undo and redo cannot be read; checkpoints are not affected"
-            repair = "move it to the quarantine; undo and redo start again"
+            meaning = "the record of restores and stages under way cannot be read; checkpoints are not affected"
+            repair = "move it to the quarantine"
             yield Finding("journal-damaged", "warning", examination.name(path), meaning, repair)
     for path in sorted(folder.glob("*.damaged")):
-        meaning = "a record of undo and redo that could not be read was renamed to this"
+        meaning = "a record of restores and stages under way that could not be read was renamed to this"
         yield Finding("journal-left", "info", examination.name(path), meaning, "move it to the quarantine")
 
 

@@ -124,6 +124,10 @@ class Quarantine:
             shutil.move(path, target)  # from another file system
         return target
 
+    def copy(self, path: Path) -> None:
+        """Copy a file here that stays in use."""
+        shutil.copyfile(path, self._free_path(path.relative_to(self._base)))
+
     def note(self, name: str, facts: dict[str, Any]) -> None:
         """Write down what is known of something that has no file of its own."""
         write_json(self._free_path(Path(name)), facts)

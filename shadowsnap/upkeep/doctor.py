@@ -114,6 +114,10 @@ CONTENT = (
     Check("conversations", checkpoints.find_conversations, {
         "conversation-damaged": checkpoints.quarantine_ref,
     }),
+    Check("operation logs", checkpoints.find_logs, {
+        "log-damaged": checkpoints.rebuild_operation_log,
+        "log-lost": checkpoints.rebuild_operation_log,
+    }, quick=AFTER_ANY_ERROR),
     Check("journals", checkpoints.find_journals, {
         "journal-damaged": files.quarantine_file,
         "journal-left": files.quarantine_file,

@@ -18,8 +18,8 @@ from damaging import WHOLE, Damage, Kept, flip, keep, offset_of, pack_of, packed
 from helpers import git, manifest
 from shadowsnap import CheckpointManager
 from shadowsnap.deadline import NO_DEADLINE
-from shadowsnap.errors import DeadlineExceeded, LockTimeout
-from shadowsnap.model import Checkup
+from shadowsnap.errors import DeadlineExceeded, LockTimeout, NothingToRedo
+from shadowsnap.model import Checkup, Entry
 from shadowsnap.store.locks import locked
 from shadowsnap.upkeep import doctor
 
@@ -29,7 +29,7 @@ def codes(checkup: Checkup) -> set[str]:
 
 
 def picture(folder: Path) -> dict[bytes, tuple[str, int, bytes | None]]:
-    apart = (b"store/locks", b".log", b"log")
+    apart = (b"store/locks", b".log.lock", b"log.jsonl")
     return {name: entry for name, entry in manifest(folder).items() if not name.startswith(apart)}
 
 
@@ -115,7 +115,7 @@ def test_a_project_record_is_written_again_from_its_checkpoints(base: Path, proj
     damaging.list_for_record(kept)
     repaired(kept)
     after = json.loads(path.read_text())
-    assert after["workdir"] == before["workdir"] and after["turn"] == before["turn"] == 2
+    assert after["workdir"] == before["workdir"] and after["next_number"] == before["next_number"] == 3
     assert after["created_at"] == pytest.approx(kept.old.created_at.timestamp(), abs=0.01)
     assert after["last_touch"] == pytest.approx(kept.new.created_at.timestamp(), abs=0.01)
 
@@ -472,6 +472,114 @@ def test_several_damages_are_repaired_at_once(base: Path, project: Path) -> None
     repaired(kept)
     kept.assert_restores(kept.old)
     kept.assert_restores(kept.new)
+
+
+# --- the operation log ------------------------------------------------------------------------------
+
+
+def with_history(kept: Kept) -> list[Entry]:
+    """A turn with a prompt, one that changes nothing, a snapshot, and a restore that was undone and redone."""
+    manager, project = kept.manager, kept.project
+    for text in ("written by the agent\n", None):
+        manager.new_turn("a-session", "write it")
+        manager.ensure_checkpoint(project)
+        if text is not None:
+            kept.change("agent.txt", text)
+        manager.end_turn()
+    kept.change("mine.txt", "edited by hand\n")
+    manager.snapshot(project, "by hand")
+    kept.change("mine.txt", "edited again\n")
+    manager.restore(project, "1")
+    manager.undo(project)
+    manager.redo(project)
+    return manager.timeline(project, restores=True)
+
+
+def facts(entries: list[Entry]) -> list[tuple[object, ...]]:
+    return [(each.number, each.kind, each.prompt, each.reason, each.before, each.after) for each in entries]
+
+
+def test_a_lost_log_is_written_again_from_the_checkpoints(base: Path, project: Path) -> None:
+    kept = keep(base, project)
+    before = with_history(kept)
+    damaging.no_log(kept)
+    assert codes(kept.manager.doctor()) == {"log-lost"}
+    repaired(kept)
+    after = kept.manager.timeline(project, restores=True)
+    # Only the log knew of the turn that changed nothing.
+    unchanged = [entry for entry in before if entry.kind == "turn" and entry.before == entry.after]
+    assert [entry.number for entry in unchanged] == [4]
+    assert facts(after) == facts([entry for entry in before if entry not in unchanged])
+    kept.change()
+    kept.manager.new_turn("a-session", "the next")
+    kept.manager.ensure_checkpoint(project)
+    assert kept.manager.timeline(project)[0].number == 6  # no number is given again
+    with pytest.raises(NothingToRedo):
+        kept.manager.redo(project)
+
+
+@pytest.mark.parametrize("which", range(11))
+def test_any_damaged_line_is_written_again_from_the_checkpoints(base: Path, project: Path, which: int) -> None:
+    kept = keep(base, project)
+    before = with_history(kept)
+    log = damaging.log_of(kept)
+    rows = log.read_bytes().splitlines(keepends=True)
+    assert len(rows) == 10
+    if which < len(rows):
+        rows[which] = rows[which][:40] + b"\0" * 50 + b"\n"
+    else:
+        rows.append(b'{"op":"end","at":17')  # torn, as by a crash
+    log.write_bytes(b"".join(rows))
+
+    torn = which == len(rows) - 1 == 10
+    assert codes(kept.manager.doctor()) == (set() if torn else {"log-damaged"})
+    checkup = kept.manager.doctor(repair=True)
+    assert kept.manager.doctor().healthy and (torn or checkup.set_aside)
+    after = facts(kept.manager.timeline(project, restores=True))
+    missing = [entry for entry in before if facts([entry])[0] not in after]
+    # Of a turn that changed nothing there is no checkpoint to tell its lines again from.
+    assert [entry.number for entry in missing] == ([4] if which in (4, 5) else []), missing
+    assert len(after) == len(before) - (which == 4)
+
+
+def test_lines_about_checkpoints_that_never_existed_do_no_harm(base: Path, project: Path) -> None:
+    kept = keep(base, project)
+    strange, now = "0123456789" * 4, time.time()
+    lines = [
+        {"op": "begin", "at": now, "turn": 77, "before": strange, "session": "s", "prompt": "never"},
+        {"op": "end", "at": now, "turn": 77, "after": strange, "status": "done"},
+        {"op": "snapshot", "at": now, "number": 78, "checkpoint": strange},
+        {
+            "op": "restore",
+            "at": now,
+            "id": "x",
+            "kind": "undo",
+            "target": strange,
+            "before": strange,
+            "undoes": 76,
+        },
+        {"op": "something of a later version", "at": now},
+    ]
+    with damaging.log_of(kept).open("a") as log:
+        log.writelines(f"{json.dumps(line)}\n" for line in lines)
+    assert kept.manager.doctor() == Checkup(str(base), checkpoints=2, intact=2)
+    numbers = [entry.number for entry in kept.manager.timeline(project)]
+    assert {1, 2} <= set(numbers)
+    kept.assert_restores(kept.old)
+    kept.assert_restores(kept.new)
+    kept.manager.prune(reclaim="always")
+    assert [entry.number for entry in kept.manager.timeline(project) if entry.kind == "turn"] == [2, 1]
+
+
+def test_a_project_of_format_1_has_no_lost_log(base: Path, project: Path) -> None:
+    """A log is written on first use; before that there is nothing to report."""
+    kept = keep(base, project)
+    record = kept.store / "projects" / f"{kept.id}.json"
+    known = json.loads(record.read_text())
+    del known["next_number"]
+    record.write_text(json.dumps(known))
+    damaging.no_log(kept)
+    assert kept.manager.doctor().findings == ()
 
 
 # --- the documentation ------------------------------------------------------------------------------
