@@ -23,14 +23,14 @@ PACKAGE = "shadowsnap"
 # Bottom to top. A room imports from lower levels and from itself.
 LEVELS = [
     {
-        "model", "events", "errors", "settings", "deadline", "files", "ownership", "steps", "turns",
+        "model", "events", "errors", "settings", "deadline", "files", "ownership", "steps",
         "records", "digests", "lightjson", "moments",
     },
     {"git"},
     {"store"},
     {"snapshot"},
     {"restore", "upkeep", "remote"},
-    {"manager", "timeline", "aio"},
+    {"manager", "timeline", "turns", "warmup", "aio"},
     {"cli", "tui", "hook", "agents", "integrations", "compat", "__main__"},
 ]  # fmt: skip
 LEVEL_OF = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}

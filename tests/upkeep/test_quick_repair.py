@@ -140,7 +140,8 @@ def test_a_named_file_is_captured_after_an_attempt_that_failed(base: Path, proje
         outcome = manager.ensure_checkpoint(project, paths=["named.secretly"])
         assert outcome.status == "failed" and isinstance(outcome.error, LockTimeout)
     outcome = manager.ensure_checkpoint(project, paths=["named.secretly"])
-    assert outcome.status == "taken" and "named.secretly" in manager.files(project, "last")
+    assert outcome.status == "taken" and outcome.checkpoint is not None
+    assert "named.secretly" in manager.files(project, outcome.checkpoint.id)
 
 
 # --- poisoned objects -------------------------------------------------------------------------------
@@ -318,7 +319,7 @@ def snapshot_of_closed(base: Path, project: Path, what: str) -> tuple[str, str, 
 def test_a_directory_that_lost_its_write_permission_is_opened_again(
     base: Path, project: Path, as_user: Callable[..., Any], what: str
 ) -> None:
-    assert as_user(snapshot_of_closed, base, project, what) == ("taken", "mended: closed", 3)
+    assert as_user(snapshot_of_closed, base, project, what) == ("taken", "repaired: closed", 3)
 
 
 def listing_of_closed(base: Path, project: Path) -> list[str]:
