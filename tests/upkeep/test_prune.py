@@ -533,6 +533,25 @@ def test_a_prune_drops_the_lines_of_what_is_gone_and_keeps_those_that_the_list_s
     assert log_lines(base, project) == again
 
 
+def test_what_was_undone_does_not_come_back_because_a_restore_is_forgotten(base: Path, project: Path) -> None:
+    manager = a_manager(base, max_snapshots=1)
+    a_turn(manager, project, "one")
+    a_turn(manager, project, "two")
+    manager.pin(project, "1")
+    manager.undo(project)
+    (project / "mine").write_text("edited")
+    manager.restore(project, "2:after")  # from here on there is nothing to redo
+    forgotten = manager.timeline(project, restores=True)[0]
+    (project / "mine").write_text("edited again")
+    a_turn(manager, project, "three")
+    before = {entry.number: entry.status for entry in manager.timeline(project)}
+    manager.delete(project, [str(forgotten.before), str(forgotten.after)])
+    manager.prune(reclaim="always")
+    after = {entry.number: entry.status for entry in manager.timeline(project)}
+    assert before[2] == after[2] == "done"
+    assert after.items() <= before.items()
+
+
 def test_every_line_of_a_kept_checkpoint_stays(base: Path, project: Path) -> None:
     manager = a_manager(base, max_snapshots=2)
     a_turn(manager, project, "first")
