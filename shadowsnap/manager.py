@@ -127,7 +127,8 @@ if TYPE_CHECKING:  # imported for annotations only
     from shadowsnap.snapshot.watch import Watcher
     from shadowsnap.upkeep.purge import PurgeResult
     from shadowsnap.upkeep.reclaim import Reclaimed
-    from shadowsnap.upkeep.results import PruneResult, StoreStatus
+    from shadowsnap.upkeep.run import PruneResult
+    from shadowsnap.upkeep.status import StoreStatus
 
     _Method = TypeVar("_Method", bound=Callable[..., Any])
     OnConflict = Literal["keep", "markers", "theirs"]
@@ -1071,8 +1072,7 @@ class CheckpointManager:
     def auto_prune(self) -> PruneResult:
         """Keep the limits, at most once in `min_interval_hours`; for the start of a program. What takes time
         goes on in the background. Never raises."""
-        from shadowsnap.upkeep.results import PruneResult
-        from shadowsnap.upkeep.run import auto_prune
+        from shadowsnap.upkeep.run import PruneResult, auto_prune
 
         try:
             result = auto_prune(self.settings)
@@ -1445,8 +1445,8 @@ class CheckpointManager:
         long, upkeep does it in the background."""
         from shadowsnap.store.locks import if_free
         from shadowsnap.upkeep.background import start_upkeep
-        from shadowsnap.upkeep.check_objects import own_all_objects
-        from shadowsnap.upkeep.session import upkeep_lock
+        from shadowsnap.upkeep.check_store import own_all_objects
+        from shadowsnap.upkeep.reclaim import upkeep_lock
 
         most = _MOST_TO_OWN_NOW if self.settings.background_upkeep else None
         begun = store.git_dir / f"{OWN_OBJECTS}.begun"
@@ -1582,14 +1582,14 @@ class CheckpointManager:
     def _repair(self, where: PathLike | Project, problem: Exception) -> str:
         """Repair what made an operation fail, and say what that was; if nothing is found, the problem is raised
         again."""
-        from shadowsnap.upkeep.doctor import heal, is_full
+        from shadowsnap.upkeep.doctor import is_disk_full, repair_quickly
 
         base, project = self.settings.resolved_base(), where if isinstance(where, Project) else project_of(where)
-        if is_full(problem):
+        if is_disk_full(problem):
             if isinstance(problem, (RestoreFailed, PresentNotSaved)):
                 raise problem  # which says what became of the files
             raise DiskFull(path=base) from problem
-        healed = heal(base, project, problem, self._deadline(), fsync=self.settings.fsync)
+        healed = repair_quickly(base, project, problem, self._deadline(), fsync=self.settings.fsync)
         if not healed.repaired:
             if isinstance(problem, OSError):
                 raise StoreUnusable(path=base, why=problem) from problem

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+import time
 from collections.abc import Container, Iterable, Mapping, Sequence
 
 from shadowsnap.deadline import Deadline
@@ -35,7 +36,12 @@ _NUMBER = re.compile(r"(\d{1,12})(:after)?")
 _FEW = 20
 _ID_DIGITS = 7
 """So many digits can also be the beginning of an id that has no letter in it."""
-_FORMAT_1_RECORDS = ("sessions", "index.db", "index.db-wal", "index.db-shm", "index.db-journal", "turns", "shown")
+_OF_TURN = ("begin", "more", "call", "call-end", "end", "conversation")
+_DROPPED = (*_OF_TURN, "snapshot", "stage", "restore", "attach", "numbers")
+"""The lines that go when nothing is kept of what they are about."""
+_FORGOTTEN_AFTER = 86400.0
+"""Seconds after which a turn that never ended counts as over, if the state before it is gone."""
+FORMAT_1_RECORDS = ("sessions", "index.db", "index.db-wal", "index.db-shm", "index.db-journal", "turns", "shown")
 
 
 @dataclass
@@ -69,6 +75,12 @@ class Turn:
     """Why its conversation was not kept."""
     position: int = 0
     end_position: int | None = None
+
+    @property
+    def states(self) -> list[str]:
+        """Every checkpoint that it knows of."""
+        calls = [state for call in self.calls for state in call]
+        return [state for state in (self.before, self.after, *self.more, *calls) if state is not None]
 
     @property
     def changed(self) -> bool:
@@ -241,14 +253,30 @@ def ensure_log(store: Store, project: Project, deadline: Deadline) -> None:
 
 
 def rebuild_log(store: Store, project: Project, deadline: Deadline) -> None:
-    lines = lines_of(store, project, deadline)
+    """Write the log again: the lines that can be read, and what the checkpoints know of the others. Numbers that
+    only lost lines had stay used. The caller holds the project's lock."""
+    lines = read_lines(store, project.id)
+    if lines:
+        checkpoints = list_checkpoints(store, project, deadline, statistics=False)
+        known = {_identity(line) for line in lines}
+        lost = [line for line in _lines_from(checkpoints[::-1], lines) if _identity(line) not in known]
+        lines = sorted([*lines, *lost], key=lambda line: line["at"])
+    else:
+        lines = _told_again(store, project, deadline)
     write_lines(store, project.id, lines)
-    touch_record(store, project, next_number=_next_number(lines))
+    used = _number(read_record(store, project).get("next_number")) or 1
+    touch_record(store, project, next_number=max(used, next_number(lines)))
+
+
+def _identity(line: Line) -> tuple[Any, ...]:
+    """What makes a line the same as one that is told again from a checkpoint."""
+    names = {"begin": ("turn",), "restore": ("id",), "snapshot": ("checkpoint",)}
+    return (line["op"], *(line.get(name) for name in names.get(line["op"], ("turn", "checkpoint", "after"))))
 
 
 def finish_migration(store: Store, deadline: Deadline) -> None:
     """Give every project a log, then remove the records that format 1 kept instead. No lock is held."""
-    left = [store.base / name for name in _FORMAT_1_RECORDS]
+    left = [store.base / name for name in FORMAT_1_RECORDS]
     if not any(os.path.lexists(path) for path in left):
         return
     for project in known_projects(store):
@@ -270,15 +298,14 @@ def take_number(store: Store, project: Project, deadline: Deadline) -> int:
     """The next number of the project: never used before, never used again. The caller holds the lock."""
     number = _number(read_record(store, project).get("next_number"))
     if number is None:  # the record is new, or was damaged
-        number = _next_number(lines_of(store, project, deadline))
+        number = next_number(lines_of(store, project, deadline))
     touch_record(store, project, next_number=number + 1)
     return number
 
 
-def needed_checkpoints(store: Store, project: Project) -> frozenset[str]:
+def needed_checkpoints(store: Store, history: History) -> frozenset[str]:
     """The checkpoints that a restore under way, open stages, the next undo and the next redo go to."""
-    history = fold(project, read_lines(store, project.id))
-    needed = set(named_in_journal(store.journal_file(project.id)))
+    needed = set(named_in_journal(store.journal_file(history.project.id)))
     for step in (*history.undoable()[-1:], *history.undone[-1:]):
         if step.way_back is not None:
             needed.add(step.way_back.before)
@@ -290,25 +317,53 @@ def needed_checkpoints(store: Store, project: Project) -> frozenset[str]:
 
 def compact_log(store: Store, project: Project, kept: Container[str]) -> None:
     """Drop the lines of turns, snapshots and restores none of whose checkpoints is kept. The caller holds the
-    project's lock. Numbers stay used: the project's record knows the next one."""
+    project's lock.
+
+    A restore is dropped only with everything before it: whether a turn counts as undone, and what can be redone,
+    follows from the order of all restores since. The highest number stays in the log, so it is not given again
+    even if the project's record is lost."""
     lines = read_lines(store, project.id)
-    history = fold(project, lines)
-    gone = {
-        turn.number
-        for turn in history.turns.values()
-        if turn.status != "running" and not any(state in kept for state in (turn.before, turn.after) if state)
-    }
-
-    def keeps(line: Line) -> bool:
-        if _number(line.get("turn")) in gone and line["op"] != "restore":
-            return False
-        states = [line[name] for name in ("checkpoint", "before", "after", "target") if name in line]
-        needs_one = line["op"] in ("snapshot", "stage", "restore", "attach")
-        return not needs_one or not states or any(state in kept for state in states)
-
-    left = [line for line in lines if keeps(line)]
+    gone = _gone_turns(fold(project, lines), kept)
+    anchors = [_is_anchor(line, gone, kept) for line in lines]
+    first = anchors.index(True) if True in anchors else len(lines)
+    left = [
+        line
+        for position, (line, anchor) in enumerate(zip(lines, anchors, strict=True))
+        if anchor or (position > first and _follows(line)) or line["op"] not in _DROPPED
+    ]
+    sessions = {line.get("session") for line in left if line["op"] != "session"}
+    left = [line for line in left if line["op"] != "session" or line.get("session") in sessions]
+    highest = next_number(lines) - 1
+    if highest >= next_number(left):
+        left.insert(0, _line("numbers", lines[0]["at"], number=highest))
     if left != lines:
         write_lines(store, project.id, left)
+
+
+def _gone_turns(history: History, kept: Container[str]) -> set[int]:
+    """Turns that cannot be listed any more, as the state before them is gone. One stays if only its lines mention
+    some checkpoint that is kept, or if it may be running."""
+    started = time.time() - _FORGOTTEN_AFTER
+    gone = {
+        turn.number: [state for state in turn.states if state in kept]
+        for turn in history.turns.values()
+        if turn.before not in kept and (turn.status != "running" or turn.began_at < started)
+    }
+    mentioned = {state for turn in history.turns.values() if turn.number not in gone for state in turn.states}
+    return {number for number, states in gone.items() if mentioned.issuperset(states)}
+
+
+def _is_anchor(line: Line, gone: Container[int], kept: Container[str]) -> bool:
+    """Whether a line belongs to something that is kept."""
+    if line["op"] in _OF_TURN:
+        return line.get("turn") not in gone
+    states = [line.get(name) for name in ("checkpoint", "before", "after", "target")]
+    return line["op"] in _DROPPED and any(isinstance(state, str) and state in kept for state in states)
+
+
+def _follows(line: Line) -> bool:
+    """Whether a line without a kept checkpoint stays because of what is kept before it."""
+    return line["op"] == "restore" or (line["op"] == "stage" and not {"before", "after"} & line.keys())
 
 
 def resolve(store: Store, project: Project, ref: str, deadline: Deadline) -> Checkpoint:
@@ -511,7 +566,7 @@ def _told_again(store: Store, project: Project, deadline: Deadline) -> list[Line
     lines += _sessions_of_format_1(store, project, known, lines)
     lines += _steps_of_format_1(store, project, known)
     lines.sort(key=lambda line: (line["at"], _ORDER.get(line["op"], 1)))
-    number = _next_number(lines)
+    number = next_number(lines)
     for line in lines:
         key = "turn" if line["op"] == "begin" else "number"
         if line["op"] in ("begin", "snapshot", "stage") and key not in line:
@@ -522,18 +577,19 @@ def _told_again(store: Store, project: Project, deadline: Deadline) -> list[Line
 
 def _lines_from(checkpoints: Iterable[Checkpoint], known: Sequence[Line]) -> list[Line]:
     """The lines that would have been written for these checkpoints, given oldest first."""
-    begun = {line.get("turn") for line in known if line["op"] == "begin"}
+    begun = {line.get("turn"): line.get("before") for line in known if line["op"] == "begin"}
     lines: list[Line] = []
     for each in checkpoints:
         at = each.created_at.timestamp()
         if each.kind in ("turn", "turn-end") and each.turn is not None:
             if each.turn not in begun:
-                begun.add(each.turn)
-                before = each.id if each.kind == "turn" else each.metadata.get("before")
-                facts = {"turn": each.turn, "before": before, "session": each.session_id}
+                held = each.kind == "turn-end"
+                before = each.metadata.get("before") if held else each.id
+                begun[each.turn] = before
+                facts = {"turn": each.turn, "before": before, "held": held, "session": each.session_id}
                 facts |= {name: each.metadata.get(name) for name in ("agent", "parent", "prompt", "key")}
                 lines.append(_line("begin", at, **facts))
-            elif each.kind == "turn":
+            elif each.kind == "turn" and each.id != begun[each.turn]:
                 amended = each.id if each.metadata.get("amends") else None
                 lines.append(_line("more", at, turn=each.turn, checkpoint=each.id, before=amended))
             lines += _ends_from(each, at)
@@ -664,7 +720,7 @@ def _line(op: str, at: float, **facts: Any) -> Line:
     return {"op": op, "at": at, **{name: value for name, value in facts.items() if value is not None}}
 
 
-def _next_number(lines: Iterable[Line]) -> int:
+def next_number(lines: Iterable[Line]) -> int:
     used = [_number(line.get(name)) or 0 for line in lines for name in ("turn", "number")]
     return 1 + max(used, default=0)
 

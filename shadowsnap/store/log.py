@@ -15,6 +15,7 @@ reverts, stages and sessions are read from it (`history` folds it). Every line h
     session       session, status           how a conversation ended
     attach        checkpoint, session, refs a conversation that came from elsewhere
     purge         paths                     files that a person took out of every checkpoint
+    numbers       number                    the highest number so far; the line that had it was dropped
 
 A line is appended by one write under the project's lock. A torn or damaged line is passed over: what a
 checkpoint knows about itself is enough to tell the same again.
@@ -73,20 +74,30 @@ def _append(path: Path, data: bytes) -> None:
 
 def read_lines(store: Store, project: str) -> list[Line]:
     """Every line that can be read, oldest first."""
+    return [line for row in _rows(store, project) if (line := _line_of(row)) is not None]
+
+
+def damaged_lines(store: Store, project: str) -> int:
+    """How many lines cannot be read. A last line that is not ended does not count: it may be written just now."""
+    return sum(row != b"" and _line_of(row) is None for row in _rows(store, project)[:-1])
+
+
+def _rows(store: Store, project: str) -> list[bytes]:
     try:
         with open(log_file(store, project), "rb") as file:
-            data = file.read(_MOST_BYTES)
+            return file.read(_MOST_BYTES).split(b"\n")
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return []
-    lines = []
-    for row in data.split(b"\n"):
-        try:
-            line = json.loads(row) if row else None
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(line, dict) and isinstance(line.get("op"), str) and isinstance(line.get("at"), (int, float)):
-            lines.append(line)
-    return lines
+
+
+def _line_of(row: bytes) -> Line | None:
+    try:
+        line = json.loads(row) if row else None
+    except (ValueError, RecursionError):
+        return None
+    if isinstance(line, dict) and isinstance(line.get("op"), str) and isinstance(line.get("at"), (int, float)):
+        return line
+    return None
 
 
 def has_log(store: Store, project: str) -> bool:
@@ -124,8 +135,8 @@ def rename_ids(store: Store, project: str, ids: Mapping[str, str]) -> None:
 
 
 def remove_log(store: Store, project: str) -> None:
-    path = log_file(store, project)
-    for each in (path, *path.parent.glob(f"{project}.*.paths")):
+    """Remove the log, its lists of paths, and what an interrupted write left."""
+    for each in (store.base / FOLDER).glob(f"*{project}*"):
         each.unlink(missing_ok=True)
 
 
