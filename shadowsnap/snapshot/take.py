@@ -12,7 +12,7 @@ from shadowsnap.model import Checkpoint
 from shadowsnap.moments import datetime, timezone
 from shadowsnap.records import Any, dataclass, replace
 from shadowsnap.snapshot.capture import Capture, fingerprint
-from shadowsnap.snapshot.content import Left, read_file
+from shadowsnap.snapshot.content import NotCaptured, read_file
 from shadowsnap.snapshot.scan import comparing
 from shadowsnap.snapshot.states import State, tree_differences
 from shadowsnap.snapshot.workspace import Workspace
@@ -280,5 +280,5 @@ def _is_what_was_restored(space: Workspace, restored: str, captured: str) -> boo
             and read_file(space, item.path, unfiltered=True)[:2] == item.old
             for item in differing
         )
-    except (Left, DamagedObject, GitFailed):
+    except (NotCaptured, DamagedObject, GitFailed):
         return False

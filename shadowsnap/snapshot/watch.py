@@ -19,7 +19,7 @@ from pathlib import Path
 from threading import Lock
 
 from shadowsnap.records import NamedTuple, dataclass, field
-from shadowsnap.snapshot.scan import directories_tell, is_mounted_below
+from shadowsnap.snapshot.scan import directory_times_are_reliable, is_mounted_below
 from shadowsnap.snapshot.worktree import Worktree, parents
 from shadowsnap.store.stat_cache import Kept, ScanCache
 
@@ -119,7 +119,7 @@ _TOO_MANY = (errno.ENOSPC, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 
 def start_watching(workdir: Path, directories: Iterable[bytes]) -> Watcher | None:
     """A watcher of these directories; None where the system or the file system has no such thing."""
-    if not directories_tell(workdir):
+    if not directory_times_are_reliable(workdir):
         return None  # others may write there without this machine knowing
     try:
         watcher = Watcher(workdir)

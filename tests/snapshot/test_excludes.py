@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from helpers import git, manifest
 from shadowsnap import CheckpointManager
-from shadowsnap.snapshot.ignore_rules import PersonRepository, exclude_file
+from shadowsnap.snapshot.ignore_rules import UserRepository, exclude_file
 
 ORDINARY = {"README.md", "src/main.py", "data.bin", "empty", "run.sh", "private.txt", "link"}
 
@@ -223,13 +223,13 @@ def test_their_index_is_read_again_only_when_it_changed(
     base: Path, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    real = PersonRepository.tracked
+    real = UserRepository.tracked
 
     def counted(*args: Any) -> Any:
         asked.append(args)
         return real(*args)
 
-    monkeypatch.setattr(PersonRepository, "tracked", counted)
+    monkeypatch.setattr(UserRepository, "tracked", counted)
     git(project, "init", "-q")
     git(project, "add", "README.md")
     snap(base, project)

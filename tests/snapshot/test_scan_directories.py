@@ -21,7 +21,7 @@ from helpers import git, remove_tree
 from shadowsnap import CheckpointManager
 from shadowsnap.model import Checkpoint
 from shadowsnap.snapshot import scan
-from shadowsnap.snapshot.scan import directories_tell
+from shadowsnap.snapshot.scan import directory_times_are_reliable
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import project_of
 from shadowsnap.store.stat_cache import load_cache
@@ -70,7 +70,7 @@ class Both:
 
 @pytest.fixture
 def both(project: Path) -> Both:
-    assert directories_tell(project)
+    assert directory_times_are_reliable(project)
     for folder in ("src/deep/er", "docs", "hollow/inner", "skipping", "logs", "node_modules/x", "other"):
         (project / folder).mkdir(parents=True)
     (project / "src" / "deep" / "er" / "file.py").write_text("deep\n")

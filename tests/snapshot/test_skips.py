@@ -225,8 +225,8 @@ class Restless:
 
     def __init__(self, file: Path, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.file, self.left = file, times
-        self.real = files._bytes
-        monkeypatch.setattr(files, "_bytes", self.read)
+        self.real = files._read_all
+        monkeypatch.setattr(files, "_read_all", self.read)
 
     def read(self, descriptor: int, size: int) -> Any:
         found = self.real(descriptor, size)
@@ -283,7 +283,7 @@ def test_a_large_file_that_changes_between_its_two_readings_is_left_out(
             os.utime(large)
         return found
 
-    monkeypatch.setattr(files, "_bytes", then_write)
+    monkeypatch.setattr(files, "_read_all", then_write)
     checkpoint = snap(base, project)
     assert names(base, checkpoint) in (ORDINARY, ORDINARY | {"large"})
     if "large" in names(base, checkpoint):

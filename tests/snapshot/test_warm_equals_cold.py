@@ -30,7 +30,7 @@ import shadowsnap
 from helpers import Entry, git, manifest
 from shadowsnap import Checkpoint, CheckpointManager
 from shadowsnap.errors import ShadowsnapError
-from shadowsnap.snapshot.ignore_rules import default_directory_names, exclude_file
+from shadowsnap.snapshot.ignore_rules import DEFAULT_DIRECTORY_NAMES, exclude_file
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="FIFOs, permission bits and hard links are those of POSIX")
 
@@ -411,14 +411,16 @@ def files_to_hold(scene: Scene, there: dict[bytes, Entry], limits: dict[str, Any
 
 def named_files(scene: Scene, there: dict[bytes, Entry]) -> set[bytes]:
     """Files that tools named, and those in directories that they named, but for what is excluded by default."""
-    closed = {os.fsencode(name) for name in default_directory_names()}
     tops = [os.fsencode(name) for name in scene.names]
     return {
         path
         for path in there
         for top in tops
         if path == top
-        or (path.startswith(top + b"/") and not closed & set(path[len(top) + 1 :].split(b"/")[:-1]))
+        or (
+            path.startswith(top + b"/")
+            and DEFAULT_DIRECTORY_NAMES.isdisjoint(path[len(top) + 1 :].split(b"/")[:-1])
+        )
     }
 
 

@@ -270,7 +270,7 @@ def test_after_a_while_everything_is_scanned(pair: Pair, monkeypatch: pytest.Mon
 def test_where_something_is_mounted_everything_is_scanned(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     inside = os.fsencode(pair.project / "src")
     mounts = [b"1 0 8:1 / / rw - ext4 /dev/a rw", b"2 1 0:9 / %s rw - nfs b rw" % inside]
-    monkeypatch.setattr(filesystems, "_list_of_mounts", lambda: b"\n".join(mounts))
+    monkeypatch.setattr(filesystems, "_read_mountinfo", lambda: b"\n".join(mounts))
     assert not pair.agree()
     mounts.pop()
     assert [pair.agree(), pair.agree()] == [False, True]
@@ -475,7 +475,7 @@ def test_where_no_snapshot_would_be_taken_nothing_is_watched(
 def test_where_others_may_write_unseen_nothing_is_watched(
     base: Path, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(filesystems, "_mounts", lambda: [(b"", b"nfs")])
+    monkeypatch.setattr(filesystems, "_read_mountinfo", lambda: b"1 0 0:1 / / rw - nfs server:/ rw")
     manager = CheckpointManager(base=base)
     assert not manager.watch(project)
     assert manager.snapshot(project)
