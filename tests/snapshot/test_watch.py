@@ -31,7 +31,7 @@ from shadowsnap.snapshot import scan as filesystems
 from shadowsnap.snapshot import take as snapshot
 from shadowsnap.snapshot import watch as inotify
 from shadowsnap.snapshot import watch as watching
-from shadowsnap.snapshot.watch import Inotify, Touched, Watcher, decoded
+from shadowsnap.snapshot.watch import Inotify, Touched, Watcher, decode
 from shadowsnap.snapshot.worktree import Worktree
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import project_of
@@ -215,10 +215,10 @@ def test_lost_events_are_made_up_for_by_a_scan(pair: Pair) -> None:
 
 
 def test_an_event_of_lost_events_is_understood() -> None:
-    (event,) = decoded(struct.pack("iIII", -1, inotify.OVERFLOW, 0, 0))
+    (event,) = decode(struct.pack("iIII", -1, inotify.OVERFLOW, 0, 0))
     assert event == (-1, inotify.OVERFLOW, b"")
     two = struct.pack("iIII8s", 3, inotify.CREATE, 0, 8, b"a") + struct.pack("iIII", 4, inotify.ATTRIB, 0, 0)
-    assert [event.name for event in decoded(two)] == [b"a", b""]
+    assert [event.name for event in decode(two)] == [b"a", b""]
 
 
 def test_where_too_much_is_watched_already_everything_is_scanned(
