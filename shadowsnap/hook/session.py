@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import os
 import time
+from pathlib import Path
 
 from shadowsnap.hook.payload import PROMPT, STOP, HookEvent
-from shadowsnap.snapshot.tools import named_files, named_folders
+from shadowsnap.snapshot.tools import command_projects, named_files, named_folders
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # a hook has no time for imports that only say what is what
@@ -34,6 +35,7 @@ class Session:
     def __init__(self, base: str, event: HookEvent) -> None:
         # Without a session id, all that happens in one directory is one session.
         self.name = _file_name(event.session or f"in {event.cwd}")
+        self.base = base
         self.folder = os.path.join(base, FOLDER)
         self.path = os.path.join(self.folder, f"{self.name}.json")
         self.heard = 0.0
@@ -65,7 +67,7 @@ class Session:
         turn = self._turn(self.turn_of(event))
         if turn.get("ended") or self.counts_calls(event):
             return False
-        folders, files = _wanted(event)
+        folders, files = _wanted(event, self.base)
         taken = [place["workdir"] for place in turn.get("state", {}).get("places", ()) if place["whole"]]
         return set(folders) <= set(turn.get("folders", ())) and all(
             file in turn.get("files", ()) or _is_new(file, taken) for file in files
@@ -108,8 +110,6 @@ class Session:
     # --- writing: only under the lock --------------------------------------------------------
 
     def lock(self, seconds: float) -> AbstractContextManager[int]:
-        from pathlib import Path
-
         from shadowsnap.deadline import Deadline
         from shadowsnap.store.locks import locked
 
@@ -127,7 +127,7 @@ class Session:
     def note_taken(self, event: HookEvent, state: dict[str, Any]) -> None:
         """All that this event is about is safe now."""
         name = self.turn_of(event)
-        folders, files = _wanted(event)
+        folders, files = _wanted(event, self.base)
         turn = self._turns().pop(name, {})
         turn.pop("ended", None)
         turn["state"] = state
@@ -163,8 +163,6 @@ class Session:
         self.record["turns"] = dict(list(turns.items())[-_TURNS_KEPT:])
 
     def write(self) -> None:
-        from pathlib import Path
-
         from shadowsnap.files import write_json
 
         if not os.path.exists(self.path):
@@ -196,11 +194,12 @@ def remove_old_sessions(folder: str) -> None:
 # --- what an event is about ------------------------------------------------------------------
 
 
-def _wanted(event: HookEvent) -> tuple[list[str], list[str]]:
+def _wanted(event: HookEvent, base: str) -> tuple[list[str], list[str]]:
     """The directories and files that must be safe before this tool runs, as the agent writes them."""
     if event.kind in (PROMPT, STOP):
         return [], []
     folders = [event.cwd, *event.roots, *(_absolute(each, event.cwd) for each in named_folders(event.tool_input))]
+    folders += map(str, command_projects(event.tool_input, event.cwd, Path(base)))
     return folders, [_absolute(each, event.cwd) for each in named_files(event.tool_input)]
 
 

@@ -28,7 +28,7 @@ from shadowsnap.manager.turnstate import Call, Slot, Turn, digest
 from shadowsnap.model import Checkpoint, Outcome, Skipped
 from shadowsnap.records import Any, replace
 from shadowsnap.snapshot.take import Request, take_paths, take_snapshot, unprotected
-from shadowsnap.snapshot.tools import first_name, may_write, path_inside, places_to_protect, refusal
+from shadowsnap.snapshot.tools import find_targets, first_name, may_write, path_inside, refusal
 from shadowsnap.snapshot.workspace import open_workspace
 from shadowsnap.store.checkpoints import newest_name
 from shadowsnap.store.layout import Store
@@ -109,13 +109,13 @@ class Turns(Remembering):
                 return Outcome("not-needed")
             where = os.path.abspath(os.fspath(cwd) if cwd else os.getcwd())
             base = self.settings.resolved_base()
-            places = places_to_protect(tool_input, where, [os.fspath(root) for root in roots], base)
+            targets = find_targets(tool_input, where, [os.fspath(root) for root in roots], base)
         except Exception as problem:  # promise 4, as below
             return Outcome("failed", error=problem)
-        reason, turn = f"before {tool_name} {first_name(places)}".rstrip(), self._turn
+        reason, turn = f"before {tool_name} {first_name(targets)}".rstrip(), self._turn
         found = [
-            (place.workdir, self._ensured(turn, place.workdir, reason, place.files, tool_name, place.whole))
-            for place in places
+            (target.workdir, self._ensured(turn, target.workdir, reason, target.files, tool_name, target.whole))
+            for target in targets
         ]
         self._begin_call(turn, str(tool_name), tool_input, [outcome for _, outcome in found])
         return _most_telling(found)
