@@ -59,7 +59,7 @@ def test_tools_that_write_and_every_shell_count_as_writing(tool: str) -> None:
     transfer_to_agent rg read_files search_codebase fetch_web_content ask_question todo__todo_write
     analyze__analyze skills_list vision_analyze TaskList request_user_input""".split(),  # noqa: SIM905
 )
-def test_tools_that_are_known_to_read_do_not(tool: str) -> None:
+def test_tools_that_are_known_to_read_do_not_count_as_writing(tool: str) -> None:
     assert not may_write(tool)
 
 
@@ -106,7 +106,7 @@ def test_the_files_a_tool_input_names(tool_input: Any, files: list[str]) -> None
     assert named_files(tool_input) == files
 
 
-def test_an_input_that_never_ends_names_nothing_more() -> None:
+def test_the_paths_of_an_endless_input_are_bounded() -> None:
     deep: Any = {"path": "a"}
     for _ in range(10_000):
         deep = [deep]
@@ -139,12 +139,12 @@ def test_the_directories_a_command_is_to_run_in() -> None:
 # --- before a tool --------------------------------------------------------------------------------------
 
 
-def test_a_tool_that_reads_starts_nothing(manager: CheckpointManager, project: Path, base: Path) -> None:
+def test_a_tool_that_reads_takes_no_snapshot(manager: CheckpointManager, project: Path, base: Path) -> None:
     assert manager.before_tool("Read", {"file_path": "README.md"}, project).status == "not-needed"
     assert not base.exists()
 
 
-def test_a_disabled_manager_says_so(project: Path, base: Path) -> None:
+def test_a_disabled_manager_takes_no_snapshot(project: Path, base: Path) -> None:
     manager = CheckpointManager(enabled=False, base=base)
     assert manager.before_tool("Write", {"file_path": "README.md"}, project).status == "disabled"
     assert not base.exists()
@@ -167,7 +167,7 @@ def test_a_long_prompt_is_cut(manager: CheckpointManager, project: Path) -> None
     assert len(manager.before_tool("Bash", {}, project).checkpoint.metadata["prompt"]) == 2000
 
 
-def test_the_project_around_the_current_directory_is_meant(manager: CheckpointManager, project: Path) -> None:
+def test_the_project_around_the_current_directory_is_captured(manager: CheckpointManager, project: Path) -> None:
     git(project, "init")
     outcome = manager.before_tool("Bash", {"command": "make"}, project / "src")
     assert outcome.checkpoint.workdir == str(project.resolve())
@@ -183,7 +183,7 @@ def test_an_ignored_file_is_captured_if_a_tool_names_it(manager: CheckpointManag
     assert "other.local" not in manager.files(project, "last")
 
 
-def test_a_file_of_another_project_is_that_projects_snapshot(
+def test_a_file_of_another_project_takes_a_snapshot_of_that_project(
     manager: CheckpointManager, project: Path, tmp_path: Path
 ) -> None:
     other = tmp_path / "other"
@@ -222,7 +222,7 @@ def test_a_file_directly_in_the_home_directory_is_captured_alone(
     assert (home / ".bashrc").read_text() == "alias ll=ls\n"
 
 
-def test_an_agent_in_the_home_directory_is_refused_but_its_named_files_are_safe(
+def test_in_the_home_directory_only_named_files_are_captured(
     manager: CheckpointManager, home: Path
 ) -> None:
     (home / "notes").write_text("1")
@@ -231,7 +231,7 @@ def test_an_agent_in_the_home_directory_is_refused_but_its_named_files_are_safe(
     assert manager.files(home, "last") == ["notes"]
 
 
-def test_an_agent_in_the_home_directory_keeps_the_projects_safe_whose_files_it_names(
+def test_in_the_home_directory_the_projects_of_named_files_are_captured(
     manager: CheckpointManager, home: Path
 ) -> None:
     project = home / "project"
@@ -344,7 +344,7 @@ def test_a_directory_in_a_refused_one_is_not_captured(manager: CheckpointManager
     assert manager.projects() == []
 
 
-def test_a_persons_git_directory_is_never_captured(manager: CheckpointManager, project: Path) -> None:
+def test_a_git_directory_is_never_captured(manager: CheckpointManager, project: Path) -> None:
     git(project, "init")
     manager.before_tool("Edit", {"file_path": str(project / ".git" / "config")}, project)
     assert manager.projects() == [project.resolve()]
@@ -352,7 +352,7 @@ def test_a_persons_git_directory_is_never_captured(manager: CheckpointManager, p
 
 
 @pytest.mark.parametrize("cwd", ["", "/does/not/exist", "bad\0path", None])
-def test_a_current_directory_that_is_no_use_does_not_raise(
+def test_an_unusable_current_directory_does_not_raise(
     manager: CheckpointManager, project: Path, cwd: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(project)
@@ -371,7 +371,7 @@ def test_an_odd_input_still_leaves_the_project_safe(
     assert manager.before_tool("Write", tool_input, project).status == "taken"
 
 
-def test_a_named_file_that_cannot_be_reached_costs_the_others_nothing(
+def test_a_named_file_that_cannot_be_reached_does_not_prevent_a_snapshot(
     base: Path, project: Path, as_user: Callable[..., Any]
 ) -> None:
     (project / "closed").mkdir()
@@ -421,7 +421,7 @@ def test_a_resumed_turn_still_protects_an_ignored_file_that_is_new_to_it(
 
 
 @pytest.mark.parametrize("state", [{}, {"places": [{}]}, {"places": 7}, {"places": [None]}, None])
-def test_a_turn_that_cannot_be_read_is_one_that_just_began(
+def test_a_damaged_turn_state_is_a_new_turn(
     manager: CheckpointManager, project: Path, state: Any
 ) -> None:
     manager.resume_turn(state)
