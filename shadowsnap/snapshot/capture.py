@@ -29,7 +29,7 @@ from shadowsnap.snapshot.ignore_rules import DEFAULT_DIRECTORY_NAMES
 from shadowsnap.snapshot.ignore_rules import VERSION as EXCLUDES_VERSION
 from shadowsnap.snapshot.scan import Comparison, Found, capture_settings, is_settled, scan
 from shadowsnap.snapshot.workspace import Workspace
-from shadowsnap.snapshot.worktree import folder_of, parents
+from shadowsnap.snapshot.worktree import Worktree, folder_of, parents
 from shadowsnap.steps import step
 from shadowsnap.store.stat_cache import (
     Modes,
@@ -49,6 +49,9 @@ _MAX_RULES_SIZE = 16_384
 # Added where a file is on another file system than the project, with a clock of its own. A day covers every time
 # zone.
 _OTHER_CLOCK_NS = 25 * 3600 * 10**9
+# A directory that a tool names is captured even if it is ignored, as long as there is not more in it.
+_MAX_FOLDER_ENTRIES = 1000
+_MAX_FOLDER_BYTES = 64 << 20
 # The facts that two captures of the same state have in common.
 _STATE_FACTS = ("scope", "modes", "empty_dirs", "skipped", "absent", "excludes", "rules")
 
@@ -105,7 +108,10 @@ class Capture:
         assert self._comparison is not None
         cache, space = self.cache, self.space
         given = {path for path in named if not space.is_store(path)}
-        named = self._expand(given | cache.named)
+        named, large = self._expand_named(given)
+        if large != cache.large_directories:
+            cache.large_directories = large
+            cache.found_under = None  # the scan lists everything, and so finds the files that are left out now
         found = scan(space, cache, self._comparison, named, self.now_ns)
         step("capture:scanned")
         self._drop(found.gone)
@@ -123,6 +129,7 @@ class Capture:
         self.late = {path for path in named & missing - found.changed if self._has(path)}
         self.released = {path for path in found.gone if path not in self.skipped and self._is_file(path)}
         cache.named |= {path for path in given if self._exists(path)}
+        self._note_large_directories(found)
         self._note_skipped(found)
         self._note_ignored_directories(wanted)
         self._choose_usual_modes(usual)
@@ -273,6 +280,20 @@ class Capture:
 
     # --- files -------------------------------------------------------------------------------
 
+    def _expand_named(self, given: set[bytes]) -> tuple[set[bytes], set[bytes]]:
+        """The files that tools name now or named earlier, and the directories among the earlier names that have
+        become too large. These are left out, because every capture would have to walk them."""
+        files: set[bytes] = self._expand(given)
+        large: set[bytes] = set()
+        worktree = self.space.worktree
+        for path in self.cache.named - given:
+            below = small_directory(worktree, path) if worktree.is_directory(path) else {path}
+            if below is None:
+                large.add(path)
+            else:
+                files |= below
+        return files, large
+
     def _expand(self, paths: Iterable[bytes]) -> set[bytes]:
         """The paths, with the files below it in place of each directory."""
         files: set[bytes] = set()
@@ -283,8 +304,10 @@ class Capture:
             except OSError:  # no permission to enter a directory above
                 seen = None
             if seen is not None and stat.S_ISDIR(seen.st_mode):
-                below = worktree.everything_below(path, DEFAULT_DIRECTORY_NAMES)
-                files.update(each for each, item in below if item is not None and not item.is_directory)
+                for each, item in worktree.everything_below(path, DEFAULT_DIRECTORY_NAMES):
+                    self.space.deadline.check("looking for files")
+                    if item is not None and not item.is_directory:
+                        files.add(each)
             else:
                 files.add(path)
         return files
@@ -368,6 +391,15 @@ class Capture:
             if name.startswith(f"{workdir}{os.sep}"):
                 self.skipped[os.fsencode(os.path.relpath(name, workdir))] = why
 
+    def _note_large_directories(self, found: Found) -> None:
+        """Note the ignored directories that are left out although a tool named them, or one above them."""
+        for folder in self.cache.large_directories:
+            left_out = {folder}
+            if folder in found.directories:  # only what is ignored in it is left out
+                below = (path for path in found.ignored_directories if path.startswith(folder + b"/"))
+                left_out = {path for path in below if path.rpartition(b"/")[2] not in DEFAULT_DIRECTORY_NAMES}
+            self.skipped.update((path + b"/", "large-directory") for path in left_out)
+
     def _note_ignored_directories(self, paths: Iterable[bytes]) -> None:
         """Note the permission bits of ignored directories above files that are captured nevertheless."""
         captured = self.known_among([*paths]).keys() | self._extra_bare
@@ -444,6 +476,12 @@ class Capture:
         newest_ns = max(newest_ns, *(stamp >> 32 for _, stamp in found.directories.values()), 0)
         observed, before = newest_ns - time.monotonic_ns(), self.cache.clock
         return observed if before is None else max(observed, before)
+
+
+def small_directory(worktree: Worktree, folder: bytes) -> set[bytes] | None:
+    """The files below a directory that is named, without directories that are excluded by default; None if it is
+    too large to be captured with every snapshot."""
+    return worktree.files_below(folder, DEFAULT_DIRECTORY_NAMES, _MAX_FOLDER_ENTRIES, _MAX_FOLDER_BYTES)
 
 
 def _last_capture(space: Workspace) -> ScanCache:

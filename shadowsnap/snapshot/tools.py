@@ -161,7 +161,10 @@ def plain_path(path: str, *, windows: bool = os.name == "nt") -> str:
 
 # --- paths in a shell command ------------------------------------------------------------------------
 
+# Limits for all commands of one tool input: characters, words that may be paths, and changes of directory.
 _MAX_COMMAND = 1 << 16
+_MAX_WORDS = 5000
+_MAX_CHANGES = 100
 _SEPARATORS = str.maketrans(dict.fromkeys("\t\r\n;&|<>()`", " "))
 _QUOTES_TO_SPACES = str.maketrans("\"'", "  ")
 _NO_QUOTES = str.maketrans("", "", "\"'")
@@ -181,21 +184,32 @@ def command_projects(tool_input: Any, cwd: str, base: Path) -> list[Path]:
     projects: dict[Path, None] = {}
     checked: set[str] = set()
     folders: set[Path] = set()
-    for command in _commands_in(tool_input, _MAX_DEPTH, isinstance(tool_input, str)):
-        for path in _paths_outside(command, cwd):
-            if len(checked) == _MAX_PATHS:
-                break
-            if path in checked:
-                continue
-            checked.add(path)
-            if not os.path.lexists(path):
-                continue
-            for folder in {existing_folder(path), existing_folder(os.path.realpath(path))} - folders:
-                folders.add(folder)
-                project = project_root(str(folder), base)
-                if project is not None:
-                    projects[project] = None
+    for path in _paths_outside(_words_in(tool_input), cwd):
+        if path in checked:
+            continue
+        if len(checked) == _MAX_PATHS:
+            break
+        checked.add(path)
+        if not os.path.lexists(path):
+            continue
+        for folder in {existing_folder(path), existing_folder(os.path.realpath(path))} - folders:
+            folders.add(folder)
+            project = project_root(str(folder), base)
+            if project is not None:
+                projects[project] = None
     return list(projects)
+
+
+def _words_in(tool_input: Any) -> Iterator[list[str]]:
+    """The words of each command in a tool input, in each way of reading them."""
+    left = _MAX_COMMAND
+    for command in _commands_in(tool_input, _MAX_DEPTH, isinstance(tool_input, str)):
+        command = command[:left]
+        left -= len(command)
+        if any(sign in command for sign in ("/", "\\", "..", "~")):  # otherwise no word leads out
+            yield from _split(command)
+        if not left:
+            return
 
 
 def _commands_in(value: Any, depth: int, is_command: bool = False) -> Iterator[str]:
@@ -214,23 +228,29 @@ def _commands_in(value: Any, depth: int, is_command: bool = False) -> Iterator[s
                 yield from _commands_in(item, depth - 1, name in _COMMAND_KEYS)
 
 
-def _paths_outside(command: str, cwd: str) -> Iterator[str]:
-    """The absolute form of everything in a command that may be a path outside `cwd`."""
-    if not any(sign in command for sign in ("/", "\\", "..", "~")):
-        return  # no word leads out of the directory
+def _paths_outside(commands: Iterable[list[str]], cwd: str) -> Iterator[str]:
+    """The absolute form of everything in the words of commands that may be a path outside `cwd`."""
     inside = cwd.rstrip(os.sep) + os.sep
-    for words in _split(command):
+    seen: set[tuple[str, str]] = set()
+    entered: dict[tuple[str, str], str] = {}
+    for words in commands:
         here, after_cd = cwd, False
         for word in words:
-            if here != cwd or _may_lead_out(word):
+            if (here != cwd or _may_lead_out(word)) and (here, word) not in seen:
+                if len(seen) == _MAX_WORDS:
+                    return
+                seen.add((here, word))
                 # After a `cd`, a path may still be relative to `cwd`: the `cd` may be in a subshell.
                 for folder in dict.fromkeys((cwd, here)):
                     for spelling in _spellings(word):
                         path = absolute_path(spelling, folder)
                         if path != cwd and not path.startswith(inside):
                             yield path
-            if after_cd and _is_path(word) and os.path.isdir(entered := absolute_path(word, here)):
-                here = os.path.realpath(entered)
+            if after_cd and _is_path(word):
+                if (here, word) not in entered and len(entered) < _MAX_CHANGES:
+                    folder = absolute_path(word, here)
+                    entered[here, word] = os.path.realpath(folder) if os.path.isdir(folder) else here
+                here = entered.get((here, word), here)
                 if here != cwd and not here.startswith(inside):
                     yield here
             after_cd = word.lower() in _CHANGE_DIRECTORY
@@ -279,6 +299,8 @@ def _spellings(word: str) -> Iterator[str]:
 
 
 def _is_path(path: str) -> bool:
+    if path.startswith("~") and path[1:2] not in ("", "/", os.sep):
+        return False  # the home of another user: to look it up may take long
     return 0 < len(path) <= 4096 and "\0" not in path and "://" not in path and is_encodable(path)
 
 
@@ -287,9 +309,6 @@ def _is_path(path: str) -> bool:
 _MARKERS = (
     ".git", "pyproject.toml", "package.json", "Cargo.toml", "go.mod", "Makefile", "pom.xml", ".hg", "Gemfile",
 )  # fmt: skip
-# A directory that a tool names is captured even if it is ignored, unless there is more in it.
-_MAX_FOLDER_ENTRIES = 1000
-_MAX_FOLDER_BYTES = 64 << 20
 
 
 class Target:
@@ -309,6 +328,15 @@ class Target:
         except PathRefused:
             return False
         return True
+
+    def is_small(self, folder: str) -> bool:
+        """Whether a directory below it can be captured quickly."""
+        from shadowsnap.snapshot.capture import small_directory  # not needed by most hooks
+        from shadowsnap.snapshot.worktree import Worktree
+
+        inside = path_inside(self._root, folder)
+        with Worktree(self._root) as worktree:
+            return inside != b"" and small_directory(worktree, inside) is not None
 
 
 def find_targets(tool_input: Any, cwd: str, roots: Iterable[str], base: Path) -> list[Target]:
@@ -348,31 +376,8 @@ def _add_path(targets: list[Target], path: str, base: Path) -> None:
                 return
             target = Target(project or existing_folder(os.path.dirname(path)), base, whole=project is not None)
             targets.append(target)
-    if not is_folder or (target.whole and not target.is_refused and _is_small(path)):
+    if not is_folder or (target.whole and not target.is_refused and target.is_small(path)):
         target.files.append(path)
-
-
-def _is_small(folder: str) -> bool:
-    """Whether a directory can be captured quickly. Directories that are excluded by default do not count, because
-    they are captured only if they are named themselves."""
-    from shadowsnap.snapshot.ignore_rules import DEFAULT_DIRECTORY_NAMES  # not needed by most hooks
-
-    count = size = 0
-    waiting = [os.fsencode(folder)]
-    while waiting:
-        try:
-            with os.scandir(waiting.pop()) as entries:
-                for entry in entries:
-                    count += 1
-                    if not entry.is_dir(follow_symlinks=False):
-                        size += entry.stat(follow_symlinks=False).st_size
-                    elif entry.name not in DEFAULT_DIRECTORY_NAMES:
-                        waiting.append(entry.path)
-                    if count > _MAX_FOLDER_ENTRIES or size > _MAX_FOLDER_BYTES:
-                        return False
-        except OSError:
-            continue  # the capture notes it as unreadable
-    return True
 
 
 def first_name(targets: Sequence[Target]) -> str:

@@ -195,6 +195,32 @@ class Worktree:
                 else:
                     yield path + b"/" + item.name, item
 
+    def files_below(
+        self, folder: bytes, pruned: Container[bytes], max_entries: int, max_bytes: int
+    ) -> set[bytes] | None:
+        """Every file below a directory, apart from directories that are `pruned` or a `.git`; None if there are
+        more entries or bytes. The walk ends as soon as a limit is exceeded."""
+        files: set[bytes] = set()
+        count = size = 0
+        stack = [folder]
+        while stack:
+            path = stack.pop()
+            try:
+                for item in self.items(path):
+                    count += 1
+                    below = path + b"/" + item.name
+                    if not item.is_directory:
+                        files.add(below)
+                        seen = self.look(below)
+                        size += seen.st_size if seen is not None else 0
+                    elif item.name not in pruned and item.name.lower() != b".git":
+                        stack.append(below)
+                    if count > max_entries or size > max_bytes:
+                        return None
+            except OSError:
+                continue  # it cannot be read
+        return files
+
     # --- reading -----------------------------------------------------------------------------
 
     def open(self, path: bytes) -> int:

@@ -201,6 +201,7 @@ def _limit(name: str, limit: float, used: float | None) -> Limit:
 
 SKIPPED = {
     "too-large": "raise max_file_size_mb if it should be captured",
+    "large-directory": "it is ignored; name single files in it, or take it out of the ignore rules",
     "unreadable": "let the agent's user read it, or exclude it",
     "special": "sockets, pipes and devices cannot be captured",
     "changing": "it was being written to; the next snapshot takes it in",

@@ -15,6 +15,9 @@ from hypothesis import strategies as st
 from helpers import git, manifest
 from shadowsnap import CheckpointManager
 from shadowsnap.snapshot.ignore_rules import UserRepository, exclude_file
+from shadowsnap.store.layout import Store
+from shadowsnap.store.projects import project_of
+from shadowsnap.store.stat_cache import forget_contents
 
 ORDINARY = {"README.md", "src/main.py", "data.bin", "empty", "run.sh", "private.txt", "link"}
 
@@ -320,6 +323,105 @@ def test_a_named_file_stays_captured_when_rules_change(base: Path, project: Path
 def test_a_named_directory_means_the_files_in_it(base: Path, project: Path) -> None:
     write(project, "build/a", "build/deep/b", "build/node_modules/c")
     assert names(base, snap(base, project, "build")) == ORDINARY | {"build/a", "build/deep/b"}
+
+
+def grow(folder: Path, files: int = 1001, size: int = 1) -> None:
+    for number in range(files):
+        with open(folder / f"file{number}", "wb") as file:
+            file.truncate(size)
+
+
+@pytest.mark.parametrize(("files", "size"), [(1001, 1), (7, 10 << 20)])
+def test_a_named_directory_that_grows_too_large_is_left_out_and_listed(
+    base: Path, project: Path, files: int, size: int
+) -> None:
+    write(project, "build/a", "build/deep/b")
+    assert "build/deep/b" in names(base, snap(base, project, "build"))
+    grow(project / "build", files, size)
+    large = snap(base, project)
+    assert names(base, large) == ORDINARY
+    assert [(item.path, item.why) for item in large.skipped] == [("build/", "large-directory")]
+    assert snap(base, project).id == large.id
+    for file in (project / "build").glob("file*"):
+        file.unlink()
+    small = snap(base, project)
+    assert names(base, small) == ORDINARY | {"build/a", "build/deep/b"} and small.skipped == ()
+
+
+def test_a_named_directory_that_grew_is_not_walked_to_its_end(
+    base: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(project, "build/a")
+    snap(base, project, "build")
+    for number in range(3600):
+        (project / "build" / str(number % 60) / str(number // 60)).mkdir(parents=True)
+    listed: list[str] = []
+    scandir = os.scandir
+
+    def note(path: Any) -> Any:
+        listed.append(str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", note)
+    checkpoint = snap(base, project)
+    assert [(item.path, item.why) for item in checkpoint.skipped] == [("build/", "large-directory")]
+    assert 0 < sum("/build" in path for path in listed) <= 1001
+
+
+def test_of_a_large_directory_that_is_not_ignored_only_ignored_directories_are_listed(
+    base: Path, project: Path
+) -> None:
+    write(project, "top/a.py", "top/x.log", "top/made/b", "top/node_modules/c")
+    (project / ".gitignore").write_text("made/\n")
+    usual = ORDINARY | {".gitignore", "top/a.py"}
+    assert names(base, snap(base, project, "top")) == usual | {"top/x.log", "top/made/b"}
+    grow(project / "top" / "made")
+    checkpoint = snap(base, project)
+    assert names(base, checkpoint) == usual
+    assert [(item.path, item.why) for item in checkpoint.skipped] == [("top/made/", "large-directory")]
+
+
+def test_files_stay_captured_that_are_named_themselves_in_a_directory_that_grew(base: Path, project: Path) -> None:
+    write(project, "build/a", "build/b")
+    snap(base, project, "build", "build/a")
+    grow(project / "build")
+    (project / "build" / "a").write_text("changed")
+    checkpoint = snap(base, project)
+    assert names(base, checkpoint) == ORDINARY | {"build/a"}
+    assert content(base, checkpoint, "build/a") == b"changed"
+
+
+def test_a_large_directory_that_is_named_explicitly_is_captured_then(base: Path, project: Path) -> None:
+    write(project, "build/a")
+    grow(project / "build")
+    assert len(names(base, snap(base, project, "build"))) == len(ORDINARY) + 1002
+    later = snap(base, project)
+    assert [(item.path, item.why) for item in later.skipped] == [("build/", "large-directory")]
+    assert len(names(base, snap(base, project, "build"))) == len(ORDINARY) + 1002
+
+
+def test_a_capture_from_nothing_leaves_the_same_large_directories_out(base: Path, project: Path) -> None:
+    write(project, "build/a")
+    snap(base, project, "build")
+    grow(project / "build")
+    warm = snap(base, project)
+    forget_contents(Store(base), project_of(project))
+    assert snap(base, project).id == warm.id
+
+
+def test_a_restore_brings_back_a_directory_that_is_too_large_now(base: Path, project: Path) -> None:
+    write(project, "build/a", "build/b")
+    before = snap(base, project, "build")
+    grow(project / "build")
+    snap(base, project)
+    (project / "build" / "a").write_text("changed")
+    (project / "build" / "b").unlink()
+    manager = CheckpointManager(base=base)
+    manager.restore(project, before.id)
+    assert (project / "build" / "a").read_text() != "changed" and (project / "build" / "b").exists()
+    assert (project / "build" / "file1000").exists()
+    manager.undo(project)
+    assert (project / "build" / "a").read_text() == "changed" and not (project / "build" / "b").exists()
 
 
 def test_a_named_path_that_does_not_exist_is_no_problem(base: Path, project: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -417,7 +418,10 @@ def test_a_resumed_turn_still_protects_an_ignored_file_that_is_new_to_it(
     other = CheckpointManager(base=base, fsync=False)
     other.resume_turn(manager.turn_state())
     assert other.before_tool("Write", {"file_path": "my.local"}, project).status == "taken"
-    assert [each.turn for each in manager.list_checkpoints(project)] == [1, 1]
+    assert "my.local" in manager.files(project, "last"), "the state before the turn holds it now"
+    # The first state, the one with the file, and the first with the file added, which is before the turn.
+    assert [each.turn for each in manager.list_checkpoints(project)] == [1, 1, 1]
+    assert len(manager.timeline(project)) == 1
 
 
 @pytest.mark.parametrize("state", [{}, {"places": [{}]}, {"places": 7}, {"places": [None]}, None])
@@ -553,9 +557,26 @@ def test_the_content_of_a_patch_is_no_command(manager: CheckpointManager, projec
     assert len(manager.projects()) == 2
 
 
-@pytest.mark.parametrize("piece", ["'", '"', "/x ", "../y ", "cd .. ", "a=b:/c ", "\\ ", "(", "*/", "~ "])
-def test_a_long_command_does_not_take_long(tmp_path: Path, piece: str) -> None:
-    command = {"command": piece * (4_000_000 // len(piece))}
+@pytest.mark.parametrize(
+    "piece",
+    ["'", '"', "/x ", "../y ", "cd .. ", "a=b:/c ", "\\ ", "(", "*/", "~ ", "../y%d ", "~user%d ", "cd .. cd a ",
+     "cd ../a/b/../b%d "],
+)  # fmt: skip
+@pytest.mark.parametrize("count", [1, 100])
+def test_long_commands_do_not_take_long(tmp_path: Path, piece: str, count: int) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    size = 4_000_000 // len(piece) // count
+    pieces = (piece % number if "%d" in piece else piece for number in range(size * count))
+    commands = {"commands": ["".join(islice(pieces, size)) for _ in range(count)]}
     start = time.perf_counter()
-    assert command_projects(command, str(tmp_path / "a" / "b"), tmp_path) == []
+    assert command_projects(commands, str(tmp_path / "a"), tmp_path) == []
     assert time.perf_counter() - start < 5  # it takes 0.2 s; machines that run tests are busy
+
+
+def test_a_change_of_directory_holds_for_the_rest_of_one_command(tmp_path: Path) -> None:
+    cwd, other = tmp_path / "a", tmp_path / "other"
+    for folder in (cwd / "sub", other / ".git"):
+        folder.mkdir(parents=True)
+    base = tmp_path / "base"
+    assert command_projects({"command": "cd sub && cd .. && cd .. && rm -r other"}, str(cwd), base) == [other]
+    assert command_projects({"commands": ["cd ..", "rm -r other"]}, str(cwd), base) == []
