@@ -23,6 +23,7 @@ from shadowsnap.errors import (
     ForeignCheckpoint,
     NoSuchCheckpoint,
     NoSuchProject,
+    NoSuchTurn,
     PathRefused,
 )
 
@@ -400,7 +401,9 @@ def test_errors_are_clear(manager: CheckpointManager, base: Path, project: Path,
         manager.diff(project, "last")
     first = snap(base, project)
     with pytest.raises(NoSuchCheckpoint):
-        manager.diff(project, "0000000")
+        manager.diff(project, "fffffff")
+    with pytest.raises(NoSuchTurn):
+        manager.diff(project, "7")
     with pytest.raises(NoSuchCheckpoint):
         manager.diff(project, "last", "last~1")
     other = tmp_path / "other"
