@@ -76,10 +76,10 @@ from shadowsnap.snapshot.take import (
 from shadowsnap.snapshot.tools import (
     bounded_id,
     existing_folder,
+    find_targets,
     first_name,
     may_write,
     path_inside,
-    places_to_protect,
     project_root,
     refusal,
 )
@@ -293,7 +293,7 @@ class CheckpointManager:
         roots: Iterable[PathLike] = (),
     ) -> Outcome:
         """Call this before each tool call: it makes everything safe that the tool may write to. That is the
-        project around `cwd`, further `roots` of the workspace, and the projects of files that the input names;
+        project around `cwd`, further `roots` of the workspace, and the projects of paths that the input names;
         of a named file outside any project, the file alone. A tool that only reads is `not-needed`; of several
         directories, the outcome that matters most is returned and its note names the others."""
         if not self.settings.enabled:
@@ -303,14 +303,14 @@ class CheckpointManager:
                 return Outcome("not-needed")
             where = os.path.abspath(os.fspath(cwd) if cwd else os.getcwd())
             base = self.settings.resolved_base()
-            places = places_to_protect(tool_input, where, [os.fspath(root) for root in roots], base)
+            targets = find_targets(tool_input, where, [os.fspath(root) for root in roots], base)
         except Exception as problem:  # promise 4, as below
             return Outcome("failed", error=problem)
-        reason, turn = f"before {tool_name} {first_name(places)}".rstrip(), self._turn
+        reason, turn = f"before {tool_name} {first_name(targets)}".rstrip(), self._turn
         turn.note_tool(str(tool_name), tool_input)
         found = [
-            (place.workdir, self._ensured(turn, place.workdir, reason, place.files, tool_name, place.whole))
-            for place in places
+            (target.workdir, self._ensured(turn, target.workdir, reason, target.files, tool_name, target.whole))
+            for target in targets
         ]
         self._begin_call(turn, str(tool_name), tool_input, [outcome for _, outcome in found])
         return _weightiest(found)

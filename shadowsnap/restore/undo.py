@@ -16,7 +16,7 @@ from shadowsnap.restore.restore import Why, restore
 from shadowsnap.restore.revert import revert
 from shadowsnap.snapshot.attribution import work_of_turn
 from shadowsnap.snapshot.capture import Capture
-from shadowsnap.snapshot.content import Left, read_file
+from shadowsnap.snapshot.content import NotCaptured, read_file
 from shadowsnap.snapshot.states import Selection, tree_differences
 from shadowsnap.snapshot.take import begin_capture, same_state
 from shadowsnap.snapshot.workspace import Workspace
@@ -125,5 +125,5 @@ def _is_what_was_restored(space: Workspace, restored: str, captured: str) -> boo
             and read_file(space, item.path, unfiltered=True)[:2] == item.old
             for item in differing
         )
-    except (Left, DamagedObject, GitFailed):
+    except (NotCaptured, DamagedObject, GitFailed):
         return False

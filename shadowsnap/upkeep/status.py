@@ -63,6 +63,7 @@ _CACHES = (".cache", ".npm", ".gemini")
 # What to do about files that were left out, by the reason.
 SKIPPED = {
     "too-large": "raise max_file_size_mb if it should be captured",
+    "large-directory": "it is ignored; name single files in it, or take it out of the ignore rules",
     "unreadable": "let the agent's user read it, or exclude it",
     "special": "sockets, pipes and devices cannot be captured",
     "changing": "it was being written; the next snapshot captures it",
