@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from restoring import all_ids, assert_sound, checkpoint, deeds, mtimes
+from restoring import all_ids, assert_sound, checkpoint, file_changes, mtimes
 
 from helpers import git, manifest, snapshot_dotgit
 from shadowsnap import CheckpointManager
@@ -177,7 +177,7 @@ def test_a_single_file_comes_back_alone(manager: CheckpointManager, project: Pat
     change_everything(project)
     before, times = manifest(project), mtimes(project)
     result = manager.restore(project, target, paths="src/main.py")
-    assert deeds(result)[:2] == (("src/main.py",), ())
+    assert file_changes(result)[:2] == (("src/main.py",), ())
     after, now = manifest(project), mtimes(project)
     assert after.pop(b"src/main.py") == ("file", 0o644, b"print('hello')\n")
     assert after == {path: before[path] for path in after}
@@ -484,7 +484,7 @@ def test_restoring_what_is_already_there_changes_nothing(
     for paths in ([], ["README.md"], ["src"], ["."]):
         result = manager.restore(project, target, paths=paths)
         assert result.applied and result.undo_id is None
-        assert deeds(result) == ((), (), (), ())
+        assert file_changes(result) == ((), (), (), ())
     assert manifest(project) == picture and mtimes(project) == times
     assert {path: os.stat(os.path.join(os.fsencode(project), path)).st_mtime_ns for path in picture} == folders
     assert all_ids(manager, project) == ids

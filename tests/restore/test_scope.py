@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from restoring import assert_sound, checkpoint, deeds, kept_paths
+from restoring import assert_sound, checkpoint, file_changes, kept_paths
 
 from helpers import manifest
 from shadowsnap import CheckpointManager
@@ -42,7 +42,7 @@ def test_a_file_in_the_home_directory_comes_back_alone(
     mutated = manifest(full_home)
     plan = manager.restore(full_home, target.id, dry_run=True)
     result = manager.restore(full_home, target.id)
-    assert deeds(result) == deeds(plan)
+    assert file_changes(result) == file_changes(plan)
     assert result.written == (".bashrc", ".config/tool.toml") and result.deleted == ()
     assert (full_home / ".bashrc").read_text() == "alias a=b\n"
     assert (full_home / ".config" / "tool.toml").stat().st_mode & 0o777 == 0o600

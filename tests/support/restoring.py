@@ -35,8 +35,8 @@ def kept_paths(result: RestoreResult) -> dict[str, str]:
     return {kept.path: kept.why for kept in result.kept}
 
 
-def deeds(result: RestoreResult) -> tuple[object, ...]:
-    """Everything a plan says about files."""
+def file_changes(result: RestoreResult) -> tuple[object, ...]:
+    """What a result reports about files."""
     return result.written, result.deleted, result.kept, result.conflicts
 
 
