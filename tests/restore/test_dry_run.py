@@ -1,4 +1,4 @@
-"""A dry run tells exactly what the real run then does, and changes nothing: neither files nor the store."""
+"""A dry run reports exactly what the real run then does, and changes nothing: neither files nor the store."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_dry_run_is_the_plan_of_the_real_run(
         assert manifest(project) == files
 
 
-def test_a_dry_run_tells_conflicts_where_the_real_run_refuses(
+def test_a_dry_run_reports_conflicts_where_the_real_run_refuses(
     manager: CheckpointManager, project: Path, target: str, base: Path
 ) -> None:
     (project / "README.md").unlink()
@@ -120,7 +120,7 @@ def test_a_dry_run_tells_conflicts_where_the_real_run_refuses(
     assert manifest(project) == files
 
 
-def test_a_dry_run_of_nothing_says_nothing(manager: CheckpointManager, project: Path, target: str) -> None:
+def test_a_dry_run_without_changes_reports_nothing(manager: CheckpointManager, project: Path, target: str) -> None:
     plan = manager.restore(project, target, dry_run=True)
     assert file_changes(plan) == ((), (), (), ()) and not plan.applied
 

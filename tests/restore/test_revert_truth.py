@@ -1,4 +1,4 @@
-"""A revert touches only what the turn changed, does what its plan says, and can be undone."""
+"""A revert touches only what the turn changed, does what its plan announces, and can be undone."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ def test_a_disputed_file_may_have_been_edited_since_the_last_snapshot(
         assert result.written == () and result.deleted == ()
 
 
-# --- the plan and the deed --------------------------------------------------------------------------
+# --- plans come true ------------------------------------------------------------------------------
 
 
 def attempted(manager: CheckpointManager, project: Path, **arguments: Any) -> None:
