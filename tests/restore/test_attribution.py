@@ -1,4 +1,4 @@
-"""Who changed what: turns, single tool calls, and two sessions at once in one directory."""
+"""Attribution of changes: turns, single tool calls, and two sessions at once in one directory."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_an_ignored_file_that_is_named_late_in_a_turn_gets_its_content_back(
     assert manifest(files) == before
 
 
-def test_files_that_a_turn_took_out_of_the_ignored_ones_are_not_deleted(
+def test_files_that_a_turn_stopped_ignoring_are_not_deleted(
     manager: CheckpointManager, files: Path
 ) -> None:
     (files / ".gitignore").write_text("*.tmp\n")
@@ -119,10 +119,10 @@ def test_a_file_that_was_too_large_before_is_not_deleted(base: Path, files: Path
 
 
 def call(manager: CheckpointManager, project: Path, path: str, number: int, text: str) -> None:
-    said = {"path": path, "line": number}
-    assert manager.before_tool("edit", said, cwd=project).status in ("taken", "unchanged")
+    arguments = {"path": path, "line": number}
+    assert manager.before_tool("edit", arguments, cwd=project).status in ("taken", "unchanged")
     replace_line(project / path, number, text)
-    assert manager.after_tool("edit", said, cwd=project).status == "taken"
+    assert manager.after_tool("edit", arguments, cwd=project).status == "taken"
 
 
 def test_each_call_has_a_checkpoint_before_and_after(by_tool: CheckpointManager, files: Path) -> None:
@@ -154,7 +154,7 @@ def test_what_the_person_does_between_two_calls_is_theirs(by_tool: CheckpointMan
 
 
 def test_with_turns_alone_the_same_is_the_agents(manager: CheckpointManager, files: Path) -> None:
-    """The test above tests something."""
+    """The counterpart of the test above: it can fail."""
     manager.new_turn(session_id="s1")
     manager.before_tool("edit", {"path": "text.txt"}, cwd=files)
     replace_line(files / "text.txt", 3, "agent")
@@ -205,7 +205,7 @@ def test_an_ignored_file_that_a_second_call_names_is_not_deleted(by_tool: Checkp
     assert manifest(files) == before
 
 
-def test_a_host_that_does_not_tell_when_a_call_is_over_has_whole_turns(
+def test_without_after_tool_a_turn_is_one_piece_of_work(
     by_tool: CheckpointManager, files: Path
 ) -> None:
     for number in (3, 4):
@@ -275,7 +275,7 @@ def test_max_snapshots_counts_turns_and_their_calls_go_with_them(by_tool: Checkp
     assert by_tool.prune(max_snapshots=1).dropped
 
 
-def test_a_granularity_that_is_none_is_refused(base: Path) -> None:
+def test_an_unknown_granularity_is_refused(base: Path) -> None:
     with pytest.raises(BadArguments, match="turn or tool"):
         CheckpointManager(base=base, granularity="line")
 
@@ -367,7 +367,7 @@ def test_a_session_whose_every_change_is_disputed_is_not_rolled_back(
     assert manager.session("s1").status == "rolled_back"
 
 
-def test_a_quiet_turn_on_a_held_state_makes_nothing_its_own(manager: CheckpointManager, files: Path) -> None:
+def test_a_quiet_turn_on_a_held_state_claims_no_work(manager: CheckpointManager, files: Path) -> None:
     manager.snapshot(files)
     manager.new_turn(session_id="s1")
     manager.ensure_checkpoint(files)
@@ -377,7 +377,7 @@ def test_a_quiet_turn_on_a_held_state_makes_nothing_its_own(manager: CheckpointM
         manager.revert(files, session_id="s1")
 
 
-def test_two_turns_that_did_nothing_make_nothing_their_own_although_one_was_interrupted(
+def test_two_turns_that_did_nothing_claim_no_work_although_one_was_interrupted(
     manager: CheckpointManager, files: Path
 ) -> None:
     for _ in range(2):
@@ -420,7 +420,9 @@ def test_sessions_that_both_began_on_a_held_state_share_what_they_did(
     assert marks == [["s1"], ["s2"]]
 
 
-def test_the_other_one_keeps_its_work_too(two: tuple[CheckpointManager, CheckpointManager], files: Path) -> None:
+def test_the_other_session_keeps_its_work_too(
+    two: tuple[CheckpointManager, CheckpointManager], files: Path
+) -> None:
     overlapping(two, files)
     result = two[1].revert(files, turn=2)
     assert {conflict.why for conflict in result.conflicts} == {"shared: changed while session s1 worked here, too"}
@@ -428,7 +430,7 @@ def test_the_other_one_keeps_its_work_too(two: tuple[CheckpointManager, Checkpoi
     assert (files / "both.txt").exists() and (files / "s1.txt").exists()
 
 
-def test_it_can_be_taken_along_if_asked(two: tuple[CheckpointManager, CheckpointManager], files: Path) -> None:
+def test_shared_work_is_reverted_if_asked(two: tuple[CheckpointManager, CheckpointManager], files: Path) -> None:
     overlapping(two, files)
     result = two[0].revert(files, session_id="s1", on_conflict="theirs")
     assert [conflict.path for conflict in result.conflicts] == ["both.txt", "other.txt"]
@@ -450,7 +452,7 @@ def test_shared_turns_are_marked_in_the_list(
 
 
 def marks(manager: CheckpointManager, project: Path) -> dict[int | None, list[str] | None]:
-    """What the closing checkpoint of each turn says."""
+    """The sessions that the closing checkpoint of each turn names as shared."""
     found = [each for each in manager.list_checkpoints(project) if each.kind == "turn-end"]
     return {each.turn: each.metadata.get("shared") for each in found}
 
@@ -469,7 +471,7 @@ def test_a_turn_that_is_still_open_counts_as_well(
     assert (files / "text.txt").read_text() == with_lines(l3="s1 alone", l20="s1, which is not done yet")
 
 
-def test_tool_calls_tell_whose_it_was(base: Path, files: Path) -> None:
+def test_tool_calls_show_whose_work_it_was(base: Path, files: Path) -> None:
     """Two turns at once, but no two calls: nothing is shared."""
     one, other = (CheckpointManager(base=base, granularity="tool", background_upkeep=False) for _ in range(2))
     one.new_turn(session_id="s1")
@@ -541,19 +543,19 @@ def at(minute: float, kind: str, turn: int | None, session: str | None, **metada
     )  # fmt: skip
 
 
-def told(work: list[Work]) -> list[tuple[str, str | None, tuple[str, ...]]]:
+def described(work: list[Work]) -> list[tuple[str, str | None, tuple[str, ...]]]:
     return [(each.before.id, each.after.id if each.after else None, each.shared) for each in work]
 
 
-def test_a_turn_that_nobody_closed_ends_where_its_session_goes_on() -> None:
+def test_an_unclosed_turn_ends_where_its_session_goes_on() -> None:
     past = [
         at(4, "turn", 2, "s1"),
         at(3, "manual", None, None),
         at(1, "turn", 1, "s1"),
     ]
-    assert told(work_of_turn(past, 1)) == [("1", "4", ())]
-    assert told(work_of_turn(past, 2)) == [("4", None, ())]
-    assert told(work_of_turn(past[1:], 1)) == [("1", "3", ())]  # the nearest thing to an end
+    assert described(work_of_turn(past, 1)) == [("1", "4", ())]
+    assert described(work_of_turn(past, 2)) == [("4", None, ())]
+    assert described(work_of_turn(past[1:], 1)) == [("1", "3", ())]  # the nearest thing to an end
 
 
 def test_a_turn_that_was_left_open_long_ago_is_not_at_work_any_more() -> None:
@@ -564,11 +566,11 @@ def test_a_turn_that_was_left_open_long_ago_is_not_at_work_any_more() -> None:
             at(1, "turn", 1, "s1"),
         ]
 
-    assert told(work_of_turn(past(30), 2)) == [("30", "31", ("s1",))]
-    assert told(work_of_turn(past(90), 2)) == [("90", "91", ())]
+    assert described(work_of_turn(past(30), 2)) == [("30", "31", ("s1",))]
+    assert described(work_of_turn(past(90), 2)) == [("90", "91", ())]
 
 
-def test_a_turn_without_its_beginning_cannot_be_told() -> None:
+def test_a_turn_without_its_beginning_cannot_be_attributed() -> None:
     past = [at(3, "turn-end", 2, "s1", before="gone")]
     with pytest.raises(NoSuchTurn, match="before turn 2"):
         work_of_turn(past, 2)
@@ -583,24 +585,24 @@ def test_a_stage_of_another_session_cuts_a_turn_too() -> None:
         at(3, "manual", None, None),
         at(1, "turn", 1, "s1"),
     ]
-    assert told(work_of_session(past, "s1")) == [("4", "5", ()), ("3", "4", ("s2",)), ("1", "3", ())]
-    assert told(work_of_session(past, "s2")) == [("3", "4", ("s1",))]
+    assert described(work_of_session(past, "s1")) == [("4", "5", ()), ("3", "4", ("s2",)), ("1", "3", ())]
+    assert described(work_of_session(past, "s2")) == [("3", "4", ("s1",))]
 
 
-def test_turns_that_changed_nothing_are_nobodys_business() -> None:
+def test_turns_that_changed_nothing_are_ignored() -> None:
     past = [
         at(5, "turn-end", 2, "s2", before="4"),
         at(4, "turn", 2, "s2"),
         at(1, "turn", 1, "s1"),
     ]
-    assert told(work_of_turn(past, 2, {1})) == [("4", "5", ())]
-    assert told(work_of_turn(past, 1, {1})) == [("1", "1", ())]
+    assert described(work_of_turn(past, 2, {1})) == [("4", "5", ())]
+    assert described(work_of_turn(past, 1, {1})) == [("1", "1", ())]
 
 
 # --- which turns changed a file ---------------------------------------------------------------------
 
 
-def test_a_file_can_be_asked_for_its_turns(manager: CheckpointManager, files: Path) -> None:
+def test_the_turns_that_changed_a_file_are_listed(manager: CheckpointManager, files: Path) -> None:
     """A closing checkpoint shows what its turn did, an opening one what happened between the turns."""
     for turn in range(1, 6):
         manager.new_turn(session_id="s1")
@@ -658,7 +660,7 @@ def test_the_end_of_a_turn_closes_every_directory_it_touched(
 def test_stages_within_stages_within_a_turn_go_with_their_session(
     manager: CheckpointManager, files: Path, session: str | None
 ) -> None:
-    """Also if the host does not say for each stage whose it is."""
+    """Also if the host does not name the session of each stage."""
     manager.new_turn(session_id="s1")
     manager.ensure_checkpoint(files)
     with manager.stage(files, session_id=session):

@@ -1,4 +1,4 @@
-"""kill -9 at every step: the next call puts things right, tells the person, and nothing is lost."""
+"""kill -9 at every step: the next call puts things right and reports it, and nothing is lost."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Story:
 
     @property
     def manager(self) -> CheckpointManager:
-        """A new one each time: whoever comes next is another process."""
+        """A new one each time: the next call comes from another process."""
         return CheckpointManager(base=self.base, fsync=False)
 
     def restore(self) -> None:
@@ -96,7 +96,7 @@ def begin(where: Path) -> Story:
 
 @pytest.fixture
 def again(tmp_path: Path) -> Callable[[], Story]:
-    """Makes the same story anew, as often as it is told."""
+    """Makes the same story again at each call."""
     made: list[Path] = []
 
     def fresh() -> Story:
@@ -111,11 +111,11 @@ def again(tmp_path: Path) -> Callable[[], Story]:
     return fresh
 
 
-def steps_of(deed: Callable[[], None]) -> Iterator[tuple[str, int]]:
+def steps_of(action: Callable[[], None]) -> Iterator[tuple[str, int]]:
     """Every step that an operation passes; of those that are passed often, the first and last at least."""
     passed: list[str] = []
     with listening(passed.append):
-        deed()
+        action()
     assert passed
     for name, times in Counter(passed).items():
         for which in sorted({0, times - 1, *range(0, times, max(1, times // samples(1)))}):
@@ -135,7 +135,7 @@ def assert_recovered(story: Story, restored: Picture, before: Picture, *, at: st
     after = manifest(story.project)
     assert after in (restored, before), f"{at}: half restored"
     if after != half:
-        assert "interrupted" in outcome.note, f"{at}: nobody was told"
+        assert "interrupted" in outcome.note, f"{at}: not reported"
     assert_sound(story.base, story.project)
 
 
@@ -200,7 +200,7 @@ def test_an_undo_or_redo_killed_at_any_step_is_finished_or_never_began(
         half = without_staging(story.project)
         manager = story.manager
         back, forth = (manager.redo, manager.undo) if way == "undo" else (manager.undo, manager.redo)
-        # Whoever goes on walking along the chain finds it whole.
+        # The chain of undo and redo is complete.
         plan = manager.list_checkpoints(story.project)
         assert story.ids <= {each.id for each in plan}
         manager.diff(story.project, story.target)
@@ -220,7 +220,7 @@ def test_an_undo_or_redo_killed_at_any_step_is_finished_or_never_began(
 
 
 @pytest.mark.parametrize("next_call", ["restore", "undo", "redo", "manual"])
-def test_whatever_is_called_next_puts_things_right_and_says_so(
+def test_any_next_call_puts_things_right_and_reports_it(
     again: Callable[[], Story], next_call: str
 ) -> None:
     story = again()
@@ -238,9 +238,9 @@ def test_whatever_is_called_next_puts_things_right_and_says_so(
         assert manifest(story.project) == story.mutated
     elif next_call == "redo":
         events: list[str] = []
-        told = CheckpointManager(base=story.base, on_event=lambda event: events.append(event.kind))
+        listening_manager = CheckpointManager(base=story.base, on_event=lambda event: events.append(event.kind))
         with pytest.raises(Exception, match="no undone restore"):
-            told.redo(story.project)
+            listening_manager.redo(story.project)
         assert events == ["recovered"]  # the error carries no note, so the event does
         assert manifest(story.project) == restored
     else:
@@ -249,7 +249,7 @@ def test_whatever_is_called_next_puts_things_right_and_says_so(
     assert_sound(story.base, story.project)
 
 
-def test_looking_does_not_disturb_a_restore_that_died(again: Callable[[], Story]) -> None:
+def test_reading_does_not_disturb_a_restore_that_died(again: Callable[[], Story]) -> None:
     story = again()
     assert killed_at("restore:wrote-one", 1, story.restore)
     half = manifest(story.project)
@@ -261,7 +261,7 @@ def test_looking_does_not_disturb_a_restore_that_died(again: Callable[[], Story]
     assert "was finished" in manager.ensure_checkpoint(story.project).note
 
 
-def test_a_recovery_that_is_killed_too_is_recovered_from(again: Callable[[], Story]) -> None:
+def test_a_killed_recovery_is_recovered_from_too(again: Callable[[], Story]) -> None:
     story = again()
     story.restore()
     restored = manifest(story.project)
@@ -295,7 +295,7 @@ def test_what_was_written_between_the_crash_and_the_next_call_is_kept_in_a_check
 def test_a_crash_does_not_keep_a_directory_open_that_was_opened_for_the_restore(
     again: Callable[[], Story], as_user: Callable[..., object]
 ) -> None:
-    """A directory that nobody may write to is opened for the time of a restore; in one that the checkpoint
+    """A directory without write permission is opened for the time of a restore; in one that the checkpoint
     did not know, an ignored file stays, and so does the directory."""
     story = again()
     folder = story.project / "folder"
@@ -312,7 +312,7 @@ def test_a_crash_does_not_keep_a_directory_open_that_was_opened_for_the_restore(
     assert folder.stat().st_mode & 0o777 == 0o555
 
 
-def test_a_restore_in_a_directory_that_is_not_snapshotted_as_a_whole_is_recovered_too(
+def test_a_restore_in_a_directory_of_which_only_named_files_are_captured_is_recovered_too(
     home: Path, base: Path
 ) -> None:
     """The home directory: only named files are captured there."""
@@ -383,33 +383,33 @@ def test_the_very_first_snapshot_killed_at_any_step_costs_nothing(project: Path,
 # --- between the steps ------------------------------------------------------------------------------
 
 
-def killed_before(number: int, touches: int, deed: Callable[[], object]) -> bool:
+def killed_before(number: int, touches: int, action: Callable[[], object]) -> bool:
     """Kill an operation before one of its touches. How many there are depends a little on the clock (files
     of the very second are looked at twice), so the last few may not come."""
-    died = in_child(on_touch(number, deed, lambda _: die())) == -9
+    died = in_child(on_touch(number, action, lambda _: die())) == -9
     assert died or number > touches * 3 // 4, f"not killed at touch {number} of {touches}"
     return died
 
 
-@pytest.mark.parametrize("deed", ["restore", "undo"])
-def test_killed_before_any_touch_of_a_file_all_or_nothing_is_done(
-    again: Callable[[], Story], deed: str
+@pytest.mark.parametrize("operation", ["restore", "undo"])
+def test_an_operation_killed_before_any_touch_of_a_file_is_done_or_not_begun(
+    again: Callable[[], Story], operation: str
 ) -> None:
     def ready() -> Story:
         story = again()
-        if deed == "undo":
+        if operation == "undo":
             story.restore()
             story.ids = all_ids(story.manager, story.project)
         return story
 
     story = ready()
     before = manifest(story.project)
-    touches = touches_of(getattr(story, deed))
+    touches = touches_of(getattr(story, operation))
     after = manifest(story.project)
     assert touches > 50
     for number in range(0, touches, max(1, touches // samples(18))):
         story = ready()
-        if not killed_before(number, touches, getattr(story, deed)):
+        if not killed_before(number, touches, getattr(story, operation)):
             break
         assert story.ids <= all_ids(story.manager, story.project)
         outcome = story.manager.ensure_checkpoint(story.project)
@@ -434,11 +434,11 @@ def test_a_snapshot_killed_before_any_touch_of_a_file_costs_nothing(again: Calla
         assert_sound(story.base, story.project, debris=True)
 
 
-# --- what happens to a crash in the meantime --------------------------------------------------------
+# --- changes between the crash and recovery- --------------------------------------------------------
 
 
 def test_a_directory_that_was_made_anew_after_a_crash_is_left_alone(again: Callable[[], Story]) -> None:
-    """Somebody gave the half restored files up and cloned the project again."""
+    """The half restored files were removed, and the project was cloned again."""
     story = again()
     assert killed_at("restore:wrote-one", 1, story.restore)
     shutil.rmtree(story.project)
@@ -477,7 +477,7 @@ def test_a_restore_whose_way_back_was_deleted_after_the_crash_is_finished(again:
     assert_sound(story.base, story.project)
 
 
-def test_a_restore_of_which_nothing_is_kept_says_where_the_files_are(again: Callable[[], Story]) -> None:
+def test_a_restore_without_its_checkpoints_reports_where_the_files_are(again: Callable[[], Story]) -> None:
     story = again()
     assert killed_at("restore:wrote-one", 1, story.restore)
     (staging,) = (name for name in os.listdir(os.fsencode(story.project)) if name.startswith(STAGING))
@@ -489,8 +489,8 @@ def test_a_restore_of_which_nothing_is_kept_says_where_the_files_are(again: Call
     assert moved and {entry for entry in moved.values() if entry[0] != "dir"} <= set(held)
 
 
-def test_what_nobody_had_saved_is_not_removed_with_what_was_moved_aside(again: Callable[[], Story]) -> None:
-    """Somebody wrote to a file in the moment in which it was moved aside, and then the restore died."""
+def test_unsaved_content_is_not_removed_with_the_staging_directory(again: Callable[[], Story]) -> None:
+    """A file was written to in the moment in which it was moved aside, and then the restore died."""
     story = again()
     assert killed_at("restore:wrote-one", 1, story.restore)
     (staging,) = story.project.glob(os.fsdecode(STAGING) + "*")
