@@ -40,8 +40,9 @@ from shadowsnap.snapshot.workspace import Workspace
 from shadowsnap.snapshot.worktree import Worktree
 from shadowsnap.steps import step
 from shadowsnap.store.checkpoints import find_checkpoint
-from shadowsnap.store.history import note
+from shadowsnap.store.history import is_logged, note
 from shadowsnap.store.journal import Journal, OpenRestore, read_journal, write_journal
+from shadowsnap.store.log import taken_back_on_failure
 
 EVERYTHING = Selection()
 _MOST_PATHS = 1000
@@ -53,7 +54,7 @@ class Why:
     """What a restore is part of, for its log line."""
 
     kind: str = "restore"
-    """`restore`, `undo`, `redo` or `revert`."""
+    """`restore`, `undo`, `redo` or `revert`; empty if there is no log line, because nothing comes of it."""
     turn: int | None = None
     """The turn that a revert takes out."""
     session_id: str | None = None
@@ -125,6 +126,13 @@ def find_conflicts(space: Workspace, target: Checkpoint, chosen: Selection) -> d
     """What prevents a restore of these paths, and why. Nothing is changed."""
     with _failing_as(PresentNotSaved, GitFailed):
         return _prepare(space, target, chosen, False, allow_unknown=True).plan.conflicts
+
+
+def is_as_restored(space: Workspace, target: Checkpoint, chosen: Selection, returns: bool) -> bool:
+    """Whether the files are as a restore of these paths left them: another would change nothing."""
+    with _failing_as(PresentNotSaved, GitFailed):
+        plan = _prepare(space, target, chosen, returns, allow_unknown=True).plan
+    return plan.empty and not plan.conflicts
 
 
 def choose_paths(space: Workspace, target: Checkpoint, given: Iterable[str | os.PathLike[str]]) -> list[bytes]:
@@ -291,11 +299,12 @@ def _carry_out(
         with _failing_as(RestoreFailed, ShadowsnapError):
             staging.begin()
         paths = {"paths": list(touched), "exact": True} if touched else {}
-        facts = {**operation, "target": target.id, **paths}
-        before = _save(prepared, f"before {why.kind} to {target.short_id}", facts)
+        after = _tree_after(capture, plan, touched, target)
+        complete = (not touched or after == target.tree) or None
+        facts = {**operation, "target": target.id, "after": after, "complete": complete, **paths}
+        before = _save(prepared, f"before {why.kind or 'restore'} to {target.short_id}", facts if why.kind else {})
         step("restore:saved")
         begun = replace(begun, before=came_from or before or target.id, applying=True)
-        after = _tree_after(capture, plan, touched, target)
         with _failing_as(RestoreFailed, ShadowsnapError):
             staged = staging.finish()
             step("restore:staged")
@@ -303,9 +312,11 @@ def _carry_out(
         step("restore:applying")
 
         def settle() -> None:
-            note(space.store, space.project, "restore", **facts, before=begun.before, after=after)
-            step("restore:logged")
-            write_journal(space.store, space.project, replace(ended, leftover=every_folder))
+            with taken_back_on_failure(space.store, space.project.id):
+                if why.kind and not (unfinished and is_logged(space.store, space.project, operation["id"])):
+                    note(space.store, space.project, "restore", lasting=True, before=begun.before, **facts)
+                step("restore:logged")
+                write_journal(space.store, space.project, replace(ended, leftover=every_folder))
 
         try:
             application.run(staged, settle)
@@ -340,7 +351,7 @@ def _save(prepared: _Prepared, reason: str, facts: dict[str, Any]) -> str | None
         if prepared.plan.empty:
             return None
         # Enough to write the log line again if the log is lost; not if that would be many megabytes.
-        repeated = (("restore", facts),) if len(facts.get("paths", ())) <= _MOST_PATHS else ()
+        repeated = (("restore", facts),) if facts and len(facts.get("paths", ())) <= _MOST_PATHS else ()
         request = Request(reason, kind="pre-restore", facts=repeated)
         return keep_capture(prepared.capture, request).checkpoint.id
 
@@ -449,7 +460,7 @@ def _finish(space: Workspace, journal: Journal, begun: OpenRestore) -> str:
         result = restore(space, target, chosen, Why.from_facts(begun.operation), recovering=True, begun_at=before)
         message = f"a restore to {target.short_id} had been interrupted and was finished"
     elif before is not None:
-        result = restore(space, before, chosen, recovering=True, begun_at=before)
+        result = restore(space, before, chosen, Why(""), recovering=True, begun_at=before)
         message = (
             f"a restore to {begun.target[:8]} had been interrupted; that checkpoint was deleted, so the files were"
             " put back"

@@ -21,7 +21,7 @@ from shadowsnap.store.checkpoints import (
     record_checkpoint,
     text_to_remember,
 )
-from shadowsnap.store.history import ensure_log, note, take_number
+from shadowsnap.store.history import begun_number, complete_log, ensure_log, note, take_number
 from shadowsnap.store.projects import read_record, touch_record, was_emptied
 from shadowsnap.store.stat_cache import Modes, load_cache
 
@@ -88,6 +88,11 @@ def holding_checkpoint(space: Workspace, capture: Capture) -> Checkpoint | None:
     return next((each for each in past if each.scope == "tree" and _state_of(each) == state), None)
 
 
+def same_states(one: Checkpoint, other: Checkpoint) -> bool:
+    """Whether two checkpoints hold just the same."""
+    return one.scope == other.scope and _state_of(one) == _state_of(other)
+
+
 def same_state(capture: Capture, checkpoint: Checkpoint) -> bool:
     """Whether a checkpoint holds just what was captured."""
     return checkpoint.scope == capture.scope and _state_of(checkpoint) == capture.fingerprint()
@@ -113,11 +118,11 @@ def keep_capture(capture: Capture, request: Request) -> Taken:
     same = _newest_if_same(space, capture, state)
     if same is not None and not request.always:
         capture.remember()
-        number = _number(space, request, new=False)
+        number, begins = _number(space, request, new=False)
         touch_record(space.store, space.project)
-        _log(space, request, same, number, held=True)
+        _log(space, request, same, number, begins=begins, held=True)
         return Taken(same, False, number)
-    number = _number(space, request, new=True)
+    number, begins = _number(space, request, new=True)
     checkpoint = record_checkpoint(
         space.store,
         space.project,
@@ -127,7 +132,7 @@ def keep_capture(capture: Capture, request: Request) -> Taken:
         objects=space.objects,
     )
     step("snapshot:recorded")
-    _log(space, request, checkpoint, number, held=False)
+    _log(space, request, checkpoint, number, begins=begins, held=False)
     step("snapshot:logged")
     if capture.scope == "tree":
         capture.cache.newest = _remembered(space, checkpoint, state)
@@ -137,18 +142,25 @@ def keep_capture(capture: Capture, request: Request) -> Taken:
     return Taken(checkpoint, True, number)
 
 
-def _number(space: Workspace, request: Request, *, new: bool) -> int | None:
-    """The number of the turn or snapshot. A turn has one even if the state before it is held already."""
+def _number(space: Workspace, request: Request, *, new: bool) -> tuple[int | None, bool]:
+    """The number of the turn or snapshot, and whether a turn begins. A turn has a number even if the state before
+    it is held already."""
     begins = request.kind == "turn" and request.turn is None
+    if begins:
+        begun = begun_number(space.store, space.project, dict(request.facts).get("key"))
+        if begun is not None:
+            return begun, False
     if begins or request.kind == "stage" or (request.kind == "manual" and new):
-        return take_number(space.store, space.project, space.deadline)
-    return request.turn
+        return take_number(space.store, space.project, space.deadline), begins
+    return request.turn, False
 
 
-def _log(space: Workspace, request: Request, checkpoint: Checkpoint, number: int | None, *, held: bool) -> None:
+def _log(
+    space: Workspace, request: Request, checkpoint: Checkpoint, number: int | None, *, begins: bool, held: bool
+) -> None:
     store, project, facts = space.store, space.project, dict(request.facts)
     session = facts.get("session_id")
-    if request.kind == "turn" and request.turn is None:
+    if begins:
         about = {name: facts.get(name) for name in _BEGIN_FACTS}
         note(store, project, "begin", turn=number, before=checkpoint.id, held=held, session=session, **about)
     elif request.kind == "turn" and not held and not facts.get("call"):
@@ -159,7 +171,8 @@ def _log(space: Workspace, request: Request, checkpoint: Checkpoint, number: int
         note(store, project, "call-end", turn=number, before=facts.get("before"), after=checkpoint.id)
     elif request.kind == "turn-end":
         ended, tools = facts.get("ended", "done"), facts.get("tools")
-        note(store, project, "end", turn=number, after=checkpoint.id, status=ended, tools=tools)
+        tree = checkpoint.tree
+        note(store, project, "end", turn=number, after=checkpoint.id, tree=tree, status=ended, tools=tools)
     elif request.kind == "manual" and not held:
         about = {"session": session, "reason": request.reason}
         note(store, project, "snapshot", number=number, checkpoint=checkpoint.id, **about)
@@ -181,7 +194,8 @@ def _newest_if_same(space: Workspace, capture: Capture, state: str) -> Checkpoin
         if known["state"] != state:
             return None
         return read_checkpoint(space.store, space.project, newest, space.deadline, known.get("commit", ""))
-    # Another process recorded it, or ours died before it could remember.
+    # Another process recorded it, or one died before it could remember, perhaps even before the log line.
+    complete_log(space.store, space.project, space.deadline)
     checkpoint = newest_checkpoint(space.store, space.project, space.deadline)
     if checkpoint is None or checkpoint.scope != "tree" or _state_of(checkpoint) != state:
         return None

@@ -239,7 +239,7 @@ def test_any_next_call_puts_things_right_and_reports_it(
     elif next_call == "redo":
         events: list[str] = []
         listening_manager = CheckpointManager(base=story.base, on_event=lambda event: events.append(event.kind))
-        with pytest.raises(Exception, match="no undone restore"):
+        with pytest.raises(Exception, match="nothing was undone"):
             listening_manager.redo(story.project)
         assert events == ["recovered"]  # the error carries no note, so the event does
         assert manifest(story.project) == restored

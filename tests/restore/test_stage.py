@@ -18,7 +18,7 @@ from shadowsnap.errors import DirtyWorkingTree, NothingToUndo, StageClosed
 @pytest.fixture
 def manager(base: Path, project: Path) -> CheckpointManager:
     manager = CheckpointManager(base=base)
-    assert manager.ensure_checkpoint(project).status == "taken"
+    assert manager.snapshot(project).status == "taken"
     return manager
 
 
