@@ -109,9 +109,11 @@ def _find(space: Workspace, checkpoint: str) -> Checkpoint:
 
 def _undo_turn(space: Workspace, history: History, step: Step) -> RestoreResult | None:
     """Take a turn back, or the part of it since files were restored while it ran; None if it did nothing."""
-    assert step.before is not None
     turn = history.turns[int(step.thing[1])]
-    before, after = _find(space, step.before), None if step.after is None else _find(space, step.after)
+    if step.after is None and turn.open_call is None:  # between two calls, what the last one left is its work
+        step = replace(step, after=turn.after)
+    before = _find(space, step.before or "")
+    after = None if step.after is None else _find(space, step.after)
     why = Why("undo", undoes=turn.number)
     if before.scope != "tree":
         before = _composed(space, [before, *(_find(space, each) for each in turn.more)], why)
@@ -137,13 +139,13 @@ def _work(
 ) -> list[Work]:
     turn = history.turns[int(step.thing[1])]
     checkpoints = list_checkpoints(space.store, space.project, space.deadline, statistics=False)
-    if (before.id, step.after) == (turn.before, turn.after):
+    if before.id == turn.before and step.after in (turn.after, None):
         return work_of_turn(history, checkpoints, turn.number)
     # It began with a restore, or with some files alone: that state is no moment between the others.
     others = {
-        other.session_id or "?"
+        other.session_id
         for other in history.turns.values()
-        if other.session_id != turn.session_id
+        if other.session_id not in (None, turn.session_id)
         and other.changed
         and (turn.end_position is None or other.position < turn.end_position)
         and (other.end_position is None or other.end_position > step.position)

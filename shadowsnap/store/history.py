@@ -508,7 +508,8 @@ def _restore(history: History, line: Line, position: int) -> None:
     operation = Operation(identity, line["at"], kind, target, before, after, complete, line, position)
     for turn in history.running.values():
         if history.last_operation is None or history.last_operation.position < turn.position:
-            _end_step(history, turn, before)
+            between_calls = turn.open_call is None and turn.after is not None
+            _end_step(history, turn, turn.after if between_calls else before)
     history.operations[identity] = history.last_operation = operation
     if kind == "undo":
         undoes = line.get("undoes")

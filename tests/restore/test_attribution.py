@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,7 +12,9 @@ import pytest
 from helpers import manifest
 from shadowsnap import Checkpoint, CheckpointManager
 from shadowsnap.errors import BadArguments, NoSuchTurn
-from shadowsnap.snapshot.attribution import Work, others_at_work, work_of_session, work_of_turn
+from shadowsnap.snapshot.attribution import Work, work_of_session, work_of_turn
+from shadowsnap.store.history import History, fold
+from shadowsnap.store.projects import Project
 
 LINES = "".join(f"line {number}\n" for number in range(40))
 
@@ -67,7 +70,7 @@ def test_a_snapshot_taken_during_a_turn_does_not_take_its_work_away(
     replace_line(files / "text.txt", 3, "by the agent")
     manager.snapshot(files, "taken by the person, right now")
     manager.end_turn()
-    assert kinds(manager, files) == ["turn", "manual", "turn-end"]
+    assert kinds(manager, files) == ["turn", "manual"]  # which is the end of the turn, too
     assert manager.revert(files, turn=1).written == ("text.txt",)
     assert (files / "text.txt").read_text() == LINES
 
@@ -373,8 +376,9 @@ def test_a_quiet_turn_on_a_held_state_claims_no_work(manager: CheckpointManager,
     manager.ensure_checkpoint(files)
     manager.end_turn()
     (files / "person.txt").write_text("mine\n")
-    with pytest.raises(NoSuchTurn, match="no record of session s1 in"):
-        manager.revert(files, session_id="s1")
+    result = manager.revert(files, session_id="s1")
+    assert result.written == result.deleted == result.conflicts == () and result.undo_id is None
+    assert (files / "person.txt").exists()
 
 
 def test_two_turns_that_did_nothing_claim_no_work_although_one_was_interrupted(
@@ -412,12 +416,13 @@ def test_sessions_that_both_began_on_a_held_state_share_what_they_did(
     assert [each.ensure_checkpoint(files).status for each in two] == ["unchanged", "unchanged"]
     (files / "s1.txt").write_text("1\n")
     (files / "s2.txt").write_text("2\n")
-    assert [each.end_turn()[0].status for each in two] == ["taken", "taken"]
+    assert [each.end_turn()[0].status for each in two] == ["taken", "unchanged"]
     for session in ("s1", "s2"):
         result = two[0].revert(files, session_id=session)
         assert not result.deleted and [each.path for each in result.conflicts] == ["s1.txt", "s2.txt"]
-    marks = [each.metadata.get("shared") for each in two[0].list_checkpoints(files) if each.kind == "turn-end"]
-    assert marks == [["s1"], ["s2"]]
+    for number, other in ((2, "s2"), (3, "s1")):
+        plan = two[0].revert(files, turn=number, dry_run=True)
+        assert {each.why for each in plan.conflicts} == {shared_with(other)}
 
 
 def test_the_other_session_keeps_its_work_too(
@@ -438,23 +443,25 @@ def test_shared_work_is_reverted_if_asked(two: tuple[CheckpointManager, Checkpoi
     assert (files / "text.txt").read_text() == with_lines(l35="s2 alone")
 
 
-def test_shared_turns_are_marked_in_the_list(
+def test_a_turn_that_is_alone_again_shares_nothing(
     two: tuple[CheckpointManager, CheckpointManager], files: Path
 ) -> None:
     overlapping(two, files)
-    assert marks(two[0], files) == {1: ["s2"], 2: ["s1"]}
     two[0].new_turn(session_id="s1")
     two[0].ensure_checkpoint(files)
-    replace_line(files / "text.txt", 4, "alone again")
+    replace_line(files / "text.txt", 20, "alone again")
     two[0].end_turn()
-    assert marks(two[0], files) == {1: ["s2"], 2: ["s1"], 3: None}
-    assert "shared" in two[0].list_checkpoints(files, limit=2, session_id="s2")[0].metadata
+    assert conflicts(two[0], files, 1) == {"both.txt", "other.txt"} == conflicts(two[0], files, 2)
+    assert conflicts(two[0], files, 3) == set()
 
 
-def marks(manager: CheckpointManager, project: Path) -> dict[int | None, list[str] | None]:
-    """The sessions that the closing checkpoint of each turn names as shared."""
-    found = [each for each in manager.list_checkpoints(project) if each.kind == "turn-end"]
-    return {each.turn: each.metadata.get("shared") for each in found}
+def conflicts(manager: CheckpointManager, project: Path, turn: int) -> set[str]:
+    """The files that a revert of a turn would leave alone."""
+    return {each.path for each in manager.revert(project, turn=turn, dry_run=True).conflicts}
+
+
+def shared_with(session: str) -> str:
+    return f"shared: changed while session {session} worked here, too"
 
 
 def test_a_turn_that_is_still_open_counts_as_well(
@@ -482,7 +489,7 @@ def test_tool_calls_show_whose_work_it_was(base: Path, files: Path) -> None:
         call(one, files, "other.txt", number, f"s1 {number}")
     one.end_turn()
     other.end_turn()
-    assert not any("shared" in each.metadata for each in one.list_checkpoints(files))
+    assert conflicts(one, files, 1) == set() == conflicts(one, files, 2)
     assert one.revert(files, session_id="s1").conflicts == ()
     assert (files / "text.txt").read_text() == with_lines(l20="s2 0", l21="s2 1", l22="s2 2")
     assert (files / "other.txt").read_text() == LINES
@@ -524,7 +531,7 @@ def test_turns_one_after_the_other_share_nothing(
         manager.ensure_checkpoint(files)
         replace_line(files / "text.txt", number * 8, f"turn {number}")
         manager.end_turn()
-    assert not any("shared" in each.metadata for each in two[0].list_checkpoints(files))
+    assert all(conflicts(two[0], files, turn) == set() for turn in (1, 2, 3, 4))
     assert two[0].revert(files, session_id="s1").conflicts == ()
     assert (files / "text.txt").read_text() == with_lines(l8="turn 1", l24="turn 3")
 
@@ -547,35 +554,53 @@ def described(work: list[Work]) -> list[tuple[str, str | None, tuple[str, ...]]]
     return [(each.before.id, each.after.id if each.after else None, each.shared) for each in work]
 
 
+def happened(*lines: tuple[str, float, dict[str, object]]) -> History:
+    """The history that some lines tell: what happened, in which minute, and its facts."""
+    return fold(Project("p", Path("/w")), [{"op": op, "at": minute * 60, **facts} for op, minute, facts in lines])
+
+
+def begin(minute: float, turn: int, session: str | None) -> tuple[str, float, dict[str, object]]:
+    return "begin", minute, {"turn": turn, "session": session, "before": f"{minute:g}"}
+
+
+def end(minute: float, turn: int) -> tuple[str, float, dict[str, object]]:
+    return "end", minute, {"turn": turn, "after": f"{minute:g}", "status": "done"}
+
+
 def test_an_unclosed_turn_ends_where_its_session_goes_on() -> None:
     past = [
         at(4, "turn", 2, "s1"),
         at(3, "manual", None, None),
         at(1, "turn", 1, "s1"),
     ]
-    assert described(work_of_turn(past, 1)) == [("1", "4", ())]
-    assert described(work_of_turn(past, 2)) == [("4", None, ())]
-    assert described(work_of_turn(past[1:], 1)) == [("1", "3", ())]  # the nearest thing to an end
+    history = happened(begin(1, 1, "s1"), begin(4, 2, "s1"))
+    assert described(work_of_turn(history, past, 1)) == [("1", "4", ())]
+    assert described(work_of_turn(history, past, 2)) == [("4", None, ())]
+    # The nearest thing to an end.
+    assert described(work_of_turn(happened(begin(1, 1, "s1")), past[1:], 1)) == [("1", "3", ())]
 
 
 def test_a_turn_that_was_left_open_long_ago_is_not_at_work_any_more() -> None:
-    def past(minute: float) -> list[Checkpoint]:
-        return [
+    def work(minute: float) -> list[tuple[str, str | None, tuple[str, ...]]]:
+        past = [
             at(minute + 1, "turn-end", 2, "s2", before=f"{minute:g}"),
             at(minute, "turn", 2, "s2"),
             at(1, "turn", 1, "s1"),
         ]
+        history = happened(begin(1, 1, "s1"), begin(minute, 2, "s2"), end(minute + 1, 2))
+        return described(work_of_turn(history, past, 2))
 
-    assert described(work_of_turn(past(30), 2)) == [("30", "31", ("s1",))]
-    assert described(work_of_turn(past(90), 2)) == [("90", "91", ())]
+    assert work(30) == [("30", "31", ("s1",))]
+    assert work(90) == [("90", "91", ())]
 
 
 def test_a_turn_without_its_beginning_cannot_be_attributed() -> None:
     past = [at(3, "turn-end", 2, "s1", before="gone")]
+    history = happened(("begin", 2, {"turn": 2, "before": "gone", "session": "s1"}), end(3, 2))
     with pytest.raises(NoSuchTurn, match="before turn 2"):
-        work_of_turn(past, 2)
-    assert work_of_turn(past, 7) == []
-    assert others_at_work([], past[0]) == []
+        work_of_turn(history, past, 2)
+    with pytest.raises(NoSuchTurn, match="turn 7"):
+        work_of_turn(history, past, 7)
 
 
 def test_a_stage_of_another_session_cuts_a_turn_too() -> None:
@@ -585,8 +610,10 @@ def test_a_stage_of_another_session_cuts_a_turn_too() -> None:
         at(3, "manual", None, None),
         at(1, "turn", 1, "s1"),
     ]
-    assert described(work_of_session(past, "s1")) == [("4", "5", ()), ("3", "4", ("s2",)), ("1", "3", ())]
-    assert described(work_of_session(past, "s2")) == [("3", "4", ("s1",))]
+    stage = ("stage", 4.0, {"number": 2, "before": "3", "after": "4", "session": "s2"})
+    history = happened(begin(1, 1, "s1"), stage, end(5, 1))
+    assert described(work_of_session(history, past, "s1")) == [("4", "5", ()), ("3", "4", ("s2",)), ("1", "3", ())]
+    assert described(work_of_session(history, past, "s2")) == [("3", "4", ("s1",))]
 
 
 def test_turns_that_changed_nothing_are_ignored() -> None:
@@ -595,8 +622,23 @@ def test_turns_that_changed_nothing_are_ignored() -> None:
         at(4, "turn", 2, "s2"),
         at(1, "turn", 1, "s1"),
     ]
-    assert described(work_of_turn(past, 2, {1})) == [("4", "5", ())]
-    assert described(work_of_turn(past, 1, {1})) == [("1", "1", ())]
+    quiet = ("end", 6.0, {"turn": 1, "after": "1", "status": "done"})
+    history = happened(begin(1, 1, "s1"), begin(4, 2, "s2"), end(5, 2), quiet)
+    assert described(work_of_turn(history, past, 2)) == [("4", "5", ())]
+    assert described(work_of_turn(history, past, 1)) == [("1", "1", ())]
+
+
+def test_a_turn_of_which_only_named_files_were_captured_at_first_begins_with_all_files() -> None:
+    """The files that the first checkpoint does not know were not made by the turn."""
+    past = [
+        at(5, "turn-end", 1, "s1", before="2"),
+        at(2, "turn", 1, "s1"),
+        replace(at(1, "turn", 1, "s1"), scope="paths"),
+    ]
+    more = ("more", 2.0, {"turn": 1, "checkpoint": "2"})
+    assert described(work_of_turn(happened(begin(1, 1, "s1"), more, end(5, 1)), past, 1)) == [("2", "5", ())]
+    unclosed = happened(begin(1, 1, "s1"))
+    assert described(work_of_turn(unclosed, past[2:], 1)) == [("1", "1", ())]
 
 
 # --- which turns changed a file ---------------------------------------------------------------------

@@ -1,7 +1,9 @@
-"""kill -9 at every step: the next call puts things right and reports it, and nothing is lost."""
+"""kill -9 at every step: the next call puts things right and reports it, nothing is lost, and the operation log
+says once what happened."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections import Counter
@@ -137,6 +139,29 @@ def assert_recovered(story: Story, restored: Picture, before: Picture, *, at: st
     if after != half:
         assert "interrupted" in outcome.note, f"{at}: not reported"
     assert_sound(story.base, story.project)
+    assert_logged_once(story.base, at=at)
+
+
+def assert_logged_once(base: Path, *, at: str) -> None:
+    """The log has one line about each restore, and one beginning of each turn; and it mentions every checkpoint
+    that is not part of a restore."""
+    (log,) = base.glob("log/*.jsonl")
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    restores = [line["id"] for line in lines if line["op"] == "restore"]
+    assert len(restores) == len({*restores}), f"{at}: a restore is in the log twice"
+    for name in ("turn", "key"):
+        begun = [line[name] for line in lines if line["op"] == "begin"]
+        assert len(begun) == len({*begun}), f"{at}: a turn is in the log twice"
+    text = log.read_text()
+    (project,) = (path.stem for path in base.glob("log/*.jsonl"))
+    for each in CheckpointManager(base=base, fsync=False).list_checkpoints(_workdir(base, project)):
+        if each.kind != "pre-restore" and not each.metadata.get("revert"):
+            assert each.id in text, f"{at}: the log does not mention a checkpoint of kind {each.kind}"
+
+
+def _workdir(base: Path, project: str) -> str:
+    record = json.loads((base / "store" / "projects" / f"{project}.json").read_text())
+    return str(record["workdir"])
 
 
 # --- restore ----------------------------------------------------------------------------------------
@@ -148,7 +173,7 @@ def test_a_restore_killed_at_any_step_is_finished_or_never_began(again: Callable
     restored = manifest(story.project)
     assert {name for name, _ in points} >= {
         "capture:scanned", "snapshot:recorded", "restore:begun", "restore:staged", "restore:deleted-one",
-        "restore:wrote-one", "restore:settled", "restore:cleaned",
+        "restore:wrote-one", "restore:logged", "restore:settled", "restore:cleaned",
     }  # fmt: skip
     for name, which in points:
         story = again()
@@ -210,13 +235,47 @@ def test_an_undo_or_redo_killed_at_any_step_is_finished_or_never_began(
         assert after in (here, there), f"half done at {name} #{which}"
         if after != half:
             assert "interrupted" in recovered.note
-        if after == there and way == "redo":
+        if after == there:
             back(story.project)
             assert manifest(story.project) == here
-        elif after == here:
-            forth(story.project)
-            assert manifest(story.project) == there
+        forth(story.project)
+        assert manifest(story.project) == there
         assert_sound(story.base, story.project)
+        assert_logged_once(story.base, at=f"{name} #{which}")
+
+
+@pytest.mark.parametrize("edited", [False, True], ids=["exactly", "by a merge"])
+def test_an_undo_of_a_turn_killed_at_any_step_is_finished_or_never_began(
+    again: Callable[[], Story], edited: bool
+) -> None:
+    def ready() -> tuple[Story, Picture]:
+        story = again()
+        manager = story.manager
+        manager.ensure_checkpoint(story.project)
+        (story.project / "README.md").write_text("by the agent\n")
+        (story.project / "folder" / "by the agent").write_text("made\n")
+        manager.end_turn()
+        if edited:
+            (story.project / "mine").write_text("made since\n")
+        story.ids = all_ids(story.manager, story.project)
+        return story, manifest(story.project)
+
+    story, _ = ready()
+    points = list(steps_of(story.undo))
+    there = manifest(story.project)
+    assert "restore:logged" in {name for name, _ in points}
+    for name, which in points:
+        story, here = ready()
+        assert killed_at(name, which, story.undo), name
+        assert_recovered(story, there, here, at=f"{name} #{which}")
+        if manifest(story.project) == there:
+            story.redo()
+            assert manifest(story.project) == here, f"no way forth after {name}"
+        story.undo()
+        assert manifest(story.project) == there, f"{name} #{which}"
+        story.undo()  # the turn before it
+        assert (story.project / "README.md").read_text() == "then\n"
+        assert (story.project / "mine").exists() == edited
 
 
 @pytest.mark.parametrize("next_call", ["restore", "undo", "redo", "manual"])
@@ -349,9 +408,9 @@ def test_a_snapshot_killed_at_any_step_costs_nothing(again: Callable[[], Story],
         return story
 
     points = list(steps_of(ready().snapshot))
-    assert {"capture:scanned", "capture:read", "snapshot:captured", "snapshot:recorded"} <= {
-        name for name, _ in points
-    }
+    assert {name for name, _ in points} >= {
+        "capture:scanned", "capture:read", "snapshot:captured", "snapshot:recorded", "snapshot:logged",
+    }  # fmt: skip
     for name, which in points:
         story = ready()
         assert killed_at(name, which, story.snapshot), name
@@ -363,6 +422,69 @@ def test_a_snapshot_killed_at_any_step_costs_nothing(again: Callable[[], Story],
         assert not story.manager.diff(story.project, outcome.checkpoint.id)
         assert len(all_ids(story.manager, story.project)) == len(story.ids) + 1
         assert_sound(story.base, story.project)
+        assert_logged_once(story.base, at=f"{name} #{which}")
+        story.undo()  # the turn that made all those changes
+        assert (story.project / "README.md").read_text() == "then\n" and not (story.project / "new").exists()
+
+
+def test_a_turn_whose_first_snapshot_was_killed_begins_once_and_keeps_its_number(
+    again: Callable[[], Story],
+) -> None:
+    """The next process of the same turn, as with hooks, takes it up again."""
+
+    def turn(story: Story) -> CheckpointManager:
+        manager = story.manager
+        manager.resume_turn({"session_id": "s1", "prompt": "do it", "key": "the same turn"})
+        return manager
+
+    def numbers(story: Story) -> list[int | None]:
+        return [entry.number for entry in story.manager.timeline(story.project) if entry.session_id == "s1"]
+
+    first = again()
+    for name, which in list(steps_of(lambda: turn(first).ensure_checkpoint(first.project))):
+        story = again()
+        assert killed_at(name, which, lambda: turn(story).ensure_checkpoint(story.project))  # noqa: B023
+        shown = numbers(story)
+        manager = turn(story)
+        assert manager.ensure_checkpoint(story.project).status in ("taken", "unchanged")
+        assert_logged_once(story.base, at=f"{name} #{which}")
+        assert len(numbers(story)) == 1 and shown in ([], numbers(story)), f"{name} #{which}: {shown}"
+        before = manifest(story.project)
+        (story.project / "README.md").write_text("by the agent\n")
+        manager.end_turn()
+        story.undo()
+        assert manifest(story.project) == before
+
+
+@pytest.mark.parametrize("granularity", ["turn", "tool"])
+def test_a_turn_whose_end_was_killed_is_taken_back_exactly(again: Callable[[], Story], granularity: str) -> None:
+    def ready() -> tuple[Story, Picture, CheckpointManager]:
+        story = again()
+        manager = CheckpointManager(base=story.base, fsync=False, granularity=granularity)  # type: ignore[arg-type]
+        manager.new_turn(session_id="s1", prompt="do it")
+        manager.before_tool("bash", {"command": "make"}, cwd=story.project)
+        before = manifest(story.project)
+        (story.project / "README.md").write_text("by the agent\n")
+        (story.project / "made").write_text("made\n")
+        return story, before, manager
+
+    def end(manager: CheckpointManager, story: Story) -> None:
+        manager.after_tool("bash", {"command": "make"}, cwd=story.project)
+        manager.end_turn()
+
+    story, _, manager = ready()
+    points = list(steps_of(lambda: end(manager, story)))
+    assert {name for name, _ in points} >= {"snapshot:recorded", "snapshot:logged", "snapshot:remembered"}
+    for name, which in points:
+        story, before, manager = ready()
+        assert killed_at(name, which, lambda: end(manager, story)), name  # noqa: B023
+        shown = {entry.number: entry.prompt for entry in story.manager.timeline(story.project)}
+        story.manager.snapshot(story.project)
+        assert_logged_once(story.base, at=f"{name} #{which}")
+        now = {entry.number: entry.prompt for entry in story.manager.timeline(story.project)}
+        assert {number: prompt for number, prompt in now.items() if number in shown} == shown
+        assert story.manager.undo(story.project).what == "turn 2: do it", name
+        assert manifest(story.project) == before, name
 
 
 def test_the_very_first_snapshot_killed_at_any_step_costs_nothing(project: Path, tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_discard_puts_everything_back(manager: CheckpointManager, project: Path)
         result = stage.discard()
     assert manifest(project) == before
     assert "new/deep/file" in result.deleted
-    assert [each.kind for each in manager.list_checkpoints(project)] == ["pre-restore", "turn"]
+    assert [each.kind for each in manager.list_checkpoints(project)] == ["pre-restore", "manual"]
 
 
 def test_it_refuses_changes_that_no_checkpoint_holds(manager: CheckpointManager, project: Path) -> None:
