@@ -1253,9 +1253,11 @@ class CheckpointManager:
         """The end of a turn whose tool calls have checkpoints of their own: the last one closed it."""
         assert part.project is not None
         store = self._store()
-        after = part.after.checkpoint.id if part.after is not None and part.after.checkpoint is not None else None
+        after = part.after.checkpoint if part.after is not None else None
         with locked_project(store, part.project, "end of turn", self._deadline()):
-            facts = {"turn": part.number, "after": after, "status": status, "tools": turn.tools or None}
+            facts: dict[str, Any] = {"turn": part.number, "status": status, "tools": turn.tools or None}
+            if after is not None:
+                facts |= {"after": after.id, "tree": after.tree}
             note(store, part.project, "end", **facts)
 
     def _log_discarded(

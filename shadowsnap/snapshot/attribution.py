@@ -103,7 +103,10 @@ class _Pieces:
             began = self._state(turn.open_call)
             return [*([self._unclosed(began, turn)] if began is not None else []), *works]
         before, after = self._state(turn.before), self._state(turn.after)
-        if before is None or before == after:
+        if before is not None and before.scope != "tree":  # at first, only named files could be captured
+            later = [self._state(checkpoint) for checkpoint in turn.more]
+            before = next((each for each in later if each is not None and each.scope == "tree"), None)
+        if before is None or before == after or (after is not None and after.scope != "tree"):
             return []
         if turn.status == "running":
             return [self._unclosed(before, turn)]

@@ -10,14 +10,14 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import NoSuchCheckpoint, NoSuchTurn
 from shadowsnap.files import read_json, remove_tree
 from shadowsnap.git.refs import ref_names
 from shadowsnap.model import Checkpoint
-from shadowsnap.records import Any, dataclass, field
+from shadowsnap.records import Any, dataclass, field, replace
 from shadowsnap.store.checkpoints import (
     find_checkpoint,
     list_checkpoints,
@@ -26,7 +26,7 @@ from shadowsnap.store.checkpoints import (
     read_checkpoint,
 )
 from shadowsnap.store.layout import Store
-from shadowsnap.store.log import Line, append_line, has_log, paths_in, read_lines, write_lines
+from shadowsnap.store.log import Line, append_line, has_log, last_lines, paths_in, read_lines, write_lines
 from shadowsnap.store.projects import Project, known_projects, locked_project, read_record, touch_record
 
 # Lines of the same moment: a turn begins before it says more, and ends last.
@@ -115,6 +115,8 @@ class Operation:
     before: str
     after: str = ""
     """The tree that it led to."""
+    complete: bool = False
+    """Whether `target` holds all files as they were after it, not just some paths of them."""
     line: Line = field(default_factory=dict)
     position: int = 0
 
@@ -133,10 +135,19 @@ Thing = tuple[str, int | str]
 
 @dataclass(frozen=True)
 class Step:
-    """Something that happened, and the operation that leads back from it (None: a turn, by its own states)."""
+    """Something that happened, and the operation that leads back from it (None: a turn, by its own states).
+
+    A turn has several steps if files were restored while it ran: one up to there, and one from there on.
+    """
 
     thing: Thing
     way_back: Operation | None = None
+    before: str | None = None
+    """Of a turn: the state that this part of it began with."""
+    after: str | None = None
+    """Of a turn: the state that this part of it ended with; None while it runs."""
+    position: int = 0
+    """Where this part of a turn began."""
 
 
 @dataclass
@@ -153,16 +164,26 @@ class History:
     attached: list[Line] = field(default_factory=list)
     """Conversations that were kept with checkpoints afterwards."""
     done: list[Step] = field(default_factory=list)
+    """What stands, the newest last."""
     undone: list[Step] = field(default_factory=list)
+    """What `redo` brings back, the next one last."""
+    undone_turns: set[int] = field(default_factory=set)
+    running: dict[int, Turn] = field(default_factory=dict)
+    """Turns that did not end, nor did their session go on to another."""
+    last_operation: Operation | None = None
 
     # --- undo and redo ---------------------------------------------------------------------------
 
     def undoable(self) -> list[Step]:
         """What `undo` takes back, the next one last. A turn that changed nothing is none of it."""
-        return [step for step in self.done if step.thing[0] != "turn" or self.turns[int(step.thing[1])].changed]
+        return [
+            step
+            for step in self.done
+            if step.thing[0] != "turn" or (step.before is not None and step.before != step.after)
+        ]
 
     def is_undone(self, number: int) -> bool:
-        return any(step.thing == ("turn", number) for step in self.undone)
+        return number in self.undone_turns
 
     def is_reverted(self, number: int) -> bool:
         """Whether a revert of the turn, or of its session, stands."""
@@ -242,13 +263,31 @@ def lines_of(store: Store, project: Project, deadline: Deadline) -> list[Line]:
     else:
         missing = [read_checkpoint(store, project, f"{project.refs}/{name}", deadline) for name in names]
     missing = [each for each in missing if each.kind != "pre-restore"]  # its restore never came to an end
-    return sorted([*lines, *_lines_from(missing, lines)], key=lambda line: line["at"])
+    return _merged(lines, _lines_from(missing, lines))
+
+
+def _merged(lines: Sequence[Line], more: Iterable[Line]) -> list[Line]:
+    """The lines of a log with more lines in between. The log keeps its order, also where the clock was set back
+    meanwhile."""
+    timed, latest = [], 0.0
+    for line in lines:
+        latest = max(latest, line["at"])
+        timed.append((latest, line))
+    timed += [(line["at"], line) for line in more]
+    return [line for _, line in sorted(timed, key=lambda each: each[0])]
 
 
 def ensure_log(store: Store, project: Project, deadline: Deadline) -> None:
     """Write the log of a project that has checkpoints and no log: it is of format 1, or the log was lost. The
     caller holds the project's lock."""
     if not has_log(store, project.id) and newest_name(store, project) is not None:
+        rebuild_log(store, project, deadline)
+
+
+def complete_log(store: Store, project: Project, deadline: Deadline) -> None:
+    """Write the lines of checkpoints that the log does not mention, because the process that recorded them died.
+    The caller holds the project's lock."""
+    if len(lines_of(store, project, deadline)) != len(read_lines(store, project.id)):
         rebuild_log(store, project, deadline)
 
 
@@ -294,6 +333,19 @@ def note(store: Store, project: Project, op: str, **facts: Any) -> None:
     append_line(store, project.id, op, **facts)
 
 
+def is_logged(store: Store, project: Project, operation: str) -> bool:
+    """Whether the log has a line about the restore with this id."""
+    return any(line["op"] == "restore" and line.get("id") == operation for line in read_lines(store, project.id))
+
+
+def begun_number(store: Store, project: Project, key: str | None) -> int | None:
+    """The number of the turn with this key, if it began in this project just now: the process died, or failed and
+    tries again. Only the end of the log is searched."""
+    lines = last_lines(store, project.id) if key else ()
+    found = [line for line in lines if line["op"] == "begin" and line.get("key") == key]
+    return _number(found[-1].get("turn")) if found else None
+
+
 def take_number(store: Store, project: Project, deadline: Deadline) -> int:
     """The next number of the project: never used before, never used again. The caller holds the lock."""
     number = _number(read_record(store, project).get("next_number"))
@@ -307,11 +359,10 @@ def needed_checkpoints(store: Store, history: History) -> frozenset[str]:
     """The checkpoints that a restore under way, open stages, the next undo and the next redo go to."""
     needed = set(named_in_journal(store.journal_file(history.project.id)))
     for step in (*history.undoable()[-1:], *history.undone[-1:]):
+        states = [step.before, step.after]
         if step.way_back is not None:
-            needed.add(step.way_back.before)
-        elif step.thing[0] == "turn":
-            turn = history.turns[int(step.thing[1])]
-            needed |= {state for state in (turn.before, turn.after) if state is not None}
+            states += [step.way_back.before, step.way_back.target]
+        needed |= {state for state in states if state is not None}
     return frozenset(needed)
 
 
@@ -387,7 +438,6 @@ def fold(project: Project, lines: Iterable[Line]) -> History:
         reader = _READERS.get(line["op"])
         if reader is not None:
             reader(history, line, position)
-    _close_left_open(history)
     return history
 
 
@@ -395,7 +445,7 @@ def _begin(history: History, line: Line, position: int) -> None:
     number = _number(line.get("turn"))
     if number is None or number in history.turns:
         return
-    history.turns[number] = Turn(
+    turn = Turn(
         number=number,
         began_at=line["at"],
         before=_text(line.get("before")),
@@ -407,7 +457,18 @@ def _begin(history: History, line: Line, position: int) -> None:
         key=_text(line.get("key")) or "",
         position=position,
     )
-    history.done.append(Step(("turn", number)))
+    for left in [each for each in history.running.values() if each.session_id == turn.session_id]:
+        _close(history, left, turn)
+    history.turns[number] = history.running[number] = turn
+    history.done.append(Step(("turn", number), before=turn.before, position=position))
+
+
+def _close(history: History, turn: Turn, later: Turn) -> None:
+    """A host may never close its turns: the next one of the same session ends the one before."""
+    turn.status, turn.ended_at, turn.end_position = "done", later.began_at, later.position
+    turn.after = turn.after or later.before
+    del history.running[turn.number]
+    _end_step(history, turn, turn.after)
 
 
 def _more(history: History, line: Line, position: int) -> None:
@@ -438,13 +499,26 @@ def _end(history: History, line: Line, position: int) -> None:
     turn.after, turn.ended_at, turn.open_call = _text(line.get("after")) or turn.after, line["at"], None
     turn.status = "interrupted" if line.get("status") == "interrupted" else "done"
     turn.end_position = position
+    history.running.pop(turn.number, None)
     tools = line.get("tools")
     if isinstance(tools, list):
         turn.tools = [[str(word) for word in each] for each in tools if isinstance(each, list)]
-    undone = next((step for step in history.undone if step.thing == ("turn", turn.number)), None)
-    if undone is not None and undone.way_back is not None and turn.after not in (None, undone.way_back.target):
-        history.undone.remove(undone)  # it went on after it had been undone
-        history.done.append(Step(undone.thing))
+    last = history.last_operation
+    if last is None or last.position < turn.position:
+        _end_step(history, turn, turn.after)
+    elif last.complete and turn.after not in (None, last.target) and line.get("tree") != last.after:
+        # Files were restored while it ran, perhaps by an undo of this very turn, and it went on from there.
+        thing: Thing = ("turn", turn.number)
+        history.done.append(Step(thing, before=last.target, after=turn.after, position=last.position))
+        history.undone_turns.discard(turn.number)
+
+
+def _end_step(history: History, turn: Turn, after: str | None) -> None:
+    """Note the state that the newest part of a turn ended with."""
+    for place in reversed(range(len(history.done))):
+        if history.done[place].thing == ("turn", turn.number):
+            history.done[place] = replace(history.done[place], after=after)
+            return
 
 
 def _conversation(history: History, line: Line, position: int) -> None:
@@ -483,28 +557,38 @@ def _restore(history: History, line: Line, position: int) -> None:
     if identity is None or target is None or before is None or identity in history.operations:
         return
     kind = _text(line.get("kind")) or "restore"
-    after = _text(line.get("after")) or ""
-    operation = Operation(identity, line["at"], kind, target, before, after, line, position)
-    history.operations[identity] = operation
-    thing: Thing = ("operation", identity)
+    after, complete = _text(line.get("after")) or "", line.get("complete") is True
+    operation = Operation(identity, line["at"], kind, target, before, after, complete, line, position)
+    for turn in history.running.values():
+        if history.last_operation is None or history.last_operation.position < turn.position:
+            between_calls = turn.open_call is None and turn.after is not None
+            _end_step(history, turn, turn.after if between_calls else before)
+    history.operations[identity] = history.last_operation = operation
     if kind == "undo":
         undoes = line.get("undoes")
-        thing = ("turn", undoes) if isinstance(undoes, int) else ("operation", str(undoes))
-        history.done = [step for step in history.done if step.thing != thing]
-        history.undone.append(Step(thing, operation))
+        step = Step(("turn", undoes) if isinstance(undoes, int) else ("operation", str(undoes)))
+        step = _taken_out(history.done, lambda each: each.thing == step.thing) or step
+        history.undone.append(replace(step, way_back=operation))
+        if isinstance(undoes, int) and all(each.thing != step.thing for each in history.done):
+            history.undone_turns.add(undoes)
     elif kind == "redo":
-        redone = next((step for step in history.undone if _is_by(step, line.get("redoes"))), None)
-        if redone is not None:
-            history.undone.remove(redone)
-            thing = redone.thing
-        history.done.append(Step(thing, operation))
+        redoes = line.get("redoes")
+        found = _taken_out(history.undone, lambda each: each.way_back is not None and each.way_back.id == redoes)
+        step = found or Step(("operation", identity))
+        history.done.append(replace(step, way_back=operation))
+        if step.thing[0] == "turn":
+            history.undone_turns.discard(int(step.thing[1]))
     else:
         history.undone.clear()
-        history.done.append(Step(thing, operation))
+        history.done.append(Step(("operation", identity), operation))
 
 
-def _is_by(step: Step, identity: Any) -> bool:
-    return step.way_back is not None and step.way_back.id == identity
+def _taken_out(steps: list[Step], wanted: Callable[[Step], bool]) -> Step | None:
+    """Remove the newest step that is wanted."""
+    for place in reversed(range(len(steps))):
+        if wanted(steps[place]):
+            return steps.pop(place)
+    return None
 
 
 def _session(history: History, line: Line, position: int) -> None:
@@ -535,17 +619,6 @@ _READERS = {
     "attach": _attach,
     "purge": _purge,
 }
-
-
-def _close_left_open(history: History) -> None:
-    """A host may never close its turns: the next one of the same session ends the one before."""
-    next_of: dict[str | None, Turn] = {}
-    for turn in sorted(history.turns.values(), key=lambda each: each.position, reverse=True):
-        later = next_of.get(turn.session_id)
-        if turn.status == "running" and later is not None:
-            turn.status, turn.ended_at = "done", later.began_at
-            turn.after, turn.end_position = turn.after or later.before, later.position
-        next_of[turn.session_id] = turn
 
 
 def _turn_of(history: History, line: Line) -> Turn | None:
@@ -608,7 +681,7 @@ def _ends_from(each: Checkpoint, at: float) -> list[Line]:
         return [_line("call", at, turn=each.turn, before=each.metadata.get("within") or each.id)] if call else []
     if call:
         return [_line("call-end", at, turn=each.turn, before=before, after=each.id)]
-    return [_line("end", at, turn=each.turn, after=each.id, status=each.metadata.get("ended"))]
+    return [_line("end", at, turn=each.turn, after=each.id, tree=each.tree, status=each.metadata.get("ended"))]
 
 
 def _restores_from(each: Checkpoint, at: float) -> list[Line]:

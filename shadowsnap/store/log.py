@@ -7,11 +7,12 @@ reverts, stages and sessions are read from it (`history` folds it). Every line h
     more          turn, checkpoint          it named files that `before` does not hold
     call          turn, before              a tool call began (granularity "tool")
     call-end      turn, before, after       and ended
-    end           turn, after, status       the turn ended: done or interrupted; tools
+    end           turn, after, tree, status the turn ended: done or interrupted; tools
     conversation  turn, refs, messages      its conversation was kept (or, with why, was not)
     snapshot      number, checkpoint        taken by hand or by a host
     stage         number, before, after     edits that were kept as a whole; with status discarded: put back
-    restore       id, kind, target, before, after, paths     also undo, redo and revert
+    restore       id, kind, target, before, after, paths     also undo, redo and revert; complete: `target` holds
+                                            all files as they are after it
     session       session, status           how a conversation ended
     attach        checkpoint, session, refs a conversation that came from elsewhere
     purge         paths                     files that a person took out of every checkpoint
@@ -23,10 +24,12 @@ checkpoint knows about itself is enough to tell the same again.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +41,7 @@ Line = dict[str, Any]
 
 FOLDER = "log"
 _MOST_BYTES = 256 << 20
+_LAST_BYTES = 64 << 10
 _INLINE_PATHS = 200
 """A longer list of paths is kept in a file of its own beside the log."""
 
@@ -46,30 +50,51 @@ def log_file(store: Store, project: str) -> Path:
     return store.base / FOLDER / f"{project}.jsonl"
 
 
-def append_line(store: Store, project: str, op: str, **facts: Any) -> Line:
-    """Add one line; facts that are None are left out. The caller holds the project's lock."""
+def append_line(store: Store, project: str, op: str, *, lasting: bool = False, **facts: Any) -> Line:
+    """Add one line; facts that are None are left out. If `lasting`, it survives a power cut. The caller holds the
+    project's lock."""
     line = {"op": op, "at": round(time.time(), 3), **_known(facts)}
     if len(paths := line.get("paths", ())) > _INLINE_PATHS:
         line["paths"] = _keep_paths(store, project, paths)
     path = log_file(store, project)
-    data = _encoded(line)
+    data, fsync = _encoded(line), lasting and store.fsync
     try:
-        _append(path, data)
+        _append(path, data, fsync)
     except FileNotFoundError:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _append(path, data)
+        _append(path, data, fsync)
     return line
 
 
-def _append(path: Path, data: bytes) -> None:
+def _append(path: Path, data: bytes, fsync: bool) -> None:
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o600)
     try:
         size = os.fstat(descriptor).st_size
         if size and os.pread(descriptor, 1, size - 1) != b"\n":
             data = b"\n" + data  # the last line is torn: it must not swallow this one
-        os.write(descriptor, data)
+        if os.write(descriptor, data) != len(data):
+            os.ftruncate(descriptor, size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path))
+        if fsync:
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+@contextmanager
+def taken_back_on_failure(store: Store, project: str) -> Iterator[None]:
+    """Remove the lines that were appended within, if it fails. The caller holds the project's lock."""
+    path = log_file(store, project)
+    try:
+        size = os.stat(path).st_size
+    except FileNotFoundError:
+        size = 0
+    try:
+        yield
+    except BaseException:
+        if path.exists():
+            os.truncate(path, size)
+        raise
 
 
 def read_lines(store: Store, project: str) -> list[Line]:
@@ -98,6 +123,19 @@ def _line_of(row: bytes) -> Line | None:
     if isinstance(line, dict) and isinstance(line.get("op"), str) and isinstance(line.get("at"), (int, float)):
         return line
     return None
+
+
+def last_lines(store: Store, project: str) -> list[Line]:
+    """The newest lines, oldest first, without reading the whole log."""
+    try:
+        with open(log_file(store, project), "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST_BYTES))
+            rows = file.read(_LAST_BYTES).split(b"\n")
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return []
+    return [line for row in rows if (line := _line_of(row)) is not None]
+
+
 
 
 def has_log(store: Store, project: str) -> bool:

@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from random_trees import LARGE, Change, Node, build, changes, mutate, trees, wild_changes, wild_trees
-from restoring import deeds, mtimes
+from restoring import file_changes, mtimes
 
 from helpers import Entry, manifest, remove_tree
 from shadowsnap import CheckpointManager
@@ -169,7 +169,7 @@ def test_nothing_is_lost_although_a_part_is_not_captured(
             mutated = manifest(project)
             plan = manager.restore(project, target.id, dry_run=True)
             result = manager.restore(project, target.id)
-            assert deeds(plan) == deeds(result) and result.conflicts == ()
+            assert file_changes(plan) == file_changes(result) and result.conflicts == ()
             restored = manifest(project)
             for path in captured:
                 assert restored[path] == original[path], f"{path!r} is not as it was"
