@@ -107,7 +107,8 @@ class Staging:
         for number, (folder, paths) in enumerate(self._paths_to_write.items()):
             index = self._space.store.index_file(f"{self._space.project.id}.{number}.staging")
             self._cleanup.callback(_discard, index)
-            Index(index).write_without_stat({self._locations[path][1]: self._plan.write[path][0] for path in paths})
+            names = {self._locations[path][1]: self._plan.write[path][0] for path in paths}
+            Index(index).write_without_stat(names)
             # If this process is killed, git still holds the lock until it has stopped writing.
             work_tree = Path(self._opened[folder].as_folder())
             git = self._space.git.bound(work_tree=work_tree, index_file=index, inherited=(self._space.lock,))

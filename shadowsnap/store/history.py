@@ -473,9 +473,17 @@ def _close(history: History, turn: Turn, later: Turn) -> None:
 
 def _more(history: History, line: Line, position: int) -> None:
     turn, checkpoint = _turn_of(history, line), _text(line.get("checkpoint"))
-    if turn is not None and checkpoint is not None:
-        turn.more.append(checkpoint)
-        turn.before = _text(line.get("before")) or turn.before
+    if turn is None or checkpoint is None:
+        return
+    turn.more.append(checkpoint)
+    amended = _text(line.get("before"))
+    if amended is not None:
+        own = ("turn", turn.number)
+        history.done = [
+            replace(step, before=amended) if (step.thing, step.before) == (own, turn.before) else step
+            for step in history.done
+        ]
+        turn.before = amended
 
 
 def _call(history: History, line: Line, position: int) -> None:
