@@ -34,13 +34,13 @@ from shadowsnap.restore.staging import Staging, is_staging, remove_staging
 from shadowsnap.snapshot.capture import Capture
 from shadowsnap.snapshot.content import is_left_out
 from shadowsnap.snapshot.states import Selection, State
-from shadowsnap.snapshot.take import Request, capture_same_scope, keep_capture
+from shadowsnap.snapshot.take import Request, begin_capture, capture_same_scope, keep_capture
 from shadowsnap.snapshot.tools import path_inside
 from shadowsnap.snapshot.workspace import Workspace
 from shadowsnap.snapshot.worktree import Worktree
 from shadowsnap.steps import step
 from shadowsnap.store.checkpoints import find_checkpoint
-from shadowsnap.store.history import is_logged, note
+from shadowsnap.store.history import is_logged, note, read_history
 from shadowsnap.store.journal import Journal, OpenRestore, read_journal, write_journal
 from shadowsnap.store.log import taken_back_on_failure
 
@@ -128,11 +128,14 @@ def find_conflicts(space: Workspace, target: Checkpoint, chosen: Selection) -> d
         return _prepare(space, target, chosen, False, allow_unknown=True).plan.conflicts
 
 
-def is_as_restored(space: Workspace, target: Checkpoint, chosen: Selection, returns: bool) -> bool:
-    """Whether the files are as a restore of these paths left them: another would change nothing."""
+def is_as_restored(space: Workspace, target: Checkpoint, chosen: Selection, returns: bool, after: str) -> bool:
+    """Whether the files are as a restore of these paths left them: another would change nothing. It may delete
+    files that were ignored until the restore changed the rules: then the tree `after` it is still the same."""
     with _failing_as(PresentNotSaved, GitFailed):
         plan = _prepare(space, target, chosen, returns, allow_unknown=True).plan
-    return plan.empty and not plan.conflicts
+        if plan.empty or plan.conflicts:
+            return not plan.conflicts
+        return plan.changed_paths <= set(plan.delete) and begin_capture(space).tree() == after
 
 
 def choose_paths(space: Workspace, target: Checkpoint, given: Iterable[str | os.PathLike[str]]) -> list[bytes]:
@@ -170,6 +173,8 @@ class _Prepared(NamedTuple):
     plan: Plan
     known: dict[bytes, Known]
     """The captured entries of the files that the plan changes."""
+    seen: str
+    """The fingerprint of the present without what is captured only because it is about to change."""
 
 
 def _prepare(
@@ -181,6 +186,7 @@ def _prepare(
     if chosen.exact and returns:
         state = _with_absent(space, state, chosen)
     capture = capture_same_scope(space, state)
+    seen = capture.fingerprint()
     capture.include(_reappeared_files(capture, state, chosen), unfiltered=True)
     capture.include_directories(_reappeared_directories(capture, state, chosen))
     plan = plan_restore(capture, state, chosen)
@@ -195,7 +201,7 @@ def _prepare(
     if chosen and not allow_unknown:
         for path in sorted(chosen.paths - _known_paths(chosen.paths, capture, plan, state)):
             raise NoSuchPath(path=os.fsdecode(path), ref=target.short_id)
-    prepared = _Prepared(capture, plan, capture.known_among(plan.changed_files))
+    prepared = _Prepared(capture, plan, capture.known_among(plan.changed_files), seen)
     if not space.lasting:
         _check_stored(prepared)
     return prepared
@@ -264,7 +270,7 @@ def _carry_out(
 ) -> str | None:
     """Change the files, between two entries of the journal. Returns the checkpoint of what was there before. New
     files are staged while the present is saved."""
-    capture, plan, known = prepared
+    capture, plan, known, seen = prepared
     space = capture.space
     journal = read_journal(space.store, space.project)
     staging = Staging(space, plan)
@@ -277,7 +283,8 @@ def _carry_out(
         came_from = came_from or unfinished.before
         if chosen:  # what it had changed before it died is undone with the rest
             touched = tuple(sorted({*touched, *unfinished.touched}))
-    operation = why.facts()
+        seen = str(unfinished.operation.get("seen", ""))
+    operation = {**why.facts(), "seen": seen}
     begun = OpenRestore(
         before=came_from,
         target=target.id,
@@ -300,8 +307,7 @@ def _carry_out(
             staging.begin()
         paths = {"paths": list(touched), "exact": True} if touched else {}
         after = _tree_after(capture, plan, touched, target)
-        complete = (not touched or after == target.tree) or None
-        facts = {**operation, "target": target.id, "after": after, "complete": complete, **paths}
+        facts = {**operation, "target": target.id, "after": after, **paths}
         before = _save(prepared, f"before {why.kind or 'restore'} to {target.short_id}", facts if why.kind else {})
         step("restore:saved")
         begun = replace(begun, before=came_from or before or target.id, applying=True)
@@ -314,7 +320,10 @@ def _carry_out(
         def settle() -> None:
             with taken_back_on_failure(space.store, space.project.id):
                 if why.kind and not (unfinished and is_logged(space.store, space.project, operation["id"])):
-                    note(space.store, space.project, "restore", lasting=True, before=begun.before, **facts)
+                    reason = f"after {why.kind} to {target.short_id}"
+                    found, reached = _reached(space, plan, touched, target, after, reason)
+                    about = {**facts, "before": begun.before, "after": found, "reached": reached}
+                    note(space.store, space.project, "restore", lasting=True, **about)
                 step("restore:logged")
                 write_journal(space.store, space.project, replace(ended, leftover=every_folder))
 
@@ -382,6 +391,27 @@ def _tree_after(capture: Capture, plan: Plan, touched: tuple[str, ...], target: 
             lambda name: reader.read(name, b"tree"),
             lambda data: object_id(b"tree", data),
         )
+
+
+def _reached(
+    space: Workspace, plan: Plan, touched: tuple[str, ...], target: Checkpoint, after: str, reason: str
+) -> tuple[str, str | None]:
+    """The tree that a capture finds now that the files are in place, and the checkpoint that holds just that, if
+    there is one. It is not as expected where ignore rules came back: files that were ignored are seen now."""
+    capture = None
+    try:
+        if any(path.rpartition(b"/")[2] == b".gitignore" for path in plan.changed_files):
+            capture = begin_capture(space)
+            after = capture.tree()
+        if after == target.tree:
+            return after, target.id
+        if touched or not read_history(space.store, space.project, space.deadline).running:
+            return after, None
+        # A turn may go on from here, and be taken back to here.
+        capture = capture or begin_capture(space)
+        return after, keep_capture(capture, Request(reason, kind="pre-restore")).checkpoint.id
+    except (ShadowsnapError, OSError):
+        return after, None  # it is only for the log
 
 
 # --- the result ------------------------------------------------------------------------------

@@ -19,10 +19,10 @@ from shadowsnap.restore.restore import Why, is_as_restored, restore
 from shadowsnap.restore.revert import revert
 from shadowsnap.snapshot.attribution import Work, work_of_turn
 from shadowsnap.snapshot.states import Selection, State
-from shadowsnap.snapshot.take import begin_capture, same_state, same_states
+from shadowsnap.snapshot.take import Request, begin_capture, keep_capture, same_state, state_of
 from shadowsnap.snapshot.workspace import Workspace
 from shadowsnap.store.checkpoints import find_checkpoint, list_checkpoints, record_checkpoint
-from shadowsnap.store.history import History, Operation, Step, Turn, note, read_history, restored_paths
+from shadowsnap.store.history import History, Operation, Step, note, read_history, restored_paths
 
 _MERGED = "files that were edited since the turn were merged"
 
@@ -71,25 +71,24 @@ def _paths_of(space: Workspace, operation: Operation) -> Selection:
 
 def _note(space: Workspace, why: Why, target: Checkpoint, back: Operation | None) -> None:
     """Log an operation that found the files as it wants them."""
-    line: dict[str, Any] = {"target": target.id, "before": target.id, "after": target.tree, "complete": True}
+    line: dict[str, Any] = {"target": target.id, "before": target.id, "after": target.tree, "reached": target.id}
     if back is not None and back.line.get("paths"):
-        line |= {"paths": back.line["paths"], "exact": True, "after": "", "complete": None}
+        line |= {"paths": back.line["paths"], "exact": True, "after": "", "reached": None}
     note(space.store, space.project, "restore", **{**why.facts(), **line})
 
 
 def _changed_since(space: Workspace, history: History, undo: Operation) -> bool:
     """Whether a turn or an edit changed the files since an undo: then there is no way forward from it."""
-    later = [turn for turn in history.turns.values() if turn.position > undo.position and turn.changed]
-    return any(_did_something(space, turn) for turn in later) or not _is_as_left(space, undo)
+    turns = [step for step in history.undoable() if step.thing[0] == "turn" and step.position >= undo.position]
+    return any(_did_something(space, step) for step in turns) or not _is_as_left(space, undo)
 
 
-def _did_something(space: Workspace, turn: Turn) -> bool:
-    if turn.before is None:
-        return False
-    before = _find(space, turn.before)
-    if turn.status == "running" or turn.after is None:
+def _did_something(space: Workspace, step: Step) -> bool:
+    """Whether this part of a turn changed anything."""
+    before = _find(space, step.before or "")
+    if step.after is None:
         return before.scope == "tree" and not same_state(begin_capture(space), before)
-    return not same_states(before, _find(space, turn.after))
+    return state_of(before) != (step.seen or state_of(_find(space, step.after)))
 
 
 def _is_as_left(space: Workspace, operation: Operation) -> bool:
@@ -97,7 +96,7 @@ def _is_as_left(space: Workspace, operation: Operation) -> bool:
     if operation.target == operation.before and operation.after:  # its target is not known: it is of format 1
         return begin_capture(space).tree() == operation.after
     target, returns = _find(space, operation.target), operation.line.get("returns") is True
-    return is_as_restored(space, target, _paths_of(space, operation), returns)
+    return is_as_restored(space, target, _paths_of(space, operation), returns, operation.after)
 
 
 def _find(space: Workspace, checkpoint: str) -> Checkpoint:
@@ -121,16 +120,19 @@ def _undo_turn(space: Workspace, history: History, step: Step) -> RestoreResult 
         result = restore(space, before, why=why)
         return result if result.written or result.deleted else None
     capture = begin_capture(space)
-    if same_state(capture, before) if after is None else same_states(before, after):
+    now = capture.fingerprint()
+    left = now if after is None else step.seen or state_of(after)
+    if left == state_of(before):
         return None
     work = _work(space, history, step, before, after)
-    is_as_left = after is None or same_state(capture, after)
+    is_as_left = left == now
     if is_as_left and _is_everything(work, before, after):
         result = restore(space, before, why=why)
         return result if result.written or result.deleted else None
     result = revert(space, work, f"undo of turn {turn.number}", why=why)
     if space.lasting and result.undo_id is None and not result.conflicts:
-        _note(space, why, before, None)
+        saved = keep_capture(capture, Request(f"before undo of turn {turn.number}", kind="pre-restore")).checkpoint
+        _note(space, why, saved, None)
     return result if is_as_left else replace(result, note=_MERGED)
 
 

@@ -90,17 +90,18 @@ def holding_checkpoint(space: Workspace, capture: Capture) -> Checkpoint | None:
     if same is not None:
         return same
     past = list_checkpoints(space.store, space.project, space.deadline, statistics=False)
-    return next((each for each in past if each.scope == "tree" and _state_of(each) == state), None)
+    return next((each for each in past if each.scope == "tree" and state_of(each) == state), None)
 
 
-def same_states(one: Checkpoint, other: Checkpoint) -> bool:
-    """Whether two checkpoints hold just the same."""
-    return one.scope == other.scope and _state_of(one) == _state_of(other)
+def state_of(checkpoint: Checkpoint) -> str:
+    """The fingerprint of what a checkpoint holds: equal for equal states of the files."""
+    skipped = [[item.path, item.why] for item in checkpoint.skipped]
+    return fingerprint(checkpoint.tree, {**checkpoint.metadata, "scope": checkpoint.scope, "skipped": skipped})
 
 
 def same_state(capture: Capture, checkpoint: Checkpoint) -> bool:
     """Whether a checkpoint holds just what was captured."""
-    return checkpoint.scope == capture.scope and _state_of(checkpoint) == capture.fingerprint()
+    return checkpoint.scope == capture.scope and state_of(checkpoint) == capture.fingerprint()
 
 
 def capture_same_scope(space: Workspace, state: State) -> Capture:
@@ -241,7 +242,7 @@ def _newest_if_same(space: Workspace, capture: Capture, state: str) -> Checkpoin
     # Another process recorded it, or one died before it could remember, perhaps even before the log line.
     complete_log(space.store, space.project, space.deadline)
     checkpoint = newest_checkpoint(space.store, space.project, space.deadline)
-    if checkpoint is None or checkpoint.scope != "tree" or _state_of(checkpoint) != state:
+    if checkpoint is None or checkpoint.scope != "tree" or state_of(checkpoint) != state:
         return None
     capture.cache.newest = _remembered(space, checkpoint, state)
     return checkpoint
@@ -250,11 +251,6 @@ def _newest_if_same(space: Workspace, capture: Capture, state: str) -> Checkpoin
 def _remembered(space: Workspace, checkpoint: Checkpoint, state: str) -> dict[str, str]:
     text = text_to_remember(space.store, checkpoint)
     return {"ref": checkpoint.ref, "state": state, "commit": text}
-
-
-def _state_of(checkpoint: Checkpoint) -> str:
-    skipped = [[item.path, item.why] for item in checkpoint.skipped]
-    return fingerprint(checkpoint.tree, {**checkpoint.metadata, "scope": checkpoint.scope, "skipped": skipped})
 
 
 def _usual_modes(space: Workspace) -> Modes | None:

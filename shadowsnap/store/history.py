@@ -115,8 +115,8 @@ class Operation:
     before: str
     after: str = ""
     """The tree that it led to."""
-    complete: bool = False
-    """Whether `target` holds all files as they were after it, not just some paths of them."""
+    reached: str | None = None
+    """The checkpoint that holds all files as they were after it, if there is one."""
     line: Line = field(default_factory=dict)
     position: int = 0
 
@@ -146,6 +146,9 @@ class Step:
     """Of a turn: the state that this part of it began with."""
     after: str | None = None
     """Of a turn: the state that this part of it ended with; None while it runs."""
+    seen: str = ""
+    """Of a turn: the fingerprint of the files at its end, where `after` holds more than that, because it was
+    taken before a restore."""
     position: int = 0
     """Where this part of a turn began."""
 
@@ -514,18 +517,18 @@ def _end(history: History, line: Line, position: int) -> None:
     last = history.last_operation
     if last is None or last.position < turn.position:
         _end_step(history, turn, turn.after)
-    elif last.complete and turn.after not in (None, last.target) and line.get("tree") != last.after:
+    elif last.reached and turn.after not in (None, last.reached) and line.get("tree") != last.after:
         # Files were restored while it ran, perhaps by an undo of this very turn, and it went on from there.
         thing: Thing = ("turn", turn.number)
-        history.done.append(Step(thing, before=last.target, after=turn.after, position=last.position))
+        history.done.append(Step(thing, before=last.reached, after=turn.after, position=last.position))
         history.undone_turns.discard(turn.number)
 
 
-def _end_step(history: History, turn: Turn, after: str | None) -> None:
+def _end_step(history: History, turn: Turn, after: str | None, seen: str = "") -> None:
     """Note the state that the newest part of a turn ended with."""
     for place in reversed(range(len(history.done))):
         if history.done[place].thing == ("turn", turn.number):
-            history.done[place] = replace(history.done[place], after=after)
+            history.done[place] = replace(history.done[place], after=after, seen=seen)
             return
 
 
@@ -565,12 +568,14 @@ def _restore(history: History, line: Line, position: int) -> None:
     if identity is None or target is None or before is None or identity in history.operations:
         return
     kind = _text(line.get("kind")) or "restore"
-    after, complete = _text(line.get("after")) or "", line.get("complete") is True
-    operation = Operation(identity, line["at"], kind, target, before, after, complete, line, position)
+    after, reached = _text(line.get("after")) or "", _text(line.get("reached"))
+    operation = Operation(identity, line["at"], kind, target, before, after, reached, line, position)
     for turn in history.running.values():
         if history.last_operation is None or history.last_operation.position < turn.position:
-            between_calls = turn.open_call is None and turn.after is not None
-            _end_step(history, turn, turn.after if between_calls else before)
+            if turn.open_call is None and turn.after is not None:
+                _end_step(history, turn, turn.after)  # between two calls
+            else:
+                _end_step(history, turn, before, _text(line.get("seen")) or "")
     history.operations[identity] = history.last_operation = operation
     if kind == "undo":
         undoes = line.get("undoes")

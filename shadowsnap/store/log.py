@@ -11,8 +11,9 @@ reverts, stages and sessions are read from it (`history` folds it). Every line h
     conversation  turn, refs, messages      its conversation was kept (or, with why, was not)
     snapshot      number, checkpoint        taken by hand or by a host
     stage         number, before, after     edits that were kept as a whole; with status discarded: put back
-    restore       id, kind, target, before, after, paths     also undo, redo and revert; complete: `target` holds
-                                            all files as they are after it
+    restore       id, kind, target, before, after, paths     also undo, redo and revert; seen: the
+                                            fingerprint of the files before it; reached: the checkpoint that
+                                            holds all files as they are after it
     session       session, status           how a conversation ended
     attach        checkpoint, session, refs a conversation that came from elsewhere
     purge         paths                     files that a person took out of every checkpoint
