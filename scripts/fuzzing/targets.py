@@ -60,7 +60,8 @@ from shadowsnap.hook import log as hooklog
 from shadowsnap.hook.payload import SESSION_START, read_event
 from shadowsnap.hook.session import Session
 from shadowsnap.manager.turnstate import digest
-from shadowsnap.settings import Layers, Settings, configured_base, load_settings, matches
+from shadowsnap.patterns import matches
+from shadowsnap.settings import Layers, Settings, configured_base, load_settings
 from shadowsnap.snapshot.ignore_rules import find_repository
 from shadowsnap.snapshot.tools import may_write, named_files, named_folders, plain_path
 from shadowsnap.store import troubles as log
