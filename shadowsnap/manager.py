@@ -382,8 +382,9 @@ class CheckpointManager:
             if not wanted or not store.git_dir.is_dir():
                 return
             wanted = bounded_id(str(wanted))
-            for project in projects_of_session(store, wanted):
+            for project in projects_of_session(store, self._deadline(), wanted):
                 with locked_project(store, project, "ending a session", self._deadline()):
+                    ensure_log(store, project, self._deadline())
                     note(store, project, "session", session=wanted, status=status)
 
         self._jobs.wait()

@@ -1,4 +1,4 @@
-"""The timeline of a project, and the sessions of all projects: the story that the operation log tells.
+"""The timeline of a project, and the sessions of all projects, made from the operation log.
 
 The log says what happened and names checkpoints; the checkpoints say what the files were. An entry joins the
 two. What changed between the end of one turn and the beginning of the next, while no turn was under way, is
@@ -54,20 +54,19 @@ def read_timeline(
     """The whole timeline. With `path`, only entries that changed it; `counted`: with counts of files and lines."""
     history = read_history(store, project, deadline)
     known = {each.id: each for each in list_checkpoints(store, project, deadline, statistics=False)}
-    teller = _Teller(history, known)
-    teller.tell()
-    entries = [entry for entry, _ in teller.rows]
+    made = _Entries(history, known)
+    entries = [entry for entry, _ in made.rows]
     if counted or path is not None:
-        pairs = (pair for _, pair in teller.rows if pair is not None)
+        pairs = (pair for _, pair in made.rows if pair is not None)
         numbers = count_pairs(store, project, store.git(deadline), pairs, path)
-        entries = [_counted(entry, numbers.get(pair) if pair else None) for entry, pair in teller.rows]
+        entries = [_counted(entry, numbers.get(pair) if pair else None) for entry, pair in made.rows]
     if path is not None:
         entries = [entry for entry in entries if entry.files_changed]
-    return Timeline(history, tuple(entries), teller.newest)
+    return Timeline(history, tuple(entries), made.newest)
 
 
-class _Teller:
-    """Walks through a history in its order and makes the entries."""
+class _Entries:
+    """The entries of a history, made by walking through it in its order."""
 
     def __init__(self, history: History, known: dict[str, Checkpoint]) -> None:
         self._history = history
@@ -76,15 +75,13 @@ class _Teller:
         self.rows: list[tuple[Entry, tuple[str, str] | None]] = []
         """Entries, and the trees before and after each, where both are known."""
         self.newest: State | None = None
-
-    def tell(self) -> None:
         for _, _, happening in sorted(self._happenings(), key=lambda each: each[:2]):
             if isinstance(happening, Turn):
                 self._end(happening) if happening.number in self._open else self._begin(happening)
-            elif isinstance(happening, Snapshot):
-                self._snapshot(happening)
-            else:
+            elif isinstance(happening, Operation):
                 self._operation(happening)
+            elif happening.checkpoint is not None:  # a stage that was put back is a restore
+                self._snapshot(happening)
 
     def _happenings(self) -> Iterator[tuple[int, int, Turn | Snapshot | Operation]]:
         """Everything that happened with its position; where one turn ends as another begins, the end is first."""
@@ -294,16 +291,17 @@ def _histories(
 
 
 def _mentions(store: Store, project: str, session_id: str) -> bool:
-    """Whether a log may speak of a session; reading it as bytes is much faster than parsing it."""
+    """Whether a log may mention a session; reading it as bytes is much faster than parsing it."""
     try:
         return _quoted(session_id) in log_file(store, project).read_bytes()
     except OSError:
         return False
 
 
-def projects_of_session(store: Store, session_id: str) -> list[Project]:
-    """The projects whose logs speak of a session."""
-    return [each for each in known_projects(store) if _mentions(store, each.id, session_id)]
+def projects_of_session(store: Store, deadline: Deadline, session_id: str) -> list[Project]:
+    """The projects that a session worked in."""
+    histories = _histories(store, deadline, session_id, None)
+    return [history.project for history in histories if session_id in _session_names(history)]
 
 
 def _quoted(text: str) -> bytes:
@@ -319,7 +317,7 @@ def _session_names(history: History) -> set[str]:
 
 
 class _SessionFacts:
-    """What the logs of several projects say of one session."""
+    """What is known of one session from the histories of several projects."""
 
     def __init__(self, name: str) -> None:
         self._name = name

@@ -1,8 +1,8 @@
 """The history of a project, folded from its operation log: turns, snapshots, restores, what can be undone.
 
-The log is the one record of what happened. A checkpoint that the log does not mention (the process died
-between recording it and writing the line, or the log was lost) speaks for itself: its facts give the same
-line. So a lost log is told again from the checkpoints, and a store of format 1 is taken over the same way.
+The log is the one record of what happened. For a checkpoint that it does not mention (the process died between
+recording it and writing the line, or the log was lost) `rebuild` makes the line from the checkpoint's own facts.
+A store of format 1 is taken over the same way.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from collections.abc import Container, Iterable, Mapping, Sequence
 
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import NoSuchCheckpoint, NoSuchTurn
-from shadowsnap.files import read_json, remove_tree
+from shadowsnap.files import remove_tree
 from shadowsnap.git.refs import ref_names
 from shadowsnap.model import Checkpoint
 from shadowsnap.records import Any, dataclass, field
@@ -25,11 +25,10 @@ from shadowsnap.store.checkpoints import (
     read_checkpoint,
 )
 from shadowsnap.store.layout import Store
-from shadowsnap.store.log import Line, append_line, has_log, paths_in, read_lines, write_lines
+from shadowsnap.store.log import Line, append_line, has_log, paths_in, read_lines, read_log, write_lines
 from shadowsnap.store.projects import Project, known_projects, locked_project, read_record, touch_record
+from shadowsnap.store.rebuild import lines_from, next_number, rebuilt_lines
 
-# Lines of the same moment: a turn begins before it says more, and ends last.
-_ORDER = {"begin": 0, "end": 2}
 _LAST = re.compile(r"last(?:~(\d{1,9}))?")
 _NUMBER = re.compile(r"(\d{1,12})(:after)?")
 _FEW = 20
@@ -208,26 +207,54 @@ class History:
 
 
 def read_history(store: Store, project: Project, deadline: Deadline) -> History:
-    """The history as the log and the checkpoints that it does not mention tell it. Nothing is written."""
+    """The history, from the log and from checkpoints that it does not mention. Nothing is written."""
     return fold(project, lines_of(store, project, deadline))
 
 
 def lines_of(store: Store, project: Project, deadline: Deadline) -> list[Line]:
     """The lines of the log, completed from checkpoints that it does not mention."""
-    lines = read_lines(store, project.id)
+    lines, damaged = read_log(store, project.id)
+    names = ref_names(store.git_dir, project.refs)
     if not lines:
-        return _told_again(store, project, deadline)
-    mentioned = {value[:12] for line in lines for value in _texts(line) if len(value) == 40}
-    names = [name for name in ref_names(store.git_dir, project.refs) if name[-12:] not in mentioned]
-    if not names:
+        found = list_checkpoints(store, project, deadline, statistics=False) if names else []
+        return rebuilt_lines(store, project, found)
+    first: dict[str, int] = {}
+    for position, line in enumerate(lines):
+        for value in line.values():
+            if isinstance(value, str) and len(value) == 40:
+                first.setdefault(value[:12], position)
+    unmentioned = [name for name in names if name[-12:] not in first]
+    if not unmentioned:
         return lines
+    missing = _read_some(store, project, unmentioned, deadline)
+    if not damaged:  # a restore whose line was never written did not come to an end
+        missing = [each for each in missing if each.kind != "pre-restore"]
+    return _with_missing(lines, names, first, missing)
+
+
+def _read_some(store: Store, project: Project, names: list[str], deadline: Deadline) -> list[Checkpoint]:
+    """The checkpoints of these names, oldest first."""
     if len(names) > _FEW:
-        found = list_checkpoints(store, project, deadline, statistics=False)
-        missing = [each for each in found if each.ref.rpartition("/")[2] in set(names)]
-    else:
-        missing = [read_checkpoint(store, project, f"{project.refs}/{name}", deadline) for name in names]
-    missing = [each for each in missing if each.kind != "pre-restore"]  # its restore never came to an end
-    return sorted([*lines, *_lines_from(missing, lines)], key=lambda line: line["at"])
+        wanted, found = set(names), list_checkpoints(store, project, deadline, statistics=False)
+        return [each for each in reversed(found) if each.ref.rpartition("/")[2] in wanted]
+    return [read_checkpoint(store, project, f"{project.refs}/{name}", deadline) for name in names]
+
+
+def _with_missing(
+    lines: list[Line], names: Sequence[str], first: Mapping[str, int], missing: Iterable[Checkpoint]
+) -> list[Line]:
+    """Put the lines of these checkpoints where they belong. Checkpoints are in order by their names, whatever the
+    clock did; between the lines of its neighbours, a line goes where its time is."""
+    added: dict[int, list[Line]] = {}
+    known = [(name, first[name[-12:]]) for name in names if name[-12:] in first]
+    for each, new in lines_from(missing, lines):
+        name = each.ref.rpartition("/")[2]
+        place = 1 + max((at for other, at in known if other < name), default=-1)
+        end = min((at for other, at in known if other > name and at >= place), default=len(lines))
+        while place < end and lines[place]["at"] <= each.created_at.timestamp():
+            place += 1
+        added.setdefault(place, []).extend(new)
+    return [line for at in range(len(lines) + 1) for line in (*added.get(at, ()), *lines[at : at + 1])]
 
 
 def ensure_log(store: Store, project: Project, deadline: Deadline) -> None:
@@ -238,9 +265,11 @@ def ensure_log(store: Store, project: Project, deadline: Deadline) -> None:
 
 
 def rebuild_log(store: Store, project: Project, deadline: Deadline) -> None:
+    """Write the log anew: what can be read of it, and what the checkpoints know. The caller holds the lock."""
     lines = lines_of(store, project, deadline)
+    number = max(next_number(lines), _number(read_record(store, project).get("next_number")) or 1)
     write_lines(store, project.id, lines)
-    touch_record(store, project, next_number=_next_number(lines))
+    touch_record(store, project, next_number=number)
 
 
 def finish_migration(store: Store, deadline: Deadline) -> None:
@@ -267,7 +296,7 @@ def take_number(store: Store, project: Project, deadline: Deadline) -> int:
     """The next number of the project: never used before, never used again. The caller holds the lock."""
     number = _number(read_record(store, project).get("next_number"))
     if number is None:  # the record is new, or was damaged
-        number = _next_number(lines_of(store, project, deadline))
+        number = next_number(lines_of(store, project, deadline))
     touch_record(store, project, next_number=number + 1)
     return number
 
@@ -305,7 +334,8 @@ def compact_log(store: Store, project: Project, kept: Container[str]) -> None:
 
     left = [line for line in lines if keeps(line)]
     if left != lines:
-        write_lines(store, project.id, left)
+        numbers = {"op": "numbers", "at": lines[0]["at"], "next": next_number(lines)}
+        write_lines(store, project.id, [numbers, *(line for line in left if line["op"] != "numbers")])
 
 
 def resolve(store: Store, project: Project, ref: str, deadline: Deadline) -> Checkpoint:
@@ -323,7 +353,7 @@ def resolve(store: Store, project: Project, ref: str, deadline: Deadline) -> Che
 
 
 def fold(project: Project, lines: Iterable[Line]) -> History:
-    """The history that some lines tell. Whatever is odd in a line is passed over."""
+    """The history that follows from some lines. Whatever is odd in a line is passed over."""
     history = History(project)
     for position, line in enumerate(lines):
         reader = _READERS.get(line["op"])
@@ -491,177 +521,6 @@ def _close_left_open(history: History) -> None:
 
 def _turn_of(history: History, line: Line) -> Turn | None:
     return history.turns.get(_number(line.get("turn")) or 0)
-
-
-# --- telling the log again from checkpoints ----------------------------------------------------------
-
-
-def _told_again(store: Store, project: Project, deadline: Deadline) -> list[Line]:
-    """The lines of a project without a log, from its checkpoints and from the records of format 1."""
-    if newest_name(store, project) is None:
-        return []
-    checkpoints = list_checkpoints(store, project, deadline, statistics=False)
-    known = {each.id: each for each in checkpoints}
-    lines = _lines_from(checkpoints[::-1], ())
-    lines += _quiet_in_format_1(store, project, lines)
-    lines += _sessions_of_format_1(store, project, known, lines)
-    lines += _steps_of_format_1(store, project, known)
-    lines.sort(key=lambda line: (line["at"], _ORDER.get(line["op"], 1)))
-    number = _next_number(lines)
-    for line in lines:
-        key = "turn" if line["op"] == "begin" else "number"
-        if line["op"] in ("begin", "snapshot", "stage") and key not in line:
-            line[key] = number
-            number += 1
-    return [line for line in lines if "turn" in line or line["op"] not in ("begin", "end", "conversation")]
-
-
-def _lines_from(checkpoints: Iterable[Checkpoint], known: Sequence[Line]) -> list[Line]:
-    """The lines that would have been written for these checkpoints, given oldest first."""
-    begun = {line.get("turn") for line in known if line["op"] == "begin"}
-    lines: list[Line] = []
-    for each in checkpoints:
-        at = each.created_at.timestamp()
-        if each.kind in ("turn", "turn-end") and each.turn is not None:
-            if each.turn not in begun:
-                begun.add(each.turn)
-                before = each.id if each.kind == "turn" else each.metadata.get("before")
-                facts = {"turn": each.turn, "before": before, "session": each.session_id}
-                facts |= {name: each.metadata.get(name) for name in ("agent", "parent", "prompt", "key")}
-                lines.append(_line("begin", at, **facts))
-            elif each.kind == "turn":
-                lines.append(_line("more", at, turn=each.turn, checkpoint=each.id))
-            lines += _ends_from(each, at)
-        elif each.kind == "stage":
-            lines.append(_snapshot_line(each, "stage", before=each.metadata.get("before"), after=each.id))
-        elif each.kind == "pre-restore":
-            lines += _restores_from(each, at)
-        elif not each.metadata.get("revert"):
-            lines.append(_snapshot_line(each, "snapshot", checkpoint=each.id))
-    return lines
-
-
-def _ends_from(each: Checkpoint, at: float) -> list[Line]:
-    call, before = each.metadata.get("call"), each.metadata.get("before")
-    if each.kind == "turn":
-        return [_line("call", at, turn=each.turn, before=each.metadata.get("within") or each.id)] if call else []
-    if call:
-        return [_line("call-end", at, turn=each.turn, before=before, after=each.id)]
-    return [_line("end", at, turn=each.turn, after=each.id, status=each.metadata.get("ended"))]
-
-
-def _restores_from(each: Checkpoint, at: float) -> list[Line]:
-    facts = each.metadata.get("restore")
-    if not isinstance(facts, dict):
-        return []  # of format 1: its journal knows
-    return [_line("restore", at, **{**facts, "before": each.id})]
-
-
-def _snapshot_line(each: Checkpoint, op: str, **facts: Any) -> Line:
-    about = {name: each.metadata.get(name) for name in ("number", "edit_id", "risk_tier")}
-    at = each.created_at.timestamp()
-    return _line(op, at, reason=each.reason, session=each.session_id, **about, **facts)
-
-
-def _quiet_in_format_1(store: Store, project: Project, lines: Sequence[Line]) -> list[Line]:
-    """Turns that changed nothing were noted in the project's record: they are over."""
-    record = read_json(store.project_file(project.id)) or {}
-    quiet = record.get("quiet_turns")
-    begun = {line["turn"]: line for line in lines if line["op"] == "begin"}
-    ended = {line["turn"] for line in lines if line["op"] == "end"}
-    return [
-        _line("end", begun[turn]["at"], turn=turn, after=begun[turn].get("before"), status="done")
-        for turn in (quiet if isinstance(quiet, list) else ())
-        if turn in begun and turn not in ended
-    ]
-
-
-def _sessions_of_format_1(
-    store: Store, project: Project, known: Mapping[str, Checkpoint], lines: list[Line]
-) -> list[Line]:
-    """What the records of sessions say of this project: agents, prompts, conversations, and turns on states that
-    were held already. Lines that are there learn from them; the others are returned."""
-    begun = {line.get("turn"): line for line in lines if line["op"] == "begin"}
-    found: list[Line] = []
-    for path in sorted((store.base / "sessions").glob("[!.]*.json")):
-        record = read_json(path) or {}
-        session = _text(record.get("id"))
-        for row in _rows(record.get("turns")):
-            for place in _rows(row.get("places")):
-                if place.get("project") == project.id and session is not None:
-                    found += _turn_of_format_1(project, record, session, row, place, known, begun)
-        if session is not None and any(line.get("session") == session for line in (*lines, *found)):
-            status, at = record.get("status"), record.get("ended")
-            if status in ("completed", "failed", "rolled_back") and isinstance(at, (int, float)):
-                found.append(_line("session", float(at), session=session, status=status))
-            for edit in _rows(record.get("edits")):
-                at = edit.get("at")
-                if edit.get("status") == "discarded" and isinstance(at, (int, float)):
-                    facts = {name: edit.get(name) for name in ("edit_id", "risk_tier", "status")}
-                    found.append(_line("stage", float(at), session=session, **facts))
-    return found
-
-
-def _turn_of_format_1(
-    project: Project, record: Line, session: str, row: Line, place: Line, known: Mapping[str, Checkpoint],
-    begun: dict[Any, Line],
-) -> list[Line]:  # fmt: skip
-    number, before, after = _number(place.get("turn")), _text(place.get("before")), _text(place.get("after"))
-    began = row.get("began")
-    at = float(began) if isinstance(began, (int, float)) else 0.0
-    about = {"session": session, "agent": record.get("agent"), "parent": record.get("parent")}
-    about |= {"prompt": row.get("prompt"), "key": row.get("key")}
-    found = []
-    if number in begun:
-        begun[number].update({name: value for name, value in about.items() if isinstance(value, str)})
-    elif before in known and number is not None:
-        begun[number] = _line("begin", at, turn=number, before=before, held=True, **about)
-        found.append(begun[number])
-    else:
-        return []
-    ended = row.get("ended")
-    if isinstance(ended, (int, float)) and place.get("status") == "unchanged":
-        found.append(_line("end", float(ended), turn=number, after=after or before, status="done"))
-    refs = [ref for ref in row.get("attachments") or () if f"/{project.id}/" in str(ref)]
-    if refs or row.get("not_kept"):
-        facts = {"refs": refs or None, "messages": row.get("messages"), "why": row.get("not_kept")}
-        found.append(_line("conversation", at, turn=number, **facts))
-    return found
-
-
-def _rows(value: Any) -> list[Line]:
-    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
-
-
-def _steps_of_format_1(store: Store, project: Project, known: Mapping[str, Checkpoint]) -> list[Line]:
-    """The ways back and forth that the journal of format 1 kept."""
-    journal = read_json(store.journal_file(project.id)) or {}
-    lines = []
-    for kind, name in (("restore", "undo"), ("undo", "redo")):
-        rows = journal.get(name)
-        for place, row in enumerate(rows if isinstance(rows, list) else ()):
-            if not (isinstance(row, list) and len(row) >= 2 and row[0] in known):
-                continue
-            paths = row[1]
-            if isinstance(paths, str):
-                kept = read_json(store.journal_file(project.id).parent / paths)
-                paths = (kept or {}).get("paths", [])
-            at = known[row[0]].created_at.timestamp()
-            facts = {"id": f"{name}-{place}", "kind": kind, "target": row[0], "before": row[0], "paths": paths}
-            facts |= {"exact": row[2:] == [True], "after": journal.get("at")}
-            if kind == "undo":
-                facts["undoes"] = f"undone-{place}"
-            lines.append(_line("restore", at, **facts))
-    return lines
-
-
-def _line(op: str, at: float, **facts: Any) -> Line:
-    return {"op": op, "at": at, **{name: value for name, value in facts.items() if value is not None}}
-
-
-def _next_number(lines: Iterable[Line]) -> int:
-    used = [_number(line.get(name)) or 0 for line in lines for name in ("turn", "number")]
-    return 1 + max(used, default=0)
 
 
 def restored_paths(store: Store, operation: Operation) -> list[str] | None:

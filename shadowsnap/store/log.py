@@ -15,9 +15,10 @@ reverts, stages and sessions are read from it (`history` folds it). Every line h
     session       session, status           how a conversation ended
     attach        checkpoint, session, refs a conversation that came from elsewhere
     purge         paths                     files that a person took out of every checkpoint
+    numbers       next                      no number below this is free: written when lines are dropped
 
-A line is appended by one write under the project's lock. A torn or damaged line is passed over: what a
-checkpoint knows about itself is enough to tell the same again.
+A line is appended by one write under the project's lock. A torn or damaged line is passed over: a checkpoint's
+own facts are enough to make its line again (`rebuild`).
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ Line = dict[str, Any]
 
 FOLDER = "log"
 _MOST_BYTES = 256 << 20
+_END_OF_TIME = 250_000_000_000.0
+"""Later than any moment that a `datetime` can have is damage. (A comparison with NaN is false, too.)"""
 _INLINE_PATHS = 200
 """A longer list of paths is kept in a file of its own beside the log."""
 
@@ -73,20 +76,35 @@ def _append(path: Path, data: bytes) -> None:
 
 def read_lines(store: Store, project: str) -> list[Line]:
     """Every line that can be read, oldest first."""
+    return read_log(store, project)[0]
+
+
+def read_log(store: Store, project: str) -> tuple[list[Line], int]:
+    """Every line that can be read, oldest first, and how many cannot."""
     try:
         with open(log_file(store, project), "rb") as file:
             data = file.read(_MOST_BYTES)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return []
-    lines = []
-    for row in data.split(b"\n"):
+        return [], 0
+    lines, damaged = list[Line](), 0
+    for row in filter(None, data.split(b"\n")):
         try:
-            line = json.loads(row) if row else None
+            line = json.loads(row)
         except (ValueError, RecursionError):
+            damaged += 1
             continue
-        if isinstance(line, dict) and isinstance(line.get("op"), str) and isinstance(line.get("at"), (int, float)):
+        if _is_line(line):
             lines.append(line)
-    return lines
+        else:
+            damaged += 1
+    return lines, damaged
+
+
+def _is_line(value: Any) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("op"), str):
+        return False
+    at = value.get("at")
+    return isinstance(at, (int, float)) and not isinstance(at, bool) and 0 <= at < _END_OF_TIME
 
 
 def has_log(store: Store, project: str) -> bool:
