@@ -169,6 +169,8 @@ class _Entries:
         )
         if operation.after:
             self.newest = State(None, operation.after, f"the {reason}", None)
+        elif operation.before != operation.target:
+            self.newest = None  # the log was rebuilt, and where some paths led is not known
 
     def _edits(self, seen: Checkpoint | None, at: float) -> None:
         """An entry for what the person changed since the newest known state, if no turn was under way."""

@@ -2,7 +2,7 @@
 
 The log is the one record of what happened. For a checkpoint that it does not mention (the process died between
 recording it and writing the line, or the log was lost) `rebuild` makes the line from the checkpoint's own facts.
-A store of format 1 is taken over the same way.
+A store of format 1 is taken over the same way. `rebuild` is imported where it is used: hooks hardly ever need it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,15 @@ import os
 import re
 from collections.abc import Container, Iterable, Mapping, Sequence
 
-from shadowsnap.deadline import Deadline
+from shadowsnap.deadline import NO_DEADLINE, Deadline
 from shadowsnap.errors import NoSuchCheckpoint, NoSuchTurn
 from shadowsnap.files import remove_tree
 from shadowsnap.git.refs import ref_names
 from shadowsnap.model import Checkpoint
 from shadowsnap.records import Any, dataclass, field
 from shadowsnap.store.checkpoints import (
+    LAST,
+    NUMBER,
     find_checkpoint,
     list_checkpoints,
     named_in_journal,
@@ -25,12 +27,18 @@ from shadowsnap.store.checkpoints import (
     read_checkpoint,
 )
 from shadowsnap.store.layout import Store
-from shadowsnap.store.log import Line, append_line, has_log, paths_in, read_lines, read_log, write_lines
+from shadowsnap.store.log import (
+    Line,
+    append_line,
+    has_log,
+    next_number,
+    paths_in,
+    read_lines,
+    read_log,
+    write_lines,
+)
 from shadowsnap.store.projects import Project, known_projects, locked_project, read_record, touch_record
-from shadowsnap.store.rebuild import lines_from, next_number, rebuilt_lines
 
-_LAST = re.compile(r"last(?:~(\d{1,9}))?")
-_NUMBER = re.compile(r"(\d{1,12})(:after)?")
 _FEW = 20
 _FORMAT_1_RECORDS = ("sessions", "index.db", "index.db-wal", "index.db-shm", "index.db-journal", "turns", "shown")
 
@@ -132,6 +140,8 @@ class History:
     turns: dict[int, Turn] = field(default_factory=dict)
     snapshots: list[Snapshot] = field(default_factory=list)
     operations: dict[str, Operation] = field(default_factory=dict)
+    other_numbers: dict[int, int] = field(default_factory=dict)
+    """Further numbers that a turn was given, and the one that it goes by."""
     sessions: dict[str, Line] = field(default_factory=dict)
     """The last word about each session's end."""
     purges: list[Line] = field(default_factory=list)
@@ -186,12 +196,12 @@ class History:
 
     def checkpoint_of(self, ref: str) -> str | None:
         """The id that a number, `N:after` or `last~N` stands for; None for another kind of reference."""
-        if last := _LAST.fullmatch(ref):
+        if last := re.fullmatch(LAST, ref):
             numbers, back = self.reachable(), int(last[1] or 0)
             if back >= len(numbers):
                 raise NoSuchCheckpoint(ref=ref, workdir=self.project.workdir)
             return self._state(numbers[back], after=False, ref=ref)
-        if number := _NUMBER.fullmatch(ref):
+        if number := re.fullmatch(NUMBER, ref):
             return self._state(int(number[1]), after=number[2] is not None, ref=ref)
         return None
 
@@ -215,21 +225,25 @@ def lines_of(store: Store, project: Project, deadline: Deadline) -> list[Line]:
     """The lines of the log, completed from checkpoints that it does not mention."""
     lines, damaged = read_log(store, project.id)
     names = ref_names(store.git_dir, project.refs)
+    if not lines and not names:
+        return []
     if not lines:
-        found = list_checkpoints(store, project, deadline, statistics=False) if names else []
-        return rebuilt_lines(store, project, found)
+        from shadowsnap.store.rebuild import rebuilt_lines
+
+        return rebuilt_lines(store, project, list_checkpoints(store, project, deadline, statistics=False))
     first: dict[str, int] = {}
     for position, line in enumerate(lines):
         for value in line.values():
             if isinstance(value, str) and len(value) == 40:
                 first.setdefault(value[:12], position)
-    unmentioned = [name for name in names if name[-12:] not in first]
-    if not unmentioned:
+    # Other lines may mention a checkpoint whose own line is damaged.
+    missing = [name for name in names if damaged or name[-12:] not in first]
+    if not missing:
         return lines
-    missing = _read_some(store, project, unmentioned, deadline)
+    found = _read_some(store, project, missing, deadline)
     if not damaged:  # a restore whose line was never written did not come to an end
-        missing = [each for each in missing if each.kind != "pre-restore"]
-    return _with_missing(lines, names, first, missing)
+        found = [each for each in found if each.kind != "pre-restore"]
+    return _with_missing(lines, names, first, found)
 
 
 def _read_some(store: Store, project: Project, names: list[str], deadline: Deadline) -> list[Checkpoint]:
@@ -245,7 +259,10 @@ def _with_missing(
 ) -> list[Line]:
     """Put the lines of these checkpoints where they belong. Checkpoints are in order by their names, whatever the
     clock did; between the lines of its neighbours, a line goes where its time is."""
+    from shadowsnap.store.rebuild import identity_of, lines_from
+
     added: dict[int, list[Line]] = {}
+    there = {identity_of(line) for line in lines}
     known = [(name, first[name[-12:]]) for name in names if name[-12:] in first]
     for each, new in lines_from(missing, lines):
         name = each.ref.rpartition("/")[2]
@@ -253,7 +270,7 @@ def _with_missing(
         end = min((at for other, at in known if other > name and at >= place), default=len(lines))
         while place < end and lines[place]["at"] <= each.created_at.timestamp():
             place += 1
-        added.setdefault(place, []).extend(new)
+        added.setdefault(place, []).extend(line for line in new if identity_of(line) not in there)
     return [line for at in range(len(lines) + 1) for line in (*added.get(at, ()), *lines[at : at + 1])]
 
 
@@ -314,10 +331,12 @@ def needed_checkpoints(store: Store, project: Project) -> frozenset[str]:
     return frozenset(needed)
 
 
-def compact_log(store: Store, project: Project, kept: Container[str]) -> None:
-    """Drop the lines of turns, snapshots and restores none of whose checkpoints is kept. The caller holds the
-    project's lock. Numbers stay used: the project's record knows the next one."""
-    lines = read_lines(store, project.id)
+def compact_log(store: Store, project: Project, kept: Container[str], deadline: Deadline = NO_DEADLINE) -> None:
+    """Drop the lines of turns, snapshots and restores none of whose checkpoints is kept, and complete a damaged
+    log. The caller holds the project's lock. Numbers stay used."""
+    lines, damaged = read_log(store, project.id)
+    if damaged:
+        lines = lines_of(store, project, deadline)
     history = fold(project, lines)
     gone = {
         turn.number
@@ -333,15 +352,15 @@ def compact_log(store: Store, project: Project, kept: Container[str]) -> None:
         return not needs_one or not states or any(state in kept for state in states)
 
     left = [line for line in lines if keeps(line)]
-    if left != lines:
-        numbers = {"op": "numbers", "at": lines[0]["at"], "next": next_number(lines)}
+    if left != lines or damaged:
+        numbers = {"op": "numbers", "at": lines[0]["at"] if lines else 0.0, "next": next_number(lines)}
         write_lines(store, project.id, [numbers, *(line for line in left if line["op"] != "numbers")])
 
 
 def resolve(store: Store, project: Project, ref: str, deadline: Deadline) -> Checkpoint:
     """The checkpoint that a number, `N:after`, `last~N`, a label or a hash prefix stands for."""
     known = None
-    if _LAST.fullmatch(ref) or _NUMBER.fullmatch(ref):
+    if re.fullmatch(LAST, ref) or re.fullmatch(NUMBER, ref):
         known = read_history(store, project, deadline).checkpoint_of(ref)
     try:
         return find_checkpoint(store, project, known or ref, deadline)
@@ -364,8 +383,12 @@ def fold(project: Project, lines: Iterable[Line]) -> History:
 
 
 def _begin(history: History, line: Line, position: int) -> None:
-    number = _number(line.get("turn"))
+    number, key = _number(line.get("turn")), _text(line.get("key")) or ""
     if number is None or number in history.turns:
+        return
+    same = next((turn.number for turn in history.turns.values() if key and turn.key == key), None)
+    if same is not None:  # an attempt that failed half way had begun it already
+        history.other_numbers[number] = same
         return
     history.turns[number] = Turn(
         number=number,
@@ -376,7 +399,7 @@ def _begin(history: History, line: Line, position: int) -> None:
         agent=_text(line.get("agent")),
         parent=_text(line.get("parent")),
         prompt=_text(line.get("prompt")),
-        key=_text(line.get("key")) or "",
+        key=key,
         position=position,
     )
     history.done.append(Step(("turn", number)))
@@ -449,10 +472,11 @@ def _snapshot(history: History, line: Line, position: int) -> None:
 
 
 def _restore(history: History, line: Line, position: int) -> None:
-    names = ("id", "target", "before")
-    identity, target, before = (_text(line.get(name)) for name in names)
-    if identity is None or target is None or before is None or identity in history.operations:
+    identity, target, before = (_text(line.get(name)) for name in ("id", "target", "before"))
+    if identity is None or identity in history.operations:
         return
+    if target is None or before is None or len(target) != 40 or len(before) != 40:
+        return  # there is no way to where it says
     kind = _text(line.get("kind")) or "restore"
     after = _text(line.get("after")) or ""
     operation = Operation(identity, line["at"], kind, target, before, after, line, position)
@@ -509,18 +533,23 @@ _READERS = {
 
 
 def _close_left_open(history: History) -> None:
-    """A host may never close its turns: the next one of the same session ends the one before."""
+    """The next turn of a session ends one that was left open. That one was interrupted, unless the host of the
+    session never closes its turns."""
+    turns = sorted(history.turns.values(), key=lambda each: each.position, reverse=True)
+    closing = {turn.session_id for turn in turns if turn.ended_at is not None}
     next_of: dict[str | None, Turn] = {}
-    for turn in sorted(history.turns.values(), key=lambda each: each.position, reverse=True):
+    for turn in turns:
         later = next_of.get(turn.session_id)
         if turn.status == "running" and later is not None:
-            turn.status, turn.ended_at = "done", later.began_at
+            turn.status = "interrupted" if turn.session_id in closing else "done"
+            turn.ended_at = later.began_at
             turn.after, turn.end_position = turn.after or later.before, later.position
         next_of[turn.session_id] = turn
 
 
 def _turn_of(history: History, line: Line) -> Turn | None:
-    return history.turns.get(_number(line.get("turn")) or 0)
+    number = _number(line.get("turn")) or 0
+    return history.turns.get(history.other_numbers.get(number, number))
 
 
 def restored_paths(store: Store, operation: Operation) -> list[str] | None:

@@ -37,6 +37,7 @@ from shadowsnap.store.layout import Store
 Line = dict[str, Any]
 
 FOLDER = "log"
+_APPENDING = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _MOST_BYTES = 256 << 20
 _END_OF_TIME = 250_000_000_000.0
 """Later than any moment that a `datetime` can have is damage. (A comparison with NaN is false, too.)"""
@@ -55,21 +56,27 @@ def append_line(store: Store, project: str, op: str, **facts: Any) -> Line:
         line["paths"] = _keep_paths(store, project, paths)
     path = log_file(store, project)
     data = _encoded(line)
+    # Of everything else a checkpoint knows enough; the line of a restore says that it came to its end.
+    lasting = store.fsync and op == "restore"
     try:
-        _append(path, data)
+        _append(path, data, lasting)
     except FileNotFoundError:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _append(path, data)
+        _append(path, data, lasting)
     return line
 
 
-def _append(path: Path, data: bytes) -> None:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o600)
+def _append(path: Path, data: bytes, lasting: bool) -> None:
+    descriptor = os.open(path, _APPENDING, 0o600)
     try:
-        size = os.fstat(descriptor).st_size
-        if size and os.pread(descriptor, 1, size - 1) != b"\n":
-            data = b"\n" + data  # the last line is torn: it must not swallow this one
-        os.write(descriptor, data)
+        if os.fstat(descriptor).st_size:
+            os.lseek(descriptor, -1, os.SEEK_END)
+            if os.read(descriptor, 1) != b"\n":
+                data = b"\n" + data  # the last line is torn: it must not swallow this one
+        while data:
+            data = data[os.write(descriptor, data) :]
+        if lasting:
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
@@ -105,6 +112,20 @@ def _is_line(value: Any) -> bool:
         return False
     at = value.get("at")
     return isinstance(at, (int, float)) and not isinstance(at, bool) and 0 <= at < _END_OF_TIME
+
+
+def next_number(lines: Iterable[Line]) -> int:
+    """The first number that these lines do not use, nor any line that was dropped."""
+    used, given = [0], [1]
+    for line in lines:
+        used += [as_number(line.get("turn")), as_number(line.get("number"))]
+        given.append(as_number(line.get("next")))
+    return max(1 + max(used), *given)
+
+
+def as_number(value: Any) -> int:
+    """The number of a turn or snapshot; 0 if it is none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
 def has_log(store: Store, project: str) -> bool:

@@ -19,7 +19,8 @@ from shadowsnap.model import Checkpoint
 from shadowsnap.records import Any, dataclass
 from shadowsnap.store.checkpoints import ATTACHMENTS
 from shadowsnap.store.layout import Store
-from shadowsnap.store.log import Line
+from shadowsnap.store.log import Line, next_number
+from shadowsnap.store.log import as_number as _count
 from shadowsnap.store.projects import Project
 
 # Lines of the same moment: a turn begins before it says more, and ends last.
@@ -36,6 +37,7 @@ def rebuilt_lines(store: Store, project: Project, newest_first: Sequence[Checkpo
     listed = [each for each in reversed(newest_first) if each.id not in taken]
     lines = [line for _, some in lines_from(listed, ()) for line in some]
     lines += old.lines(lines)
+    _complete(lines, old.known)
     lines += _conversations(store, project, newest_first, lines)
     lines.sort(key=lambda line: (line["at"], _ORDER.get(line["op"], 1)))
     number = max(next_number(lines), _count(record.get("next_number")), 1 + _count(record.get("turn")))
@@ -58,7 +60,8 @@ def lines_from(
 ) -> Iterator[tuple[Checkpoint, list[Line]]]:
     """The lines that would have been written for these checkpoints, given oldest first, in a log with these
     lines."""
-    begun = {line.get("turn") for line in known if line["op"] == "begin"}
+    begins = [line for line in known if line["op"] == "begin"]
+    begun, befores = {line.get("turn") for line in begins}, {line.get("before") for line in begins}
     for each in checkpoints:
         at = each.created_at.timestamp()
         lines: list[Line] = []
@@ -69,7 +72,7 @@ def lines_from(
                 facts = {"turn": each.turn, "before": before, "session": each.session_id}
                 facts |= {name: each.metadata.get(name) for name in ("agent", "parent", "prompt", "key")}
                 lines.append(_line("begin", at, held=each.kind == "turn-end" or None, **facts))
-            elif each.kind == "turn" and not each.metadata.get("call"):
+            elif each.kind == "turn" and not each.metadata.get("call") and each.id not in befores:
                 lines.append(_line("more", at, turn=each.turn, checkpoint=each.id))
             lines += _end_of(each, at)
         elif each.kind == "stage":
@@ -85,13 +88,24 @@ def lines_from(
         yield each, lines
 
 
-def next_number(lines: Iterable[Line]) -> int:
-    """The first number that these lines do not use, nor any line before them that was dropped."""
-    used, given = [0], [1]
+def identity_of(line: Line) -> tuple[Any, ...]:
+    """Equal for two lines of which one is enough."""
+    names = {"begin": ("turn",), "more": ("checkpoint",), "call": ("turn", "before"), "call-end": ("after",)}
+    names |= {"end": ("turn", "after"), "snapshot": ("checkpoint",), "stage": ("after",), "restore": ("id",)}
+    return line["op"], *(str(line.get(name)) for name in names.get(line["op"], ()))
+
+
+def _complete(lines: list[Line], known: Mapping[str, Checkpoint]) -> None:
+    """Add what follows from other lines: a turn that closed its tool calls is over, and a restore of everything
+    led to what it restored."""
+    ended = {line.get("turn") for line in lines if line["op"] == "end"}
+    last = {line["turn"]: line for line in lines if line["op"] == "call-end"}
+    for turn, line in last.items():
+        if turn not in ended:
+            lines.append(_line("end", line["at"], turn=turn, after=line["after"], status="done"))
     for line in lines:
-        used += [_count(line.get("turn")), _count(line.get("number"))]
-        given.append(_count(line.get("next")))
-    return max(1 + max(used), *given)
+        if line["op"] == "restore" and not line.get("paths") and line.get("target") in known:
+            line.setdefault("after", known[line["target"]].tree)
 
 
 def _end_of(each: Checkpoint, at: float) -> list[Line]:
@@ -240,8 +254,7 @@ class _Format1:
                     paths = (read_json(path.parent / paths) or {}).get("paths", [])
                 saved = self.known[row[0]]
                 facts: dict[str, Any] = {"id": f"format-1-{name}-{place}", "kind": kind, "before": saved.id}
-                facts |= {"exact": row[2:] == [True], **self._goal(saved)}
-                facts |= {"paths": paths} if paths else {"after": self.known[facts["target"]].tree}
+                facts |= {"paths": paths, "exact": row[2:] == [True], **self._goal(saved)}
                 if kind == "undo":
                     facts |= {"kind": kind, "undoes": f"format-1-undone-{place}"}
                 last = lines[-1]["at"] if lines else 0.0
@@ -277,7 +290,3 @@ def _listed(record: Mapping[str, Any], name: str) -> list[Any]:
 
 def _moment(value: Any) -> float:
     return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else 0.0
-
-
-def _count(value: Any) -> int:
-    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0

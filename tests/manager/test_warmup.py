@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from helpers import git, manifest, wait_until
-from shadowsnap import CheckpointManager
+from shadowsnap import CheckpointManager, warmup
 from shadowsnap.deadline import Deadline
-from shadowsnap.manager import warmup
 from shadowsnap.settings import settings_from_text, settings_to_text
 
 
