@@ -10,18 +10,16 @@ sessions) is imported by the methods that need it.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from functools import partial, wraps
 from pathlib import Path
 
-from shadowsnap.deadline import NO_DEADLINE, Deadline, Watch
-from shadowsnap.digests import bounded_id
+from shadowsnap.deadline import NO_DEADLINE, Deadline, ProgressReporter
 from shadowsnap.errors import (
     BadArguments,
     CheckpointsLost,
@@ -76,6 +74,7 @@ from shadowsnap.snapshot.take import (
     unprotected,
 )
 from shadowsnap.snapshot.tools import (
+    bounded_id,
     existing_folder,
     first_name,
     may_write,
@@ -341,13 +340,15 @@ class CheckpointManager:
         reason: str = "auto",
         paths: Sequence[PathLike] = (),
         tool: str | None = None,
+        **labels: Any,
     ) -> Outcome:
         """Make sure that the directory as it was at the beginning of this turn is safe. `paths` are files that
-        a tool names: they are captured even if ignored."""
+        a tool names: they are captured even if ignored. `labels` are the host's own facts about the checkpoint,
+        as in `snapshot`."""
         turn = self._turn
         if tool:
             turn.note_tool(tool, os.fspath(paths[0]) if paths and not isinstance(paths, str) else None)
-        outcome = self._ensured(turn, working_dir, reason, paths, tool)
+        outcome = self._ensured(turn, working_dir, reason, paths, tool, labels=labels)
         self._begin_call(turn, tool or "", None, [outcome])
         return outcome
 
@@ -389,11 +390,6 @@ class CheckpointManager:
 
         self._jobs.wait()
         self._safely(log)
-
-    @property
-    def not_kept(self) -> str:
-        """Why the conversation of this turn was not kept; empty if it was, or if there was none."""
-        return self._turn.not_kept
 
     def turn_state(self) -> dict[str, Any]:
         """This turn as JSON, for another process of the same agent to go on with."""
@@ -473,7 +469,16 @@ class CheckpointManager:
         session = None if session_id is None else bounded_id(str(session_id))
         facts = (*labels.items(), ("session_id", session), ("tool", tool))
         request = Request(str(reason), "manual", None, facts, always)
-        outcome, _ = self._snapshot(project, request, list(filter(None, named)))
+        outcome, *_ = self._snapshot(project, request, list(filter(None, named)))
+        self._report(working_dir, outcome)
+        if outcome.checkpoint is None and outcome.error is not None:
+            raise outcome.error
+        return outcome
+
+    def take_first(self, working_dir: PathLike) -> Outcome:
+        """Take the first snapshot of a project ahead of time, as `warm_up` does. It is no entry of the timeline:
+        the first turn begins on it."""
+        outcome, *_ = self._snapshot(project_of(working_dir), Request("first snapshot", "warm-up"), [])
         self._report(working_dir, outcome)
         if outcome.checkpoint is None and outcome.error is not None:
             raise outcome.error
@@ -656,6 +661,7 @@ class CheckpointManager:
     def projects(self) -> list[Path]:
         """Every directory that has checkpoints."""
         store = self._store()
+        self._import_due(store)
         return [project.workdir for project in known_projects(store) if newest_name(store, project) is not None]
 
     def find_project(self, directory: PathLike) -> Path:
@@ -1038,6 +1044,7 @@ class CheckpointManager:
         from shadowsnap.upkeep.status import read_status
 
         store = self._store()
+        self._import_due(store)
         self._finish_purges(store)
         return read_status(store, self.settings, self._deadline())
 
@@ -1149,12 +1156,13 @@ class CheckpointManager:
         paths: Sequence[PathLike],
         tool: str | None,
         whole: bool = True,
+        labels: Mapping[str, Any] | None = None,
     ) -> Outcome:
         if not self.settings.enabled:
             return Outcome("disabled")
         try:
             named = [os.fspath(path) for path in _as_list(paths)]
-            outcome = self._ensure(turn, working_dir, str(reason), named, tool, whole)
+            outcome = self._ensure(turn, working_dir, str(reason), named, tool, whole, labels or {})
         except _REFUSALS as problem:
             outcome = Outcome("refused", error=problem)
         except Exception as problem:  # promise 4: an agent is never stopped by its safety net
@@ -1170,6 +1178,7 @@ class CheckpointManager:
         paths: list[str],
         tool: str | None,
         whole: bool,
+        labels: Mapping[str, Any],
     ) -> Outcome:
         project = project_of(working_dir)
         part = turn.project(project.id)
@@ -1182,16 +1191,19 @@ class CheckpointManager:
             each_call, first = self.settings.granularity == "tool", part.outcome is None
             if part.outcome is not None and not each_call and not self._still_unprotected(project, part, named):
                 return Outcome("already-taken", part.outcome.checkpoint, skipped=part.outcome.skipped)
-            facts = turn.facts(tool)
+            facts = (*labels.items(), *turn.facts(tool))
             if each_call:
                 facts = (*facts, ("call", part.call_count + 1), ("within", part.began))
+            elif part.is_whole:
+                facts = (*facts, ("amends", part.before))
             request = Request(reason, "turn", part.number, facts)
-            outcome, number = self._snapshot(project, request, named, whole)
+            outcome, number, before = self._snapshot(project, request, named, whole)
             if outside:
                 skipped = (*outcome.skipped, *(Skipped(path, "outside") for path in outside))
                 outcome = replace(outcome, skipped=skipped)
             if outcome.status in _SAFE and not isinstance(outcome.error, DeadlineExceeded):
                 part.take(outcome, number, project, named)
+                part.before = before or part.before
                 if each_call and outcome.status != "partial":
                     part.begin_call(outcome.checkpoint.id if outcome.checkpoint is not None else None)
                 if first and not turn.resumed and turn.conversation is not None:
@@ -1228,7 +1240,7 @@ class CheckpointManager:
             if status:
                 facts = (*facts, ("ended", status), ("tools", turn.tools or None))
             facts = tuple(fact for fact in facts if fact[1] is not None)
-            outcome, _ = self._snapshot(project, Request(reason, "turn-end", part.number, facts), [])
+            outcome, *_ = self._snapshot(project, Request(reason, "turn-end", part.number, facts), [])
             if outcome.checkpoint is not None and outcome.error is None:
                 part.close(outcome)
             if status and part.call_count:
@@ -1259,9 +1271,9 @@ class CheckpointManager:
     @_retry_after_repair
     def _snapshot(
         self, project: Project, request: Request, named: list[bytes], whole: bool = True
-    ) -> tuple[Outcome, int | None]:
-        """Take a snapshot; also the number of its turn. If the directory as a whole cannot be captured, at
-        least what the tool names is."""
+    ) -> tuple[Outcome, int | None, str | None]:
+        """Take a snapshot; also the number of its turn, and the amended state before it, if any. If the directory
+        as a whole cannot be captured, at least what the tool names is."""
         store = self._store()
         why = refusal(project.workdir, store.base) or _unusable(project.workdir)
         if why is None and not whole:
@@ -1271,7 +1283,7 @@ class CheckpointManager:
             return self._paths_alone(store, project, request, named, problem, "refused")
         try:
             with self._opened(store, project, request.kind) as (space, recovered):
-                checkpoint, new, number = take_snapshot(space, request, named)
+                checkpoint, new, number, before = take_snapshot(space, request, named)
                 notes = "; ".join(filter(None, (recovered, _nothing_held(checkpoint))))
         except DeadlineExceeded as problem:
             return self._paths_alone(store, project, request, named, problem, "failed")
@@ -1284,7 +1296,7 @@ class CheckpointManager:
             skipped=checkpoint.skipped,
             note=notes,
         )
-        return outcome, number
+        return outcome, number, before
 
     def _paths_alone(
         self,
@@ -1294,15 +1306,15 @@ class CheckpointManager:
         named: list[bytes],
         problem: Exception,
         otherwise: Literal["refused", "failed"],
-    ) -> tuple[Outcome, int | None]:
+    ) -> tuple[Outcome, int | None, str | None]:
         """The directory as a whole cannot be captured: capture at least what the tool names."""
         if not named or not project.workdir.is_dir():
-            return Outcome(otherwise, error=problem), None
+            return Outcome(otherwise, error=problem), None, None
         deadline = Deadline(_GRACE_SECONDS)
         with self._opened(store, project, request.kind, deadline=deadline) as (space, recovered):
-            checkpoint, _, number = take_paths(space, request, named)
+            checkpoint, _, number, _ = take_paths(space, request, named)
         outcome = Outcome("partial", checkpoint, error=problem, skipped=checkpoint.skipped, note=recovered)
-        return outcome, number
+        return outcome, number, None
 
     # --- conversations ----------------------------------------------------------------------------------
 
@@ -1420,7 +1432,7 @@ class CheckpointManager:
         def slow(doing: str, seconds: float, done: int | None, total: int | None) -> None:
             self._emit("Slow", workdir, doing=doing, seconds=seconds, done=done, total=total)
 
-        return Deadline(self.settings.deadline, Watch(slow, self._slow_after))
+        return Deadline(self.settings.deadline, ProgressReporter(slow, self._slow_after))
 
     def _store(self) -> Store:
         """The store, made on first use."""
@@ -1470,15 +1482,19 @@ class CheckpointManager:
 
     def _catch_up(self, store: Store) -> None:
         """Do what has to be done before checkpoints are looked for."""
-        from shadowsnap.store.layout import archives, is_due
-
         if os.path.exists(store.git_dir / REFS_LOST):
             raise CheckpointsLost(workdir=store.base)
+        self._import_due(store)
+        self._finish_purges(store)
+
+    def _import_due(self, store: Store) -> None:
+        """Import what older tools left in the base, if that is still to be done."""
+        from shadowsnap.store.layout import archives, is_due
+
         if any(is_due(archive) for archive in archives(store.base)):
             from shadowsnap.upkeep.importing import import_due
 
             self._emit("Imported", store.base, report=import_due(store, self._deadline()))
-        self._finish_purges(store)
 
     def _finish_purges(self, store: Store) -> None:
         """Finish what purges that died began: until then some checkpoints are there twice."""
@@ -1629,7 +1645,15 @@ class CheckpointManager:
 
             self._on_event(getattr(events, event)(os.fspath(working_dir), **facts))
         except Exception:  # a listener's error is the listener's, not the agent's
+            import logging
+
             logging.getLogger("shadowsnap").exception("on_event failed on %s", event)
+
+
+def why_not_kept(manager: CheckpointManager) -> str:
+    """Why the conversation of the open turn was not kept; empty if it was, or if there was none. For the hook
+    log, and so not a method of the manager."""
+    return manager._turn.not_kept
 
 
 def _is_repairable(problem: BaseException) -> bool:

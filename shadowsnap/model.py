@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from shadowsnap.moments import datetime
+from datetime import datetime
+
 from shadowsnap.records import Any, dataclass, field
 
 TYPE_CHECKING = False

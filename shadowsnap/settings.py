@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from fnmatch import translate
 from functools import lru_cache
 
-from shadowsnap.files import OddFile, read_foreign
+from shadowsnap.files import UnreadableFile, read_bounded
 from shadowsnap.records import dataclass, replace
 
 TYPE_CHECKING = False
@@ -163,8 +163,6 @@ _MOST_BYTES = 1 << 20
 _MOST_PATTERNS, _LONGEST_PATTERN = 200, 500
 _MOST_DOTS = 300
 _MOST_WARNINGS, _MOST_PARTS = 20, 50
-_PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+"""
-_DEEP_NAME = re.compile(rf"(?<![\w-])(?:{_PART}\.[ \t]*+){{{_MOST_PARTS}}}", re.ASCII)
 _NAMED = re.compile(r"""[ \t]*+["']?([\w-]++)["']?[ \t]*+[=.]""")
 # What ordinary source files are called, one for each letter that a name may begin with.
 _ORDINARY = (
@@ -276,8 +274,8 @@ def _read_file(path: str, table: str, warnings: Warnings) -> dict[str, object]:
 def _content(path: str, warnings: Warnings) -> bytes | None:
     """What a file says; None if there is none. It may have come with a clone, and be anything."""
     try:
-        return read_foreign(path, _MOST_BYTES)
-    except OddFile as odd:
+        return read_bounded(path, _MOST_BYTES)
+    except UnreadableFile as odd:
         why = "it cannot be read" if odd.why == "unreadable" else "it is not a file of settings"
         warnings.append(f"{path}: ignored, as {why}")
         return None
@@ -287,8 +285,6 @@ def _parsed(text: str, table: str) -> dict[str, object]:
     import tomllib  # most hooks find no settings file and never need it
 
     _check_depth(text)
-    if _DEEP_NAME.search(text):  # the time that the parser takes for one grows with the square of its length
-        raise ValueError(f"a name has more than {_MOST_PARTS} parts")
     found: object = tomllib.loads(text)
     for part in table.split(".") if table else ():
         found = found.get(part, {}) if isinstance(found, dict) else {}

@@ -16,12 +16,12 @@ from shadowsnap import lightjson as json
 from shadowsnap.model import Outcome
 from shadowsnap.records import Any, dataclass, field
 from shadowsnap.settings import Settings
+from shadowsnap.snapshot.tools import summary_of
 from shadowsnap.store.projects import Project, project_of
 
 TOO_LARGE, UNREADABLE = "too-large", "unreadable"
 _PATIENCE_SECONDS = 30.0
 _MOST_TOOLS = 200
-_TOOL_TEXT = 200
 
 
 @dataclass
@@ -218,19 +218,6 @@ class OpenTurn:
         except (AttributeError, KeyError, TypeError, ValueError):
             pass
         return turn
-
-
-def summary_of(tool_input: Any) -> str:
-    """What a tool was about, in one short line: its command, its file, or its first text."""
-    if isinstance(tool_input, str):
-        text = tool_input
-    elif isinstance(tool_input, dict):
-        known = ("command", "cmd", "file_path", "filePath", "path", "notebook_path", "target_file", "input")
-        values = [tool_input[name] for name in known if isinstance(tool_input.get(name), str)]
-        text = values[0] if values else ""
-    else:
-        return ""
-    return " ".join(text[: 4 * _TOOL_TEXT].split())[:_TOOL_TEXT]
 
 
 @dataclass(frozen=True)

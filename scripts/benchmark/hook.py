@@ -16,7 +16,7 @@ from benchmark import report
 from benchmark.fresh import NOTHING, compiled_environment
 from benchmark.race import Contender, Pace, Samples, race, wait_for_next_second
 from benchmark.trees import Changes, generate
-from shadowsnap.agents.install import program_words
+from shadowsnap.agents.launcher import program_words
 
 TAKEN, UNCHANGED, ONE = "already taken", "unchanged", "one file changed"
 LIMITS = {TAKEN: 2.5, UNCHANGED: 5.0, ONE: 5.0}

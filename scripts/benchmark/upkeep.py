@@ -19,8 +19,8 @@ from benchmark.ours import SETTINGS
 from benchmark.trees import copy_of, generate, measured
 from shadowsnap import CheckpointManager
 from shadowsnap.deadline import NO_DEADLINE
+from shadowsnap.git.objects import count_objects
 from shadowsnap.git.packs import PackWriter, deflate
-from shadowsnap.git.repository import count_objects
 from shadowsnap.git.trees import DIRECTORY, REGULAR, Leaf, format_tree
 from shadowsnap.settings import Settings
 from shadowsnap.store.checkpoints import record_checkpoint

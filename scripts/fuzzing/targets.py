@@ -36,7 +36,7 @@ from shadowsnap.git.reading import _named_in as named_in
 from shadowsnap.git.refs import (
     count_refs,
     create_ref,
-    is_spoiled,
+    is_damaged_ref,
     newest_ref,
     read_ref,
     read_refs,
@@ -610,9 +610,9 @@ def _pack_runner(place: Path, most: int = 60) -> Callable[[bytes, bytes], None]:
                 assert object_id(*found) == name
             size = read.size(name)
             assert size is None or size >= 0
-        read.read(names[-1], in_known=True)
-        read.held(names)
-        read.held(names, sound=True)
+        read.read(names[-1], known_only=True)
+        read.contained(names)
+        read.contained(names, intact=True)
         problem = pack_problem(pack_file)
         assert problem is None or is_text(problem)
         try:
@@ -762,7 +762,7 @@ def loose(place: Path) -> Prepared:
             size = reader.size(name)
             assert size is None or size >= 0
             for kind in (b"blob", b"tree", b"commit"):
-                found, content = reader._loose(name, kind)
+                found, content = reader._read_loose(name, kind)
                 assert not found or object_id(found, content) == name
             if loose_problem(path, name) is None:
                 kind, content = loose_content(path)
@@ -913,7 +913,7 @@ def refs(place: Path) -> Prepared:
                 value = read_ref(git_dir, ref)
                 assert value is None or len(value) == 40
                 ref_exists(git_dir, ref)
-                is_spoiled(git_dir, ref)
+                is_damaged_ref(git_dir, ref)
             newest = newest_ref(git_dir, prefix)
             assert newest is None or is_text(newest)
             ref_folders(git_dir, "refs/shadowsnap")

@@ -1,7 +1,7 @@
-"""Front doors for agents: hooks and their installer, the /rollback line, a guard for plain functions."""
+"""Coding agents: the facts about each, the installer of the hook, its state, and the /rollback line."""
 
 NAMES = (
     "claude", "codex", "gemini", "cursor", "copilot", "qwen", "hermes", "goose", "kiro", "windsurf", "cline",
-    "opencode",
+    "opencode", "kilo",
 )  # fmt: skip
-"""The agents that the hook can be installed into."""
+"""The agents that the hook can be installed into. (`catalog` has the facts; importing this imports nothing.)"""

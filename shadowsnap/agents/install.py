@@ -1,24 +1,29 @@
-"""Installing the hook into an agent's settings, and taking it out again.
+"""Installing the hook into an agent's settings, and removing it.
 
 First every file is planned, then all are written: if one cannot be changed without loss, none is.
-A file that was there before gets a copy beside it, and as long as nobody else changes it, taking
-the hook out brings exactly that back.
+A file that existed before gets a copy beside it. As long as nothing else changes the file,
+removing the hook restores exactly that copy.
 """
 
 from __future__ import annotations
 
 import difflib
+import json
 import os
 import sys
-from collections.abc import Iterator
-from functools import lru_cache
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from shadowsnap.agents.targets import AGENTS, Edit, Home
-from shadowsnap.errors import SettingsRefused, UnknownAgent
+from shadowsnap.agents import agent as spec
+from shadowsnap.agents.agent import Agent, Event
+from shadowsnap.agents.catalog import AGENTS, agent_named
+from shadowsnap.agents.edit import Edit, JsonHooks, OwnFile, RetiredFile, YamlHooks
+from shadowsnap.agents.launcher import Launcher, launcher, quoted, scripts
+from shadowsnap.errors import SettingsRefused
 from shadowsnap.files import write_bytes
-from shadowsnap.git.process import try_command
-from shadowsnap.records import dataclass
+from shadowsnap.settings import configured_base
 
 BACKUP = ".shadowsnap-backup"
 
@@ -27,7 +32,7 @@ _NO_NEWLINE = "\\ No newline at end of file"
 
 @dataclass(frozen=True)
 class FileChange:
-    """One file, before and after; None is a file that is not there."""
+    """One file before and after; None is a file that does not exist."""
 
     path: Path
     before: bytes | None
@@ -36,7 +41,7 @@ class FileChange:
     had_hook: bool = False
     """Whether our part was in it before."""
     why_kept: str = ""
-    """Why a file is left as it is, if that needs a word."""
+    """Why the file, or a part of it, stays as it is."""
 
     @property
     def changes(self) -> bool:
@@ -51,33 +56,34 @@ class FileChange:
 
 @dataclass(frozen=True)
 class Installed:
-    """A hook that was found in an agent's settings."""
+    """A part of an installation that was found in an agent's settings."""
 
     agent: str
     path: str
     scope: str
     """`user` or `project`."""
     current: bool
-    """Whether it starts this very program."""
+    """Whether it is what this version writes."""
 
 
 def install(
-    agent: str, project: Path | None = None, *, dry_run: bool = False, program: tuple[str, ...] = ()
+    agent: str, project: Path | None = None, *, dry_run: bool = False, status_line: bool = False
 ) -> list[FileChange]:
-    """Put the hook into an agent's settings; returns what changed. Twice is the same as once."""
-    changes = [_installing(edit) for edit in _edits(agent, project, program)]
+    """Add the hook to an agent's settings, and write the scripts that it starts. Returns what changes.
+    Installing twice is the same as installing once. A status line that was installed before stays."""
+    changes = [_script(path, text) for path, text in scripts().items()]
+    changes += [_plan_install(edit, status_line) for edit in edits_of(agent, project)]
     if not dry_run:
+        Path(configured_base()).mkdir(0o700, parents=True, exist_ok=True)
         for change in changes:
             _keep_copy(change)
             _write(change)
     return changes
 
 
-def uninstall(
-    agent: str, project: Path | None = None, *, dry_run: bool = False, program: tuple[str, ...] = ()
-) -> list[FileChange]:
-    """Take the hook out again; returns what changed."""
-    changes = [_uninstalling(edit) for edit in _edits(agent, project, program or _any_words())]
+def uninstall(agent: str, project: Path | None = None, *, dry_run: bool = False) -> list[FileChange]:
+    """Remove the hook; returns what changes. The scripts stay, as other agents may start them."""
+    changes = [_plan_uninstall(edit) for edit in edits_of(agent, project)]
     if not dry_run:
         for change in changes:
             _write(change)
@@ -88,156 +94,210 @@ def uninstall(
 
 
 def installed(project: Path | None = None) -> list[Installed]:
-    """Every agent whose settings have the hook, for the person or for one project."""
+    """Every file with a part of ours, of all agents: of the person, and of one project."""
     found: list[Installed] = []
     for scope, where in (("user", None), ("project", project)):
-        if scope == "project" and project is None:
-            continue
-        for agent in AGENTS:
-            found += _found(agent, scope, where)
+        if scope == "user" or project is not None:
+            for agent in AGENTS:
+                found += _found(agent, scope, where)
     return found
-
-
-def program_words() -> tuple[str, ...]:
-    """The command line that starts this very program, also where it is not on the PATH. Isolated (-I): no
-    variable and no module of a project can get between an agent and its hook. What a person installed for
-    themselves alone is not found that way: then variables (-E) and the directory that Python is started in
-    (-P) are left out, and the person's own packages are not. Refuses if it is found neither way."""
-    if not sys.executable or getattr(sys, "frozen", False):
-        why = "this program has no Python to start it with; install it with uv, pipx or pip"
-        raise SettingsRefused(path="the hook", why=why)
-    options = _isolation(sys.executable)
-    if options is None:
-        why = (
-            "an isolated Python does not find shadowsnap, and one that is not isolated would run what a project "
-            "calls shadowsnap; install it with uv, pipx or pip"
-        )
-        raise SettingsRefused(path="the hook", why=why)
-    return (sys.executable, *options, "-m", "shadowsnap")
-
-
-_ISOLATED, _WITH_OWN_PACKAGES = ("-I",), ("-E", "-P")
-
-
-def _isolation(python: str) -> tuple[str, ...] | None:
-    """The options with which Python finds this very package, and nothing of a project; None if there are none."""
-    import site
-
-    folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-    if site.ENABLE_USER_SITE is not False and folder == site.getusersitepackages():
-        return _WITH_OWN_PACKAGES
-    if folder in site.getsitepackages():
-        return _ISOLATED
-    return _isolation_tried(python, folder)  # an editable installation, or none at all
-
-
-@lru_cache
-def _isolation_tried(python: str, folder: str) -> tuple[str, ...] | None:
-    code = "import shadowsnap; print(shadowsnap.__file__)"
-    for options in (_ISOLATED, _WITH_OWN_PACKAGES):
-        found = os.fsdecode(try_command([python, *options, "-c", code], Path(os.sep), dict(os.environ))).strip()
-        if os.path.realpath(found) == os.path.realpath(os.path.join(folder, "shadowsnap", "__init__.py")):
-            return options
-    return None
-
-
-def _any_words() -> tuple[str, ...]:
-    """The same for what starts nothing: to find a hook, and to take it out."""
-    try:
-        return program_words()
-    except SettingsRefused:
-        return (sys.executable or "python3", *_ISOLATED, "-m", "shadowsnap")
-
-
-# --- planning --------------------------------------------------------------------------------
-
-
-def _edits(agent: str, project: Path | None, program: tuple[str, ...]) -> list[Edit]:
-    if agent not in AGENTS:
-        raise UnknownAgent(agent=agent, known=", ".join(AGENTS))
-    try:
-        return list(AGENTS[agent](Home(program or program_words(), project)))
-    except LookupError as problem:
-        raise SettingsRefused(path=agent, why=problem.args[0]) from None
-
-
-def _installing(edit: Edit) -> FileChange:
-    before = _read(edit.path)
-    try:
-        text = _text(before)
-        ours = text is not None and edit.has(text)
-        base = _original(edit, text) if ours and text is not None else text
-        after = edit.add(base).encode()
-    except ValueError as problem:
-        if edit.optional:
-            return FileChange(edit.path, before, before, why_kept=str(problem))
-        raise SettingsRefused(path=edit.path, why=problem) from problem
-    return FileChange(edit.path, before, after, edit.executable, ours)
-
-
-def _uninstalling(edit: Edit) -> FileChange:
-    before = _read(edit.path)
-    try:
-        text = _text(before)
-        if text is None or not edit.has(text):
-            kept = "it was changed by hand" if text and "shadowsnap install" in text else ""
-            return FileChange(edit.path, before, before, why_kept=kept)
-        after = _original(edit, text)
-    except ValueError as problem:
-        raise SettingsRefused(path=edit.path, why=problem) from problem
-    return FileChange(edit.path, before, None if after is None else after.encode(), edit.executable, True)
-
-
-def _original(edit: Edit, text: str) -> str | None:
-    """The file as it was before us, if it holds nothing new beside our part; else without it."""
-    saved = _text(_read(_backup(edit.path)))
-    stripped = edit.strip(text)
-    if stripped == edit.strip(edit.add(saved)):
-        return saved
-    return stripped
 
 
 def _found(agent: str, scope: str, project: Path | None) -> Iterator[Installed]:
     try:
-        edits = _edits(agent, project, _any_words())
+        edits = edits_of(agent, project)
     except SettingsRefused:
         return
     for edit in edits:
         try:
-            text = _text(_read(edit.path))
+            text = read_text(edit.path)
             if text is not None and edit.has(text):
                 yield Installed(agent, str(edit.path), scope, edit.is_current(text))
         except (ValueError, OSError):
-            continue  # a file that cannot be read has no hook that works
+            continue  # no hook works from a file that cannot be read
 
 
-# --- writing ---------------------------------------------------------------------------------
+# --- which files, and our part of each -----------------------------------------------------------
+
+
+def edits_of(agent: str, project: Path | None = None) -> list[Edit]:
+    """Our part of each file of an agent. Raises UnknownAgent, and SettingsRefused if it cannot be installed
+    there at all."""
+    known = agent_named(agent)
+    if agent == "cline" and sys.platform == "win32":
+        raise SettingsRefused(path=agent, why="its hooks are shell scripts, which do not run on Windows")
+    return list(_edits(known, folder_of(known, project), project, launcher()))
+
+
+def folder_of(agent: Agent, project: Path | None = None) -> Path:
+    """The folder with an agent's settings. Raises SettingsRefused if it has none for a single project."""
+    folder = agent.folder
+    if project is not None:
+        if folder.project is None:
+            raise SettingsRefused(path=agent.name, why="it has no settings for a single project")
+        return project / folder.project
+    if folder.variable and (moved := os.environ.get(folder.variable)):
+        return Path(moved).expanduser()
+    config = os.environ.get("XDG_CONFIG_HOME", "")
+    if folder.below_config and os.path.isabs(config):
+        return Path(config, folder.below_config)
+    return Path.home() / folder.user
+
+
+def _edits(agent: Agent, folder: Path, project: Path | None, start: Launcher) -> Iterator[Edit]:
+    hook = start.hook(agent.name)
+    for file in agent.files:
+        if isinstance(file, spec.HooksFile):
+            yield from _hooks_edits(agent, folder, file, start)
+        elif isinstance(file, spec.HookScripts):
+            for event in agent.events:
+                text = _filled_text(agent, file.text, start)
+                yield OwnFile(folder / event.name, text, executable=True, command=quoted(hook))
+        elif isinstance(file, spec.Retired):
+            yield RetiredFile(folder / file.path)
+        elif file.in_projects or project is None:
+            text = _filled_text(agent, file.text, start)
+            optional = not (file.is_hook or file.needed)
+            yield OwnFile(folder / file.path, text, optional=optional, command=hook if file.is_hook else "")
+
+
+def _hooks_edits(agent: Agent, folder: Path, file: spec.HooksFile, start: Launcher) -> Iterator[Edit]:
+    entries = {event.name: _entry(agent, file, event, start) for event in agent.events}
+    if file.path.endswith(".yaml"):
+        yield YamlHooks(folder / file.path, entries)
+        return
+    if not file.if_none:
+        status_line = _filled(agent.status_line, {spec.STATUS_LINE: quoted(start.status_line(agent.name))})
+        yield JsonHooks(folder / file.path, entries, file.around, status_line)
+        return
+    own = folder / file.if_none
+    for path in [path for path in sorted(folder.glob(file.path)) if path != own]:
+        yield JsonHooks(path, entries)
+    if own.exists() or not any(folder.glob(file.path)):
+        yield JsonHooks(own, entries, file.around)
+
+
+def _entry(agent: Agent, file: spec.HooksFile, event: Event, start: Launcher) -> dict[str, Any]:
+    words = start.hook(agent.name, *([event.name] if file.names_event else []))
+    values = {
+        spec.COMMAND: quoted(words),
+        spec.PROGRAM: words[0],
+        spec.ARGUMENTS: list(words[1:]),
+        spec.SECONDS: event.seconds,
+        spec.MILLISECONDS: event.seconds * 1000,
+    }
+    entry = _filled(file.entry, values)
+    matcher = {"matcher": event.matcher} if event.matcher else {}
+    return {**matcher, "hooks": [entry]} if file.grouped else {**matcher, **entry}
+
+
+def _filled(value: Any, values: Mapping[str, Any]) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _filled(each, values) for key, each in value.items()}
+    return values.get(value, value) if isinstance(value, str) else value
+
+
+def _filled_text(agent: Agent, text: str, start: Launcher) -> str:
+    hook = start.hook(agent.name)
+    for placeholder, value in (
+        (spec.COMMAND, quoted(hook)),
+        (spec.ROLLBACK, quoted(start.rollback)),
+        (spec.WORDS, json.dumps(hook, ensure_ascii=False)),
+        (spec.READERS, json.dumps(agent.readers)),
+    ):
+        text = text.replace(placeholder, value)
+    return text
+
+
+# --- planning ------------------------------------------------------------------------------------
+
+
+def _script(path: Path, text: str) -> FileChange:
+    # Our own folder: what is in it is ours, also if an older version wrote it.
+    return FileChange(path, _read(path), text.encode(), executable=True, had_hook=True)
+
+
+def _plan_install(edit: Edit, status_line: bool) -> FileChange:
+    before = _read(edit.path)
+    try:
+        text = _decoded(before)
+        kept = _prepare_status_line(edit, text, status_line)
+        ours = text is not None and edit.has(text)
+        base = _original(edit, text) if ours and text is not None else text
+        after = edit.add(base)
+    except ValueError as problem:
+        if edit.optional:
+            return FileChange(edit.path, before, before, why_kept=str(problem))
+        raise SettingsRefused(path=edit.path, why=problem) from problem
+    return FileChange(edit.path, before, _encoded(after), edit.executable, ours, kept)
+
+
+def _prepare_status_line(edit: Edit, text: str | None, wanted: bool) -> str:
+    """Decide whether our status line is to be there; returns why not, if it was asked for."""
+    if not isinstance(edit, JsonHooks):
+        return ""
+    edit.wants_status_line = wanted or edit.has_status_line(text)
+    if not wanted:
+        return ""
+    if not edit.status_line:
+        return "this agent has no status line that runs a command"
+    if edit.other_status_line(text):
+        return "there is a status line already; yours can run `shadowsnap statusline AGENT` as a part of it"
+    return ""
+
+
+def _plan_uninstall(edit: Edit) -> FileChange:
+    before = _read(edit.path)
+    try:
+        text = _decoded(before)
+        if text is None or not edit.has(text):
+            kept = "it was changed by hand" if text and "shadowsnap install" in text else ""
+            return FileChange(edit.path, before, before, why_kept=kept)
+        _prepare_status_line(edit, text, False)
+        after = _original(edit, text)
+    except ValueError as problem:
+        raise SettingsRefused(path=edit.path, why=problem) from problem
+    return FileChange(edit.path, before, _encoded(after), edit.executable, True)
+
+
+def _original(edit: Edit, text: str) -> str | None:
+    """The file as it was before us, if nothing but our part is new; else the text without our part."""
+    saved = read_text(_backup(edit.path))
+    stripped = edit.strip(text)
+    if stripped == edit.strip(edit.add(saved) or ""):
+        return saved
+    return stripped
+
+
+# --- reading and writing -------------------------------------------------------------------------
 
 
 def _keep_copy(change: FileChange) -> None:
-    """A copy of a file that is not ours. (If our part is in it, the copy was made before.)"""
+    """Copy a file that is not ours. (If our part is in it, the copy was made before.)"""
     if change.before is not None and change.changes and not change.had_hook:
         write_bytes(_backup(change.path), change.before)
 
 
 def _write(change: FileChange) -> None:
-    if not change.changes:
-        return
     path = Path(os.path.realpath(change.path))  # settings are often links into a repository of dotfiles
+    if not change.changes:
+        if change.executable and path.exists() and not os.access(path, os.X_OK):
+            path.chmod(path.stat().st_mode | 0o100)
+        return
     if change.after is None:
         path.unlink()
         return
     path.parent.mkdir(parents=True, exist_ok=True)
     bits = path.stat().st_mode & 0o777 if path.exists() else 0o755 if change.executable else 0o644
     write_bytes(path, change.after, fsync=True)
-    path.chmod(bits)
+    path.chmod(bits | 0o100 if change.executable else bits)
 
 
 def _remove_empty_folders(change: FileChange) -> None:
-    """Those that are named after us; others may have a meaning while empty."""
+    """Remove the folders of a removed file that only we need; others may have a meaning while empty."""
     if change.after is None:
         for folder in change.path.parents:
-            if not any(part == "shadowsnap" for part in folder.parts[-2:]):
+            if not any(part in ("shadowsnap", "rollback") for part in folder.parts[-2:]):
                 break
             try:
                 folder.rmdir()
@@ -249,6 +309,11 @@ def _backup(path: Path) -> Path:
     return path.with_name(path.name + BACKUP)
 
 
+def read_text(path: Path) -> str | None:
+    """The text of a settings file; None if there is none. Raises ValueError if it is not text."""
+    return _decoded(_read(path))
+
+
 def _read(path: Path) -> bytes | None:
     try:
         return path.read_bytes()
@@ -256,13 +321,17 @@ def _read(path: Path) -> bytes | None:
         return None
 
 
-def _text(data: bytes | None) -> str | None:
+def _decoded(data: bytes | None) -> str | None:
     if data is None:
         return None
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
         raise ValueError("it is not UTF-8 text") from None
+
+
+def _encoded(text: str | None) -> bytes | None:
+    return None if text is None else text.encode()
 
 
 def _lines(data: bytes | None) -> list[str]:

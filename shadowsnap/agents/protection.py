@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from shadowsnap.agents.state import agent_states
 from shadowsnap.hook.log import read_log
 
 _READ = 400
@@ -26,12 +27,20 @@ class Protection:
 
 
 def protection_of(workdir: Path) -> Protection:
-    """What the hook log says about a directory."""
-    last = last_run(workdir)
+    """What the hook log and the settings of agents say about a directory."""
+    last, states = last_run(workdir), {state.agent: state for state in agent_states(workdir)}
     if last is None:
+        good = [state for state in states.values() if not state.problem]
+        if good:
+            return Protection(True, f"the hook of {good[0].agent} is installed; no turn here yet", good[0].agent)
+        if states:
+            state = next(iter(states.values()))
+            return Protection(False, f"{state.agent}: {state.sentence}", state.agent)
         return Protection(False, "no agent's hook has run here yet: shadowsnap install AGENT")
     agent, when = str(last.get("agent") or "an agent"), float(last.get("time") or 0)
     status = str(last.get("status"))
+    if agent in states and states[agent].problem:
+        return Protection(False, f"{agent}: NOT protected: {states[agent].problem}", agent, when, status)
     if status in _BAD:
         why = f": {last['error']}" if last.get("error") else ""
         text = f"NOT protected: the hook of {agent} {status} {_ago(when)}{why}"

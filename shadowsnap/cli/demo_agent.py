@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shadowsnap.agents.install import program_words
-from shadowsnap.git.process import run_command
+from shadowsnap.agents.launcher import program_words
 
 _SESSION = "demo-session"
 
@@ -114,7 +114,9 @@ class DemoAgent:
     def _run(self, *words: str, stdin: bytes = b"") -> None:
         usual = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
         ours = {"SHADOWSNAP_HOME": str(self.base)}
-        run_command(list(words), self.project, {**usual, **ours}, stdin)
+        subprocess.run(
+            words, cwd=self.project, env={**usual, **ours}, input=stdin, capture_output=True, check=True
+        )
 
 
 def _write(path: Path, text: str) -> None:

@@ -205,7 +205,7 @@ def _paged(text: str) -> bool:
     """Show text through the pager; False if there is none."""
     from shutil import which
 
-    from shadowsnap.git.paths import safe_search_path
+    from shadowsnap.git.repository import safe_search_path
 
     # A project in which this is run may have a program that is called like the pager.
     search_path = safe_search_path(os.environ.get("PATH", os.defpath))

@@ -1,5 +1,5 @@
-"""The committed checkpoints of Entire CLI: reading them, keeping their conversations with the matching
-checkpoints here, and writing a session of ours as Entire would.
+"""The committed checkpoints of Entire CLI: reading them, keeping their conversations with the matching checkpoints
+here, and writing a session of ours as Entire would.
 
 Its temporary checkpoints (branches with files) are imported: `shadowsnap import`.
 """
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
-from shadowsnap.compat.entire_export import Exported, export_entire
+from shadowsnap.compat.entire_export import AGENTS, Exported, export_entire
 from shadowsnap.compat.entire_reading import (
     EntireCheckpoint,
     EntireRecord,
@@ -18,6 +18,7 @@ from shadowsnap.compat.entire_reading import (
     EntireSession,
 )
 from shadowsnap.errors import NoSuchProject, ShadowsnapError
+from shadowsnap.git.reading import ObjectReader
 from shadowsnap.manager import CheckpointManager
 from shadowsnap.model import Checkpoint
 
@@ -28,12 +29,14 @@ __all__ = [
 
 # Entire makes its record right after the commit that it belongs to.
 _SLACK = timedelta(minutes=1)
+_TRAILER = "Entire-Checkpoint"
+_OURS = {spelt: name for name, spelt in AGENTS.items()}
 
 
 @dataclass(frozen=True)
 class Attached:
-    """What became of one session of one checkpoint of Entire: `checkpoint_id` is ours, or else `why`
-    says why there is none."""
+    """What became of one session of one checkpoint of Entire: `checkpoint_id` is ours, or else `why` says why
+    there is none."""
 
     entire_id: str
     session_id: str
@@ -53,17 +56,17 @@ class AttachReport:
 
 
 def read_entire(repository: str | Path) -> EntireRecord:
-    """All committed checkpoints of Entire in a repository, of both layouts, oldest first."""
+    """All committed checkpoints of Entire in a repository, of every layout, oldest first."""
     return EntireRepository(repository).read()
 
 
 def attach_entire(
     repository: str | Path, working_dir: str | Path | None = None, *, manager: CheckpointManager | None = None
 ) -> AttachReport:
-    """Keep each conversation that Entire recorded with the checkpoint of ours that it belongs to, and
-    note it in the record of its session. That is the last one of the same session that is not later;
-    else the one before the commit that Entire made its record for. What the session itself handed over
-    to us stays. Doing it again changes nothing."""
+    """Keep each conversation that Entire recorded with the checkpoint of ours that it belongs to, and note it in
+    the record of its session. That is the last one of the same session that is not later; else the one before a
+    commit that Entire made its record for. What the session itself handed over to us stays. Doing it again
+    changes nothing."""
     source, manager = EntireRepository(repository), manager or CheckpointManager.from_settings()
     workdir = Path(working_dir or repository)
     record = source.read()
@@ -71,11 +74,12 @@ def attach_entire(
         ours = manager.list_checkpoints(workdir)
     except NoSuchProject:
         ours = []
-    commits = _commits(source)
+    commits = _commits(source, record)
     items = []
     for each in record.checkpoints:
         for number, session in enumerate(each.sessions):
-            match = _of_session(ours, session) or _of_commit(ours, commits.get(each.id, ()))
+            matches = (_of_commit(ours, commit) for commit in commits[each.id])
+            match = _of_session(ours, session) or next(filter(None, matches), None)
             items.append(_attach(source, manager, workdir, each, number, match))
     return AttachReport(tuple(items), record.problems)
 
@@ -101,7 +105,7 @@ def _attach(
             transcript,
             match.session_id or session.id or None,
             prompt=session.prompts[-1] if session.prompts else None,
-            agent=str(session.metadata.get("agent") or "") or None,
+            agent=_agent(session),
             began=session.created_at,
             key=f"entire-{entire.id}-{number}",
             replace_own=False,
@@ -113,9 +117,15 @@ def _attach(
     return Attached(entire.id, session.id, match.id)
 
 
+def _agent(session: EntireSession) -> str | None:
+    """The agent as we call it."""
+    spelt = str(session.metadata.get("agent") or "")
+    return _OURS.get(spelt, spelt) or None
+
+
 def _of_session(ours: list[Checkpoint], session: EntireSession) -> Checkpoint | None:
-    """The last checkpoint of the session, newest first, that is not later. Entire may put a date before
-    the id that the agent gave it."""
+    """The last checkpoint of the session, newest first, that is not later. Entire may put a date before the id
+    that the agent gave it."""
     same = [
         each
         for each in ours
@@ -142,14 +152,25 @@ def _of_commit(ours: list[Checkpoint], commits: tuple[str, ...]) -> Checkpoint |
     return after[-1] if after else None
 
 
-def _commits(source: EntireRepository) -> dict[str, tuple[str, ...]]:
-    """For each checkpoint of Entire the commit that names it, and that commit's parents."""
-    name = "Entire-Checkpoint"
-    shape = f"--format=%H %P%x00%(trailers:key={name},valueonly,separator=%x20)%x01"
-    listed = source.git.run("log", "--all", f"--grep=^{name}: ", shape, ok=(0, 128)).decode("utf-8", "replace")
-    found: dict[str, tuple[str, ...]] = {}
+def _commits(source: EntireRepository, record: EntireRecord) -> dict[str, list[tuple[str, ...]]]:
+    """For each checkpoint of Entire the commits that name it, or that it names, each with its parents."""
+    shape = f"--format=%H %P%x00%(trailers:key={_TRAILER},valueonly,separator=%x20)%x01"
+    listed = source.git.run("log", "--all", f"--grep=^{_TRAILER}: ", shape, ok=(0, 128)).decode("utf-8", "replace")
+    found: dict[str, list[tuple[str, ...]]] = {each.id: [] for each in record.checkpoints}
     for row in listed.split("\x01\n"):
         commits, _, ids = row.partition("\0")
         for id in ids.replace("\x01", "").split():
-            found.setdefault(id, tuple(commits.split()))
+            found.setdefault(id, []).append(tuple(commits.split()))
+    with ObjectReader(source.git) as reader:
+        for each in record.checkpoints:
+            found[each.id] += filter(None, (_with_parents(reader, commit) for commit in each.linked_commits))
     return found
+
+
+def _with_parents(reader: ObjectReader, commit: str) -> tuple[str, ...]:
+    """A commit and its parents; empty if it is not here, as after a rebase elsewhere."""
+    try:
+        header = reader.read(commit, b"commit").partition(b"\n\n")[0].decode("utf-8", "replace")
+    except ShadowsnapError:
+        return ()
+    return (commit, *(line[7:] for line in header.splitlines() if line.startswith("parent ")))

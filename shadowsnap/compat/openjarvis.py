@@ -1,27 +1,22 @@
-"""The checkpoint and session stores of OpenJarvis' learning loop, served by shadowsnap.
+"""The checkpoint store of OpenJarvis' learning loop, served by shadowsnap.
 
-`from shadowsnap.compat.openjarvis import CheckpointStore, SessionStore` in place of
-`openjarvis.learning.spec_search.storage`. Unlike there, no repository is made in the directory.
+`from shadowsnap.compat.openjarvis import CheckpointStore` in place of
+`openjarvis.learning.spec_search.checkpoint.store`, and `SessionStore` in place of
+`openjarvis.learning.spec_search.storage.session_store`. Unlike there, no repository is made in the directory.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import sqlite3
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, is_dataclass
-from datetime import datetime
+from collections.abc import Sequence
+from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING
 
-from shadowsnap.errors import NoSuchProject, StoreTooNew
-from shadowsnap.files import read_json
-from shadowsnap.manager import CheckpointManager
+from shadowsnap.compat.common import open_manager
+from shadowsnap.compat.openjarvis_sessions import EditOutcome, LearningSession, SessionStore, original
+from shadowsnap.errors import NoSuchProject
 from shadowsnap.model import Checkpoint
 from shadowsnap.settings import configured_base
 
@@ -31,7 +26,7 @@ __all__ = [
 ]  # fmt: skip
 
 TRACKED = ("config.toml", "agents", "tools")
-_MARK = {"tracked_by": "openjarvis"}
+_FACE = {"face": "openjarvis"}
 
 
 class ConfigurationError(RuntimeError):
@@ -54,18 +49,23 @@ class StageHandle:
     pre_stage_sha: str
 
 
+if not TYPE_CHECKING:
+    ConfigurationError = original("storage.paths", "ConfigurationError", ConfigurationError)
+    DirtyWorkingTreeError = original("checkpoint.store", "DirtyWorkingTreeError", DirtyWorkingTreeError)
+    StageHandle = original("checkpoint.store", "StageHandle", StageHandle)
+
+
 class CheckpointStore:
-    """Checkpoints of `config.toml`, `agents/` and `tools/` of one directory; whatever else is in it is
-    neither captured nor touched. `protected` are source trees in which it refuses to begin; that of
-    OpenJarvis itself always is one."""
+    """Checkpoints of `config.toml`, `agents/` and `tools/` of one directory; whatever else is in it is neither
+    captured nor touched. `protected` are source trees in which it refuses to begin; that of OpenJarvis itself
+    always is one."""
 
     def __init__(
         self, root: str | os.PathLike[str], *, base: Path | None = None, protected: Sequence[Path] = ()
     ) -> None:
         self.root = Path(root).expanduser().resolve()
         self._protected = protected
-        only = ("/*", *(f"!/{name}" for name in TRACKED))
-        self._manager = CheckpointManager(base=base or configured_base(), excludes=only, max_snapshots=0)
+        self._manager = open_manager(base or configured_base(), ["/*", *(f"!/{name}" for name in TRACKED)])
 
     def init(self) -> None:
         """Take the baseline, if there is none yet."""
@@ -74,7 +74,7 @@ class CheckpointStore:
                 raise ConfigurationError(f"{self.root} is inside the source tree {tree}")
         self.root.mkdir(parents=True, exist_ok=True)
         if not self._history():
-            self._noted("checkpoint baseline")
+            self._note("checkpoint baseline")
 
     def current_sha(self) -> str:
         """The checkpoint that the last stage, revert or `init` ended with."""
@@ -96,47 +96,46 @@ class CheckpointStore:
             edit_id=handle.edit_id,
             session_id=session_id,
             risk_tier=risk_tier,
-            **_MARK,
+            **_FACE,
         )
-        return self._kept(made)
+        return self._keep(made)
 
     def discard_stage(self, handle: StageHandle) -> None:
-        """Put everything back as it was when the stage began. (What is put back can still be found, in
-        a checkpoint that the restore takes.)"""
+        """Put everything back as it was when the stage began. What is put back is saved first."""
         if self.current_sha() != handle.pre_stage_sha:
             raise RuntimeError(f"something was committed since the stage of {handle.edit_id} began")
         self._manager.restore(self.root, handle.pre_stage_sha)
 
     def revert_session(self, session_id: str) -> list[str]:
-        """Take back every stage of a session that was not taken back yet, newest first. Each makes a
-        new entry; no old one changes."""
+        """Take back every stage of a session that was not taken back yet, newest first. Each makes a new entry; no
+        old one changes."""
         history = self._history()
         done = {each.metadata.get("reverts") for each in history}
         stages = [each for each in history if each.kind == "stage" and each.session_id == session_id]
         going = [each for each in stages if each.id not in done]
         if going:
             self._check_clean(history[0], f"cannot revert {session_id}")
-            self._check_free(session_id)
-        return [self._reverted(each) for each in going]
+            self._check_no_conflict(session_id)
+        return [self._revert(each) for each in going]
 
-    def _reverted(self, stage: Checkpoint) -> str:
+    def _revert(self, stage: Checkpoint) -> str:
         reason = f'Revert "{stage.reason.partition(chr(10))[0]}"'
-        result = self._manager.revert_stage(self.root, stage.id, reason, False, reverts=stage.id, **_MARK)
+        result = self._manager.revert_stage(self.root, stage.id, reason, False, reverts=stage.id, **_FACE)
         if result.target.id:
-            return self._kept(result.target)
+            return self._keep(result.target)
         # Its work is gone already, by hand or by a later stage: that is noted all the same.
-        return self._noted(reason, reverts=stage.id)
+        return self._note(reason, reverts=stage.id)
 
-    def _noted(self, reason: str, **facts: str) -> str:
-        taken = self._manager.snapshot(self.root, reason, always=True, **facts, **_MARK).checkpoint
+    def _note(self, reason: str, **facts: str) -> str:
+        taken = self._manager.snapshot(self.root, reason, always=True, **facts, **_FACE).checkpoint
         assert taken is not None
-        return self._kept(taken)
+        return self._keep(taken)
 
-    def _kept(self, made: Checkpoint) -> str:
-        """Whatever the limits of the store: a stage can only be reverted while its beginning is there."""
+    def _keep(self, made: Checkpoint) -> str:
+        """Pin it: a stage can only be reverted while its beginning is there, whatever the limits of the store."""
         return self._manager.pin(self.root, made.id).short_id
 
-    def _check_free(self, session_id: str) -> None:
+    def _check_no_conflict(self, session_id: str) -> None:
         conflicts = self._manager.revert(self.root, session_id=session_id, dry_run=True).conflicts
         if conflicts:
             paths = ", ".join(conflict.path for conflict in conflicts)
@@ -160,280 +159,15 @@ class CheckpointStore:
             found = self._manager.list_checkpoints(self.root)
         except NoSuchProject:
             return []
-        return [each for each in found if each.metadata.get("tracked_by") == _MARK["tracked_by"]]
+        return [each for each in found if each.metadata.get("face") == _FACE["face"]]
 
 
 def _source_trees(root: Path) -> list[Path]:
     """The checkout of OpenJarvis that a directory is in, and the one that is installed."""
-    trees = [
-        folder for folder in (root, *root.parents) if (folder / "src" / "openjarvis" / "__init__.py").exists()
-    ]
+    around = (root, *root.parents)
+    trees = [folder for folder in around if (folder / "src" / "openjarvis" / "__init__.py").exists()]
     spec = find_spec("openjarvis")
     package = Path(spec.origin).resolve().parent if spec is not None and spec.origin else None
     if package is not None:
         trees.append(package.parents[1] if package.parent.name == "src" else package)
     return trees
-
-
-@dataclass
-class EditOutcome:
-    """What became of one edit."""
-
-    edit_id: str
-    status: str
-    benchmark_delta: float | None = None
-    cluster_deltas: dict[str, float] = field(default_factory=dict)
-    error: str | None = None
-    applied_at: datetime | None = None
-
-
-@dataclass
-class LearningSession:
-    """One session of the learning loop."""
-
-    id: str
-    parent_session_id: str | None
-    trigger: str
-    trigger_metadata: dict[str, Any]
-    status: str
-    autonomy_mode: str
-    started_at: datetime
-    ended_at: datetime | None
-    diagnosis_path: Path
-    plan_path: Path
-    benchmark_before: Any
-    benchmark_after: Any
-    git_checkpoint_pre: str
-    git_checkpoint_post: str | None = None
-    teacher_cost_usd: float = 0.0
-    error: str | None = None
-    edit_outcomes: list[Any] = field(default_factory=list)
-
-
-SESSION = tuple(name for name in LearningSession.__dataclass_fields__ if name != "edit_outcomes")
-REQUIRED = (
-    "id", "trigger", "status", "autonomy_mode", "started_at", "diagnosis_path", "plan_path", "benchmark_before",
-    "git_checkpoint_pre",
-)  # fmt: skip
-DEFAULTS: dict[str, Any] = {"trigger_metadata": {}, "teacher_cost_usd": 0.0}
-OUTCOME = tuple(EditOutcome.__dataclass_fields__)
-OF_EDIT = ("pillar", "op", "target", "risk_tier", "rationale")
-_JSON = ("trigger_metadata", "benchmark_before", "benchmark_after", "cluster_deltas")
-_TIMES = ("started_at", "ended_at", "applied_at")
-_PATHS = ("diagnosis_path", "plan_path")
-
-
-def stored(name: str, value: Any) -> Any:
-    """A field as the database has it."""
-    if name in _JSON:
-        return None if value is None else json.dumps(value, default=plain)
-    if name in _TIMES and isinstance(value, datetime):
-        return value.isoformat()
-    return str(value) if name in _PATHS else plain(value)
-
-
-def plain(value: Any) -> Any:
-    """What JSON or SQLite can hold of a value: of an enumeration its value, of a model its fields."""
-    dump = getattr(value, "model_dump", None)
-    if dump is not None:
-        return dump(mode="json")
-    if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
-    if isinstance(value, datetime):
-        return value.isoformat()
-    if isinstance(value, os.PathLike):
-        return os.fspath(value)
-    return getattr(value, "value", value) if not isinstance(value, SimpleNamespace) else vars(value)
-
-
-def read_row(names: tuple[str, ...], row: tuple[Any, ...]) -> dict[str, Any]:
-    """The fields of a row, as they were handed in."""
-    return {name: _value(name, value) for name, value in zip(names, row, strict=True)}
-
-
-def _value(name: str, stored: Any) -> Any:
-    if stored is None:
-        return None
-    if name in _JSON:
-        return json.loads(stored)
-    if name in _TIMES:
-        return datetime.fromisoformat(stored.replace("Z", "+00:00"))
-    return Path(stored) if name in _PATHS else stored
-
-
-_VERSION = 1
-_MIGRATIONS: dict[int, str] = {
-    # from nothing, or from a database that OpenJarvis itself made
-    0: """
-        CREATE TABLE IF NOT EXISTS learning_sessions (
-            id TEXT PRIMARY KEY, parent_session_id TEXT, trigger TEXT NOT NULL,
-            trigger_metadata TEXT NOT NULL DEFAULT '{}', status TEXT NOT NULL, autonomy_mode TEXT NOT NULL,
-            started_at TEXT NOT NULL, ended_at TEXT, diagnosis_path TEXT NOT NULL, plan_path TEXT NOT NULL,
-            benchmark_before TEXT NOT NULL, benchmark_after TEXT, git_checkpoint_pre TEXT NOT NULL,
-            git_checkpoint_post TEXT, teacher_cost_usd REAL NOT NULL DEFAULT 0.0, error TEXT,
-            FOREIGN KEY (parent_session_id) REFERENCES learning_sessions(id) DEFERRABLE INITIALLY DEFERRED
-        );
-        CREATE TABLE IF NOT EXISTS edit_outcomes (
-            id INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL, edit_id TEXT NOT NULL,
-            pillar TEXT NOT NULL, op TEXT NOT NULL, target TEXT NOT NULL, risk_tier TEXT NOT NULL,
-            status TEXT NOT NULL, benchmark_delta REAL, cluster_deltas TEXT NOT NULL DEFAULT '{}',
-            rationale TEXT NOT NULL DEFAULT '', error TEXT, applied_at TEXT,
-            FOREIGN KEY (session_id) REFERENCES learning_sessions(id)
-        );
-        CREATE INDEX IF NOT EXISTS sessions_by_start ON learning_sessions(started_at);
-        CREATE INDEX IF NOT EXISTS outcomes_by_session ON edit_outcomes(session_id);
-    """,
-}
-_ORDER = "ORDER BY julianday(started_at) DESC, started_at DESC, rowid DESC"
-
-
-class SessionStore:
-    """Sessions and outcomes, from any thread. It takes any objects with the attributes of the classes
-    above; what it hands out are those, or whatever `session_type` and `outcome_type` make of the same
-    keyword arguments (the models of OpenJarvis do)."""
-
-    def __init__(
-        self,
-        db_path: str | os.PathLike[str],
-        session_type: Callable[..., Any] = LearningSession,
-        outcome_type: Callable[..., Any] = EditOutcome,
-    ) -> None:
-        self._session_type, self._outcome_type = session_type, outcome_type
-        self._lock = threading.RLock()
-        self._db = sqlite3.connect(db_path, check_same_thread=False, isolation_level=None, timeout=30)
-        with ExitStack() as if_it_fails:
-            if_it_fails.callback(self._db.close)
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA foreign_keys=ON")
-            self._migrate(Path(db_path))
-            if_it_fails.pop_all()
-
-    def close(self) -> None:
-        with self._lock:
-            self._db.close()
-
-    def save_session(self, session: Any) -> None:
-        """Insert it, or replace what is known of the session with this id."""
-        with self._writing():
-            self._put_session(session)
-
-    def get_session(self, session_id: str) -> Any | None:
-        """The session with its outcomes; None if there is none."""
-        found = self._sessions("WHERE id = ?", [session_id])
-        return found[0] if found else None
-
-    def list_sessions(self, status: Any = None, limit: int | None = None) -> list[Any]:
-        """Newest first, with their outcomes. Two queries, however many there are."""
-        where, values = ("", []) if status is None else ("WHERE status = ?", [plain(status)])
-        return self._sessions(f"{where} {_ORDER} LIMIT ?", [*values, -1 if limit is None else limit])
-
-    def save_outcome(
-        self,
-        session_id: str,
-        outcome: Any,
-        *,
-        pillar: str,
-        op: str,
-        target: str,
-        risk_tier: str,
-        rationale: str = "",
-    ) -> None:
-        with self._writing():
-            edit = {"pillar": pillar, "op": op, "target": target, "risk_tier": risk_tier, "rationale": rationale}
-            self._put_outcome(session_id, outcome, edit)
-
-    def list_outcomes(self, session_id: str) -> list[Any]:
-        """In the order in which they were saved."""
-        return self._outcomes([session_id]).get(session_id, [])
-
-    def rebuild(self, sessions_dir: str | os.PathLike[str]) -> int:
-        """Take in every `<session>/session.json` below a directory; how many there were. What is known
-        of other sessions stays, and what only this index knows of an edit (its pillar, for example). A
-        file that cannot be read, or lacks what a session must have, does not keep out the others."""
-        records = {}
-        for path in sorted(Path(sessions_dir).glob("*/session.json")):
-            record = read_json(path)
-            if record is not None and all(record.get(name) is not None for name in REQUIRED):
-                records[record["id"]] = {**dict.fromkeys(SESSION), **DEFAULTS, **record}
-        with self._writing():
-            known = {*records, *(row[0] for row in self._db.execute("SELECT id FROM learning_sessions"))}
-            for record in records.values():
-                lost = record.get("parent_session_id") not in known
-                self._put_session(SimpleNamespace(**{**record, **({"parent_session_id": None} if lost else {})}))
-                self._put_outcomes_again(record["id"], record.get("edit_outcomes") or ())
-        return len(records)
-
-    # --- rows --------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        with self._lock:
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._db.execute("COMMIT")
-            finally:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-
-    def _migrate(self, path: Path) -> None:
-        (found,) = self._db.execute("PRAGMA user_version").fetchone()
-        if found > _VERSION:
-            raise StoreTooNew(path=path, found=found, known=_VERSION)
-        for version in range(found, _VERSION):
-            self._db.executescript(f"BEGIN; {_MIGRATIONS[version]} PRAGMA user_version={version + 1}; COMMIT")
-
-    def _put_session(self, session: Any) -> None:
-        values = [stored(name, getattr(session, name)) for name in SESSION]
-        self._db.execute(
-            f"INSERT INTO learning_sessions ({', '.join(SESSION)}) VALUES ({_marks(SESSION)}) "
-            f"ON CONFLICT(id) DO UPDATE SET {', '.join(f'{name} = excluded.{name}' for name in SESSION[1:])}",
-            values,
-        )
-
-    def _put_outcome(self, session_id: str, outcome: Any, edit: dict[str, str]) -> None:
-        columns = ("session_id", *OUTCOME, *OF_EDIT)
-        values = [stored(name, getattr(outcome, name, None)) for name in OUTCOME]
-        self._db.execute(
-            f"INSERT INTO edit_outcomes ({', '.join(columns)}) VALUES ({_marks(columns)})",
-            [session_id, *values, *(edit[name] for name in OF_EDIT)],
-        )
-
-    def _put_outcomes_again(self, session_id: str, outcomes: Iterable[dict[str, Any]]) -> None:
-        select = f"SELECT edit_id, {', '.join(OF_EDIT)} FROM edit_outcomes WHERE session_id = ?"
-        edits = {
-            row[0]: dict(zip(OF_EDIT, row[1:], strict=True)) for row in self._db.execute(select, [session_id])
-        }
-        self._db.execute("DELETE FROM edit_outcomes WHERE session_id = ?", [session_id])
-        for outcome in outcomes:
-            if outcome.get("edit_id") is None or outcome.get("status") is None:
-                continue
-            told = {name: str(outcome.get(name) or "") for name in OF_EDIT}
-            edit = edits.get(outcome["edit_id"], told)
-            self._put_outcome(session_id, SimpleNamespace(**{"cluster_deltas": {}, **outcome}), edit)
-
-    def _sessions(self, clause: str, values: list[Any]) -> list[Any]:
-        with self._lock:
-            rows = self._db.execute(
-                f"SELECT {', '.join(SESSION)} FROM learning_sessions {clause}", values
-            ).fetchall()
-            outcomes = self._outcomes([row[0] for row in rows])
-        return [
-            self._session_type(**read_row(SESSION, row), edit_outcomes=outcomes.get(row[0], [])) for row in rows
-        ]
-
-    def _outcomes(self, sessions: list[str]) -> dict[str, list[Any]]:
-        query = (
-            f"SELECT session_id, {', '.join(OUTCOME)} FROM edit_outcomes "
-            "WHERE session_id IN (SELECT value FROM json_each(?)) ORDER BY id"
-        )
-        found: dict[str, list[Any]] = {}
-        with self._lock:
-            rows = self._db.execute(query, [json.dumps(sessions)]).fetchall()
-        for row in rows:
-            found.setdefault(row[0], []).append(self._outcome_type(**read_row(OUTCOME, row[1:])))
-        return found
-
-
-def _marks(columns: tuple[str, ...]) -> str:
-    return ", ".join("?" * len(columns))

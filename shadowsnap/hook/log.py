@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shadowsnap import lightjson as json
-from shadowsnap.files import append_line, write_bytes
-from shadowsnap.ownership import make_base
+from shadowsnap.files import append_line, make_private_folder, write_bytes
 from shadowsnap.records import Any
 from shadowsnap.settings import configured_base
 
@@ -36,6 +35,7 @@ def log_event(
     entry: dict[str, Any] = {"time": time.time(), "agent": agent, "status": what}
     if event is not None:
         entry |= {"event": event.kind, "session": event.session, "cwd": event.cwd, "tool": event.tool}
+        entry["version"] = event.version
         if event.problem:
             entry["input"] = event.problem
     if outcome is not None:
@@ -58,7 +58,7 @@ def read_log(limit: int = 20) -> list[dict[str, Any]]:
 
 
 def _append(path: Path, line: str) -> None:
-    if make_base(path.parent):
+    if make_private_folder(path.parent):
         return  # another user could have made a link of the log
     if append_line(path, line.encode("ascii")) > _MOST_BYTES:
         _drop_older_half(path)

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 import os
 
-from shadowsnap.digests import bounded_id
 from shadowsnap.files import is_encodable
-from shadowsnap.records import dataclass
-from shadowsnap.snapshot.tools import plain_path
+from shadowsnap.records import dataclass, field
+from shadowsnap.snapshot.tools import bounded_id, plain_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # a hook has no time for imports that only say what is what
@@ -21,6 +20,9 @@ if TYPE_CHECKING:  # a hook has no time for imports that only say what is what
     from typing import Any
 
 TOOL, PROMPT, SESSION_START, STOP, OTHER = "tool", "prompt", "session-start", "stop", "other"
+PROBE = "probe"
+"""Asks for nothing but a line in the log, to see that the hook runs."""
+PROBE_EVENT = "shadowsnap-probe"
 
 _KINDS = {
     **dict.fromkeys((
@@ -38,6 +40,7 @@ _KINDS = {
         "stop", "agentstop", "afteragent", "taskcomplete", "taskcancel", "postcascaderesponse", "onsessionend",
         "sessionidle", "sessionend", "agentend", "onsessionfinalize", "sessionshutdown",
     ), STOP),
+    "shadowsnapprobe": PROBE,
 }  # fmt: skip
 
 # A tool is done. Only where each call has checkpoints of its own does that matter.
@@ -71,7 +74,9 @@ _TURN = (
 _CWD = ("cwd", "working_dir", "workingDir", "working_directory", "workingDirectory", "directory")
 _ROOTS = ("workspace_roots", "workspaceRoots", "roots")
 _TOOL_NAME = ("tool_name", "toolName", "tool", "mcp_tool_name")
-_VERSION = ("agent_version", "agentVersion", "clineVersion", "cli_version", "cliVersion", "version")
+_VERSION = (
+    "agent_version", "agentVersion", "cursor_version", "clineVersion", "cli_version", "cliVersion", "version",
+)  # fmt: skip
 _TOOL_INPUT = (
     "tool_input", "toolInput", "toolArgs", "tool_args", "tool_info", "parameters", "arguments", "args", "input",
 )  # fmt: skip
@@ -105,7 +110,7 @@ class HookEvent:
     """One thing that happened in an agent."""
 
     kind: str
-    """`tool` (one is about to run), `prompt`, `session-start`, `stop` or `other`."""
+    """`tool` (one is about to run), `prompt`, `session-start`, `stop`, `probe` or `other`."""
     agent: str = ""
     session: str = ""
     turn: str = ""
@@ -119,7 +124,7 @@ class HookEvent:
     """How the session ended, if this is its end: `completed` or `failed`."""
     after: bool = False
     """Whether it is about a tool that just ran; the kind is `other` then."""
-    name: str = ""
+    name: str = field(default="", compare=False)
     """The agent's own name of the event, in small letters."""
     is_helper: bool = False
     """Whether a subagent caused it: it belongs to the turn of the session that started the subagent."""
@@ -134,9 +139,10 @@ class HookEvent:
     interrupted: bool = False
     command: str = ""
     """`rollback` with its arguments, if the agent says that the person typed this command."""
-    version: str = ""
     problem: str = ""
     """What was wrong with the input, if anything."""
+    version: str = ""
+    """Of the agent, if the input has it."""
 
 
 def read_event(agent: str, data: bytes, event_name: str = "") -> HookEvent:

@@ -8,7 +8,6 @@ the operation log; this file can be lost.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
 from contextlib import AbstractContextManager
@@ -25,6 +24,7 @@ FOLDER = "run"
 _SESSIONS_KEPT = 500
 _DAYS_KEPT = 14
 _MOST_TOOLS = 200
+_PROMPTS_KEPT = 8
 # A session that never reported a prompt: after so long a silence, the next tool call is a new turn.
 _SILENCE_SECONDS = 60.0
 
@@ -126,20 +126,25 @@ class HookSession:
 
     def lock(self, seconds: float) -> AbstractContextManager[int]:
         from shadowsnap.deadline import Deadline
-        from shadowsnap.ownership import make_base
+        from shadowsnap.files import make_private_folder
         from shadowsnap.store.locks import locked
 
-        make_base(os.path.dirname(self.folder))
+        make_private_folder(os.path.dirname(self.folder))
         return locked(Path(self.folder, f"{self.name}.lock"), "a hook", Deadline(seconds))
 
     def begin_turn(self, event: HookEvent, prompt: str, *, prompted: bool) -> None:
         """Another turn begins; what it does comes with the tool calls."""
         count = self.record.get("count", 0)
         count = count + 1 if isinstance(count, int) else 1
+        asked = dict(self.record.get("asked", {}))
+        if event.turn:
+            prompt = prompt or asked.get(event.turn, "")
+            asked = dict(list({**asked, event.turn: prompt}.items())[-_PROMPTS_KEPT:])
         self.record = {
             "turn": event.turn or f"#{count}",
             "count": count,
             "prompt": prompt,
+            "asked": asked,
             "prompted": prompted or self.record.get("prompted") is True,
             "began": time.time(),
             "transcript": mark_transcript(event),
@@ -221,7 +226,7 @@ def remove_old_sessions(folder: str) -> None:
             continue  # another hook was faster
     found.sort(reverse=True)
     for place, (seen, path) in enumerate(found):
-        if place >= 3 * _SESSIONS_KEPT or now - seen > _DAYS_KEPT * 86400:
+        if place >= 2 * _SESSIONS_KEPT or now - seen > _DAYS_KEPT * 86400:
             try:
                 os.unlink(path)
             except OSError:
@@ -247,7 +252,7 @@ def _sound(record: Any) -> dict[str, Any]:
     kinds: dict[str, Any] = {"turn": str, "count": int, "prompt": str, "prompted": bool, "state": dict}
     kinds |= {"began": (int, float)}
     kinds |= {"folders": list, "files": list, "also": list, "ended": bool, "shell": bool, "parent": str}
-    kinds["transcript"] = list
+    kinds |= {"transcript": list, "asked": dict}
     found = {name: record[name] for name, kind in kinds.items() if isinstance(record.get(name), kind)}
     for name in ("folders", "files", "also"):
         if name in found:
@@ -277,4 +282,6 @@ def _file_name(session: str) -> str:
     """Most ids can be the name of a file; the others are hashed."""
     if len(session) <= 100 and session.replace("-", "").replace("_", "").isalnum() and session.isascii():
         return f"s-{session}"
+    import hashlib  # here: it loads OpenSSL, which takes 3 ms
+
     return f"x-{hashlib.sha256(session.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"

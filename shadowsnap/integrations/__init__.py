@@ -1,1 +1,1 @@
-"""Adapters for Python agent frameworks."""
+"""Adapters for Python agent frameworks, and a decorator for plain functions."""

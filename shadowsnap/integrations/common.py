@@ -1,8 +1,8 @@
 """What the adapters of agent frameworks share.
 
-Each adapter tells when a run begins and ends and which tool is about to be called; `Runs` makes a
-turn of each run and sees to it that what the tool may write to is safe. Nothing here raises into
-a run, and nothing of it is imported before an adapter is.
+An adapter reports when a run begins and ends and which tool is about to be called. `Runs` makes a turn
+of each run, and takes the snapshot before the first tool that may write. Nothing here raises into a
+run, and nothing of it is imported before an adapter is.
 """
 
 from __future__ import annotations
@@ -21,144 +21,137 @@ from shadowsnap.manager import CheckpointManager
 
 PathLike = str | os.PathLike[str]
 
-# A run that fails may never be told to have ended. One that is forgotten and goes on all the same
-# takes one more snapshot.
-_MOST_RUNS = 256
-_DEPTH = 6
+# Some frameworks do not report the end of a run that fails. If a forgotten run continues after all, it takes one
+# more snapshot.
+_MAX_RUNS = 256
+_MAX_DEPTH = 6
 
 _Hook = TypeVar("_Hook", bound=Callable[..., Any])
 
 
-def needs(package: str, extra: str) -> ImportError:
-    """The error of an adapter whose framework is not there, or is too old."""
+def missing_framework(package: str, extra: str) -> ImportError:
+    """The error of an adapter whose framework is not installed, or too old."""
     return ImportError(f"this adapter needs {package}: pip install 'shadowsnap[{extra}]'", name=package)
 
 
-def harmless(hook: _Hook) -> _Hook:
-    """For what a framework calls: an error in it is logged and goes no further, because most
-    frameworks take an error of a hook for the end of the run."""
+def never_raises(hook: _Hook) -> _Hook:
+    """Decorator for functions that a framework calls. An exception is logged and dropped, because most
+    frameworks end the run when a hook raises."""
     if inspect.iscoroutinefunction(hook):
 
         @functools.wraps(hook)
-        async def watched_coroutine(*args: Any, **named: Any) -> Any:
+        async def guarded_coroutine(*args: Any, **named: Any) -> Any:
             try:
                 return await hook(*args, **named)
             except Exception:
-                return _logged(hook)
+                return _log_failure(hook)
 
-        return cast(_Hook, watched_coroutine)
+        return cast(_Hook, guarded_coroutine)
 
     @functools.wraps(hook)
-    def watched(*args: Any, **named: Any) -> Any:
+    def guarded(*args: Any, **named: Any) -> Any:
         try:
             return hook(*args, **named)
         except Exception:
-            return _logged(hook)
+            return _log_failure(hook)
 
-    return cast(_Hook, watched)
+    return cast(_Hook, guarded)
+
+
+def _log_failure(hook: Callable[..., Any]) -> None:
+    logging.getLogger("shadowsnap").exception("%s failed; the run goes on", hook.__qualname__)
 
 
 class Runs:
-    """The runs that go on with one manager, each with a turn of its own: one adapter serves any
-    number of them at the same time. A run is known by any key that its framework has for it."""
+    """The current runs of one adapter, each with a turn of its own. One adapter serves any number of them at
+    the same time. Any hashable value that the framework has for a run identifies it."""
 
     def __init__(self, manager: CheckpointManager, working_dir: PathLike | None, agent: str) -> None:
         self._manager, self._agent = manager, agent
         self._working_dir = os.path.abspath(working_dir) if working_dir else None
-        self._going: dict[Hashable, CheckpointManager] = {}
+        self._managers: dict[Hashable, CheckpointManager] = {}
         self._lock = threading.Lock()
 
-    @harmless
+    @never_raises
     def begin(self, run: Hashable, session_id: object = None, prompt: object = None) -> None:
-        """A new message of the person; `prompt` in whatever form the framework has it."""
+        """Begin a turn for a new message of the user; `prompt` in any form that `text_of` understands."""
         with self._lock:
-            self._begun(run, str(session_id) if session_id else None, text_of(prompt) or None)
+            self._new_manager(run, str(session_id) if session_id else None, text_of(prompt) or None)
 
-    @harmless
+    @never_raises
     def before_tool(self, run: Hashable, tool: str, arguments: Any = None, cwd: PathLike | None = None) -> None:
-        """Called in a thread that may wait. A run that nobody has told of begins with its first tool."""
+        """Take the snapshot if one is needed. It blocks. An unknown run begins here."""
         with self._lock:
-            manager = self._going.get(run) or self._begun(run)
+            manager = self._managers.get(run) or self._new_manager(run)
         manager.before_tool(tool, arguments, self._working_dir or cwd)
 
-    @harmless
+    @never_raises
     def after_tool(self, run: Hashable, tool: str, arguments: Any = None, cwd: PathLike | None = None) -> None:
-        """Called in a thread that may wait; with the arguments that `before_tool` was told."""
+        """Report that a tool is done, with the same arguments as `before_tool`. It blocks."""
         with self._lock:
-            manager = self._going.get(run)
+            manager = self._managers.get(run)
         if manager is not None:
             manager.after_tool(tool, arguments, self._working_dir or cwd)
 
-    @harmless
+    @never_raises
     def end(self, run: Hashable) -> None:
-        """Called in a thread that may wait."""
+        """End the turn of a run. It blocks."""
         with self._lock:
-            manager = self._going.pop(run, None)
+            manager = self._managers.pop(run, None)
         if manager is not None:
             manager.end_turn()
 
-    @harmless
-    async def before_tool_elsewhere(self, run: Hashable, tool: str, arguments: Any = None) -> None:
-        """The same, off the thread of the event loop."""
+    @never_raises
+    async def before_tool_async(self, run: Hashable, tool: str, arguments: Any = None) -> None:
+        """The same in a worker thread."""
         await asyncio.to_thread(self.before_tool, run, tool, arguments)
 
-    @harmless
-    async def after_tool_elsewhere(self, run: Hashable, tool: str, arguments: Any = None) -> None:
-        if self.each_call:
+    @never_raises
+    async def after_tool_async(self, run: Hashable, tool: str, arguments: Any = None) -> None:
+        if self.wants_each_call:
             await asyncio.to_thread(self.after_tool, run, tool, arguments)
 
-    @harmless
-    async def end_elsewhere(self, run: Hashable) -> None:
+    @never_raises
+    async def end_async(self, run: Hashable) -> None:
         await asyncio.to_thread(self.end, run)
 
     @property
-    def each_call(self) -> bool:
-        """Whether the manager wants to know when a tool is done."""
+    def wants_each_call(self) -> bool:
+        """Whether the manager takes a snapshot after each tool call as well."""
         return self._manager.settings.granularity == "tool"
 
-    def _begun(
+    def _new_manager(
         self, run: Hashable, session_id: str | None = None, prompt: str | None = None
     ) -> CheckpointManager:
-        # A manager has one turn. A shallow copy shares everything with it except for that; and the
-        # turn of the original is none that this one leaves behind.
+        # A manager has one current turn. A shallow copy shares everything else with the original. Without the
+        # reset, `new_turn` would end the turn that the original is in.
         manager = copy.copy(self._manager)
         manager.resume_turn({})
         manager.new_turn(session_id, prompt, agent=self._agent)
-        self._going.pop(run, None)
-        self._going[run] = manager
-        while len(self._going) > _MOST_RUNS:
-            del self._going[next(iter(self._going))]
+        self._managers.pop(run, None)
+        self._managers[run] = manager
+        while len(self._managers) > _MAX_RUNS:
+            del self._managers[next(iter(self._managers))]
         return manager
 
 
-class Same:
-    """An object as a key: this very one, whatever it takes for equal. It lives as long as the key."""
+class ById:
+    """A key that compares an object by identity, and keeps it alive."""
 
-    def __init__(self, one: object) -> None:
-        self.one = one
+    def __init__(self, value: object) -> None:
+        self.value = value
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Same) and other.one is self.one
+        return isinstance(other, ById) and other.value is self.value
 
     def __hash__(self) -> int:
-        return id(self.one)
+        return id(self.value)
 
 
 def text_of(message: object) -> str:
-    """What a message says. Every framework has its own classes for one; their fields are called
-    the same: text, content, parts."""
-    return "\n".join(_texts(message, _DEPTH))
-
-
-def last_of_person(messages: object, role: str = "role", person: str = "user") -> object:
-    """The last message that the person wrote, of a list of dictionaries or objects."""
-    if not isinstance(messages, (list, tuple)):
-        return messages
-    for message in reversed(messages):
-        said_by = message.get(role) if isinstance(message, dict) else getattr(message, role, None)
-        if said_by == person:
-            return message
-    return None
+    """The text of a message. Every framework has its own classes for messages, but the fields have the same
+    names: text, content, parts."""
+    return "\n".join(_texts(message, _MAX_DEPTH))
 
 
 def _texts(value: object, depth: int) -> list[str]:
@@ -175,5 +168,13 @@ def _texts(value: object, depth: int) -> list[str]:
     return []
 
 
-def _logged(hook: Callable[..., Any]) -> None:
-    logging.getLogger("shadowsnap").exception("%s failed; the run goes on", hook.__qualname__)
+def last_user_message(messages: object, field: str = "role", user: str = "user") -> object:
+    """The last message of the user in a list of dictionaries or objects; None if there is none. Anything but a
+    list is returned as it is."""
+    if not isinstance(messages, (list, tuple)):
+        return messages
+    for message in reversed(messages):
+        author = message.get(field) if isinstance(message, dict) else getattr(message, field, None)
+        if author == user:
+            return message
+    return None

@@ -1,16 +1,17 @@
-"""Protecting plain Python functions that an agent loop calls as tools.
+"""A decorator for plain Python functions that an agent loop calls as tools.
 
     protected = guard(manager)
 
     @protected
     def write_file(path, content): ...
 
-Before each call the manager makes sure that what the function may write to is safe. It never
-raises into the call, and an async function does not wait on the event loop's thread.
+Before each call the manager takes a snapshot if one is needed. It never raises into the call, and for
+an async function it runs in a worker thread.
 """
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import inspect
 import os
@@ -25,25 +26,25 @@ _Tool = TypeVar("_Tool", bound=Callable[..., Any])
 def guard(
     manager: CheckpointManager, working_dir: str | os.PathLike[str] | None = None, *, name: str | None = None
 ) -> Callable[[_Tool], _Tool]:
-    """A decorator for tools that work in `working_dir` (the current directory at each call, if
-    not given). A tool counts by its function's name, or by `name`."""
+    """A decorator for tools that work in `working_dir`, by default the current directory at each call. The name
+    of the function, or `name`, decides whether the tool may write."""
 
     def decorate(tool: _Tool) -> _Tool:
         tool_name = name or str(getattr(tool, "__name__", type(tool).__name__))
 
-        def make_safe(args: tuple[Any, ...], named: dict[str, Any]) -> None:
+        def take_snapshot(args: tuple[Any, ...], named: dict[str, Any]) -> None:
             manager.before_tool(tool_name, _arguments(tool, args, named), working_dir)
 
-        return functools.wraps(tool)(_wrapper(tool, make_safe))  # type: ignore[return-value]
+        return functools.wraps(tool)(_wrapper(tool, take_snapshot))  # type: ignore[return-value]
 
     return decorate
 
 
-def _wrapper(tool: Callable[..., Any], make_safe: Callable[..., None]) -> Callable[..., Any]:
+def _wrapper(tool: Callable[..., Any], take_snapshot: Callable[..., None]) -> Callable[..., Any]:
     if inspect.isasyncgenfunction(tool):
 
         async def guarded_stream(*args: Any, **named: Any) -> AsyncIterator[Any]:
-            await _in_a_thread(make_safe, args, named)
+            await asyncio.to_thread(take_snapshot, args, named)
             async for item in tool(*args, **named):
                 yield item
 
@@ -51,29 +52,23 @@ def _wrapper(tool: Callable[..., Any], make_safe: Callable[..., None]) -> Callab
     if inspect.iscoroutinefunction(tool) or inspect.iscoroutinefunction(getattr(tool, "__call__", None)):  # noqa: B004
 
         async def guarded_coroutine(*args: Any, **named: Any) -> Any:
-            await _in_a_thread(make_safe, args, named)
+            await asyncio.to_thread(take_snapshot, args, named)
             return await tool(*args, **named)
 
         return guarded_coroutine
 
     def guarded(*args: Any, **named: Any) -> Any:
-        make_safe(args, named)
+        take_snapshot(args, named)
         return tool(*args, **named)
 
     return guarded
-
-
-async def _in_a_thread(make_safe: Callable[..., None], args: tuple[Any, ...], named: dict[str, Any]) -> None:
-    import asyncio
-
-    await asyncio.to_thread(make_safe, args, named)
 
 
 def _arguments(tool: Callable[..., Any], args: tuple[Any, ...], named: dict[str, Any]) -> dict[str, Any]:
     """The arguments by name, as a tool input has them."""
     try:
         bound = inspect.signature(tool).bind(*args, **named)
-    except (TypeError, ValueError):  # the call itself will say what is wrong with it
+    except (TypeError, ValueError):  # the call itself raises it
         return named
     found = dict(bound.arguments)
     for parameter in bound.signature.parameters.values():

@@ -9,7 +9,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from typing import Annotated, Any
 
-from shadowsnap.integrations.common import PathLike, Runs, harmless, last_of_person, needs
+from shadowsnap.integrations.common import PathLike, Runs, last_user_message, missing_framework, never_raises
 from shadowsnap.manager import CheckpointManager
 
 try:
@@ -19,12 +19,12 @@ try:
     from langchain.agents.middleware.types import AgentState, PrivateStateAttr
     from langgraph.config import get_config
 except ImportError as problem:
-    raise needs("langchain 1.0 or newer", "langchain") from problem
+    raise missing_framework("langchain 1.0 or newer", "langchain") from problem
 
 
 class SnapshotState(AgentState[Any]):
     shadowsnap_run: NotRequired[Annotated[str, PrivateStateAttr]]  # type: ignore[valid-type]
-    """Which run this is. In the state, because one middleware serves many runs at the same time."""
+    """The id of the run. In the state, because one middleware serves many runs at the same time."""
 
 
 class SnapshotMiddleware(AgentMiddleware):
@@ -36,50 +36,50 @@ class SnapshotMiddleware(AgentMiddleware):
         super().__init__()
         self._runs = Runs(manager, working_dir, "langchain")
 
-    @harmless
+    @never_raises
     def before_agent(self, state: Any, runtime: Any) -> dict[str, Any]:
         run = uuid.uuid4().hex
-        self._runs.begin(run, _thread(runtime), last_of_person(state.get("messages"), "type", "human"))
+        self._runs.begin(run, _thread(runtime), last_user_message(state.get("messages"), "type", "human"))
         return {"shadowsnap_run": run}
 
     async def abefore_agent(self, state: Any, runtime: Any) -> dict[str, Any]:
         return self.before_agent(state, runtime)
 
     def wrap_tool_call(self, request: Any, handler: Callable[[Any], Any]) -> Any:
-        self._make_safe(request)
+        self._before(request)
         try:
             return handler(request)
         finally:
-            self._done(request)
+            self._after(request)
 
     async def awrap_tool_call(self, request: Any, handler: Callable[[Any], Awaitable[Any]]) -> Any:
-        await self._amake_safe(request)
+        await self._before_async(request)
         try:
             return await handler(request)
         finally:
-            await self._adone(request)
+            await self._after_async(request)
 
     def after_agent(self, state: Any, runtime: Any) -> None:
         self._runs.end(_run(state))
 
     async def aafter_agent(self, state: Any, runtime: Any) -> None:
-        await self._runs.end_elsewhere(_run(state))
+        await self._runs.end_async(_run(state))
 
-    @harmless
-    def _make_safe(self, request: Any) -> None:
+    @never_raises
+    def _before(self, request: Any) -> None:
         self._runs.before_tool(*_call(request))
 
-    @harmless
-    async def _amake_safe(self, request: Any) -> None:
-        await self._runs.before_tool_elsewhere(*_call(request))
+    @never_raises
+    async def _before_async(self, request: Any) -> None:
+        await self._runs.before_tool_async(*_call(request))
 
-    @harmless
-    def _done(self, request: Any) -> None:
+    @never_raises
+    def _after(self, request: Any) -> None:
         self._runs.after_tool(*_call(request))
 
-    @harmless
-    async def _adone(self, request: Any) -> None:
-        await self._runs.after_tool_elsewhere(*_call(request))
+    @never_raises
+    async def _after_async(self, request: Any) -> None:
+        await self._runs.after_tool_async(*_call(request))
 
 
 def _thread(runtime: Any) -> str | None:
@@ -97,5 +97,5 @@ def _call(request: Any) -> tuple[str, str, Any]:
 
 
 def _run(state: Any) -> str:
-    """A state without a run is that of a graph without our first step: then each call is a turn."""
+    """The run of a state. A graph without our `before_agent` has none; then each call is a turn."""
     return (state.get("shadowsnap_run") if isinstance(state, dict) else None) or uuid.uuid4().hex

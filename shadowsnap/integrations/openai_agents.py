@@ -8,59 +8,58 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from shadowsnap.integrations.common import PathLike, Runs, Same, harmless, last_of_person, needs
+from shadowsnap.integrations.common import ById, PathLike, Runs, last_user_message, missing_framework, never_raises
 from shadowsnap.manager import CheckpointManager
 
 try:
     from agents import RunHooks
 except ImportError as problem:
-    raise needs("openai-agents 0.8 or newer", "openai-agents") from problem
+    raise missing_framework("openai-agents 0.8 or newer", "openai-agents") from problem
 
 
 class SnapshotHooks(RunHooks[Any]):
-    """One turn per run, also if it is handed over to other agents. For an agent as a tool, give
-    `as_tool` the same hooks: its run is a turn of its own."""
+    """One turn per run, across handoffs to other agents. For an agent as a tool, give `as_tool` the same
+    hooks: its run is a turn of its own."""
 
     def __init__(
         self, manager: CheckpointManager, working_dir: PathLike | None = None, *, session_id: str | None = None
     ) -> None:
         self._runs = Runs(manager, working_dir, "openai-agents")
         self._session_id = session_id
-        self._handed_over: set[Same] = set()
+        self._handed_over: set[ById] = set()
 
-    @harmless
+    @never_raises
     async def on_agent_start(self, context: Any, agent: Any) -> None:
         run = _run(context)
         if run in self._handed_over:
             self._handed_over.discard(run)
             return
-        self._runs.begin(run, self._session_id, last_of_person(getattr(context, "turn_input", None)))
+        self._runs.begin(run, self._session_id, last_user_message(getattr(context, "turn_input", None)))
 
-    @harmless
+    @never_raises
     async def on_handoff(self, context: Any, from_agent: Any, to_agent: Any) -> None:
         self._handed_over.add(_run(context))
 
-    @harmless
+    @never_raises
     async def on_tool_start(self, context: Any, agent: Any, tool: Any) -> None:
-        await self._runs.before_tool_elsewhere(_run(context), tool.name, _arguments(context))
+        await self._runs.before_tool_async(_run(context), tool.name, _arguments(context))
 
-    @harmless
+    @never_raises
     async def on_tool_end(self, context: Any, agent: Any, tool: Any, result: Any) -> None:
-        await self._runs.after_tool_elsewhere(_run(context), tool.name, _arguments(context))
+        await self._runs.after_tool_async(_run(context), tool.name, _arguments(context))
 
-    @harmless
+    @never_raises
     async def on_agent_end(self, context: Any, agent: Any, output: Any) -> None:
-        await self._runs.end_elsewhere(_run(context))
+        await self._runs.end_async(_run(context))
 
 
-def _run(context: Any) -> Same:
-    """Each hook gets a context of its own; what the contexts of one run have in common is the count
-    of its tokens."""
-    return Same(getattr(context, "usage", context))
+def _run(context: Any) -> ById:
+    """Each hook gets a new context object. The contexts of one run share the object that counts tokens."""
+    return ById(getattr(context, "usage", context))
 
 
 def _arguments(context: Any) -> Any:
-    """As the model wrote them. (The hosted shell and patch tools do not tell.)"""
+    """The arguments of a tool call. (Hosted shell and patch tools have none.)"""
     text = getattr(context, "tool_arguments", None)
     try:
         return json.loads(text) if isinstance(text, str) else text

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from shadowsnap.integrations.common import PathLike, Runs, harmless, needs
+from shadowsnap.integrations.common import PathLike, Runs, missing_framework, never_raises
 from shadowsnap.manager import CheckpointManager
 
 try:
     from pydantic_ai.capabilities import AbstractCapability
 except ImportError as problem:
-    raise needs("pydantic-ai 2.0 or newer", "pydantic-ai") from problem
+    raise missing_framework("pydantic-ai 2.0 or newer", "pydantic-ai") from problem
 
 
 class SnapshotCapability(AbstractCapability[Any]):
@@ -30,27 +30,27 @@ class SnapshotCapability(AbstractCapability[Any]):
             await self._end(ctx)
 
     async def before_tool_execute(self, ctx: Any, *, call: Any, tool_def: Any, args: Any) -> Any:
-        await self._make_safe(ctx, call, args)
+        await self._before(ctx, call, args)
         return args
 
     async def wrap_tool_execute(self, ctx: Any, *, call: Any, tool_def: Any, args: Any, handler: Any) -> Any:
         try:
             return await handler(args)
         finally:
-            await self._done(ctx, call, args)
+            await self._after(ctx, call, args)
 
-    @harmless
+    @never_raises
     def _begin(self, ctx: Any) -> None:
         self._runs.begin(ctx.run_id, ctx.conversation_id, ctx.prompt)
 
-    @harmless
-    async def _make_safe(self, ctx: Any, call: Any, args: Any) -> None:
-        await self._runs.before_tool_elsewhere(ctx.run_id, call.tool_name, args)
+    @never_raises
+    async def _before(self, ctx: Any, call: Any, args: Any) -> None:
+        await self._runs.before_tool_async(ctx.run_id, call.tool_name, args)
 
-    @harmless
-    async def _done(self, ctx: Any, call: Any, args: Any) -> None:
-        await self._runs.after_tool_elsewhere(ctx.run_id, call.tool_name, args)
+    @never_raises
+    async def _after(self, ctx: Any, call: Any, args: Any) -> None:
+        await self._runs.after_tool_async(ctx.run_id, call.tool_name, args)
 
-    @harmless
+    @never_raises
     async def _end(self, ctx: Any) -> None:
-        await self._runs.end_elsewhere(ctx.run_id)
+        await self._runs.end_async(ctx.run_id)

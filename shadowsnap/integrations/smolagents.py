@@ -9,13 +9,13 @@ import functools
 from collections.abc import Callable, Iterator
 from typing import Any, TypeVar
 
-from shadowsnap.integrations.common import PathLike, Runs, Same, needs
+from shadowsnap.integrations.common import ById, PathLike, Runs, missing_framework
 from shadowsnap.manager import CheckpointManager
 
 try:
     from smolagents import LocalPythonExecutor, Tool
 except ImportError as problem:
-    raise needs("smolagents 1.22 or newer", "smolagents") from problem
+    raise missing_framework("smolagents 1.22 or newer", "smolagents") from problem
 
 _Agent = TypeVar("_Agent")
 
@@ -27,19 +27,20 @@ def protect(
     *,
     session_id: str | None = None,
 ) -> _Agent:
-    """The same agent. One turn per run. The code that a `CodeAgent` writes counts as a tool that
-    may write anything."""
-    # smolagents calls a step back only when it is over; before a tool there are these methods alone.
-    runs, run, one = Runs(manager, working_dir, "smolagents"), Same(agent), _as_any(agent)
+    """Add snapshots to an agent, and return it. One turn per run. The code of a `CodeAgent` counts as a tool
+    that may write anything."""
+    # Step callbacks of smolagents come after the step. Only these methods run before a tool.
+    runs, run = Runs(manager, working_dir, "smolagents"), ById(agent)
+    patched: Any = agent
     if hasattr(agent, "execute_tool_call"):
-        one.execute_tool_call = _before_calls(one.execute_tool_call, runs, run)
+        patched.execute_tool_call = _before_calls(patched.execute_tool_call, runs, run)
     if hasattr(agent, "python_executor"):
-        one.python_executor = _Executor(one.python_executor, runs, run)
-    one.run = _as_a_turn(one.run, runs, run, session_id)
+        patched.python_executor = _Executor(patched.python_executor, runs, run)
+    patched.run = _as_a_turn(patched.run, runs, run, session_id)
     return agent
 
 
-def _as_a_turn(real: Callable[..., Any], runs: Runs, run: Same, session_id: str | None) -> Callable[..., Any]:
+def _as_a_turn(real: Callable[..., Any], runs: Runs, run: ById, session_id: str | None) -> Callable[..., Any]:
     @functools.wraps(real)
     def turn(task: Any, *args: Any, **named: Any) -> Any:
         runs.begin(run, session_id, task)
@@ -55,14 +56,14 @@ def _as_a_turn(real: Callable[..., Any], runs: Runs, run: Same, session_id: str 
     return turn
 
 
-def _until_over(steps: Iterator[Any], runs: Runs, run: Same) -> Iterator[Any]:
+def _until_over(steps: Iterator[Any], runs: Runs, run: ById) -> Iterator[Any]:
     try:
         yield from steps
     finally:
         runs.end(run)
 
 
-def _before_calls(real: Callable[..., Any], runs: Runs, run: Same) -> Callable[..., Any]:
+def _before_calls(real: Callable[..., Any], runs: Runs, run: ById) -> Callable[..., Any]:
     @functools.wraps(real)
     def execute_tool_call(tool_name: str, arguments: Any) -> Any:
         runs.before_tool(run, tool_name, arguments)
@@ -75,9 +76,9 @@ def _before_calls(real: Callable[..., Any], runs: Runs, run: Same) -> Callable[.
 
 
 class _Executor:
-    """A Python executor, and a snapshot before what it executes."""
+    """A Python executor that takes a snapshot before it runs code."""
 
-    def __init__(self, real: Any, runs: Runs, run: Same) -> None:
+    def __init__(self, real: Any, runs: Runs, run: ById) -> None:
         self._real, self._runs, self._run = real, runs, run
 
     def __call__(self, code: str) -> Any:
@@ -88,12 +89,12 @@ class _Executor:
             self._runs.after_tool(self._run, "python_interpreter", {"code": code})
 
     def __getattr__(self, name: str) -> Any:
-        if name == "_real":  # asked for by copy, before there is one
+        if name == "_real":  # `copy` asks before it is set
             raise AttributeError(name)
         return getattr(self._real, name)
 
     def send_tools(self, tools: dict[str, Any]) -> None:
-        """Code names files in the calls of its tools. (Elsewhere, tools run without us.)"""
+        """Wrap the tools: their calls name files. (Remote executors run their own copies of the tools.)"""
         if isinstance(self._real, LocalPythonExecutor):
             tools = {name: self._watched(name, tool) for name, tool in tools.items()}
         self._real.send_tools(tools)
@@ -112,7 +113,3 @@ class _Executor:
                 self._runs.after_tool(self._run, name, arguments)
 
         return watched
-
-
-def _as_any(agent: object) -> Any:
-    return agent

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from shadowsnap.integrations.common import PathLike, Runs, Same, harmless, last_of_person, needs
+from shadowsnap.integrations.common import ById, PathLike, Runs, last_user_message, missing_framework, never_raises
 from shadowsnap.manager import CheckpointManager
 
 try:
@@ -21,9 +21,9 @@ try:
     )
 
     if not hasattr(HookRegistry, "invoke_callbacks_async"):
-        raise ImportError("hooks that are coroutines would be called and never awaited")
+        raise ImportError("this version does not await hooks that are coroutines")
 except ImportError as problem:
-    raise needs("strands-agents 1.24 or newer", "strands") from problem
+    raise missing_framework("strands-agents 1.24 or newer", "strands") from problem
 
 
 class SnapshotHooks(HookProvider):
@@ -37,24 +37,24 @@ class SnapshotHooks(HookProvider):
 
     def register_hooks(self, registry: Any, **more: Any) -> None:
         registry.add_callback(BeforeInvocationEvent, self._begin)
-        registry.add_callback(BeforeToolCallEvent, self._make_safe)
-        registry.add_callback(AfterToolCallEvent, self._done)
+        registry.add_callback(BeforeToolCallEvent, self._before)
+        registry.add_callback(AfterToolCallEvent, self._after)
         registry.add_callback(AfterInvocationEvent, self._end)
 
-    @harmless
+    @never_raises
     async def _begin(self, event: Any) -> None:
-        self._runs.begin(Same(event.agent), self._session_id, last_of_person(getattr(event, "messages", None)))
+        self._runs.begin(ById(event.agent), self._session_id, last_user_message(getattr(event, "messages", None)))
 
-    @harmless
-    async def _make_safe(self, event: Any) -> None:
+    @never_raises
+    async def _before(self, event: Any) -> None:
         use = event.tool_use
-        await self._runs.before_tool_elsewhere(Same(event.agent), use["name"], use.get("input"))
+        await self._runs.before_tool_async(ById(event.agent), use["name"], use.get("input"))
 
-    @harmless
-    async def _done(self, event: Any) -> None:
+    @never_raises
+    async def _after(self, event: Any) -> None:
         use = event.tool_use
-        await self._runs.after_tool_elsewhere(Same(event.agent), use["name"], use.get("input"))
+        await self._runs.after_tool_async(ById(event.agent), use["name"], use.get("input"))
 
-    @harmless
+    @never_raises
     async def _end(self, event: Any) -> None:
-        await self._runs.end_elsewhere(Same(event.agent))
+        await self._runs.end_async(ById(event.agent))

@@ -275,7 +275,7 @@ def _carry_out(
         step("restore:begun")
         if staging.by_git:
             with _nothing_done_yet():
-                space.objects.settle()  # what was captured has to be there before git looks
+                space.objects.flush()  # what was captured has to be there before git looks
         with _nothing_moved_yet():
             staging.begin()
         facts = {"target": target.id, **operation}

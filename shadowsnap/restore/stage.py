@@ -84,7 +84,7 @@ class Stage:
             before = self.before.id if self.before else None
             facts = tuple({**self._facts, "before": before}.items())
             request = Request(message or self._message, "stage", facts=facts)
-            self.checkpoint, new, _ = take_snapshot(space, request)
+            self.checkpoint, new, *_ = take_snapshot(space, request)
         self._on_commit(self.checkpoint, new)
         return self.checkpoint
 

@@ -15,7 +15,7 @@ from contextlib import ExitStack
 from pathlib import Path
 
 from shadowsnap.errors import DamagedObject, RestoreRefused
-from shadowsnap.files import set_apart
+from shadowsnap.files import spread_subdirectories
 from shadowsnap.git.index import Index, Known
 from shadowsnap.git.reading import FEW, ObjectReader
 from shadowsnap.git.repository import Running
@@ -97,7 +97,7 @@ class Staging:
             if folder in self._inner:
                 self._places[folder] = place
             else:  # never of the same name twice: that, too, tells ext4 where to
-                set_apart(Path(place.as_folder()))
+                spread_subdirectories(Path(place.as_folder()))
         if self.by_git:
             self._check_out()
 
@@ -144,7 +144,7 @@ class Staging:
         for number, (folder, paths) in enumerate(self._written.items()):
             index = self._space.store.index_file(f"{self._space.project.id}.{number}.staging")
             self._open.callback(_discard, index)
-            Index(index).write_unseen({self._slots[path].name: self._plan.write[path][0] for path in paths})
+            Index(index).write_without_stat({self._slots[path].name: self._plan.write[path][0] for path in paths})
             # If we are killed, whoever comes next waits for the lock until git has ceased to write.
             place = Path(self._places[folder].as_folder())
             git = self._space.git.bound(work_tree=place, index_file=index, inherited=(self._space.lock,))

@@ -9,6 +9,7 @@ held by its checkpoint alone: extras are part of the tree, but the next capture 
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 import time
@@ -18,7 +19,6 @@ from itertools import count
 
 from shadowsnap import lightjson as json
 from shadowsnap.deadline import Deadline
-from shadowsnap.digests import sha256
 from shadowsnap.errors import DeadlineExceeded, GitFailed
 from shadowsnap.git.index import Entry, Index, Known
 from shadowsnap.git.reading import ObjectReader, missing_objects
@@ -214,7 +214,7 @@ class Capture:
             return
         cache, space = self.cache, self.space
         tree = self._both_trees()[0]
-        space.objects.settle()  # the index says that what it names is stored
+        space.objects.flush()  # the index says that what it names is stored
         if self._changes:
             cache.index = cache.index.write(self._changes)
             cache.packs = packs_of(space.store)
@@ -469,7 +469,7 @@ def _lost_something(space: Workspace, cache: ScanCache) -> bool:
 def fingerprint(tree: str, facts: dict[str, Any]) -> str:
     """Equal for two captures of the same state."""
     told = {name: facts[name] for name in _STATE_FACTS if facts.get(name)}
-    return sha256(json.dumps([tree, told], sort_keys=True).encode()).hexdigest()
+    return hashlib.sha256(json.dumps([tree, told], sort_keys=True).encode()).hexdigest()
 
 
 def _leaf(entry: Entry | None) -> Leaf | None:

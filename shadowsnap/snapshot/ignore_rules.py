@@ -16,7 +16,7 @@ from pathlib import Path
 
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import DeadlineExceeded, MalformedObject
-from shadowsnap.files import OddFile, problem_of, read_foreign, remove_tree
+from shadowsnap.files import UnreadableFile, read_bounded, reading_problem, remove_tree
 from shadowsnap.git.repository import Git
 from shadowsnap.records import dataclass
 from shadowsnap.settings import Settings, parts, rests
@@ -276,7 +276,7 @@ class PersonRepository:
             self.common_dir / "config": _MOST_PATTERNS,
             self.common_dir / "info" / "exclude": _MOST_PATTERNS,
         }
-        found = {os.fspath(path): problem_of(path, most) for path, most in looked_at.items()}
+        found = {os.fspath(path): reading_problem(path, most) for path, most in looked_at.items()}
         return {path: why for path, why in found.items() if why is not None}
 
     def exclude_lines(self) -> list[str]:
@@ -332,8 +332,8 @@ class PersonRepository:
 
     def _read(self, path: Path, most: int) -> bytes | None:
         try:
-            return read_foreign(path, most)
-        except OddFile:
+            return read_bounded(path, most)
+        except UnreadableFile:
             return None
 
 
@@ -349,8 +349,8 @@ def find_repository(workdir: Path) -> PersonRepository | None:
 def read_patterns(path: Path) -> list[str]:
     """The patterns of an ignore file; none if it is no regular file of a reasonable size."""
     try:
-        return pattern_lines(read_foreign(path, _MOST_PATTERNS))
-    except OddFile:
+        return pattern_lines(read_bounded(path, _MOST_PATTERNS))
+    except UnreadableFile:
         return []
 
 

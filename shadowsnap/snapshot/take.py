@@ -6,6 +6,8 @@ import os
 from collections.abc import Iterable
 
 from shadowsnap.errors import CheckpointsLost
+from shadowsnap.git.reading import ObjectReader
+from shadowsnap.git.trees import patch_tree
 from shadowsnap.model import Checkpoint
 from shadowsnap.records import Any, NamedTuple, dataclass
 from shadowsnap.snapshot.capture import Capture, fingerprint
@@ -14,6 +16,7 @@ from shadowsnap.snapshot.states import State
 from shadowsnap.snapshot.workspace import Workspace
 from shadowsnap.steps import step
 from shadowsnap.store.checkpoints import (
+    find_checkpoint,
     list_checkpoints,
     newest_checkpoint,
     newest_name,
@@ -34,7 +37,7 @@ class Request:
 
     reason: str
     kind: str = "manual"
-    """`turn` (before a tool call), `turn-end`, `manual`, `stage` or `pre-restore`."""
+    """`turn` (before a tool call), `turn-end`, `manual`, `stage`, `pre-restore`, or `warm-up` (ahead of time)."""
     turn: int | None = None
     """The turn it belongs to; None in a snapshot of kind `turn` begins the project's next."""
     facts: tuple[tuple[str, Any], ...] = ()
@@ -48,6 +51,8 @@ class Taken(NamedTuple):
     checkpoint: Checkpoint
     new: bool
     number: int | None
+    before: str | None = None
+    """The state before the turn, if files that were named now had to be added to it."""
 
 
 def take_snapshot(space: Workspace, request: Request, named: Iterable[bytes] = ()) -> Taken:
@@ -118,6 +123,7 @@ def keep_capture(capture: Capture, request: Request) -> Taken:
         _log(space, request, same, number, held=True)
         return Taken(same, False, number)
     number = _number(space, request, new=True)
+    before = _amend(capture, request)
     checkpoint = record_checkpoint(
         space.store,
         space.project,
@@ -127,14 +133,45 @@ def keep_capture(capture: Capture, request: Request) -> Taken:
         objects=space.objects,
     )
     step("snapshot:recorded")
-    _log(space, request, checkpoint, number, held=False)
+    _log(space, request, checkpoint, number, held=False, before=before)
     step("snapshot:logged")
     if capture.scope == "tree":
         capture.cache.newest = _remembered(space, checkpoint, state)
         capture.remember()
     step("snapshot:remembered")
     touch_record(space.store, space.project, newest=checkpoint.id)
-    return Taken(checkpoint, True, number)
+    return Taken(checkpoint, True, number, before)
+
+
+def _amend(capture: Capture, request: Request) -> str | None:
+    """Add ignored files that a tool names only now to the state before the turn: they were there then, and the
+    tool has not run yet. Returns the id of the amended state."""
+    amends = dict(request.facts).get("amends")
+    late = capture.known_among(capture.late)
+    if amends is None or not late or capture.scope != "tree":
+        return None
+    space = capture.space
+    before = find_checkpoint(space.store, space.project, amends, space.deadline)
+    if before.scope != "tree":
+        return None
+    modes = Modes.from_json(before.metadata.get("modes", {}))
+    for path, known in late.items():
+        modes.other[path] = capture.modes.other.get(path, capture.modes.usual(known.mode))
+    leaves = {path: (known.mode, known.id) for path, known in late.items()}
+    space.objects.flush()
+    with ObjectReader(space.git) as reader:
+        tree = patch_tree(
+            before.tree,
+            leaves,
+            lambda name: reader.read(name, b"tree"),
+            lambda data: space.objects.write(b"tree", data),
+        )
+    skipped = [[item.path, item.why] for item in before.skipped if os.fsencode(item.path) not in late]
+    about = {"kind": before.kind, "turn": request.turn, "session_id": before.session_id, "tool": before.tool}
+    body = {**before.metadata, **about, "scope": "tree", "skipped": skipped, "modes": modes.to_json()}
+    body["amends"] = amends
+    body.pop("ms", None)
+    return record_checkpoint(space.store, space.project, tree, before.reason, body, objects=space.objects).id
 
 
 def _number(space: Workspace, request: Request, *, new: bool) -> int | None:
@@ -145,14 +182,22 @@ def _number(space: Workspace, request: Request, *, new: bool) -> int | None:
     return request.turn
 
 
-def _log(space: Workspace, request: Request, checkpoint: Checkpoint, number: int | None, *, held: bool) -> None:
+def _log(
+    space: Workspace,
+    request: Request,
+    checkpoint: Checkpoint,
+    number: int | None,
+    *,
+    held: bool,
+    before: str | None = None,
+) -> None:
     store, project, facts = space.store, space.project, dict(request.facts)
     session = facts.get("session_id")
     if request.kind == "turn" and request.turn is None:
         about = {name: facts.get(name) for name in _BEGIN_FACTS}
         note(store, project, "begin", turn=number, before=checkpoint.id, held=held, session=session, **about)
     elif request.kind == "turn" and not held and not facts.get("call"):
-        note(store, project, "more", turn=number, checkpoint=checkpoint.id)
+        note(store, project, "more", turn=number, checkpoint=checkpoint.id, before=before)
     if request.kind == "turn" and facts.get("call"):
         note(store, project, "call", turn=number, before=checkpoint.id, tool=facts.get("tool"))
     elif request.kind == "turn-end" and facts.get("call"):
@@ -210,7 +255,7 @@ def _body(capture: Capture, request: Request, number: int | None) -> dict[str, A
     head, branch = capture.space.repository.head() if capture.space.repository else (None, None)
     of_turn = request.kind in ("turn", "turn-end")
     return {
-        **{name: value for name, value in request.facts if name != "tools"},
+        **{name: value for name, value in request.facts if name not in ("tools", "amends")},
         **capture.facts(),
         "late": sorted(os.fsdecode(path) for path in capture.late),
         "released": sorted(os.fsdecode(path) for path in capture.released),

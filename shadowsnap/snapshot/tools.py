@@ -62,6 +62,7 @@ _PATCH_LINES = ("*** Add File: ", "*** Update File: ", "*** Delete File: ", "***
 _DEPTH = 8
 _MOST = 1000
 _MOST_LINES = 100_000
+_LONGEST_ID = 200
 
 
 def may_write(tool_name: str) -> bool:
@@ -93,6 +94,16 @@ def plain_path(path: str, *, windows: bool = os.name == "nt") -> str:
     if windows and len(path) > 2 and path[0] in "/\\" and path[1].isalpha() and path[2] in ":|":
         path = f"{path[1]}:{path[3:]}"
     return path
+
+
+def bounded_id(text: str) -> str:
+    """An id that came from an agent. A very long one is cut and completed by its digest: it is
+    written into every checkpoint and printed in every list."""
+    if len(text) <= _LONGEST_ID:
+        return text
+    import hashlib  # here: it takes a hook 3 ms, and hardly any id is that long
+
+    return f"{text[:100]}-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"
 
 
 # --- looking through an input ----------------------------------------------------------------
@@ -305,3 +316,19 @@ def _is_system(workdir: Path) -> bool:
         return len(workdir.parts) > 1 and workdir.parts[1].lower() in _WINDOWS_SYSTEM
     text = workdir.as_posix()
     return text in _BROAD or any(text == top or text.startswith(top + "/") for top in _SYSTEM)
+
+
+_SUMMARY_LENGTH = 200
+
+
+def summary_of(tool_input: Any) -> str:
+    """What a tool was about, in one short line: its command, its file, or its first text."""
+    if isinstance(tool_input, str):
+        text = tool_input
+    elif isinstance(tool_input, dict):
+        known = ("command", "cmd", "file_path", "filePath", "path", "notebook_path", "target_file", "input")
+        values = [tool_input[name] for name in known if isinstance(tool_input.get(name), str)]
+        text = values[0] if values else ""
+    else:
+        return ""
+    return " ".join(text[: 4 * _SUMMARY_LENGTH].split())[:_SUMMARY_LENGTH]

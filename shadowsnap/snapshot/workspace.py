@@ -99,7 +99,7 @@ def open_workspace(
             git = git.bound(scratch_objects=scratch)
         objects = NewObjects(scratch or store.git_dir / "objects", fsync=store.fsync and lasting)
         batch = Batch(git)
-        git = git.bound(batch=batch, new=objects)
+        git = git.bound(batch=batch, new_objects=objects)
         here = git.bound(work_tree=project.workdir, index_file=store.index_file(project.id))
         asking = here.bound(config=(f"core.excludesFile={excludes}",))
         try:

@@ -6,6 +6,7 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -28,7 +29,7 @@ from shadowsnap.git.reading import ObjectReader, read_many
 from shadowsnap.git.refs import (
     create_ref,
     delete_refs,
-    is_spoiled,
+    is_damaged_ref,
     list_refs,
     newest_ref,
     read_ref,
@@ -41,7 +42,6 @@ from shadowsnap.git.refs import (
 from shadowsnap.git.repository import Git
 from shadowsnap.git.trees import DIRECTORY, TreeReader
 from shadowsnap.model import Checkpoint, Skipped
-from shadowsnap.moments import datetime, timezone
 from shadowsnap.records import Any, dataclass, field, replace
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project
@@ -83,7 +83,7 @@ def record_checkpoint(
     commit = f"tree {tree}\nauthor {who}\ncommitter {who}\n\n".encode() + message
     commit_id = objects.write(b"commit", commit)
     ref = f"{project.refs}/{moment:013d}-{commit_id[:12]}"
-    objects.settle()
+    objects.flush()
     create_ref(store.git_dir, ref, commit_id, fsync=store.fsync)
     return _decode(project, ref, commit_id, tree, message)
 
@@ -340,7 +340,7 @@ def _check_nothing_is_hidden(store: Store, project: Project, listed: set[str], n
     """Git leaves a ref out of a list if a power cut spoiled its file; then it has to be mended first."""
     for name in ref_names(store.git_dir, project.refs)[::-1][:newest]:
         ref = f"{project.refs}/{name}"
-        if ref not in listed and is_spoiled(store.git_dir, ref):  # else it came or went meanwhile
+        if ref not in listed and is_damaged_ref(store.git_dir, ref):  # else it came or went meanwhile
             raise DamagedObject(id=ref)
 
 
@@ -366,7 +366,7 @@ def _decode(project: Project, ref: str, commit: str, tree: str, message: bytes) 
         id=commit,
         project=project.id,
         workdir=_text_of(body, "workdir", str(project.workdir)),
-        created_at=datetime.fromtimestamp(_moment(ref) / 1000, timezone.utc),
+        created_at=datetime.fromtimestamp(_moment(ref) / 1000, UTC),
         reason=_text_of(body, "reason", subject),
         kind=_text_of(body, "kind", "manual"),
         scope=_text_of(body, "scope", "tree"),

@@ -409,6 +409,7 @@ def _more(history: History, line: Line, position: int) -> None:
     turn, checkpoint = _turn_of(history, line), _text(line.get("checkpoint"))
     if turn is not None and checkpoint is not None:
         turn.more.append(checkpoint)
+        turn.before = _text(line.get("before")) or turn.before
 
 
 def _call(history: History, line: Line, position: int) -> None:

@@ -15,10 +15,18 @@ from pathlib import Path
 
 from shadowsnap.deadline import NO_DEADLINE, Deadline
 from shadowsnap.errors import StoreNotOurs, StoreTooNew, StoreUnusable
-from shadowsnap.files import OddFile, problem_of, read_foreign, sync_directory, write_bytes
+from shadowsnap.files import (
+    WRITABLE_BY_OTHERS,
+    UnreadableFile,
+    make_private_folder,
+    ownership_problem,
+    read_bounded,
+    reading_problem,
+    sync_directory,
+    write_bytes,
+)
 from shadowsnap.git.objects import LooseObjects
 from shadowsnap.git.repository import Git, usable_git
-from shadowsnap.ownership import OPEN, make_base, why_not_ours
 from shadowsnap.records import dataclass
 from shadowsnap.settings import Settings
 from shadowsnap.store.locks import locked
@@ -156,11 +164,12 @@ def check_ours(store: Store) -> None:
         return
     if not os.path.lexists(store.base):
         return
-    why, is_closed = why_not_ours(store.base), not os.lstat(store.base).st_mode & 0o077
+    why, is_closed = ownership_problem(store.base), not os.lstat(store.base).st_mode & 0o077
     if why:
         raise StoreNotOurs(path=store.base, why=why)
-    why = why_not_ours(store.git_dir)
-    if why == OPEN and is_closed:  # nobody else can have come so far; earlier versions left it as the umask said
+    why = ownership_problem(store.git_dir)
+    if why == WRITABLE_BY_OTHERS and is_closed:
+        # No other user can get there. Earlier versions left the mode to the umask.
         os.chmod(store.git_dir, 0o700)
     elif why:
         raise StoreNotOurs(path=store.git_dir, why=why)
@@ -177,9 +186,9 @@ def _put_config_right(store: Store) -> None:
     """Git does what a `config` says, so it is ours to the byte before git is run. Another one is moved aside."""
     path, ours = store.git_dir / "config", store_files()["config"]
     try:
-        if read_foreign(path, _LONGEST_CONFIG) in (ours, None):
+        if read_bounded(path, _LONGEST_CONFIG) in (ours, None):
             return
-    except OddFile:
+    except UnreadableFile:
         pass
     os.replace(path, store.git_dir / "config.not-ours")
     write_bytes(path, ours, fsync=store.fsync)
@@ -213,12 +222,12 @@ def _is_whole(store: Store) -> bool:
 def create_store(store: Store) -> None:
     """Everything `git init --bare` would make, without starting git. Safe to run twice, and by
     two processes at once."""
-    make_base(store.base)
+    make_private_folder(store.base)
     os.chmod(store.base, 0o700)
     if not os.path.exists(store.git_dir):
-        from shadowsnap.files import set_apart
+        from shadowsnap.files import spread_subdirectories
 
-        set_apart(store.base)
+        spread_subdirectories(store.base)
     store.git_dir.mkdir(0o700, exist_ok=True)
     if lost_refs(store):
         (store.git_dir / REFS_LOST).touch()
@@ -347,14 +356,19 @@ def stamped_folder(base: Path, prefix: str) -> Path:
 
 def is_repository(folder: Path) -> bool:
     """Whether git could read there, and would not wait for ever for what is in the place of a file."""
-    if not ((folder / "HEAD").is_file() and (folder / "objects").is_dir() and (folder / "refs").is_dir()):
+    return _has_objects(folder) and (folder / "refs").is_dir()
+
+
+def _has_objects(folder: Path) -> bool:
+    if not ((folder / "HEAD").is_file() and (folder / "objects").is_dir()):
         return False
-    return all(problem_of(folder / name, _MOST_REFS) is None for name in ("config", "packed-refs"))
+    return all(reading_problem(folder / name, _MOST_REFS) is None for name in ("config", "packed-refs"))
 
 
 def is_hermes_store(folder: Path) -> bool:
-    """The one store of Hermes. Ours has the same name, but says its format."""
-    if not is_repository(folder) or (folder / "format").exists():
+    """The one store of Hermes. Ours has the same name, but says its format. After `git gc` packed the refs
+    there may be no `refs/` any more, which git itself does not take for a repository."""
+    if not _has_objects(folder) or (folder / "format").exists():
         return False
     return (folder / "refs" / "hermes").is_dir() or _packs_hermes_refs(folder)
 
@@ -379,6 +393,6 @@ def _older(base: Path) -> Iterator[Path]:
 
 def _packs_hermes_refs(folder: Path) -> bool:
     try:
-        return b" refs/hermes/" in (read_foreign(folder / "packed-refs", _MOST_REFS) or b"")
-    except OddFile:
+        return b" refs/hermes/" in (read_bounded(folder / "packed-refs", _MOST_REFS) or b"")
+    except UnreadableFile:
         return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from collections.abc import Iterator
@@ -9,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shadowsnap.deadline import Deadline
-from shadowsnap.digests import sha256
 from shadowsnap.errors import StoreTooNew
 from shadowsnap.files import is_encodable, read_json, write_json
 from shadowsnap.records import Any, dataclass
@@ -47,7 +47,7 @@ def project_of(working_dir: str | os.PathLike[str]) -> Project:
 
 def project_id(workdir: str) -> str:
     """The id of the project at a canonical path."""
-    return sha256(os.fsencode(workdir)).hexdigest()[:16]
+    return hashlib.sha256(os.fsencode(workdir)).hexdigest()[:16]
 
 
 def known_projects(store: Store) -> list[Project]:

@@ -65,16 +65,19 @@ def lines_from(
     for each in checkpoints:
         at = each.created_at.timestamp()
         lines: list[Line] = []
-        if each.kind in ("turn", "turn-end") and each.turn is not None:
+        amended = each.id if each.metadata.get("amends") else None
+        if each.kind == "warm-up":
+            pass
+        elif amended is not None or (each.kind in ("turn", "turn-end") and each.turn is not None):
             if each.turn not in begun:
                 begun.add(each.turn)
-                before = each.id if each.kind == "turn" else each.metadata.get("before")
+                before = each.id if amended or each.kind == "turn" else each.metadata.get("before")
                 facts = {"turn": each.turn, "before": before, "session": each.session_id}
                 facts |= {name: each.metadata.get(name) for name in ("agent", "parent", "prompt", "key")}
                 lines.append(_line("begin", at, held=each.kind == "turn-end" or None, **facts))
-            elif each.kind == "turn" and not each.metadata.get("call") and each.id not in befores:
-                lines.append(_line("more", at, turn=each.turn, checkpoint=each.id))
-            lines += _end_of(each, at)
+            elif amended or (each.kind == "turn" and not each.metadata.get("call") and each.id not in befores):
+                lines.append(_line("more", at, turn=each.turn, checkpoint=each.id, before=amended))
+            lines += _end_of(each, at) if amended is None else []
         elif each.kind == "stage":
             before = each.metadata.get("before")
             lines.append(_snapshot(each, "stage", before=before, after=each.id, status="committed"))

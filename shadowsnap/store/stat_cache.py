@@ -7,12 +7,12 @@ newest checkpoint; whatever does not fit together is forgotten.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from shadowsnap import lightjson as json
-from shadowsnap.digests import sha1
 from shadowsnap.errors import MalformedObject
 from shadowsnap.files import write_bytes
 from shadowsnap.git.index import Index
@@ -296,7 +296,7 @@ def _read_directories(index: Path, name: str) -> Directories | None:
 
 
 def _name(rows: bytes) -> str:
-    return sha1(rows).hexdigest()
+    return hashlib.sha1(rows, usedforsecurity=False).hexdigest()
 
 
 def _paths(names: list[str]) -> set[bytes]:

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shadowsnap.files import read_json
+from shadowsnap.git.objects import guess_loose, pack_bytes
 from shadowsnap.git.refs import count_refs
-from shadowsnap.git.repository import guess_loose, pack_bytes, sealed_environment
+from shadowsnap.git.repository import sealed_environment
 from shadowsnap.records import replace
 from shadowsnap.settings import Settings, settings_to_text
 from shadowsnap.store.layout import Store

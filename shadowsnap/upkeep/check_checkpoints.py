@@ -13,21 +13,21 @@ from shadowsnap import lightjson as json
 from shadowsnap.errors import DamagedObject, GitFailed
 from shadowsnap.files import read_json, write_bytes, write_json
 from shadowsnap.git.index import Known
-from shadowsnap.git.maintenance import read_whole
+from shadowsnap.git.maintenance import read_intact
 from shadowsnap.git.objects import EMPTY_TREE, object_id
 from shadowsnap.git.reading import ObjectReader, missing_objects
 from shadowsnap.git.refs import (
     RefExists,
+    commit_in_name,
     create_ref,
     delete_refs,
-    may_be_of,
+    may_point_to,
     read_ref,
     read_refs,
     set_ref,
-    value_by_name,
 )
 from shadowsnap.git.repository import Git
-from shadowsnap.git.trees import DIRECTORY, Leaf, Sighting, TreeSearch, name_problem, patch_tree
+from shadowsnap.git.trees import DIRECTORY, Leaf, TreeMatch, TreeSearch, name_problem, patch_tree
 from shadowsnap.model import Finding
 from shadowsnap.store.checkpoints import ATTACHMENTS, attachment_of, record_checkpoint
 from shadowsnap.store.journal import journal_from, read_journal
@@ -92,7 +92,7 @@ def _problem(ref: Ref, gone: set[str], reader: ObjectReader) -> tuple[str, str, 
     inside = ref.name.startswith(f"{CHECKPOINTS}/")
     if inside and not _NAME.fullmatch(ref.name):
         return "ref-strange", "it is not named as a checkpoint is", []
-    if not may_be_of(ref.name, ref.value):
+    if not may_point_to(ref.name, ref.value):
         return "ref-damaged", "it does not say which object it is of", []
     if ref.value in gone:
         return "ref-dangling", f"object {ref.value[:12]} is not in the store", [ref.value]
@@ -157,8 +157,8 @@ def mend_ref(store: Store, finding: Finding, quarantine: Quarantine) -> None:
     ref = finding.subject
     git = store.git()
     with ObjectReader(git) as reader:
-        candidates = (_packed(store)[0].get(ref, ""), value_by_name(git, ref) or "")
-        value = next((each for each in candidates if may_be_of(ref, each) and read_commit(reader, each)), None)
+        candidates = (_packed(store)[0].get(ref, ""), commit_in_name(git, ref) or "")
+        value = next((each for each in candidates if may_point_to(ref, each) and read_commit(reader, each)), None)
     if value is None:
         set_ref_aside(store, finding, quarantine)
         return
@@ -320,7 +320,7 @@ def find_unsafe(store: Store, git: Git, sound: set[str]) -> Iterator[Finding]:
                 yield Finding("checkpoint-unsafe", "error", ref.name, meaning, "set it aside")
 
 
-def _incomplete(ref: str, name: str, workdir: str, missing: list[Sighting]) -> Finding:
+def _incomplete(ref: str, name: str, workdir: str, missing: list[TreeMatch]) -> Finding:
     shown = [os.fsdecode(item.path) + ("/" if item.mode == DIRECTORY else "") for item in missing]
     more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
     meaning = f"checkpoint {name[:8]} of {workdir} lost {', '.join(shown[:_SHOWN])}{more}"
@@ -400,7 +400,7 @@ def _from_repository(store: Store, project: Project, wanted: set[str]) -> Found:
     objects = project.workdir / ".git" / "objects"
     if wanted and objects.is_dir():
         # Their objects stand before ours, only to be read.
-        yield from read_whole(store.git().bound(scratch_objects=objects), sorted(wanted))
+        yield from read_intact(store.git().bound(scratch_objects=objects), sorted(wanted))
 
 
 # --- recording anew --------------------------------------------------------------------------

@@ -9,16 +9,16 @@ from pathlib import Path
 from shadowsnap.deadline import NO_DEADLINE, Deadline
 from shadowsnap.errors import GitFailed, MalformedObject
 from shadowsnap.git.maintenance import (
-    FOLLOWED,
+    TRAILING_DATA,
+    all_packs,
     loose_content,
     loose_objects,
     loose_problem,
-    lying_packs,
+    mismatched_packs,
     pack_files,
     pack_ids,
     pack_problem,
-    packs,
-    read_whole,
+    read_intact,
     replace_by_copy,
     shared_files,
 )
@@ -37,8 +37,8 @@ def inspect_objects(store: Store, deadline: Deadline = NO_DEADLINE) -> tuple[lis
     """Read every object file once: what is damaged, and which objects the store really holds."""
     objects = store.git_dir / "objects"
     findings, sound = [], set()
-    whole = {pack: _pack_finding(store, pack, deadline) for pack in packs(objects)}
-    lying = lying_packs(store.git(deadline), [pack for pack, finding in whole.items() if finding is None])
+    whole = {pack: _pack_finding(store, pack, deadline) for pack in all_packs(objects)}
+    lying = mismatched_packs(store.git(deadline), [pack for pack, finding in whole.items() if finding is None])
     for pack, finding in whole.items():
         if pack in lying:
             finding = _damaged_pack(store, pack, "it does not hold what its index says")
@@ -58,7 +58,7 @@ def inspect_objects(store: Store, deadline: Deadline = NO_DEADLINE) -> tuple[lis
 
 def find_packs(store: Store, deadline: Deadline = NO_DEADLINE) -> Iterator[Finding]:
     """The packs alone: one read tells."""
-    for pack in packs(store.git_dir / "objects"):
+    for pack in all_packs(store.git_dir / "objects"):
         finding = _pack_finding(store, pack, deadline)
         if finding is not None:
             yield finding
@@ -134,7 +134,7 @@ def set_object_aside(store: Store, finding: Finding, quarantine: Quarantine) -> 
     problem = loose_problem(path, finding.facts["id"]) if path.exists() else None
     if problem is not None:
         aside = quarantine.take(path)
-        if problem == FOLLOWED:
+        if problem == TRAILING_DATA:
             write_objects(store, [(finding.facts["id"], *loose_content(aside))])
 
 
@@ -179,7 +179,7 @@ def _take_over(store: Store, git: Git, pack: Path) -> None:
     else:
         _unpack(store, pack)
         return
-    write_objects(store, read_whole(git, announced))
+    write_objects(store, read_intact(git, announced))
 
 
 def _unpack(store: Store, pack: Path) -> None:
@@ -205,7 +205,7 @@ def write_objects(store: Store, objects: Iterable[tuple[str, bytes, bytes]]) -> 
         pack.finish()
     finally:
         pack.abandon()
-    loose.settle()
+    loose.flush()
     return written
 
 

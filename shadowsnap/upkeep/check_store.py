@@ -12,10 +12,9 @@ from pathlib import Path
 
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import DeadlineExceeded
-from shadowsnap.files import remove_tree, write_bytes
-from shadowsnap.git.fixes import missing_fixes
+from shadowsnap.files import WRITABLE_BY_OTHERS, ownership_problem, remove_tree, write_bytes
+from shadowsnap.git.repository import missing_fixes
 from shadowsnap.model import Finding
-from shadowsnap.ownership import OPEN, why_not_ours
 from shadowsnap.store.layout import FOLDERS, FORMAT, LEAD_ELSEWHERE, Store, store_files
 from shadowsnap.store.locks import alone
 from shadowsnap.upkeep.quarantine import Quarantine, inside, set_aside
@@ -112,8 +111,8 @@ def find_leading(store: Store) -> Iterator[Finding]:
     """What makes git read files from elsewhere, a configuration for instance, and a store of another user: git
     is not run then."""
     for folder in (store.base, store.git_dir):
-        why = why_not_ours(folder)
-        if why not in ("", OPEN):
+        why = ownership_problem(folder)
+        if why not in ("", WRITABLE_BY_OTHERS):
             yield Finding("foreign", "error", inside(store, folder), why)
     for name in LEAD_ELSEWHERE:
         path = store.git_dir / name

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -11,7 +12,6 @@ from pathlib import Path
 
 from shadowsnap import lightjson as json
 from shadowsnap.deadline import Deadline
-from shadowsnap.digests import sha256
 from shadowsnap.errors import ClearRefused, DamagedObject, LockTimeout
 from shadowsnap.files import read_json, remove_tree, write_bytes
 from shadowsnap.git.reading import Graph, kinds_of, reachable
@@ -85,7 +85,7 @@ def turn_file(session: str) -> str:
     """The name of the file that the hooks of a session share, without its ending (see `agents.turns`)."""
     if len(session) <= 100 and session.replace("-", "").replace("_", "").isalnum() and session.isascii():
         return f"s-{session}"
-    return f"x-{sha256(session.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
+    return f"x-{hashlib.sha256(session.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
 
 
 # --- hooks -----------------------------------------------------------------------------------

@@ -10,6 +10,8 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
+import tempfile
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -19,7 +21,6 @@ from typing import Any
 
 from shadowsnap import lightjson as json
 from shadowsnap.deadline import Deadline
-from shadowsnap.digests import bounded_id
 from shadowsnap.errors import (
     DamagedObject,
     DeadlineExceeded,
@@ -29,7 +30,7 @@ from shadowsnap.errors import (
     NothingToImport,
     UnsafeTree,
 )
-from shadowsnap.files import OddFile, read_foreign, remove_tree, sync_directory
+from shadowsnap.files import UnreadableFile, read_bounded, remove_tree, sync_directory
 from shadowsnap.git.objects import EMPTY_TREE, LooseObjects
 from shadowsnap.git.reading import ObjectReader, missing_objects
 from shadowsnap.git.refs import RefExists
@@ -40,13 +41,14 @@ from shadowsnap.git.trees import (
     LINK,
     REGULAR,
     Leaf,
-    Sighting,
+    TreeMatch,
     TreeSearch,
     name_problem,
     patch_tree,
     tree_entries,
 )
 from shadowsnap.model import ImportedItem, ImportReport
+from shadowsnap.snapshot.tools import bounded_id
 from shadowsnap.store.checkpoints import list_checkpoints, record_checkpoint
 from shadowsnap.store.layout import (
     ARCHIVE,
@@ -104,7 +106,10 @@ def import_from(
     if not sources:
         raise NothingToImport(path=path)
     run = _Run(store, deadline, dry_run, on_progress)
-    run.take(sources)
+    try:
+        run.take(sources)
+    finally:
+        _remove_stand_ins(sources)
     return run.report(str(path), sources)
 
 
@@ -116,6 +121,7 @@ def import_due(store: Store, deadline: Deadline) -> ImportReport | None:
     run = _Run(store, deadline, False, None)
     sources: list[Source] = []
     for archive in due:
+        found: list[Source] = []
         try:
             found = find_sources(store, archive)
             sources += found
@@ -124,6 +130,8 @@ def import_due(store: Store, deadline: Deadline) -> ImportReport | None:
             break  # the next one goes on from here
         except (GitFailed, OSError) as problem:
             run.note_failure(archive, problem)  # it can still be tried by hand
+        finally:
+            _remove_stand_ins(found)
         settle(archive)
     return run.report(str(store.base), sources)
 
@@ -361,13 +369,13 @@ def _is_odd(name: bytes, mode: int, _: str) -> bool:
     return mode not in _MODES or name_problem(name) is not None
 
 
-def _instead(odd: Sighting) -> Leaf | None:
+def _instead(odd: TreeMatch) -> Leaf | None:
     if name_problem(odd.path.rpartition(b"/")[2]) is not None or odd.mode & 0o170000 != 0o100000:
         return None
     return (EXECUTABLE if odd.mode & 0o100 else REGULAR, odd.id)
 
 
-def _left_out(odd: list[Sighting]) -> Iterator[tuple[bytes, str]]:
+def _left_out(odd: list[TreeMatch]) -> Iterator[tuple[bytes, str]]:
     for each in odd:
         if _instead(each) is None:
             folder = each.mode in (_GITLINK, DIRECTORY)
@@ -405,6 +413,7 @@ def _put_in_place(source: Path, target: Path) -> None:
 
 _LONGEST_TEXT = 1 << 20
 _WORKSPACE_NAME = re.compile(r"[0-9a-f]{12}")
+_STAND_IN = "scratch-stand-in-"
 _SHADOW_BRANCH = re.compile(r"refs/heads/entire/[0-9a-f]{4,40}(?:-([0-9a-f]{6}))?")
 # Nothing may be fetched to complete what we read.
 READ_ONLY = ("protocol.allow=never", "core.fsmonitor=false", "core.hooksPath=" + os.devnull)
@@ -470,8 +479,8 @@ def _hermes_directory(store: Store, folder: Path) -> Source:
 
 
 def _hermes_store(store: Store, folder: Path) -> Iterator[Source]:
-    excludes = _patterns(folder)
-    whole = Source("hermes-store", folder, folder, excludes=excludes)
+    git_dir = folder if is_repository(folder) else _stand_in(store, folder)
+    whole = Source("hermes-store", folder, git_dir, excludes=_patterns(folder))
     try:
         refs = _refs(whole.git(store), "refs/hermes/")
     except GitFailed as problem:
@@ -485,6 +494,23 @@ def _hermes_store(store: Store, folder: Path) -> Iterator[Source]:
             yield replace(source, workdir=workdir)
         else:
             yield replace(source, problem=f"projects/{name}.json does not say which directory it is of")
+
+
+def _stand_in(store: Store, folder: Path) -> Path:
+    """A repository of ours with the packed refs and the objects of a store that lost its `refs/`: git would not
+    read that one, and nothing is changed there."""
+    made = Path(tempfile.mkdtemp(prefix=_STAND_IN, dir=store.git_dir))
+    for inside in ("refs", "objects/info"):
+        (made / inside).mkdir(parents=True)
+    (made / "HEAD").write_bytes(b"ref: refs/heads/none\n")
+    shutil.copyfile(folder / "packed-refs", made / "packed-refs")
+    (made / "objects" / "info" / "alternates").write_bytes(os.fsencode(folder / "objects") + b"\n")
+    return made
+
+
+def _remove_stand_ins(sources: Iterable[Source]) -> None:
+    for made in {source.git_dir for source in sources if source.git_dir.name.startswith(_STAND_IN)}:
+        remove_tree(made)
 
 
 # --- PraisonAI -------------------------------------------------------------------------------
@@ -579,8 +605,8 @@ def _is_place(workdir: str) -> bool:
 def _text(path: Path) -> str:
     """What a small file there says; nothing if it is not a regular one. It could be a pipe, or a device."""
     try:
-        return os.fsdecode(read_foreign(path, _LONGEST_TEXT) or b"").removeprefix("\ufeff").strip()
-    except OddFile:
+        return os.fsdecode(read_bounded(path, _LONGEST_TEXT) or b"").removeprefix("\ufeff").strip()
+    except UnreadableFile:
         return ""
 
 

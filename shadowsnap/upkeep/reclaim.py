@@ -33,11 +33,11 @@ from shadowsnap.git.maintenance import (
     remove_pack,
     roll_up_packs,
 )
-from shadowsnap.git.objects import EMPTY_TREE
+from shadowsnap.git.objects import EMPTY_TREE, count_objects
 from shadowsnap.git.reading import Graph, kinds_of, reachable
 from shadowsnap.git.reading import NameSet as Collection
 from shadowsnap.git.refs import count_loose_refs, pack_refs
-from shadowsnap.git.repository import Git, count_objects
+from shadowsnap.git.repository import Git
 from shadowsnap.model import _Record
 from shadowsnap.store.checkpoints import (
     CHECKPOINTS,

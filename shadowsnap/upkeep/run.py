@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import DeadlineExceeded, ShadowsnapError
 from shadowsnap.git.maintenance import list_packs
-from shadowsnap.git.repository import count_objects
+from shadowsnap.git.objects import count_objects
 from shadowsnap.settings import Settings, settings_from_text
 from shadowsnap.store.checkpoints import CHECKPOINTS, all_refs
 from shadowsnap.store.history import compact_log, finish_migration

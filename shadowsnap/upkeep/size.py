@@ -18,8 +18,9 @@ from typing import NamedTuple
 
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import DamagedObject, DeadlineExceeded
+from shadowsnap.git.objects import count_objects, stored_bytes
 from shadowsnap.git.reading import Graph, kinds_of, reachable
-from shadowsnap.git.repository import Git, count_objects, stored_bytes
+from shadowsnap.git.repository import Git
 from shadowsnap.store.checkpoints import ATTACHMENTS, CHECKPOINTS, CachedTrees
 from shadowsnap.store.layout import Store
 from shadowsnap.upkeep.session import Look, fingerprint, read_memory, upkeep_session, write_memory

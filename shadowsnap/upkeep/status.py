@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from shadowsnap.deadline import Deadline
-from shadowsnap.git.fixes import missing_fixes
+from shadowsnap.git.objects import count_objects
 from shadowsnap.git.reading import read_many
-from shadowsnap.git.repository import count_objects
+from shadowsnap.git.repository import missing_fixes
 from shadowsnap.model import Checkpoint
 from shadowsnap.settings import Settings
 from shadowsnap.store.checkpoints import CHECKPOINTS, PINS, all_refs, decode_checkpoint, moment_of

@@ -1,4 +1,4 @@
-"""Installing into other programs' settings, and leaving no trace when it is taken out."""
+"""Installing into other programs' settings, and leaving no trace after uninstalling."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import shutil
 import stat
 import subprocess
-import sys
+import tomllib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,16 +16,13 @@ import pytest
 
 from helpers import manifest
 from shadowsnap import CheckpointManager
-from shadowsnap.agents.install import BACKUP, install, installed, program_words, uninstall
-from shadowsnap.agents.targets import AGENTS
+from shadowsnap.agents.catalog import AGENTS
+from shadowsnap.agents.install import BACKUP, FileChange, install, installed, uninstall
 from shadowsnap.cli.main import main
 from shadowsnap.errors import SettingsRefused, UnknownAgent
 from shadowsnap.hook.log import read_log
 
-PROGRAM = ("/opt/my tools/bin/shadowsnap",)
-HOOK = "'/opt/my tools/bin/shadowsnap' hook"
-
-# Where an agent's settings lie that are not ours alone.
+# Where an agent's settings are that are not ours alone.
 SHARED = {
     "claude": ".claude/settings.json",
     "codex": ".codex/hooks.json",
@@ -51,6 +48,18 @@ FOREIGN = """\
     "unicode": "\\u00e4 ü",
 }
 """
+
+
+@pytest.fixture(autouse=True)
+def program(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """The script that settings name, in a base directory whose name has to be quoted."""
+    monkeypatch.setenv("SHADOWSNAP_HOME", str(tmp_path / "my tools"))
+    return str(tmp_path / "my tools" / "bin" / "shadowsnap")
+
+
+def in_settings(changes: list[FileChange]) -> list[FileChange]:
+    """Without the scripts of our own."""
+    return [change for change in changes if change.path.parent.name != "bin"]
 
 
 def settings(home: Path, agent: str) -> Path:
@@ -82,48 +91,54 @@ def test_installing_and_uninstalling_leaves_everything_as_it_was(
         with pytest.raises(SettingsRefused, match="no settings for a single project"):
             install(agent, where)
         return
-    before = manifest(home), manifest(project)
-    changes = install(agent, where, program=PROGRAM)
+    before = files_of(home), files_of(project)
+    changes = [change for change in in_settings(install(agent, where)) if change.after is not None]
     assert changes and all(change.changes for change in changes)
     top = project if where else home
     assert all(change.path.is_relative_to(top) for change in changes)
     assert "shadowsnap" in "".join(change.path.read_text() for change in changes)
 
-    uninstall(agent, where, program=PROGRAM)
-    after = manifest(home), manifest(project)
-    files = [{name: entry for name, entry in each.items() if entry[0] != "dir"} for each in (*before, *after)]
-    assert files[:2] == files[2:]
+    uninstall(agent, where)
+    assert (files_of(home), files_of(project)) == before
+
+
+def files_of(top: Path) -> dict[bytes, Any]:
+    """Everything but directories: an agent's empty folder may stay."""
+    return {name: entry for name, entry in manifest(top).items() if entry[0] != "dir"}
 
 
 @pytest.mark.parametrize("agent", AGENTS)
 def test_installing_twice_is_installing_once(agent: str, home: Path) -> None:
-    install(agent, program=PROGRAM)
+    install(agent)
     once = manifest(home)
-    assert not any(change.changes for change in install(agent, program=PROGRAM))
+    assert not any(change.changes for change in install(agent))
     assert manifest(home) == once
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_a_dry_run_tells_and_changes_nothing(agent: str, home: Path) -> None:
+def test_a_dry_run_shows_the_change_and_changes_nothing(agent: str, home: Path, tmp_path: Path) -> None:
     before = manifest(home)
-    changes = install(agent, program=PROGRAM, dry_run=True)
-    assert manifest(home) == before
+    changes = [change for change in install(agent, dry_run=True) if change.changes]
+    assert manifest(home) == before and not (tmp_path / "my tools").exists()
     assert all(change.diff().startswith(f"--- {os.devnull}\n+++ {change.path}\n") for change in changes)
-    install(agent, program=PROGRAM)
+    install(agent)
     there = manifest(home)
-    assert all(change.diff().splitlines()[1] == f"+++ {os.devnull}" for change in uninstall(agent, dry_run=True))
+    gone = [change for change in uninstall(agent, dry_run=True) if change.changes]
+    assert gone and all(change.diff().splitlines()[1] == f"+++ {os.devnull}" for change in gone)
     assert manifest(home) == there
 
 
 def test_a_diff_of_a_file_without_a_last_newline_keeps_its_lines_apart(home: Path) -> None:
     (home / ".qwen").mkdir()
     (home / ".qwen" / "settings.json").write_text("{}")
-    change, _ = install("qwen", program=PROGRAM, dry_run=True)
+    change, _ = in_settings(install("qwen", dry_run=True))
     assert "\n-{}\n\\ No newline at end of file\n+{\n" in change.diff()
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_what_is_installed_is_found(agent: str, home: Path, project: Path) -> None:
+def test_an_installation_is_found(
+    agent: str, home: Path, project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert installed(project) == []
     install(agent)
     if agent != "hermes":
@@ -132,7 +147,7 @@ def test_what_is_installed_is_found(agent: str, home: Path, project: Path) -> No
     assert {(each.agent, each.scope, each.current) for each in found} == {
         (agent, scope, True) for scope in (("user",) if agent == "hermes" else ("user", "project"))
     }
-    install(agent, program=PROGRAM)
+    monkeypatch.setenv("SHADOWSNAP_HOME", str(tmp_path / "elsewhere"))
     assert {each.current for each in installed() if not each.path.endswith("plugin.json")} == {False}
     uninstall(agent)
     uninstall(agent, project) if agent != "hermes" else None
@@ -140,15 +155,40 @@ def test_what_is_installed_is_found(agent: str, home: Path, project: Path) -> No
 
 
 @pytest.mark.parametrize("agent", AGENTS)
-def test_a_newer_program_takes_the_place_of_the_older(agent: str, home: Path) -> None:
-    before = manifest(home)
-    install(agent, program=("/old/shadowsnap",))
-    install(agent, program=PROGRAM)
+def test_a_newer_command_replaces_the_older(
+    agent: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, program: str
+) -> None:
+    before = files_of(home)
+    monkeypatch.setenv("SHADOWSNAP_HOME", str(tmp_path / "old"))
+    install(agent)
+    monkeypatch.setenv("SHADOWSNAP_HOME", str(tmp_path / "my tools"))
+    install(agent)
     everything = b"".join(entry[2] or b"" for entry in manifest(home).values())
-    assert b"/old/shadowsnap" not in everything
-    uninstall(agent, program=PROGRAM)
-    after = {name: entry for name, entry in manifest(home).items() if entry[0] != "dir"}
-    assert after == {name: entry for name, entry in before.items() if entry[0] != "dir"}
+    assert os.fsencode(tmp_path / "old") not in everything and os.fsencode(program) in everything
+    uninstall(agent)
+    assert files_of(home) == before
+
+
+OLDER = "/usr/bin/python3 -I -m shadowsnap hook"
+
+
+@pytest.mark.parametrize("agent", SHARED)
+def test_settings_of_an_older_version_are_replaced_and_removed(agent: str, home: Path) -> None:
+    """They named the Python, had a matcher with the tools that write, and fewer events."""
+    path = settings(home, agent)
+    path.write_text(FOREIGN)
+    Path(f"{path}{BACKUP}").write_text(FOREIGN)
+    older = {"matcher": "Write|Edit|Bash", "hooks": [{"type": "command", "command": f"{OLDER} {agent}"}]}
+    path.write_text(
+        FOREIGN.replace(
+            '{"type": "command", "command": "mine"} ] } ]',
+            f'{{"type": "command", "command": "mine"}} ] }}, {json.dumps(older)} ]',
+        )
+    )
+    install(agent)
+    assert OLDER not in path.read_text()
+    uninstall(agent)
+    assert path.read_text() == FOREIGN
 
 
 # --- settings that are there already --------------------------------------------------------------------
@@ -173,17 +213,19 @@ def test_a_newer_program_takes_the_place_of_the_older(agent: str, home: Path) ->
         '{"version": 2, "hooks": {"stop": [{"command": "x"}]}}\n',
     ],
 )
-def test_foreign_settings_stay_and_come_back_byte_for_byte(agent: str, original: str, home: Path) -> None:
+def test_foreign_settings_stay_and_come_back_byte_for_byte(
+    agent: str, original: str, home: Path, program: str
+) -> None:
     path = settings(home, agent)
     path.write_bytes(original.encode())
-    install(agent, program=PROGRAM)
+    install(agent)
     text = path.read_bytes().decode()
-    assert HOOK in text.replace("\\\\", "\\")
+    assert f"'{program}' hook {agent}" in text
     # Taking out what we put in by hand leaves the rest, in its order and with its comments.
     rest = iter(text)
     assert all(char in rest for char in original.strip()), "something of theirs is gone or moved"
     assert Path(f"{path}{BACKUP}").read_bytes() == original.encode()
-    uninstall(agent, program=PROGRAM)
+    uninstall(agent)
     assert path.read_bytes() == original.encode()
     assert not Path(f"{path}{BACKUP}").exists()
 
@@ -192,9 +234,9 @@ def test_foreign_settings_stay_and_come_back_byte_for_byte(agent: str, original:
 def test_what_others_changed_meanwhile_stays(agent: str, home: Path) -> None:
     path = settings(home, agent)
     path.write_text(FOREIGN)
-    install(agent, program=PROGRAM)
+    install(agent)
     path.write_text(path.read_text().replace('"best"', '"better"').replace("mine too", "mine still"))
-    uninstall(agent, program=PROGRAM)
+    uninstall(agent)
     expected = FOREIGN.replace('"best"', '"better"').replace("mine too", "mine still")
     left = path.read_text()
     assert "shadowsnap" not in left
@@ -206,7 +248,7 @@ def test_what_others_changed_meanwhile_stays(agent: str, home: Path) -> None:
 
 def test_a_hook_of_ours_in_a_group_of_theirs_is_taken_out_alone(home: Path) -> None:
     path = settings(home, "claude")
-    group = {"matcher": "Write", "hooks": [{"command": "theirs"}, {"command": f"{HOOK} claude"}]}
+    group = {"matcher": "Write", "hooks": [{"command": "theirs"}, {"command": f"{OLDER} claude"}]}
     path.write_text(json.dumps({"hooks": {"PreToolUse": [group]}}))
     uninstall("claude")
     assert json.loads(path.read_text()) == {
@@ -224,7 +266,7 @@ def test_broken_settings_are_refused_and_left_untouched(agent: str, broken: byte
     path.write_bytes(broken)
     before = manifest(home)
     with pytest.raises(SettingsRefused, match=str(path.name)) as caught:
-        install(agent, program=PROGRAM)
+        install(agent)
     assert caught.value.exit_code == 4
     assert manifest(home) == before
 
@@ -270,7 +312,7 @@ def test_a_read_only_folder_is_an_error_and_changes_nothing(
     def attempt() -> str:
         path.parent.chmod(0o555)
         try:
-            install("claude", program=PROGRAM)
+            install("claude")
         except OSError as problem:
             return type(problem).__name__
         finally:
@@ -284,66 +326,115 @@ def test_a_read_only_folder_is_an_error_and_changes_nothing(
 # --- what each agent gets -------------------------------------------------------------------------------
 
 
-def test_claude(home: Path) -> None:
-    install("claude", program=PROGRAM)
-    written = json.loads((home / ".claude" / "settings.json").read_text())
-    entry = {"type": "command", "command": f"{HOOK} claude", "timeout": 20}
-    assert set(written["hooks"]) == {"PreToolUse", "UserPromptSubmit", "SessionStart", "Stop", "SessionEnd"}
-    tools = written["hooks"]["PreToolUse"]
-    assert len(tools) == 1 and tools[0]["hooks"] == [entry]
-    assert {"Write", "Edit", "MultiEdit", "NotebookEdit", "Bash"} <= set(tools[0]["matcher"].split("|"))
-    assert written["hooks"]["Stop"] == [{"hooks": [entry]}]
+def test_claude(home: Path, program: str) -> None:
+    install("claude")
+    hooks = json.loads((home / ".claude" / "settings.json").read_text())["hooks"]
+    entry = {"type": "command", "command": f"'{program}' hook claude", "timeout": 20}
+    assert set(hooks) == {
+        "PreToolUse", "UserPromptSubmit", "UserPromptExpansion", "SessionStart", "Stop", "SessionEnd",
+    }  # fmt: skip
+    assert [group["hooks"] for group in hooks["PreToolUse"]] == [[entry]]
+    assert hooks["UserPromptExpansion"] == [{"matcher": "rollback", "hooks": [entry]}]
+    assert hooks["Stop"] == [{"hooks": [entry]}]
     command = (home / ".claude" / "commands" / "rollback.md").read_text()
-    assert "!`'/opt/my tools/bin/shadowsnap' rollback $ARGUMENTS`" in command
+    assert f"```!\n'{program}-rollback' - <<'END_OF_ARGUMENTS'\n$ARGUMENTS\nEND_OF_ARGUMENTS\n```\n" in command
+    assert f"allowed-tools: Bash('{program}-rollback':*)\n" in command
 
 
-def test_gemini_and_qwen_count_in_milliseconds(home: Path) -> None:
-    tomllib = pytest.importorskip("tomllib")
-    install("gemini", program=PROGRAM)
-    install("qwen", program=PROGRAM)
+def test_codex_gets_a_skill_and_a_session_end_within_its_limit(home: Path, program: str) -> None:
+    prompts = home / ".codex" / "prompts"
+    prompts.mkdir(parents=True)
+    (prompts / "mine.md").write_text("mine\n")
+    install("codex")
+    hooks = json.loads((home / ".codex" / "hooks.json").read_text())["hooks"]
+    assert not any("matcher" in group for groups in hooks.values() for group in groups)
+    assert {event: groups[0]["hooks"][0]["timeout"] for event, groups in hooks.items()} == {
+        "PreToolUse": 20, "UserPromptSubmit": 20, "SessionStart": 20, "Stop": 20, "SessionEnd": 3,
+    }  # fmt: skip
+    skill = (home / ".codex" / "skills" / "rollback" / "SKILL.md").read_text()
+    assert skill.startswith("---\nname: rollback\ndescription: ")
+    assert f"\n    '{program}-rollback'\n" in skill
+    uninstall("codex")
+    assert not (home / ".codex" / "skills" / "rollback").exists()
+    assert (prompts / "mine.md").exists()
+
+
+RETIRED_PROMPT = """\
+---
+description: "Bring files back"
+---
+<!-- Written by `shadowsnap install codex` (sum d2a413ad7205). -->
+Run this command once:
+
+    /usr/bin/python3 -I -m shadowsnap rollback $ARGUMENTS
+"""
+
+
+@pytest.mark.parametrize("remove", [install, uninstall])
+def test_the_prompt_that_older_versions_gave_codex_is_removed(
+    remove: Callable[[str], list[FileChange]], home: Path
+) -> None:
+    path = home / ".codex" / "prompts" / "rollback.md"
+    path.parent.mkdir(parents=True)
+    path.write_text(RETIRED_PROMPT)
+    remove("codex")
+    assert not path.exists()
+    path.write_text(RETIRED_PROMPT + "and be brief\n")
+    remove("codex")
+    assert path.read_text() == RETIRED_PROMPT + "and be brief\n"
+
+
+def test_gemini_and_qwen_count_in_milliseconds(home: Path, program: str) -> None:
+    install("gemini")
+    install("qwen")
     gemini = json.loads((home / ".gemini" / "settings.json").read_text())["hooks"]
     qwen = json.loads((home / ".qwen" / "settings.json").read_text())["hooks"]
     assert gemini["BeforeTool"][0]["hooks"][0]["timeout"] == qwen["PreToolUse"][0]["hooks"][0]["timeout"] == 20000
-    assert set(gemini) == {"BeforeTool", "BeforeAgent", "SessionStart", "AfterAgent"}
+    assert set(gemini) == {"BeforeTool", "BeforeAgent", "SessionStart", "AfterAgent", "SessionEnd"}
     command = tomllib.loads((home / ".gemini" / "commands" / "rollback.toml").read_text())
-    assert "!{'/opt/my tools/bin/shadowsnap' rollback {{args}}}" in command["prompt"]
+    # Inside !{...} both agents quote what stands for {{args}}.
+    assert f"!{{'{program}-rollback' {{{{args}}}}}}" in command["prompt"]
     assert command["description"]
+    assert f"!{{'{program}-rollback' {{{{args}}}}}}" in (home / ".qwen" / "commands" / "rollback.md").read_text()
 
 
-def test_cursor_and_copilot_have_a_version(home: Path) -> None:
-    install("cursor", program=PROGRAM)
-    install("copilot", program=PROGRAM)
+def test_cursor_and_copilot_have_a_version(home: Path, program: str) -> None:
+    install("cursor")
+    install("copilot")
     cursor = json.loads((home / ".cursor" / "hooks.json").read_text())
     copilot = json.loads((home / ".copilot" / "hooks" / "shadowsnap.json").read_text())
     assert cursor["version"] == copilot["version"] == 1
-    assert cursor["hooks"]["preToolUse"] == [{"command": f"{HOOK} cursor", "timeout": 20}]
+    assert cursor["hooks"]["preToolUse"] == [{"command": f"'{program}' hook cursor", "timeout": 20}]
     assert copilot["hooks"]["preToolUse"] == [
-        {"type": "command", "exec": PROGRAM[0], "args": ["hook", "copilot", "preToolUse"], "timeoutSec": 20}
+        {"type": "command", "exec": program, "args": ["hook", "copilot", "preToolUse"], "timeoutSec": 20}
     ]
+    assert copilot["hooks"]["sessionEnd"][0]["args"] == ["hook", "copilot", "sessionEnd"]
 
 
-def test_goose_gets_a_plugin(home: Path) -> None:
-    install("goose", program=PROGRAM)
+def test_goose_gets_a_plugin(home: Path, program: str) -> None:
+    install("goose")
     plugin = home / ".agents" / "plugins" / "shadowsnap"
     assert json.loads((plugin / "plugin.json").read_text())["name"] == "shadowsnap"
-    assert commands_in(json.loads((plugin / "hooks" / "hooks.json").read_text())) == [f"{HOOK} goose"] * 4
+    hooks = json.loads((plugin / "hooks" / "hooks.json").read_text())
+    assert commands_in(hooks) == [f"'{program}' hook goose"] * 5
+    assert "SessionEnd" in hooks["hooks"]
     uninstall("goose")
     assert not plugin.exists()
 
 
-def test_kiro_gets_it_in_every_agent_or_one_of_its_own(home: Path) -> None:
+def test_kiro_gets_it_in_every_agent_or_one_of_its_own(home: Path, program: str) -> None:
     folder = home / ".kiro" / "agents"
-    install("kiro", program=PROGRAM)
+    install("kiro")
     assert [path.name for path in folder.iterdir()] == ["shadowsnap.json"]
     assert json.loads((folder / "shadowsnap.json").read_text())["tools"] == ["*"]
-    uninstall("kiro", program=PROGRAM)
+    uninstall("kiro")
     for name in ("one", "two"):
         (folder / f"{name}.json").write_text(json.dumps({"name": name, "tools": ["fs_write"]}))
-    install("kiro", program=PROGRAM)
+    install("kiro")
     for name in ("one", "two"):
         agent = json.loads((folder / f"{name}.json").read_text())
         assert list(agent) == ["name", "tools", "hooks"]
-        assert agent["hooks"]["preToolUse"] == [{"command": f"{HOOK} kiro", "timeout_ms": 20000}]
+        assert agent["hooks"]["preToolUse"] == [{"command": f"'{program}' hook kiro", "timeout_ms": 20000}]
     assert not (folder / "shadowsnap.json").exists()
 
 
@@ -396,7 +487,7 @@ def test_hermes_keeps_its_lines_and_comments(original: str, lines: list[str], ho
     path = home / ".hermes" / "config.yaml"
     path.parent.mkdir()
     path.write_bytes(original.encode())
-    install("hermes", program=PROGRAM)
+    install("hermes")
     text = path.read_bytes().decode()
     position = 0
     for piece in lines:
@@ -406,8 +497,8 @@ def test_hermes_keeps_its_lines_and_comments(original: str, lines: list[str], ho
     remaining = iter(text.splitlines())
     assert all(line in remaining for line in kept)
     assert text.count("\r\n") == (text.count("\n") if "\r\n" in original else 0)
-    assert not any(change.changes for change in install("hermes", program=PROGRAM))
-    uninstall("hermes", program=PROGRAM)
+    assert not any(change.changes for change in install("hermes"))
+    uninstall("hermes")
     assert path.read_bytes() == original.encode()
 
 
@@ -415,9 +506,9 @@ def test_hermes_settings_that_changed_meanwhile_lose_only_our_lines(home: Path) 
     path = home / ".hermes" / "config.yaml"
     path.parent.mkdir()
     path.write_text(HERMES)
-    install("hermes", program=PROGRAM)
+    install("hermes")
     path.write_text(path.read_text().replace("best", "better"))
-    uninstall("hermes", program=PROGRAM)
+    uninstall("hermes")
     assert path.read_text() == HERMES.replace("best", "better")
 
 
@@ -442,14 +533,21 @@ def test_hermes_settings_that_are_written_otherwise_are_refused(odd: str, home: 
     assert [each.name for each in path.parent.iterdir()] == ["config.yaml"]
 
 
-@pytest.mark.parametrize("agent", ["qwen", "cursor"])
-def test_agents_that_put_arguments_behind_a_command_are_told_so(agent: str, home: Path) -> None:
-    install(agent, program=["/opt/my tools/bin/shadowsnap"])
-    command = (home / f".{agent}" / "commands" / "rollback.md").read_text()
-    assert command.endswith("\n    '/opt/my tools/bin/shadowsnap' rollback\n")
-    assert "the words behind /rollback" in command
-    uninstall(agent)
-    assert not (home / f".{agent}" / "commands" / "rollback.md").exists()
+def test_cursor_appends_arguments_to_the_command_of_rollback(home: Path, program: str) -> None:
+    install("cursor")
+    command = (home / ".cursor" / "commands" / "rollback.md").read_text()
+    assert command.endswith(f"\n    '{program}-rollback'\n")
+    assert "the words after /rollback" in command
+    uninstall("cursor")
+    assert not (home / ".cursor" / "commands" / "rollback.md").exists()
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_no_command_names_python(agent: str, program: str) -> None:
+    """A permission to always run Python would allow everything."""
+    for change in in_settings(install(agent)):
+        if change.after is not None:
+            assert "python" not in change.after.decode().replace(program, "").lower()
 
 
 def test_a_rollback_command_of_their_own_is_left_alone(home: Path) -> None:
@@ -463,7 +561,7 @@ def test_a_rollback_command_of_their_own_is_left_alone(home: Path) -> None:
     assert path.read_text() == "theirs\n"
 
 
-def test_a_file_of_ours_that_somebody_changed_is_left_with_a_word(home: Path) -> None:
+def test_a_file_of_ours_that_was_edited_stays_with_a_reason(home: Path) -> None:
     install("claude")
     path = home / ".claude" / "commands" / "rollback.md"
     path.write_text(path.read_text() + "and be brief\n")
@@ -472,9 +570,9 @@ def test_a_file_of_ours_that_somebody_changed_is_left_with_a_word(home: Path) ->
     assert path.exists()
 
 
-def test_an_unknown_agent_is_told_which_there_are() -> None:
+def test_an_unknown_agent_is_refused_with_the_list_of_agents() -> None:
     with pytest.raises(UnknownAgent, match="claude, codex") as caught:
-        install("nobody")
+        install("unknown")
     assert caught.value.exit_code == 2
 
 
@@ -497,14 +595,6 @@ def test_the_command_that_is_written_runs_without_a_path(home: Path, project: Pa
     assert len(CheckpointManager().list_checkpoints(project)) == 1
 
 
-def test_the_module_is_run_by_the_python_that_runs_now(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    assert program_words() == (sys.executable, "-I", "-m", "shadowsnap")
-    (tmp_path / "python3").symlink_to(sys.executable)  # not in the environment that has the package
-    monkeypatch.setattr(sys, "executable", str(tmp_path / "python3"))
-    with pytest.raises(SettingsRefused, match="isolated"):
-        program_words()
-
-
 def test_the_scripts_for_cline_run(home: Path, project: Path) -> None:
     install("cline")
     script = home / "Documents" / "Cline" / "Hooks" / "PreToolUse"
@@ -518,28 +608,26 @@ def test_the_scripts_for_cline_run(home: Path, project: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
-def test_the_plugin_for_opencode_runs(home: Path, project: Path, tmp_path: Path) -> None:
-    install("opencode")
-    plugin = home / ".config" / "opencode" / "plugins" / "shadowsnap.ts"
-    (tmp_path / "plugin.mjs").write_text(plugin.read_text())
-    (tmp_path / "run.mjs").write_text(
-        f"""
-        import {{ Shadowsnap }} from "./plugin.mjs"
-        import {{ writeFileSync }} from "node:fs"
-        const hooks = await Shadowsnap({{ directory: {json.dumps(str(project))} }})
-        const message = {{ message: {{ id: "m1" }}, parts: [{{ type: "text", text: "tidy up" }}] }}
-        await hooks["chat.message"]({{ sessionID: "s1" }}, message)
-        for (const text of ["1", "2"]) {{
-          const call = {{ sessionID: "s1", tool: "write", callID: text }}
-          await hooks["tool.execute.before"](call, {{ args: {{ filePath: "README.md" }} }})
-          writeFileSync({json.dumps(str(project / "README.md"))}, text)
-        }}
-        await hooks.event({{ event: {{ type: "session.idle", properties: {{ sessionID: "s1" }} }} }})
-        await hooks.event({{ event: {{ type: "session.created", properties: {{ info: {{ id: "s2" }} }} }} }})
+@pytest.mark.parametrize("agent", ["opencode", "kilo"])
+def test_the_plugin_runs(agent: str, home: Path, project: Path, tmp_path: Path) -> None:
+    install(agent)
+    run_plugin(
+        home / ".config" / agent / "plugins" / "shadowsnap.ts",
+        project,
+        tmp_path,
         """
+        const message = { message: { id: "m1" }, parts: [{ type: "text", text: "tidy up" }] }
+        await hooks["chat.message"]({ sessionID: "s1" }, message)
+        for (const text of ["1", "2"]) {
+          const call = { sessionID: "s1", tool: "write", callID: text }
+          await hooks["tool.execute.before"](call, { args: { filePath: "README.md" } })
+          writeFileSync(readme, text)
+        }
+        await hooks.event({ event: { type: "session.idle", properties: { sessionID: "s1" } } })
+        const info = { id: "s2", version: "1.18.33" }
+        await hooks.event({ event: { type: "session.created", properties: { info } } })
+        """,
     )
-    done = subprocess.run(["node", str(tmp_path / "run.mjs")], capture_output=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     taken = CheckpointManager().list_checkpoints(project)
     assert [(each.kind, each.session_id, each.tool) for each in taken] == [
         ("turn-end", "s1", None),
@@ -547,19 +635,115 @@ def test_the_plugin_for_opencode_runs(home: Path, project: Path, tmp_path: Path)
     ]
     assert taken[-1].metadata["prompt"] == "tidy up"
     last = read_log(1)[0]
-    assert (last["agent"], last["session"], last["status"]) == ("opencode", "s2", "session started")
+    assert (last["agent"], last["session"], last["status"]) == (agent, "s2", "session started")
+    assert last["version"] == "1.18.33"
+
+
+@pytest.mark.skipif(shutil.which("node") is None, reason="needs node")
+def test_the_plugin_starts_nothing_for_a_reader_and_gives_a_subagent_the_turn_of_its_parent(
+    home: Path, project: Path, tmp_path: Path
+) -> None:
+    install("opencode")
+    plugin = home / ".config" / "opencode" / "plugins" / "shadowsnap.ts"
+    events = tmp_path / "events.jsonl"
+    recorder = tmp_path / "recorder"
+    recorder.write_text(f"#!/bin/sh\ncat >> {events}\necho >> {events}\n")
+    recorder.chmod(0o755)
+    lines = plugin.read_text().splitlines(keepends=True)
+    (at,) = (number for number, line in enumerate(lines) if line.startswith("const program = "))
+    lines[at] = f'const program = ["{recorder}"]\n'
+    plugin.write_text("".join(lines))
+    run_plugin(
+        plugin,
+        project,
+        tmp_path,
+        """
+        const message = { message: { id: "m1" }, parts: [{ type: "text", text: "tidy up" }] }
+        await hooks["chat.message"]({ sessionID: "s1" }, message)
+        await hooks["tool.execute.before"]({ sessionID: "s1", tool: "read" }, { args: { filePath: "README.md" } })
+        await hooks["tool.execute.before"]({ sessionID: "s1", tool: "task" }, { args: {} })
+        const info = { id: "child", parentID: "s1" }
+        await hooks.event({ event: { type: "session.created", properties: { info } } })
+        await hooks["chat.message"]({ sessionID: "child" }, { message: { id: "m2" }, parts: [] })
+        await hooks["tool.execute.before"]({ sessionID: "child", tool: "bash" }, { args: { command: "make" } })
+        await hooks.event({ event: { type: "session.idle", properties: { sessionID: "child" } } })
+        await hooks.event({ event: { type: "session.idle", properties: { sessionID: "s1" } } })
+        """,
+    )
+    sent = [json.loads(line) for line in events.read_text().splitlines()]
+    assert [(each["event"], each["session"], each["turn"], each.get("tool")) for each in sent] == [
+        ("prompt", "s1", "m1", None),
+        ("tool", "s1", "m1", "task"),
+        ("tool", "s1", "m1", "bash"),
+        ("stop", "s1", "m1", None),
+    ]
+    assert [each.get("agent_id") for each in sent] == [None, None, "child", None]
+
+
+def run_plugin(plugin: Path, project: Path, folder: Path, code: str) -> None:
+    (folder / "plugin.mjs").write_text(plugin.read_text())
+    (folder / "run.mjs").write_text(
+        f"""
+        import {{ Shadowsnap }} from "./plugin.mjs"
+        import {{ writeFileSync }} from "node:fs"
+        const readme = {json.dumps(str(project / "README.md"))}
+        const hooks = await Shadowsnap({{ directory: {json.dumps(str(project))} }})
+        {code}
+        """
+    )
+    done = subprocess.run(["node", str(folder / "run.mjs")], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+# --- the status line ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("original", [None, FOREIGN, "{}"])
+def test_a_status_line_is_added_on_request_and_stays_until_uninstalling(
+    original: str | None, home: Path, program: str
+) -> None:
+    path = settings(home, "claude")
+    if original is not None:
+        path.write_text(original)
+    install("claude")
+    assert "statusLine" not in path.read_text()
+    install("claude", status_line=True)
+    assert f"\"'{program}' statusline claude\"" in path.read_text()
+    once = path.read_text()
+    assert not any(change.changes for change in install("claude"))
+    assert path.read_text() == once
+    uninstall("claude")
+    assert (path.read_text() if path.exists() else None) == original
+
+
+def test_a_status_line_of_their_own_stays(home: Path) -> None:
+    path = settings(home, "claude")
+    path.write_text('{"statusLine": {"type": "command", "command": "mine"}}')
+    (change,) = (change for change in install("claude", status_line=True) if change.path == path)
+    assert "there is a status line already" in change.why_kept
+    assert json.loads(path.read_text())["statusLine"]["command"] == "mine"
+    assert "hook claude" in path.read_text()
+    uninstall("claude")
+    assert path.read_text() == '{"statusLine": {"type": "command", "command": "mine"}}'
+
+
+def test_an_agent_without_a_status_line_says_so(home: Path) -> None:
+    assert "no status line" in next(change.why_kept for change in install("gemini", status_line=True)[2:])
+
+
+# --- the command line -----------------------------------------------------------------------------------
 
 
 def test_the_command_line(home: Path, project: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
     monkeypatch.chdir(project)
     assert main(["install", "claude", "--dry-run"]) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith(f"--- {os.devnull}\n+++ {home}") and '+  "hooks": {' in shown
+    assert shown.startswith(f"--- {os.devnull}\n+++ ") and '+  "hooks": {' in shown
     assert not (home / ".claude").exists()
 
     assert main(["install", "claude", "--project", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
-    assert [file["change"] for file in answer["files"]] == ["wrote", "wrote"]
+    assert [file["change"] for file in answer["files"]] == ["wrote"] * 4
     assert (project / ".claude" / "settings.json").exists()
     assert main(["install", "claude", "--project"]) == 0
     assert "already installed" in capsys.readouterr().err
@@ -567,7 +751,7 @@ def test_the_command_line(home: Path, project: Path, monkeypatch: pytest.MonkeyP
     assert not (project / ".claude" / "settings.json").exists()
     assert main(["uninstall", "claude"]) == 0
     assert "not installed" in capsys.readouterr().err
-    assert main(["install", "nobody"]) == 2
+    assert main(["install", "unknown"]) == 2
     settings(home, "claude").write_text("{")
     assert main(["install", "claude"]) == 4
     assert settings(home, "claude").read_text() == "{"

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from command_line import CommandLine
 
-from shadowsnap.agents.targets import AGENTS
+from shadowsnap.agents.catalog import AGENTS
 from shadowsnap.cli.commands import command_names, load_all
 from shadowsnap.cli.commands.docs import FOLDER, topic_files
 from shadowsnap.cli.parser import GLOBAL_OPTIONS, command_parser, summary

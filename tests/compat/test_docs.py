@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+import io
 import re
 import subprocess
 import sys
+import tokenize
 from pathlib import Path
 
 import pytest
@@ -39,6 +42,146 @@ def test_its_examples_run(face: str, tmp_path: Path, base: Path, monkeypatch: py
     assert (base / "store").is_dir()
 
 
+PROOFS = {
+    "hermes": {
+        "calls, dictionaries and error texts; `CHECKPOINT_BASE` may be replaced at any time": (
+            "test_hermes.test_entries_have_the_keys_of_hermes", "test_hermes.test_a_hash_that_is_none_is_an_error",
+            "test_hermes.test_the_base_is_read_at_every_call",
+        ),
+        "what is captured: its excludes, `.env` left out, `max_file_size_mb`": (
+            "test_capture_rules.test_a_face_captures_and_restores_what_the_original_does",
+        ),
+        "`/rollback` in a container-backed session is refused (`unsupported_backend_reason`)": (
+            "test_hermes.test_a_task_in_a_container_has_no_checkpoints_and_says_why",
+        ),
+        "a project is orphaned only if its parent directory is known to be the one it was in": (
+            "test_hermes.test_a_directory_whose_identity_was_never_seen_is_not_taken_for_deleted",
+            "test_hermes.test_pruning_keeps_projects_that_may_only_be_out_of_reach",
+        ),
+        "a checkpoint of another directory is refused": (
+            "test_hermes.test_a_checkpoint_of_another_project_is_refused",
+        ),
+        "they are removed, and saved first": ("test_hermes.test_a_restore_removes_what_came_later_and_saves_it",),
+        "everything is restored, or nothing": ("test_hermes.test_a_restore_that_fails_changes_nothing",),
+        "hashes never change": ("test_hermes.test_pruning_changes_no_hash",),
+        "what is pinned (`shadowsnap pin`) is never pruned": ("test_hermes.test_pruning_keeps_what_is_pinned",),
+        "in the shared store, about what Hermes recorded": (
+            "test_shared_store.test_the_start_up_prune_of_hermes_leaves_projects_of_other_hosts_alone",
+            "test_shared_store.test_clearing_hermes_leaves_the_checkpoints_of_other_hosts",
+        ),
+        "and with them all others that were to go": (
+            "test_hermes.test_a_safe_restore_says_what_it_could_not_delete",
+        ),
+        "files that are not ours stay in it": (
+            "test_hermes.test_clearing_everything_spares_what_is_not_ours",
+        ),
+    },
+    "praisonai": {
+        "methods, results, events, steps": (
+            "test_praisonai.test_the_signatures_are_those_of_praisonai",
+            "test_praisonai.test_listeners_hear_of_everything_in_order",
+            "test_praisonai.test_a_step_can_be_gone_back_to",
+        ),
+        "what is captured: everything but `exclude_patterns`, of any size": (
+            "test_capture_rules.test_a_face_captures_and_restores_what_the_original_does",
+        ),
+        '`save` without changes fails with "No changes to checkpoint", in a new process too': (
+            "test_praisonai.test_a_new_process_knows_that_nothing_changed",
+        ),
+        "what a restore finds unsaved is not listed: `restore` of the last one twice is the same as once": (
+            "test_praisonai.test_restoring_the_last_checkpoint_twice_does_not_bring_the_damage_back",
+        ),
+        "`shadowsnap undo` brings them back": (
+            "test_praisonai.test_later_checkpoints_stay_listed_and_unsaved_edits_are_saved_first",
+        ),
+        "they stay listed": (
+            "test_praisonai.test_later_checkpoints_stay_listed_and_unsaved_edits_are_saved_first",
+        ),
+        "they stay": ("test_praisonai.test_what_praisonai_destroys_stays",),
+        "they come back as they were": ("test_praisonai.test_any_message_comes_back",),
+        "contents and text too, and files that were emptied are not called deleted": (
+            "test_praisonai.test_a_difference_has_status_numbers_and_contents",
+        ),
+        "`delete` takes one checkpoint, and no other id changes": (
+            "test_praisonai.test_one_checkpoint_can_be_deleted",
+        ),
+        "they are deleted": ("test_praisonai.test_pruning_really_prunes",),
+        "all of them have one store there": (
+            "test_praisonai.test_all_checkpoints_of_the_workspace_can_be_deleted",
+        ),
+        "they are accepted, and not used": ("test_praisonai.test_a_configuration_may_name_an_author",),
+    },
+    "openjarvis": {
+        "calls, results and errors; where OpenJarvis can be imported, its own types are used": (
+            "test_openjarvis.test_where_openjarvis_is_installed_its_own_types_are_used",
+        ),
+        "what is captured: all of `config.toml`, `agents/` and `tools/`": (
+            "test_capture_rules.test_a_face_captures_and_restores_what_the_original_does",
+        ),
+        "the database, its tables and columns": ("test_openjarvis.test_a_database_that_openjarvis_made_is_read",),
+        "it does both": ("test_openjarvis.test_a_discarded_stage_leaves_no_trace",),
+        "only what is tracked does": ("test_openjarvis.test_other_files_do_not_count",),
+        "just `s1`, and then nothing": (
+            "test_openjarvis.test_only_the_session_that_is_meant_is_reverted",
+            "test_openjarvis.test_a_second_revert_does_nothing",
+        ),
+        "`RevertConflictError`, and nothing is reverted": (
+            "test_openjarvis.test_a_revert_that_would_destroy_others_work_is_refused",
+        ),
+        "two for all of them, from any thread": (
+            "test_openjarvis.test_listing_takes_as_many_queries_for_many_sessions_as_for_one",
+            "test_openjarvis.test_threads_share_one_store",
+        ),
+        "no repository: checkpoints in the store": ("test_openjarvis.test_the_baseline_is_taken_once",),
+    },
+    "entire": {
+        "layouts, metadata, agents as Entire spells them, trailers, parts and hashes of transcripts": (
+            "test_entire.test_an_exported_session_is_read_back",
+            "test_entire.test_agents_are_spelt_as_entire_does",
+            "test_entire.test_a_transcript_in_parts_is_put_together",
+            "test_entire.test_refs_of_the_second_layout_are_read_as_what_they_are",
+        ),
+        "what `entire checkpoint delete` noted is left out": (
+            "test_entire.test_what_the_person_deleted_is_left_out",
+        ),
+        "images that were taken out of a transcript are put back in": (
+            "test_entire.test_images_are_put_back_into_the_transcript",
+        ),
+        "they have, and can be restored": ("test_entire.test_what_was_exported_can_be_attached",),
+        "the report says which, and why": (
+            "test_entire.test_one_checkpoint_that_fails_does_not_block_the_others",
+        ),
+        "nothing is fetched, and only `export_entire` writes": (
+            "test_entire.test_a_conversation_goes_to_the_last_checkpoint_of_its_session",
+        ),
+        "exported ones are marked as imported, with the commit they began on": (
+            "test_entire.test_an_exported_checkpoint_is_marked_as_imported_and_names_the_model",
+        ),
+    },
+}  # fmt: skip
+"""The tests that prove each row of the tables: what a row says cannot change without them."""
+
+
+@pytest.mark.parametrize("face", FACES)
+def test_every_row_of_its_tables_is_proved(face: str) -> None:
+    part = re.split(r"(?m)^## ", PAGE)[1 + FACES.index(face)]
+    rows = re.findall(r"(?m)^\| (same|better|different) \| ?(.*?) ?\| ?(.*?) ?\|$", part)
+    assert {kind for kind, _, _ in rows} == {"same", "better", "different"}
+    assert all(bool(here) is (kind != "same") for kind, _, here in rows)
+    rows_text = [here or there for _, there, here in rows]
+    assert sorted(rows_text) == sorted(PROOFS[face]) and len(rows_text) == len(set(rows_text))
+    for name in {name for names in PROOFS[face].values() for name in names}:
+        module, _, test = name.partition(".")
+        assert f"def {test}(" in Path(__file__).with_name(f"{module}.py").read_text("utf-8"), name
+
+
+def test_the_modules_it_names_are_those_of_the_originals() -> None:
+    for module in MODULES:
+        if module.partition(".")[0] in ("tools", "openjarvis"):
+            assert module in PAGE
+    assert "praisonaiagents.checkpoints" in PAGE
+
+
 def test_the_methods_it_names_exist() -> None:
     names = set(re.findall(r"manager\.(\w+)\(", PAGE)) - {"list_all_checkpoints"}
     missing = {name for name in names if not hasattr(CheckpointManager, name)}
@@ -46,10 +189,38 @@ def test_the_methods_it_names_exist() -> None:
     assert hasattr(AsyncCheckpointManager, "snapshot")
 
 
-def test_every_module_of_a_face_is_short() -> None:
-    lengths = {path.name: len(path.read_text("utf-8").splitlines()) for path in COMPAT.glob("*.py")}
-    assert {f"{face}.py" for face in FACES} <= set(lengths)
-    assert {name: length for name, length in lengths.items() if length >= 480} == {}
+MODULES = {
+    "tools.checkpoint_manager": ("hermes", "common"),
+    "tools.checkpoint_maintenance": ("checkpoint_maintenance", "common"),
+    "praisonaiagents.checkpoints.service": ("praisonai", "common"),
+    "praisonaiagents.checkpoints.types": ("praisonai_types",),
+    "openjarvis.learning.spec_search.checkpoint.store": ("openjarvis", "common"),
+    "openjarvis.learning.spec_search.storage.session_store": ("openjarvis_sessions",),
+    "Entire, attaching": ("entire",),
+    "Entire, reading": ("entire_reading",),
+    "Entire, writing": ("entire_export",),
+}
+"""What stands for each module of an original, with what it shares with others."""
+
+
+def test_a_face_is_thin() -> None:
+    lines = {path.stem: code_lines(path) for path in COMPAT.glob("*.py")}
+    assert {name for parts in MODULES.values() for name in parts} == {*lines} - {"__init__"}
+    totals = {original: sum(lines[name] for name in parts) for original, parts in MODULES.items()}
+    assert {original: total for original, total in totals.items() if total >= 250} == {}
+
+
+def code_lines(path: Path) -> int:
+    """Lines with code on them: no blank ones, comments or docstrings."""
+    text = path.read_text("utf-8")
+    bare = (tokenize.COMMENT, tokenize.NL, tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT, tokenize.ENDMARKER)
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    code = {line for token in tokens if token.type not in bare for line in range(token.start[0], token.end[0] + 1)}
+    for node in ast.walk(ast.parse(text)):
+        value = node.value if isinstance(node, ast.Expr) else None
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            code -= set(range(value.lineno, (value.end_lineno or value.lineno) + 1))
+    return len(code)
 
 
 def test_nothing_loads_a_face_that_was_not_asked_for() -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
+import os
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -12,12 +14,12 @@ import pytest
 
 from helpers import git, snapshot_dotgit
 from shadowsnap import CheckpointManager
-from shadowsnap.compat import entire_export
+from shadowsnap.compat import entire_export, entire_reading
 from shadowsnap.compat.entire import EntireRepository, attach_entire, export_entire, read_entire
-from shadowsnap.errors import BadArguments, MalformedObject, NoSuchSession
+from shadowsnap.errors import BadArguments, GitFailed, MalformedObject, NoSuchSession
 
 ID, OTHER, ULID = "a3b2c4d5e6f7", "0123456789ab", "01KVBJCWYA4YW6J5M9GP655HZN"
-SAID = b'{"role":"user","content":"please"}\n{"role":"assistant","content":"done"}\n'
+TRANSCRIPT = b'{"role":"user","content":"please"}\n{"role":"assistant","content":"done"}\n'
 
 
 @pytest.fixture
@@ -41,14 +43,14 @@ def commit(path: Path, message: str) -> Path:
     return path
 
 
-def session_files(session_id: str = "s1", said: bytes | None = SAID, **more: Any) -> dict[str, bytes]:
+def session_files(session_id: str = "s1", transcript: bytes | None = TRANSCRIPT, **more: Any) -> dict[str, bytes]:
     """What Entire writes into the folder of a session."""
     now = datetime.now(UTC)
     metadata = {"session_id": session_id, "created_at": now.isoformat(), "agent": "Claude Code", **more}
     files = {"metadata.json": json.dumps(metadata).encode(), "prompt.txt": b"please\n\n---\n\nand thanks"}
-    if said is not None:
-        files["full.jsonl"] = said
-        files["content_hash.txt"] = f"sha256:{hashlib.sha256(said).hexdigest()}".encode()
+    if transcript is not None:
+        files["full.jsonl"] = transcript
+        files["content_hash.txt"] = f"sha256:{hashlib.sha256(transcript).hexdigest()}".encode()
     return files
 
 
@@ -92,7 +94,7 @@ def test_a_branch_of_checkpoints_is_read(repository: Path) -> None:
     assert found.metadata["strategy"] == "manual-commit"
     first, second = found.sessions
     assert first.id == "s1" and first.prompts == ("please", "and thanks") and first.created_at is not None
-    assert source.transcript(first) == SAID and source.transcript(second) is None
+    assert source.transcript(first) == TRANSCRIPT and source.transcript(second) is None
     assert second.metadata["extra"] == 7
     assert snapshot_dotgit(repository) == before
 
@@ -131,12 +133,12 @@ def test_what_was_fetched_counts_less_than_the_persons_own(repository: Path) -> 
 
 
 def test_the_oldest_form_of_a_checkpoint_is_read(repository: Path) -> None:
-    flat = {**session_files("s0"), "full.log": SAID}
+    flat = {**session_files("s0"), "full.log": TRANSCRIPT}
     del flat["full.jsonl"]
     write_branch(repository, {ID: flat})
     source = EntireRepository(repository)
     (found,) = source.read().checkpoints
-    assert found.sessions[0].id == "s0" and source.transcript(found.sessions[0]) == SAID
+    assert found.sessions[0].id == "s0" and source.transcript(found.sessions[0]) == TRANSCRIPT
 
 
 @pytest.mark.parametrize("broken", ["branch", "refs"])
@@ -180,8 +182,8 @@ def test_names_that_are_none_of_entires_are_left_out(repository: Path) -> None:
 
 def test_a_transcript_in_parts_is_put_together(repository: Path) -> None:
     lines = [b'{"n":%d}' % number for number in range(12)]
-    said = b"\n".join(lines) + b"\n"
-    files = session_files(said=said)
+    transcript = b"\n".join(lines) + b"\n"
+    files = session_files(transcript=transcript)
     del files["full.jsonl"]
     for number in range(12):  # more than nine: in the order of numbers
         name = f"full.jsonl.{number:03d}" if number else "full.jsonl"
@@ -189,7 +191,7 @@ def test_a_transcript_in_parts_is_put_together(repository: Path) -> None:
     files["full.jsonl.123abc.tmp"] = b"what an interrupted write left"
     write_branch(repository, {ID: checkpoint_files(ID, files)})
     source = EntireRepository(repository)
-    assert source.transcript(source.read().checkpoints[0].sessions[0]) == said
+    assert source.transcript(source.read().checkpoints[0].sessions[0]) == transcript
 
 
 def test_a_transcript_with_a_part_missing_is_refused_and_the_rest_is_read(repository: Path) -> None:
@@ -203,7 +205,7 @@ def test_a_transcript_with_a_part_missing_is_refused_and_the_rest_is_read(reposi
 
 
 def test_a_transcript_that_is_not_what_its_hash_says_is_refused(repository: Path) -> None:
-    changed = {**session_files(), "full.jsonl": SAID + b"more\n"}
+    changed = {**session_files(), "full.jsonl": TRANSCRIPT + b"more\n"}
     unhashed = session_files()
     del unhashed["content_hash.txt"]
     write_branch(repository, {ID: checkpoint_files(ID, changed, unhashed)})
@@ -211,7 +213,7 @@ def test_a_transcript_that_is_not_what_its_hash_says_is_refused(repository: Path
     first, second = source.read().checkpoints[0].sessions
     with pytest.raises(MalformedObject, match="sha256:"):
         source.transcript(first)
-    assert source.transcript(second) == SAID and second.content_hash is None
+    assert source.transcript(second) == TRANSCRIPT and second.content_hash is None
 
 
 def test_a_repository_without_entire_has_nothing(repository: Path, tmp_path: Path) -> None:
@@ -228,7 +230,104 @@ def test_packed_and_linked_repositories_are_read(repository: Path, tmp_path: Pat
     for path in (repository, repository / ".git", tmp_path / "linked", tmp_path / "bare.git"):
         source = EntireRepository(path)
         (found,) = source.read().checkpoints
-        assert source.transcript(found.sessions[0]) == SAID
+        assert source.transcript(found.sessions[0]) == TRANSCRIPT
+
+
+# --- what older and newer versions of Entire write ---------------------------------------------------------
+
+
+def write_v2(repository: Path, generation: str, *ids: str, **raw: bytes) -> None:
+    """The transcripts of checkpoints in one generation, without their metadata."""
+    content = raw or {"raw_transcript": TRANSCRIPT, "raw_transcript_hash.txt": hash_of(TRANSCRIPT)}
+    files = {f"{id[:2]}/{id[2:]}/0/{name}": each for id in ids for name, each in content.items()}
+    write_ref(repository, f"refs/entire/checkpoints/v2/full/{generation}", files)
+
+
+def hash_of(content: bytes) -> bytes:
+    return f"sha256:{hashlib.sha256(content).hexdigest()}".encode()
+
+
+def v2_files(id: str, session_id: str = "s1") -> dict[str, bytes]:
+    return checkpoint_files(id, {**session_files(session_id, None), "transcript.jsonl": b"shortened"})
+
+
+def test_refs_of_the_second_layout_are_read_as_what_they_are(repository: Path) -> None:
+    third, lost = "cccccccccccc", "dddddddddddd"
+    ids = (ID, OTHER, third, lost)
+    write_branch(repository, {id: v2_files(id) for id in ids}, "refs/entire/checkpoints/v2/main")
+    write_v2(repository, "current", ID)
+    write_v2(repository, "0000000000001", OTHER, ID, raw_transcript=b"older")
+    write_v2(repository, "0000000000002", third, OTHER)
+    source = EntireRepository(repository)
+    record = source.read()
+    assert record.problems == () and {each.id for each in record.checkpoints} == set(ids)
+    assert {(each.layout, each.ref) for each in record.checkpoints} == {("v2", "refs/entire/checkpoints/v2/main")}
+    found = {each.id: source.transcript(each.sessions[0]) for each in record.checkpoints}
+    assert found == {ID: TRANSCRIPT, OTHER: TRANSCRIPT, third: TRANSCRIPT, lost: None}
+    assert record.checkpoints[0].sessions[0].prompts == ("please", "and thanks")
+
+
+def test_what_both_designs_wrote_counts_once(repository: Path) -> None:
+    both = {ID: v2_files(ID, "second"), OTHER: v2_files(OTHER)}
+    write_branch(repository, both, "refs/entire/checkpoints/v2/main")
+    write_v2(repository, "current", ID, OTHER)
+    write_branch(repository, {ID: checkpoint_files(ID, session_files("first"))})
+    write_ref(repository, "refs/entire/checkpoints/v1/main", {"x": b"a shortened copy"})
+    found = {each.id: (each.layout, each.sessions[0].id) for each in read_entire(repository).checkpoints}
+    assert found == {ID: ("branch", "first"), OTHER: ("v2", "s1")} and read_entire(repository).problems == ()
+
+
+def test_a_damaged_generation_is_reported_and_blocks_nothing(repository: Path) -> None:
+    write_branch(repository, {ID: v2_files(ID), OTHER: v2_files(OTHER)}, "refs/entire/checkpoints/v2/main")
+    write_v2(repository, "current", ID)
+    write_v2(repository, "0000000000001", OTHER)
+    tree = git(repository, "rev-parse", "refs/entire/checkpoints/v2/full/current^{tree}")
+    (repository / ".git" / "objects" / tree[:2] / tree[2:]).unlink()
+    source = EntireRepository(repository)
+    record = source.read()
+    found = {each.id: source.transcript(each.sessions[0]) for each in record.checkpoints}
+    assert found == {ID: None, OTHER: TRANSCRIPT}
+    assert len(record.problems) == 1 and "v2/full/current" in record.problems[0]
+
+
+def test_what_the_person_deleted_is_left_out(repository: Path) -> None:
+    write_branch(repository, {ID: checkpoint_files(ID), OTHER: checkpoint_files(OTHER)})
+    noted = repository / ".git" / "entire-deleted-checkpoints.json"
+    noted.write_text(json.dumps({"checkpoint_ids": [OTHER, "not an id", 7]}))
+    assert [each.id for each in read_entire(repository).checkpoints] == [ID]
+    for damaged in ("{", "[]", '{"checkpoint_ids": "all"}'):  # then what was deleted is not known
+        noted.write_text(damaged)
+        record = read_entire(repository)
+        assert record.checkpoints == () and noted.name in record.problems[0]
+    noted.unlink()
+    os.mkfifo(noted)
+    assert read_entire(repository).checkpoints == () and noted.name in read_entire(repository).problems[0]
+
+
+def test_images_are_put_back_into_the_transcript(repository: Path) -> None:
+    image = b"\x89PNG\r\n\x1a\n" + bytes(range(100))
+    there, lost = "img-0123abcd.png", "img-ffff.png"
+    named = {"image": there, "again": there, "lost": lost}
+    message = {key: f"entire-asset:assets/{name}" for key, name in named.items()}
+    files = session_files(transcript=json.dumps(message).encode() + b"\n")
+    files[f"assets/{there}"] = image
+    files["assets/manifest.json"] = b"{}"
+    write_branch(repository, {ID: checkpoint_files(ID, files)})
+    source = EntireRepository(repository)
+    found = json.loads(source.transcript(source.read().checkpoints[0].sessions[0]) or b"")
+    assert base64.b64decode(found["image"]) == image and found["again"] == found["image"]
+    assert found["lost"] == f"entire-asset:assets/{lost}"
+
+
+def test_images_that_would_fill_the_memory_are_refused(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A transcript of a few bytes can name one image any number of times."""
+    monkeypatch.setattr(entire_reading, "_MOST_IMAGES", 1000)
+    files = session_files(transcript=b"entire-asset:assets/img-00.png " * 11)
+    files["assets/img-00.png"] = b"x" * 100
+    write_branch(repository, {ID: checkpoint_files(ID, files)})
+    source = EntireRepository(repository)
+    with pytest.raises(MalformedObject, match="images"):
+        source.transcript(source.read().checkpoints[0].sessions[0])
 
 
 # --- attaching ---------------------------------------------------------------------------------------------
@@ -254,11 +353,11 @@ def test_a_conversation_goes_to_the_last_checkpoint_of_its_session(
     assert snapshot_dotgit(repository) == before
     (item,) = report.attached
     assert (item.entire_id, item.session_id, item.checkpoint_id) == (ID, "s1", mine.id)
-    said = conversation_of(manager, repository, mine.id)
-    assert said.session_id == "s1" and said.data == [json.loads(line) for line in SAID.splitlines()]
+    kept = conversation_of(manager, repository, mine.id)
+    assert kept.session_id == "s1" and kept.data == [json.loads(line) for line in TRANSCRIPT.splitlines()]
     session = manager.session("s1")
     assert session.status == "completed"
-    assert session.agent == "Claude Code" and session.turns[0].prompt == "and thanks"
+    assert session.agent == "claude" and session.turns[0].prompt == "and thanks"
     assert session.turns[0].places[0].before == mine.id and session.turns[0].conversation == "kept"
 
 
@@ -308,7 +407,25 @@ def test_without_a_session_the_commit_leads_to_the_checkpoint(
     assert conversation_of(manager, repository, mine.id).message_count == 2
 
 
-def test_a_damaged_transcript_is_told_and_blocks_nothing(repository: Path, manager: CheckpointManager) -> None:
+def test_a_commit_that_the_checkpoint_names_leads_there_too(repository: Path, manager: CheckpointManager) -> None:
+    """An amended commit lost its trailer, and Entire noted the link on its own side."""
+    (repository / "a.txt").write_text("two\n")
+    mine = manager.snapshot(repository, "before the commit").checkpoint
+    assert mine is not None
+    commit(repository, "amended")
+    (repository / "a.txt").write_text("three\n")
+    manager.snapshot(repository, "after the commit")
+    linked = [{"sha": "0" * 40}, "odd", {"sha": git(repository, "rev-parse", "HEAD")}, {"sha": "--all"}]
+    files = checkpoint_files(ID, session_files("s1"))
+    files["metadata.json"] = json.dumps({"checkpoint_id": ID, "linked_commits": linked}).encode()
+    write_one_ref(repository, ID, files)
+    (found,) = read_entire(repository).checkpoints
+    assert found.linked_commits == ("0" * 40, git(repository, "rev-parse", "HEAD"))
+    (item,) = attach_entire(repository, manager=manager).items
+    assert item.checkpoint_id == mine.id
+
+
+def test_a_damaged_transcript_is_reported_and_blocks_nothing(repository: Path, manager: CheckpointManager) -> None:
     manager.snapshot(repository, "mine", session_id="s1")
     damaged = {**session_files("s1"), "full.jsonl": b"something else"}
     write_branch(repository, {ID: checkpoint_files(ID, damaged, session_files("s1", None), session_files("s1"))})
@@ -323,8 +440,8 @@ def test_secrets_are_taken_out(repository: Path, manager: CheckpointManager) -> 
     secret = "ghp_" + "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8"
     mine = manager.snapshot(repository, "mine", session_id="s1").checkpoint
     assert mine is not None
-    said = json.dumps({"role": "user", "content": f"use {secret}"}).encode() + b"\n"
-    write_branch(repository, {ID: checkpoint_files(ID, session_files("s1", said))})
+    transcript = json.dumps({"role": "user", "content": f"use {secret}"}).encode() + b"\n"
+    write_branch(repository, {ID: checkpoint_files(ID, session_files("s1", transcript))})
     attach_entire(repository, manager=manager)
     assert secret not in json.dumps(conversation_of(manager, repository, mine.id).data)
 
@@ -339,17 +456,17 @@ def test_without_checkpoints_here_nothing_matches(repository: Path, manager: Che
 
 
 def two_turns(manager: CheckpointManager, work: Path) -> list[list[dict[str, str]]]:
-    """A session of two turns; what was said up to the end of each."""
-    said: list[dict[str, str]] = []
+    """A session of two turns; the conversation at the end of each."""
+    transcript: list[dict[str, str]] = []
     ends = []
     for number, prompt in enumerate(("do it", "do more"), 1):
-        manager.new_turn("our-session", prompt, list(said), agent="codex")
-        said.append({"role": "user", "content": prompt})
+        manager.new_turn("our-session", prompt, list(transcript), agent="codex")
+        transcript.append({"role": "user", "content": prompt})
         assert manager.ensure_checkpoint(work, "before write").checkpoint is not None
         (work / f"new-{number}.txt").write_text(prompt)
-        said.append({"role": "assistant", "content": f"did {number}"})
-        manager.end_turn(list(said))
-        ends.append(list(said))
+        transcript.append({"role": "assistant", "content": f"did {number}"})
+        manager.end_turn(list(transcript))
+        ends.append(list(transcript))
     manager.end_session("our-session")
     return ends
 
@@ -376,15 +493,16 @@ def test_an_exported_session_is_read_back(
         assert [json.loads(line) for line in transcript.splitlines()] == ends[number]
         assert session.id == "our-session" and session.prompts == (["do it", "do more"][number],)
         assert session.metadata["files_touched"] == [f"new-{number + 1}.txt"] == each.metadata["files_touched"]
-        assert session.metadata["agent"] == "codex" and session.metadata["branch"] == "main"
-        assert each.metadata["checkpoint_id"] == each.id and each.metadata["strategy"] == "manual-commit"
+        assert session.metadata["agent"] == "Codex" and session.metadata["branch"] == "main"
+        assert each.metadata["checkpoint_id"] == each.id and each.metadata["strategy"] == "import"
 
 
 def test_the_paths_in_the_summary_lead_to_the_files(
     repository: Path, manager: CheckpointManager, tmp_path: Path
 ) -> None:
     two_turns(manager, repository)
-    exported = export_entire(str(tmp_path / "out.git"), manager.session("our-session"), manager=manager)
+    session = manager.session("our-session")
+    exported = export_entire(str(tmp_path / "out.git"), session, layout="branch", manager=manager)
     branch = "entire/checkpoints/v1"
     assert exported.refs == (f"refs/heads/{branch}",) and exported.repository == tmp_path / "out.git"
     for id in exported.ids:
@@ -392,7 +510,10 @@ def test_the_paths_in_the_summary_lead_to_the_files(
         for path in summary["sessions"][0].values():
             git(tmp_path / "out.git", "cat-file", "-e", f"{branch}:{path.lstrip('/')}")
     message = git(tmp_path / "out.git", "log", "-1", "--format=%B", branch)
-    assert message.startswith(f"Checkpoint: {exported.ids[-1]}\n") and "Entire-Session: our-session" in message
+    assert message.startswith(f"Checkpoint: {exported.ids[-1]}\n")
+    assert {"Entire-Session: our-session", "Entire-Strategy: import", "Entire-Agent: Codex"} <= set(
+        message.splitlines()
+    )
 
 
 def test_exporting_again_adds_only_what_is_new(
@@ -400,15 +521,15 @@ def test_exporting_again_adds_only_what_is_new(
 ) -> None:
     two_turns(manager, repository)
     out = tmp_path / "out.git"
-    first = export_entire(out, "our-session", manager=manager)
+    first = export_entire(out, "our-session", layout="branch", manager=manager)
     tip = git(out, "rev-parse", "entire/checkpoints/v1")
-    assert export_entire(out, "our-session", manager=manager) == first
+    assert export_entire(out, "our-session", layout="branch", manager=manager) == first
     assert git(out, "rev-parse", "entire/checkpoints/v1") == tip
     manager.new_turn("our-session", "a third", [{"role": "user", "content": "a third"}])
     (repository / "a.txt").write_text("by hand\n")
     manager.ensure_checkpoint(repository)
     manager.end_turn()
-    again = export_entire(out, "our-session", manager=manager)
+    again = export_entire(out, "our-session", layout="branch", manager=manager)
     assert again.ids[:2] == first.ids and len(again.ids) == 3
     assert git(out, "rev-parse", "entire/checkpoints/v1^") == tip
 
@@ -418,11 +539,11 @@ def test_what_others_wrote_there_stays(repository: Path, manager: CheckpointMana
     git(tmp_path, "init", "-q", "--bare", str(out))
     write_branch(out, {ID: checkpoint_files(ID)})
     two_turns(manager, repository)
-    exported = export_entire(out, "our-session", manager=manager)
+    exported = export_entire(out, "our-session", layout="branch", manager=manager)
     assert {each.id for each in read_entire(out).checkpoints} == {ID, *exported.ids}
 
 
-def test_a_repository_that_somebody_works_in_is_refused(
+def test_a_repository_without_entire_that_is_worked_in_is_refused(
     repository: Path, manager: CheckpointManager, tmp_path: Path
 ) -> None:
     two_turns(manager, repository)
@@ -432,9 +553,130 @@ def test_a_repository_that_somebody_works_in_is_refused(
     for path in (repository, repository / ".git", tmp_path / "full"):
         with pytest.raises(BadArguments, match="bare"):
             export_entire(path, "our-session", manager=manager)
+    git(tmp_path, "init", "-q", "--bare", "--object-format=sha256", str(tmp_path / "other.git"))
+    with pytest.raises(BadArguments, match="SHA-1"):
+        export_entire(tmp_path / "other.git", "our-session", manager=manager)
     assert snapshot_dotgit(repository) == before and [path.name for path in (tmp_path / "full").iterdir()] == [
         "letter.txt"
     ]
+
+
+def test_agents_are_spelt_as_entire_does(repository: Path, manager: CheckpointManager, tmp_path: Path) -> None:
+    spelt = {
+        "claude": "Claude Code", "claude-code": "Claude Code", "gemini": "Gemini CLI", "gemini-cli": "Gemini CLI",
+        "codex": "Codex", "cursor": "Cursor", "copilot": "Copilot CLI", "opencode": "OpenCode", "kiro": "kiro",
+    }  # fmt: skip
+    for number, agent in enumerate(spelt):
+        (repository / "a.txt").write_text(f"{number}\n")
+        manager.new_turn(f"session of {agent}", "do it", agent=agent)
+        manager.ensure_checkpoint(repository)
+        manager.end_turn()
+        exported = export_entire(tmp_path / f"{number}.git", f"session of {agent}", manager=manager)
+        (found,) = read_entire(exported.repository).checkpoints
+        assert found.sessions[0].metadata["agent"] == spelt[agent]
+        assert f"Entire-Agent: {spelt[agent]}" in git(exported.repository, "log", "-1", "--format=%B", found.ref)
+
+
+def test_an_exported_checkpoint_is_marked_as_imported_and_names_the_model(
+    repository: Path, manager: CheckpointManager, tmp_path: Path
+) -> None:
+    transcript = [
+        {"type": "assistant", "message": {"role": "assistant", "model": "large-1", "content": "x"}},
+        {"type": "user", "message": {"role": "user", "content": 'no "model" here'}},
+    ]
+    manager.new_turn("our-session", "do it", agent="claude")
+    manager.ensure_checkpoint(repository)
+    (repository / "a.txt").write_text("two\n")
+    manager.end_turn(transcript)
+    export_entire(tmp_path / "out.git", "our-session", manager=manager)
+    (found,) = read_entire(tmp_path / "out.git").checkpoints
+    (session,) = found.sessions
+    head = git(repository, "rev-parse", "HEAD")
+    assert found.metadata["imported"] is True and found.metadata["commit_sha"] == head
+    assert session.metadata["kind"] == "imported" and session.metadata["commit_sha"] == head
+    assert session.metadata["model"] == "large-1"
+    manager.new_turn("quiet", "do it")
+    manager.ensure_checkpoint(repository)
+    manager.end_turn()
+    export_entire(tmp_path / "quiet.git", "quiet", manager=manager)
+    assert read_entire(tmp_path / "quiet.git").checkpoints[0].sessions[0].metadata["model"] == ""
+
+
+@pytest.mark.parametrize("layout", ["branch", "refs"])
+def test_a_repository_in_which_entire_was_used_can_be_written_to(
+    repository: Path, manager: CheckpointManager, layout: str
+) -> None:
+    write_branch(repository, {ID: checkpoint_files(ID)})
+    write_one_ref(repository, ULID, checkpoint_files(ULID))
+    two_turns(manager, repository)
+    tip, others = git(repository, "rev-parse", "entire/checkpoints/v1"), git(repository, "status", "--porcelain")
+    exported = export_entire(repository, "our-session", layout=layout, manager=manager)
+    record = read_entire(repository)
+    assert {each.id for each in record.checkpoints} == {ID, ULID, *exported.ids} and record.problems == ()
+    assert git(repository, "merge-base", "--is-ancestor", tip, "entire/checkpoints/v1") == ""
+    assert (git(repository, "rev-parse", "entire/checkpoints/v1") == tip) is (layout == "refs")
+    assert git(repository, "status", "--porcelain") == others
+    assert git(repository, "branch", "--show-current") == "main"
+    git(repository, "fsck", "--strict")
+
+
+def test_the_branch_goes_on_from_where_it_was_fetched(repository: Path, manager: CheckpointManager) -> None:
+    remote = "refs/remotes/origin/entire/checkpoints/v1"
+    write_branch(repository, {ID: checkpoint_files(ID)}, remote)
+    two_turns(manager, repository)
+    export_entire(repository, "our-session", layout="branch", manager=manager)
+    assert git(repository, "rev-list", "--count", f"{remote}..entire/checkpoints/v1") == "2"
+    assert git(repository, "rev-list", "--count", f"entire/checkpoints/v1..{remote}") == "0"
+
+
+def test_a_branch_that_is_checked_out_is_left_alone(
+    repository: Path, manager: CheckpointManager, tmp_path: Path
+) -> None:
+    write_branch(repository, {ID: checkpoint_files(ID)})
+    two_turns(manager, repository)
+    git(repository, "worktree", "add", "-q", str(tmp_path / "linked"), "entire/checkpoints/v1")
+    with pytest.raises(BadArguments, match="checked out"):
+        export_entire(repository, "our-session", layout="branch", manager=manager)
+    assert export_entire(repository, "our-session", manager=manager).problems == ()
+
+
+def test_no_hook_of_the_repository_is_run(repository: Path, manager: CheckpointManager, tmp_path: Path) -> None:
+    write_one_ref(repository, ULID, checkpoint_files(ULID))
+    hook = repository / ".git" / "hooks" / "reference-transaction"
+    hook.parent.mkdir(exist_ok=True)
+    hook.write_text(f"#!/bin/sh\ntouch {tmp_path / 'hook-was-run'}\n")
+    hook.chmod(0o755)
+    two_turns(manager, repository)
+    assert len(export_entire(repository, "our-session", manager=manager).ids) == 2
+    assert not (tmp_path / "hook-was-run").exists()
+
+
+@pytest.mark.parametrize("broken", ["refs", "branch", "none"])
+def test_both_layouts_are_written_and_a_failure_in_one_does_not_block_the_other(
+    repository: Path, manager: CheckpointManager, tmp_path: Path, broken: str
+) -> None:
+    two_turns(manager, repository)
+    out = tmp_path / "out.git"
+    git(tmp_path, "init", "-q", "--bare", str(out))
+    heads = out / "refs" / "heads" / "entire" / "checkpoints"
+    if broken == "branch":
+        heads.mkdir(parents=True)
+        (heads / "v1.lock").touch()  # another process is at it
+    elif broken == "refs":
+        (out / "refs" / "entire").write_text("in the way\n")
+    exported = export_entire(out, "our-session", keep_going=True, manager=manager)
+    assert len(exported.ids) == 2 and len(exported.refs) == {"none": 3, "branch": 2, "refs": 1}[broken]
+    assert len(exported.problems) == (0 if broken == "none" else 2)
+    assert all(broken in problem for problem in exported.problems)
+    (heads / "v1.lock").unlink(missing_ok=True)
+    layouts = {each.layout for each in read_entire(out).checkpoints}
+    assert layouts == {"none": {"refs"}, "branch": {"refs"}, "refs": {"branch"}}[broken]
+    if broken == "branch":
+        again = export_entire(out, "our-session", keep_going=True, manager=manager)
+        assert again.problems == () and again.ids == exported.ids and len(again.refs) == 3
+    elif broken == "refs":
+        with pytest.raises(GitFailed):
+            export_entire(out, "our-session", manager=manager)
 
 
 def test_an_unknown_session_or_layout_is_an_error(manager: CheckpointManager, tmp_path: Path) -> None:
@@ -480,7 +722,7 @@ def test_what_was_exported_can_be_attached(
     other = CheckpointManager(base=tmp_path / "other")
     taken = other.snapshot(repository, "theirs", session_id="our-session").checkpoint
     assert taken is not None
-    git(repository, "fetch", "-q", str(tmp_path / "out.git"), "entire/checkpoints/v1:entire/checkpoints/v1")
+    git(repository, "fetch", "-q", str(tmp_path / "out.git"), "refs/entire/*:refs/entire/*")
     late = CheckpointManager(base=tmp_path / "other")
     report = attach_entire(repository, manager=late)
     assert [item.entire_id for item in report.attached] == list(exported.ids)

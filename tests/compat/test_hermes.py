@@ -8,19 +8,22 @@ import os
 import pwd
 import re
 import shutil
+import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
+from older_tools import hermes_directory, hermes_store
 
 from helpers import call_unprivileged, git, manifest
 from shadowsnap import CheckpointManager
-from shadowsnap.compat import hermes
+from shadowsnap.compat import checkpoint_maintenance, hermes
 from shadowsnap.store.projects import project_of
 from shadowsnap.store.troubles import append_log
 
@@ -94,6 +97,78 @@ def test_the_defaults_are_those_of_hermes(call: Callable[..., Any], parameters: 
     assert [found[name] for name in parameters] == list(parameters.values())
     in_order = [name for name in found if name in parameters]
     assert in_order == list(parameters)
+
+
+def test_the_second_module_has_the_same_functions() -> None:
+    names = [
+        "auto_prune_from_config", "checkpoint_footprint_notice", "clear_all", "clear_legacy",
+        "maybe_auto_prune_checkpoints", "prune_checkpoints", "store_status",
+    ]  # fmt: skip
+    for name in names:
+        assert getattr(checkpoint_maintenance, name) is getattr(hermes, name)
+
+
+# --- inside Hermes -------------------------------------------------------------------------------------
+
+
+def pretend(monkeypatch: pytest.MonkeyPatch, name: str, **contents: Any) -> None:
+    """A module of Hermes that the face asks, if it is there."""
+    module = ModuleType(name)
+    vars(module).update(contents)
+    monkeypatch.setitem(sys.modules, name.partition(".")[0], ModuleType(name.partition(".")[0]))
+    monkeypatch.setitem(sys.modules, name, module)
+
+
+def configured(monkeypatch: pytest.MonkeyPatch, **checkpoints: Any) -> None:
+    pretend(monkeypatch, "hermes_cli.config", load_config=lambda: {"checkpoints": checkpoints})
+
+
+def test_a_task_in_a_container_has_no_checkpoints_and_says_why(
+    manager: hermes.CheckpointManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert manager.unsupported_backend_reason() is None
+    backends = {"default": None, "boxed": "docker"}
+    pretend(monkeypatch, "tools.file_tools_paths", container_backend_for_task=backends.get)
+    assert manager.unsupported_backend_reason() is None
+    reason = manager.unsupported_backend_reason("boxed")
+    assert reason is not None and "terminal.backend=docker" in reason
+
+
+def test_pruning_follows_the_configuration_of_hermes(
+    manager: hermes.CheckpointManager, work: Path, tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    outside = hermes.auto_prune_from_config()
+    assert outside["skipped"] is True and "hermes_cli" in outside["error"]
+    gone, stale = make(tmp_path / "gone"), make(tmp_path / "stale")
+    for project in (work, gone, stale):
+        first(manager, project)
+    shutil.rmtree(gone)
+    last_touched(base, stale, 4)
+    configured(monkeypatch, auto_prune=False)
+    assert hermes.auto_prune_from_config() == {"skipped": True}
+    configured(monkeypatch, auto_prune=True, retention_days=3, min_interval_hours="2")
+    out = hermes.auto_prune_from_config()
+    assert (out["result"]["deleted_orphan"], out["result"]["deleted_stale"]) == (0, 1)
+    assert reasons(manager) == ["gone", "work"]
+    assert hermes.auto_prune_from_config() == {"skipped": True}
+    configured(monkeypatch, auto_prune=True, retention_days="many")
+    assert hermes.auto_prune_from_config()["skipped"] is True
+
+
+def test_a_large_store_is_worth_a_line(
+    manager: hermes.CheckpointManager, work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (work / "large").write_bytes(os.urandom(2 * MB))
+    first(manager, work)
+    assert hermes.checkpoint_footprint_notice() is None  # not inside Hermes
+    configured(monkeypatch, enabled=True, max_total_size_mb=1)
+    notice = hermes.checkpoint_footprint_notice()
+    assert notice is not None and "2 MB for 1 project" in notice and "checkpoints.enabled false" in notice
+    for settings in ({"enabled": True, "max_total_size_mb": 500}, {"enabled": False, "max_total_size_mb": 1}, {}):
+        configured(monkeypatch, **settings)
+        assert hermes.checkpoint_footprint_notice() is None
+    configured(monkeypatch, enabled=True, max_total_size_mb="much")
+    assert hermes.checkpoint_footprint_notice() is None
 
 
 # --- taking and listing --------------------------------------------------------------------------------
@@ -330,6 +405,39 @@ def test_a_restore_brings_everything_back_and_says_what(manager: hermes.Checkpoi
     assert (work / "main.py").read_text() == "changed\n"
 
 
+def test_a_restore_removes_what_came_later_and_saves_it(manager: hermes.CheckpointManager, work: Path) -> None:
+    found = first(manager, work)
+    (work / "later.txt").write_text("later\n")
+    assert manager.restore(str(work), found)["success"] and not (work / "later.txt").exists()
+    newest = manager.list_checkpoints(str(work))[0]
+    assert newest["reason"].startswith("pre-rollback snapshot")
+    assert manager.restore(str(work), newest["hash"])["success"]
+    assert (work / "later.txt").read_text() == "later\n"
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs files of two users")
+def test_a_restore_that_fails_changes_nothing(work: Path, base: Path, as_user: Callable[..., Any]) -> None:
+    (work / "theirs").mkdir()
+    (work / "theirs" / "inside.txt").write_text("first\n")
+    found = as_user(checkpoint_and_write, base, work)
+    (work / "theirs" / "inside.txt").write_text("changed\n")
+    user = pwd.getpwnam("nobody").pw_uid
+    for path in (work, *work.rglob("*")):
+        os.chown(path, user, -1)
+    os.chown(work / "theirs", 0, 0)  # in which the user may not replace a file any more
+    before = manifest(work)
+    answer = call_unprivileged(plain_restore, base, work, found, owning=[base])
+    assert answer["success"] is False and manifest(work) == before
+    os.chown(work / "theirs", user, -1)
+    assert call_unprivileged(plain_restore, base, work, found, owning=[base])["success"]
+    assert (work / "theirs" / "inside.txt").read_text() == "first\n"
+
+
+def plain_restore(base: Path, work: Path, found: str) -> dict[str, Any]:
+    hermes.CHECKPOINT_BASE = base
+    return hermes.CheckpointManager(enabled=True).restore(str(work), found)
+
+
 def test_one_file_can_be_restored(manager: hermes.CheckpointManager, work: Path) -> None:
     (work / "sub").mkdir()
     (work / "sub" / "deep.txt").write_text("deep\n")
@@ -410,7 +518,7 @@ def test_a_base_that_is_none_is_an_answer(manager: hermes.CheckpointManager, wor
     assert hermes.maybe_auto_prune_checkpoints()["result"]["errors"] == 1
     assert hermes.store_status()["project_count"] == 0
     assert hermes.clear_all() == {"bytes_freed": 0, "deleted": False}
-    assert hermes.clear_legacy() == {"bytes_freed": 0, "deleted": 0}
+    assert hermes.clear_legacy() == {"bytes_freed": 0, "deleted": 0, "errors": 0}
     assert base.read_text() == "something else\n"
 
 
@@ -428,7 +536,7 @@ def test_a_safe_restore_takes_back_the_agents_work_and_nothing_else(
     answer = manager.restore(str(work), found, safe=True)
     assert answer == {
         "success": True, "restored_to": found[:8], "reason": "first", "directory": str(work),
-        "restored_files": ["created.txt", "main.py"], "skipped_user_edits": ["notes.md", "mine.txt"],
+        "restored_files": ["created.txt", "main.py"], "skipped_user_edits": ["mine.txt", "notes.md"],
         "skipped_oversize": [],
     }  # fmt: skip
     assert (work / "main.py").read_text() == "print('hello')\n" and not (work / "created.txt").exists()
@@ -486,6 +594,40 @@ def test_a_safe_restore_keeps_what_was_too_large_and_says_so(work: Path) -> None
     assert answer["restored_files"] == ["fits", "grew"] and answer["skipped_oversize"] == ["large"]
     assert (work / "fits").read_bytes() == b"o" * MB and (work / "grew").read_bytes() == b"small\n"
     assert (work / "large").read_bytes() == b"a" * (MB + 1)
+
+
+def test_a_plan_says_what_a_safe_restore_would_do(manager: hermes.CheckpointManager, work: Path) -> None:
+    found = first(manager, work)
+    (work / "notes.md").write_text("person\n")
+    empty = {"success": True, "restore": [], "skipped": [], "ledger_empty": True}
+    assert manager.safe_restore_plan(str(work), found) == empty
+    agent_writes(manager, work / "main.py", "agent\n")
+    agent_writes(manager, work / "created.txt", "agent\n")
+    agent_writes(manager, work / "edited.txt", "agent\n")
+    (work / "edited.txt").write_text("person\n")
+    before = manifest(work)
+    plan = manager.safe_restore_plan(str(work), found)
+    assert plan == {"success": True, "restore": ["created.txt", "main.py"], "skipped": ["edited.txt", "notes.md"]}
+    assert manifest(work) == before
+    assert manager.restore(str(work), found, safe=True)["restored_files"] == plan["restore"]
+    assert manager.restore(str(work), found, safe=True)["restored_files"] == []
+    assert (work / "notes.md").read_text() == "person\n"
+
+
+def test_a_plan_that_fails_does_not_become_a_restore_of_everything(
+    manager: hermes.CheckpointManager, work: Path, tmp_path: Path
+) -> None:
+    found = first(manager, work)
+    other = first(manager, make(tmp_path / "other"))
+    agent_writes(manager, work / "main.py", "agent\n")
+    before = manifest(work)
+    for hash in ("--all", "0" * 40, other):
+        for answer in (
+            manager.safe_restore_plan(str(work), hash),
+            manager.restore(str(work), hash, safe=True),
+        ):
+            assert answer["success"] is False and answer["error"]
+    assert manifest(work) == before and manager.restore(str(work), found, safe=True)["success"]
 
 
 @pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs files of two users")
@@ -626,6 +768,19 @@ def test_pruning_keeps_projects_that_may_only_be_out_of_reach(
     assert reasons(manager) == ["covered", "unmounted", "vanished"]
 
 
+def test_a_directory_whose_identity_was_never_seen_is_not_taken_for_deleted(
+    manager: hermes.CheckpointManager, tmp_path: Path, base: Path
+) -> None:
+    gone = make(tmp_path / "gone")
+    first(manager, gone)
+    record = base / "store" / "projects" / f"{project_of(gone).id}.json"
+    known = json.loads(record.read_text())
+    record.write_text(json.dumps({name: value for name, value in known.items() if name != "above"}))
+    shutil.rmtree(gone)
+    assert hermes.prune_checkpoints(retention_days=0)["deleted_orphan"] == 0
+    assert reasons(manager) == ["gone"]
+
+
 def test_pruning_lets_go_of_what_was_not_used_for_long(
     manager: hermes.CheckpointManager, work: Path, tmp_path: Path, base: Path
 ) -> None:
@@ -648,6 +803,18 @@ def test_pruning_keeps_what_is_pinned(manager: hermes.CheckpointManager, work: P
     last_touched(base, work, 60)
     assert hermes.prune_checkpoints(retention_days=30)["deleted_stale"] == 0
     assert reasons(manager) == ["work"]
+
+
+def test_pruning_changes_no_hash(work: Path, base: Path) -> None:
+    manager = hermes.CheckpointManager(enabled=True)
+    for _ in range(3):
+        (work / "random").write_bytes(os.urandom(MB))
+        manager.new_turn()
+        assert manager.ensure_checkpoint(str(work), "large") is True
+    before = [each["hash"] for each in manager.list_checkpoints(str(work))]
+    hermes.prune_checkpoints(retention_days=0, max_total_size_mb=2)
+    after = [each["hash"] for each in manager.list_checkpoints(str(work))]
+    assert 1 <= len(after) < 3 and after == before[: len(after)]
 
 
 def test_pruning_keeps_the_size_limit(work: Path, base: Path) -> None:
@@ -736,9 +903,29 @@ def test_clearing_archives_leaves_the_store(manager: hermes.CheckpointManager, w
     for stamp in ("legacy-1", "legacy-2"):
         (base / stamp).mkdir()
         (base / stamp / "junk").write_bytes(b"x" * 500)
-    assert hermes.clear_legacy() == {"bytes_freed": 1000, "deleted": 2}
-    assert hermes.clear_legacy() == {"bytes_freed": 0, "deleted": 0}
+    assert hermes.clear_legacy() == {"bytes_freed": 1000, "deleted": 2, "errors": 0}
+    assert hermes.clear_legacy() == {"bytes_freed": 0, "deleted": 0, "errors": 0}
     assert reasons(manager) == ["work"]
+
+
+@pytest.mark.skipif(not hasattr(os, "geteuid") or os.geteuid() != 0, reason="needs files of two users")
+def test_archives_that_cannot_be_removed_are_counted(base: Path, as_user: Callable[..., Any]) -> None:
+    for name in ("legacy-1", "legacy-2"):
+        (base / name / "folder").mkdir(parents=True)
+        (base / name / "folder" / "junk").write_bytes(b"x" * 500)
+    found = as_user(clear_with_one_locked, base)
+    assert found == {"bytes_freed": 500, "deleted": 1, "errors": 1}
+
+
+def clear_with_one_locked(base: Path) -> dict[str, int]:
+    (base / "legacy-1" / "folder").chmod(0o500)
+    (base / "legacy-1").chmod(0o500)
+    (base / "legacy-1" / "folder").chmod(0o000)
+    try:
+        return hermes.clear_legacy(base)
+    finally:
+        (base / "legacy-1").chmod(0o700)
+        (base / "legacy-1" / "folder").chmod(0o700)
 
 
 def test_clearing_everything_leaves_nothing(manager: hermes.CheckpointManager, work: Path, base: Path) -> None:
@@ -763,19 +950,47 @@ def test_clearing_everything_spares_what_is_not_ours(
     assert [path.name for path in base.iterdir()] == ["letter.txt"]
 
 
+STATES = [("one", 1_700_000_000, {"a.txt": "one\n"}), ("two", 1_700_000_060, {"a.txt": "two\n"})]
+
+
+@pytest.mark.parametrize("damaged", [False, True])
 def test_a_store_of_hermes_in_the_base_is_taken_over(
-    manager: hermes.CheckpointManager, work: Path, base: Path
+    manager: hermes.CheckpointManager, tmp_path: Path, base: Path, damaged: bool
 ) -> None:
-    store = base / "store"
-    git(work, "init", "-q", "--bare", str(store))
-    environment = ("--git-dir", str(store), "--work-tree", str(work))
-    git(work, *environment, "add", "main.py")
-    tree = git(work, *environment, "write-tree")
-    who = ("-c", "user.name=h", "-c", "user.email=h@localhost")
-    commit = git(work, *environment, *who, "commit-tree", tree, "-m", "from before")
-    git(work, *environment, "update-ref", f"refs/hermes/{project_of(work).id}", commit)
-    (store / "projects").mkdir()
-    record = {"workdir": str(work), "created_at": time.time(), "last_touch": time.time()}
-    (store / "projects" / f"{project_of(work).id}.json").write_text(json.dumps(record))
-    (store / "index").unlink()
-    assert [each["reason"] for each in manager.list_checkpoints(str(work))] == ["from before"]
+    work = tmp_path / "work"
+    store = hermes_store(base, work, STATES)
+    if damaged:  # `git gc` may leave it so
+        git(store, "pack-refs", "--all")
+        shutil.rmtree(store / "refs")
+    listed = manager.list_checkpoints(str(work))
+    assert [each["reason"] for each in listed] == ["two", "one"]
+    assert manager.restore(str(work), listed[1]["hash"])["success"] and (work / "a.txt").read_text() == "one\n"
+
+
+def test_views_of_everything_show_what_was_not_imported_yet(
+    manager: hermes.CheckpointManager, tmp_path: Path, base: Path
+) -> None:
+    hermes_store(base, tmp_path / "one", STATES)
+    hermes_directory(base, tmp_path / "two", STATES)
+    listed = manager.list_all_checkpoints()
+    assert sorted((each["workdir"], each["reason"]) for each in listed) == [
+        (str(tmp_path / name), reason) for name in ("one", "two") for reason in ("one", "two")
+    ]
+    assert {each["workdir"]: each["commits"] for each in hermes.store_status()["projects"]} == {
+        str(tmp_path / "one"): 2, str(tmp_path / "two"): 2
+    }  # fmt: skip
+
+
+def test_the_status_of_a_directory_of_hermes_shows_its_projects(tmp_path: Path, base: Path) -> None:
+    hermes_directory(base, tmp_path / "two", STATES)
+    status = hermes.store_status(base)
+    assert [each["workdir"] for each in status["projects"]] == [str(tmp_path / "two")]
+    assert status["pre_v2_projects"] == [] and len(status["legacy_archives"]) == 1
+
+
+def test_pruning_imports_what_hermes_left_before_it_judges(tmp_path: Path, base: Path) -> None:
+    repository = hermes_directory(base, tmp_path / "old", STATES)
+    age(repository, 60)
+    counts = hermes.prune_checkpoints(retention_days=30)
+    assert (counts["deleted_stale"], counts["deleted_orphan"], counts["errors"]) == (0, 0, 0)
+    assert [each["workdir"] for each in hermes.store_status()["projects"]] == [str(tmp_path / "old")]

@@ -1,9 +1,10 @@
-"""Older layouts in the base itself: archived on first use, imported when somebody looks, cleared on request."""
+"""Older layouts in the base itself: archived on first use, imported at the first look, cleared on request."""
 
 from __future__ import annotations
 
 import json
 import os
+import shutil
 import threading
 from pathlib import Path
 
@@ -69,21 +70,60 @@ def test_a_packed_store_of_hermes_is_known_too(base: Path, tmp_path: Path) -> No
     assert reasons(quiet(base), workdir) == ["before patch", "before write_file"]
 
 
+def without_refs(store: Path) -> dict[str, str]:
+    """What `git gc` leaves of a bare repository whose refs are all packed."""
+    git(store, "pack-refs", "--all")
+    shutil.rmtree(store / "refs")
+    return manifest(store)
+
+
+def test_a_store_of_hermes_that_lost_its_refs_directory_is_known_too(base: Path, tmp_path: Path) -> None:
+    workdir = tmp_path / "work"
+    before = without_refs(hermes_store(base, workdir, STATES))
+    manager = quiet(base)
+    assert manager.projects() == [workdir]
+    assert reasons(manager, workdir) == ["before patch", "before write_file"]
+    (archive,) = base.glob("legacy-*")
+    assert manifest(archive / "store") == before
+    manager.restore(workdir, "last~1")
+    assert (workdir / "a.txt").read_text() == "one\n"
+    assert list((base / "store").glob("scratch-*")) == []
+
+
+def test_it_is_imported_from_elsewhere_without_a_change_to_it(base: Path, tmp_path: Path) -> None:
+    elsewhere, workdir = tmp_path / "hermes", tmp_path / "work"
+    before = without_refs(hermes_store(elsewhere, workdir, STATES))
+    manager = quiet(base)
+    assert manager.import_from(elsewhere, dry_run=True).imported == 2
+    assert manager.import_from(elsewhere).imported == 2
+    assert manager.import_from(elsewhere).skipped == 2
+    assert manifest(elsewhere / "store") == before
+    assert list((base / "store").glob("scratch-*")) == []
+
+
+def test_whole_store_views_show_what_was_not_imported_yet(base: Path, tmp_path: Path) -> None:
+    hermes_store(base, tmp_path / "one", STATES)
+    hermes_directory(base, tmp_path / "two", STATES)
+    assert {each.workdir: each.checkpoints for each in quiet(base).status().projects} == {
+        str(tmp_path / "one"): 2, str(tmp_path / "two"): 2
+    }  # fmt: skip
+
+
 def test_a_snapshot_does_not_wait_for_the_import(base: Path, tmp_path: Path) -> None:
     workdir = tmp_path / "work"
     hermes_directory(base, workdir, STATES)
-    told: list[Event] = []
-    manager = quiet(base, on_event=told.append)
+    events: list[Event] = []
+    manager = quiet(base, on_event=events.append)
     manager.ensure_checkpoint(workdir, "ours")
-    assert [event.kind for event in told] == ["store-created", "checkpoint-taken"]
+    assert [event.kind for event in events] == ["store-created", "checkpoint-taken"]
     assert len(reasons(manager, workdir)) == 3
-    (imported,) = [event for event in told if isinstance(event, Imported)]
+    (imported,) = [event for event in events if isinstance(event, Imported)]
     assert imported.report.imported == 2
     manager.list_checkpoints(workdir)
-    assert [event.kind for event in told].count("imported") == 1
+    assert [event.kind for event in events].count("imported") == 1
 
 
-def test_nothing_is_imported_if_told_so_but_everything_is_kept(base: Path, tmp_path: Path) -> None:
+def test_nothing_is_imported_if_that_is_set_but_everything_is_kept(base: Path, tmp_path: Path) -> None:
     workdir = tmp_path / "work"
     repository = hermes_directory(base, workdir, STATES)
     before = manifest(repository)
@@ -112,14 +152,14 @@ def test_our_own_store_is_never_archived(base: Path, project: Path) -> None:
     assert list(base.glob("legacy-*")) == []
 
 
-def test_a_repository_that_does_not_tell_its_directory_is_archived_and_fails(base: Path, tmp_path: Path) -> None:
+def test_a_repository_that_does_not_name_its_directory_is_archived_and_fails(base: Path, tmp_path: Path) -> None:
     repository = hermes_directory(base, tmp_path / "work", STATES)
     hermes_directory(base, tmp_path / "other", STATES)
     (repository / "HERMES_WORKDIR").unlink()
-    told: list[Event] = []
-    manager = quiet(base, on_event=told.append)
+    events: list[Event] = []
+    manager = quiet(base, on_event=events.append)
     assert len(reasons(manager, tmp_path / "other")) == 2
-    (report,) = [event.report for event in told if isinstance(event, Imported)]
+    (report,) = [event.report for event in events if isinstance(event, Imported)]
     assert (report.imported, report.failed) == (2, 1)
     json.dumps(report.to_dict())
 
@@ -151,7 +191,7 @@ def test_two_that_start_at_once_make_one_archive(base: Path, tmp_path: Path) -> 
     def first_use() -> None:
         try:
             quiet(base).ensure_checkpoint(tmp_path / "one", "ours")
-        except BaseException as problem:  # told by the test below
+        except BaseException as problem:  # asserted below
             problems.append(problem)
 
     threads = [threading.Thread(target=first_use) for _ in range(6)]
@@ -165,7 +205,7 @@ def test_two_that_start_at_once_make_one_archive(base: Path, tmp_path: Path) -> 
     assert [len(reasons(manager, tmp_path / name)) for name in ("one", "two", "three", "four")] == [3, 2, 2, 2]
 
 
-def test_first_use_waits_for_whoever_is_archiving(
+def test_first_use_waits_for_the_process_that_archives(
     base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Else the store that the other one has just made could be taken for an older one and moved away."""

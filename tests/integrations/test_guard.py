@@ -1,4 +1,4 @@
-"""Plain functions as tools: what they may write to is safe before they run."""
+"""Plain functions as tools: a snapshot comes before a tool that may write."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def test_a_tool_runs_after_its_snapshot(manager: CheckpointManager, project: Pat
     assert (project / "README.md").read_text() == "# A project\n"
 
 
-def test_what_a_tool_says_about_itself_stays(manager: CheckpointManager) -> None:
+def test_name_docstring_and_signature_of_a_tool_stay(manager: CheckpointManager) -> None:
     def write_file(path: str, *, content: str = "") -> str:
         """Write a file."""
         return path

@@ -598,3 +598,9 @@ def test_the_size_cap_and_secrets_hold_for_single_files_too(base: Path, home: Pa
 def run_python(code: str) -> str:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT, check=True)
     return done.stdout.strip()
+
+
+def test_a_host_can_put_facts_of_its_own_into_the_checkpoint_of_a_turn(base: Path, project: Path) -> None:
+    checkpoint = checkpoint_of(CheckpointManager(base=base).ensure_checkpoint(project, "first", face="hermes"))
+    assert checkpoint.metadata["face"] == "hermes"
+    assert CheckpointManager(base=base).get(project, checkpoint.id).metadata["face"] == "hermes"

@@ -12,7 +12,7 @@ import pytest
 
 from helpers import ROOT, wait_until
 from shadowsnap import CheckpointManager
-from shadowsnap.agents import install
+from shadowsnap.agents import install, launcher
 from shadowsnap.git.repository import sealed_environment
 from shadowsnap.settings import Settings
 from shadowsnap.store.layout import open_store
@@ -40,8 +40,8 @@ def test_the_command_of_a_hook_imports_nothing_from_the_project(
     project: Path, canary: Path, own: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if own:
-        monkeypatch.setattr("site.getusersitepackages", lambda: str(Path(install.__file__).parent.parent.parent))
-    words = install.program_words()
+        monkeypatch.setattr("site.getusersitepackages", lambda: str(Path(launcher.__file__).parent.parent.parent))
+    words = launcher.program_words()
     assert "-I" in words or {"-E", "-P"} <= set(words)
     plant(project, canary, "shadowsnap/__init__.py", "shadowsnap/__main__.py", "json.py", "os.py", "types.py")
     environment = {**os.environ, "PYTHONPATH": str(project)}
@@ -56,8 +56,8 @@ def test_without_a_python_of_its_own_nothing_is_installed(monkeypatch: pytest.Mo
     from shadowsnap.errors import SettingsRefused
 
     monkeypatch.setattr(sys, "frozen", True, raising=False)
-    with pytest.raises(SettingsRefused, match="install it with"):
-        install.program_words()
+    with pytest.raises(SettingsRefused, match="no Python"):
+        launcher.program_words()
 
 
 def test_a_package_that_an_isolated_python_does_not_find_is_not_installed(tmp_path: Path, project: Path) -> None:
@@ -69,7 +69,7 @@ def test_a_package_that_an_isolated_python_does_not_find_is_not_installed(tmp_pa
     bare = [sys.executable, "-S", "-c", script]  # -S: what is installed here is not there
     done = subprocess.run(bare, cwd=project, env=environment, timeout=60, capture_output=True, check=False)
     assert done.returncode != 0
-    assert b"install it with uv, pipx or pip" in done.stderr
+    assert b"uv tool install shadowsnap" in done.stderr
     assert not (Path.home() / ".claude" / "settings.json").exists()
 
 
@@ -78,7 +78,7 @@ def test_a_hook_can_be_taken_out_although_none_could_be_installed(
 ) -> None:
     install.install("claude")
     monkeypatch.setattr(sys, "frozen", True, raising=False)
-    assert [each.agent for each in install.installed()] == ["claude", "claude"]
+    assert {each.agent for each in install.installed()} == {"claude"}
     install.uninstall("claude")
     assert not install.installed()
     assert not (home / ".claude" / "settings.json").exists()

@@ -39,7 +39,7 @@ def forced(way: str) -> Iterator[None]:
         if way == "off":
             patch.setattr(NewObjects, "add", _write_loose)
             patch.setattr(Packs, "read", lambda *_, **__: None)
-            patch.setattr(Packs, "held", lambda *_, **__: set())
+            patch.setattr(Packs, "contained", lambda *_, **__: set())
             patch.setattr(scan._Scan, "_changes", lambda _: None)
             patch.setattr(statistics, "_remembered", lambda *_: {})
             patch.setattr(renaming, "_system_call", lambda: None)

@@ -402,7 +402,7 @@ def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
 if where == "while packing loose objects":
-    loose._remove = die
+    loose._remove_loose = die
 elif where == "while moving a pack in":
     packs._move = lambda source, target: die() if target.suffix == ".idx" else os.replace(source, target)
 elif where == "before removing":
@@ -544,7 +544,7 @@ def test_objects_that_were_packed_before_they_were_flushed_do_not_fail_the_snaps
     with session(store) as upkeep, upkeep.writing_packs(0, "packing") as aside:
         pack_loose(aside, 1000)
     assert name not in loose_names(store.git_dir)
-    store.objects.settle()
+    store.objects.flush()
     assert git(store.git_dir, "cat-file", "-t", name) == "blob"
 
 

@@ -3,12 +3,14 @@
 Adds the hook to the agent's own settings, or to those of the project, and where the agent knows
 such commands also a /rollback. Everything else in the settings stays as it is, and a copy of a
 changed file is kept beside it. AGENT: claude, codex, gemini, cursor, copilot, qwen, hermes, goose,
-kiro, windsurf, cline or opencode.
+kiro, windsurf, cline, opencode or kilo. Some agents run a hook only after you agreed: then it says
+what to do, and on a terminal it waits until that is done.
 """
 
 from __future__ import annotations
 
 import argparse
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shadowsnap.cli.context import Context
@@ -22,13 +24,37 @@ GROUP = "more"
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_settings_options(parser)
+    parser.add_argument("--statusline", action="store_true", help="show in the agent whether it is protected")
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
     from shadowsnap.agents.install import install
 
-    changes = install(args.agent, context.workdir if args.project else None, dry_run=args.dry_run)
-    return tell_changes(context, args, changes, "installed", "already installed")
+    project = context.workdir if args.project else None
+    changes = install(args.agent, project, dry_run=args.dry_run, status_line=args.statusline)
+    code = tell_changes(context, args, changes, "installed", "already installed")
+    if not args.dry_run:
+        _see_consent(context, args.agent, project)
+    return code
+
+
+def _see_consent(context: Context, agent: str, project: Path | None) -> None:
+    """Say what the agent still wants from the person; on a terminal, wait until that is done."""
+    from shadowsnap.agents.state import agent_state, wait_for_consent
+
+    ui = context.ui
+    state = agent_state(agent, project)
+    if not state.problem:
+        return
+    ui.flush()
+    ui.say(f"{ui.talk_ink('yellow', safe(state.sentence))}")
+    if state.consented is False and ui.interactive:
+        try:
+            ui.say("waiting until that is done (Ctrl-C ends the waiting; the hook stays installed) ...")
+            wait_for_consent(agent, project)
+        except KeyboardInterrupt:
+            ui.say("")
+        ui.say(f"{agent}: {safe(agent_state(agent, project).sentence)}")
 
 
 def add_settings_options(parser: argparse.ArgumentParser) -> None:

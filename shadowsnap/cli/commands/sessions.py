@@ -9,7 +9,6 @@ conversation.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -168,6 +167,8 @@ def _conversation_text(data: Any) -> str:
     if isinstance(data, str):
         return data if data.endswith("\n") else f"{data}\n"
     rows = data if isinstance(data, list) else [data]
+    import json  # here: the help of all commands imports this module
+
     return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
 
 

@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Iterator
-from dataclasses import replace
 from datetime import UTC
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shadowsnap.cli.context import Context
@@ -34,6 +32,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
+    # Here: the help of all commands imports this module.
+    from dataclasses import replace
+    from pathlib import Path
+
     from shadowsnap.agents.install import installed
     from shadowsnap.agents.sandboxes import writable_folders
     from shadowsnap.hook.log import read_log
