@@ -24,7 +24,11 @@ from shadowsnap.store.log import log_file, logged_projects, read_lines
 from shadowsnap.store.projects import Project, known_projects
 from shadowsnap.store.statistics import Numbers, count_pairs
 
-SESSION_STATUSES = ("active", "completed", "failed", "rolled_back")
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # imported for annotations only
+    from shadowsnap.model import EditStatus, PlaceStatus, SessionStatus
+
+SESSION_STATUSES: tuple[SessionStatus, ...] = ("active", "completed", "failed", "rolled_back")
 _SHORTEST_PART = 4
 _ABANDONED_AFTER = 3600.0
 """A turn that nobody closed counts as interrupted after this many seconds without a sign of it."""
@@ -318,6 +322,10 @@ def _session_names(history: History) -> set[str]:
     return {name for name in names if name} | set(history.sessions)
 
 
+def as_session_status(text: str) -> SessionStatus | None:
+    return next((status for status in SESSION_STATUSES if status == text), None)
+
+
 class _SessionFacts:
     """What is known of one session from the histories of several projects."""
 
@@ -336,9 +344,11 @@ class _SessionFacts:
         for stage in history.snapshots:
             if stage.session_id == self._name and stage.status:
                 moment = _moment(stage.at) or datetime.fromtimestamp(0, UTC)
-                kept = stage.checkpoint if stage.status == "committed" else None
-                facts = (stage.edit_id, stage.status, moment, str(project.workdir), kept, stage.risk_tier)
-                self._edits.append(EditOutcome(*facts))
+                status: EditStatus = "committed" if stage.status == "committed" else "discarded"
+                kept = stage.checkpoint if status == "committed" else None
+                workdir = str(project.workdir)
+                edit = EditOutcome(stage.edit_id, status, moment, workdir, kept, stage.risk_tier)
+                self._edits.append(edit)
         self._attached += [(history, line) for line in history.attached if line.get("session") == self._name]
         if self._name in history.sessions:
             line = history.sessions[self._name]
@@ -361,7 +371,7 @@ class _SessionFacts:
         agents = [turn.agent for turn in everything] + [line.get("agent") for _, line in self._attached]
         return Session(
             id=self._name,
-            status=status if status in SESSION_STATUSES else "completed",
+            status=as_session_status(status) or "completed",
             agent=next((agent for agent in reversed(agents) if agent), None),
             parent=next((turn.parent for turn in everything if turn.parent), None),
             started=min([turn.began for turn in turns] + [each.at for each in self._edits], default=None),
@@ -402,7 +412,7 @@ class _SessionFacts:
 
 
 def _place(history: History, turn: Turn) -> TurnPlace:
-    status = ""
+    status: PlaceStatus = ""
     if turn.ended_at is not None:
         status = "failed" if turn.after is None else "taken" if turn.after != turn.before else "unchanged"
     project = history.project

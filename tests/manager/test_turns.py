@@ -134,8 +134,9 @@ def test_an_ignored_file_that_is_named_later_in_a_turn_is_captured_then(base: Pa
     assert outcome.status == "taken"
     assert content(base, checkpoint_of(outcome), "x.log") == b"ignored"
     assert manager.ensure_checkpoint(project, paths=["x.log"]).status == "already-taken"
-    (first, second) = reversed(manager.list_checkpoints(project))
-    assert first.turn == second.turn == 1
+    assert {each.turn for each in manager.list_checkpoints(project)} == {1}
+    (entry,) = manager.timeline(project)  # and the state before the turn has it, too
+    assert entry.before and content(base, manager.get(project, 1), "x.log") == b"ignored"
 
 
 def test_turns_are_numbered_in_the_order_they_begin_also_on_a_held_state(base: Path, project: Path) -> None:
