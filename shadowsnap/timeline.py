@@ -17,12 +17,12 @@ from shadowsnap.errors import AmbiguousReference
 from shadowsnap.git.refs import read_refs
 from shadowsnap.model import Checkpoint, EditOutcome, Entry, Session, SessionTurn, TurnPlace
 from shadowsnap.records import Any, NamedTuple, dataclass, replace
-from shadowsnap.store.checkpoints import ATTACHMENTS, list_checkpoints, newest_name, touching
+from shadowsnap.store.checkpoints import ATTACHMENTS, list_checkpoints, newest_name, take_inventory, touching
 from shadowsnap.store.history import History, Operation, Snapshot, Turn, fold, read_history
 from shadowsnap.store.layout import Store
 from shadowsnap.store.log import log_file, logged_projects, read_lines
 from shadowsnap.store.projects import Project, known_projects
-from shadowsnap.store.statistics import Numbers, count_pairs
+from shadowsnap.store.statistics import Numbers, compared_at, count_at, count_pairs
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # imported for annotations only
@@ -76,6 +76,7 @@ class _Entries:
         self._history = history
         self._known = known
         self._open: set[int] = set()
+        self._discards = {id for stage in history.snapshots if (id := _discard_of(stage, history))}
         self.rows: list[tuple[Entry, tuple[str, str] | None]] = []
         """Entries, and the trees before and after each, where both are known."""
         self.newest: State | None = None
@@ -154,7 +155,8 @@ class _Entries:
 
     def _operation(self, operation: Operation) -> None:
         before = self._known.get(operation.before)
-        self._edits(before, operation.at)
+        if operation.id not in self._discards:
+            self._edits(before, operation.at)
         reason = describe(operation, self._history)
         self._add(
             Entry(
@@ -198,6 +200,15 @@ class _Entries:
 
     def _add(self, entry: Entry, old: str | None, new: str | None) -> None:
         self.rows.append((entry, (old, new) if old and new else None))
+
+
+def _discard_of(stage: Snapshot, history: History) -> str | None:
+    """The restore that put a stage back; what it replaced was the work of the stage."""
+    if stage.status != "discarded":
+        return None
+    earlier = [each for each in history.operations.values() if each.position < stage.position]
+    found = max(earlier, key=lambda each: each.position, default=None)
+    return found.id if found is not None and found.target == stage.before else None
 
 
 def describe(operation: Operation, history: History) -> str:
@@ -439,9 +450,11 @@ def _last_sign(session: Session) -> float:
 
 def session_by_part(store: Store, deadline: Deadline, part: str, project: Project | None = None) -> str:
     """The id of the one session that has this part, of 4 characters or more; an exact id always fits."""
-    names = {name for history in _histories(store, deadline, None, project) for name in _session_names(history)}
-    if part in names or len(part) < _SHORTEST_PART:
+    if any(part in _session_names(history) for history in _histories(store, deadline, part, project)):
         return part
+    if len(part) < _SHORTEST_PART:
+        return part
+    names = {name for history in _histories(store, deadline, None, project) for name in _session_names(history)}
     fitting = sorted(name for name in names if part in name)
     if len(fitting) > 1:
         shown = ", ".join(fitting[:5])
@@ -503,12 +516,17 @@ def find_sessions(
 
 
 def _sessions_that_changed(store: Store, deadline: Deadline, project: Project | None, path: bytes) -> set[str]:
-    found: set[str] = set()
-    for each in [project] if project is not None else known_projects(store):
-        if newest_name(store, each) is not None:
-            entries = read_timeline(store, each, deadline, path).entries
-            found |= {entry.session_id for entry in entries if entry.session_id}
-    return found
+    """The sessions of entries that changed a path, with one process for the comparisons of all projects."""
+    rows: list[tuple[Entry, tuple[str, str] | None]] = []
+    if project is None:
+        listed = take_inventory(store, deadline).checkpoints
+    else:
+        listed = {project.id: list_checkpoints(store, project, deadline, statistics=False)}
+    for history in _histories(store, deadline, None, project):
+        rows += _Entries(history, {each.id: each for each in listed.get(history.project.id, ())}).rows
+    pairs = {pair for entry, pair in rows if entry.session_id and pair is not None and pair[0] != pair[1]}
+    numbers = count_at(store.git(deadline), pairs, path)
+    return {str(entry.session_id) for entry, pair in rows if pair in numbers and numbers[pair][0]}
 
 
 def find_checkpoints(
@@ -541,14 +559,16 @@ def find_checkpoints(
             and (until is None or each.created_at.timestamp() <= until)
         )
 
-    found: list[Checkpoint] = []
-    for one in [project] if project is not None else known_projects(store):
-        if newest_name(store, one) is None:
-            continue
-        listed = list_checkpoints(store, one, deadline, path=path, statistics=path is not None)
-        if path is not None:
-            listed = touching(store, listed, path, deadline)
-        found += [each for each in listed if fits(each)]
+    if project is None:
+        listed = list(take_inventory(store, deadline).checkpoints.values())
+    else:
+        has_any = newest_name(store, project) is not None
+        listed = [list_checkpoints(store, project, deadline, statistics=False)] if has_any else []
+    if path is None:
+        found = [each for some in listed for each in some if fits(each)]
+    else:
+        compared = compared_at(store.git(deadline), listed, path)
+        found = touching(store, [each for each in compared if fits(each)], path, deadline)
     return sorted(found, key=lambda each: each.ref.rpartition("/")[2], reverse=True)[:limit]
 
 

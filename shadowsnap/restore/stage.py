@@ -25,6 +25,7 @@ from shadowsnap.snapshot.states import State, tree_differences
 from shadowsnap.snapshot.take import Request, begin_capture, holding_checkpoint, keep_capture, take_snapshot
 from shadowsnap.snapshot.workspace import Workspace
 from shadowsnap.store.checkpoints import find_checkpoint, newest_checkpoint
+from shadowsnap.store.history import note
 from shadowsnap.store.journal import Journal, OpenStage, read_journal, write_journal
 from shadowsnap.store.locks import is_free, locked
 
@@ -149,6 +150,7 @@ def recover_stages(space: Workspace) -> str:
     try:
         before = find_checkpoint(space.store, space.project, dead[0].before, space.deadline)
         restore(space, before)
+        note(space.store, space.project, "stage", status="discarded", before=before.id)
         told = f"a stage that had been interrupted was put back to {before.short_id}"
     except ShadowsnapError as problem:
         told = f"an interrupted stage could not be put back: {problem}"

@@ -7,7 +7,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 
 from shadowsnap import lightjson as json
@@ -509,6 +509,12 @@ class Inventory:
     damaged: tuple[str, ...] = ()
     """Refs whose checkpoint cannot be read."""
 
+    @cached_property
+    def labels(self) -> dict[str, str]:
+        """The names of checkpoints, by their ids."""
+        labelled = {ref: name for ref, name in self.refs.items() if ref.startswith(f"{LABELS}/")}
+        return {name: label_of(ref.split("/", 3)[3]) for ref, name in labelled.items()}
+
     @property
     def attachments(self) -> dict[str, str]:
         """Refs of attachments, newest first."""
@@ -539,8 +545,8 @@ def _take_in(store: Store, found: Inventory, ref: str, commit: bytes) -> None:
     if not project.workdir.is_absolute():
         project = Project(identity, Path(checkpoint.workdir))  # its record is lost
     found.projects[identity] = project
-    pinned = f"{PINS}/{identity}/{name}" in found.refs
-    found.checkpoints.setdefault(identity, []).append(replace(checkpoint, pinned=pinned))
+    pinned, label = f"{PINS}/{identity}/{name}" in found.refs, found.labels.get(checkpoint.id)
+    found.checkpoints.setdefault(identity, []).append(replace(checkpoint, pinned=pinned, label=label))
 
 
 def moment_of(ref: str) -> int:
