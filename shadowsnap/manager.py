@@ -119,11 +119,12 @@ from shadowsnap.turns import (
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # imported for annotations only
-    from typing import Literal, TypeVar
+    from typing import Literal, TypeVar, Unpack
 
     from shadowsnap.events import Event
+    from shadowsnap.model import CheckpointKind, SessionStatus
     from shadowsnap.restore.stage import Stage
-    from shadowsnap.settings import Layers
+    from shadowsnap.settings import Granularity, Layers, SettingValues
     from shadowsnap.snapshot.watch import Watcher
     from shadowsnap.upkeep.purge import PurgeResult
     from shadowsnap.upkeep.reclaim import Reclaimed
@@ -132,8 +133,8 @@ if TYPE_CHECKING:  # imported for annotations only
 
     _Method = TypeVar("_Method", bound=Callable[..., Any])
     OnConflict = Literal["keep", "markers", "theirs"]
-    Granularity = Literal["turn", "tool"]
     TurnStatus = Literal["done", "interrupted"]
+    ReclaimMode = Literal["all", "when-it-pays", "always", "never"]
 
 PathLike = str | os.PathLike[str]
 Reference = str | int | Checkpoint | Entry
@@ -180,9 +181,22 @@ def _retry_after_repair(method: _Method) -> _Method:
 
 class CheckpointManager:
     """Takes a snapshot of a directory before an agent's first writing tool call of a turn, and brings any
-    state back. One manager serves any number of directories and threads."""
+    state back. One manager serves any number of directories and threads.
 
-    _slow_after: Sequence[float] = (0.5, 10.0)
+    In an agent loop (nothing of this raises):
+
+        manager.new_turn(session_id, prompt)            # the person's message
+        manager.before_tool(name, arguments, cwd)       # before every tool call
+        manager.end_turn()                              # the agent is done
+
+    To look: `timeline`, `now`, `diff`, `files`, `contents`, `list_checkpoints`, `get`, `sessions`, `search`.
+    To go back: `restore`, `undo`, `redo`, `revert`. To try something: `stage`.
+    To keep: `pin`, `label`, `delete`, `purge`, `prune`, `doctor`, `status`.
+
+    A state is named by a reference: the number of a turn (the state before it) or of a snapshot, `"3:after"`,
+    `"last"`, `"last~2"`, a label, digits of an id, a `Checkpoint`, or an `Entry` of the timeline."""
+
+    _slow_after = (0.5, 10.0)
     """Seconds after which a `Slow` event is emitted for an operation on a project."""
 
     def __init__(
@@ -249,7 +263,9 @@ class CheckpointManager:
         self._watchers: dict[str, Watcher] = {}
 
     @classmethod
-    def from_settings(cls, on_event: Callable[[Event], None] | None = None, **flags: Any) -> CheckpointManager:
+    def from_settings(
+        cls, on_event: Callable[[Event], None] | None = None, **flags: Unpack[SettingValues]
+    ) -> CheckpointManager:
         """A manager with the person's own settings: their settings file, SHADOWSNAP_* variables, and `flags`
         above all. Each project may narrow them for itself."""
         from shadowsnap.settings import load_settings
@@ -370,7 +386,7 @@ class CheckpointManager:
             self._safely(lambda: self._keep_at_end(turn, conversation))
         return outcomes
 
-    def end_session(self, session_id: str | None = None, status: str = "completed") -> None:
+    def end_session(self, session_id: str | None = None, status: SessionStatus = "completed") -> None:
         """Note how a session ended: `completed`, `failed` or `rolled_back`. A turn that comes later makes it
         `active` again. Without an id it is that of this turn."""
 
@@ -384,8 +400,9 @@ class CheckpointManager:
             if not wanted or not store.git_dir.is_dir():
                 return
             wanted = bounded_id(str(wanted))
-            for project in projects_of_session(store, wanted):
+            for project in projects_of_session(store, self._deadline(), wanted):
                 with locked_project(store, project, "ending a session", self._deadline()):
+                    ensure_log(store, project, self._deadline())
                     note(store, project, "session", session=wanted, status=status)
 
         self._jobs.wait()
@@ -699,7 +716,7 @@ class CheckpointManager:
 
     def sessions(
         self,
-        status: str | None = None,
+        status: SessionStatus | None = None,
         *,
         working_dir: PathLike | None = None,
         path: PathLike | None = None,
@@ -731,8 +748,8 @@ class CheckpointManager:
         working_dir: PathLike | None = None,
         path: PathLike | None = None,
         session_id: str | None = None,
-        status: str | None = None,
-        kind: str | None = None,
+        status: SessionStatus | None = None,
+        kind: CheckpointKind | None = None,
         since: When = None,
         until: When = None,
         limit: int | None = None,
@@ -1049,7 +1066,12 @@ class CheckpointManager:
         return read_status(store, self.settings, self._deadline())
 
     def prune(
-        self, dry_run: bool = False, *, orphans: bool = True, reclaim: str = "all", **limits: Any
+        self,
+        dry_run: bool = False,
+        *,
+        orphans: bool = True,
+        reclaim: ReclaimMode = "all",
+        **limits: Unpack[SettingValues],
     ) -> PruneResult:
         """Keep the limits now: of the settings, or those given here (`max_snapshots`, `retention_days`,
         `max_total_size_mb` and so on). `dry_run` returns the plan. `reclaim`: `all` that no checkpoint holds,
@@ -1058,7 +1080,8 @@ class CheckpointManager:
         for, up to `upkeep_deadline`; then the status is `busy`."""
         from shadowsnap.upkeep.run import plan_prune, prune
 
-        settings = replace(self.settings, **limits)
+        given: dict[str, Any] = {name: value for name, value in limits.items() if value is not None}
+        settings = replace(self.settings, **given)
         store = self._store()
         if dry_run:
             return plan_prune(store, settings, orphans=orphans)

@@ -15,6 +15,11 @@ if TYPE_CHECKING:  # `typing` is imported for annotations only
     OutcomeStatus = Literal[
         "taken", "unchanged", "already-taken", "not-needed", "disabled", "refused", "failed", "partial"
     ]
+    CheckpointKind = Literal["turn", "turn-end", "manual", "stage", "pre-restore", "warm-up"]
+    SessionStatus = Literal["active", "completed", "failed", "rolled_back"]
+    EditStatus = Literal["committed", "discarded"]
+    PlaceStatus = Literal["taken", "unchanged", "failed", ""]
+    Severity = Literal["error", "warning", "info"]
 
 
 class _Record:
@@ -239,7 +244,7 @@ class Finding(_Record):
     not stay so) or `info`. Without a `repair` there is nothing to be done about it."""
 
     code: str
-    severity: str
+    severity: Severity
     subject: str
     meaning: str
     repair: str = ""
@@ -343,7 +348,7 @@ class TurnPlace(_Record):
     turn: int | None = None
     before: str | None = None
     after: str | None = None
-    status: str = ""
+    status: PlaceStatus = ""
     """What became of the closing checkpoint: `taken`, `unchanged` (nothing was written) or `failed`;
     empty if the turn was not closed."""
 
@@ -369,7 +374,7 @@ class EditOutcome(_Record):
     """What became of a stage: `committed` or `discarded`."""
 
     edit_id: str | None
-    status: str
+    status: EditStatus
     at: datetime
     workdir: str
     checkpoint: str | None = None
@@ -381,7 +386,7 @@ class Session(_Record):
     """One conversation with an agent: `active`, `completed`, `failed` or `rolled_back`."""
 
     id: str
-    status: str = "active"
+    status: SessionStatus = "active"
     agent: str | None = None
     parent: str | None = None
     started: datetime | None = None

@@ -12,7 +12,36 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # imported for annotations only
     from collections.abc import Iterable
     from pathlib import Path
+    from typing import Literal, TypedDict
+
     Warnings = list[str]
+    Granularity = Literal["turn", "tool"]
+
+    class SettingValues(TypedDict, total=False):
+        """Some of the settings, as keyword arguments. None: not given."""
+
+        enabled: bool | None
+        max_snapshots: int | None
+        max_total_size_mb: float | None
+        max_file_size_mb: float | None
+        base: str | os.PathLike[str] | None
+        deadline: float | None
+        excludes: tuple[str, ...] | None
+        include_secrets: bool | None
+        capture_secrets: tuple[str, ...] | None
+        fsync: bool | None
+        import_legacy: bool | None
+        retention_days: float | None
+        orphan_grace_days: float | None
+        attachment_days: float | None
+        max_attachments_mb: float | None
+        keep_conversations: bool | None
+        max_conversation_mb: float | None
+        redact: tuple[str, ...] | None
+        min_interval_hours: float | None
+        upkeep_deadline: float | None
+        granularity: Granularity | None
+        background_upkeep: bool | None
 
 CHOICES = {"granularity": ("turn", "tool")}
 """What a setting can be that is a word."""

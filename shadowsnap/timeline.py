@@ -1,4 +1,4 @@
-"""The timeline of a project, and the sessions of all projects: the story that the operation log tells.
+"""The timeline of a project, and the sessions of all projects, made from the operation log.
 
 The log says what happened and names checkpoints; the checkpoints say what the files were. An entry joins the
 two. What changed between the end of one turn and the beginning of the next, while no turn was under way, is
@@ -17,14 +17,18 @@ from shadowsnap.errors import AmbiguousReference
 from shadowsnap.git.refs import read_refs
 from shadowsnap.model import Checkpoint, EditOutcome, Entry, Session, SessionTurn, TurnPlace
 from shadowsnap.records import Any, NamedTuple, dataclass, replace
-from shadowsnap.store.checkpoints import ATTACHMENTS, list_checkpoints, newest_name, touching
+from shadowsnap.store.checkpoints import ATTACHMENTS, list_checkpoints, newest_name, take_inventory, touching
 from shadowsnap.store.history import History, Operation, Snapshot, Turn, fold, read_history
 from shadowsnap.store.layout import Store
 from shadowsnap.store.log import log_file, logged_projects, read_lines
 from shadowsnap.store.projects import Project, known_projects
-from shadowsnap.store.statistics import Numbers, count_pairs
+from shadowsnap.store.statistics import Numbers, compared_at, count_at, count_pairs
 
-SESSION_STATUSES = ("active", "completed", "failed", "rolled_back")
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # imported for annotations only
+    from shadowsnap.model import EditStatus, PlaceStatus, SessionStatus
+
+SESSION_STATUSES: tuple[SessionStatus, ...] = ("active", "completed", "failed", "rolled_back")
 _SHORTEST_PART = 4
 _ABANDONED_AFTER = 3600.0
 """A turn that nobody closed counts as interrupted after this many seconds without a sign of it."""
@@ -54,37 +58,35 @@ def read_timeline(
     """The whole timeline. With `path`, only entries that changed it; `counted`: with counts of files and lines."""
     history = read_history(store, project, deadline)
     known = {each.id: each for each in list_checkpoints(store, project, deadline, statistics=False)}
-    teller = _Teller(history, known)
-    teller.tell()
-    entries = [entry for entry, _ in teller.rows]
+    made = _Entries(history, known)
+    entries = [entry for entry, _ in made.rows]
     if counted or path is not None:
-        pairs = (pair for _, pair in teller.rows if pair is not None)
+        pairs = (pair for _, pair in made.rows if pair is not None)
         numbers = count_pairs(store, project, store.git(deadline), pairs, path)
-        entries = [_counted(entry, numbers.get(pair) if pair else None) for entry, pair in teller.rows]
+        entries = [_counted(entry, numbers.get(pair) if pair else None) for entry, pair in made.rows]
     if path is not None:
         entries = [entry for entry in entries if entry.files_changed]
-    return Timeline(history, tuple(entries), teller.newest)
+    return Timeline(history, tuple(entries), made.newest)
 
 
-class _Teller:
-    """Walks through a history in its order and makes the entries."""
+class _Entries:
+    """The entries of a history, made by walking through it in its order."""
 
     def __init__(self, history: History, known: dict[str, Checkpoint]) -> None:
         self._history = history
         self._known = known
         self._open: set[int] = set()
+        self._discards = {id for stage in history.snapshots if (id := _discard_of(stage, history))}
         self.rows: list[tuple[Entry, tuple[str, str] | None]] = []
         """Entries, and the trees before and after each, where both are known."""
         self.newest: State | None = None
-
-    def tell(self) -> None:
         for _, _, happening in sorted(self._happenings(), key=lambda each: each[:2]):
             if isinstance(happening, Turn):
                 self._end(happening) if happening.number in self._open else self._begin(happening)
-            elif isinstance(happening, Snapshot):
-                self._snapshot(happening)
-            else:
+            elif isinstance(happening, Operation):
                 self._operation(happening)
+            elif happening.checkpoint is not None:  # a stage that was put back is a restore
+                self._snapshot(happening)
 
     def _happenings(self) -> Iterator[tuple[int, int, Turn | Snapshot | Operation]]:
         """Everything that happened with its position; where one turn ends as another begins, the end is first."""
@@ -153,7 +155,8 @@ class _Teller:
 
     def _operation(self, operation: Operation) -> None:
         before = self._known.get(operation.before)
-        self._edits(before, operation.at)
+        if operation.id not in self._discards:
+            self._edits(before, operation.at)
         reason = describe(operation, self._history)
         self._add(
             Entry(
@@ -172,6 +175,8 @@ class _Teller:
         )
         if operation.after:
             self.newest = State(None, operation.after, f"the {reason}", None)
+        elif operation.before != operation.target:
+            self.newest = None  # the log was rebuilt, and where some paths led is not known
 
     def _edits(self, seen: Checkpoint | None, at: float) -> None:
         """An entry for what the person changed since the newest known state, if no turn was under way."""
@@ -195,6 +200,15 @@ class _Teller:
 
     def _add(self, entry: Entry, old: str | None, new: str | None) -> None:
         self.rows.append((entry, (old, new) if old and new else None))
+
+
+def _discard_of(stage: Snapshot, history: History) -> str | None:
+    """The restore that put a stage back; what it replaced was the work of the stage."""
+    if stage.status != "discarded":
+        return None
+    earlier = [each for each in history.operations.values() if each.position < stage.position]
+    found = max(earlier, key=lambda each: each.position, default=None)
+    return found.id if found is not None and found.target == stage.before else None
 
 
 def describe(operation: Operation, history: History) -> str:
@@ -294,16 +308,17 @@ def _histories(
 
 
 def _mentions(store: Store, project: str, session_id: str) -> bool:
-    """Whether a log may speak of a session; reading it as bytes is much faster than parsing it."""
+    """Whether a log may mention a session; reading it as bytes is much faster than parsing it."""
     try:
         return _quoted(session_id) in log_file(store, project).read_bytes()
     except OSError:
         return False
 
 
-def projects_of_session(store: Store, session_id: str) -> list[Project]:
-    """The projects whose logs speak of a session."""
-    return [each for each in known_projects(store) if _mentions(store, each.id, session_id)]
+def projects_of_session(store: Store, deadline: Deadline, session_id: str) -> list[Project]:
+    """The projects that a session worked in."""
+    histories = _histories(store, deadline, session_id, None)
+    return [history.project for history in histories if session_id in _session_names(history)]
 
 
 def _quoted(text: str) -> bytes:
@@ -318,8 +333,12 @@ def _session_names(history: History) -> set[str]:
     return {name for name in names if name} | set(history.sessions)
 
 
+def as_session_status(text: str) -> SessionStatus | None:
+    return next((status for status in SESSION_STATUSES if status == text), None)
+
+
 class _SessionFacts:
-    """What the logs of several projects say of one session."""
+    """What is known of one session from the histories of several projects."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -336,9 +355,11 @@ class _SessionFacts:
         for stage in history.snapshots:
             if stage.session_id == self._name and stage.status:
                 moment = _moment(stage.at) or datetime.fromtimestamp(0, UTC)
-                kept = stage.checkpoint if stage.status == "committed" else None
-                facts = (stage.edit_id, stage.status, moment, str(project.workdir), kept, stage.risk_tier)
-                self._edits.append(EditOutcome(*facts))
+                status: EditStatus = "committed" if stage.status == "committed" else "discarded"
+                kept = stage.checkpoint if status == "committed" else None
+                workdir = str(project.workdir)
+                edit = EditOutcome(stage.edit_id, status, moment, workdir, kept, stage.risk_tier)
+                self._edits.append(edit)
         self._attached += [(history, line) for line in history.attached if line.get("session") == self._name]
         if self._name in history.sessions:
             line = history.sessions[self._name]
@@ -361,7 +382,7 @@ class _SessionFacts:
         agents = [turn.agent for turn in everything] + [line.get("agent") for _, line in self._attached]
         return Session(
             id=self._name,
-            status=status if status in SESSION_STATUSES else "completed",
+            status=as_session_status(status) or "completed",
             agent=next((agent for agent in reversed(agents) if agent), None),
             parent=next((turn.parent for turn in everything if turn.parent), None),
             started=min([turn.began for turn in turns] + [each.at for each in self._edits], default=None),
@@ -402,7 +423,7 @@ class _SessionFacts:
 
 
 def _place(history: History, turn: Turn) -> TurnPlace:
-    status = ""
+    status: PlaceStatus = ""
     if turn.ended_at is not None:
         status = "failed" if turn.after is None else "taken" if turn.after != turn.before else "unchanged"
     project = history.project
@@ -429,9 +450,11 @@ def _last_sign(session: Session) -> float:
 
 def session_by_part(store: Store, deadline: Deadline, part: str, project: Project | None = None) -> str:
     """The id of the one session that has this part, of 4 characters or more; an exact id always fits."""
-    names = {name for history in _histories(store, deadline, None, project) for name in _session_names(history)}
-    if part in names or len(part) < _SHORTEST_PART:
+    if any(part in _session_names(history) for history in _histories(store, deadline, part, project)):
         return part
+    if len(part) < _SHORTEST_PART:
+        return part
+    names = {name for history in _histories(store, deadline, None, project) for name in _session_names(history)}
     fitting = sorted(name for name in names if part in name)
     if len(fitting) > 1:
         shown = ", ".join(fitting[:5])
@@ -493,12 +516,17 @@ def find_sessions(
 
 
 def _sessions_that_changed(store: Store, deadline: Deadline, project: Project | None, path: bytes) -> set[str]:
-    found: set[str] = set()
-    for each in [project] if project is not None else known_projects(store):
-        if newest_name(store, each) is not None:
-            entries = read_timeline(store, each, deadline, path).entries
-            found |= {entry.session_id for entry in entries if entry.session_id}
-    return found
+    """The sessions of entries that changed a path, with one process for the comparisons of all projects."""
+    rows: list[tuple[Entry, tuple[str, str] | None]] = []
+    if project is None:
+        listed = take_inventory(store, deadline).checkpoints
+    else:
+        listed = {project.id: list_checkpoints(store, project, deadline, statistics=False)}
+    for history in _histories(store, deadline, None, project):
+        rows += _Entries(history, {each.id: each for each in listed.get(history.project.id, ())}).rows
+    pairs = {pair for entry, pair in rows if entry.session_id and pair is not None and pair[0] != pair[1]}
+    numbers = count_at(store.git(deadline), pairs, path)
+    return {str(entry.session_id) for entry, pair in rows if pair in numbers and numbers[pair][0]}
 
 
 def find_checkpoints(
@@ -531,14 +559,16 @@ def find_checkpoints(
             and (until is None or each.created_at.timestamp() <= until)
         )
 
-    found: list[Checkpoint] = []
-    for one in [project] if project is not None else known_projects(store):
-        if newest_name(store, one) is None:
-            continue
-        listed = list_checkpoints(store, one, deadline, path=path, statistics=path is not None)
-        if path is not None:
-            listed = touching(store, listed, path, deadline)
-        found += [each for each in listed if fits(each)]
+    if project is None:
+        listed = list(take_inventory(store, deadline).checkpoints.values())
+    else:
+        has_any = newest_name(store, project) is not None
+        listed = [list_checkpoints(store, project, deadline, statistics=False)] if has_any else []
+    if path is None:
+        found = [each for some in listed for each in some if fits(each)]
+    else:
+        compared = compared_at(store.git(deadline), listed, path)
+        found = touching(store, [each for each in compared if fits(each)], path, deadline)
     return sorted(found, key=lambda each: each.ref.rpartition("/")[2], reverse=True)[:limit]
 
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from shadowsnap import errors
 from shadowsnap import settings as config
+from shadowsnap.cli.api_reference import STUB, api_markdown, stub_text
 from shadowsnap.cli.commands import GROUPS, load_all
 from shadowsnap.cli.commands.docs import FOLDER
 from shadowsnap.cli.parser import (
@@ -161,8 +162,10 @@ def error_classes() -> list[type[errors.ShadowsnapError]]:
 
 def write_all() -> None:
     made = {"cli": cli_markdown(), "errors": errors_markdown(), "settings": settings_markdown()}
+    made["api"] = api_markdown()
     for name, text in made.items():
         (FOLDER / f"{name}.md").write_text(text, "utf-8")
+    STUB.write_text(stub_text(), "utf-8")
 
 
 def _code_list() -> str:

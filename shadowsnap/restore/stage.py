@@ -157,9 +157,10 @@ def recover_stages(space: Workspace) -> str:
     try:
         before = find_checkpoint(space.store, space.project, dead[0].before, space.deadline)
         restore(space, before)
-        note = f"an interrupted stage was put back to {before.short_id}"
+        note(space.store, space.project, "stage", status="discarded", before=before.id)
+        recovered = f"an interrupted stage was put back to {before.short_id}"
     except ShadowsnapError as problem:
-        note = f"an interrupted stage could not be put back: {problem}"
+        recovered = f"an interrupted stage could not be put back: {problem}"
     _remove_from_journal(space, dead)
     _remove_locks(space, dead)
-    return note
+    return recovered

@@ -14,7 +14,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import NoSuchCheckpoint, NoSuchTurn
-from shadowsnap.files import read_json, remove_tree
+from shadowsnap.files import remove_tree
 from shadowsnap.git.refs import ref_names
 from shadowsnap.model import Checkpoint
 from shadowsnap.records import Any, dataclass, field, replace
@@ -26,7 +26,17 @@ from shadowsnap.store.checkpoints import (
     read_checkpoint,
 )
 from shadowsnap.store.layout import Store
-from shadowsnap.store.log import Line, append_line, has_log, last_lines, paths_in, read_lines, write_lines
+from shadowsnap.store.log import (
+    Line,
+    append_line,
+    has_log,
+    last_lines,
+    next_number,
+    paths_in,
+    read_lines,
+    read_log,
+    write_lines,
+)
 from shadowsnap.store.projects import Project, known_projects, locked_project, read_record, touch_record
 
 # Lines of the same moment: a turn begins before it says more, and ends last.
@@ -253,31 +263,55 @@ def read_history(store: Store, project: Project, deadline: Deadline) -> History:
 
 def lines_of(store: Store, project: Project, deadline: Deadline) -> list[Line]:
     """The lines of the log, completed from checkpoints that it does not mention."""
-    lines = read_lines(store, project.id)
+    lines, damaged = read_log(store, project.id)
+    names = ref_names(store.git_dir, project.refs)
+    if not lines and not names:
+        return []
     if not lines:
-        return _told_again(store, project, deadline)
-    mentioned = {value[:12] for line in lines for value in _texts(line) if len(value) == 40}
-    names = [name for name in ref_names(store.git_dir, project.refs) if name[-12:] not in mentioned]
-    if not names:
+        from shadowsnap.store.rebuild import rebuilt_lines
+
+        return rebuilt_lines(store, project, list_checkpoints(store, project, deadline, statistics=False))
+    first: dict[str, int] = {}
+    for position, line in enumerate(lines):
+        for value in line.values():
+            if isinstance(value, str) and len(value) == 40:
+                first.setdefault(value[:12], position)
+    # Other lines may mention a checkpoint whose own line is damaged.
+    missing = [name for name in names if damaged or name[-12:] not in first]
+    if not missing:
         return lines
+    found = _read_some(store, project, missing, deadline)
+    if not damaged:  # a restore whose line was never written did not come to an end
+        found = [each for each in found if each.kind != "pre-restore"]
+    return _with_missing(lines, names, first, found)
+
+
+def _read_some(store: Store, project: Project, names: list[str], deadline: Deadline) -> list[Checkpoint]:
+    """The checkpoints of these names, oldest first."""
     if len(names) > _FEW:
-        found = list_checkpoints(store, project, deadline, statistics=False)
-        missing = [each for each in found if each.ref.rpartition("/")[2] in set(names)]
-    else:
-        missing = [read_checkpoint(store, project, f"{project.refs}/{name}", deadline) for name in names]
-    missing = [each for each in missing if each.kind != "pre-restore"]  # its restore never came to an end
-    return _merged(lines, _lines_from(missing, lines))
+        wanted, found = set(names), list_checkpoints(store, project, deadline, statistics=False)
+        return [each for each in reversed(found) if each.ref.rpartition("/")[2] in wanted]
+    return [read_checkpoint(store, project, f"{project.refs}/{name}", deadline) for name in names]
 
 
-def _merged(lines: Sequence[Line], more: Iterable[Line]) -> list[Line]:
-    """The lines of a log with more lines in between. The log keeps its order, also where the clock was set back
-    meanwhile."""
-    timed, latest = [], 0.0
-    for line in lines:
-        latest = max(latest, line["at"])
-        timed.append((latest, line))
-    timed += [(line["at"], line) for line in more]
-    return [line for _, line in sorted(timed, key=lambda each: each[0])]
+def _with_missing(
+    lines: list[Line], names: Sequence[str], first: Mapping[str, int], missing: Iterable[Checkpoint]
+) -> list[Line]:
+    """Put the lines of these checkpoints where they belong. Checkpoints are in order by their names, whatever the
+    clock did; between the lines of its neighbours, a line goes where its time is."""
+    from shadowsnap.store.rebuild import identity_of, lines_from
+
+    added: dict[int, list[Line]] = {}
+    there = {identity_of(line) for line in lines}
+    known = [(name, first[name[-12:]]) for name in names if name[-12:] in first]
+    for each, new in lines_from(missing, lines):
+        name = each.ref.rpartition("/")[2]
+        place = 1 + max((at for other, at in known if other < name), default=-1)
+        end = min((at for other, at in known if other > name and at >= place), default=len(lines))
+        while place < end and lines[place]["at"] <= each.created_at.timestamp():
+            place += 1
+        added.setdefault(place, []).extend(line for line in new if identity_of(line) not in there)
+    return [line for at in range(len(lines) + 1) for line in (*added.get(at, ()), *lines[at : at + 1])]
 
 
 def ensure_log(store: Store, project: Project, deadline: Deadline) -> None:
@@ -295,25 +329,11 @@ def complete_log(store: Store, project: Project, deadline: Deadline) -> None:
 
 
 def rebuild_log(store: Store, project: Project, deadline: Deadline) -> None:
-    """Write the log again: the lines that can be read, and what the checkpoints know of the others. Numbers that
-    only lost lines had stay used. The caller holds the project's lock."""
-    lines = read_lines(store, project.id)
-    if lines:
-        checkpoints = list_checkpoints(store, project, deadline, statistics=False)
-        known = {_identity(line) for line in lines}
-        lost = [line for line in _lines_from(checkpoints[::-1], lines) if _identity(line) not in known]
-        lines = sorted([*lines, *lost], key=lambda line: line["at"])
-    else:
-        lines = _told_again(store, project, deadline)
+    """Write the log anew: what can be read of it, and what the checkpoints know. The caller holds the lock."""
+    lines = lines_of(store, project, deadline)
+    number = max(next_number(lines), _number(read_record(store, project).get("next_number")) or 1)
     write_lines(store, project.id, lines)
-    used = _number(read_record(store, project).get("next_number")) or 1
-    touch_record(store, project, next_number=max(used, next_number(lines)))
-
-
-def _identity(line: Line) -> tuple[Any, ...]:
-    """What makes a line the same as one that is told again from a checkpoint."""
-    names = {"begin": ("turn",), "restore": ("id",), "snapshot": ("checkpoint",)}
-    return (line["op"], *(line.get(name) for name in names.get(line["op"], ("turn", "checkpoint", "after"))))
+    touch_record(store, project, next_number=number)
 
 
 def finish_migration(store: Store, deadline: Deadline) -> None:
@@ -638,177 +658,8 @@ def _turn_of(history: History, line: Line) -> Turn | None:
     return history.turns.get(_number(line.get("turn")) or 0)
 
 
-# --- telling the log again from checkpoints ----------------------------------------------------------
-
-
-def _told_again(store: Store, project: Project, deadline: Deadline) -> list[Line]:
-    """The lines of a project without a log, from its checkpoints and from the records of format 1."""
-    if newest_name(store, project) is None:
-        return []
-    checkpoints = list_checkpoints(store, project, deadline, statistics=False)
-    known = {each.id: each for each in checkpoints}
-    lines = _lines_from(checkpoints[::-1], ())
-    lines += _quiet_in_format_1(store, project, lines)
-    lines += _sessions_of_format_1(store, project, known, lines)
-    lines += _steps_of_format_1(store, project, known)
-    lines.sort(key=lambda line: (line["at"], _ORDER.get(line["op"], 1)))
-    number = next_number(lines)
-    for line in lines:
-        key = "turn" if line["op"] == "begin" else "number"
-        if line["op"] in ("begin", "snapshot", "stage") and key not in line:
-            line[key] = number
-            number += 1
-    return [line for line in lines if "turn" in line or line["op"] not in ("begin", "end", "conversation")]
-
-
-def _lines_from(checkpoints: Iterable[Checkpoint], known: Sequence[Line]) -> list[Line]:
-    """The lines that would have been written for these checkpoints, given oldest first."""
-    begun = {line.get("turn"): line.get("before") for line in known if line["op"] == "begin"}
-    lines: list[Line] = []
-    for each in checkpoints:
-        at = each.created_at.timestamp()
-        if each.kind in ("turn", "turn-end") and each.turn is not None:
-            if each.turn not in begun:
-                held = each.kind == "turn-end"
-                before = each.metadata.get("before") if held else each.id
-                begun[each.turn] = before
-                facts = {"turn": each.turn, "before": before, "held": held, "session": each.session_id}
-                facts |= {name: each.metadata.get(name) for name in ("agent", "parent", "prompt", "key")}
-                lines.append(_line("begin", at, **facts))
-            elif each.kind == "turn" and each.id != begun[each.turn]:
-                amended = each.id if each.metadata.get("amends") else None
-                lines.append(_line("more", at, turn=each.turn, checkpoint=each.id, before=amended))
-            lines += _ends_from(each, at)
-        elif each.kind == "stage":
-            lines.append(_snapshot_line(each, "stage", before=each.metadata.get("before"), after=each.id))
-        elif each.kind == "pre-restore":
-            lines += _restores_from(each, at)
-        elif each.kind != "warm-up" and not each.metadata.get("revert"):
-            lines.append(_snapshot_line(each, "snapshot", checkpoint=each.id))
-    return lines
-
-
-def _ends_from(each: Checkpoint, at: float) -> list[Line]:
-    call, before = each.metadata.get("call"), each.metadata.get("before")
-    if each.kind == "turn":
-        return [_line("call", at, turn=each.turn, before=each.metadata.get("within") or each.id)] if call else []
-    if call:
-        return [_line("call-end", at, turn=each.turn, before=before, after=each.id)]
-    return [_line("end", at, turn=each.turn, after=each.id, tree=each.tree, status=each.metadata.get("ended"))]
-
-
-def _restores_from(each: Checkpoint, at: float) -> list[Line]:
-    facts = each.metadata.get("restore")
-    if not isinstance(facts, dict):
-        return []  # of format 1: its journal knows
-    return [_line("restore", at, **{**facts, "before": each.id})]
-
-
-def _snapshot_line(each: Checkpoint, op: str, **facts: Any) -> Line:
-    about = {name: each.metadata.get(name) for name in ("number", "edit_id", "risk_tier")}
-    at = each.created_at.timestamp()
-    return _line(op, at, reason=each.reason, session=each.session_id, **about, **facts)
-
-
-def _quiet_in_format_1(store: Store, project: Project, lines: Sequence[Line]) -> list[Line]:
-    """Turns that changed nothing were noted in the project's record: they are over."""
-    record = read_json(store.project_file(project.id)) or {}
-    quiet = record.get("quiet_turns")
-    begun = {line["turn"]: line for line in lines if line["op"] == "begin"}
-    ended = {line["turn"] for line in lines if line["op"] == "end"}
-    return [
-        _line("end", begun[turn]["at"], turn=turn, after=begun[turn].get("before"), status="done")
-        for turn in (quiet if isinstance(quiet, list) else ())
-        if turn in begun and turn not in ended
-    ]
-
-
-def _sessions_of_format_1(
-    store: Store, project: Project, known: Mapping[str, Checkpoint], lines: list[Line]
-) -> list[Line]:
-    """What the records of sessions say of this project: agents, prompts, conversations, and turns on states that
-    were held already. Lines that are there learn from them; the others are returned."""
-    begun = {line.get("turn"): line for line in lines if line["op"] == "begin"}
-    found: list[Line] = []
-    for path in sorted((store.base / "sessions").glob("[!.]*.json")):
-        record = read_json(path) or {}
-        session = _text(record.get("id"))
-        for row in _rows(record.get("turns")):
-            for place in _rows(row.get("places")):
-                if place.get("project") == project.id and session is not None:
-                    found += _turn_of_format_1(project, record, session, row, place, known, begun)
-        if session is not None and any(line.get("session") == session for line in (*lines, *found)):
-            status, at = record.get("status"), record.get("ended")
-            if status in ("completed", "failed", "rolled_back") and isinstance(at, (int, float)):
-                found.append(_line("session", float(at), session=session, status=status))
-            for edit in _rows(record.get("edits")):
-                at = edit.get("at")
-                if edit.get("status") == "discarded" and isinstance(at, (int, float)):
-                    facts = {name: edit.get(name) for name in ("edit_id", "risk_tier", "status")}
-                    found.append(_line("stage", float(at), session=session, **facts))
-    return found
-
-
-def _turn_of_format_1(
-    project: Project, record: Line, session: str, row: Line, place: Line, known: Mapping[str, Checkpoint],
-    begun: dict[Any, Line],
-) -> list[Line]:  # fmt: skip
-    number, before, after = _number(place.get("turn")), _text(place.get("before")), _text(place.get("after"))
-    began = row.get("began")
-    at = float(began) if isinstance(began, (int, float)) else 0.0
-    about = {"session": session, "agent": record.get("agent"), "parent": record.get("parent")}
-    about |= {"prompt": row.get("prompt"), "key": row.get("key")}
-    found = []
-    if number in begun:
-        begun[number].update({name: value for name, value in about.items() if isinstance(value, str)})
-    elif before in known and number is not None:
-        begun[number] = _line("begin", at, turn=number, before=before, held=True, **about)
-        found.append(begun[number])
-    else:
-        return []
-    ended = row.get("ended")
-    if isinstance(ended, (int, float)) and place.get("status") == "unchanged":
-        found.append(_line("end", float(ended), turn=number, after=after or before, status="done"))
-    refs = [ref for ref in row.get("attachments") or () if f"/{project.id}/" in str(ref)]
-    if refs or row.get("not_kept"):
-        facts = {"refs": refs or None, "messages": row.get("messages"), "why": row.get("not_kept")}
-        found.append(_line("conversation", at, turn=number, **facts))
-    return found
-
-
-def _rows(value: Any) -> list[Line]:
-    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
-
-
-def _steps_of_format_1(store: Store, project: Project, known: Mapping[str, Checkpoint]) -> list[Line]:
-    """The ways back and forth that the journal of format 1 kept."""
-    journal = read_json(store.journal_file(project.id)) or {}
-    lines = []
-    for kind, name in (("restore", "undo"), ("undo", "redo")):
-        rows = journal.get(name)
-        for place, row in enumerate(rows if isinstance(rows, list) else ()):
-            if not (isinstance(row, list) and len(row) >= 2 and row[0] in known):
-                continue
-            paths = row[1]
-            if isinstance(paths, str):
-                kept = read_json(store.journal_file(project.id).parent / paths)
-                paths = (kept or {}).get("paths", [])
-            at = known[row[0]].created_at.timestamp()
-            facts = {"id": f"{name}-{place}", "kind": kind, "target": row[0], "before": row[0], "paths": paths}
-            facts |= {"exact": row[2:] == [True], "after": journal.get("at")}
-            if kind == "undo":
-                facts["undoes"] = f"undone-{place}"
-            lines.append(_line("restore", at, **facts))
-    return lines
-
-
 def _line(op: str, at: float, **facts: Any) -> Line:
     return {"op": op, "at": at, **{name: value for name, value in facts.items() if value is not None}}
-
-
-def next_number(lines: Iterable[Line]) -> int:
-    used = [_number(line.get(name)) or 0 for line in lines for name in ("turn", "number")]
-    return 1 + max(used, default=0)
 
 
 def restored_paths(store: Store, operation: Operation) -> list[str] | None:

@@ -7,6 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import count
@@ -30,7 +31,8 @@ from shadowsnap.records import dataclass
 from shadowsnap.settings import Settings
 from shadowsnap.store.locks import locked
 
-FORMAT = 1
+FORMAT = 2
+"""1: sessions, undo and turns were recorded in files of their own; a project gets its log on first use."""
 LEAD_ELSEWHERE = ("commondir", "config.worktree", "objects/info/alternates", "objects/info/http-alternates")
 _LONGEST_CONFIG = 1 << 16
 OWN_OBJECTS = "own-objects"
@@ -137,12 +139,15 @@ def open_store(settings: Settings, on_creation: Callable[[Store], None] = lambda
     store, new = Store(settings.resolved_base(), settings.fsync), False
     try:
         check_ours(store)
-        ours = _check_format(store)
+        found = _format_of(store)
+        ours = found > 0
         if not ours:
             _make_way(store, settings)
             new = not os.path.exists(store.git_dir)
         if not (ours and _is_whole(store)):
             create_store(store)
+        elif found < FORMAT:
+            _raise_format(store)
         _keep_current(store.git_dir / "info" / "exclude", _NO_EXCLUDES)
     except OSError as problem:
         raise StoreUnusable(path=store.base, why=problem) from problem
@@ -189,16 +194,23 @@ def _put_config_right(store: Store) -> None:
     write_bytes(path, ours, fsync=store.fsync)
 
 
-def _check_format(store: Store) -> bool:
-    """Whether there is a store of our format."""
+def _format_of(store: Store) -> int:
+    """The format of the store; 0 if there is none of ours."""
     path = store.git_dir / "format"
     try:
-        found = path.read_bytes().decode("ascii").strip()
+        text = path.read_bytes().decode("ascii").strip()
     except (FileNotFoundError, ValueError):
-        return False
-    if found.isdigit() and int(found) > FORMAT:
+        return 0
+    found = int(text) if text.isdigit() and len(text) < 10 else 0
+    if found > FORMAT:
         raise StoreTooNew(path=store.base, found=found, known=FORMAT)
-    return found == str(FORMAT)
+    return found
+
+
+def _raise_format(store: Store) -> None:
+    """From now on older programs refuse the store. Each project gets its log when it is next written to."""
+    with suppress(OSError):  # a store that can only be read is read as it is
+        write_bytes(store.git_dir / "format", store_files()["format"], fsync=store.fsync)
 
 
 def _is_whole(store: Store) -> bool:

@@ -7,25 +7,22 @@ reverts, stages and sessions are read from it (`history` folds it). Every line h
     more          turn, checkpoint          it named files that `before` does not hold
     call          turn, before              a tool call began (granularity "tool")
     call-end      turn, before, after       and ended
-    end           turn, after, tree, status the turn ended: done or interrupted; tools
+    end           turn, after, status       the turn ended: done or interrupted; tools
     conversation  turn, refs, messages      its conversation was kept (or, with why, was not)
     snapshot      number, checkpoint        taken by hand or by a host
     stage         number, before, after     edits that were kept as a whole; with status discarded: put back
-    restore       id, kind, target, before, after, paths     also undo, redo and revert; seen: the
-                                            fingerprint of the files before it; reached: the checkpoint that
-                                            holds all files as they are after it
+    restore       id, kind, target, before, after, paths     also undo, redo and revert
     session       session, status           how a conversation ended
     attach        checkpoint, session, refs a conversation that came from elsewhere
     purge         paths                     files that a person took out of every checkpoint
-    numbers       number                    the highest number so far; the line that had it was dropped
+    numbers       next                      no number below this is free: written when lines are dropped
 
-A line is appended by one write under the project's lock. A torn or damaged line is passed over: what a
-checkpoint knows about itself is enough to tell the same again.
+A line is appended by one write under the project's lock. A torn or damaged line is passed over: a checkpoint's
+own facts are enough to make its line again (`rebuild`).
 """
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import os
 import time
@@ -41,7 +38,10 @@ from shadowsnap.store.layout import Store
 Line = dict[str, Any]
 
 FOLDER = "log"
+_APPENDING = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _MOST_BYTES = 256 << 20
+_END_OF_TIME = 250_000_000_000.0
+"""Later than any moment that a `datetime` can have is damage. (A comparison with NaN is false, too.)"""
 _LAST_BYTES = 64 << 10
 _INLINE_PATHS = 200
 """A longer list of paths is kept in a file of its own beside the log."""
@@ -51,35 +51,73 @@ def log_file(store: Store, project: str) -> Path:
     return store.base / FOLDER / f"{project}.jsonl"
 
 
-def append_line(store: Store, project: str, op: str, *, lasting: bool = False, **facts: Any) -> Line:
-    """Add one line; facts that are None are left out. If `lasting`, it survives a power cut. The caller holds the
-    project's lock."""
+def append_line(store: Store, project: str, op: str, **facts: Any) -> Line:
+    """Add one line; facts that are None are left out. The caller holds the project's lock."""
     line = {"op": op, "at": round(time.time(), 3), **_known(facts)}
     if len(paths := line.get("paths", ())) > _INLINE_PATHS:
         line["paths"] = _keep_paths(store, project, paths)
     path = log_file(store, project)
-    data, fsync = _encoded(line), lasting and store.fsync
+    data = _encoded(line)
+    # Of everything else a checkpoint knows enough; the line of a restore says that it came to its end.
+    lasting = store.fsync and op == "restore"
     try:
-        _append(path, data, fsync)
+        _append(path, data, lasting)
     except FileNotFoundError:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _append(path, data, fsync)
+        _append(path, data, lasting)
     return line
 
 
-def _append(path: Path, data: bytes, fsync: bool) -> None:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o600)
+def _append(path: Path, data: bytes, lasting: bool) -> None:
+    descriptor = os.open(path, _APPENDING, 0o600)
     try:
-        size = os.fstat(descriptor).st_size
-        if size and os.pread(descriptor, 1, size - 1) != b"\n":
-            data = b"\n" + data  # the last line is torn: it must not swallow this one
-        if os.write(descriptor, data) != len(data):
-            os.ftruncate(descriptor, size)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path))
-        if fsync:
+        if os.fstat(descriptor).st_size:
+            os.lseek(descriptor, -1, os.SEEK_END)
+            if os.read(descriptor, 1) != b"\n":
+                data = b"\n" + data  # the last line is torn: it must not swallow this one
+        while data:
+            data = data[os.write(descriptor, data) :]
+        if lasting:
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def read_lines(store: Store, project: str) -> list[Line]:
+    """Every line that can be read, oldest first."""
+    return read_log(store, project)[0]
+
+
+def read_log(store: Store, project: str) -> tuple[list[Line], int]:
+    """Every line that can be read, oldest first, and how many cannot."""
+    try:
+        with open(log_file(store, project), "rb") as file:
+            data = file.read(_MOST_BYTES)
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return [], 0
+    lines, damaged = list[Line](), 0
+    for row in filter(None, data.split(b"\n")):
+        line = _parsed(row)
+        if line is None:
+            damaged += 1
+        else:
+            lines.append(line)
+    return lines, damaged
+
+
+def _parsed(row: bytes) -> Line | None:
+    try:
+        line = json.loads(row) if row else None
+    except (ValueError, RecursionError):
+        return None
+    return line if _is_line(line) else None
+
+
+def _is_line(value: Any) -> bool:
+    if not isinstance(value, dict) or not isinstance(value.get("op"), str):
+        return False
+    at = value.get("at")
+    return isinstance(at, (int, float)) and not isinstance(at, bool) and 0 <= at < _END_OF_TIME
 
 
 @contextmanager
@@ -98,34 +136,6 @@ def taken_back_on_failure(store: Store, project: str) -> Iterator[None]:
         raise
 
 
-def read_lines(store: Store, project: str) -> list[Line]:
-    """Every line that can be read, oldest first."""
-    return [line for row in _rows(store, project) if (line := _line_of(row)) is not None]
-
-
-def damaged_lines(store: Store, project: str) -> int:
-    """How many lines cannot be read. A last line that is not ended does not count: it may be written just now."""
-    return sum(row != b"" and _line_of(row) is None for row in _rows(store, project)[:-1])
-
-
-def _rows(store: Store, project: str) -> list[bytes]:
-    try:
-        with open(log_file(store, project), "rb") as file:
-            return file.read(_MOST_BYTES).split(b"\n")
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return []
-
-
-def _line_of(row: bytes) -> Line | None:
-    try:
-        line = json.loads(row) if row else None
-    except (ValueError, RecursionError):
-        return None
-    if isinstance(line, dict) and isinstance(line.get("op"), str) and isinstance(line.get("at"), (int, float)):
-        return line
-    return None
-
-
 def last_lines(store: Store, project: str) -> list[Line]:
     """The newest lines, oldest first, without reading the whole log."""
     try:
@@ -134,9 +144,31 @@ def last_lines(store: Store, project: str) -> list[Line]:
             rows = file.read(_LAST_BYTES).split(b"\n")
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return []
-    return [line for row in rows if (line := _line_of(row)) is not None]
+    return [line for row in rows if (line := _parsed(row)) is not None]
 
 
+def damaged_lines(store: Store, project: str) -> int:
+    """How many lines cannot be read. A last line that is not ended does not count: it may be written just now."""
+    try:
+        with open(log_file(store, project), "rb") as file:
+            rows = file.read(_MOST_BYTES).split(b"\n")[:-1]
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return 0
+    return sum(row != b"" and _parsed(row) is None for row in rows)
+
+
+def next_number(lines: Iterable[Line]) -> int:
+    """The first number that these lines do not use, nor any line that was dropped."""
+    used, given = [0], [1]
+    for line in lines:
+        used += [as_number(line.get("turn")), as_number(line.get("number"))]
+        given.append(as_number(line.get("next")))
+    return max(1 + max(used), *given)
+
+
+def as_number(value: Any) -> int:
+    """The number of a turn or snapshot; 0 if it is none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
 def has_log(store: Store, project: str) -> bool:
