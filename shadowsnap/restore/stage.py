@@ -25,6 +25,7 @@ from shadowsnap.snapshot.states import State, tree_differences
 from shadowsnap.snapshot.take import Request, begin_capture, holding_checkpoint, keep_capture, take_snapshot
 from shadowsnap.snapshot.workspace import Workspace
 from shadowsnap.store.checkpoints import find_checkpoint, newest_checkpoint
+from shadowsnap.store.history import note
 from shadowsnap.store.journal import OpenStage, read_journal, write_journal
 from shadowsnap.store.locks import is_free, locked
 
