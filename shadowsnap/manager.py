@@ -559,30 +559,75 @@ class CheckpointManager:
         return [] if turn is None else turn.tools
 
     @_retry_after_repair
-    def now(self, working_dir: PathLike) -> Now:
-        """How the files on disk differ from the newest state that is known of them."""
+    def exchanged(self, working_dir: PathLike, ref: Reference) -> tuple[list[Entry], list[Entry]]:
+        """The turns, snapshots and edits that a restore to this state takes out of the files, and those that it
+        brings back, newest first."""
+        from shadowsnap.timeline import read_timeline
+
+        self._jobs.wait()
+        store, project = self._known(working_dir)
+        target = self._resolve(store, project, ref)
+        return read_timeline(store, project, self._deadline()).exchanged(target.id)
+
+    @_retry_after_repair
+    def ways_back(self, working_dir: PathLike, entries: Sequence[Entry]) -> list[Entry]:
+        """The same entries, with counts of what going back to each would change in the files as they are now."""
+        from shadowsnap.store.statistics import count_pairs
+        from shadowsnap.timeline import with_counts
+
+        store, project = self._known(working_dir)
+        _check_there(project)
+        with self._looking(store, project, "comparing states") as space:
+            now = begin_capture(space).tree()
+            known = {each.id: each for each in list_checkpoints(store, project, space.deadline, statistics=False)}
+            states = [known.get(entry.state or "") for entry in entries]
+            pairs = [(now, each.tree) if each and each.scope == "tree" else None for each in states]
+            numbers = count_pairs(store, project, space.git, filter(None, pairs), b"")
+        return [
+            with_counts(entry, numbers.get(pair) if pair else None)
+            for entry, pair in zip(entries, pairs, strict=True)
+        ]
+
+    @_retry_after_repair
+    def next_undo(self, working_dir: PathLike) -> str | None:
+        """What `undo` would take back, in words: `turn 3: clean the project up`; None if there is nothing."""
+        from shadowsnap.timeline import describe_thing
+
+        store, project = self._known(working_dir)
+        history = read_history(store, project, self._deadline())
+        steps = history.undoable()
+        return self._in_words(history, steps[-1].thing, describe_thing(steps[-1].thing, history)) if steps else None
+
+    @_retry_after_repair
+    def now(self, working_dir: PathLike, paths: Sequence[PathLike] = ()) -> Now:
+        """How the files on disk differ from the newest state that is known of them: all files, or some."""
         from shadowsnap.snapshot.states import State, compare
         from shadowsnap.timeline import read_timeline
 
         store, project = self._known(working_dir)
+        chosen = [path_inside(project.workdir, path) for path in _as_list(paths)]
         newest = read_timeline(store, project, self._deadline(), counted=False).newest
         if newest is None:
             return Now()
         _check_there(project)
-        with self._looking(store, project, "diff") as space:
-            here = State.of_capture(begin_capture(space))
+        with self._looking(store, project, "looking") as space:
+            capture = begin_capture(space)
+            here = State.of_capture(capture)
             then = replace(here, tree=newest.tree)  # after a restore of some paths, only the tree is known
             if newest.checkpoint is not None:
                 then = State.of_checkpoint(resolve(store, project, newest.checkpoint, space.deadline))
-            changes, _ = compare(space.git, then, here, [])
+            changes, patch = compare(space.git, then, here, chosen)
+            skipped = tuple(Skipped(os.fsdecode(path), why) for path, why in sorted(capture.skipped.items()))
         return Now(
             since=newest.name,
             number=newest.number,
-            checkpoint=newest.checkpoint,
+            checkpoint_id=newest.checkpoint,
             files_changed=len(changes),
             insertions=sum(change.insertions or 0 for change in changes),
             deletions=sum(change.deletions or 0 for change in changes),
             changes=changes,
+            skipped=skipped,
+            patch=patch,
         )
 
     @_retry_after_repair
@@ -1547,9 +1592,8 @@ class CheckpointManager:
     def _looking(self, store: Store, project: Project, doing: str) -> Iterator[Workspace]:
         """A workspace in which nothing is written."""
         settings, watcher = self._settings_of(project), self._watchers.get(project.id)
-        with open_workspace(
-            store, project, settings, self._deadline(), doing, lasting=False, watcher=watcher
-        ) as space:
+        deadline = self._deadline(project.workdir)
+        with open_workspace(store, project, settings, deadline, doing, lasting=False, watcher=watcher) as space:
             yield space
 
     def _change(

@@ -118,11 +118,18 @@ class Now(_Record):
     since: str | None = None
     """What that state is: `the end of turn 3`, `before turn 4`, `snapshot 2`."""
     number: int | None = None
-    checkpoint: str | None = None
+    checkpoint_id: str | None = None
     files_changed: int | None = None
     insertions: int | None = None
     deletions: int | None = None
     changes: tuple[Change, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    """What a snapshot of the files as they are now would not capture."""
+    patch: str = field(default="", repr=False)
+    """The text of the changes; `to_dict` leaves it out."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: value for name, value in super().to_dict().items() if name != "patch"}
 
 
 @dataclass(frozen=True)
@@ -229,6 +236,10 @@ class RestoreResult(_Record):
     note: str = ""
     what: str = ""
     """What an undo, redo or revert took back or brought again: `turn 3: clean the project up`."""
+    changes: tuple[Change, ...] = ()
+    """Of a plan: what happens to each path, with line counts; empty if the paths are very many."""
+    patch: str = ""
+    """Of a plan: the same as text."""
 
 
 @dataclass(frozen=True)

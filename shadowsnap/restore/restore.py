@@ -30,7 +30,7 @@ from shadowsnap.restore.plan import Plan, add_what_a_crash_left, plan_restore
 from shadowsnap.restore.staging import Staging, is_staging, remove_staging
 from shadowsnap.snapshot.capture import Capture
 from shadowsnap.snapshot.content import is_left_out
-from shadowsnap.snapshot.states import Selection, State
+from shadowsnap.snapshot.states import Selection, State, compare
 from shadowsnap.snapshot.take import Request, capture_same_scope, keep_capture
 from shadowsnap.snapshot.tools import path_inside
 from shadowsnap.snapshot.workspace import Workspace
@@ -42,6 +42,7 @@ from shadowsnap.store.journal import Journal, OpenRestore, read_journal, write_j
 
 EVERYTHING = Selection()
 _MOST_PATHS = 1000
+_MOST_COMPARED = 1000
 
 
 @dataclass(frozen=True)
@@ -104,7 +105,7 @@ def restore(
             add_what_a_crash_left(plan, capture, *states, chosen)
     result = _result(target, plan)
     if not space.lasting:
-        return result
+        return _with_changes(space, result, State.of_capture(capture), State.of_checkpoint(target))
     if plan.conflicts:
         raise RestoreRefused(conflicts=_listed(plan.conflicts))
     if plan.empty and not recovering:
@@ -378,6 +379,15 @@ def _result(target: Checkpoint, plan: Plan) -> RestoreResult:
         kept=_kept(plan.kept),
         conflicts=_kept(plan.conflicts),
     )
+
+
+def _with_changes(space: Workspace, planned: RestoreResult, now: State, then: State) -> RestoreResult:
+    """A plan with line counts and the text of its changes, unless the paths are too many to look at anyway."""
+    paths = [os.fsencode(path.rstrip("/")) for path in (*planned.written, *planned.deleted)]
+    if not 0 < len(paths) <= _MOST_COMPARED:
+        return planned
+    changes, patch = compare(space.git, now, then, paths)
+    return replace(planned, changes=changes, patch=patch)
 
 
 def _implied(plan: Plan) -> set[bytes]:

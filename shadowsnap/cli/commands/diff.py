@@ -49,7 +49,7 @@ def _sides(args: argparse.Namespace, context: Context) -> tuple[str, str | None,
     """The two states, None for the files as they are now, and what they are in words."""
     if args.a in (None, "@"):
         newest = context.manager.now(context.workdir)
-        since = newest.checkpoint or context.manager.list_checkpoints(context.workdir, limit=1)[0].id
+        since = newest.checkpoint_id or ""
         return since, None, f"{newest.since} and the files as they are now"
     first = context.checkpoint(args.a)
     if args.b is not None:
