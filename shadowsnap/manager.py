@@ -595,8 +595,10 @@ class CheckpointManager:
 
         store, project = self._known(working_dir)
         history = read_history(store, project, self._deadline())
-        steps = history.undoable()
-        return self._in_words(history, steps[-1].thing, describe_thing(steps[-1].thing, history)) if steps else None
+        if not history.undoable():
+            return None
+        thing = history.undoable()[-1].thing
+        return self._in_words(history, thing, describe_thing(thing, history))
 
     @_retry_after_repair
     def now(self, working_dir: PathLike, paths: Sequence[PathLike] = ()) -> Now:
@@ -724,13 +726,16 @@ class CheckpointManager:
 
     # --- sessions and conversations ---------------------------------------------------------------------
 
-    def session(self, session_id: str) -> Session:
-        """All that is known of one session; its id may be shortened to a unique part of 4 characters or more."""
+    def session(self, session_id: str, working_dir: PathLike | None = None) -> Session:
+        """All that is known of one session; its id may be shortened to a part of 4 characters or more that is
+        unique among the sessions of `working_dir`, or among all."""
         from shadowsnap.timeline import read_sessions
 
         self._jobs.wait()
-        store = self._store()
-        found = read_sessions(store, self._deadline(), self._session_id(str(session_id)))
+        store, whole = self._store(), str(session_id)
+        if working_dir is not None:
+            whole = self._session_id(whole, project_of(working_dir))
+        found = read_sessions(store, self._deadline(), self._session_id(whole))
         if not found:
             raise NoSuchSession(session_id=str(session_id))
         return found[0]
@@ -826,7 +831,7 @@ class CheckpointManager:
         if session_id:
             facts: dict[str, Any] = {"checkpoint": checkpoint.id, "session": session_id, "agent": agent}
             facts["refs"] = refs
-            facts |= {"prompt": redacted_text(prompt, patterns) if prompt else None, "messages": said.count}
+            facts |= {"prompt": redacted_text(prompt, patterns) if prompt else None, "messages": said.spoken}
             facts |= {"began": (began or checkpoint.created_at).timestamp(), "turn": checkpoint.turn}
             facts["key"] = key or f"attached-{checkpoint.id[:12]}"
             with locked_project(store, project, "keeping a conversation", deadline):
@@ -1411,7 +1416,7 @@ class CheckpointManager:
                 refs = keep_conversation(
                     store, said, session, [(project, ref)], deadline, own=self.settings.redact, like=like
                 )
-                facts |= {"refs": refs, "messages": said.count}
+                facts |= {"refs": refs, "messages": said.spoken}
                 part.conversation_kept = True
             with locked_project(store, project, "keeping a conversation", deadline):
                 note(store, project, "conversation", **facts)

@@ -336,7 +336,7 @@ class Conversation(_Record):
     session_id: str | None
     data: Any
     message_count: int | None
-    """How many messages there were: for the host to shorten its own record to."""
+    """How many messages or rows there were: for the host to shorten its own record to."""
     at: datetime
     bytes: int = 0
     sha256: str = ""
@@ -366,6 +366,7 @@ class SessionTurn(_Record):
     ended: datetime | None = None
     prompt: str | None = None
     message_count: int | None = None
+    """Messages of the person and the agent in the conversation at its beginning."""
     places: tuple[TurnPlace, ...] = ()
     conversation: str = "none"
     """`kept`, `dropped` (there was one), `none`, or why there is none: `too-large`, `unreadable`,

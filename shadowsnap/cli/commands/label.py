@@ -1,4 +1,4 @@
-"""Give a checkpoint a name that can be used as its ID.
+"""Give a checkpoint a name that can be used as its REF.
 
 A checkpoint has one name, and a name belongs to one checkpoint: it moves if it was taken.
 """
@@ -15,7 +15,7 @@ GROUP = "keeping"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("ref", metavar="ID", help="the checkpoint")
+    parser.add_argument("ref", metavar="REF", help="the state: a number of the list, a label, an id")
     parser.add_argument("name", metavar="NAME", nargs="?", help="its new name")
     parser.add_argument("--remove", action="store_true", help="take its name away instead")
 

@@ -11,7 +11,7 @@ GROUP = "keeping"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("refs", metavar="ID", nargs="+", help="the checkpoints")
+    parser.add_argument("refs", metavar="REF", nargs="+", help="the states: numbers of the list, labels, ids")
 
 
 def run(args: argparse.Namespace, context: Context) -> int:

@@ -1,0 +1,42 @@
+"""States in words: which entry of the timeline a reference means, and what it is called."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from shadowsnap.cli.text import one_line, safe
+
+if TYPE_CHECKING:  # imported for annotations only
+    from shadowsnap.model import Checkpoint, Entry
+
+AFTER = ":after"
+
+
+def entry_of(word: str, target: Checkpoint, entries: Sequence[Entry]) -> Entry | None:
+    """The turn or snapshot that a reference means; None if it is another state."""
+    number = word.removesuffix(AFTER)
+    numbered = [entry for entry in entries if entry.number is not None]
+    if number.isascii() and number.isdigit():
+        return next((entry for entry in numbered if entry.number == int(number)), None)
+    return next((entry for entry in numbered if entry.state == target.id), None)
+
+
+def state_in_words(word: str, target: Checkpoint, entries: Sequence[Entry]) -> tuple[str, str]:
+    """What a state is called, and what it is about: `before turn 3`, `clean the project up`."""
+    entry = entry_of(word, target, entries)
+    if entry is None:
+        return f"state {target.short_id}", one_line(target.reason)
+    about = one_line(entry.prompt or entry.reason)
+    if entry.kind == "snapshot":
+        return f"snapshot {entry.number}", about
+    place = "the end of turn" if word.endswith(AFTER) else "before turn"
+    return f"{place} {entry.number}", about
+
+
+def tilde(workdir: Path | str) -> str:
+    """A directory as people write it, with ~ for the home directory."""
+    home, text = os.path.expanduser("~"), safe(str(workdir))
+    return f"~{text[len(home) :]}" if text == home or text.startswith(home + os.sep) else text
