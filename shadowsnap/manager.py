@@ -621,7 +621,7 @@ class CheckpointManager:
             changes, patch = compare(space.git, then, here, chosen)
             skipped = tuple(Skipped(os.fsdecode(path), why) for path, why in sorted(capture.skipped.items()))
         return Now(
-            since=newest.name,
+            name=newest.name,
             number=newest.number,
             checkpoint_id=newest.checkpoint,
             files_changed=len(changes),

@@ -115,8 +115,8 @@ class Entry(_Record):
 class Now(_Record):
     """The files as they are now, and how they differ from the newest known state (None: there is none)."""
 
-    since: str | None = None
-    """What that state is: `the end of turn 3`, `before turn 4`, `snapshot 2`."""
+    name: str | None = None
+    """What that state is: `the end of turn 3`, `the beginning of turn 4`, `snapshot 2`."""
     number: int | None = None
     checkpoint_id: str | None = None
     files_changed: int | None = None

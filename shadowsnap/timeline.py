@@ -84,6 +84,9 @@ class _Teller:
         self._history = history
         self._known = known
         self._open: set[int] = set()
+        self._goals = {turn.before for turn in history.turns.values()}
+        self._goals |= {snapshot.checkpoint for snapshot in history.snapshots}
+        """The states that entries are gone back to: their labels and pins show there, not at the entry before."""
         self.rows: list[tuple[Entry, tuple[str, str] | None]] = []
         """Entries, and the trees before and after each, where both are known."""
         self.newest: State | None = None
@@ -131,7 +134,7 @@ class _Teller:
                 ended_at=_moment(turn.ended_at),
                 before=turn.before,
                 after=turn.after,
-                **_marks(before, after),
+                **_marks(before, after if turn.after not in self._goals else None),
             ),
             _tree(before),
             _tree(after),

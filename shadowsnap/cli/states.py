@@ -8,8 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shadowsnap.cli.text import one_line, safe
+from shadowsnap.errors import NotCaptured
 
 if TYPE_CHECKING:  # imported for annotations only
+    from shadowsnap.manager import CheckpointManager
     from shadowsnap.model import Checkpoint, Entry
 
 AFTER = ":after"
@@ -34,6 +36,25 @@ def state_in_words(word: str, target: Checkpoint, entries: Sequence[Entry]) -> t
         return f"snapshot {entry.number}", about
     place = "the end of turn" if word.endswith(AFTER) else "before turn"
     return f"{place} {entry.number}", about
+
+
+def check_held(
+    manager: CheckpointManager,
+    workdir: str | os.PathLike[str],
+    target: Checkpoint,
+    word: str,
+    paths: Sequence[str],
+) -> None:
+    """A named file that a state does not hold because it was not captured is an error, and never passed over."""
+    state = f"turn {word}" if word.isdigit() and target.kind in ("turn", "turn-end") else word
+    skipped = {item.path: item.why for item in target.skipped}
+    named = {os.path.normpath(path): path for path in paths}
+    for path in named:
+        if path in skipped:
+            raise NotCaptured(state=state, path=path, why=skipped[path])
+    for kept in manager.restore(workdir, target.id, paths, dry_run=True).kept:
+        if kept.path in named:
+            raise NotCaptured(state=state, path=kept.path, why=kept.why)
 
 
 def tilde(workdir: Path | str) -> str:

@@ -60,12 +60,12 @@ def timeline_lines(
 
 def now_text(now: Now) -> str:
     """How the files differ from the newest known state, in words."""
-    if now.since is None or now.files_changed is None:
+    if now.name is None or now.files_changed is None:
         return "nothing is known of the files yet"
     if now.files_changed == 0:
-        return f"the files are as at {now.since}"
+        return f"the files are as at {now.name}"
     verb = "differs" if now.files_changed == 1 else "differ"
-    return f"{count(now.files_changed, 'file')} {verb} from {now.since}"
+    return f"{count(now.files_changed, 'file')} {verb} from {now.name}"
 
 
 def entry_text(entry: Entry) -> str:

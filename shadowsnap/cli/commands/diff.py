@@ -55,7 +55,7 @@ def _compare(args: argparse.Namespace, context: Context) -> tuple[Diff, str]:
         if args.b is not None:
             raise WrongUsage(why="@ is the newer state: put it second")
         now = manager.now(context.workdir, paths)
-        return Diff(now.checkpoint_id or "", None, now.changes, now.patch), f"{now.since} and {present}"
+        return Diff(now.checkpoint_id or "", None, now.changes, now.patch), f"{now.name} and {present}"
     first, second, words = context.checkpoint(args.a).id, None, f"{args.a} and {present}"
     if args.b is not None and args.b != "@":
         second, words = context.checkpoint(args.b).id, f"{args.a} and {args.b}"

@@ -8,7 +8,8 @@ from __future__ import annotations
 import argparse
 
 from shadowsnap.cli.context import Context
-from shadowsnap.cli.tables import described
+from shadowsnap.cli.states import state_in_words
+from shadowsnap.cli.text import cut, one_line
 from shadowsnap.errors import WrongUsage
 
 GROUP = "keeping"
@@ -23,7 +24,9 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 def run(args: argparse.Namespace, context: Context) -> int:
     if (args.name is None) != args.remove:
         raise WrongUsage(why="give either a NAME or --remove")
-    checkpoint = context.manager.label(context.workdir, context.checkpoint(args.ref).id, args.name)
-    return context.ui.answer(
-        {"checkpoint": checkpoint.to_dict()}, f"{checkpoint.short_id}  {described(checkpoint)}"
-    )
+    target = context.checkpoint(args.ref)
+    name, about = state_in_words(args.ref, target, context.manager.timeline(context.workdir))
+    checkpoint = context.manager.label(context.workdir, target.id, args.name)
+    called = f"is called {one_line(checkpoint.label)}" if checkpoint.label else "has no label"
+    text = cut(f"{name} {called}{f': {about}' if about else ''}", context.ui.width)
+    return context.ui.answer({"checkpoint": checkpoint.to_dict()}, text)

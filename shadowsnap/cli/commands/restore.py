@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING
 
 from shadowsnap.cli.context import Context
 from shadowsnap.cli.plans import add_plan_options, carry_out, exchanged_in_words, numbers_of
-from shadowsnap.cli.states import state_in_words, tilde
+from shadowsnap.cli.states import check_held, state_in_words, tilde
 from shadowsnap.cli.text import ago
-from shadowsnap.errors import NotCaptured, WrongUsage
+from shadowsnap.errors import WrongUsage
 
 if TYPE_CHECKING:
-    from shadowsnap.model import Checkpoint, RestoreResult
+    from shadowsnap.model import RestoreResult
 
 GROUP = "going back"
 
@@ -37,7 +37,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     target, paths = context.checkpoint(word), context.paths(args.paths)
     name, about = state_in_words(word, target, context.manager.timeline(context.workdir))
     if paths:
-        _check_held(context, target, word, name, paths)
+        check_held(context.manager, context.workdir, target, word, paths)
 
     def operation(dry_run: bool, chosen: Sequence[str]) -> RestoreResult:
         return context.manager.restore(context.workdir, target.id, chosen, dry_run=dry_run)
@@ -65,19 +65,6 @@ def run(args: argparse.Namespace, context: Context) -> int:
         also=also,
         selectable=True,
     )
-
-
-def _check_held(context: Context, target: Checkpoint, word: str, name: str, paths: Sequence[str]) -> None:
-    """A named file that was not captured is an error, and never passed over."""
-    state = f"turn {word}" if word.isdigit() and name.startswith("before turn") else name
-    skipped = {item.path: item.why for item in target.skipped}
-    for path in paths:
-        if path in skipped:
-            raise NotCaptured(state=state, path=path, why=skipped[path])
-    plan = context.manager.restore(context.workdir, target.id, paths, dry_run=True)
-    for kept in plan.kept:
-        if kept.path in paths:
-            raise NotCaptured(state=state, path=kept.path, why=kept.why)
 
 
 def _pick(context: Context) -> str | None:
