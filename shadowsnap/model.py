@@ -17,9 +17,15 @@ if TYPE_CHECKING:  # `typing` is imported for annotations only
 
 
 class _Record:
+    json_names: dict[str, str] = {}
+    """Fields that have another name as JSON, where a key has one meaning in every answer."""
+
     def to_dict(self) -> dict[str, Any]:
         names: tuple[str, ...] = self.__match_args__  # type: ignore[attr-defined]  # the fields of a dataclass
-        return {name: _plain(getattr(self, name)) for name in names}
+        facts = {self.json_names.get(name, name): _plain(getattr(self, name)) for name in names}
+        if facts.get("error", ...) is None:  # an error is there, or it is not
+            del facts["error"]
+        return facts
 
 
 def _plain(value: Any) -> Any:
@@ -50,6 +56,8 @@ class Skipped(_Record):
 @dataclass(frozen=True)
 class Checkpoint(_Record):
     """One captured state of one project."""
+
+    json_names = {"project": "project_id"}
 
     id: str
     project: str
@@ -170,6 +178,8 @@ class Change(_Record):
 class Diff(_Record):
     """What differs between two checkpoints, or (`to_id` None) a checkpoint and the disk."""
 
+    json_names = {"text": "patch"}
+
     from_id: str
     to_id: str | None
     changes: tuple[Change, ...]
@@ -261,6 +271,8 @@ class Checkup(_Record):
     """What an examination found, and (`applied`) what was mended. What could not be saved was
     moved to `set_aside`, never deleted."""
 
+    json_names = {"checkpoints": "checkpoint_count", "intact": "intact_count"}
+
     base: str
     findings: tuple[Finding, ...] = ()
     repaired: tuple[Finding, ...] = ()
@@ -297,6 +309,13 @@ class ImportedItem(_Record):
 class ImportReport(_Record):
     """What an import did (`applied`) or would do."""
 
+    json_names = {
+        "imported": "imported_count",
+        "skipped": "skipped_count",
+        "failed": "failed_count",
+        "items": "imported_items",
+    }
+
     source: str
     layouts: tuple[str, ...] = ()
     imported: int = 0
@@ -310,6 +329,8 @@ class ImportReport(_Record):
 class ClearedItem(_Record):
     """One thing that is removed: a project's checkpoints, the whole store, an archive."""
 
+    json_names = {"checkpoints": "checkpoint_count", "pinned": "pinned_count"}
+
     subject: str
     checkpoints: int = 0
     pinned: int = 0
@@ -321,6 +342,8 @@ class ClearedItem(_Record):
 class ClearReport(_Record):
     """What was cleared (`applied`) or would be. The bytes of single checkpoints come free when
     the store is repacked; until then `pending_bytes` tells how many."""
+
+    json_names = {"items": "cleared_items"}
 
     items: tuple[ClearedItem, ...] = ()
     bytes_freed: int = 0
@@ -348,6 +371,8 @@ class Conversation(_Record):
 class TurnPlace(_Record):
     """A directory that a turn wrote to: its number there, and the checkpoints before and after."""
 
+    json_names = {"project": "project_id"}
+
     workdir: str
     project: str
     turn: int | None = None
@@ -361,6 +386,8 @@ class TurnPlace(_Record):
 @dataclass(frozen=True)
 class SessionTurn(_Record):
     """One turn of a session."""
+
+    json_names = {"conversation": "conversation_state"}
 
     began: datetime
     ended: datetime | None = None
@@ -378,6 +405,8 @@ class SessionTurn(_Record):
 @dataclass(frozen=True)
 class EditOutcome(_Record):
     """What became of a stage: `committed` or `discarded`."""
+
+    json_names = {"checkpoint": "checkpoint_id"}
 
     edit_id: str | None
     status: str

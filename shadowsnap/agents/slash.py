@@ -67,7 +67,7 @@ class Answer:
 
     def to_dict(self) -> dict[str, Any]:
         record: dict[str, Any] = {"action": self.action, "ok": self.ok, "text": self.text}
-        parts = {"result": self.result, "diff": self.diff, "checkpoint": self.checkpoint}
+        parts = {"restored": self.result, "diff": self.diff, "checkpoint": self.checkpoint}
         record |= {name: part.to_dict() for name, part in parts.items() if part is not None}
         if self.action == "list":
             record["entries"] = [entry.to_dict() for entry in self.entries]

@@ -54,12 +54,18 @@ class PruneResult(_Record):
         dropped = [verdict for verdict in shown.pop("verdicts") if not verdict["keep"]]
         kept = len(self.verdicts) - len(dropped)
         facts = {"applied": self.applied, "bytes_freed": self.bytes_freed}
-        return {**shown, **facts, "dropped": dropped, "kept": kept}
+        return {**shown, **facts, "dropped": dropped, "kept_count": kept}
 
 
 @dataclass(frozen=True)
 class ProjectStatus(_Record):
     """One project: `place` says whether its directory is `here`, `gone` or `unreachable`."""
+
+    json_names = {
+        "checkpoints": "checkpoint_count",
+        "pinned": "pinned_count",
+        "newest": "newest_at",
+    }
 
     id: str
     workdir: str
@@ -122,4 +128,4 @@ class StoreStatus(_Record):
         return sum(project.checkpoints for project in self.projects)
 
     def to_dict(self) -> dict[str, Any]:
-        return {**super().to_dict(), "total_bytes": self.total_bytes, "checkpoints": self.checkpoints}
+        return {**super().to_dict(), "total_bytes": self.total_bytes, "checkpoint_count": self.checkpoints}

@@ -45,4 +45,4 @@ def run(args: argparse.Namespace, context: Context) -> int:
     if not reclaimed.complete:
         ui.say(f"{ui.talk_ink('yellow', 'warning:')} the space was not reclaimed: {safe(reclaimed.why)}")
     lines.append(f"freed {size(reclaimed.bytes_freed)}")
-    return ui.answer({**answer, "reclaimed": reclaimed.to_dict()}, lines, code=0 if reclaimed.complete else 1)
+    return ui.answer({**answer, **reclaimed.to_dict()}, lines, code=0 if reclaimed.complete else 1)

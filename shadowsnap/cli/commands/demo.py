@@ -68,7 +68,7 @@ class _Demo:
             "turns": turns,
             "lost": lost,
             "entries": entries,
-            "diff": diff,
+            "patch": diff,
             "hook_ms": [round(each, 1) for each in self._agent.hook_ms],
             "snapshot_ms": snapshots,
             "seconds": round(time.perf_counter() - began, 2),

@@ -102,18 +102,18 @@ def _project(context: Context) -> dict[str, Any]:
 
 
 def _every_project(args: argparse.Namespace, context: Context) -> int:
-    ui, projects, lines = context.ui, [], list[str]()
+    ui, timelines, lines = context.ui, [], list[str]()
     for workdir in context.manager.projects():
         entries = _entries(args, context, workdir)
         shown = entries[: args.limit or None]
         if shown:
             more = len(entries) - len(shown)
             listed = [entry.to_dict() for entry in shown]
-            projects.append({"workdir": str(workdir), "entries": listed, "more": more})
+            timelines.append({"workdir": str(workdir), "entries": listed, "more": more})
             lines += [ui.ink("bold", cut_path(tilde(workdir), ui.width))]
             lines += _rows(entries, None, context, len(shown))
             lines += [*([f"({more} more)"] if more else []), ""]
-    return ui.answer({"projects": projects}, lines[:-1])
+    return ui.answer({"timelines": timelines}, lines[:-1])
 
 
 def _checkpoints(args: argparse.Namespace, context: Context) -> int:
@@ -130,7 +130,7 @@ def _checkpoints(args: argparse.Namespace, context: Context) -> int:
         lines += checkpoint_lines(shown, ui.width, ui.ink)
         _say_more(context, len(found) - len(shown))
     if args.all_projects:
-        return ui.answer({"projects": projects}, lines)
+        return ui.answer({"timelines": projects}, lines)
     if not projects[0]["checkpoints"]:
         ui.say("no state fits")
     alone = {name: projects[0][name] for name in ("checkpoints", "more")}
