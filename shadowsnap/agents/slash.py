@@ -12,10 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shadowsnap.cli.plans import numbers_of
+from shadowsnap.cli.plans import numbers_of, what_happened
 from shadowsnap.cli.states import check_held, state_in_words
 from shadowsnap.cli.tables import change_lines, patch_lines, timeline_lines
-from shadowsnap.cli.text import count, cut, one_line, safe
+from shadowsnap.cli.text import count, cut, safe
 from shadowsnap.cli.ui import Ink
 from shadowsnap.errors import NoSuchProject, ShadowsnapError, WrongUsage
 from shadowsnap.manager import CheckpointManager
@@ -302,12 +302,11 @@ def _restored(action: str, what: str, result: RestoreResult, back: str = "undo")
 
 def _taken_out(action: str, verb: str, result: RestoreResult, back: str = "undo") -> Answer:
     """The answer to what takes a turn or a session out of the files, or brings it back."""
-    about = cut(one_line(result.what), _LONGEST_ABOUT + 10)
+    text = cut(what_happened(verb, result), _LONGEST_ABOUT + 20)
     conflicts = [f"  conflict {safe(each.path)} ({each.why}), left as it is" for each in result.conflicts]
     if conflicts and not (result.written or result.deleted):
-        lines = [f"not {verb} {about}: others changed the same", *_cut(conflicts, _MOST_PATHS, "path")]
-        return Answer("\n".join(lines), action, ok=False, result=result)
-    answer = _restored(action, f"{verb} {about}", result, back)
+        return Answer("\n".join([text, *_cut(conflicts, _MOST_PATHS, "path")]), action, ok=False, result=result)
+    answer = _restored(action, text, result, back)
     return replace(answer, text="\n".join([*_cut(conflicts, _MOST_PATHS, "path"), answer.text]))
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from textwrap import wrap
 from types import ModuleType
 from typing import NoReturn
 
 from shadowsnap.cli.commands import GROUPS, command_names, load_all
 from shadowsnap.errors import WrongUsage
 
+_WIDTH = 80
 USAGE = "shadowsnap [-C DIR] [--json] [--no-color] COMMAND ..."
 GLOBAL_OPTIONS = (
     ("-C DIR", "run as if started in DIR"),
@@ -71,7 +73,7 @@ def split_words(words: Sequence[str]) -> FirstWords:
 def command_parser(name: str, module: ModuleType) -> argparse.ArgumentParser:
     parser = _Parser(
         prog=f"shadowsnap {name}",
-        description=description(module),
+        description=_narrow(description(module)),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -80,8 +82,17 @@ def command_parser(name: str, module: ModuleType) -> argparse.ArgumentParser:
     shared.add_argument("-C", dest="directory", metavar="DIR", action="append", default=[], help=_help("-C DIR"))
     shared.add_argument("--json", action="store_true", help=_help("--json"))
     shared.add_argument("--no-color", action="store_true", help=_help("--no-color"))
-    parser.usage = usage(parser)
+    parser.usage = _narrow(usage(parser), _WIDTH - len("usage: "), " " * 9)
     return parser
+
+
+def _narrow(text: str, width: int = _WIDTH, indent: str = "") -> str:
+    """Paragraphs for a terminal of 80 columns."""
+    parts = [
+        "\n".join(wrap(part, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False))
+        for part in text.split("\n\n")
+    ]
+    return "\n\n".join(parts)
 
 
 def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:

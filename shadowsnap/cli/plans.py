@@ -215,11 +215,18 @@ def numbers_of(result: RestoreResult) -> str:
     return ", ".join(told) or "no file changed"
 
 
+_INFINITIVES = {"took back": "take back", "brought back": "bring back", "took out": "take out"}
+
+
+def what_happened(verb: str, result: RestoreResult) -> str:
+    """`took back turn 3: clean the project up`, or that it could not be done."""
+    failed = bool(result.conflicts) and not (result.written or result.deleted)
+    return f"{f'could not {_INFINITIVES[verb]}' if failed else verb} {one_line(result.what)}"
+
+
 def headline(verb: str, result: RestoreResult, context: Context) -> str:
-    """`took back turn 3: clean the project up`, and below it the numbers; or that it was not possible."""
-    if result.conflicts and not (result.written or result.deleted):
-        return f"{cut(f'not {verb} {one_line(result.what)}', context.ui.width)}\n  {numbers_of(result)}"
-    return f"{cut(f'{verb} {one_line(result.what)}', context.ui.width)}\n  {numbers_of(result)}"
+    """What happened, and below it the numbers."""
+    return f"{cut(what_happened(verb, result), context.ui.width)}\n  {numbers_of(result)}"
 
 
 def exchanged_in_words(out: Sequence[Entry], back: Sequence[Entry], unseen: int) -> list[str]:

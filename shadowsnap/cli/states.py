@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from shadowsnap.cli.text import one_line, safe
+from shadowsnap.cli.text import cut_path, one_line, safe
 from shadowsnap.errors import NotCaptured
 
 if TYPE_CHECKING:  # imported for annotations only
@@ -15,6 +15,7 @@ if TYPE_CHECKING:  # imported for annotations only
     from shadowsnap.model import Checkpoint, Entry
 
 AFTER = ":after"
+_SHORT_PATH = 30
 
 
 def entry_of(word: str, target: Checkpoint, entries: Sequence[Entry]) -> Entry | None:
@@ -55,6 +56,11 @@ def check_held(
     for kept in manager.restore(workdir, target.id, paths, dry_run=True).kept:
         if kept.path in named:
             raise NotCaptured(state=state, path=kept.path, why=kept.why)
+
+
+def short_path(workdir: Path | str) -> str:
+    """A directory for a sentence."""
+    return cut_path(tilde(workdir), _SHORT_PATH)
 
 
 def tilde(workdir: Path | str) -> str:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from shadowsnap.cli.context import Context
 from shadowsnap.cli.plans import add_plan_options, carry_out, headline
-from shadowsnap.cli.states import tilde
+from shadowsnap.cli.states import short_path
 from shadowsnap.cli.text import one_line
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
         args,
         operation,
         verb="redoing",
-        title=lambda plan: f"in {tilde(context.workdir)}, redo {one_line(plan.what)}",
+        title=lambda plan: f"in {short_path(context.workdir)}, redo {one_line(plan.what)}",
         done=lambda result: headline("brought back", result, context),
         back="undo",
     )

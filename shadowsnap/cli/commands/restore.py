@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from shadowsnap.cli.context import Context
 from shadowsnap.cli.plans import add_plan_options, carry_out, exchanged_in_words, numbers_of
-from shadowsnap.cli.states import check_held, state_in_words, tilde
+from shadowsnap.cli.states import check_held, short_path, state_in_words
 from shadowsnap.cli.text import ago
 from shadowsnap.errors import WrongUsage
 
@@ -58,7 +58,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
         args,
         operation,
         verb="restoring",
-        title=lambda plan: f"restore {tilde(context.workdir)} to {name} ({ago(target.created_at)}): {about}",
+        title=lambda plan: f"restore {short_path(context.workdir)} to {name} ({ago(target.created_at)}): {about}",
         done=done,
         back="undo",
         paths=paths,

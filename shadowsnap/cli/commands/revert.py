@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from shadowsnap.cli.context import Context
 from shadowsnap.cli.plans import add_plan_options, carry_out, headline
-from shadowsnap.cli.states import tilde
+from shadowsnap.cli.states import short_path
 from shadowsnap.cli.text import one_line
 from shadowsnap.errors import WrongUsage
 
@@ -55,7 +55,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
         args,
         operation,
         verb="reverting",
-        title=lambda plan: f"from {tilde(context.workdir)}, take out {one_line(plan.what)}",
+        title=lambda plan: f"from {short_path(context.workdir)}, take out {one_line(plan.what)}",
         done=done,
         back="undo",
     )

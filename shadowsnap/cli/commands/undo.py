@@ -1,4 +1,4 @@
-"""Take back the last thing that happened: a restore, a revert, or a turn.
+"""Take back the last thing that happened: a turn, restore, revert.
 
 Again takes back the one before it; redo goes forward. A turn is taken back exactly if nothing was edited since,
 else by a merge that keeps the edits; where both changed the same lines, the file is a conflict and left alone
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from shadowsnap.cli.context import Context
 from shadowsnap.cli.plans import add_plan_options, carry_out, headline
-from shadowsnap.cli.states import tilde
+from shadowsnap.cli.states import short_path
 from shadowsnap.cli.text import one_line
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
         args,
         operation,
         verb="undoing",
-        title=lambda plan: f"in {tilde(context.workdir)}, undo {one_line(plan.what)}",
+        title=lambda plan: f"in {short_path(context.workdir)}, undo {one_line(plan.what)}",
         done=lambda result: headline("took back", result, context),
         back="redo",
     )
