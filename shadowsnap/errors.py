@@ -145,7 +145,7 @@ class NoSuchCheckpoint(ShadowsnapError):
     """there is no checkpoint {ref!r} of {workdir}"""
 
     exit_code = 3
-    hint = "list the checkpoints to see which there are"
+    hint = "shadowsnap list shows what there is"
 
 
 class AmbiguousReference(ShadowsnapError):
@@ -159,7 +159,7 @@ class MalformedReference(ShadowsnapError):
     """{ref!r} is not a checkpoint reference"""
 
     exit_code = 2
-    hint = "use 4 to 40 hex digits, 'last', 'last~N' or a label"
+    hint = "use a number of the list, 3:after, last, last~2, a label, or 4 and more digits of an id"
 
 
 class BadArguments(ShadowsnapError):
@@ -210,6 +210,12 @@ class NoSuchPath(ShadowsnapError):
     exit_code = 3
 
 
+class NotCaptured(NoSuchPath):
+    """{state} does not hold {path!r}: it was not captured ({why})"""
+
+    hint = "a restore leaves it as it is; shadowsnap docs promises says what is not captured, and why"
+
+
 class NotHeld(NoSuchPath):
     """no checkpoint of {workdir} holds {path!r}"""
 
@@ -257,7 +263,7 @@ class NoSuchTurn(ShadowsnapError):
     """there is no record of {what} in {workdir}"""
 
     exit_code = 3
-    hint = "list the checkpoints to see which turns there are"
+    hint = "shadowsnap list shows the numbers"
 
 
 class NoSuchSession(ShadowsnapError):
@@ -293,7 +299,7 @@ class WrongUsage(ShadowsnapError):
     """{why}"""
 
     exit_code = 2
-    hint = "shadowsnap --help lists the commands, shadowsnap COMMAND --help explains one"
+    hint = "shadowsnap help lists the commands, shadowsnap help COMMAND explains one"
 
 
 class NoSuchTopic(ShadowsnapError):

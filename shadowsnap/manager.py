@@ -196,7 +196,7 @@ class CheckpointManager:
     A state is named by a reference: the number of a turn (the state before it) or of a snapshot, `"3:after"`,
     `"last"`, `"last~2"`, a label, digits of an id, a `Checkpoint`, or an `Entry` of the timeline."""
 
-    _slow_after = (0.5, 10.0)
+    _slow_after: Sequence[float] = (0.5, 10.0)
     """Seconds after which a `Slow` event is emitted for an operation on a project."""
 
     def __init__(
@@ -582,30 +582,77 @@ class CheckpointManager:
         return [] if turn is None else turn.tools
 
     @_retry_after_repair
-    def now(self, working_dir: PathLike) -> Now:
-        """How the files on disk differ from the newest state that is known of them."""
+    def exchanged(self, working_dir: PathLike, ref: Reference) -> tuple[list[Entry], list[Entry]]:
+        """The turns, snapshots and edits that a restore to this state takes out of the files, and those that it
+        brings back, newest first."""
+        from shadowsnap.timeline import read_timeline
+
+        self._jobs.wait()
+        store, project = self._known(working_dir)
+        target = self._resolve(store, project, ref)
+        return read_timeline(store, project, self._deadline()).exchanged(target.id)
+
+    @_retry_after_repair
+    def ways_back(self, working_dir: PathLike, entries: Sequence[Entry]) -> list[Entry]:
+        """The same entries, with counts of what going back to each would change in the files as they are now."""
+        from shadowsnap.store.statistics import count_pairs
+        from shadowsnap.timeline import with_counts
+
+        store, project = self._known(working_dir)
+        _check_there(project)
+        with self._looking(store, project, "comparing states") as space:
+            now = begin_capture(space).tree()
+            known = {each.id: each for each in list_checkpoints(store, project, space.deadline, statistics=False)}
+            states = [known.get(entry.state or "") for entry in entries]
+            pairs = [(now, each.tree) if each and each.scope == "tree" else None for each in states]
+            numbers = count_pairs(store, project, space.git, filter(None, pairs), b"")
+        return [
+            with_counts(entry, numbers.get(pair) if pair else None)
+            for entry, pair in zip(entries, pairs, strict=True)
+        ]
+
+    @_retry_after_repair
+    def next_undo(self, working_dir: PathLike) -> str | None:
+        """What `undo` would take back, in words: `turn 3: clean the project up`; None if there is nothing."""
+        from shadowsnap.timeline import describe_thing
+
+        store, project = self._known(working_dir)
+        history = read_history(store, project, self._deadline())
+        if not history.undoable():
+            return None
+        thing = history.undoable()[-1].thing
+        return self._in_words(history, thing, describe_thing(thing, history))
+
+    @_retry_after_repair
+    def now(self, working_dir: PathLike, paths: Sequence[PathLike] = ()) -> Now:
+        """How the files on disk differ from the newest state that is known of them: all files, or some."""
         from shadowsnap.snapshot.states import State, compare
         from shadowsnap.timeline import read_timeline
 
         store, project = self._known(working_dir)
+        chosen = [path_inside(project.workdir, path) for path in _as_list(paths)]
         newest = read_timeline(store, project, self._deadline(), counted=False).newest
         if newest is None:
             return Now()
         _check_there(project)
-        with self._looking(store, project, "diff") as space:
-            here = State.of_capture(begin_capture(space))
+        with self._looking(store, project, "looking") as space:
+            capture = begin_capture(space)
+            here = State.of_capture(capture)
             then = replace(here, tree=newest.tree)  # after a restore of some paths, only the tree is known
             if newest.checkpoint is not None:
                 then = State.of_checkpoint(resolve(store, project, newest.checkpoint, space.deadline))
-            changes, _ = compare(space.git, then, here, [])
+            changes, patch = compare(space.git, then, here, chosen)
+            skipped = tuple(Skipped(os.fsdecode(path), why) for path, why in sorted(capture.skipped.items()))
         return Now(
-            since=newest.name,
+            name=newest.name,
             number=newest.number,
-            checkpoint=newest.checkpoint,
+            checkpoint_id=newest.checkpoint,
             files_changed=len(changes),
             insertions=sum(change.insertions or 0 for change in changes),
             deletions=sum(change.deletions or 0 for change in changes),
             changes=changes,
+            skipped=skipped,
+            patch=patch,
         )
 
     @_retry_after_repair
@@ -703,13 +750,16 @@ class CheckpointManager:
 
     # --- sessions and conversations ---------------------------------------------------------------------
 
-    def session(self, session_id: str) -> Session:
-        """All that is known of one session; its id may be shortened to a unique part of 4 characters or more."""
+    def session(self, session_id: str, working_dir: PathLike | None = None) -> Session:
+        """All that is known of one session; its id may be shortened to a part of 4 characters or more that is
+        unique among the sessions of `working_dir`, or among all."""
         from shadowsnap.timeline import read_sessions
 
         self._jobs.wait()
-        store = self._store()
-        found = read_sessions(store, self._deadline(), self._session_id(str(session_id)))
+        store, whole = self._store(), str(session_id)
+        if working_dir is not None:
+            whole = self._session_id(whole, project_of(working_dir))
+        found = read_sessions(store, self._deadline(), self._session_id(whole))
         if not found:
             raise NoSuchSession(session_id=str(session_id))
         return found[0]
@@ -805,7 +855,7 @@ class CheckpointManager:
         if session_id:
             facts: dict[str, Any] = {"checkpoint": checkpoint.id, "session": session_id, "agent": agent}
             facts["refs"] = refs
-            facts |= {"prompt": redacted_text(prompt, patterns) if prompt else None, "messages": said.count}
+            facts |= {"prompt": redacted_text(prompt, patterns) if prompt else None, "messages": said.spoken}
             facts |= {"began": (began or checkpoint.created_at).timestamp(), "turn": checkpoint.turn}
             facts["key"] = key or f"attached-{checkpoint.id[:12]}"
             with locked_project(store, project, "keeping a conversation", deadline):
@@ -1403,7 +1453,7 @@ class CheckpointManager:
                 refs = keep_conversation(
                     store, said, session, [(project, ref)], deadline, own=self.settings.redact, like=like
                 )
-                facts |= {"refs": refs, "messages": said.count}
+                facts |= {"refs": refs, "messages": said.spoken}
                 part.conversation_kept = True
             with locked_project(store, project, "keeping a conversation", deadline):
                 note(store, project, "conversation", **facts)
@@ -1588,9 +1638,8 @@ class CheckpointManager:
     def _looking(self, store: Store, project: Project, doing: str) -> Iterator[Workspace]:
         """A workspace in which nothing is written."""
         settings, watcher = self._settings_of(project), self._watchers.get(project.id)
-        with open_workspace(
-            store, project, settings, self._deadline(), doing, lasting=False, watcher=watcher
-        ) as space:
+        deadline = self._deadline(project.workdir)
+        with open_workspace(store, project, settings, deadline, doing, lasting=False, watcher=watcher) as space:
             yield space
 
     def _change(

@@ -122,7 +122,7 @@ class PruneResult(_Record):
         dropped = [verdict for verdict in shown.pop("verdicts") if not verdict["keep"]]
         kept = len(self.verdicts) - len(dropped)
         facts = {"applied": self.applied, "bytes_freed": self.bytes_freed}
-        return {**shown, **facts, "dropped": dropped, "kept": kept}
+        return {**shown, **facts, "dropped": dropped, "kept_count": kept}
 
 
 def plan_prune(store: Store, settings: Settings, *, orphans: bool = True) -> PruneResult:

@@ -93,6 +93,12 @@ FAILURES = {
 class ProjectStatus(_Record):
     """One project. `place`: its directory is `here`, `gone` or `unreachable`."""
 
+    json_names = {
+        "checkpoints": "checkpoint_count",
+        "pinned": "pinned_count",
+        "newest": "newest_at",
+    }
+
     id: str
     workdir: str
     exists: bool
@@ -154,7 +160,7 @@ class StoreStatus(_Record):
         return sum(project.checkpoints for project in self.projects)
 
     def to_dict(self) -> dict[str, Any]:
-        return {**super().to_dict(), "total_bytes": self.total_bytes, "checkpoints": self.checkpoints}
+        return {**super().to_dict(), "total_bytes": self.total_bytes, "checkpoint_count": self.checkpoints}
 
 
 def read_status(store: Store, settings: Settings, deadline: Deadline) -> StoreStatus:

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from shadowsnap.cli.main import main
+from shadowsnap.cli.schema import problems
 
 COMMAND = [sys.executable, "-m", "shadowsnap"]
 
@@ -60,8 +61,10 @@ class CommandLine:
         return Ran(found, out, err)
 
     def json(self, *words: str, code: int = 0) -> dict[str, Any]:
+        """The answer as an object, which has to be what the documentation says."""
         ran = self("--json", *words, code=code)
         assert ran.err == ""
+        assert problems(command_of(words), ran.answer) == []
         return ran.answer
 
     def snap(self, reason: str = "manual") -> str:
@@ -70,7 +73,13 @@ class CommandLine:
         return found
 
     def ids(self) -> list[str]:
-        return [each["id"] for each in self.json("list", "--checkpoints")["checkpoints"]]
+        """The checkpoints, newest first."""
+        return [each["id"] for each in self.json("list", "--checkpoints", "--limit", "0")["checkpoints"]]
+
+    def entries(self, *words: str) -> list[dict[str, Any]]:
+        """The timeline, newest first."""
+        found: list[dict[str, Any]] = self.json("list", "--limit", "0", *words)["entries"]
+        return found
 
     def process(self, *words: str | bytes, **env: str) -> subprocess.CompletedProcess[bytes]:
         """In a process of its own, without a terminal."""
@@ -88,6 +97,14 @@ class CommandLine:
         """In a process of its own on a terminal: each answer is typed once its question is there.
         Returns the exit code and everything that stood on the screen."""
         return on_terminal([*COMMAND, *words], self.project, answers, {"TERM": "xterm", "PAGER": "cat", **env})
+
+
+def command_of(words: Sequence[str]) -> str:
+    """The command among these words."""
+    left = list(words)
+    while left and left[0].startswith("-"):
+        left = left[2:] if left[0] == "-C" else left[1:]
+    return left[0] if left else ""
 
 
 def on_terminal(
