@@ -98,8 +98,9 @@ class _Entries:
         self.inside_of: dict[str, frozenset[int]] = {}
         self._inside_before: dict[str, frozenset[int]] = {}
         """The same before each operation."""
+        self._walk()
 
-    def tell(self) -> None:
+    def _walk(self) -> None:
         for _, _, happening in sorted(self._happenings(), key=lambda each: each[:2]):
             if isinstance(happening, Turn):
                 self._end(happening) if happening.number in self._open else self._begin(happening)

@@ -15,7 +15,7 @@ from datetime import datetime
 from typing import Any
 
 from shadowsnap import model
-from shadowsnap.upkeep import purge, reclaim, results
+from shadowsnap.upkeep import purge, reclaim, retention, run, status
 
 Keys = Mapping[str, str]
 
@@ -102,11 +102,11 @@ RECORDS: dict[str, Keys] = {
     "Newest": {"name": "string?", "number": "integer?", "checkpoint_id": "string?"},
     "ChangedSince": {"files_changed": "integer?", "insertions": "integer?", "deletions": "integer?"},
     "Advice": {"what": "string", "advice": "string"},
-    "ProjectStatus": _fields(results.ProjectStatus),
-    "Trouble": _fields(results.Trouble),
-    "Limit": _fields(results.Limit),
+    "ProjectStatus": _fields(status.ProjectStatus),
+    "Trouble": _fields(status.Trouble),
+    "Limit": _fields(status.Limit),
     "Settings": {"path": "string", "ignored": "[string]"},
-    "Verdict": _fields(results.Verdict),
+    "Verdict": _fields(retention.Verdict),
     "Finding": _fields(model.Finding),
     "ImportedItem": _fields(model.ImportedItem),
     "ClearedItem": _fields(model.ClearedItem),
@@ -161,7 +161,7 @@ ANSWERS: dict[str, dict[str, Keys]] = {
     "pin": {"": {"checkpoints": "[Checkpoint]"}},
     "prune": {
         "": {
-            **_fields(results.PruneResult, verdicts=""),
+            **_fields(run.PruneResult, verdicts=""),
             "applied": "boolean",
             "bytes_freed": "integer",
             "dropped": "[Verdict]",
@@ -207,7 +207,7 @@ ANSWERS: dict[str, dict[str, Keys]] = {
     "status": {
         "": {"here": "Here", "enabled": "boolean", "troubles": "[Advice]"},
         "--store": {
-            **_fields(results.StoreStatus),
+            **_fields(status.StoreStatus),
             "total_bytes": "integer",
             "checkpoint_count": "integer",
             "settings": "Settings",
