@@ -138,7 +138,7 @@ def checkpoint_lines(checkpoints: Sequence[Checkpoint], width: int, ink: Ink) ->
         parts += [ink("dim", pad(kind, wide[1]))]
         parts += [_signs(pad(change, wide[2]), ink), ink("magenta", "pinned") if each.pinned else ""]
         lines.append("  ".join(part for part in parts if part).rstrip())
-    return lines
+    return [cut(line, width) if not ink.on else line for line in lines]
 
 
 def changed(checkpoint: Checkpoint) -> str:

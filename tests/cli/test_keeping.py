@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from command_line import CommandLine
+from command_line import CommandLine, ageless
 
 from shadowsnap import CheckpointManager
 
@@ -74,7 +74,7 @@ def test_a_label_stands_at_the_turn_that_is_gone_back_to(cli: CommandLine, proje
     marked = [(each["number"], each["label"], each["pinned"]) for each in cli.entries() if each["label"]]
     assert marked == [(5, "good", True)]
     assert cli("label", "5:after", "better").out == "the end of turn 5 is called better: turn 5\n"
-    assert cli("list").out.splitlines()[2].startswith("  5  now       [good] (pinned) turn 5")
+    assert ageless(cli("list").out).splitlines()[2].startswith("  5  now       [good] (pinned) turn 5")
 
 
 def test_delete_needs_yes(cli: CommandLine) -> None:

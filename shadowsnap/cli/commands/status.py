@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 GROUP = "taking and looking"
 
 _MOST_NAMED = 3
+_LONGEST_PATH = 50
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -109,7 +110,8 @@ def _lines(
         yield from _row(context, each.agent, each.text)
     yield from _row(context, "changed", now_text(now) if now is not None else "no history yet")
     if now is not None and now.skipped:
-        named = ", ".join(f"{safe(item.path)} ({item.why})" for item in now.skipped[:_MOST_NAMED])
+        paths = [(cut_path(safe(item.path), _LONGEST_PATH), item.why) for item in now.skipped[:_MOST_NAMED]]
+        named = ", ".join(f"{path} ({why})" for path, why in paths)
         more = f" and {len(now.skipped) - _MOST_NAMED} more" if len(now.skipped) > _MOST_NAMED else ""
         yield from _row(context, "not held", f"{count(len(now.skipped), 'path')}: {named}{more}")
     if entries:
