@@ -27,7 +27,8 @@ from shadowsnap.model import (
 from shadowsnap.settings import Granularity, Settings, SettingValues
 from shadowsnap.upkeep.purge import PurgeResult
 from shadowsnap.upkeep.reclaim import Reclaimed
-from shadowsnap.upkeep.results import PruneResult, StoreStatus
+from shadowsnap.upkeep.run import PruneResult
+from shadowsnap.upkeep.status import StoreStatus
 
 class AsyncCheckpointManager:
     sync: CheckpointManager

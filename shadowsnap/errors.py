@@ -275,13 +275,13 @@ class NoConversation(ShadowsnapError):
 
 
 class NothingToUndo(ShadowsnapError):
-    """there is no restore of {workdir} to undo"""
+    """nothing that changed files in {workdir} is left to undo"""
 
     exit_code = 3
 
 
 class NothingToRedo(ShadowsnapError):
-    """there is no undone restore of {workdir} to redo"""
+    """there is nothing in {workdir} to redo: nothing was undone, or the files changed since"""
 
     exit_code = 3
 

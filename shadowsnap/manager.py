@@ -76,10 +76,10 @@ from shadowsnap.snapshot.take import (
 from shadowsnap.snapshot.tools import (
     bounded_id,
     existing_folder,
+    find_targets,
     first_name,
     may_write,
     path_inside,
-    places_to_protect,
     project_root,
     refusal,
 )
@@ -128,7 +128,8 @@ if TYPE_CHECKING:  # imported for annotations only
     from shadowsnap.snapshot.watch import Watcher
     from shadowsnap.upkeep.purge import PurgeResult
     from shadowsnap.upkeep.reclaim import Reclaimed
-    from shadowsnap.upkeep.results import PruneResult, StoreStatus
+    from shadowsnap.upkeep.run import PruneResult
+    from shadowsnap.upkeep.status import StoreStatus
 
     _Method = TypeVar("_Method", bound=Callable[..., Any])
     OnConflict = Literal["keep", "markers", "theirs"]
@@ -308,7 +309,7 @@ class CheckpointManager:
         roots: Iterable[PathLike] = (),
     ) -> Outcome:
         """Call this before each tool call: it makes everything safe that the tool may write to. That is the
-        project around `cwd`, further `roots` of the workspace, and the projects of files that the input names;
+        project around `cwd`, further `roots` of the workspace, and the projects of paths that the input names;
         of a named file outside any project, the file alone. A tool that only reads is `not-needed`; of several
         directories, the outcome that matters most is returned and its note names the others."""
         if not self.settings.enabled:
@@ -318,14 +319,14 @@ class CheckpointManager:
                 return Outcome("not-needed")
             where = os.path.abspath(os.fspath(cwd) if cwd else os.getcwd())
             base = self.settings.resolved_base()
-            places = places_to_protect(tool_input, where, [os.fspath(root) for root in roots], base)
+            targets = find_targets(tool_input, where, [os.fspath(root) for root in roots], base)
         except Exception as problem:  # promise 4, as below
             return Outcome("failed", error=problem)
-        reason, turn = f"before {tool_name} {first_name(places)}".rstrip(), self._turn
+        reason, turn = f"before {tool_name} {first_name(targets)}".rstrip(), self._turn
         turn.note_tool(str(tool_name), tool_input)
         found = [
-            (place.workdir, self._ensured(turn, place.workdir, reason, place.files, tool_name, place.whole))
-            for place in places
+            (target.workdir, self._ensured(turn, target.workdir, reason, target.files, tool_name, target.whole))
+            for target in targets
         ]
         self._begin_call(turn, str(tool_name), tool_input, [outcome for _, outcome in found])
         return _weightiest(found)
@@ -1094,8 +1095,7 @@ class CheckpointManager:
     def auto_prune(self) -> PruneResult:
         """Keep the limits, at most once in `min_interval_hours`; for the start of a program. What takes time
         goes on in the background. Never raises."""
-        from shadowsnap.upkeep.results import PruneResult
-        from shadowsnap.upkeep.run import auto_prune
+        from shadowsnap.upkeep.run import PruneResult, auto_prune
 
         try:
             result = auto_prune(self.settings)
@@ -1276,9 +1276,11 @@ class CheckpointManager:
         """The end of a turn whose tool calls have checkpoints of their own: the last one closed it."""
         assert part.project is not None
         store = self._store()
-        after = part.after.checkpoint.id if part.after is not None and part.after.checkpoint is not None else None
+        after = part.after.checkpoint if part.after is not None else None
         with locked_project(store, part.project, "end of turn", self._deadline()):
-            facts = {"turn": part.number, "after": after, "status": status, "tools": turn.tools or None}
+            facts: dict[str, Any] = {"turn": part.number, "status": status, "tools": turn.tools or None}
+            if after is not None:
+                facts |= {"after": after.id, "tree": after.tree}
             note(store, part.project, "end", **facts)
 
     def _log_discarded(
@@ -1468,8 +1470,8 @@ class CheckpointManager:
         long, upkeep does it in the background."""
         from shadowsnap.store.locks import if_free
         from shadowsnap.upkeep.background import start_upkeep
-        from shadowsnap.upkeep.check_objects import own_all_objects
-        from shadowsnap.upkeep.session import upkeep_lock
+        from shadowsnap.upkeep.check_store import own_all_objects
+        from shadowsnap.upkeep.reclaim import upkeep_lock
 
         most = _MOST_TO_OWN_NOW if self.settings.background_upkeep else None
         begun = store.git_dir / f"{OWN_OBJECTS}.begun"
@@ -1605,14 +1607,14 @@ class CheckpointManager:
     def _repair(self, where: PathLike | Project, problem: Exception) -> str:
         """Repair what made an operation fail, and say what that was; if nothing is found, the problem is raised
         again."""
-        from shadowsnap.upkeep.doctor import heal, is_full
+        from shadowsnap.upkeep.doctor import is_disk_full, repair_quickly
 
         base, project = self.settings.resolved_base(), where if isinstance(where, Project) else project_of(where)
-        if is_full(problem):
+        if is_disk_full(problem):
             if isinstance(problem, (RestoreFailed, PresentNotSaved)):
                 raise problem  # which says what became of the files
             raise DiskFull(path=base) from problem
-        healed = heal(base, project, problem, self._deadline(), fsync=self.settings.fsync)
+        healed = repair_quickly(base, project, problem, self._deadline(), fsync=self.settings.fsync)
         if not healed.repaired:
             if isinstance(problem, OSError):
                 raise StoreUnusable(path=base, why=problem) from problem

@@ -45,7 +45,7 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Skipped(_Record):
-    """A path that exists but is not in the checkpoint, and why: `too-large`, `unreadable`,
+    """A path that exists but is not in the checkpoint, and why: `too-large`, `large-directory`, `unreadable`,
     `special`, `changing`, `secret`, `unstorable`, `undecided`, `outside`, `repository` (of an imported
     checkpoint), `damaged` (it was there, and its content was lost) or `purged` (a person took it out)."""
 

@@ -108,7 +108,7 @@ from shadowsnap.store.sessions import (
 from shadowsnap.store.stat_cache import load_cache, save_cache
 from shadowsnap.store.statistics import _remembered as remembered_statistics
 from shadowsnap.store.writes import last_writes, note_write
-from shadowsnap.upkeep.session import read_memory, write_memory
+from shadowsnap.upkeep.size import read_memory, write_memory
 from shadowsnap.upkeep.status import failures
 
 Run = Callable[[bytes], None]

@@ -20,7 +20,7 @@ from shadowsnap.cli.text import age, columns, cut_path, safe, size
 from shadowsnap.cli.ui import Ink
 
 if TYPE_CHECKING:
-    from shadowsnap.upkeep.results import Limit, ProjectStatus
+    from shadowsnap.upkeep.status import Limit, ProjectStatus
 
 _MOST_HIGHLIGHTED = 500_000
 """Characters of a diff: highlighting takes a second for each so many."""

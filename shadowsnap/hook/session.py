@@ -17,7 +17,7 @@ from shadowsnap import lightjson as json
 from shadowsnap.hook.payload import HookEvent
 from shadowsnap.hook.transcripts import transcripts_folder
 from shadowsnap.records import Any
-from shadowsnap.snapshot.tools import named_files, named_folders
+from shadowsnap.snapshot.tools import command_projects, named_files, named_folders
 
 FOLDER = "run"
 
@@ -33,6 +33,7 @@ class HookSession:
     """The file of one session, as it was when it was read."""
 
     def __init__(self, base: str, event: HookEvent) -> None:
+        self.base = base
         self.folder = os.path.join(base, FOLDER)
         # Without a session id, all that happens in one directory is one session.
         self._open_file(event.session or f"in {event.cwd}")
@@ -83,7 +84,7 @@ class HookSession:
         """Whether everything that the tool may write to is safe in this turn."""
         if not self.is_same_turn(event) or not self.is_open or self.counts_calls():
             return False
-        folders, files = _wanted(event)
+        folders, files = _wanted(event, self.base)
         state = self.record["state"]
         taken = [place["workdir"] for place in state.get("places", ()) if place["whole"]]
         return set(folders) <= set(self.record.get("folders", ())) and all(
@@ -165,7 +166,7 @@ class HookSession:
 
     def note_taken(self, event: HookEvent, state: dict[str, Any]) -> None:
         """All that this event is about is safe now."""
-        folders, files = _wanted(event)
+        folders, files = _wanted(event, self.base)
         self.record["state"] = state
         self.record["folders"] = sorted({*self.record.get("folders", ()), *folders})
         self.record["files"] = sorted({*self.record.get("files", ()), *files})
@@ -260,9 +261,10 @@ def _sound(record: Any) -> dict[str, Any]:
     return found
 
 
-def _wanted(event: HookEvent) -> tuple[list[str], list[str]]:
+def _wanted(event: HookEvent, base: str) -> tuple[list[str], list[str]]:
     """The directories and files that must be safe before this tool runs, as the agent writes them."""
     folders = [event.cwd, *event.roots, *(_absolute(each, event.cwd) for each in named_folders(event.tool_input))]
+    folders += map(str, command_projects(event.tool_input, event.cwd, Path(base)))
     return folders, [_absolute(each, event.cwd) for each in named_files(event.tool_input)]
 
 

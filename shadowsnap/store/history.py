@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 from shadowsnap.deadline import NO_DEADLINE, Deadline
 from shadowsnap.errors import NoSuchCheckpoint, NoSuchTurn
 from shadowsnap.files import remove_tree
 from shadowsnap.git.refs import ref_names
 from shadowsnap.model import Checkpoint
-from shadowsnap.records import Any, dataclass, field
+from shadowsnap.records import Any, dataclass, field, replace
 from shadowsnap.store.checkpoints import (
     LAST,
     NUMBER,
@@ -31,6 +32,7 @@ from shadowsnap.store.log import (
     Line,
     append_line,
     has_log,
+    last_lines,
     next_number,
     paths_in,
     read_lines,
@@ -40,7 +42,12 @@ from shadowsnap.store.log import (
 from shadowsnap.store.projects import Project, known_projects, locked_project, read_record, touch_record
 
 _FEW = 20
-_FORMAT_1_RECORDS = ("sessions", "index.db", "index.db-wal", "index.db-shm", "index.db-journal", "turns", "shown")
+_OF_TURN = ("begin", "more", "call", "call-end", "end", "conversation")
+_DROPPED = (*_OF_TURN, "snapshot", "stage", "restore", "attach", "numbers")
+"""The lines that go when nothing is kept of what they are about."""
+_FORGOTTEN_AFTER = 86400.0
+"""Seconds after which a turn that never ended counts as over, if the state before it is gone."""
+FORMAT_1_RECORDS = ("sessions", "index.db", "index.db-wal", "index.db-shm", "index.db-journal", "turns", "shown")
 
 
 @dataclass
@@ -74,6 +81,14 @@ class Turn:
     """Why its conversation was not kept."""
     position: int = 0
     end_position: int | None = None
+    left_open: bool = False
+    """Whether nothing but the next turn of its session ended it."""
+
+    @property
+    def states(self) -> list[str]:
+        """Every checkpoint that it knows of."""
+        calls = [state for call in self.calls for state in call]
+        return [state for state in (self.before, self.after, *self.more, *calls) if state is not None]
 
     @property
     def changed(self) -> bool:
@@ -108,6 +123,8 @@ class Operation:
     before: str
     after: str = ""
     """The tree that it led to."""
+    reached: str | None = None
+    """The checkpoint that holds all files as they were after it, if there is one."""
     line: Line = field(default_factory=dict)
     position: int = 0
 
@@ -126,10 +143,22 @@ Thing = tuple[str, int | str]
 
 @dataclass(frozen=True)
 class Step:
-    """Something that happened, and the operation that leads back from it (None: a turn, by its own states)."""
+    """Something that happened, and the operation that leads back from it (None: a turn, by its own states).
+
+    A turn has several steps if files were restored while it ran: one up to there, and one from there on.
+    """
 
     thing: Thing
     way_back: Operation | None = None
+    before: str | None = None
+    """Of a turn: the state that this part of it began with."""
+    after: str | None = None
+    """Of a turn: the state that this part of it ended with; None while it runs."""
+    seen: str = ""
+    """Of a turn: the fingerprint of the files at its end, where `after` holds more than that, because it was
+    taken before a restore."""
+    position: int = 0
+    """Where this part of a turn began."""
 
 
 @dataclass
@@ -142,22 +171,34 @@ class History:
     operations: dict[str, Operation] = field(default_factory=dict)
     other_numbers: dict[int, int] = field(default_factory=dict)
     """Further numbers that a turn was given, and the one that it goes by."""
+    closing_sessions: set[str | None] = field(default_factory=set)
+    """The sessions whose host closes turns."""
     sessions: dict[str, Line] = field(default_factory=dict)
     """The last word about each session's end."""
     purges: list[Line] = field(default_factory=list)
     attached: list[Line] = field(default_factory=list)
     """Conversations that were kept with checkpoints afterwards."""
     done: list[Step] = field(default_factory=list)
+    """What stands, the newest last."""
     undone: list[Step] = field(default_factory=list)
+    """What `redo` brings back, the next one last."""
+    undone_turns: set[int] = field(default_factory=set)
+    running: dict[int, Turn] = field(default_factory=dict)
+    """Turns that did not end, nor did their session go on to another."""
+    last_operation: Operation | None = None
 
     # --- undo and redo ---------------------------------------------------------------------------
 
     def undoable(self) -> list[Step]:
         """What `undo` takes back, the next one last. A turn that changed nothing is none of it."""
-        return [step for step in self.done if step.thing[0] != "turn" or self.turns[int(step.thing[1])].changed]
+        return [
+            step
+            for step in self.done
+            if step.thing[0] != "turn" or (step.before is not None and step.before != step.after)
+        ]
 
     def is_undone(self, number: int) -> bool:
-        return any(step.thing == ("turn", number) for step in self.undone)
+        return number in self.undone_turns
 
     def is_reverted(self, number: int) -> bool:
         """Whether a revert of the turn, or of its session, stands."""
@@ -221,8 +262,9 @@ def read_history(store: Store, project: Project, deadline: Deadline) -> History:
     return fold(project, lines_of(store, project, deadline))
 
 
-def lines_of(store: Store, project: Project, deadline: Deadline) -> list[Line]:
-    """The lines of the log, completed from checkpoints that it does not mention."""
+def lines_of(store: Store, project: Project, deadline: Deadline, *, thorough: bool = False) -> list[Line]:
+    """The lines of the log, completed from checkpoints that it does not mention; if `thorough`, or if lines are
+    damaged, from every checkpoint whose own line is missing."""
     lines, damaged = read_log(store, project.id)
     names = ref_names(store.git_dir, project.refs)
     if not lines and not names:
@@ -236,8 +278,7 @@ def lines_of(store: Store, project: Project, deadline: Deadline) -> list[Line]:
         for value in line.values():
             if isinstance(value, str) and len(value) == 40:
                 first.setdefault(value[:12], position)
-    # Other lines may mention a checkpoint whose own line is damaged.
-    missing = [name for name in names if damaged or name[-12:] not in first]
+    missing = [name for name in names if thorough or damaged or name[-12:] not in first]
     if not missing:
         return lines
     found = _read_some(store, project, missing, deadline)
@@ -281,17 +322,25 @@ def ensure_log(store: Store, project: Project, deadline: Deadline) -> None:
         rebuild_log(store, project, deadline)
 
 
+def complete_log(store: Store, project: Project, deadline: Deadline) -> None:
+    """Write the lines of checkpoints that the log does not mention, because the process that recorded them died.
+    The caller holds the project's lock."""
+    if len(lines_of(store, project, deadline)) != len(read_lines(store, project.id)):
+        rebuild_log(store, project, deadline)
+
+
 def rebuild_log(store: Store, project: Project, deadline: Deadline) -> None:
-    """Write the log anew: what can be read of it, and what the checkpoints know. The caller holds the lock."""
-    lines = lines_of(store, project, deadline)
-    number = max(next_number(lines), _number(read_record(store, project).get("next_number")) or 1)
+    """Write the log again: the lines that can be read, and what the checkpoints know of the others. Numbers that
+    only lost lines had stay used. The caller holds the project's lock."""
+    lines = lines_of(store, project, deadline, thorough=True)
     write_lines(store, project.id, lines)
-    touch_record(store, project, next_number=number)
+    used = _number(read_record(store, project).get("next_number")) or 1
+    touch_record(store, project, next_number=max(used, next_number(lines)))
 
 
 def finish_migration(store: Store, deadline: Deadline) -> None:
     """Give every project a log, then remove the records that format 1 kept instead. No lock is held."""
-    left = [store.base / name for name in _FORMAT_1_RECORDS]
+    left = [store.base / name for name in FORMAT_1_RECORDS]
     if not any(os.path.lexists(path) for path in left):
         return
     for project in known_projects(store):
@@ -309,6 +358,19 @@ def note(store: Store, project: Project, op: str, **facts: Any) -> None:
     append_line(store, project.id, op, **facts)
 
 
+def is_logged(store: Store, project: Project, operation: str) -> bool:
+    """Whether the log has a line about the restore with this id."""
+    return any(line["op"] == "restore" and line.get("id") == operation for line in read_lines(store, project.id))
+
+
+def begun_number(store: Store, project: Project, key: str | None) -> int | None:
+    """The number of the turn with this key, if it began in this project just now: the process died, or failed and
+    tries again. Only the end of the log is searched."""
+    lines = last_lines(store, project.id) if key else ()
+    found = [line for line in lines if line["op"] == "begin" and line.get("key") == key]
+    return _number(found[-1].get("turn")) if found else None
+
+
 def take_number(store: Store, project: Project, deadline: Deadline) -> int:
     """The next number of the project: never used before, never used again. The caller holds the lock."""
     number = _number(read_record(store, project).get("next_number"))
@@ -318,43 +380,68 @@ def take_number(store: Store, project: Project, deadline: Deadline) -> int:
     return number
 
 
-def needed_checkpoints(store: Store, project: Project) -> frozenset[str]:
+def needed_checkpoints(store: Store, history: History) -> frozenset[str]:
     """The checkpoints that a restore under way, open stages, the next undo and the next redo go to."""
-    history = fold(project, read_lines(store, project.id))
-    needed = set(named_in_journal(store.journal_file(project.id)))
+    needed = set(named_in_journal(store.journal_file(history.project.id)))
     for step in (*history.undoable()[-1:], *history.undone[-1:]):
+        states = [step.before, step.after]
         if step.way_back is not None:
-            needed.add(step.way_back.before)
-        elif step.thing[0] == "turn":
-            turn = history.turns[int(step.thing[1])]
-            needed |= {state for state in (turn.before, turn.after) if state is not None}
+            states += [step.way_back.before, step.way_back.target]
+        needed |= {state for state in states if state is not None}
     return frozenset(needed)
 
 
 def compact_log(store: Store, project: Project, kept: Container[str], deadline: Deadline = NO_DEADLINE) -> None:
     """Drop the lines of turns, snapshots and restores none of whose checkpoints is kept, and complete a damaged
-    log. The caller holds the project's lock. Numbers stay used."""
+    log. The caller holds the project's lock.
+
+    A restore is dropped only with everything before it: whether a turn counts as undone, and what can be redone,
+    follows from the order of all restores since. The highest number stays in the log, so it is not given again
+    even if the project's record is lost."""
     lines, damaged = read_log(store, project.id)
     if damaged:
         lines = lines_of(store, project, deadline)
-    history = fold(project, lines)
-    gone = {
-        turn.number
-        for turn in history.turns.values()
-        if turn.status != "running" and not any(state in kept for state in (turn.before, turn.after) if state)
-    }
-
-    def keeps(line: Line) -> bool:
-        if _number(line.get("turn")) in gone and line["op"] != "restore":
-            return False
-        states = [line[name] for name in ("checkpoint", "before", "after", "target") if name in line]
-        needs_one = line["op"] in ("snapshot", "stage", "restore", "attach")
-        return not needs_one or not states or any(state in kept for state in states)
-
-    left = [line for line in lines if keeps(line)]
+    gone = _gone_turns(fold(project, lines), kept)
+    anchors = [_is_anchor(line, gone, kept) for line in lines]
+    first = anchors.index(True) if True in anchors else len(lines)
+    left = [
+        line
+        for position, (line, anchor) in enumerate(zip(lines, anchors, strict=True))
+        if anchor or (position > first and _follows(line)) or line["op"] not in _DROPPED
+    ]
+    sessions = {line.get("session") for line in left if line["op"] != "session"}
+    left = [line for line in left if line["op"] != "session" or line.get("session") in sessions]
+    highest = next_number(lines) - 1
+    if highest >= next_number(left):
+        left.insert(0, {"op": "numbers", "at": lines[0]["at"], "number": highest})
     if left != lines or damaged:
-        numbers = {"op": "numbers", "at": lines[0]["at"] if lines else 0.0, "next": next_number(lines)}
-        write_lines(store, project.id, [numbers, *(line for line in left if line["op"] != "numbers")])
+        write_lines(store, project.id, left)
+
+
+def _gone_turns(history: History, kept: Container[str]) -> set[int]:
+    """Turns that cannot be listed any more, as the state before them is gone. One stays if only its lines mention
+    some checkpoint that is kept, or if it may be running."""
+    started = time.time() - _FORGOTTEN_AFTER
+    gone = {
+        turn.number: [state for state in turn.states if state in kept]
+        for turn in history.turns.values()
+        if turn.before not in kept and (turn.status != "running" or turn.began_at < started)
+    }
+    mentioned = {state for turn in history.turns.values() if turn.number not in gone for state in turn.states}
+    return {number for number, states in gone.items() if mentioned.issuperset(states)}
+
+
+def _is_anchor(line: Line, gone: Container[int], kept: Container[str]) -> bool:
+    """Whether a line belongs to something that is kept."""
+    if line["op"] in _OF_TURN:
+        return line.get("turn") not in gone
+    states = [line.get(name) for name in ("checkpoint", "before", "after", "target")]
+    return line["op"] in _DROPPED and any(isinstance(state, str) and state in kept for state in states)
+
+
+def _follows(line: Line) -> bool:
+    """Whether a line without a kept checkpoint stays because of what is kept before it."""
+    return line["op"] == "restore" or (line["op"] == "stage" and not {"before", "after"} & line.keys())
 
 
 def resolve(store: Store, project: Project, ref: str, deadline: Deadline) -> Checkpoint:
@@ -378,7 +465,9 @@ def fold(project: Project, lines: Iterable[Line]) -> History:
         reader = _READERS.get(line["op"])
         if reader is not None:
             reader(history, line, position)
-    _close_left_open(history)
+    for turn in history.turns.values():
+        if turn.left_open and turn.session_id in history.closing_sessions:
+            turn.status = "interrupted"
     return history
 
 
@@ -390,7 +479,7 @@ def _begin(history: History, line: Line, position: int) -> None:
     if same is not None:  # an attempt that failed half way had begun it already
         history.other_numbers[number] = same
         return
-    history.turns[number] = Turn(
+    turn = Turn(
         number=number,
         began_at=line["at"],
         before=_text(line.get("before")),
@@ -402,14 +491,35 @@ def _begin(history: History, line: Line, position: int) -> None:
         key=key,
         position=position,
     )
-    history.done.append(Step(("turn", number)))
+    for left in [each for each in history.running.values() if each.session_id == turn.session_id]:
+        _close(history, left, turn)
+    history.turns[number] = history.running[number] = turn
+    history.done.append(Step(("turn", number), before=turn.before, position=position))
+
+
+def _close(history: History, turn: Turn, later: Turn) -> None:
+    """The next turn of a session ends one that was left open. That one was interrupted, unless the host of the
+    session never closes its turns."""
+    turn.left_open = True
+    turn.status, turn.ended_at, turn.end_position = "done", later.began_at, later.position
+    turn.after = turn.after or later.before
+    del history.running[turn.number]
+    _end_step(history, turn, turn.after)
 
 
 def _more(history: History, line: Line, position: int) -> None:
     turn, checkpoint = _turn_of(history, line), _text(line.get("checkpoint"))
-    if turn is not None and checkpoint is not None:
-        turn.more.append(checkpoint)
-        turn.before = _text(line.get("before")) or turn.before
+    if turn is None or checkpoint is None:
+        return
+    turn.more.append(checkpoint)
+    amended = _text(line.get("before"))
+    if amended is not None:
+        own = ("turn", turn.number)
+        history.done = [
+            replace(step, before=amended) if (step.thing, step.before) == (own, turn.before) else step
+            for step in history.done
+        ]
+        turn.before = amended
 
 
 def _call(history: History, line: Line, position: int) -> None:
@@ -432,14 +542,28 @@ def _end(history: History, line: Line, position: int) -> None:
         return
     turn.after, turn.ended_at, turn.open_call = _text(line.get("after")) or turn.after, line["at"], None
     turn.status = "interrupted" if line.get("status") == "interrupted" else "done"
-    turn.end_position = position
+    turn.end_position, turn.left_open = position, False
+    history.closing_sessions.add(turn.session_id)
+    history.running.pop(turn.number, None)
     tools = line.get("tools")
     if isinstance(tools, list):
         turn.tools = [[str(word) for word in each] for each in tools if isinstance(each, list)]
-    undone = next((step for step in history.undone if step.thing == ("turn", turn.number)), None)
-    if undone is not None and undone.way_back is not None and turn.after not in (None, undone.way_back.target):
-        history.undone.remove(undone)  # it went on after it had been undone
-        history.done.append(Step(undone.thing))
+    last = history.last_operation
+    if last is None or last.position < turn.position:
+        _end_step(history, turn, turn.after)
+    elif last.reached and turn.after not in (None, last.reached) and line.get("tree") != last.after:
+        # Files were restored while it ran, perhaps by an undo of this very turn, and it went on from there.
+        thing: Thing = ("turn", turn.number)
+        history.done.append(Step(thing, before=last.reached, after=turn.after, position=last.position))
+        history.undone_turns.discard(turn.number)
+
+
+def _end_step(history: History, turn: Turn, after: str | None, seen: str = "") -> None:
+    """Note the state that the newest part of a turn ended with."""
+    for place in reversed(range(len(history.done))):
+        if history.done[place].thing == ("turn", turn.number):
+            history.done[place] = replace(history.done[place], after=after, seen=seen)
+            return
 
 
 def _conversation(history: History, line: Line, position: int) -> None:
@@ -473,34 +597,49 @@ def _snapshot(history: History, line: Line, position: int) -> None:
 
 
 def _restore(history: History, line: Line, position: int) -> None:
-    identity, target, before = (_text(line.get(name)) for name in ("id", "target", "before"))
+    names = ("id", "target", "before")
+    identity, target, before = (_text(line.get(name)) for name in names)
     if identity is None or identity in history.operations:
         return
     if target is None or before is None or len(target) != 40 or len(before) != 40:
         return  # there is no way to where it says
     kind = _text(line.get("kind")) or "restore"
-    after = _text(line.get("after")) or ""
-    operation = Operation(identity, line["at"], kind, target, before, after, line, position)
-    history.operations[identity] = operation
-    thing: Thing = ("operation", identity)
+    after, reached = _text(line.get("after")) or "", _text(line.get("reached"))
+    operation = Operation(identity, line["at"], kind, target, before, after, reached, line, position)
+    for turn in history.running.values():
+        if history.last_operation is None or history.last_operation.position < turn.position:
+            if turn.open_call is None and turn.after is not None:
+                _end_step(history, turn, turn.after)  # between two calls
+            else:
+                _end_step(history, turn, before, _text(line.get("seen")) or "")
+    history.operations[identity] = history.last_operation = operation
     if kind == "undo":
         undoes = line.get("undoes")
-        thing = ("turn", undoes) if isinstance(undoes, int) else ("operation", str(undoes))
-        history.done = [step for step in history.done if step.thing != thing]
-        history.undone.append(Step(thing, operation))
+        step = Step(("turn", undoes) if isinstance(undoes, int) else ("operation", str(undoes)))
+        step = _taken_out(history.done, lambda each: each.thing == step.thing) or step
+        history.undone.append(replace(step, way_back=operation))
+        if isinstance(undoes, int) and all(each.thing != step.thing for each in history.done):
+            history.undone_turns.add(undoes)
     elif kind == "redo":
-        redone = next((step for step in history.undone if _is_by(step, line.get("redoes"))), None)
-        if redone is not None:
-            history.undone.remove(redone)
-            thing = redone.thing
-        history.done.append(Step(thing, operation))
+        redoes = line.get("redoes")
+        found = _taken_out(history.undone, lambda each: each.way_back is not None and each.way_back.id == redoes)
+        step = found or Step(("operation", identity))
+        history.done.append(replace(step, way_back=operation))
+        if step.thing[0] == "turn":
+            history.undone_turns.discard(int(step.thing[1]))
     else:
         history.undone.clear()
-        history.done.append(Step(thing, operation))
+        history.done.append(Step(("operation", identity), operation))
+        if not line.get("paths"):  # what a turn did is back with the state at its end
+            history.undone_turns -= {turn.number for turn in history.turns.values() if turn.after == target}
 
 
-def _is_by(step: Step, identity: Any) -> bool:
-    return step.way_back is not None and step.way_back.id == identity
+def _taken_out(steps: list[Step], wanted: Callable[[Step], bool]) -> Step | None:
+    """Remove the newest step that is wanted."""
+    for place in reversed(range(len(steps))):
+        if wanted(steps[place]):
+            return steps.pop(place)
+    return None
 
 
 def _session(history: History, line: Line, position: int) -> None:
@@ -533,21 +672,6 @@ _READERS = {
 }
 
 
-def _close_left_open(history: History) -> None:
-    """The next turn of a session ends one that was left open. That one was interrupted, unless the host of the
-    session never closes its turns."""
-    turns = sorted(history.turns.values(), key=lambda each: each.position, reverse=True)
-    closing = {turn.session_id for turn in turns if turn.ended_at is not None}
-    next_of: dict[str | None, Turn] = {}
-    for turn in turns:
-        later = next_of.get(turn.session_id)
-        if turn.status == "running" and later is not None:
-            turn.status = "interrupted" if turn.session_id in closing else "done"
-            turn.ended_at = later.began_at
-            turn.after, turn.end_position = turn.after or later.before, later.position
-        next_of[turn.session_id] = turn
-
-
 def _turn_of(history: History, line: Line) -> Turn | None:
     number = _number(line.get("turn")) or 0
     return history.turns.get(history.other_numbers.get(number, number))
@@ -556,10 +680,6 @@ def _turn_of(history: History, line: Line) -> Turn | None:
 def restored_paths(store: Store, operation: Operation) -> list[str] | None:
     """What an operation restored: nothing for everything, None if the list is lost."""
     return paths_in(store, operation.line)
-
-
-def _texts(line: Line) -> list[str]:
-    return [value for value in line.values() if isinstance(value, str)]
 
 
 def _number(value: Any) -> int | None:

@@ -52,7 +52,7 @@ def rebuilt_lines(store: Store, project: Project, newest_first: Sequence[Checkpo
         if "of" in line:  # it belongs to a turn that has its number only now
             line["turn"] = keys.get(line.pop("of"))
     kept = [line for line in lines if line["op"] not in ("end", "conversation") or line.get("turn")]
-    return [{"op": "numbers", "at": kept[0]["at"], "next": number}, *kept] if kept else []
+    return [{"op": "numbers", "at": kept[0]["at"], "number": number - 1}, *kept] if kept else []
 
 
 def lines_from(
@@ -117,7 +117,7 @@ def _end_of(each: Checkpoint, at: float) -> list[Line]:
         return [_line("call", at, turn=each.turn, before=each.metadata.get("within") or each.id)] if call else []
     if call:
         return [_line("call-end", at, turn=each.turn, before=before, after=each.id)]
-    return [_line("end", at, turn=each.turn, after=each.id, status=each.metadata.get("ended"))]
+    return [_line("end", at, turn=each.turn, after=each.id, tree=each.tree, status=each.metadata.get("ended"))]
 
 
 def _snapshot(each: Checkpoint, op: str, **facts: Any) -> Line:

@@ -131,7 +131,7 @@ def test_prune_keeps_the_limits_without_asking(history: CommandLine) -> None:
 def test_prune_to_given_limits_is_a_plan_first(history: CommandLine, project: Path) -> None:
     ids = history.ids()
     ran = history("prune", "--max-snapshots", "1", code=4)
-    assert "2 checkpoints would be gone, and there is nobody to ask" in ran.err and ran.out == ""
+    assert "2 checkpoints would be gone, and this is no terminal to ask on" in ran.err and ran.out == ""
     lines = history("prune", "--max-snapshots", "1", "--dry-run").out.splitlines()
     assert lines[0] == str(project)
     assert lines[1].startswith(f"  {ids[1][:8]}  now") and "number 1" in lines[1] and lines[1].endswith(")")
@@ -180,7 +180,7 @@ def test_clear_lets_go_of_one_project_after_a_yes(history: CommandLine, project:
     report = history.json("clear", "--yes")
     assert (report["applied"], report["items"][0]["checkpoints"]) == (True, 3)
     assert history.json("list", code=3)["error"]["type"] == "NoSuchProject"
-    assert len(history.json("-C", str(other), "list")["checkpoints"]) == 1
+    assert len(history.json("-C", str(other), "list", "--checkpoints")["checkpoints"]) == 1
     assert manifest(project) == before
     assert history.json("clear", "--yes", code=3)["error"]["type"] == "NoSuchProject"
 
@@ -192,7 +192,7 @@ def test_clear_all_lets_go_of_everything(history: CommandLine, tmp_path: Path) -
     history("-C", str(other), "snap")
     assert "every checkpoint would be gone" in history("clear", "--all", code=4).err
     history("clear", "--all", "--yes")
-    assert history.json("list", "--all")["projects"] == []
+    assert history.json("list", "--all-projects")["projects"] == []
 
 
 @needs_terminal
@@ -206,7 +206,7 @@ def test_clear_asks_on_a_terminal(history: CommandLine) -> None:
 
 def test_archives_of_older_tools_are_cleared(cli: CommandLine, base: Path, tmp_path: Path) -> None:
     hermes_directory(base, tmp_path / "work", [("before", 1_700_000_000, {"a": "1"})])
-    cli("list", "--all")
+    cli("list", "--all-projects")
     archive = next(base.glob("legacy-*"))
     assert "these archives would be gone" in cli("clear-legacy", code=4).err
     assert str(archive) in cli("clear-legacy", "--dry-run").out
@@ -225,9 +225,12 @@ def test_import_takes_over_what_another_tool_kept(cli: CommandLine, tmp_path: Pa
     hermes_directory(theirs, work, states)
     plan = cli("import", str(theirs), "--dry-run")
     assert plan.out.splitlines() == [f"  2 checkpoints of {work}", "2 to import, 0 skipped, 0 failed"]
-    assert cli.json("list", "--all")["projects"] == []
+    assert cli.json("list", "--all-projects")["projects"] == []
     assert cli.json("import", "../theirs")["imported"] == 2
-    assert [each["reason"] for each in cli.json("-C", str(work), "list")["checkpoints"]] == ["second", "first"]
+    assert [each["reason"] for each in cli.json("-C", str(work), "list", "--checkpoints")["checkpoints"]] == [
+        "second",
+        "first",
+    ]
     assert cli("import", str(theirs)).out == "0 imported, 2 skipped, 0 failed\n"
     assert cli.json("import", str(work), code=3)["error"]["type"] == "NothingToImport"
 

@@ -15,14 +15,14 @@ from helpers import git
 from shadowsnap import CheckpointManager, Settings
 from shadowsnap.git import repository as runner
 from shadowsnap.git.packs import note_repacked
-from shadowsnap.snapshot.scan import directories_tell
+from shadowsnap.snapshot.scan import directory_times_are_reliable
 from shadowsnap.store.checkpoints import record_checkpoint
 from shadowsnap.store.layout import open_store
 from shadowsnap.store.projects import project_of
 
 # Promised are: unchanged <= 2, taken <= 6, list <= 3, restore <= 12.
 TAKEN, LIST, RESTORE = 6, 3, 12
-LISTING = not directories_tell(Path(tempfile.gettempdir()).resolve())
+LISTING = not directory_times_are_reliable(Path(tempfile.gettempdir()).resolve())
 """Elsewhere, git is asked for names that are new as well."""
 UNCHANGED = CHANGED = 1 + LISTING
 WITH_NEW_NAMES = 2

@@ -20,7 +20,7 @@ from shadowsnap.git.maintenance import list_packs
 from shadowsnap.git.objects import stored_bytes
 from shadowsnap.git.packs import note_repacked
 from shadowsnap.store.locks import if_free
-from shadowsnap.upkeep.session import upkeep_lock
+from shadowsnap.upkeep.reclaim import upkeep_lock
 
 pytestmark = pytest.mark.shortcut
 

@@ -109,6 +109,20 @@ def test_a_second_directory_in_the_same_turn_is_taken_too(
     assert len(manager.list_checkpoints(project)) == len(manager.list_checkpoints(other)) == 1
 
 
+def test_a_command_that_names_another_project_has_it_taken_too(
+    project: Path, tmp_path: Path, manager: CheckpointManager
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    git(other, "init")
+    (other / "f").write_text("1")
+    hook("claude", tool(project, name="Bash", command="make"))
+    hook("claude", tool(project, name="Bash", command="cd ../other && rm -rf f"))
+    assert manager.files(other, "last") == ["f"]
+    hook("claude", tool(project, name="Bash", command="cd ../other && rm -rf f"))
+    assert len(manager.list_checkpoints(project)) == len(manager.list_checkpoints(other)) == 1
+
+
 def test_a_subdirectory_is_the_same_project(project: Path, manager: CheckpointManager) -> None:
     git(project, "init")
     hook("claude", tool(project))

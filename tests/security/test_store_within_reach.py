@@ -11,7 +11,7 @@ from command_line import CommandLine
 
 from shadowsnap import CheckpointManager
 from shadowsnap.agents.sandboxes import writable_folders
-from shadowsnap.upkeep.exposure import exposure
+from shadowsnap.upkeep.status import exposure
 
 HOME = Path("/home/dev")
 
@@ -19,7 +19,7 @@ HOME = Path("/home/dev")
 @pytest.fixture
 def safe_tmp(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests lie in the directory of temporary files, which is warned about: here it is another one."""
-    monkeypatch.setattr("shadowsnap.upkeep.exposure._TEMPORARY", ("/nowhere",))
+    monkeypatch.setattr("shadowsnap.upkeep.status._TEMPORARY", ("/nowhere",))
     monkeypatch.setattr(tempfile, "gettempdir", lambda: "/nowhere-else")
 
 

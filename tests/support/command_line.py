@@ -32,7 +32,7 @@ class Ran:
         """The one object on stdout."""
         assert self.out.count("\n") == 1 and self.out.endswith("\n"), self.out
         found = json.loads(self.out)
-        assert isinstance(found, dict) and found["schema"] == 1
+        assert isinstance(found, dict) and found["schema"] == 2
         return found
 
 
@@ -70,7 +70,7 @@ class CommandLine:
         return found
 
     def ids(self) -> list[str]:
-        return [each["id"] for each in self.json("list")["checkpoints"]]
+        return [each["id"] for each in self.json("list", "--checkpoints")["checkpoints"]]
 
     def process(self, *words: str | bytes, **env: str) -> subprocess.CompletedProcess[bytes]:
         """In a process of its own, without a terminal."""

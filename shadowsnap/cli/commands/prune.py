@@ -19,7 +19,7 @@ from shadowsnap.cli.ui import working
 from shadowsnap.errors import WrongUsage
 
 if TYPE_CHECKING:
-    from shadowsnap.upkeep.results import PruneResult
+    from shadowsnap.upkeep.run import PruneResult
 
 GROUP = "keeping"
 

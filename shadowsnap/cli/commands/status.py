@@ -17,7 +17,7 @@ from shadowsnap.cli.ui import Ui, working
 
 if TYPE_CHECKING:
     from shadowsnap.agents.install import Installed
-    from shadowsnap.upkeep.results import Limit, ProjectStatus, StoreStatus, Trouble
+    from shadowsnap.upkeep.status import Limit, ProjectStatus, StoreStatus, Trouble
 
 GROUP = "taking and looking"
 
@@ -40,7 +40,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     from shadowsnap.agents.sandboxes import writable_folders
     from shadowsnap.hook.log import read_log
     from shadowsnap.settings import config_file
-    from shadowsnap.upkeep.exposure import exposure
+    from shadowsnap.upkeep.status import exposure
 
     ui = context.ui
     with working(ui, "looking at the store"):

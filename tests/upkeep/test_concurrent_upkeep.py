@@ -24,7 +24,7 @@ def start(role: str, base: Path, project: Path) -> subprocess.Popen[str]:
     return subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True, cwd=ROOT)
 
 
-def told(process: subprocess.Popen[str]) -> dict[str, Any]:
+def output_of(process: subprocess.Popen[str]) -> dict[str, Any]:
     answer, _ = process.communicate(timeout=150)
     found: dict[str, Any] = json.loads(answer)
     return found
@@ -36,10 +36,10 @@ def test_snapshots_beside_upkeep_that_never_pauses_lose_nothing(base: Path, tmp_
     projects = [tmp_path / f"project{number}" for number in range(4)]
     workers = [start("snapshot", base, project) for project in projects]
     upkeep = start("prune", base, tmp_path / "none")
-    taken, cleared = [told(worker) for worker in workers], told(upkeep)
+    taken, cleared = [output_of(worker) for worker in workers], output_of(upkeep)
     assert [worker["problems"] for worker in taken] == [[]] * 4
     assert cleared["problems"] == []
-    # It was no idle walk: much was taken, much was dropped, and nobody had to wait for long.
+    # Much was taken, much was dropped, and no snapshot waited for long.
     assert all(len(worker["states"]) > 5 for worker in taken)
     assert cleared["count"] >= 5 and cleared["dropped"] > 5
     assert max(worker["slowest"] for worker in taken) < 15

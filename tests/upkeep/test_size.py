@@ -1,4 +1,4 @@
-"""What checkpoints cost, checked against `git rev-list --disk-usage`; and what goes to fit a limit."""
+"""What checkpoints cost, checked against `git rev-list --disk-usage`, and what is dropped to keep a size limit."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from upkeep_stores import a_manager, a_store, disk_usage, noise, take, take_turn
 from helpers import git, loose_object, unpack
 from shadowsnap.git import repository as runner
 from shadowsnap.store.layout import Store
-from shadowsnap.upkeep.retention import choose
-from shadowsnap.upkeep.size import Dropping, Holder, Usage, measure
+from shadowsnap.upkeep.retention import Dropping, choose
+from shadowsnap.upkeep.size import Holder, Usage, measure
 
 Projects = dict[str, list[Holder]]
 
@@ -57,11 +57,11 @@ def tips(*groups: list[Holder]) -> list[str]:
     return [holder.tip for group in groups for holder in group]
 
 
-def test_everything_that_is_held_costs_what_git_says(store: Store, projects: Projects) -> None:
+def test_the_live_bytes_are_what_git_measures(store: Store, projects: Projects) -> None:
     assert measure(store.git(), projects).live == disk_usage(store, tips(*projects.values()))
 
 
-def test_what_a_project_alone_uses_is_what_would_go_with_it(store: Store, projects: Projects) -> None:
+def test_the_bytes_of_a_project_alone_are_what_dropping_it_frees(store: Store, projects: Projects) -> None:
     usage = measure(store.git(), projects)
     everything = disk_usage(store, tips(*projects.values()))
     for name in projects:
@@ -70,7 +70,7 @@ def test_what_a_project_alone_uses_is_what_would_go_with_it(store: Store, projec
     assert usage.all_alone() == {name: usage.alone(name) for name in projects}
 
 
-def test_dropping_the_oldest_frees_what_git_says(store: Store, projects: Projects) -> None:
+def test_dropping_the_oldest_frees_what_git_measures(store: Store, projects: Projects) -> None:
     usage = measure(store.git(), projects)
     everything = disk_usage(store, tips(*projects.values()))
     dropping = Dropping(usage, [holder.name for group in projects.values() for holder in group])
@@ -82,8 +82,8 @@ def test_dropping_the_oldest_frees_what_git_says(store: Store, projects: Project
             assert everything - freed == disk_usage(store, tips(*left.values()))
 
 
-def test_objects_that_one_who_stays_holds_too_are_not_freed(store: Store, projects: Projects) -> None:
-    """The order of a group says who stays: here the oldest does, as if it were pinned."""
+def test_objects_that_a_staying_checkpoint_shares_are_not_freed(store: Store, projects: Projects) -> None:
+    """The first of a group stays longest: here the oldest, as if it were pinned."""
     first, *rest, pinned = projects["one"]
     usage = measure(store.git(), {"one": [first, pinned, *rest]})
     dropping = Dropping(usage, [holder.name for holder in rest])
@@ -148,32 +148,32 @@ def test_nothing_goes_that_is_not_necessary() -> None:
     assert choose(usage_of(costs), all_but_newest(costs), 999).dropped == ("noisy0",)
 
 
-def test_a_large_project_without_history_to_give_keeps_what_it_has() -> None:
+def test_a_large_project_without_droppable_history_keeps_what_it_has() -> None:
     costs = {"large": [1, 1, 1, 5000], "busy": [300, 300, 300, 300]}
     choice = choose(usage_of(costs), all_but_newest(costs), 5303)
     assert set(choice.dropped) == {"busy0", "busy1", "busy2"}
 
 
-def test_a_limit_that_cannot_be_met_says_so_and_keeps_the_newest() -> None:
+def test_a_limit_that_cannot_be_met_is_reported_and_the_newest_stay() -> None:
     costs = {"one": [100, 100, 600], "two": [50, 600]}
     choice = choose(usage_of(costs), all_but_newest(costs), 1000)
     assert (choice.live_after, choice.met) == (1200, False)
     assert set(choice.dropped) == {"one0", "one1", "two0"}
 
 
-def test_a_project_that_is_too_large_by_itself_does_not_cost_its_neighbours_their_past() -> None:
+def test_a_project_that_is_too_large_by_itself_does_not_cost_others_their_history() -> None:
     costs = {"huge": [1000, 1000, 5000], "quiet": [50] * 5, "still": [5] * 5}
     choice = choose(usage_of(costs), all_but_newest(costs), 1000)
     assert (choice.dropped, choice.met) == (("huge0", "huge1"), False)
 
 
-def test_if_it_helps_those_within_their_share_give_too() -> None:
+def test_projects_within_their_share_give_too_if_that_meets_the_limit() -> None:
     costs = {"huge": [1000, 1000, 5000], "quiet": [50] * 5, "still": [5] * 5}
     choice = choose(usage_of(costs), all_but_newest(costs), 5200)
     assert (choice.dropped, choice.met) == (("huge0", "huge1", "quiet0", "quiet1"), True)
 
 
-def test_what_two_projects_share_goes_only_when_both_let_go_of_it() -> None:
+def test_objects_that_two_projects_share_are_freed_when_both_drop_them() -> None:
     shares = {("a0", "b0"): 500, ("a1",): 10, ("b1",): 10, ("c0",): 400, ("c1",): 10}
     group_of = {name: name[0] for names in shares for name in names}
     usage = Usage(930, 930, shares, group_of)
@@ -184,7 +184,7 @@ def test_what_two_projects_share_goes_only_when_both_let_go_of_it() -> None:
     assert (set(both.dropped), both.live_after) == ({"a0", "b0", "c0"}, 30)
 
 
-def test_turns_go_as_a_whole() -> None:
+def test_the_checkpoints_of_a_turn_are_dropped_together() -> None:
     costs = {"noisy": [100] * 6}
     bundles = {"noisy": [("noisy0", "noisy1"), ("noisy2", "noisy3")]}
     assert choose(usage_of(costs), bundles, 550).dropped == ("noisy0", "noisy1")

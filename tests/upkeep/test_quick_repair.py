@@ -1,4 +1,4 @@
-"""Healing: the next ordinary call works although something was damaged, and says what was mended."""
+"""Quick repair: the next ordinary call works although something was damaged, and reports what was repaired."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from shadowsnap.git import repository as runner
 from shadowsnap.store.locks import locked
 from shadowsnap.store.stat_cache import boot_id
 
-# These are mended by the repair of a checkpoint, which nobody should wait for.
+# These need the repair of a checkpoint, which takes too long for an ordinary call.
 FOR_THE_DOCTOR = {
     damaging.empty_blob_that_is_on_disk,
     damaging.cut_blob_that_is_on_disk,
@@ -35,7 +35,7 @@ named = pytest.mark.parametrize("damage", BY_ITSELF, ids=lambda damage: damage._
 
 
 def another(kept: Kept) -> CheckpointManager:
-    """A process that knows nothing of what was before."""
+    """A new process, which has nothing cached."""
     return CheckpointManager(base=kept.base, fsync=False, background_upkeep=False)
 
 
@@ -43,7 +43,7 @@ def another(kept: Kept) -> CheckpointManager:
 
 
 @named
-def test_the_next_snapshot_is_taken_all_the_same(base: Path, project: Path, damage: Damage) -> None:
+def test_the_next_snapshot_is_taken(base: Path, project: Path, damage: Damage) -> None:
     kept = keep(base, project)
     damage(kept)
     kept.change()
@@ -55,7 +55,7 @@ def test_the_next_snapshot_is_taken_all_the_same(base: Path, project: Path, dama
     kept.assert_restores(kept.old)
 
 
-# Git leaves out a ref that it cannot read, and says nothing of it: that is for the doctor, or the next snapshot.
+# Git silently leaves out a ref that it cannot read: that is for the doctor, or the next snapshot.
 @pytest.mark.parametrize(
     "damage",
     [damage for damage in BY_ITSELF if damage is not damaging.garbage_over_packed_ref],
@@ -83,41 +83,39 @@ def test_pinning_and_deleting_work(base: Path, project: Path, damage: Damage) ->
     assert [(each.id, each.pinned) for each in another(kept).list_checkpoints(project)] == [(kept.old.id, True)]
 
 
-# --- telling ----------------------------------------------------------------------------------------
+# --- reporting --------------------------------------------------------------------------------------
 
 
-def test_what_was_mended_is_told_by_an_event_and_a_note(base: Path, project: Path) -> None:
+def test_a_repair_is_reported_by_an_event_and_a_note(base: Path, project: Path) -> None:
     kept = keep(base, project)
     damaging.empty_head(kept)
-    told: list[Event] = []
+    events: list[Event] = []
     kept.change()
-    manager = CheckpointManager(base=base, fsync=False, background_upkeep=False, on_event=told.append)
+    manager = CheckpointManager(base=base, fsync=False, background_upkeep=False, on_event=events.append)
     outcome = manager.ensure_checkpoint(project, "third")
     assert outcome.status == "taken" and "file-damaged" in outcome.note
-    (healed,) = [event for event in told if isinstance(event, Healed)]
+    (healed,) = [event for event in events if isinstance(event, Healed)]
     assert isinstance(healed.problem, GitFailed)
     assert [finding.subject for finding in healed.checkup.repaired] == ["store/HEAD"]
 
 
-def test_a_restore_tells_too(base: Path, project: Path) -> None:
+def test_a_restore_reports_a_repair_in_its_note(base: Path, project: Path) -> None:
     kept = keep(base, project)
     damaging.empty_head(kept)
     assert "file-damaged" in kept.manager.restore(project, kept.old.id).note
 
 
-def test_without_damage_nothing_is_mended_and_the_error_stays_what_it_is(base: Path, project: Path) -> None:
+def test_without_damage_nothing_is_repaired_and_the_error_stays_the_same(base: Path, project: Path) -> None:
     kept = keep(base, project)
-    told: list[Event] = []
-    manager = CheckpointManager(base=base, fsync=False, on_event=told.append)
+    events: list[Event] = []
+    manager = CheckpointManager(base=base, fsync=False, on_event=events.append)
     with pytest.raises(NoSuchProject):
         manager.list_checkpoints(project / "src")
-    assert [event for event in told if event.kind == "healed"] == []
+    assert [event for event in events if event.kind == "healed"] == []
     assert kept.manager.doctor().findings == ()
 
 
-def test_it_is_tried_once_more_and_not_for_ever(
-    base: Path, project: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_operation_is_tried_only_once_more(base: Path, project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     kept = keep(base, project)
     attempts: list[str] = []
 
@@ -132,17 +130,18 @@ def test_it_is_tried_once_more_and_not_for_ever(
     assert len(attempts) == 2
 
 
-def test_a_named_file_is_looked_at_again_after_a_look_that_failed(base: Path, project: Path) -> None:
+def test_a_named_file_is_captured_after_an_attempt_that_failed(base: Path, project: Path) -> None:
     (project / ".gitignore").write_text("*.secretly\n")
     kept = keep(base, project)
     manager = CheckpointManager(base=base, fsync=False, deadline=0.2)
     manager.ensure_checkpoint(project)
     (project / "named.secretly").write_text("ignored, but a tool is going to write it\n")
-    with locked(kept.store / "locks" / f"{kept.id}.lock", "somebody", NO_DEADLINE):
+    with locked(kept.store / "locks" / f"{kept.id}.lock", "another process", NO_DEADLINE):
         outcome = manager.ensure_checkpoint(project, paths=["named.secretly"])
         assert outcome.status == "failed" and isinstance(outcome.error, LockTimeout)
     outcome = manager.ensure_checkpoint(project, paths=["named.secretly"])
-    assert outcome.status == "taken" and "named.secretly" in manager.files(project, "last")
+    assert outcome.status == "taken" and outcome.checkpoint is not None
+    assert "named.secretly" in manager.files(project, outcome.checkpoint.id)
 
 
 # --- poisoned objects -------------------------------------------------------------------------------
@@ -178,7 +177,7 @@ def test_an_emptied_object_is_written_again_when_its_file_is_read_again(base: Pa
 
 
 @pytest.mark.parametrize("place", ["store", "store/locks"])
-def test_a_file_where_the_locks_belong_is_set_aside(base: Path, project: Path, place: str) -> None:
+def test_a_file_in_the_place_of_the_locks_goes_to_the_quarantine(base: Path, project: Path, place: str) -> None:
     kept = keep(base, project)
     shutil.rmtree(base / place)
     (base / place).write_text("not a folder")
@@ -191,9 +190,9 @@ def test_a_file_where_the_locks_belong_is_set_aside(base: Path, project: Path, p
     assert outcome.status == "taken" and "folder-replaced" in outcome.note
 
 
-@pytest.mark.skipif(not boot_id(), reason="the system does not tell when it was started")
+@pytest.mark.skipif(not boot_id(), reason="the system has no boot id")
 @pytest.mark.parametrize("hurt", [truncate, os.unlink], ids=["emptied", "removed"])
-def test_after_a_restart_of_the_machine_nothing_is_taken_for_stored_that_is_not(
+def test_after_a_restart_of_the_machine_lost_objects_do_not_count_as_stored(
     base: Path, project: Path, hurt: Callable[[Path], Any]
 ) -> None:
     """The file did not change, so it is only known from the cache that its content is stored."""
@@ -208,7 +207,7 @@ def test_after_a_restart_of_the_machine_nothing_is_taken_for_stored_that_is_not(
     kept.assert_restores(kept.old)
 
 
-@pytest.mark.skipif(not boot_id(), reason="the system does not tell when it was started")
+@pytest.mark.skipif(not boot_id(), reason="the system has no boot id")
 def test_after_a_restart_without_damage_the_cache_is_used_and_asked_once(base: Path, project: Path) -> None:
     kept = keep(base, project)
     processes = []
@@ -277,7 +276,7 @@ def test_what_a_tool_named_is_captured_also_after_the_cache_was_forgotten(base: 
     assert "named.secretly" in kept.manager.files(project, "last")
 
 
-def test_a_cache_that_leads_to_vanished_objects_is_forgotten(base: Path, project: Path) -> None:
+def test_a_cache_that_leads_to_missing_objects_is_forgotten(base: Path, project: Path) -> None:
     kept = keep(base, project)
     shutil.rmtree(kept.store / "objects")
     kept.change()
@@ -320,7 +319,7 @@ def snapshot_of_closed(base: Path, project: Path, what: str) -> tuple[str, str, 
 def test_a_directory_that_lost_its_write_permission_is_opened_again(
     base: Path, project: Path, as_user: Callable[..., Any], what: str
 ) -> None:
-    assert as_user(snapshot_of_closed, base, project, what) == ("taken", "mended: closed", 3)
+    assert as_user(snapshot_of_closed, base, project, what) == ("taken", "repaired: closed", 3)
 
 
 def listing_of_closed(base: Path, project: Path) -> list[str]:
@@ -330,14 +329,12 @@ def listing_of_closed(base: Path, project: Path) -> list[str]:
 
 
 @pytest.mark.skipif(os.name == "nt", reason="no permission bits")
-def test_refs_that_cannot_be_read_are_not_taken_for_none(
-    base: Path, project: Path, as_user: Callable[..., Any]
-) -> None:
+def test_unreadable_refs_do_not_count_as_no_refs(base: Path, project: Path, as_user: Callable[..., Any]) -> None:
     assert as_user(listing_of_closed, base, project) == ["second", "first"]
 
 
 @pytest.mark.parametrize("which", ["tree", "commit"])
-def test_an_object_that_git_names_is_mended(base: Path, project: Path, which: str) -> None:
+def test_an_object_that_git_names_in_its_error_is_repaired(base: Path, project: Path, which: str) -> None:
     kept = keep(base, project)
     path = kept.object({"tree": kept.old.tree, "commit": kept.old.id}[which])
     path.chmod(0o600)
@@ -361,14 +358,14 @@ def limited(base: Path, project: Path, most: int, many: int) -> tuple[str, str, 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no limit on file sizes")
 @pytest.mark.parametrize("many", [1, 150], ids=["loose", "as a pack"])
-def test_a_full_disk_is_called_that_and_leaves_nothing_behind(
+def test_a_full_disk_is_reported_as_such_and_leaves_nothing_behind(
     base: Path, project: Path, as_user: Callable[..., Any], many: int
 ) -> None:
     kept = keep(base, project)
     for number in range(many):
         (project / f"noise{number}").write_bytes(os.urandom(300_000 // many))
-    status, kind, told = as_user(limited, base, project, 100_000, many)
-    assert (status, kind) == ("failed", "DiskFull") and str(base) in told
+    status, kind, message = as_user(limited, base, project, 100_000, many)
+    assert (status, kind) == ("failed", "DiskFull") and str(base) in message
     assert [path for path in kept.store.rglob("*") if "tmp" in path.name or path.name.startswith("scratch")] == []
     assert kept.manager.doctor().findings == ()
     outcome = kept.manager.ensure_checkpoint(project, "with room")
@@ -379,14 +376,15 @@ def test_a_full_disk_is_called_that_and_leaves_nothing_behind(
 
 
 def test_a_full_disk_is_recognised_behind_other_errors() -> None:
-    from shadowsnap.upkeep.doctor import is_full
+    from shadowsnap.upkeep.doctor import is_disk_full
 
     full = OSError(errno.ENOSPC, "No space left on device")
     behind = GitFailed(command="x", status=1, stderr="y")
     behind.__cause__ = full
-    assert is_full(full) and is_full(behind)
-    assert is_full(GitFailed(command="checkout-index", status=128, stderr="fatal: write: No space left on device"))
-    assert not is_full(OSError(errno.EACCES, "Permission denied")) and not is_full(None)
+    assert is_disk_full(full) and is_disk_full(behind)
+    failed = GitFailed(command="checkout-index", status=128, stderr="fatal: write: No space left on device")
+    assert is_disk_full(failed)
+    assert not is_disk_full(OSError(errno.EACCES, "Permission denied")) and not is_disk_full(None)
     assert DiskFull(path="/base").hint
 
 
@@ -424,7 +422,7 @@ def looked_at_and_pruned(base: Path, project: Path) -> tuple[int, str, list[str]
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no limit on file sizes")
-def test_on_a_full_disk_the_store_can_still_be_looked_at_and_pruned(
+def test_on_a_full_disk_the_store_can_still_be_read_and_pruned(
     base: Path, project: Path, as_user: Callable[..., Any]
 ) -> None:
     keep(base, project)

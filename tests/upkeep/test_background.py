@@ -1,4 +1,4 @@
-"""Upkeep that nobody asks for: at the start of a program, and in the background, never in the way."""
+"""Automatic upkeep: at the start of a program, and in the background."""
 
 from __future__ import annotations
 
@@ -19,10 +19,9 @@ from shadowsnap.store.layout import last_prune
 from shadowsnap.store.locks import if_free
 from shadowsnap.store.projects import project_of
 from shadowsnap.store.troubles import read_log
-from shadowsnap.upkeep import background as starting
-from shadowsnap.upkeep import run as background
+from shadowsnap.upkeep import background, run
 from shadowsnap.upkeep.background import note_started, why_due
-from shadowsnap.upkeep.session import upkeep_lock
+from shadowsnap.upkeep.reclaim import upkeep_lock
 
 
 def count(manager: CheckpointManager, project: Path) -> int:
@@ -93,10 +92,10 @@ def test_it_does_not_repack(base: Path, project: Path) -> None:
     assert runner.processes_started - started <= 4
 
 
-def test_it_gives_way_to_somebody_who_is_at_it(base: Path, project: Path) -> None:
+def test_it_gives_way_to_upkeep_of_another_process(base: Path, project: Path) -> None:
     manager = a_manager(base, max_snapshots=2)
     take_turns(manager, project, 3)
-    with if_free(upkeep_lock(a_store(base)), "somebody"):
+    with if_free(upkeep_lock(a_store(base)), "another process"):
         assert manager.auto_prune().status == "busy"
 
 
@@ -123,23 +122,23 @@ def test_a_detached_process_does_the_rest(base: Path, project: Path) -> None:
 
 def test_the_process_runs_with_the_settings_of_the_manager(base: Path, project: Path) -> None:
     take_turns(a_manager(base), project, 6)
-    told = {"base": str(base), "max_snapshots": 3, "excludes": ["x"], "of_a_later_version": 1}
-    nice, background._be_modest = background._be_modest, lambda: None
+    given = {"base": str(base), "max_snapshots": 3, "excludes": ["x"], "of_a_later_version": 1}
+    lower, run._lower_priority = run._lower_priority, lambda: None
     try:
-        assert background.main([json.dumps(told)]) == 0
+        assert run.main([json.dumps(given)]) == 0
     finally:
-        background._be_modest = nice
+        run._lower_priority = lower
     assert count(a_manager(base), project) == 3
 
 
 def test_what_it_could_not_do_is_in_the_log(base: Path, project: Path) -> None:
     take_turns(a_manager(base), project, 2)
     (base / "store" / "format").write_text("999\n")
-    nice, background._be_modest = background._be_modest, lambda: None
+    lower, run._lower_priority = run._lower_priority, lambda: None
     try:
-        assert background.main([json.dumps({"base": str(base)})]) == 1
+        assert run.main([json.dumps({"base": str(base)})]) == 1
     finally:
-        background._be_modest = nice
+        run._lower_priority = lower
     assert "newer shadowsnap" in read_log(base)[-1]["what"]
 
 
@@ -156,7 +155,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         note_started(store)  # type: ignore[arg-type]
         return True
 
-    monkeypatch.setattr(starting, "start_upkeep", note)
+    monkeypatch.setattr(background, "start_upkeep", note)
     return moments
 
 
@@ -229,7 +228,7 @@ def test_a_start_of_the_future_does_not_count(base: Path, project: Path) -> None
     assert why_due(store, known, settings) == "many checkpoints"
 
 
-def test_a_marker_tells_the_time_in_utc(base: Path) -> None:
+def test_the_time_of_the_last_prune_is_in_utc(base: Path) -> None:
     base.mkdir()
     (base / ".last_prune").write_text("1700000000")
     assert last_prune(base) == datetime(2023, 11, 14, 22, 13, 20, tzinfo=UTC)
