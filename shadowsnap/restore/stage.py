@@ -25,7 +25,7 @@ from shadowsnap.snapshot.states import State, tree_differences
 from shadowsnap.snapshot.take import Request, begin_capture, holding_checkpoint, keep_capture, take_snapshot
 from shadowsnap.snapshot.workspace import Workspace
 from shadowsnap.store.checkpoints import find_checkpoint, newest_checkpoint
-from shadowsnap.store.history import note
+from shadowsnap.store.history import note as log_line
 from shadowsnap.store.journal import OpenStage, read_journal, write_journal
 from shadowsnap.store.locks import is_free, locked
 
@@ -158,10 +158,10 @@ def recover_stages(space: Workspace) -> str:
     try:
         before = find_checkpoint(space.store, space.project, dead[0].before, space.deadline)
         restore(space, before)
-        note(space.store, space.project, "stage", status="discarded", before=before.id)
-        recovered = f"an interrupted stage was put back to {before.short_id}"
+        log_line(space.store, space.project, "stage", status="discarded", before=before.id)
+        note = f"an interrupted stage was put back to {before.short_id}"
     except ShadowsnapError as problem:
-        recovered = f"an interrupted stage could not be put back: {problem}"
+        note = f"an interrupted stage could not be put back: {problem}"
     _remove_from_journal(space, dead)
     _remove_locks(space, dead)
-    return recovered
+    return note

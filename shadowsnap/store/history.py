@@ -1,8 +1,8 @@
 """The history of a project, folded from its operation log: turns, snapshots, restores, what can be undone.
 
-The log is the one record of what happened. A checkpoint that the log does not mention (the process died
-between recording it and writing the line, or the log was lost) speaks for itself: its facts give the same
-line. So a lost log is told again from the checkpoints, and a store of format 1 is taken over the same way.
+The log is the one record of what happened. For a checkpoint that it does not mention (the process died between
+recording it and writing the line, or the log was lost) `rebuild` makes the line from the checkpoint's own facts.
+A store of format 1 is taken over the same way. `rebuild` is imported where it is used: hooks hardly ever need it.
 """
 
 from __future__ import annotations
@@ -12,13 +12,15 @@ import re
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
-from shadowsnap.deadline import Deadline
+from shadowsnap.deadline import NO_DEADLINE, Deadline
 from shadowsnap.errors import NoSuchCheckpoint, NoSuchTurn
 from shadowsnap.files import remove_tree
 from shadowsnap.git.refs import ref_names
 from shadowsnap.model import Checkpoint
 from shadowsnap.records import Any, dataclass, field, replace
 from shadowsnap.store.checkpoints import (
+    LAST,
+    NUMBER,
     find_checkpoint,
     list_checkpoints,
     named_in_journal,
@@ -39,13 +41,7 @@ from shadowsnap.store.log import (
 )
 from shadowsnap.store.projects import Project, known_projects, locked_project, read_record, touch_record
 
-# Lines of the same moment: a turn begins before it says more, and ends last.
-_ORDER = {"begin": 0, "end": 2}
-_LAST = re.compile(r"last(?:~(\d{1,9}))?")
-_NUMBER = re.compile(r"(\d{1,12})(:after)?")
 _FEW = 20
-_ID_DIGITS = 7
-"""So many digits can also be the beginning of an id that has no letter in it."""
 _OF_TURN = ("begin", "more", "call", "call-end", "end", "conversation")
 _DROPPED = (*_OF_TURN, "snapshot", "stage", "restore", "attach", "numbers")
 """The lines that go when nothing is kept of what they are about."""
@@ -85,6 +81,8 @@ class Turn:
     """Why its conversation was not kept."""
     position: int = 0
     end_position: int | None = None
+    left_open: bool = False
+    """Whether nothing but the next turn of its session ended it."""
 
     @property
     def states(self) -> list[str]:
@@ -171,6 +169,10 @@ class History:
     turns: dict[int, Turn] = field(default_factory=dict)
     snapshots: list[Snapshot] = field(default_factory=list)
     operations: dict[str, Operation] = field(default_factory=dict)
+    other_numbers: dict[int, int] = field(default_factory=dict)
+    """Further numbers that a turn was given, and the one that it goes by."""
+    closing_sessions: set[str | None] = field(default_factory=set)
+    """The sessions whose host closes turns."""
     sessions: dict[str, Line] = field(default_factory=dict)
     """The last word about each session's end."""
     purges: list[Line] = field(default_factory=list)
@@ -235,14 +237,13 @@ class History:
 
     def checkpoint_of(self, ref: str) -> str | None:
         """The id that a number, `N:after` or `last~N` stands for; None for another kind of reference."""
-        if last := _LAST.fullmatch(ref):
+        if last := re.fullmatch(LAST, ref):
             numbers, back = self.reachable(), int(last[1] or 0)
             if back >= len(numbers):
                 raise NoSuchCheckpoint(ref=ref, workdir=self.project.workdir)
             return self._state(numbers[back], after=False, ref=ref)
-        if number := _NUMBER.fullmatch(ref):
-            is_id = len(ref) >= _ID_DIGITS and ref.isdigit() and int(ref) not in self.numbered()
-            return None if is_id else self._state(int(number[1]), after=number[2] is not None, ref=ref)
+        if number := re.fullmatch(NUMBER, ref):
+            return self._state(int(number[1]), after=number[2] is not None, ref=ref)
         return None
 
     def _state(self, number: int, *, after: bool, ref: str) -> str:
@@ -257,12 +258,13 @@ class History:
 
 
 def read_history(store: Store, project: Project, deadline: Deadline) -> History:
-    """The history as the log and the checkpoints that it does not mention tell it. Nothing is written."""
+    """The history, from the log and from checkpoints that it does not mention. Nothing is written."""
     return fold(project, lines_of(store, project, deadline))
 
 
-def lines_of(store: Store, project: Project, deadline: Deadline) -> list[Line]:
-    """The lines of the log, completed from checkpoints that it does not mention."""
+def lines_of(store: Store, project: Project, deadline: Deadline, *, thorough: bool = False) -> list[Line]:
+    """The lines of the log, completed from checkpoints that it does not mention; if `thorough`, or if lines are
+    damaged, from every checkpoint whose own line is missing."""
     lines, damaged = read_log(store, project.id)
     names = ref_names(store.git_dir, project.refs)
     if not lines and not names:
@@ -276,8 +278,7 @@ def lines_of(store: Store, project: Project, deadline: Deadline) -> list[Line]:
         for value in line.values():
             if isinstance(value, str) and len(value) == 40:
                 first.setdefault(value[:12], position)
-    # Other lines may mention a checkpoint whose own line is damaged.
-    missing = [name for name in names if damaged or name[-12:] not in first]
+    missing = [name for name in names if thorough or damaged or name[-12:] not in first]
     if not missing:
         return lines
     found = _read_some(store, project, missing, deadline)
@@ -329,11 +330,12 @@ def complete_log(store: Store, project: Project, deadline: Deadline) -> None:
 
 
 def rebuild_log(store: Store, project: Project, deadline: Deadline) -> None:
-    """Write the log anew: what can be read of it, and what the checkpoints know. The caller holds the lock."""
-    lines = lines_of(store, project, deadline)
-    number = max(next_number(lines), _number(read_record(store, project).get("next_number")) or 1)
+    """Write the log again: the lines that can be read, and what the checkpoints know of the others. Numbers that
+    only lost lines had stay used. The caller holds the project's lock."""
+    lines = lines_of(store, project, deadline, thorough=True)
     write_lines(store, project.id, lines)
-    touch_record(store, project, next_number=number)
+    used = _number(read_record(store, project).get("next_number")) or 1
+    touch_record(store, project, next_number=max(used, next_number(lines)))
 
 
 def finish_migration(store: Store, deadline: Deadline) -> None:
@@ -389,14 +391,16 @@ def needed_checkpoints(store: Store, history: History) -> frozenset[str]:
     return frozenset(needed)
 
 
-def compact_log(store: Store, project: Project, kept: Container[str]) -> None:
-    """Drop the lines of turns, snapshots and restores none of whose checkpoints is kept. The caller holds the
-    project's lock.
+def compact_log(store: Store, project: Project, kept: Container[str], deadline: Deadline = NO_DEADLINE) -> None:
+    """Drop the lines of turns, snapshots and restores none of whose checkpoints is kept, and complete a damaged
+    log. The caller holds the project's lock.
 
     A restore is dropped only with everything before it: whether a turn counts as undone, and what can be redone,
     follows from the order of all restores since. The highest number stays in the log, so it is not given again
     even if the project's record is lost."""
-    lines = read_lines(store, project.id)
+    lines, damaged = read_log(store, project.id)
+    if damaged:
+        lines = lines_of(store, project, deadline)
     gone = _gone_turns(fold(project, lines), kept)
     anchors = [_is_anchor(line, gone, kept) for line in lines]
     first = anchors.index(True) if True in anchors else len(lines)
@@ -409,8 +413,8 @@ def compact_log(store: Store, project: Project, kept: Container[str]) -> None:
     left = [line for line in left if line["op"] != "session" or line.get("session") in sessions]
     highest = next_number(lines) - 1
     if highest >= next_number(left):
-        left.insert(0, _line("numbers", lines[0]["at"], number=highest))
-    if left != lines:
+        left.insert(0, {"op": "numbers", "at": lines[0]["at"], "number": highest})
+    if left != lines or damaged:
         write_lines(store, project.id, left)
 
 
@@ -443,7 +447,7 @@ def _follows(line: Line) -> bool:
 def resolve(store: Store, project: Project, ref: str, deadline: Deadline) -> Checkpoint:
     """The checkpoint that a number, `N:after`, `last~N`, a label or a hash prefix stands for."""
     known = None
-    if _LAST.fullmatch(ref) or _NUMBER.fullmatch(ref):
+    if re.fullmatch(LAST, ref) or re.fullmatch(NUMBER, ref):
         known = read_history(store, project, deadline).checkpoint_of(ref)
     try:
         return find_checkpoint(store, project, known or ref, deadline)
@@ -455,18 +459,25 @@ def resolve(store: Store, project: Project, ref: str, deadline: Deadline) -> Che
 
 
 def fold(project: Project, lines: Iterable[Line]) -> History:
-    """The history that some lines tell. Whatever is odd in a line is passed over."""
+    """The history that follows from some lines. Whatever is odd in a line is passed over."""
     history = History(project)
     for position, line in enumerate(lines):
         reader = _READERS.get(line["op"])
         if reader is not None:
             reader(history, line, position)
+    for turn in history.turns.values():
+        if turn.left_open and turn.session_id in history.closing_sessions:
+            turn.status = "interrupted"
     return history
 
 
 def _begin(history: History, line: Line, position: int) -> None:
-    number = _number(line.get("turn"))
+    number, key = _number(line.get("turn")), _text(line.get("key")) or ""
     if number is None or number in history.turns:
+        return
+    same = next((turn.number for turn in history.turns.values() if key and turn.key == key), None)
+    if same is not None:  # an attempt that failed half way had begun it already
+        history.other_numbers[number] = same
         return
     turn = Turn(
         number=number,
@@ -477,7 +488,7 @@ def _begin(history: History, line: Line, position: int) -> None:
         agent=_text(line.get("agent")),
         parent=_text(line.get("parent")),
         prompt=_text(line.get("prompt")),
-        key=_text(line.get("key")) or "",
+        key=key,
         position=position,
     )
     for left in [each for each in history.running.values() if each.session_id == turn.session_id]:
@@ -487,7 +498,9 @@ def _begin(history: History, line: Line, position: int) -> None:
 
 
 def _close(history: History, turn: Turn, later: Turn) -> None:
-    """A host may never close its turns: the next one of the same session ends the one before."""
+    """The next turn of a session ends one that was left open. That one was interrupted, unless the host of the
+    session never closes its turns."""
+    turn.left_open = True
     turn.status, turn.ended_at, turn.end_position = "done", later.began_at, later.position
     turn.after = turn.after or later.before
     del history.running[turn.number]
@@ -529,7 +542,8 @@ def _end(history: History, line: Line, position: int) -> None:
         return
     turn.after, turn.ended_at, turn.open_call = _text(line.get("after")) or turn.after, line["at"], None
     turn.status = "interrupted" if line.get("status") == "interrupted" else "done"
-    turn.end_position = position
+    turn.end_position, turn.left_open = position, False
+    history.closing_sessions.add(turn.session_id)
     history.running.pop(turn.number, None)
     tools = line.get("tools")
     if isinstance(tools, list):
@@ -585,8 +599,10 @@ def _snapshot(history: History, line: Line, position: int) -> None:
 def _restore(history: History, line: Line, position: int) -> None:
     names = ("id", "target", "before")
     identity, target, before = (_text(line.get(name)) for name in names)
-    if identity is None or target is None or before is None or identity in history.operations:
+    if identity is None or identity in history.operations:
         return
+    if target is None or before is None or len(target) != 40 or len(before) != 40:
+        return  # there is no way to where it says
     kind = _text(line.get("kind")) or "restore"
     after, reached = _text(line.get("after")) or "", _text(line.get("reached"))
     operation = Operation(identity, line["at"], kind, target, before, after, reached, line, position)
@@ -614,6 +630,8 @@ def _restore(history: History, line: Line, position: int) -> None:
     else:
         history.undone.clear()
         history.done.append(Step(("operation", identity), operation))
+        if not line.get("paths"):  # what a turn did is back with the state at its end
+            history.undone_turns -= {turn.number for turn in history.turns.values() if turn.after == target}
 
 
 def _taken_out(steps: list[Step], wanted: Callable[[Step], bool]) -> Step | None:
@@ -655,20 +673,13 @@ _READERS = {
 
 
 def _turn_of(history: History, line: Line) -> Turn | None:
-    return history.turns.get(_number(line.get("turn")) or 0)
-
-
-def _line(op: str, at: float, **facts: Any) -> Line:
-    return {"op": op, "at": at, **{name: value for name, value in facts.items() if value is not None}}
+    number = _number(line.get("turn")) or 0
+    return history.turns.get(history.other_numbers.get(number, number))
 
 
 def restored_paths(store: Store, operation: Operation) -> list[str] | None:
     """What an operation restored: nothing for everything, None if the list is lost."""
     return paths_in(store, operation.line)
-
-
-def _texts(line: Line) -> list[str]:
-    return [value for value in line.values() if isinstance(value, str)]
 
 
 def _number(value: Any) -> int | None:

@@ -7,15 +7,17 @@ reverts, stages and sessions are read from it (`history` folds it). Every line h
     more          turn, checkpoint          it named files that `before` does not hold
     call          turn, before              a tool call began (granularity "tool")
     call-end      turn, before, after       and ended
-    end           turn, after, status       the turn ended: done or interrupted; tools
+    end           turn, after, tree, status the turn ended: done or interrupted; tools
     conversation  turn, refs, messages      its conversation was kept (or, with why, was not)
     snapshot      number, checkpoint        taken by hand or by a host
     stage         number, before, after     edits that were kept as a whole; with status discarded: put back
-    restore       id, kind, target, before, after, paths     also undo, redo and revert
+    restore       id, kind, target, before, after, paths     also undo, redo and revert; seen: the
+                                            fingerprint of the files before it; reached: the checkpoint that
+                                            holds all files as they are after it
     session       session, status           how a conversation ended
     attach        checkpoint, session, refs a conversation that came from elsewhere
     purge         paths                     files that a person took out of every checkpoint
-    numbers       next                      no number below this is free: written when lines are dropped
+    numbers       number                    the highest number so far; the line that had it was dropped
 
 A line is appended by one write under the project's lock. A torn or damaged line is passed over: a checkpoint's
 own facts are enough to make its line again (`rebuild`).
@@ -23,6 +25,7 @@ own facts are enough to make its line again (`rebuild`).
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import time
@@ -39,9 +42,9 @@ Line = dict[str, Any]
 
 FOLDER = "log"
 _APPENDING = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-_MOST_BYTES = 256 << 20
 _END_OF_TIME = 250_000_000_000.0
 """Later than any moment that a `datetime` can have is damage. (A comparison with NaN is false, too.)"""
+_MOST_BYTES = 256 << 20
 _LAST_BYTES = 64 << 10
 _INLINE_PATHS = 200
 """A longer list of paths is kept in a file of its own beside the log."""
@@ -51,73 +54,37 @@ def log_file(store: Store, project: str) -> Path:
     return store.base / FOLDER / f"{project}.jsonl"
 
 
-def append_line(store: Store, project: str, op: str, **facts: Any) -> Line:
-    """Add one line; facts that are None are left out. The caller holds the project's lock."""
+def append_line(store: Store, project: str, op: str, *, lasting: bool = False, **facts: Any) -> Line:
+    """Add one line; facts that are None are left out. If `lasting`, it survives a power cut. The caller holds the
+    project's lock."""
     line = {"op": op, "at": round(time.time(), 3), **_known(facts)}
     if len(paths := line.get("paths", ())) > _INLINE_PATHS:
         line["paths"] = _keep_paths(store, project, paths)
     path = log_file(store, project)
-    data = _encoded(line)
-    # Of everything else a checkpoint knows enough; the line of a restore says that it came to its end.
-    lasting = store.fsync and op == "restore"
+    data, fsync = _encoded(line), lasting and store.fsync
     try:
-        _append(path, data, lasting)
+        _append(path, data, fsync)
     except FileNotFoundError:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _append(path, data, lasting)
+        _append(path, data, fsync)
     return line
 
 
-def _append(path: Path, data: bytes, lasting: bool) -> None:
+def _append(path: Path, data: bytes, fsync: bool) -> None:
     descriptor = os.open(path, _APPENDING, 0o600)
     try:
-        if os.fstat(descriptor).st_size:
+        size = os.fstat(descriptor).st_size
+        if size:
             os.lseek(descriptor, -1, os.SEEK_END)
             if os.read(descriptor, 1) != b"\n":
                 data = b"\n" + data  # the last line is torn: it must not swallow this one
-        while data:
-            data = data[os.write(descriptor, data) :]
-        if lasting:
+        if os.write(descriptor, data) != len(data):
+            os.ftruncate(descriptor, size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path))
+        if fsync:
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def read_lines(store: Store, project: str) -> list[Line]:
-    """Every line that can be read, oldest first."""
-    return read_log(store, project)[0]
-
-
-def read_log(store: Store, project: str) -> tuple[list[Line], int]:
-    """Every line that can be read, oldest first, and how many cannot."""
-    try:
-        with open(log_file(store, project), "rb") as file:
-            data = file.read(_MOST_BYTES)
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return [], 0
-    lines, damaged = list[Line](), 0
-    for row in filter(None, data.split(b"\n")):
-        line = _parsed(row)
-        if line is None:
-            damaged += 1
-        else:
-            lines.append(line)
-    return lines, damaged
-
-
-def _parsed(row: bytes) -> Line | None:
-    try:
-        line = json.loads(row) if row else None
-    except (ValueError, RecursionError):
-        return None
-    return line if _is_line(line) else None
-
-
-def _is_line(value: Any) -> bool:
-    if not isinstance(value, dict) or not isinstance(value.get("op"), str):
-        return False
-    at = value.get("at")
-    return isinstance(at, (int, float)) and not isinstance(at, bool) and 0 <= at < _END_OF_TIME
 
 
 @contextmanager
@@ -128,12 +95,52 @@ def taken_back_on_failure(store: Store, project: str) -> Iterator[None]:
         size = os.stat(path).st_size
     except FileNotFoundError:
         size = 0
+    done = False
     try:
         yield
-    except BaseException:
-        if path.exists():
+        done = True
+    finally:
+        if not done and path.exists():
             os.truncate(path, size)
-        raise
+
+
+def read_lines(store: Store, project: str) -> list[Line]:
+    """Every line that can be read, oldest first."""
+    return read_log(store, project)[0]
+
+
+def damaged_lines(store: Store, project: str) -> int:
+    """How many lines cannot be read."""
+    return read_log(store, project)[1]
+
+
+def read_log(store: Store, project: str) -> tuple[list[Line], int]:
+    """Every line that can be read, oldest first, and how many cannot. A last line that is not ended does not
+    count: it may be written just now."""
+    rows = _rows(store, project)
+    found = [(_line_of(row), row) for row in rows]
+    damaged = sum(line is None and row != b"" for line, row in found[:-1])
+    return [line for line, _ in found if line is not None], damaged
+
+
+def _rows(store: Store, project: str) -> list[bytes]:
+    try:
+        with open(log_file(store, project), "rb") as file:
+            return file.read(_MOST_BYTES).split(b"\n")
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return []
+
+
+def _line_of(row: bytes) -> Line | None:
+    try:
+        line = json.loads(row) if row else None
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(line, dict) or not isinstance(line.get("op"), str):
+        return None
+    at = line.get("at")
+    is_time = isinstance(at, (int, float)) and not isinstance(at, bool) and 0 <= at < _END_OF_TIME
+    return line if is_time else None
 
 
 def last_lines(store: Store, project: str) -> list[Line]:
@@ -144,26 +151,12 @@ def last_lines(store: Store, project: str) -> list[Line]:
             rows = file.read(_LAST_BYTES).split(b"\n")
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return []
-    return [line for row in rows if (line := _parsed(row)) is not None]
+    return [line for row in rows if (line := _line_of(row)) is not None]
 
 
-def damaged_lines(store: Store, project: str) -> int:
-    """How many lines cannot be read. A last line that is not ended does not count: it may be written just now."""
-    try:
-        with open(log_file(store, project), "rb") as file:
-            rows = file.read(_MOST_BYTES).split(b"\n")[:-1]
-    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
-        return 0
-    return sum(row != b"" and _parsed(row) is None for row in rows)
-
-
-def next_number(lines: Iterable[Line]) -> int:
-    """The first number that these lines do not use, nor any line that was dropped."""
-    used, given = [0], [1]
-    for line in lines:
-        used += [as_number(line.get("turn")), as_number(line.get("number"))]
-        given.append(as_number(line.get("next")))
-    return max(1 + max(used), *given)
+def next_number(lines: Iterable[Mapping[str, Any]]) -> int:
+    """The first number that these lines do not use."""
+    return 1 + max((as_number(line.get(name)) for line in lines for name in ("turn", "number")), default=0)
 
 
 def as_number(value: Any) -> int:

@@ -52,7 +52,7 @@ def rebuilt_lines(store: Store, project: Project, newest_first: Sequence[Checkpo
         if "of" in line:  # it belongs to a turn that has its number only now
             line["turn"] = keys.get(line.pop("of"))
     kept = [line for line in lines if line["op"] not in ("end", "conversation") or line.get("turn")]
-    return [{"op": "numbers", "at": kept[0]["at"], "next": number}, *kept] if kept else []
+    return [{"op": "numbers", "at": kept[0]["at"], "number": number - 1}, *kept] if kept else []
 
 
 def lines_from(

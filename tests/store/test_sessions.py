@@ -233,15 +233,15 @@ def test_a_very_long_id_is_cut_to_one_of_its_own(project: Path, manager: Checkpo
     assert len({each.id for each in manager.sessions()}) == 2
 
 
-def test_what_the_log_cannot_take_fails_no_agent(base: Path, project: Path, manager: CheckpointManager) -> None:
+def test_what_is_in_the_way_of_the_log_is_moved_aside(base: Path, project: Path, manager: CheckpointManager) -> None:
     manager.snapshot(project)
     log_file(Store(base), project_of(project).id).unlink()
     log_file(Store(base), project_of(project).id).mkdir()
     manager.new_turn("s1", "x", [1, 2])
     (project / "README.md").write_text("changed\n")
     outcome = manager.ensure_checkpoint(project)
-    assert outcome.status == "failed" and outcome.error is not None
-    assert len(manager.list_checkpoints(project)) == 2  # and the state is safe all the same
+    assert outcome.protected and "repaired" in outcome.note
+    assert [entry.prompt for entry in manager.timeline(project) if entry.kind == "turn"] == ["x"]
 
 
 # --- questions ----------------------------------------------------------------------------------------
