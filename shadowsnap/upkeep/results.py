@@ -72,6 +72,8 @@ class ProjectStatus(_Record):
     bytes_alone: int | None
     """What would be freed if this project alone were dropped; None if it is not known."""
     place: str = "here"
+    verified_at: datetime | None = None
+    """When its newest checkpoint was last restored into a scratch directory and was exact."""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ from shadowsnap.upkeep.reclaim import consolidate, forget_unheld_caches, shed
 from shadowsnap.upkeep.results import PruneResult, Verdict
 from shadowsnap.upkeep.session import Memory, Session, fingerprint, read_memory, upkeep_session, write_memory
 from shadowsnap.upkeep.size import as_look
+from shadowsnap.upkeep.verify import verify_newest
 
 WHEN_IT_PAYS, ALL, ALWAYS, NEVER = "when-it-pays", "all", "always", "never"
 """`all`: whatever no checkpoint holds, however little that is; `always`: repack even if there is nothing of it."""
@@ -271,7 +272,8 @@ def main(arguments: list[str]) -> int:
     settings = settings_from_text(arguments[0])
     _be_modest()
     try:
-        result = prune(open_store(settings), settings)
+        result = prune(store := open_store(settings), settings)
+        verify_newest(store, Deadline(settings.upkeep_deadline))
     except (ShadowsnapError, OSError) as problem:
         hint = getattr(problem, "hint", "")
         append_log(settings.resolved_base(), kind="upkeep", what=str(problem), advice=hint)

@@ -25,6 +25,7 @@ from shadowsnap.upkeep.results import Limit, ProjectStatus, StoreStatus, Trouble
 from shadowsnap.upkeep.retention import HERE
 from shadowsnap.upkeep.session import Look, read_memory
 from shadowsnap.upkeep.size import archived_bytes, look_at
+from shadowsnap.upkeep.verify import verified_at
 
 
 def read_status(store: Store, settings: Settings, deadline: Deadline) -> StoreStatus:
@@ -99,6 +100,7 @@ def _projects(
                 last_touch=_moment(record.get("last_touch")),
                 bytes_alone=look.alone.get(project, 0) if look else None,
                 place=place,
+                verified_at=_moment(verified_at(record)),
             )
         )
     return tuple(sorted(found, key=lambda each: each.newest.timestamp() if each.newest else 0, reverse=True))
