@@ -322,7 +322,7 @@ class NoSuchPlan(ShadowsnapError):
 class ExtraMissing(ShadowsnapError):
     """`shadowsnap {command}` needs a package that is not installed"""
 
-    hint = "pip install 'shadowsnap[{extra}]'"
+    hint = "install the extra that it needs"
 
 
 # --- the command line ------------------------------------------------------------------------

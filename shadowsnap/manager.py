@@ -39,6 +39,7 @@ from shadowsnap.errors import (
     NoSuchSession,
     NoSuchTurn,
     PathRefused,
+    PlanOutdated,
     PresentNotSaved,
     RestoreFailed,
     RulesUnavailable,
@@ -951,6 +952,36 @@ class CheckpointManager:
                 lack = "" if found else f"no conversation is kept with it{lacking}"
                 result, recovered = replace(result, conversation=found), "; ".join(filter(None, (recovered, lack)))
         return self._restored(replace(result, note=recovered), "restore")
+
+    def propose_restore(
+        self, working_dir: PathLike, ref: Reference, paths: Sequence[PathLike] = ()
+    ) -> tuple[RestoreResult, str]:
+        """Plan a restore for a person to confirm: the plan, and the token by which `restore_as_planned` carries it
+        out within an hour, if the files are still the same."""
+        from shadowsnap.restore.tokens import keep_plan
+
+        plan = self.restore(working_dir, ref, paths, dry_run=True)
+        store, project = self._known(working_dir)
+        named = [os.fspath(path) for path in _as_list(paths)]
+        return plan, keep_plan(store, project, plan, named, self._present(store, project)).token
+
+    def restore_as_planned(self, working_dir: PathLike, token: str, dry_run: bool = False) -> RestoreResult:
+        """Carry out a plan that was proposed; `dry_run` returns it."""
+        from shadowsnap.restore.tokens import find_plan, forget_plan
+
+        store, project = self._known(working_dir)
+        plan = find_plan(store, project, token)
+        if self._present(store, project) != plan.present:
+            raise PlanOutdated(token=token)
+        result = self.restore(working_dir, plan.target, plan.paths, dry_run=dry_run)
+        if result.applied:
+            forget_plan(store, token)
+        return result
+
+    def _present(self, store: Store, project: Project) -> str:
+        """The tree of the files as they are now."""
+        with self._looking(store, project, "restore") as space:
+            return begin_capture(space).tree()
 
     @_retry_after_repair
     def undo(self, working_dir: PathLike, dry_run: bool = False) -> RestoreResult:

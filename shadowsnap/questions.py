@@ -23,7 +23,7 @@ from shadowsnap.git.hunks import Hunk, hunks_of_pairs, renamed_from
 from shadowsnap.git.objects import EMPTY_TREE
 from shadowsnap.git.reading import ObjectReader
 from shadowsnap.git.repository import Git
-from shadowsnap.git.trees import DIRECTORY, Leaf, parse_tree
+from shadowsnap.git.trees import DIRECTORY, Leaf, TreeReader, parse_tree
 from shadowsnap.model import Author, Bisection, BlamedLine, Checkpoint, Probe
 from shadowsnap.moments import datetime, timezone
 from shadowsnap.records import Any, dataclass, field, replace
@@ -61,6 +61,10 @@ class Moment:
     """The checkpoints that its lines come from."""
     restored: frozenset[bytes] = frozenset()
     """The paths that it was about; none for all of them."""
+    changes: Mapping[bytes, Leaf | None] = field(default_factory=dict)
+    """What differs from the tree of `state`, where the tree itself is not stored."""
+    keeps_more: bool = False
+    """Whether files were kept that the restored state does not hold."""
     named_by: Author | None = None
     """Of a state that holds named files alone: the turn that is about to change them."""
     late: frozenset[bytes] = frozenset()
@@ -78,7 +82,7 @@ class Story:
         self.history = fold(project, lines)
         found = list_checkpoints(store, project, deadline, statistics=False)
         self.known = {each.id: each for each in found}
-        self._reader = _Moments(store, self.history, self.known, lines)
+        self._reader = _Moments(store, self.history, self.known, lines, deadline)
         for line in lines:
             self._reader.read(line)
 
@@ -95,9 +99,15 @@ class _Moments:
     """Walks through the log and keeps account of the turns that are at work."""
 
     def __init__(
-        self, store: Store, history: History, known: Mapping[str, Checkpoint], lines: Sequence[Line]
+        self,
+        store: Store,
+        history: History,
+        known: Mapping[str, Checkpoint],
+        lines: Sequence[Line],
+        deadline: Deadline,
     ) -> None:
         self._store = store
+        self._deadline = deadline
         self._history = history
         self._known = known
         self._ended = {line.get("turn") for line in lines if line["op"] == "end"}
@@ -198,12 +208,17 @@ class _Moments:
         before = self._known.get(operation.before)
         target = self._known.get(operation.target)
         paths = restored_paths(self._store, operation) or ()
-        tree = operation.after or (target.tree if target is not None and not paths else "")
-        base = target if target is not None and not paths else before
-        if base is None or not tree:
+        if target is None or before is None:
             self._gap = True
             return
-        state = replace(State.of_checkpoint(base), tree=tree, scope="tree")
+        state, changes = State.of_checkpoint(target), dict[bytes, Leaf | None]()
+        if paths and operation.after != target.tree:
+            # The log has only the name of this tree: it is the one before, with these paths as in the target.
+            changes = self._changes(before, target, [os.fsencode(path) for path in paths])
+            bits = {path: state.bits(path, leaf[0]) for path, leaf in changes.items() if leaf is not None}
+            state = State.of_checkpoint(before)
+            modes = replace(state.modes, other={**state.modes.other, **bits})
+            state = replace(state, modes=modes)
         undone = operation.line.get("undoes") if operation.kind == "undo" else operation.turn
         turns = [undone] if isinstance(undone, int) else []
         if operation.kind == "revert" and operation.session_id is not None:
@@ -217,8 +232,24 @@ class _Moments:
                 operation=operation,
                 sources=(operation.target, *(each for each in befores if each is not None)),
                 restored=frozenset(map(os.fsencode, paths)),
+                changes=changes,
+                keeps_more=not paths and operation.after != target.tree,
             )
         )
+
+    def _changes(self, before: Checkpoint, target: Checkpoint, paths: Iterable[bytes]) -> dict[bytes, Leaf | None]:
+        """What a restore of some paths put in their place."""
+        found: dict[bytes, Leaf | None] = {}
+        with ObjectReader(self._store.git(self._deadline)) as reader:
+            old, new = (
+                TreeReader(tree, lambda name: reader.read(name, b"tree")) for tree in (before.tree, target.tree)
+            )
+            for path in (each.rstrip(b"/") for each in paths):
+                found.update(dict.fromkeys([path, *old.files_below(path)]))
+                for each in (path, *new.files_below(path)):
+                    leaf = new.find(each)
+                    found[each] = leaf if leaf is not None and leaf[0] != DIRECTORY else None
+        return found
 
     # --- states --------------------------------------------------------------------------------------
 
@@ -348,7 +379,7 @@ class Tracer:
     """Follows lines through the moments of a history."""
 
     def __init__(self, git: Git, story: Story, moments: Sequence[Moment]) -> None:
-        self._git = git
+        self.git = git
         self._history = story.history
         self._known = story.known
         self._moments = moments
@@ -365,7 +396,7 @@ class Tracer:
     def prepare(self, paths: Sequence[bytes]) -> None:
         """Ask git about all files at once."""
         pairs = {pair for path in paths for pair in self._pairs(path, len(self._moments))}
-        self._hunks |= hunks_of_pairs(self._git, pairs, paths)
+        self._hunks |= hunks_of_pairs(self.git, pairs, paths)
 
     def trace(self, path: bytes, end: int | None = None) -> list[Version | None]:
         """For each moment, or for those before `end`, the version of a file; None where it is not known."""
@@ -378,14 +409,14 @@ class Tracer:
         unseen, named_by, last = False, None, -1
         for index, (moment, blob) in enumerate(zip(self._moments[:end], self._blobs(path, end), strict=True)):
             if blob is _UNKNOWN:
-                unseen = unseen or (current is not None and moment.state.scope == "tree")
+                unseen = unseen or (current is not None and moment.state.scope == "tree" and not moment.keeps_more)
                 found.append(None)
                 continue
             assert blob is None or isinstance(blob, str)
             if current is None:
                 current = Version(blob, self._all_by(_BEFORE, blob))
             elif moment.operation is not None and self._is_about(moment, path):
-                current = self._restored(moment, blob, current, kept)
+                current = self._restored(path, index, blob, current, kept)
             elif blob != current.blob:
                 who = named_by or self._chosen(moment, path)
                 if unseen or moment.is_gap or (path in moment.late and current.blob is None):
@@ -419,8 +450,11 @@ class Tracer:
         hidden = False
         for moment in self._moments[:end]:
             blob = self._blob(moment.state, path)
+            if path in moment.changes:
+                leaf = moment.changes[path]
+                blob = leaf[1] if leaf is not None else None
             hidden = blob is None and (hidden or path in moment.released)
-            yield _UNKNOWN if hidden else blob
+            yield _UNKNOWN if hidden or (blob is None and moment.keeps_more) else blob
 
     def _blob(self, state: State, path: bytes) -> object:
         leaf = self.lookup(state.tree, path)
@@ -437,7 +471,8 @@ class Tracer:
             if blob is _UNKNOWN:
                 continue
             assert blob is None or isinstance(blob, str)
-            tree = moment.state.tree
+            # What a restore of some paths brought lies in the tree that it came from.
+            tree = self._known[moment.sources[0]].tree if path in moment.changes else moment.state.tree
             if last is not None and last[1] and blob and last[1] != blob:
                 yield last[0], tree
             for source in moment.sources if blob else ():
@@ -450,7 +485,7 @@ class Tracer:
     def _complete(self, path: bytes, end: int) -> None:
         missing = [pair for pair in self._pairs(path, end) if self._versions(pair, path) not in self._hunks]
         if missing:
-            self._hunks |= hunks_of_pairs(self._git, missing, [path])
+            self._hunks |= hunks_of_pairs(self.git, missing, [path])
 
     def _versions(self, trees: tuple[str, str], path: bytes) -> tuple[str, str]:
         old, new = (self.lookup(tree, path) for tree in trees)
@@ -466,16 +501,27 @@ class Tracer:
             return Version(None)
         if old.blob is not None:
             return Version(blob, self._moved(old, blob, who))
-        trees = self._moments[last].state.tree, self._moments[index].state.tree
-        renamed = renamed_from(self._git, trees, path) if who is not _BEFORE else None
+        renamed = None if who is _BEFORE else self._renamed(path, last, index)
         if renamed is None:
             return Version(blob, self._all_by(who, blob))
-        source, versions, hunks = renamed
-        before = self.trace(source, last + 1)[last]
-        if before is None or before.blob != versions[0]:
-            return Version(blob, self._all_by(who, blob))
-        self._hunks[versions] = hunks
-        return Version(blob, self._moved(before, blob, who))
+        return Version(blob, self._moved(renamed, blob, who))
+
+    def _renamed(self, path: bytes, last: int, index: int) -> Version | None:
+        """The version that a new file had under another name."""
+        return self._renamed_between(path, last, self._moments[index].state.tree)
+
+    def _renamed_between(self, path: bytes, last: int, tree: str) -> Version | None:
+        before = self._moments[last]
+        trees = [before.state.tree, *(self._known[each].tree for each in before.sources[:1] if before.changes)]
+        for old in trees:
+            found = renamed_from(self.git, (old, tree), path)
+            if found is not None:
+                source, versions, hunks = found
+                version = self.trace(source, last + 1)[last]
+                if version is not None and version.blob == versions[0]:
+                    self._hunks[versions] = hunks
+                    return version
+        return None
 
     def _moved(self, old: Version, blob: str, who: Author | None) -> list[Any]:
         """The origins of a new version; of lines that came with it, `who` and their number (or None)."""
@@ -489,11 +535,35 @@ class Tracer:
             new = range(hunk.new + 1, hunk.new + 1 + hunk.new_count)
             origins += [None if who is None else (who, number) for number in new]
             at = hunk.old + hunk.old_count
-        return origins + old.origins[at:]
+        origins += old.origins[at:]
+        self._keep_last_line(old, blob, origins)
+        return origins
 
-    def _restored(self, moment: Moment, blob: str | None, old: Version, kept: Mapping[str, Version]) -> Version:
+    def _keep_last_line(self, old: Version, blob: str, origins: list[Any]) -> None:
+        """Git takes the last line of a file for another one if only the line end after it came or went. Here it
+        is the same line."""
+        assert old.blob is not None
+        last = next(reversed(self._hunks[old.blob, blob]), None)
+        if last is None or not last.old_count or not last.new_count:
+            return
+        before, after = self.content(old.blob), self.content(blob)
+        if before.endswith(b"\n") and after.endswith(b"\n"):
+            return
+        gone, come = (
+            lines_in(data + (b"" if data.endswith(b"\n") else b"\n"))[start : start + size]
+            for data, start, size in ((before, last.old, last.old_count), (after, last.new, last.new_count))
+        )
+        if not before.endswith(b"\n") and last.old + last.old_count == len(old.origins) and gone[-1] in come:
+            origins[last.new + come.index(gone[-1])] = old.origins[-1]
+        if not after.endswith(b"\n") and last.new + last.new_count == len(origins) and come[-1] in gone:
+            origins[-1] = old.origins[last.old + gone.index(come[-1])]
+
+    def _restored(
+        self, path: bytes, index: int, blob: str | None, old: Version, kept: Mapping[str, Version]
+    ) -> Version:
         """After a restore, lines have the authors that they had in the state that was restored. A merge takes
         what is left of the version before it, and then what came back."""
+        moment = self._moments[index]
         sources = [kept[each] for each in moment.sources if each in kept and kept[each].blob is not None]
         if blob is None:
             return Version(None)
@@ -509,8 +579,25 @@ class Tracer:
             if None in origins:
                 come = self._moved(source, blob, None)
                 origins = [mine or theirs for mine, theirs in zip(origins, come, strict=True)]
+        if None in origins and (renamed := self._restored_from(path, index)) is not None:
+            come = self._moved(renamed, blob, None)
+            origins = [mine or theirs for mine, theirs in zip(origins, come, strict=True)]
         whole = [origin or (moment.author, number) for number, origin in enumerate(origins, 1)]
         return Version(blob, whole)
+
+    def _restored_from(self, path: bytes, index: int) -> Version | None:
+        """The version that a file had under another name in one of the states that a restore took it from."""
+        after = self._known[self._moments[index].sources[0]]
+        for source in self._moments[index].sources:
+            seen = [
+                at
+                for at, each in enumerate(self._moments[:index])
+                if each.checkpoint is not None and each.checkpoint.id == source
+            ]
+            found = self._renamed_between(path, seen[-1], after.tree) if seen else None
+            if found is not None:
+                return found
+        return None
 
     def _is_about(self, moment: Moment, path: bytes) -> bool:
         chosen = moment.restored
@@ -601,6 +688,7 @@ class Stop:
     agent: str | None
     checkpoints: list[str]
     """Every checkpoint that holds just this."""
+    changes: Mapping[bytes, Leaf | None] = field(default_factory=dict)
     goes_back: bool = False
     copy: Path | None = None
     """Where the state is written out already."""
@@ -618,7 +706,7 @@ def stops_of(story: Story, moments: Iterable[Moment]) -> list[Stop]:
         if moment.state.scope != "tree":
             continue
         known = [moment.checkpoint.id] if moment.checkpoint is not None else []
-        if stops and _same(stops[-1].state, moment.state):
+        if stops and not moment.changes and not stops[-1].changes and _same(stops[-1].state, moment.state):
             stops[-1].checkpoints += known
             continue
         who = moment.author
@@ -628,7 +716,7 @@ def stops_of(story: Story, moments: Iterable[Moment]) -> list[Stop]:
         stop = Stop(moment.state, name, who.number, kind, who.prompt, who.agent, known)
         if not stops:
             stop.name, stop.kind, stop.number = BEGINNING, "beginning", None
-        stop.goes_back = moment.operation is not None
+        stop.changes, stop.goes_back = moment.changes, moment.operation is not None and not moment.changes
         stops.append(stop)
     return stops
 
@@ -649,7 +737,11 @@ def between(stops: Sequence[Stop], good: str | None, bad: str | None) -> list[St
         return list(stops[: end + 1])
     way: list[Stop] = []
     for stop in stops[: end + 1]:
-        back = [at for at, each in enumerate(way) if stop.goes_back and _same(each.state, stop.state)]
+        back = [
+            at
+            for at, each in enumerate(way)
+            if stop.goes_back and not each.changes and _same(each.state, stop.state)
+        ]
         if back:
             del way[back[-1] + 1 :]
         else:
@@ -707,7 +799,7 @@ def run_probe(git: Git, stop: Stop, check: Check) -> Probe:
         folder = stop.copy or scratch / "files"
         if stop.copy is None:
             folder.mkdir()
-            write_copy(git, stop.state, folder)
+            write_copy(git, stop.state, folder, changes=stop.changes)
         status = check(folder, stop.name)
     if status == SKIP:
         return stop.probe("skipped", status)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Sequence
+from itertools import count
 from typing import NamedTuple
 
+from shadowsnap.files import remove_tree
 from shadowsnap.git.repository import Git
 
 _MOST_PATHS = 500
@@ -40,7 +43,7 @@ def hunks_of_pairs(git: Git, trees: Iterable[Pair], paths: Sequence[bytes]) -> d
     if not asked:
         return {}
     limit = [b"--", *paths] if len(paths) <= _MOST_PATHS else []
-    return _parsed(git.run(*_PATCH, "--no-renames", "--stdin", *limit, stdin=asked))
+    return parse_hunks(git.run(*_PATCH, "--no-renames", "--stdin", *limit, stdin=asked))
 
 
 def renamed_from(git: Git, trees: Pair, path: bytes) -> tuple[bytes, Pair, list[Hunk]] | None:
@@ -56,11 +59,11 @@ def renamed_from(git: Git, trees: Pair, path: bytes) -> tuple[bytes, Pair, list[
         if versions[0] == versions[1]:
             return old, versions, []
         patch = git.run(*_PATCH, "-M", limit, *trees, "--", old, new)
-        return old, versions, _parsed(patch).get(versions, [])
+        return old, versions, parse_hunks(patch).get(versions, [])
     return None
 
 
-def _parsed(patch: bytes) -> dict[Pair, list[Hunk]]:
+def parse_hunks(patch: bytes) -> dict[Pair, list[Hunk]]:
     """Without context, every line of a hunk begins with a sign: no content is taken for a header."""
     found: dict[Pair, list[Hunk]] = {}
     current: list[Hunk] = []
@@ -72,3 +75,21 @@ def _parsed(patch: bytes) -> dict[Pair, list[Hunk]]:
         elif line.startswith(b"index ") and (ids := _INDEX.match(line)):
             current = found[ids[1].decode(), ids[2].decode()] = []
     return found
+
+
+_numbers = count()
+
+
+def hunks_of_texts(git: Git, old: bytes, new: bytes) -> list[Hunk]:
+    """What differs between two texts that are not both in the store."""
+    scratch = git.git_dir / f"scratch-diff-{os.getpid()}-{next(_numbers)}"
+    remove_tree(scratch)
+    try:
+        scratch.mkdir()
+        (scratch / "old").write_bytes(old)
+        (scratch / "new").write_bytes(new)
+        words = ("diff", "--no-index", *_PATCH[3:], str(scratch / "old"), str(scratch / "new"))
+        patch = git.run(*words, ok=(0, 1))
+    finally:
+        remove_tree(scratch)
+    return next(iter(parse_hunks(patch).values()), [])

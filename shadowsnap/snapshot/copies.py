@@ -10,7 +10,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -32,11 +32,21 @@ _LEFT_BEHIND = 86400.0
 _MOST_PROBLEMS = 20
 
 
-def write_copy(git: Git, state: State, folder: Path, damaged: list[str] | None = None) -> list[bytes]:
-    """Write the files of a state into an empty directory; their paths. Files whose content is lost are added to
-    `damaged`; without that list, the first one raises."""
+def write_copy(
+    git: Git,
+    state: State,
+    folder: Path,
+    damaged: list[str] | None = None,
+    changes: Mapping[bytes, Leaf | None] | None = None,
+) -> list[bytes]:
+    """Write the files of a state into an empty directory; their paths. `changes` are paths that differ from its
+    tree. Files whose content is lost are added to `damaged`; without that list, the first one raises."""
     with ObjectReader(git) as reader, Worktree(folder) as top:
         leaves = _leaves(state, reader)
+        for path, leaf in (changes or {}).items():
+            leaves.pop(path, None)
+            if leaf is not None:
+                leaves[path] = leaf
         folders = _folders(state, leaves)
         for path in sorted(folders):
             top.mkdir(path, 0o700)
