@@ -656,7 +656,7 @@ def _names(turn: Turn, path: bytes) -> bool:
 def _nothing_to_blame(space: Workspace, path: bytes, here: State, leaf: Leaf | None) -> NothingToBlame:
     problem = NothingToBlame(path=os.fsdecode(path) or ".", workdir=space.project.workdir)
     why = here.left_out(path)
-    if leaf is not None or not path:
+    if leaf is not None or not path or space.worktree.is_directory(path):
         problem.hint = "it is a directory: name a file"
     elif why is not None:
         problem.hint = f"it is not captured: {why}"

@@ -33,6 +33,7 @@ _MOST_COMMITS = 1000
 _OURS = {"exported_by": "shadowsnap"}
 _NOTHING = "0" * 40
 _BINARY_WITHIN = 8000
+_NEAR = 10
 
 
 @dataclass(frozen=True)
@@ -137,7 +138,7 @@ def _origins(
     tracer: Tracer, story: Story, commits: _Commits, path: bytes, blob: str, at: float
 ) -> Sequence[Author | None]:
     """Who brought in each line of a committed version: by a state that has just this version, else by the lines
-    that it shares with the nearest one."""
+    that it shares with the one that is most like it, of those about that time."""
     versions = [
         (abs(_seconds(moment.author) - at), order, version)
         for order, (moment, version) in enumerate(zip(story.moments, tracer.trace(path), strict=True))
@@ -148,10 +149,11 @@ def _origins(
         return [author for author, _ in min(same)[2].origins]
     if not versions:
         return []
-    data, nearest = commits.content(blob), min(versions, key=lambda each: each[:2])[2]
+    data = commits.content(blob)
     if b"\0" in data[:_BINARY_WITHIN]:
         return []
-    return _mapped(tracer, nearest, data)
+    near = {version.blob: version for _, _, version in sorted(versions, key=lambda each: each[:2])[:_NEAR]}
+    return max((_mapped(tracer, version, data) for version in near.values()), key=lambda each: -each.count(None))
 
 
 def _mapped(tracer: Tracer, version: Version, data: bytes) -> list[Author | None]:
