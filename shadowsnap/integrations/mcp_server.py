@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
 from typing import Any
 
-from shadowsnap.errors import ExtraMissing
+from shadowsnap.errors import ExtraMissing, ShadowsnapError
 from shadowsnap.manager import CheckpointManager
 
 _INSTRUCTIONS = (
@@ -70,23 +71,38 @@ class Tools:
 
 def make_server(manager: CheckpointManager, workdir: Path) -> Any:
     """The server with its tools; raises if the package of the protocol is not installed."""
+    server_class, tool_error = _package()
     tools = Tools(manager, workdir)
-    server = _server_class()("shadowsnap", instructions=_INSTRUCTIONS)
+    server = server_class("shadowsnap", instructions=_INSTRUCTIONS)
     for tool in (tools.timeline, tools.diff, tools.blame, tools.restore):
-        server.tool()(tool)
+        server.tool()(_explained(tool, tool_error))
     return server
 
 
-def _server_class() -> Callable[..., Any]:
-    """Version 2 of the package has another name for it than version 1."""
+def _explained(tool: Callable[..., Any], tool_error: Callable[[str], Exception]) -> Callable[..., Any]:
+    """Let a model read why something failed: of other errors, version 2 of the package says nothing."""
+
+    @wraps(tool)
+    def call(*args: Any, **told: Any) -> Any:
+        try:
+            return tool(*args, **told)
+        except ShadowsnapError as problem:
+            raise tool_error(": ".join(filter(None, (str(problem), problem.hint)))) from problem
+
+    return call
+
+
+def _package() -> tuple[Callable[..., Any], Callable[[str], Exception]]:
+    """The classes of a server and of an error; version 1 of the package has other names than version 2."""
     try:
         from mcp.server.mcpserver import MCPServer as Server
+        from mcp.server.mcpserver.exceptions import ToolError
     except ImportError:
         try:
             from mcp.server.fastmcp import FastMCP as Server
+            from mcp.server.fastmcp.exceptions import ToolError
         except ImportError:
             problem = ExtraMissing(command="mcp")
             problem.hint = "pip install 'shadowsnap[mcp]'"
             raise problem from None
-    found: Callable[..., Any] = Server
-    return found
+    return Server, ToolError

@@ -1,4 +1,4 @@
-"""Find the turn that broke something, by running a command in older states.
+"""Find the turn that broke something, by running a command.
 
 Each state is written into a scratch directory and COMMAND runs there; the project itself is not touched. Exit
 code 0 means good, 125 that the state cannot be tested, anything else bad. What a restore took back is left out.

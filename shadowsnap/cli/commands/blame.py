@@ -1,4 +1,4 @@
-"""Show for each line of a file which turn brought it in, or whether you did.
+"""Show which turn brought in each line of a file, or that you did.
 
 Lines that came with shell commands count as the turn's. What you edited between turns is yours; `before` is
 what was there when the timeline began.

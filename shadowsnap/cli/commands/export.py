@@ -1,4 +1,4 @@
-"""Write what turns did in formats that other tools read.
+"""Write what turns did for other tools: Agent Trace, git-ai notes.
 
 --agent-trace writes records of Agent Trace 0.1, one JSON object per line. --git-notes attaches authorship notes of
 git-ai (standard 3.0.0) to the commits of your repository, under refs/notes/ai; notes of other tools stay.
@@ -40,7 +40,7 @@ def _agent_trace(args: argparse.Namespace, context: Context) -> int:
     rows = [json.dumps(record) for record in records]
     if args.output is None or args.output == "-":
         return context.ui.answer({"records": records}, rows)
-    path = Path(os.path.join(context.here, args.output))
+    path = Path(os.path.normpath(os.path.join(context.here, args.output)))
     write_bytes(path, "".join(f"{row}\n" for row in rows).encode())
     lines = f"{count(len(rows), 'record')} written to {safe(str(path))}"
     return context.ui.answer({"records": len(rows), "file": str(path)}, lines)

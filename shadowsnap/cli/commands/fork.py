@@ -1,4 +1,4 @@
-"""Write a state into a new directory, to try something else from there.
+"""Write a state into a new directory, to try again from there.
 
 The state is exact, uncommitted work included; what was not captured (ignored files, secrets) is not in it. Its
 timeline begins there. In a git project, --worktree makes it a git work tree on a branch of its own.

@@ -1,7 +1,7 @@
-"""Let a model read this project's timeline, over MCP on stdin and stdout.
+"""Let a model read this project's timeline, over MCP.
 
-Its tools are timeline, diff and blame. A fourth one, restore, only makes a plan: you carry it out with
-`shadowsnap restore --plan TOKEN`. Needs the extra: pip install 'shadowsnap[mcp]'.
+It talks on stdin and stdout. Its tools are timeline, diff and blame. A fourth one, restore, only makes a plan:
+you carry it out with `shadowsnap restore --plan TOKEN`. Needs the extra: pip install 'shadowsnap[mcp]'.
 """
 
 from __future__ import annotations

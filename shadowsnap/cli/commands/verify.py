@@ -1,7 +1,8 @@
-"""Check that a state can be restored exactly; without REF, the newest one.
+"""Check that a state can be restored exactly.
 
-It is restored into a scratch directory and compared byte for byte with what the checkpoint says. Upkeep does the
-same for the newest checkpoint of each project now and then; status shows when that last held.
+REF, or without it the newest state, is restored into a scratch directory and compared byte for byte with what
+the checkpoint says. Upkeep does the same for the newest checkpoint of each project now and then; status shows when
+that last held.
 """
 
 from __future__ import annotations
