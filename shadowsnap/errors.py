@@ -222,6 +222,12 @@ class NotHeld(NoSuchPath):
     hint = "name it as it is within the project; it may have been purged already"
 
 
+class NothingToBlame(NoSuchPath):
+    """{path!r} is not a captured file of {workdir}"""
+
+    hint = "name a file that is there; `shadowsnap list --file PATH` finds one that was deleted"
+
+
 class RestoreRefused(ShadowsnapError):
     """nothing was restored, because it could not be undone: {conflicts}"""
 
@@ -290,6 +296,39 @@ class NothingToRedo(ShadowsnapError):
     """there is nothing in {workdir} to redo: nothing was undone, or the files changed since"""
 
     exit_code = 3
+
+
+class ForkRefused(ShadowsnapError):
+    """nothing was written to {path}: {why}"""
+
+    exit_code = 4
+    hint = "name a directory that does not exist yet, or an empty one"
+
+
+class BisectFailed(ShadowsnapError):
+    """no turn can be named: {why}"""
+
+    hint = "`shadowsnap bisect --all` shows the outcome for every state"
+
+
+class PlanOutdated(ShadowsnapError):
+    """nothing was changed: the files are not as they were when plan {token} was made"""
+
+    exit_code = 4
+    hint = "have a new plan made"
+
+
+class NoSuchPlan(ShadowsnapError):
+    """there is no plan {token!r} of {workdir}"""
+
+    exit_code = 3
+    hint = "a plan can be confirmed for an hour, in the project that it was made for"
+
+
+class ExtraMissing(ShadowsnapError):
+    """`shadowsnap {command}` needs a package that is not installed"""
+
+    hint = "install the extra that it needs"
 
 
 # --- the command line ------------------------------------------------------------------------

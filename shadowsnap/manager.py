@@ -38,6 +38,7 @@ from shadowsnap.errors import (
     NoSuchSession,
     NoSuchTurn,
     PathRefused,
+    PlanOutdated,
     PresentNotSaved,
     RestoreFailed,
     RulesUnavailable,
@@ -122,7 +123,7 @@ if TYPE_CHECKING:  # imported for annotations only
     from typing import Literal, TypeVar, Unpack
 
     from shadowsnap.events import Event
-    from shadowsnap.model import CheckpointKind, SessionStatus
+    from shadowsnap.model import Bisection, BlamedLine, CheckpointKind, Fork, Probe, SessionStatus, Verification
     from shadowsnap.restore.stage import Stage
     from shadowsnap.settings import Granularity, Layers, SettingValues
     from shadowsnap.snapshot.watch import Watcher
@@ -722,6 +723,116 @@ class CheckpointManager:
         store, project = self._known(working_dir)
         return contents_of(store, self._resolve(store, project, ref), paths, self._deadline())
 
+    # --- questions ------------------------------------------------------------------------------------
+
+    @_retry_after_repair
+    def blame(self, working_dir: PathLike, path: PathLike) -> list[BlamedLine]:
+        """Each line of a file as it is now, with the turn that brought it in, or the person."""
+        from shadowsnap.questions import Story, blame
+        from shadowsnap.snapshot.states import State
+
+        self._jobs.wait()
+        store, project = self._known(working_dir)
+        _check_there(project)
+        inside = path_inside(project.workdir, path)
+        with self._looking(store, project, "blame") as space:
+            here = State.of_capture(begin_capture(space))
+            return blame(space, Story(store, project, space.deadline), inside, here)
+
+    def bisect(
+        self,
+        working_dir: PathLike,
+        good: Reference | None,
+        bad: Reference | None = None,
+        *,
+        check: Callable[[Path, str], int | None],
+        test_all: bool = False,
+    ) -> Bisection:
+        """Find the turn between a good state and a bad one (None: the files as they are now) that broke something.
+        `check` gets a scratch directory with a state and what led to it; it returns 0 if that is good, 125 if it
+        cannot be tested. With `test_all` every state is tested, from the oldest if `good` is None."""
+        from shadowsnap import questions
+        from shadowsnap.snapshot.copies import scratch_folder, write_copy
+        from shadowsnap.snapshot.states import State
+
+        self._jobs.wait()
+        store, project = self._known(working_dir)
+        good_id = None if good is None else self._resolve(store, project, good).id
+        bad_id = None if bad in (None, "@") else self._resolve(store, project, bad).id
+        with scratch_folder("bisect") as scratch:
+            story = questions.Story(store, project, self._deadline())
+            stops = questions.stops_of(story, story.moments)
+            if bad_id is None:
+                _check_there(project)
+                # What no checkpoint holds is gone when the project's lock is: it is written out at once.
+                with self._looking(store, project, "bisect") as space:
+                    here = State.of_capture(begin_capture(space))
+                    stops = questions.stops_of(story, story.with_now(here))
+                    stops[-1].copy = scratch / "now"
+                    (scratch / "now").mkdir()
+                    write_copy(space.git.bound(deadline=self._long_deadline()), here, scratch / "now")
+            way = questions.between(stops, good_id, bad_id)
+
+            def test(stop: questions.Stop) -> Probe:
+                return questions.run_probe(store.git(self._long_deadline()), stop, check)
+
+            return (questions.test_all if test_all else questions.find_culprit)(way, test)
+
+    def fork(
+        self, working_dir: PathLike, ref: Reference, directory: PathLike, *, worktree: bool = False
+    ) -> Fork:
+        """Write a state, uncommitted work included, into a new or empty directory. Its timeline begins there and
+        knows where it came from. With `worktree` it is also a git work tree on a branch of its own."""
+        from shadowsnap.model import Fork
+        from shadowsnap.questions import GitWorktree, check_free, new_directory
+        from shadowsnap.snapshot.copies import write_copy
+        from shadowsnap.snapshot.ignore_rules import find_repository
+        from shadowsnap.snapshot.states import State
+        from shadowsnap.timeline import name_of_state
+
+        store, project = self._known(working_dir)
+        target, copy = self._resolve(store, project, ref), project_of(directory)
+        check_free(copy.workdir, store.base)
+        git, branch = store.git(self._long_deadline()), None
+        if worktree:
+            repository = find_repository(project.workdir)
+            if repository is None or repository.top != project.workdir:
+                raise BadArguments(what=f"--worktree: {project.workdir} is not the top of a git repository")
+            branch = GitWorktree(git.executable, repository, copy.workdir, git.deadline)
+        history = read_history(store, project, self._deadline())
+        origin = {"workdir": str(project.workdir), "checkpoint": target.id, "number": _number_of(history, target)}
+        reason = f"fork of {project.workdir}, {name_of_state(target.id, history)}"
+        try:
+            with new_directory(copy.workdir):
+                if branch is not None:
+                    branch.add(target.metadata.get("git_head"))
+                files = write_copy(git, State.of_checkpoint(target), copy.workdir)
+                with self._looking(store, copy, "fork") as space:
+                    ignored = space.rules.ignored(sorted(files))
+                paths = [os.fsdecode(path) for path in sorted(ignored)]
+                begun = self.snapshot(copy.workdir, reason, paths, always=True, forked_from=origin)
+        except BaseException:
+            if branch is not None:
+                branch.remove()
+            raise
+        first = begun.checkpoint.id if begun.checkpoint is not None else None
+        name = branch.branch if branch is not None else None
+        return Fork(str(copy.workdir), first, origin, name, len(files))
+
+    def verify(self, working_dir: PathLike, ref: Reference | None = None) -> Verification:
+        """Restore a checkpoint (the newest, unless said) into a scratch directory and compare it byte for byte
+        with what it says. `status` shows when that last held."""
+        from shadowsnap.snapshot.copies import verify
+        from shadowsnap.upkeep.verify import note_verified
+
+        store, project = self._known(working_dir)
+        target = self._resolve(store, project, ref) if ref is not None else None
+        if target is None:
+            target = list_checkpoints(store, project, self._deadline(), 1, statistics=False)[0]
+        result = verify(store, target, self._long_deadline())
+        note_verified(store, project, result, self._deadline())
+        return result
+
     def projects(self) -> list[Path]:
         """Every directory that has checkpoints."""
         store = self._store()
@@ -903,6 +1014,36 @@ class CheckpointManager:
                 lack = "" if found else f"no conversation is kept with it{lacking}"
                 result, recovered = replace(result, conversation=found), "; ".join(filter(None, (recovered, lack)))
         return self._restored(replace(result, note=recovered), "restore")
+
+    def propose_restore(
+        self, working_dir: PathLike, ref: Reference, paths: Sequence[PathLike] = ()
+    ) -> tuple[RestoreResult, str]:
+        """Plan a restore for a person to confirm: the plan, and the token by which `restore_as_planned` carries it
+        out within an hour, if the files are still the same."""
+        from shadowsnap.restore.tokens import keep_plan
+
+        plan = self.restore(working_dir, ref, paths, dry_run=True)
+        store, project = self._known(working_dir)
+        named = [os.fspath(path) for path in _as_list(paths)]
+        return plan, keep_plan(store, project, plan, named, self._present(store, project)).token
+
+    def restore_as_planned(self, working_dir: PathLike, token: str, dry_run: bool = False) -> RestoreResult:
+        """Carry out a plan that was proposed; `dry_run` returns it."""
+        from shadowsnap.restore.tokens import find_plan, forget_plan
+
+        store, project = self._known(working_dir)
+        plan = find_plan(store, project, token)
+        if self._present(store, project) != plan.present:
+            raise PlanOutdated(token=token)
+        result = self.restore(working_dir, plan.target, plan.paths, dry_run=dry_run)
+        if result.applied:
+            forget_plan(store, token)
+        return result
+
+    def _present(self, store: Store, project: Project) -> str:
+        """The tree of the files as they are now."""
+        with self._looking(store, project, "restore") as space:
+            return begin_capture(space).tree()
 
     @_retry_after_repair
     def undo(self, working_dir: PathLike, dry_run: bool = False) -> RestoreResult:
@@ -1508,6 +1649,10 @@ class CheckpointManager:
 
         return Deadline(self.settings.deadline, ProgressReporter(slow, self._slow_after))
 
+    def _long_deadline(self) -> Deadline:
+        """For what writes a whole state, and is not on the path of an agent."""
+        return Deadline(self.settings.upkeep_deadline)
+
     def _store(self) -> Store:
         """The store, made on first use."""
         store = open_store(self.settings, lambda store: self._emit("StoreCreated", store.base))
@@ -1802,6 +1947,14 @@ def _last_conversation(history: History, session_id: str | None) -> str | None:
     """The ref of the last conversation of a session: the next one most likely begins like it."""
     refs = [ref for turn in history.turns.values() if turn.session_id == session_id for ref in turn.conversations]
     return refs[-1] if session_id and refs else None
+
+
+def _number_of(history: History, target: Checkpoint) -> int | None:
+    """The number that stands for a checkpoint: of the turn that begins with it, or of a snapshot."""
+    for number in history.reachable():
+        if history.checkpoint_of(str(number)) == target.id:
+            return number
+    return None
 
 
 def _unusable(workdir: Path) -> str | None:

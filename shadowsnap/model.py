@@ -259,6 +259,94 @@ class RestoreResult(_Record):
 
 
 @dataclass(frozen=True)
+class Verification(_Record):
+    """Whether a checkpoint was restored into a scratch directory and was there, byte for byte, what it says."""
+
+    checkpoint: str
+    verified: bool
+    at: datetime
+    files: int = 0
+    problem_count: int = 0
+    problems: tuple[str, ...] = ()
+    """The first of them."""
+
+
+@dataclass(frozen=True)
+class Author(_Record):
+    """Where a line came from: a `turn`, the `person` (an edit between turns), or `before` (it is older than what
+    the timeline knows)."""
+
+    who: Literal["turn", "person", "before"]
+    number: int | None = None
+    agent: str | None = None
+    prompt: str | None = None
+    session_id: str | None = None
+    checkpoint: str | None = None
+    """The first known state that has the line; None: only the files as they are now."""
+    at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class BlamedLine(_Record):
+    """One line of a file, and who brought it in."""
+
+    line: int
+    author: Author
+    original_line: int
+    """Its number in the state in which it came."""
+    text: bytes
+
+    def to_dict(self) -> dict[str, Any]:
+        names = ("number", "who", "agent", "prompt")
+        return {"line": self.line, **{name: getattr(self.author, name) for name in names}}
+
+
+@dataclass(frozen=True)
+class Probe(_Record):
+    """One state that a bisection ran its command in. `status` is the exit code of the command."""
+
+    checkpoint: str | None
+    name: str
+    """`turn 3`, `your own edits`: what led to this state."""
+    number: int | None
+    kind: str
+    verdict: Literal["good", "bad", "skipped", "untested"]
+    status: int | None = None
+    prompt: str | None = None
+    agent: str | None = None
+
+
+@dataclass(frozen=True)
+class Bisection(_Record):
+    """What a bisection found: the first bad state after a good one, and what led to it."""
+
+    culprit: Probe | None
+    good: str | None
+    bad: str | None
+    """The states before and after it; None: the files as they are now."""
+    probes: tuple[Probe, ...] = ()
+    candidates: tuple[Probe, ...] = ()
+    """If states were skipped: everything that may be the culprit."""
+
+    def to_dict(self) -> dict[str, Any]:
+        found = self.culprit
+        names = ("number", "kind", "name", "prompt", "agent")
+        return {**{name: getattr(found, name, None) for name in names}, **super().to_dict()}
+
+
+@dataclass(frozen=True)
+class Fork(_Record):
+    """A directory that begins with the state of a checkpoint."""
+
+    directory: str
+    checkpoint: str | None
+    """The first checkpoint of its own timeline; None if shadowsnap is disabled."""
+    forked_from: dict[str, Any]
+    branch: str | None = None
+    files: int = 0
+
+
+@dataclass(frozen=True)
 class Finding(_Record):
     """One thing that is not as it should be: `code` names the kind, `subject` the file, ref or
     checkpoint. Severity: `error` (something fails or is lost), `warning` (it works, but should

@@ -47,6 +47,7 @@ from shadowsnap.upkeep.size import (
     summarize,
     write_memory,
 )
+from shadowsnap.upkeep.verify import verified_at
 
 _NEAR = 0.8
 _MOST_SHOWN = 20
@@ -110,6 +111,8 @@ class ProjectStatus(_Record):
     bytes_alone: int | None
     """Bytes that would be freed if only this project were dropped; None if unknown."""
     place: str = "here"
+    verified_at: datetime | None = None
+    """When its newest checkpoint was last restored into a scratch directory and was exact."""
 
 
 @dataclass(frozen=True)
@@ -276,6 +279,7 @@ def _projects(
                 last_touch=_moment(record.get("last_touch")),
                 bytes_alone=measured.alone.get(project, 0) if measured else None,
                 place=place,
+                verified_at=_moment(verified_at(record)),
             )
         )
     return tuple(sorted(found, key=lambda each: each.newest.timestamp() if each.newest else 0, reverse=True))

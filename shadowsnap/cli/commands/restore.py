@@ -26,10 +26,13 @@ GROUP = "going back"
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("ref", metavar="REF", nargs="?", help="a number of the list, 3:after, a label, an id")
     parser.add_argument("paths", metavar="PATH", nargs="*", help="only these files and directories")
+    parser.add_argument("--plan", metavar="TOKEN", help="carry out a plan that a program proposed")
     add_plan_options(parser)
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
+    if args.plan is not None:
+        return _as_planned(args, context)
     word = args.ref if args.ref is not None else _pick(context)
     if word is None:
         context.ui.say("everything is left as it is")
@@ -65,6 +68,29 @@ def run(args: argparse.Namespace, context: Context) -> int:
         also=also,
         selectable=True,
     )
+
+
+def _as_planned(args: argparse.Namespace, context: Context) -> int:
+    """A plan's token is the person's yes; on a terminal they see the plan first."""
+    if args.ref is not None:
+        raise WrongUsage(why="--plan says what is restored: REF and PATH do not go with it")
+    args.yes = args.yes or not context.ui.interactive
+
+    def operation(dry_run: bool, chosen: Sequence[str]) -> RestoreResult:
+        return context.manager.restore_as_planned(context.workdir, args.plan, dry_run=dry_run)
+
+    return carry_out(
+        context,
+        args,
+        operation,
+        verb="restoring",
+        title=lambda plan: f"restore {short_path(context.workdir)} to {plan.target.short_id}, as planned",
+        done=lambda result: f"restored to {result.target.short_id}, as planned",
+        back="undo",
+    )
+
+
+# --- the picker --------------------------------------------------------------------------------------
 
 
 def _pick(context: Context) -> str | None:
