@@ -262,6 +262,8 @@ class RestoreResult(_Record):
 class Verification(_Record):
     """Whether a checkpoint was restored into a scratch directory and was there, byte for byte, what it says."""
 
+    json_names = {"checkpoint": "checkpoint_id", "files": "file_count"}
+
     checkpoint: str
     verified: bool
     at: datetime
@@ -305,6 +307,8 @@ class BlamedLine(_Record):
 class Probe(_Record):
     """One state that a bisection ran its command in. `status` is the exit code of the command."""
 
+    json_names = {"checkpoint": "checkpoint_id", "status": "exit_code"}
+
     checkpoint: str | None
     name: str
     """`turn 3`, `your own edits`: what led to this state."""
@@ -337,6 +341,8 @@ class Bisection(_Record):
 @dataclass(frozen=True)
 class Fork(_Record):
     """A directory that begins with the state of a checkpoint."""
+
+    json_names = {"checkpoint": "checkpoint_id", "files": "file_count"}
 
     directory: str
     checkpoint: str | None

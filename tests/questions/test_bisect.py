@@ -176,7 +176,7 @@ def test_a_command_that_takes_too_long_has_failed_with_all_that_it_started(story
     script = f"if grep -q broken a.txt; then (sleep 3; touch {mark}) & wait; fi"
     words = ("bisect", "--good", "1", "--timeout", "0.5", "--", "sh", "-c", script)
     found = ask(story.project, story.base, *words)
-    assert (found["number"], found["probes"][-1]["status"]) == (2, None)
+    assert (found["number"], found["probes"][-1]["exit_code"]) == (2, None)
     time.sleep(3)
     assert not mark.exists()
     assert scratch_is_empty()

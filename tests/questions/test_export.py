@@ -184,7 +184,7 @@ def test_notes_say_which_lines_of_a_commit_came_from_which_session(story: Story)
     path.write_text("by hand\n")
     third = commit(story)
     answer = ask(story.project, story.base, "export", "--git-notes")
-    assert [(note["commit"], note["lines"], note["status"]) for note in answer["notes"]] == [
+    assert [(note["commit"], note["lines"], note["status"]) for note in answer["git_notes"]] == [
         (second, 2, "written"),
         (first, 3, "written"),
     ]
@@ -207,15 +207,15 @@ def test_notes_of_others_stay_and_ours_are_written_once(story: Story) -> None:
     second = commit(story)
     foreign = 'a.txt\n  abcd1234abcd1234 1\n---\n{"schema_version": "authorship/3.0.0", "prompts": {}}\n'
     git(story.project, "notes", "--ref=ai", "add", "-F", "-", first, stdin=foreign.encode())
-    dry = ask(story.project, story.base, "export", "--git-notes", "--dry-run")["notes"]
+    dry = ask(story.project, story.base, "export", "--git-notes", "--dry-run")["git_notes"]
     assert [note["status"] for note in dry] == ["planned", "foreign"]
     assert notes(story).keys() == {first}
-    assert [note["status"] for note in ask(story.project, story.base, "export", "--git-notes")["notes"]] == [
+    assert [note["status"] for note in ask(story.project, story.base, "export", "--git-notes")["git_notes"]] == [
         "written",
         "foreign",
     ]
     head = git(story.project, "rev-parse", "refs/notes/ai")
-    again = ask(story.project, story.base, "export", "--git-notes")["notes"]
+    again = ask(story.project, story.base, "export", "--git-notes")["git_notes"]
     assert [note["status"] for note in again] == ["unchanged", "foreign"]
     assert git(story.project, "rev-parse", "refs/notes/ai") == head
     assert notes(story)[first].strip() == foreign.strip() and second in notes(story)

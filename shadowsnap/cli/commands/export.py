@@ -43,7 +43,7 @@ def _agent_trace(args: argparse.Namespace, context: Context) -> int:
     path = Path(os.path.normpath(os.path.join(context.here, args.output)))
     write_bytes(path, "".join(f"{row}\n" for row in rows).encode())
     lines = f"{count(len(rows), 'record')} written to {safe(str(path))}"
-    return context.ui.answer({"records": len(rows), "file": str(path)}, lines)
+    return context.ui.answer({"record_count": len(rows), "file": str(path)}, lines)
 
 
 def _git_notes(args: argparse.Namespace, context: Context) -> int:
@@ -56,5 +56,5 @@ def _git_notes(args: argparse.Namespace, context: Context) -> int:
     if args.dry_run:
         texts = {note.commit: map(safe, note.text.splitlines()) for note in notes}
         lines = [row for commit, text in texts.items() for row in (f"commit {commit}", *text, "")]
-    data = {"notes": [note.to_dict() for note in notes]}
+    data = {"git_notes": [note.to_dict() for note in notes]}
     return context.ui.answer(data, lines or ["no commit holds lines of a turn"])

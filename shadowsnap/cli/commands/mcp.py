@@ -23,6 +23,6 @@ def run(args: argparse.Namespace, context: Context) -> int:
     server = make_server(context.manager, context.workdir)
     if context.ui.json:
         tools = ["timeline", "diff", "blame", "restore"]
-        return context.ui.answer({"tools": tools, "project": str(context.workdir)})
+        return context.ui.answer({"tool_names": tools, "workdir": str(context.workdir)})
     server.run("stdio")
     return 0
