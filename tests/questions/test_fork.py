@@ -36,7 +36,7 @@ def test_a_fork_is_the_exact_state(manager: CheckpointManager, project: Path, ba
     assert manifest(project) == now
     (fork,) = found["forks"]
     assert fork["directory"] == str(tmp_path / "copy")
-    assert fork["files"] == sum(kind != "dir" for kind, _, _ in before.values())
+    assert fork["file_count"] == sum(kind != "dir" for kind, _, _ in before.values())
 
 
 def test_its_timeline_begins_there_and_knows_where_it_came_from(
@@ -50,7 +50,7 @@ def test_its_timeline_begins_there_and_knows_where_it_came_from(
     assert (entry.number, entry.kind) == (1, "snapshot")
     assert entry.reason == f"fork of {project}, before turn 1"
     first = manager.get(copy, 1)
-    assert (first.id, first.tree) == (fork["checkpoint"], origin.tree)
+    assert (first.id, first.tree) == (fork["checkpoint_id"], origin.tree)
     assert first.metadata["forked_from"] == fork["forked_from"]
     (copy / "README.md").write_text("something else\n")
     manager.restore(copy, 1)

@@ -47,10 +47,10 @@ def test_a_sound_checkpoint_is_verified(manager: CheckpointManager, project: Pat
     newest = manager.snapshot(project).checkpoint
     assert newest is not None
     found = ask(project, base, "verify")
-    assert (found["verified"], found["checkpoint"], found["problems"]) == (True, newest.id, [])
+    assert (found["verified"], found["checkpoint_id"], found["problems"]) == (True, newest.id, [])
     found = ask(project, base, "verify", "1")
     files = sum(kind != "dir" for kind, _, _ in before.values())
-    assert (found["verified"], found["checkpoint"], found["files"]) == (True, first.id, files)
+    assert (found["verified"], found["checkpoint_id"], found["file_count"]) == (True, first.id, files)
     text = run_command(project, base, "verify", "1").stdout.decode()
     assert text == f"{first.short_id} is exact: {files} files restored and compared\n"
     assert os.listdir(os.environ["TMPDIR"]) == []
