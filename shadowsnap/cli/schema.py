@@ -41,7 +41,7 @@ def _type_of(annotation: str) -> str:
     many = re.fullmatch(r"tuple\[(.+), \.\.\.\]", inner)
     if many:
         return f"[{_type_of(many[1])}]"
-    if inner.startswith("Literal[") or re.fullmatch(r"\w+(?:Status|Kind|Severity|State)|Severity", inner):
+    if inner.startswith("Literal[") or re.fullmatch(r"(?!Project|Store)\w*(?:Status|Kind|Severity|State)", inner):
         inner = "str"  # one of a few words
     return _PLAIN_TYPES.get(inner, inner) + ("?" if optional else "")
 
@@ -190,7 +190,8 @@ ANSWERS: dict[str, dict[str, Keys]] = {
     "statusline": {
         "": {
             "agent": "string", "scope": "string", "paths": "[string]", "installed": "boolean",
-            "current": "boolean", "consented": "boolean?", "protected": "boolean", "problem": "string", "last_run_at": "moment?",
+            "current": "boolean", "consented": "boolean?", "protected": "boolean", "problem": "string",
+            "last_run_at": "moment?",
             "agent_version": "string", "result": "string", "text": "string",
         }
     },
