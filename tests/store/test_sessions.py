@@ -233,7 +233,9 @@ def test_a_very_long_id_is_cut_to_one_of_its_own(project: Path, manager: Checkpo
     assert len({each.id for each in manager.sessions()}) == 2
 
 
-def test_what_is_in_the_way_of_the_log_is_moved_aside(base: Path, project: Path, manager: CheckpointManager) -> None:
+def test_what_is_in_the_way_of_the_log_is_moved_aside(
+    base: Path, project: Path, manager: CheckpointManager
+) -> None:
     manager.snapshot(project)
     log_file(Store(base), project_of(project).id).unlink()
     log_file(Store(base), project_of(project).id).mkdir()
