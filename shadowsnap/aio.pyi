@@ -9,6 +9,8 @@ from typing import Any, Unpack
 from shadowsnap.events import Event
 from shadowsnap.manager import CheckpointManager, OnConflict, PathLike, ReclaimMode, Reference, TurnStatus, When
 from shadowsnap.model import (
+    Bisection,
+    BlamedLine,
     Checkpoint,
     CheckpointKind,
     Checkup,
@@ -16,6 +18,7 @@ from shadowsnap.model import (
     Conversation,
     Diff,
     Entry,
+    Fork,
     ImportedItem,
     ImportReport,
     Now,
@@ -23,6 +26,7 @@ from shadowsnap.model import (
     RestoreResult,
     Session,
     SessionStatus,
+    Verification,
 )
 from shadowsnap.settings import Granularity, Settings, SettingValues
 from shadowsnap.upkeep.purge import PurgeResult
@@ -140,7 +144,10 @@ class AsyncCheckpointManager:
         restores: bool = False,
     ) -> list[Entry]: ...
     async def tools_of(self, working_dir: PathLike, number: int) -> list[list[str]]: ...
-    async def now(self, working_dir: PathLike) -> Now: ...
+    async def exchanged(self, working_dir: PathLike, ref: Reference) -> tuple[list[Entry], list[Entry]]: ...
+    async def ways_back(self, working_dir: PathLike, entries: Sequence[Entry]) -> list[Entry]: ...
+    async def next_undo(self, working_dir: PathLike) -> str | None: ...
+    async def now(self, working_dir: PathLike, paths: Sequence[PathLike] = ()) -> Now: ...
     async def list_checkpoints(
         self,
         working_dir: PathLike,
@@ -158,10 +165,29 @@ class AsyncCheckpointManager:
     ) -> Diff: ...
     async def files(self, working_dir: PathLike, ref: Reference) -> list[str]: ...
     async def contents(self, working_dir: PathLike, ref: Reference, paths: Sequence[str]) -> dict[str, bytes]: ...
+    async def blame(self, working_dir: PathLike, path: PathLike) -> list[BlamedLine]: ...
+    async def bisect(
+        self,
+        working_dir: PathLike,
+        good: Reference | None,
+        bad: Reference | None = None,
+        *,
+        check: Callable[[Path, str], int | None],
+        test_all: bool = False,
+    ) -> Bisection: ...
+    async def fork(
+        self,
+        working_dir: PathLike,
+        ref: Reference,
+        directory: PathLike,
+        *,
+        worktree: bool = False,
+    ) -> Fork: ...
+    async def verify(self, working_dir: PathLike, ref: Reference | None = None) -> Verification: ...
     async def projects(self) -> list[Path]: ...
     async def find_project(self, directory: PathLike) -> Path: ...
     async def get_working_dir_for_path(self, file_path: PathLike) -> Path: ...
-    async def session(self, session_id: str) -> Session: ...
+    async def session(self, session_id: str, working_dir: PathLike | None = None) -> Session: ...
     async def sessions(
         self,
         status: SessionStatus | None = None,
@@ -212,6 +238,18 @@ class AsyncCheckpointManager:
         conversation: bool = False,
         files: bool = True,
         session_id: str | None = None,
+    ) -> RestoreResult: ...
+    async def propose_restore(
+        self,
+        working_dir: PathLike,
+        ref: Reference,
+        paths: Sequence[PathLike] = (),
+    ) -> tuple[RestoreResult, str]: ...
+    async def restore_as_planned(
+        self,
+        working_dir: PathLike,
+        token: str,
+        dry_run: bool = False,
     ) -> RestoreResult: ...
     async def undo(self, working_dir: PathLike, dry_run: bool = False) -> RestoreResult: ...
     async def redo(self, working_dir: PathLike, dry_run: bool = False) -> RestoreResult: ...

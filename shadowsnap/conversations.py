@@ -75,7 +75,7 @@ def _keep(turn: OpenTurn, said: Any, places: list[tuple[TurnInProject, str]], se
             like = _last_conversation(read_history(store, project, deadline), session)
             place = [(project, ref)]
             refs = keep_conversation(store, said, session, place, deadline, own=settings.redact, like=like)
-            facts |= {"refs": refs, "messages": said.count}
+            facts |= {"refs": refs, "messages": said.spoken}
             part.conversation_kept = True
         with locked_project(store, project, _DOING, deadline):
             note(store, project, "conversation", **facts)
@@ -124,7 +124,7 @@ def attach_conversation(
     if not refs:
         return None
     if session_id:
-        facts |= {"checkpoint": checkpoint.id, "session": session_id, "refs": refs, "messages": said.count}
+        facts |= {"checkpoint": checkpoint.id, "session": session_id, "refs": refs, "messages": said.spoken}
         facts |= {"prompt": redacted_text(prompt, patterns) if prompt else None, "turn": checkpoint.turn}
         facts["began"] = (began or checkpoint.created_at).timestamp()
         facts["key"] = facts.get("key") or f"attached-{checkpoint.id[:12]}"

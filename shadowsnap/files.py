@@ -11,10 +11,13 @@ import struct
 import sys
 from collections.abc import Callable, Iterable
 from itertools import count
-from pathlib import Path
 
 from shadowsnap import lightjson as json
 from shadowsnap.records import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # a hook that finds everything safe makes no Path
+    from pathlib import Path
 
 SYNCS_LATER = sys.platform != "win32"
 """Whether a file can be synced after it was closed. (Windows syncs only files that are open for writing.)"""

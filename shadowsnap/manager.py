@@ -38,6 +38,7 @@ from shadowsnap.errors import (
     NoSuchSession,
     NoSuchTurn,
     PathRefused,
+    PlanOutdated,
     PresentNotSaved,
     RestoreFailed,
     RulesUnavailable,
@@ -120,7 +121,7 @@ if TYPE_CHECKING:  # imported for annotations only
     from typing import Literal, TypeVar, Unpack
 
     from shadowsnap.events import Event
-    from shadowsnap.model import CheckpointKind, SessionStatus
+    from shadowsnap.model import Bisection, BlamedLine, CheckpointKind, Fork, Probe, SessionStatus, Verification
     from shadowsnap.restore.stage import Stage
     from shadowsnap.settings import Granularity, Layers, SettingValues
     from shadowsnap.snapshot.watch import Watcher
@@ -193,7 +194,7 @@ class CheckpointManager:
     A state is named by a reference: the number of a turn (the state before it) or of a snapshot, `"3:after"`,
     `"last"`, `"last~2"`, a label, digits of an id, a `Checkpoint`, or an `Entry` of the timeline."""
 
-    _slow_after = (0.5, 10.0)
+    _slow_after: Sequence[float] = (0.5, 10.0)
     """Seconds after which a `Slow` event is emitted for an operation on a project."""
 
     def __init__(
@@ -579,30 +580,77 @@ class CheckpointManager:
         return [] if turn is None else turn.tools
 
     @_retry_after_repair
-    def now(self, working_dir: PathLike) -> Now:
-        """How the files on disk differ from the newest state that is known of them."""
+    def exchanged(self, working_dir: PathLike, ref: Reference) -> tuple[list[Entry], list[Entry]]:
+        """The turns, snapshots and edits that a restore to this state takes out of the files, and those that it
+        brings back, newest first."""
+        from shadowsnap.timeline import read_timeline
+
+        self._jobs.wait()
+        store, project = self._known(working_dir)
+        target = self._resolve(store, project, ref)
+        return read_timeline(store, project, self._deadline()).exchanged(target.id)
+
+    @_retry_after_repair
+    def ways_back(self, working_dir: PathLike, entries: Sequence[Entry]) -> list[Entry]:
+        """The same entries, with counts of what going back to each would change in the files as they are now."""
+        from shadowsnap.store.statistics import count_pairs
+        from shadowsnap.timeline import with_counts
+
+        store, project = self._known(working_dir)
+        _check_there(project)
+        with self._looking(store, project, "comparing states") as space:
+            now = begin_capture(space).tree()
+            known = {each.id: each for each in list_checkpoints(store, project, space.deadline, statistics=False)}
+            states = [known.get(entry.state or "") for entry in entries]
+            pairs = [(now, each.tree) if each and each.scope == "tree" else None for each in states]
+            numbers = count_pairs(store, project, space.git, filter(None, pairs), b"")
+        return [
+            with_counts(entry, numbers.get(pair) if pair else None)
+            for entry, pair in zip(entries, pairs, strict=True)
+        ]
+
+    @_retry_after_repair
+    def next_undo(self, working_dir: PathLike) -> str | None:
+        """What `undo` would take back, in words: `turn 3: clean the project up`; None if there is nothing."""
+        from shadowsnap.timeline import describe_thing
+
+        store, project = self._known(working_dir)
+        history = read_history(store, project, self._deadline())
+        if not history.undoable():
+            return None
+        thing = history.undoable()[-1].thing
+        return self._in_words(history, thing, describe_thing(thing, history))
+
+    @_retry_after_repair
+    def now(self, working_dir: PathLike, paths: Sequence[PathLike] = ()) -> Now:
+        """How the files on disk differ from the newest state that is known of them: all files, or some."""
         from shadowsnap.snapshot.states import State, compare
         from shadowsnap.timeline import read_timeline
 
         store, project = self._known(working_dir)
+        chosen = [path_inside(project.workdir, path) for path in _as_list(paths)]
         newest = read_timeline(store, project, self._deadline(), counted=False).newest
         if newest is None:
             return Now()
         _check_there(project)
-        with self._looking(store, project, "diff") as space:
-            here = State.of_capture(begin_capture(space))
+        with self._looking(store, project, "looking") as space:
+            capture = begin_capture(space)
+            here = State.of_capture(capture)
             then = replace(here, tree=newest.tree)  # after a restore of some paths, only the tree is known
             if newest.checkpoint is not None:
                 then = State.of_checkpoint(resolve(store, project, newest.checkpoint, space.deadline))
-            changes, _ = compare(space.git, then, here, [])
+            changes, patch = compare(space.git, then, here, chosen)
+            skipped = tuple(Skipped(os.fsdecode(path), why) for path, why in sorted(capture.skipped.items()))
         return Now(
-            since=newest.name,
+            name=newest.name,
             number=newest.number,
-            checkpoint=newest.checkpoint,
+            checkpoint_id=newest.checkpoint,
             files_changed=len(changes),
             insertions=sum(change.insertions or 0 for change in changes),
             deletions=sum(change.deletions or 0 for change in changes),
             changes=changes,
+            skipped=skipped,
+            patch=patch,
         )
 
     @_retry_after_repair
@@ -672,6 +720,116 @@ class CheckpointManager:
         store, project = self._known(working_dir)
         return contents_of(store, self._resolve(store, project, ref), paths, self._deadline())
 
+    # --- questions ------------------------------------------------------------------------------------
+
+    @_retry_after_repair
+    def blame(self, working_dir: PathLike, path: PathLike) -> list[BlamedLine]:
+        """Each line of a file as it is now, with the turn that brought it in, or the person."""
+        from shadowsnap.questions import Story, blame
+        from shadowsnap.snapshot.states import State
+
+        self._jobs.wait()
+        store, project = self._known(working_dir)
+        _check_there(project)
+        inside = path_inside(project.workdir, path)
+        with self._looking(store, project, "blame") as space:
+            here = State.of_capture(begin_capture(space))
+            return blame(space, Story(store, project, space.deadline), inside, here)
+
+    def bisect(
+        self,
+        working_dir: PathLike,
+        good: Reference | None,
+        bad: Reference | None = None,
+        *,
+        check: Callable[[Path, str], int | None],
+        test_all: bool = False,
+    ) -> Bisection:
+        """Find the turn between a good state and a bad one (None: the files as they are now) that broke something.
+        `check` gets a scratch directory with a state and what led to it; it returns 0 if that is good, 125 if it
+        cannot be tested. With `test_all` every state is tested, from the oldest if `good` is None."""
+        from shadowsnap import questions
+        from shadowsnap.snapshot.copies import scratch_folder, write_copy
+        from shadowsnap.snapshot.states import State
+
+        self._jobs.wait()
+        store, project = self._known(working_dir)
+        good_id = None if good is None else self._resolve(store, project, good).id
+        bad_id = None if bad in (None, "@") else self._resolve(store, project, bad).id
+        with scratch_folder("bisect") as scratch:
+            story = questions.Story(store, project, self._deadline())
+            stops = questions.stops_of(story, story.moments)
+            if bad_id is None:
+                _check_there(project)
+                # What no checkpoint holds is gone when the project's lock is: it is written out at once.
+                with self._looking(store, project, "bisect") as space:
+                    here = State.of_capture(begin_capture(space))
+                    stops = questions.stops_of(story, story.with_now(here))
+                    stops[-1].copy = scratch / "now"
+                    (scratch / "now").mkdir()
+                    write_copy(space.git.bound(deadline=self._long_deadline()), here, scratch / "now")
+            way = questions.between(stops, good_id, bad_id)
+
+            def test(stop: questions.Stop) -> Probe:
+                return questions.run_probe(store.git(self._long_deadline()), stop, check)
+
+            return (questions.test_all if test_all else questions.find_culprit)(way, test)
+
+    def fork(
+        self, working_dir: PathLike, ref: Reference, directory: PathLike, *, worktree: bool = False
+    ) -> Fork:
+        """Write a state, uncommitted work included, into a new or empty directory. Its timeline begins there and
+        knows where it came from. With `worktree` it is also a git work tree on a branch of its own."""
+        from shadowsnap.model import Fork
+        from shadowsnap.questions import GitWorktree, check_free, new_directory
+        from shadowsnap.snapshot.copies import write_copy
+        from shadowsnap.snapshot.ignore_rules import find_repository
+        from shadowsnap.snapshot.states import State
+        from shadowsnap.timeline import name_of_state
+
+        store, project = self._known(working_dir)
+        target, copy = self._resolve(store, project, ref), project_of(directory)
+        check_free(copy.workdir, store.base)
+        git, branch = store.git(self._long_deadline()), None
+        if worktree:
+            repository = find_repository(project.workdir)
+            if repository is None or repository.top != project.workdir:
+                raise BadArguments(what=f"--worktree: {project.workdir} is not the top of a git repository")
+            branch = GitWorktree(git.executable, repository, copy.workdir, git.deadline)
+        history = read_history(store, project, self._deadline())
+        origin = {"workdir": str(project.workdir), "checkpoint": target.id, "number": _number_of(history, target)}
+        reason = f"fork of {project.workdir}, {name_of_state(target.id, history)}"
+        try:
+            with new_directory(copy.workdir):
+                if branch is not None:
+                    branch.add(target.metadata.get("git_head"))
+                files = write_copy(git, State.of_checkpoint(target), copy.workdir)
+                with self._looking(store, copy, "fork") as space:
+                    ignored = space.rules.ignored(sorted(files))
+                paths = [os.fsdecode(path) for path in sorted(ignored)]
+                begun = self.snapshot(copy.workdir, reason, paths, always=True, forked_from=origin)
+        except BaseException:
+            if branch is not None:
+                branch.remove()
+            raise
+        first = begun.checkpoint.id if begun.checkpoint is not None else None
+        name = branch.branch if branch is not None else None
+        return Fork(str(copy.workdir), first, origin, name, len(files))
+
+    def verify(self, working_dir: PathLike, ref: Reference | None = None) -> Verification:
+        """Restore a checkpoint (the newest, unless said) into a scratch directory and compare it byte for byte
+        with what it says. `status` shows when that last held."""
+        from shadowsnap.snapshot.copies import verify
+        from shadowsnap.upkeep.verify import note_verified
+
+        store, project = self._known(working_dir)
+        target = self._resolve(store, project, ref) if ref is not None else None
+        if target is None:
+            target = list_checkpoints(store, project, self._deadline(), 1, statistics=False)[0]
+        result = verify(store, target, self._long_deadline())
+        note_verified(store, project, result, self._deadline())
+        return result
+
     def projects(self) -> list[Path]:
         """Every directory that has checkpoints."""
         store = self._store()
@@ -700,13 +858,16 @@ class CheckpointManager:
 
     # --- sessions and conversations ---------------------------------------------------------------------
 
-    def session(self, session_id: str) -> Session:
-        """All that is known of one session; its id may be shortened to a unique part of 4 characters or more."""
+    def session(self, session_id: str, working_dir: PathLike | None = None) -> Session:
+        """All that is known of one session; its id may be shortened to a part of 4 characters or more that is
+        unique among the sessions of `working_dir`, or among all."""
         from shadowsnap.timeline import read_sessions
 
         self._jobs.wait()
-        store = self._store()
-        found = read_sessions(store, self._deadline(), self._session_id(str(session_id)))
+        store, whole = self._store(), str(session_id)
+        if working_dir is not None:
+            whole = self._session_id(whole, project_of(working_dir))
+        found = read_sessions(store, self._deadline(), self._session_id(whole))
         if not found:
             raise NoSuchSession(session_id=str(session_id))
         return found[0]
@@ -827,6 +988,36 @@ class CheckpointManager:
                 lack = "" if found else f"no conversation is kept with it{lacking}"
                 result, recovered = replace(result, conversation=found), "; ".join(filter(None, (recovered, lack)))
         return self._restored(replace(result, note=recovered), "restore")
+
+    def propose_restore(
+        self, working_dir: PathLike, ref: Reference, paths: Sequence[PathLike] = ()
+    ) -> tuple[RestoreResult, str]:
+        """Plan a restore for a person to confirm: the plan, and the token by which `restore_as_planned` carries it
+        out within an hour, if the files are still the same."""
+        from shadowsnap.restore.tokens import keep_plan
+
+        plan = self.restore(working_dir, ref, paths, dry_run=True)
+        store, project = self._known(working_dir)
+        named = [os.fspath(path) for path in _as_list(paths)]
+        return plan, keep_plan(store, project, plan, named, self._present(store, project)).token
+
+    def restore_as_planned(self, working_dir: PathLike, token: str, dry_run: bool = False) -> RestoreResult:
+        """Carry out a plan that was proposed; `dry_run` returns it."""
+        from shadowsnap.restore.tokens import find_plan, forget_plan
+
+        store, project = self._known(working_dir)
+        plan = find_plan(store, project, token)
+        if self._present(store, project) != plan.present:
+            raise PlanOutdated(token=token)
+        result = self.restore(working_dir, plan.target, plan.paths, dry_run=dry_run)
+        if result.applied:
+            forget_plan(store, token)
+        return result
+
+    def _present(self, store: Store, project: Project) -> str:
+        """The tree of the files as they are now."""
+        with self._looking(store, project, "restore") as space:
+            return begin_capture(space).tree()
 
     @_retry_after_repair
     def undo(self, working_dir: PathLike, dry_run: bool = False) -> RestoreResult:
@@ -1381,6 +1572,10 @@ class CheckpointManager:
 
         return Deadline(self.settings.deadline, ProgressReporter(slow, self._slow_after))
 
+    def _long_deadline(self) -> Deadline:
+        """For what writes a whole state, and is not on the path of an agent."""
+        return Deadline(self.settings.upkeep_deadline)
+
     def _store(self) -> Store:
         """The store, made on first use."""
         store = open_store(self.settings, lambda store: self._emit("StoreCreated", store.base))
@@ -1511,9 +1706,8 @@ class CheckpointManager:
     def _looking(self, store: Store, project: Project, doing: str) -> Iterator[Workspace]:
         """A workspace in which nothing is written."""
         settings, watcher = self._settings_of(project), self._watchers.get(project.id)
-        with open_workspace(
-            store, project, settings, self._deadline(), doing, lasting=False, watcher=watcher
-        ) as space:
+        deadline = self._deadline(project.workdir)
+        with open_workspace(store, project, settings, deadline, doing, lasting=False, watcher=watcher) as space:
             yield space
 
     def _change(
@@ -1670,6 +1864,14 @@ def _named_inside(project: Project, paths: list[str]) -> tuple[list[bytes], list
         except PathRefused:
             outside.append(path)
     return [path for path in inside if path], outside
+
+
+def _number_of(history: History, target: Checkpoint) -> int | None:
+    """The number that stands for a checkpoint: of the turn that begins with it, or of a snapshot."""
+    for number in history.reachable():
+        if history.checkpoint_of(str(number)) == target.id:
+            return number
+    return None
 
 
 def _unusable(workdir: Path) -> str | None:

@@ -16,7 +16,7 @@ from shadowsnap.deadline import Deadline
 from shadowsnap.errors import AmbiguousReference
 from shadowsnap.git.refs import read_refs
 from shadowsnap.model import Checkpoint, EditOutcome, Entry, Session, SessionTurn, TurnPlace
-from shadowsnap.records import Any, NamedTuple, dataclass, replace
+from shadowsnap.records import Any, NamedTuple, dataclass, field, replace
 from shadowsnap.store.checkpoints import ATTACHMENTS, list_checkpoints, newest_name, take_inventory, touching
 from shadowsnap.store.history import History, Operation, Snapshot, Turn, fold, read_history
 from shadowsnap.store.layout import Store
@@ -50,6 +50,17 @@ class Timeline:
     history: History
     entries: tuple[Entry, ...]
     newest: State | None
+    inside: frozenset[int] = frozenset()
+    """The entries, by their position, whose work is in the files."""
+    inside_of: dict[str, frozenset[int]] = field(default_factory=dict)
+    """The same for each checkpoint."""
+
+    def exchanged(self, checkpoint: str) -> tuple[list[Entry], list[Entry]]:
+        """The entries whose work a restore to this checkpoint takes out of the files, and those whose work it
+        brings back, newest first. Both are empty for a state that is not known to the log."""
+        then = self.inside_of.get(checkpoint, self.inside)
+        out, back = sorted(self.inside - then), sorted(then - self.inside)
+        return [self.entries[at] for at in reversed(out)], [self.entries[at] for at in reversed(back)]
 
 
 def read_timeline(
@@ -63,10 +74,10 @@ def read_timeline(
     if counted or path is not None:
         pairs = (pair for _, pair in made.rows if pair is not None)
         numbers = count_pairs(store, project, store.git(deadline), pairs, path)
-        entries = [_counted(entry, numbers.get(pair) if pair else None) for entry, pair in made.rows]
+        entries = [with_counts(entry, numbers.get(pair) if pair else None) for entry, pair in made.rows]
     if path is not None:
-        entries = [entry for entry in entries if entry.files_changed]
-    return Timeline(history, tuple(entries), made.newest)
+        return Timeline(history, tuple(entry for entry in entries if entry.files_changed), made.newest)
+    return Timeline(history, tuple(entries), made.newest, frozenset(made.inside), made.inside_of)
 
 
 class _Entries:
@@ -77,9 +88,19 @@ class _Entries:
         self._known = known
         self._open: set[int] = set()
         self._discards = {id for stage in history.snapshots if (id := _discard_of(stage, history))}
+        self._goals = {turn.before for turn in history.turns.values()}
+        self._goals |= {snapshot.checkpoint for snapshot in history.snapshots}
+        """The states that entries are gone back to: their labels and pins show there, not at the entry before."""
         self.rows: list[tuple[Entry, tuple[str, str] | None]] = []
         """Entries, and the trees before and after each, where both are known."""
         self.newest: State | None = None
+        self.inside: frozenset[int] = frozenset()
+        self.inside_of: dict[str, frozenset[int]] = {}
+        self._inside_before: dict[str, frozenset[int]] = {}
+        """The same before each operation."""
+        self._walk()
+
+    def _walk(self) -> None:
         for _, _, happening in sorted(self._happenings(), key=lambda each: each[:2]):
             if isinstance(happening, Turn):
                 self._end(happening) if happening.number in self._open else self._begin(happening)
@@ -104,6 +125,7 @@ class _Entries:
         if status == "running" and time.time() - turn.began_at > _ABANDONED_AFTER:
             status = "interrupted"
         after = self._known.get(turn.after or "")
+        self._now_is(turn.before)
         self._add(
             Entry(
                 number=turn.number,
@@ -117,7 +139,7 @@ class _Entries:
                 ended_at=_moment(turn.ended_at),
                 before=turn.before,
                 after=turn.after,
-                **_marks(before, after),
+                **_marks(before, after if turn.after not in self._goals else None),
             ),
             _tree(before),
             _tree(after),
@@ -128,6 +150,7 @@ class _Entries:
 
     def _end(self, turn: Turn) -> None:
         self._open.discard(turn.number)
+        self._now_is(turn.after)
         after = self._known.get(turn.after or "")
         if after is not None and after.scope == "tree":
             self.newest = State(after.id, after.tree, f"the end of turn {turn.number}", turn.number)
@@ -150,6 +173,7 @@ class _Entries:
             _tree(self._known.get(snapshot.before or "")) or (self.newest.tree if self.newest else None),
             _tree(taken),
         )
+        self._now_is(snapshot.checkpoint)
         if taken is not None and taken.scope == "tree":
             self.newest = State(taken.id, taken.tree, f"snapshot {snapshot.number}", snapshot.number)
 
@@ -157,6 +181,9 @@ class _Entries:
         before = self._known.get(operation.before)
         if operation.id not in self._discards:
             self._edits(before, operation.at)
+        self._now_is(operation.before)
+        self._inside_before[operation.id] = self.inside
+        inside = self._inside_after(operation)
         reason = describe(operation, self._history)
         self._add(
             Entry(
@@ -173,10 +200,36 @@ class _Entries:
             _tree(before),
             operation.after or None,
         )
+        self.inside = inside
         if operation.after:
             self.newest = State(None, operation.after, f"the {reason}", None)
         elif operation.before != operation.target:
             self.newest = None  # the log was rebuilt, and where some paths led is not known
+
+    def _inside_after(self, operation: Operation) -> frozenset[int]:
+        """Whose work is in the files after an operation."""
+        if operation.kind == "revert":
+            return frozenset(
+                at
+                for at in self.inside
+                if (operation.turn is None or self.rows[at][0].number != operation.turn)
+                and (operation.session_id is None or self.rows[at][0].session_id != operation.session_id)
+            )
+        if operation.kind == "undo":
+            undoes = operation.line.get("undoes")
+            if isinstance(undoes, int):
+                return frozenset(at for at in self.inside if self.rows[at][0].number != undoes)
+            return self._inside_before.get(str(undoes), self.inside)
+        if operation.kind == "redo":
+            return self._inside_before.get(str(operation.line.get("redoes")), self.inside)
+        if operation.line.get("paths"):
+            return self.inside
+        return self.inside_of.get(operation.target, self.inside)
+
+    def _now_is(self, checkpoint: str | None) -> None:
+        """Note whose work a checkpoint of the present holds."""
+        if checkpoint is not None:
+            self.inside_of[checkpoint] = self.inside
 
     def _edits(self, seen: Checkpoint | None, at: float) -> None:
         """An entry for what the person changed since the newest known state, if no turn was under way."""
@@ -199,6 +252,8 @@ class _Entries:
         )
 
     def _add(self, entry: Entry, old: str | None, new: str | None) -> None:
+        if entry.kind != "restore":
+            self.inside |= {len(self.rows)}
         self.rows.append((entry, (old, new) if old and new else None))
 
 
@@ -256,7 +311,8 @@ def _tree(checkpoint: Checkpoint | None) -> str | None:
     return checkpoint.tree if checkpoint is not None and checkpoint.scope == "tree" else None
 
 
-def _counted(entry: Entry, numbers: Numbers | None) -> Entry:
+def with_counts(entry: Entry, numbers: Numbers | None) -> Entry:
+    """An entry with these counts of files and lines."""
     if numbers is None:
         return entry
     files, insertions, deletions, added, deleted = numbers

@@ -94,6 +94,9 @@ class Progress:
             if self._task is not None:
                 self._bar.update(self._task, completed=done, total=total)
 
+    def stop(self) -> None:
+        """Nothing goes on between updates."""
+
     def end(self) -> None:
         with self._lock:
             if self._task is not None:

@@ -10,14 +10,16 @@ from __future__ import annotations
 
 import os
 import time
-from contextlib import AbstractContextManager
-from pathlib import Path
 
 from shadowsnap import lightjson as json
 from shadowsnap.hook.payload import HookEvent
 from shadowsnap.hook.transcripts import transcripts_folder
 from shadowsnap.records import Any
 from shadowsnap.snapshot.tools import command_projects, named_files, named_folders
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # imported for annotations only
+    from contextlib import AbstractContextManager
 
 FOLDER = "run"
 
@@ -126,6 +128,8 @@ class HookSession:
     # --- writing: only under the lock ----------------------------------------------------------------
 
     def lock(self, seconds: float) -> AbstractContextManager[int]:
+        from pathlib import Path
+
         from shadowsnap.deadline import Deadline
         from shadowsnap.files import make_private_folder
         from shadowsnap.store.locks import locked
@@ -205,6 +209,8 @@ class HookSession:
             self.record["shell"] = True  # written with the next change
 
     def write(self) -> None:
+        from pathlib import Path
+
         from shadowsnap.files import write_json
 
         if not os.path.exists(self.path):
@@ -264,7 +270,7 @@ def _sound(record: Any) -> dict[str, Any]:
 def _wanted(event: HookEvent, base: str) -> tuple[list[str], list[str]]:
     """The directories and files that must be safe before this tool runs, as the agent writes them."""
     folders = [event.cwd, *event.roots, *(_absolute(each, event.cwd) for each in named_folders(event.tool_input))]
-    folders += map(str, command_projects(event.tool_input, event.cwd, Path(base)))
+    folders += map(str, command_projects(event.tool_input, event.cwd, base))
     return folders, [_absolute(each, event.cwd) for each in named_files(event.tool_input)]
 
 

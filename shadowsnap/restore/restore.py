@@ -33,7 +33,7 @@ from shadowsnap.restore.plan import Plan, directories_above, open_tree, plan_rep
 from shadowsnap.restore.staging import Staging, is_staging, remove_staging
 from shadowsnap.snapshot.capture import Capture
 from shadowsnap.snapshot.content import is_left_out
-from shadowsnap.snapshot.states import Selection, State
+from shadowsnap.snapshot.states import Selection, State, compare
 from shadowsnap.snapshot.take import Request, begin_capture, capture_same_scope, keep_capture
 from shadowsnap.snapshot.tools import path_inside
 from shadowsnap.snapshot.workspace import Workspace
@@ -47,6 +47,7 @@ from shadowsnap.store.log import taken_back_on_failure
 EVERYTHING = Selection()
 _MOST_PATHS = 1000
 """Longer lists of paths are not repeated in the checkpoint before a restore."""
+_MOST_COMPARED = 1000
 
 
 @dataclass(frozen=True)
@@ -109,7 +110,7 @@ def restore(
             plan_repairs_after_crash(plan, prepared.capture, *states, chosen)
     result = _result(target, plan)
     if not space.lasting:
-        return result
+        return _with_changes(space, result, State.of_capture(prepared.capture), State.of_checkpoint(target))
     if plan.conflicts:
         raise RestoreRefused(conflicts=_listed(plan.conflicts))
     if plan.empty and not recovering:
@@ -430,6 +431,15 @@ def _result(target: Checkpoint, plan: Plan) -> RestoreResult:
         kept=_with_reasons(plan.kept),
         conflicts=_with_reasons(plan.conflicts),
     )
+
+
+def _with_changes(space: Workspace, planned: RestoreResult, now: State, then: State) -> RestoreResult:
+    """A plan with line counts and the text of its changes, unless the paths are too many to look at anyway."""
+    paths = [os.fsencode(path.rstrip("/")) for path in (*planned.written, *planned.deleted)]
+    if not 0 < len(paths) <= _MOST_COMPARED:
+        return planned
+    changes, patch = compare(space.git, now, then, paths)
+    return replace(planned, changes=changes, patch=patch)
 
 
 def _with_reasons(reasons: dict[bytes, str]) -> tuple[Kept, ...]:

@@ -22,8 +22,9 @@ from shadowsnap.errors import DeadlineExceeded, MalformedObject
 from shadowsnap.files import UnreadableFile, read_bounded, reading_problem, remove_tree
 from shadowsnap.git.index import tracked_paths
 from shadowsnap.git.repository import Git
+from shadowsnap.patterns import parts, rests
 from shadowsnap.records import dataclass
-from shadowsnap.settings import Settings, parts, rests
+from shadowsnap.settings import Settings
 from shadowsnap.snapshot.worktree import Worktree, parents
 from shadowsnap.store.layout import Store
 

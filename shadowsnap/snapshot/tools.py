@@ -10,11 +10,14 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from shadowsnap.errors import PathRefused
 from shadowsnap.files import is_encodable
 from shadowsnap.records import Any
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # a hook that finds everything safe makes no Path
+    from pathlib import Path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -174,7 +177,7 @@ _CHANGE_DIRECTORY = frozenset({"cd", "chdir", "pushd", "set-location", "sl"})
 _VARIABLES = (("${HOME}", "~"), ("$HOME", "~"), ("${PWD}", "."), ("$PWD", "."))
 
 
-def command_projects(tool_input: Any, cwd: str, base: Path) -> list[Path]:
+def command_projects(tool_input: Any, cwd: str, base: Path | str) -> list[Path]:
     """The projects, outside `cwd`, of the existing paths that a shell command names: `rm -rf /other/src`,
     `cd ../other && make clean`. Never the home directory or the root, nor a directory that is no project.
 
@@ -192,9 +195,11 @@ def command_projects(tool_input: Any, cwd: str, base: Path) -> list[Path]:
         checked.add(path)
         if not os.path.lexists(path):
             continue
+        from pathlib import Path  # most commands name nothing outside
+
         for folder in {existing_folder(path), existing_folder(os.path.realpath(path))} - folders:
             folders.add(folder)
-            project = project_root(str(folder), base)
+            project = project_root(str(folder), Path(base))
             if project is not None:
                 projects[project] = None
     return list(projects)
@@ -315,6 +320,8 @@ class Target:
     """A directory to protect before a tool runs, and the paths in it that the tool names."""
 
     def __init__(self, workdir: Path, base: Path, *, whole: bool = True) -> None:
+        from pathlib import Path
+
         self.workdir = workdir
         self.whole = whole
         """False for a directory that is no project (~/Downloads): only the named files are captured."""
@@ -363,6 +370,8 @@ def _find_target(targets: Iterable[Target], path: str) -> Target | None:
 
 def _add_path(targets: list[Target], path: str, base: Path) -> None:
     """Add a named path to the target that holds it, or to a new one."""
+    from pathlib import Path
+
     if ".git" in Path(path).parts or Path(path).is_relative_to(base):
         return  # never captured
     is_folder = os.path.isdir(path) and not os.path.islink(path)
@@ -388,6 +397,8 @@ def first_name(targets: Sequence[Target]) -> str:
 def project_root(path: str, base: Path) -> Path | None:
     """The nearest directory at or above a path that looks like a project. Never the home directory or one above
     it."""
+    from pathlib import Path
+
     start = existing_folder(path)
     for folder in (start, *start.parents):
         if refusal(Path(os.path.realpath(folder)), base) is not None:
@@ -399,6 +410,8 @@ def project_root(path: str, base: Path) -> Path | None:
 
 def existing_folder(path: str) -> Path:
     """The nearest existing directory at or above a path."""
+    from pathlib import Path
+
     folder = Path(path)
     while not os.path.isdir(folder) and folder != folder.parent:  # `Path.is_dir` raises for some names
         folder = folder.parent
@@ -427,6 +440,8 @@ _WINDOWS_SYSTEM = ("windows", "program files", "program files (x86)", "programda
 
 def refusal(workdir: Path, base: Path) -> str | None:
     """Why this directory is not captured as a project; None if it may be."""
+    from pathlib import Path
+
     home = _home()
     if workdir == Path(workdir.anchor):
         return "it is the root of the file system"
@@ -444,6 +459,8 @@ def refusal(workdir: Path, base: Path) -> str | None:
 
 
 def _home() -> Path | None:
+    from pathlib import Path
+
     try:
         return Path(os.path.realpath(Path.home()))
     except RuntimeError:  # it cannot be determined
@@ -460,6 +477,8 @@ def _is_system(workdir: Path) -> bool:
 def path_inside(workdir: Path, path: str | os.PathLike[str], *, absolute: bool = True) -> bytes:
     """A path relative to the project's root; raises `PathRefused` if it is outside. If the last component is a
     link, it is not followed."""
+    from pathlib import Path
+
     given = os.fspath(path)
     if not given or "\0" in given:
         raise PathRefused(path=given, why="it is not a path")

@@ -60,7 +60,13 @@ class Said:
     form: str
     """`messages` (one JSON value per line), `value` (one JSON value) or `text`."""
     count: int | None = None
-    """How many messages, if that can be told."""
+    """How many messages or rows, if that can be told."""
+
+    @property
+    def spoken(self) -> int | None:
+        """How many messages of people and agents, if that can be told."""
+        found = spoken_messages(_parsed(self.data, self.form))
+        return self.count if found is None else found
 
 
 def session_key(session_id: str) -> str:
@@ -78,6 +84,40 @@ def from_json(conversation: Any) -> Said:
         return Said(b"".join(lines), MESSAGES, len(lines))
     inner = conversation.get("messages") if isinstance(conversation, dict) else None
     return Said(_line(conversation), VALUE, len(inner) if isinstance(inner, list) else None)
+
+
+_PERSON = ("user", "human", "person")
+_AGENT = ("assistant", "agent", "ai", "model", "bot", "gemini")
+
+
+def spoken_messages(rows: Any) -> int | None:
+    """How many messages of people and agents there are in a list of messages or the rows of a transcript: not what
+    tools answered, nor the records that an agent keeps between the messages. A row of no known shape counts if no
+    row has a known one; None if this is no list."""
+    if isinstance(rows, dict):
+        rows = rows.get("messages")
+    if not isinstance(rows, list):
+        return None
+    known: set[Any] = set()
+    seen = False
+    for at, row in enumerate(rows):
+        inner = row.get("message") if isinstance(row, dict) else None
+        message = inner if isinstance(inner, dict) else row if isinstance(row, dict) else {}
+        role = str(message.get("role") or (row.get("type") if isinstance(row, dict) else "") or "").casefold()
+        if role not in (*_PERSON, *_AGENT):
+            continue
+        seen = True
+        if not _only_tools(message.get("content")):
+            # Some agents write one message in several rows, with the same id.
+            known.add((role, message.get("id")) if isinstance(message.get("id"), str) else at)
+    return len(known) if seen else len(rows)
+
+
+def _only_tools(content: Any) -> bool:
+    """Whether a message has nothing but calls of tools and their results."""
+    parts = content if isinstance(content, list) else []
+    kinds = [part.get("type") for part in parts if isinstance(part, dict)]
+    return bool(kinds) and all(isinstance(kind, str) and kind.startswith("tool") for kind in kinds)
 
 
 def from_transcript(data: bytes) -> Said:

@@ -64,6 +64,8 @@ OnStep = Callable[[str], None]
 class PurgeResult(_Record):
     """What was purged (`applied`) or would be."""
 
+    json_names = {"checkpoints": "checkpoint_ids"}
+
     workdir: str
     paths: tuple[str, ...]
     """The paths to purge."""

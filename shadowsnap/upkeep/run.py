@@ -72,6 +72,7 @@ from shadowsnap.upkeep.size import (
     summarize,
     write_memory,
 )
+from shadowsnap.upkeep.verify import verify_newest
 
 WHEN_IT_PAYS, ALL, ALWAYS, NEVER = "when-it-pays", "all", "always", "never"
 """What to reclaim. `all`: whatever no checkpoint holds, however little; `always`: repack even if that is
@@ -122,7 +123,7 @@ class PruneResult(_Record):
         dropped = [verdict for verdict in shown.pop("verdicts") if not verdict["keep"]]
         kept = len(self.verdicts) - len(dropped)
         facts = {"applied": self.applied, "bytes_freed": self.bytes_freed}
-        return {**shown, **facts, "dropped": dropped, "kept": kept}
+        return {**shown, **facts, "dropped": dropped, "kept_count": kept}
 
 
 def plan_prune(store: Store, settings: Settings, *, orphans: bool = True) -> PruneResult:
@@ -564,7 +565,8 @@ def main(arguments: list[str]) -> int:
     settings = settings_from_text(arguments[0])
     _lower_priority()
     try:
-        result = prune(open_store(settings), settings)
+        result = prune(store := open_store(settings), settings)
+        verify_newest(store, Deadline(settings.upkeep_deadline))
     except (ShadowsnapError, OSError) as problem:
         hint = getattr(problem, "hint", "")
         append_log(settings.resolved_base(), kind="upkeep", what=str(problem), advice=hint)

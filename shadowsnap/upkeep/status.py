@@ -47,6 +47,7 @@ from shadowsnap.upkeep.size import (
     summarize,
     write_memory,
 )
+from shadowsnap.upkeep.verify import verified_at
 
 _NEAR = 0.8
 _MOST_SHOWN = 20
@@ -93,6 +94,12 @@ FAILURES = {
 class ProjectStatus(_Record):
     """One project. `place`: its directory is `here`, `gone` or `unreachable`."""
 
+    json_names = {
+        "checkpoints": "checkpoint_count",
+        "pinned": "pinned_count",
+        "newest": "newest_at",
+    }
+
     id: str
     workdir: str
     exists: bool
@@ -104,6 +111,8 @@ class ProjectStatus(_Record):
     bytes_alone: int | None
     """Bytes that would be freed if only this project were dropped; None if unknown."""
     place: str = "here"
+    verified_at: datetime | None = None
+    """When its newest checkpoint was last restored into a scratch directory and was exact."""
 
 
 @dataclass(frozen=True)
@@ -154,7 +163,7 @@ class StoreStatus(_Record):
         return sum(project.checkpoints for project in self.projects)
 
     def to_dict(self) -> dict[str, Any]:
-        return {**super().to_dict(), "total_bytes": self.total_bytes, "checkpoints": self.checkpoints}
+        return {**super().to_dict(), "total_bytes": self.total_bytes, "checkpoint_count": self.checkpoints}
 
 
 def read_status(store: Store, settings: Settings, deadline: Deadline) -> StoreStatus:
@@ -270,6 +279,7 @@ def _projects(
                 last_touch=_moment(record.get("last_touch")),
                 bytes_alone=measured.alone.get(project, 0) if measured else None,
                 place=place,
+                verified_at=_moment(verified_at(record)),
             )
         )
     return tuple(sorted(found, key=lambda each: each.newest.timestamp() if each.newest else 0, reverse=True))

@@ -27,14 +27,16 @@ LEVELS = [
     {"store"},
     {"snapshot"},
     {"restore", "upkeep", "remote"},
-    {"manager", "timeline", "turns", "conversations", "aio", "warmup"},
+    {"manager", "timeline", "questions", "turns", "conversations", "aio", "warmup"},
     {"cli", "tui", "hook", "agents", "integrations", "compat", "__main__"},
 ]  # fmt: skip
 LEVEL_OF = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
 # Levels whose rooms may also import each other: the foundations, what a loop owns, and the front doors.
 NEIGHBOURLY = {0, len(LEVELS) - 2, len(LEVELS) - 1}
 
-MAY_RUN_PROCESSES = ("git/", "cli/ui.py", "cli/demo_agent.py", "upkeep/background.py", "agents/probe.py")
+MAY_RUN_PROCESSES = (
+    "git/", "cli/ui.py", "cli/demo_agent.py", "cli/commands/bisect.py", "upkeep/background.py", "agents/probe.py",
+)  # fmt: skip
 # A face reads the variables of the system that it stands for.
 MAY_READ_ENVIRONMENT = (
     "cli/", "hook/", "agents/", "settings.py", "git/repository.py",

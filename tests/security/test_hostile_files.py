@@ -31,7 +31,8 @@ from shadowsnap.hook.log import log_event, log_file
 from shadowsnap.hook.log import read_log as read_hook_log
 from shadowsnap.hook.payload import read_event
 from shadowsnap.lightjson import loads
-from shadowsnap.settings import Layers, Settings, matches
+from shadowsnap.patterns import matches
+from shadowsnap.settings import Layers, Settings
 from shadowsnap.snapshot.tools import named_files
 from shadowsnap.store.checkpoints import decode_checkpoint
 from shadowsnap.store.conversations import from_transcript

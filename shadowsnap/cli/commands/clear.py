@@ -48,8 +48,8 @@ def clear_out(
         return ui.answer(plan.to_dict(), lines)
     if not plan.items:
         return ui.answer(deed(False).to_dict(), "nothing to clear")
-    if not args.yes:
-        ui.confirm(f"clear {what} for good?", lines, f"{what} would be gone")
+    if not args.yes and not ui.confirm(f"clear {what} for good?", lines, f"{what} would be gone"):
+        return ui.cancelled()
     with working(ui, "clearing"):
         report = deed(False)
     later = f"; {size(report.pending_bytes)} will be freed by upkeep" if report.pending_bytes else ""

@@ -82,10 +82,10 @@ def tell_changes(
     elif not args.dry_run:
         ui.say(f"{args.agent}: {done}; running sessions may need a restart")
     files = [
-        {"path": str(change.path), "change": _deed(change), "kept": change.why_kept, "diff": change.diff()}
+        {"path": str(change.path), "change": _deed(change), "why_kept": change.why_kept, "patch": change.diff()}
         for change in changes
     ]
-    return ui.answer({"agent": args.agent, "dry_run": args.dry_run, "files": files}, lines)
+    return ui.answer({"agent": args.agent, "dry_run": args.dry_run, "settings_files": files}, lines)
 
 
 def _deed(change: FileChange) -> str:
