@@ -112,9 +112,7 @@ from shadowsnap.turns import (
     BackgroundJobs,
     Call,
     OpenTurn,
-    Transcript,
     TurnInProject,
-    conversation_now,
     input_digest,
 )
 
@@ -159,7 +157,6 @@ _GRACE_SECONDS = 5.0
 """What the capture of single named files may take after the deadline of the whole ran out."""
 _MOST_TO_OWN_NOW = 16 << 20
 _PATIENCE_WITH_UPKEEP = 600.0
-_PROMPT_LENGTH = 2000
 NOT_THE_AGENTS = "not what an agent wrote"
 
 
@@ -298,7 +295,7 @@ class CheckpointManager:
         )
         if conversation is not None and self.settings.enabled:
             turn.not_kept = "unreadable"
-            self._safely(lambda: self._take_conversation(turn, conversation))
+            self._safely(lambda: turn.take_conversation(conversation, self.settings))
         with self._turn_lock:
             self._turn = turn
 
@@ -943,37 +940,14 @@ class CheckpointManager:
     ) -> Conversation | None:
         """Keep a conversation that came from elsewhere (JSON data, or the bytes of a transcript) with a
         checkpoint. None if the session itself had handed one over, unless `replace_own`."""
-        from shadowsnap.git.refs import ref_exists
-        from shadowsnap.store.checkpoints import attachment_of
-        from shadowsnap.store.conversations import from_json, from_transcript, keep_conversation, read_conversation
-        from shadowsnap.store.redaction import redacted_text
+        from shadowsnap.conversations import attach_conversation
 
         store, project = self._known(working_dir)
-        deadline = self._deadline()
-        checkpoint = self._resolve(store, project, ref)
-        kept = attachment_of(checkpoint.ref)
-        history = read_history(store, project, deadline)
-        mine = [turn for turn in history.turns.values() if turn.session_id == session_id]
-        own = any(kept in turn.conversations for turn in mine)
-        if own and not replace_own and ref_exists(store.git_dir, kept):
-            return None
-        said = from_transcript(conversation) if isinstance(conversation, bytes) else from_json(conversation)
-        like = _last_conversation(history, session_id)
-        places, patterns = [(project, checkpoint.ref)], self.settings.redact
-        refs = keep_conversation(store, said, session_id, places, deadline, own=patterns, like=like)
-        if not refs:
-            return None
-        if session_id:
-            facts: dict[str, Any] = {"checkpoint": checkpoint.id, "session": session_id, "agent": agent}
-            facts["refs"] = refs
-            facts |= {"prompt": redacted_text(prompt, patterns) if prompt else None, "messages": said.spoken}
-            facts |= {"began": (began or checkpoint.created_at).timestamp(), "turn": checkpoint.turn}
-            facts["key"] = key or f"attached-{checkpoint.id[:12]}"
-            with locked_project(store, project, "keeping a conversation", deadline):
-                ensure_log(store, project, deadline)
-                if not any(line.get("key") == facts["key"] for line in history.attached):
-                    note(store, project, "attach", **facts)
-        return read_conversation(store, checkpoint.ref, [session_id], deadline)
+        return attach_conversation(
+            store, project, self._resolve(store, project, ref), conversation, session_id, self._deadline(),
+            patterns=self.settings.redact, replace_own=replace_own, prompt=prompt, began=began, agent=agent,
+            key=key,
+        )  # fmt: skip
 
     # --- going back and forth ---------------------------------------------------------------------------
 
@@ -1420,7 +1394,7 @@ class CheckpointManager:
                 if each_call and outcome.status != "partial":
                     part.begin_call(outcome.checkpoint.id if outcome.checkpoint is not None else None)
                 if first and not turn.resumed and turn.conversation is not None:
-                    self._later(lambda: self._keep_at_beginning(turn, part))  # the tool waits
+                    self._keep_later(turn, part)  # the tool waits
             return outcome
         finally:
             part.lock.release()
@@ -1533,96 +1507,45 @@ class CheckpointManager:
 
     # --- conversations ----------------------------------------------------------------------------------
 
-    def _take_conversation(self, turn: OpenTurn, conversation: Any) -> None:
-        found = conversation_now(conversation, self.settings)
-        turn.conversation, turn.not_kept = (None, found) if isinstance(found, str) else (found, "")
-
     def _redacted(self, prompt: Any) -> str | None:
-        """What a person asked for, without secrets: checkpoints and the log keep it. If that fails, nothing of it
-        is kept."""
+        """What a person asked for, without secrets. If that fails, nothing of it is kept."""
         found: list[str] = []
 
         def redact() -> None:
-            from shadowsnap.store.redaction import redacted_beginning
+            from shadowsnap.conversations import redacted_prompt
 
-            found.append(redacted_beginning(str(prompt), _PROMPT_LENGTH, self.settings.redact))
+            found.append(redacted_prompt(prompt, self.settings))
 
         if prompt:
             self._safely(redact)
         return found[0] if found else None
 
-    def _keep_at_beginning(self, turn: OpenTurn, part: TurnInProject) -> None:
-        """Keep the conversation before a turn with the state before it."""
-        if part.before is not None:
-            self._keep(turn, turn.conversation, [(part, part.before)])
+    def _keep_later(self, turn: OpenTurn, part: TurnInProject) -> None:
+        """Keep the conversation before a turn, in the background. A program that is about to end has no threads
+        any more; then it is done at the end of the turn."""
+
+        def keep() -> None:
+            from shadowsnap.conversations import keep_at_beginning
+
+            keep_at_beginning(turn, part, self.settings)
+
+        self._safely(lambda: self._jobs.add(lambda: self._safely(keep)))
 
     def _keep_at_end(self, turn: OpenTurn, conversation: Any) -> None:
-        """Keep what was not kept yet, and the conversation at the end with the state after the turn."""
-        parts = [part for part in turn.projects.values() if part.project is not None]
-        late = [(part, part.before) for part in parts if not part.conversation_kept and part.before]
-        self._keep(turn, turn.conversation or turn.not_kept or None, late)
-        ends = [
-            (part, part.after.checkpoint.id)
-            for part in parts
-            if part.after is not None and part.after.checkpoint is not None and part.after.status == "taken"
-        ]
-        self._keep(turn, conversation_now(conversation, self.settings), ends)
+        from shadowsnap.conversations import keep_at_end
 
-    def _keep(self, turn: OpenTurn, said: Any, places: list[tuple[TurnInProject, str]]) -> None:
-        """Keep a conversation with checkpoints, and write the log lines."""
-        from shadowsnap.store.checkpoints import ref_of
-        from shadowsnap.store.conversations import from_file, keep_conversation
-
-        if said is None or not places or not self.settings.keep_conversations:
-            return
-        store, deadline = Store(self.settings.resolved_base(), self.settings.fsync), self._deadline()
-        if not store.git_dir.is_dir():
-            return
-        if isinstance(said, Transcript):
-            said = from_file(said.path, self.settings.max_conversation_bytes, said.size, said.folder)
-        session = str(turn.session_id) if turn.session_id else None
-        for part, checkpoint in places:
-            project = part.project
-            ref = ref_of(store, project, checkpoint) if project is not None else None
-            if project is None or ref is None:
-                continue
-            facts: dict[str, Any] = {"turn": part.number}
-            if isinstance(said, str):
-                facts["why"] = turn.not_kept = said
-            else:
-                like = _last_conversation(read_history(store, project, deadline), session)
-                refs = keep_conversation(
-                    store, said, session, [(project, ref)], deadline, own=self.settings.redact, like=like
-                )
-                facts |= {"refs": refs, "messages": said.spoken}
-                part.conversation_kept = True
-            with locked_project(store, project, "keeping a conversation", deadline):
-                note(store, project, "conversation", **facts)
+        keep_at_end(turn, conversation, self.settings)
 
     def _conversation_at(
         self, store: Store, project: Project, target: Checkpoint, session_id: str | None
     ) -> tuple[Conversation | None, str]:
         """What is kept with a checkpoint; if nothing, then why."""
-        from shadowsnap.store.checkpoints import attachment_of
-        from shadowsnap.store.conversations import read_conversation
+        from shadowsnap.conversations import conversation_at
 
-        wanted = (session_id,) if session_id is not None else (self._turn.session_id, target.session_id)
-        try:
-            found = read_conversation(store, target.ref, [str(each) for each in wanted if each], self._deadline())
-        except DamagedObject as problem:
-            return None, f", as what is left of it cannot be read: {problem}"
-        if found is not None and session_id is not None and found.session_id != str(session_id):
-            return None, f" for session {session_id}"
-        if found is not None:
-            return found, ""
-        turns = read_history(store, project, self._deadline()).turns.values()
-        had_one = any(attachment_of(target.ref) in turn.conversations for turn in turns)
-        return None, " any more" if had_one else ""
-
-    def _later(self, job: Callable[[], None]) -> None:
-        """Run a job in the background. A program that is about to end has no threads any more; then what is
-        missing is done at the end of the turn."""
-        self._safely(lambda: self._jobs.add(lambda: self._safely(job)))
+        deadline, asked = self._deadline(), None if session_id is None else str(session_id)
+        sessions = [str(each) for each in (self._turn.session_id, target.session_id) if each]
+        history = read_history(store, project, deadline)
+        return conversation_at(store, target, history, sessions, asked, deadline)
 
     def _safely(self, job: Callable[[], None]) -> None:
         """Do what a snapshot does not depend on; if it fails, `status` reports it."""
@@ -1941,12 +1864,6 @@ def _named_inside(project: Project, paths: list[str]) -> tuple[list[bytes], list
         except PathRefused:
             outside.append(path)
     return [path for path in inside if path], outside
-
-
-def _last_conversation(history: History, session_id: str | None) -> str | None:
-    """The ref of the last conversation of a session: the next one most likely begins like it."""
-    refs = [ref for turn in history.turns.values() if turn.session_id == session_id for ref in turn.conversations]
-    return refs[-1] if session_id and refs else None
 
 
 def _number_of(history: History, target: Checkpoint) -> int | None:
