@@ -25,9 +25,6 @@ _PLAIN_TYPES = {
     "float": "number",
     "bool": "boolean",
     "datetime": "moment",
-    "EntryKind": "string",
-    "EntryStatus": "string",
-    "OutcomeStatus": "string",
     "Exception": "Error",
     "ShadowsnapError": "Error",
     "dict[str, Any]": "object",
@@ -41,7 +38,9 @@ def _type_of(annotation: str) -> str:
     many = re.fullmatch(r"tuple\[(.+), \.\.\.\]", inner)
     if many:
         return f"[{_type_of(many[1])}]"
-    return _PLAIN_TYPES.get(inner, inner) + ("?" if optional else "")
+    # A name that is no record is that of a fixed set of words.
+    is_record = any(isinstance(getattr(module, inner, None), type) for module in (model, retention, status))
+    return _PLAIN_TYPES.get(inner, inner if is_record else "string") + ("?" if optional else "")
 
 
 def _fields(kind: type[model._Record], **other: str) -> dict[str, str]:
@@ -215,6 +214,22 @@ ANSWERS: dict[str, dict[str, Keys]] = {
             "hooks": "[object]",
         },
     },
+    "statusline": {
+        "": {
+            "agent": "string",
+            "scope": "string",
+            "paths": "[string]",
+            "installed": "boolean",
+            "current": "boolean",
+            "consented": "boolean?",
+            "protected": "boolean",
+            "problem": "string",
+            "last_run_at": "moment?",
+            "agent_version": "string",
+            "result": "string",
+            "text": "string",
+        }
+    },
     "undo": {"": _RESTORE},
     "uninstall": {"": _SETTINGS},
     "unpin": {"": {"checkpoints": "[Checkpoint]"}},
@@ -288,6 +303,7 @@ MEANINGS = {
     "advice": "what to do about it",
     "after": "the id of the checkpoint after a turn",
     "agent": "the name of an agent, such as `claude`",
+    "agent_version": "the version of the agent, if its input ever had it",
     "agents": "agents that have the hook, or whose hook ran here",
     "applied": "whether it was done; a plan is not",
     "at": "when it happened",
@@ -406,6 +422,7 @@ MEANINGS = {
     "pinned_count": "how many are pinned",
     "place": "whether a directory is `here`, `gone` or `unreachable`",
     "places": "the directories that a turn wrote to",
+    "problem": "why a hook does not protect; empty if nothing speaks against it",
     "project": "the directory, and whether it is protected",
     "project_id": "the id of a project",
     "projects": "the projects of the store",
