@@ -176,11 +176,11 @@ def _parts(plan: RestoreResult, context: Context) -> list[tuple[str, str, _Paths
 
 def _sum(plan: RestoreResult, context: Context) -> str:
     numbers = {verb: len(paths) for verb, _, paths in _parts(plan, context)}
-    told = [f"{numbers[verb]} {verb.split()[-1]}" for verb in list(numbers)[:4] if numbers[verb]]
-    told += [count(len(plan.conflicts), "conflict")] if plan.conflicts else []
+    parts = [f"{numbers[verb]} {verb.split()[-1]}" for verb in list(numbers)[:4] if numbers[verb]]
+    parts += [count(len(plan.conflicts), "conflict")] if plan.conflicts else []
     if not (plan.written or plan.deleted or plan.conflicts):
-        told.insert(0, "nothing would change")
-    return ", ".join(told)
+        parts.insert(0, "nothing would change")
+    return ", ".join(parts)
 
 
 def _what_was_done(result: RestoreResult, plan: RestoreResult | None) -> list[str]:
@@ -207,12 +207,13 @@ def _why(kept: Kept) -> str:
 
 def numbers_of(result: RestoreResult) -> str:
     """`2 files written, 1 deleted, 1 kept`."""
-    told = [f"{count(len(result.written), 'file')} written"] if result.written else []
-    told += [f"{len(result.deleted)} deleted" if told else f"{count(len(result.deleted), 'file')} deleted"]
-    told = told if result.deleted else told[:-1]
-    told += [f"{len(result.kept)} kept"] if result.kept else []
-    told += [count(len(result.conflicts), "conflict")] if result.conflicts else []
-    return ", ".join(told) or "no file changed"
+    numbers = ((len(result.written), "written"), (len(result.deleted), "deleted"), (len(result.kept), "kept"))
+    parts = [f"{number} {verb}" for number, verb in numbers if number]
+    if parts:
+        number, _, verb = parts[0].partition(" ")
+        parts[0] = f"{count(int(number), 'file')} {verb}"
+    parts += [count(len(result.conflicts), "conflict")] if result.conflicts else []
+    return ", ".join(parts) or "no file changed"
 
 
 _INFINITIVES = {"took back": "take back", "brought back": "bring back", "took out": "take out"}

@@ -86,8 +86,8 @@ A project's file may have come with a clone, so it can only narrow what is captu
 Everything else in it is ignored with a warning: it cannot switch protection off, move the store, let
 secrets in, take a default exclude back, or change limits that decide about checkpoints.
 
-What cannot be read is ignored with a warning that names the file and the line. `shadowsnap status`
-shows it too, and what hooks had to ignore.
+What cannot be read is ignored with a warning that names the file and the line. `shadowsnap status --store` shows
+what hooks had to ignore.
 
 A limit of 0 means no limit. In Python, `CheckpointManager(...)` takes these as arguments and reads no
 file; `CheckpointManager.from_settings(...)` goes through the layers.
@@ -184,7 +184,7 @@ def _command(parser: argparse.ArgumentParser, name: str, about: str) -> str:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
-    # The shared options are told once, at the top.
+    # The shared options are described once, at the top.
     own = [action for action in parser._actions if not action.option_strings] + own_options(parser)
     for action in own:
         value = "" if action.nargs == 0 else f" {placeholder(action)}"

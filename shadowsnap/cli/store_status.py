@@ -124,8 +124,8 @@ class _Lines:
         for at, entry in enumerate(hooks):
             troubled = entry.get("status") in _TROUBLED
             if at == 0 or troubled:
-                told = [entry.get("agent"), entry.get("event"), entry.get("tool"), entry.get("status")]
-                what = " ".join(str(each) for each in told if each)
+                parts = [entry.get("agent"), entry.get("event"), entry.get("tool"), entry.get("status")]
+                what = " ".join(str(each) for each in parts if each)
                 error = f": {entry['error']}" if entry.get("error") else ""
                 yield from self._bullet(f"{_when(entry)}: {what}{error}")
             if at >= _SHOWN:

@@ -308,7 +308,7 @@ def test_answers_are_data_too(chat: RollbackCommand, manager: CheckpointManager,
 def test_undo_has_an_end(chat: RollbackCommand, manager: CheckpointManager, project: Path) -> None:
     take(manager, project, "one\n")
     assert chat.run("/rollback undo").ok
-    assert "there is nothing to undo" in str(chat.run("/rollback undo"))
+    assert "is left to undo" in str(chat.run("/rollback undo"))
 
 
 def test_the_command_line_has_the_same_numbers(

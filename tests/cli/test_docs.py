@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shutil
@@ -169,7 +170,8 @@ def test_what_is_not_documented_is_found() -> None:
 
 
 ANSWERS = [
-    ("status",), ("status", "--store"), ("list",), ("list", "--checkpoints"), ("list", "--all-projects"), ("log",),
+    ("statusline",), ("status",), ("status", "--store"),
+    ("list",), ("list", "--checkpoints"), ("list", "--all-projects"), ("log",),
     ("list", "--all-projects", "--checkpoints"), ("list", "--restores"),
     ("show", "1"), ("show", "1", "-p"),
     ("show", "1:after"), ("diff",), ("diff", "1"), ("diff", "1", "2"), ("cat", "1", "README.md"), ("ls", "1"),
@@ -188,8 +190,11 @@ ANSWERS = [
 ]  # fmt: skip
 
 
-def test_every_command_answers_as_documented(cli: CommandLine, project: Path) -> None:
+def test_every_command_answers_as_documented(
+    cli: CommandLine, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """In this order, so that each finds something to answer with."""
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
     manager = CheckpointManager()
     (project / ".env").write_text("TOKEN=1\n")
     for number in (1, 2):

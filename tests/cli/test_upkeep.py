@@ -74,7 +74,7 @@ def test_status_says_by_which_hook_when_and_with_what_result(
 ) -> None:
     (home / ".claude").mkdir()
     install("claude")
-    first = "the hook of claude is installed, and has not run here yet"
+    first = "the hook of claude is installed; no turn here yet"
     assert history("status").out.splitlines()[0].endswith(first)
     assert row(history("status").out, "claude") == "hook installed, has not run here yet"
     hook_ran(base, project, {"ago": 3700, "status": "failed"}, {"ago": 600}, {"ago": 125, "status": "unchanged"})

@@ -1,6 +1,6 @@
 """List the sessions of this project, or show one.
 
-`list` (which is meant where nothing is said) has a line for each session, newest first: a short id that works
+`list`, the default, has a line for each session, newest first: a short id that works
 wherever an id is asked for, status, age, turns, agent, and the first and last prompt. `show ID` has its turns with
 their numbers, whether the conversation is kept, and what became of its stages; with --chat it prints the
 conversation.

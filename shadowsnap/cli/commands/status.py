@@ -130,10 +130,10 @@ def _row(context: Context, name: str, text: str) -> Iterator[str]:
 
 def _history(entries: Sequence[Entry]) -> str:
     turns, snapshots = (sum(entry.kind == kind for entry in entries) for kind in ("turn", "snapshot"))
-    told = [count(turns, "turn")] if turns else []
-    told += [count(snapshots, "snapshot")] if snapshots else []
+    parts = [count(turns, "turn")] if turns else []
+    parts += [count(snapshots, "snapshot")] if snapshots else []
     began = min((entry.began_at for entry in entries if entry.began_at is not None), default=None)
-    return ", ".join(told) + (f"; the first {ago(began)}" if began is not None else "")
+    return ", ".join(parts) + (f"; the first {ago(began)}" if began is not None else "")
 
 
 def _base(context: Context) -> str:
