@@ -194,9 +194,6 @@ class CheckpointManager:
     A state is named by a reference: the number of a turn (the state before it) or of a snapshot, `"3:after"`,
     `"last"`, `"last~2"`, a label, digits of an id, a `Checkpoint`, or an `Entry` of the timeline."""
 
-    _slow_after: Sequence[float] = (0.5, 10.0)
-    """Seconds after which a `Slow` event is emitted for an operation on a project."""
-
     def __init__(
         self,
         enabled: bool = True,
@@ -258,6 +255,8 @@ class CheckpointManager:
         self._turn = OpenTurn()
         self._turn_lock = threading.Lock()
         self._jobs = BackgroundJobs()
+        self._slow_after: Sequence[float] = (0.5, 10.0)
+        """Seconds after which a `Slow` event is emitted for an operation on a project."""
         self._watchers: dict[str, Watcher] = {}
 
     @classmethod

@@ -22,7 +22,7 @@ PACKAGE = "shadowsnap"
 
 # Bottom to top. A room imports from lower levels and from itself.
 LEVELS = [
-    {"model", "events", "errors", "settings", "deadline", "files", "steps", "records", "lightjson"},
+    {"model", "events", "errors", "settings", "patterns", "deadline", "files", "steps", "records", "lightjson"},
     {"git"},
     {"store"},
     {"snapshot"},

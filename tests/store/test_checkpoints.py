@@ -322,7 +322,7 @@ def test_a_prefix_that_fits_several_is_ambiguous_and_names_them(store: Store, kn
     seen: dict[str, Checkpoint] = {}
     for number in range(2000):  # two of some hundred share four digits
         made = record_checkpoint(store, known, EMPTY_TREE, str(number), {}, 1_700_000_000_000 + number)
-        if (twin := seen.setdefault(made.id[:4], made)) is not made:
+        if not made.id[:4].isdigit() and (twin := seen.setdefault(made.id[:4], made)) is not made:
             break
     else:
         pytest.fail("no two ids began alike")

@@ -155,19 +155,19 @@ def test_conversations_are_found(old: Old) -> None:
 
 
 def test_sessions_are_what_they_were(old: Old) -> None:
-    found = {each.id: each.to_dict() for each in old.manager.sessions()}
+    found = {each.id: each for each in old.manager.sessions()}
     then = {each["id"]: each for each in old.seen["sessions"]}
     assert found.keys() == then.keys()
     for name, was in then.items():
         now = found[name]
-        assert (now["status"], now["agent"], now["parent"]) == (was["status"], was["agent"], was["parent"])
-        assert [turn["prompt"] for turn in now["turns"]] == [turn["prompt"] for turn in was["turns"]]
-        for turn, before in zip(now["turns"], was["turns"], strict=True):
-            for key in ("began", "message_count", "conversation", "reverted"):
-                assert turn[key] == before[key], (name, key)
-            places = sorted((place["workdir"], place["before"]) for place in turn["places"])
+        assert (now.status, now.agent, now.parent) == (was["status"], was["agent"], was["parent"])
+        assert [turn.prompt for turn in now.turns] == [turn["prompt"] for turn in was["turns"]]
+        for turn, before in zip(now.turns, was["turns"], strict=True):
+            assert turn.began.isoformat() == before["began"] and turn.reverted == before["reverted"]
+            assert (turn.message_count, turn.conversation) == (before["message_count"], before["conversation"])
+            places = sorted((place.workdir, str(place.before)) for place in turn.places)
             assert places == sorted((place["workdir"], place["before"]) for place in before["places"])
-        edits = [(edit["edit_id"], edit["status"], edit["checkpoint"]) for edit in now["edits"]]
+        edits = [(edit.edit_id, edit.status, edit.checkpoint) for edit in now.edits]
         assert edits == [(edit["edit_id"], edit["status"], edit["checkpoint"]) for edit in was["edits"]]
 
 
