@@ -46,7 +46,8 @@ def test_the_help_lists_every_command_and_fits_80_columns(cli: CommandLine) -> N
 
 def test_a_command_explains_itself(cli: CommandLine) -> None:
     out = cli("restore", "--help").out
-    assert out.startswith("usage: shadowsnap restore [REF] [PATH...] [-n] [-y]\n\nBring the files back")
+    usage = "usage: shadowsnap restore [REF] [PATH...] [--plan TOKEN] [-n] [-y]"
+    assert out.startswith(f"{usage}\n\nBring the files back")
     assert "--dry-run" in out and "what would happen" in out
     assert cli("help", "restore").out == cli("restore", "-h").out == out
 

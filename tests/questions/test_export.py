@@ -119,7 +119,7 @@ def test_trace_records_have_the_lines_of_each_turn(story: Story, tmp_path: Path)
     path.write_text("one\nmine\ntwo\nthree\nfive")
     story.end("s2")
     answer = ask(story.project, story.base, "export", "--agent-trace", "-o", str(tmp_path / "trace.jsonl"))
-    assert answer["records"] == 2
+    assert answer["record_count"] == 2
     records = [json.loads(row) for row in (tmp_path / "trace.jsonl").read_text().splitlines()]
     for record in records:
         check_record(record)

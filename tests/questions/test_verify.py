@@ -103,16 +103,17 @@ def test_the_comparison_notices_everything(
 def test_upkeep_verifies_the_newest_checkpoint_now_and_then(
     manager: CheckpointManager, project: Path, base: Path, tmp_path: Path
 ) -> None:
-    assert ask(project, base, "status")["projects"][0]["verified_at"] is None
-    assert "verified    not yet\n" in run_command(project, base, "status").stdout.decode()
+    assert ask(project, base, "status", "--store")["projects"][0]["verified_at"] is None
+    assert "verified    not yet\n" in run_command(project, base, "status", "--store").stdout.decode()
     settings = settings_to_text(manager.settings)
     subprocess.run([sys.executable, "-m", "shadowsnap.upkeep.run", settings], check=True, timeout=60)
-    at = ask(project, base, "status")["projects"][0]["verified_at"]
+    at = ask(project, base, "status", "--store")["projects"][0]["verified_at"]
     assert at is not None
-    assert "verified    1 project, last just now\n" in run_command(project, base, "status").stdout.decode()
+    shown = run_command(project, base, "status", "--store").stdout.decode()
+    assert "verified    1 project, last just now\n" in shown
     store = open_store(manager.settings)
     assert verify_newest(store, Deadline(60)) == []  # it is not due again
-    assert ask(project, base, "status")["projects"][0]["verified_at"] == at
+    assert ask(project, base, "status", "--store")["projects"][0]["verified_at"] == at
     assert manager.doctor().findings == ()
 
 
@@ -120,7 +121,7 @@ def test_a_checkpoint_that_is_damaged_is_reported(manager: CheckpointManager, pr
     damage(base, manager.get(project, 1).id, "data.bin")
     (result,) = verify_newest(open_store(manager.settings), Deadline(60))
     assert not result.verified
-    status = ask(project, base, "status")
+    status = ask(project, base, "status", "--store")
     assert status["projects"][0]["verified_at"] is None
     (failure,) = status["failures"]
     assert "cannot be restored exactly: data.bin: its content is lost" in failure["what"]

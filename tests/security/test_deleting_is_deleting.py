@@ -246,7 +246,7 @@ def test_delete_now_on_the_command_line_says_what_was_freed(
     (project / "key").unlink()
     cli.snap()
     answer = cli.json("delete", key, "--now", "--yes")
-    assert answer["reclaimed"]["complete"] and answer["reclaimed"]["bytes_freed"] > 40_000
+    assert answer["complete"] and answer["bytes_freed"] > 40_000
     assert traces(base, KEY) == []
 
 
@@ -599,6 +599,6 @@ def test_a_purge_asks_first_and_tells_what_it_did(leaked: Leaked, cli: CommandLi
 
 def test_a_purge_as_json(leaked: Leaked, cli: CommandLine) -> None:
     plan = cli.json("purge", "--dry-run", "conf/key")
-    assert (plan["applied"], plan["files"], len(plan["checkpoints"])) == (False, ["conf/key"], 2)
+    assert (plan["applied"], plan["files"], len(plan["checkpoint_ids"])) == (False, ["conf/key"], 2)
     done = cli.json("purge", "--yes", "--", "conf/key")
     assert done["applied"] and done["reclaimed"] and len(done["ids"]) == 2 and done["bytes_freed"] >= 0

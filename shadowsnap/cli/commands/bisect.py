@@ -10,7 +10,6 @@ import argparse
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -22,6 +21,8 @@ from shadowsnap.cli.text import one_line
 from shadowsnap.errors import BisectFailed, WrongUsage
 
 if TYPE_CHECKING:
+    import subprocess
+
     from shadowsnap.model import Bisection, Probe
 
 GROUP = "taking and looking"
@@ -69,6 +70,8 @@ def run(args: argparse.Namespace, context: Context) -> int:
 def run_in(words: Sequence[str], folder: Path, seconds: float, *, quiet: bool) -> int | None:
     """Run a command in a directory; its exit code, or None if it took too long. All that it started ends with
     it."""
+    import subprocess  # the help of all commands imports this module
+
     command = list(words)
     if len(command) == 1 and len(command[0].split()) > 1 and shutil.which(command[0]) is None:
         command = ["/bin/sh", "-c", command[0]]  # a whole line in one word

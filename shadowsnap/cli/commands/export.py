@@ -7,14 +7,12 @@ git-ai (standard 3.0.0) to the commits of your repository, under refs/notes/ai; 
 from __future__ import annotations
 
 import argparse
-import json
 import os
 from pathlib import Path
 
 from shadowsnap.cli.context import Context
 from shadowsnap.cli.text import count, safe
 from shadowsnap.errors import WrongUsage
-from shadowsnap.files import write_bytes
 
 GROUP = "more"
 
@@ -32,7 +30,10 @@ def run(args: argparse.Namespace, context: Context) -> int:
 
 
 def _agent_trace(args: argparse.Namespace, context: Context) -> int:
+    import json  # the help of all commands imports this module
+
     from shadowsnap.compat.agent_trace import trace_records
+    from shadowsnap.files import write_bytes
 
     if args.dry_run:
         raise WrongUsage(why="--dry-run goes with --git-notes")

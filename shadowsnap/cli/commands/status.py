@@ -143,6 +143,8 @@ def _base(context: Context) -> str:
 def _troubles(context: Context, agents: Sequence[AgentHere]) -> Iterator[tuple[str, str]]:
     """What is wrong here, and the command or setting that mends it."""
     from shadowsnap.agents.sandboxes import writable_folders
+    from shadowsnap.git.repository import missing_fixes
+    from shadowsnap.store.layout import Store
     from shadowsnap.store.troubles import read_log
     from shadowsnap.upkeep.status import exposure, failures
 
@@ -154,6 +156,12 @@ def _troubles(context: Context, agents: Sequence[AgentHere]) -> Iterator[tuple[s
         if failure.workdir == str(context.workdir) and (last is None or failure.at >= last):
             yield f"{ago(failure.at)}: {failure.what}", failure.advice
             break
+    try:
+        unfixed = missing_fixes(Store(base).git())
+    except (ShadowsnapError, OSError):
+        unfixed = ""  # without git, or without a store, there are other troubles
+    if unfixed:
+        yield unfixed, "install a newer git"
     exposed = exposure(base, [context.workdir], writable_folders())
     if exposed:
         yield exposed.partition(":")[0], "move it out: shadowsnap docs settings, base"
