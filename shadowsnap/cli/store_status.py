@@ -83,6 +83,9 @@ class _Lines:
             yield f"            and {size(status.legacy_bytes)} in archives of older tools"
         yield f"holds       {count(status.checkpoints, 'checkpoint')} of {count(len(status.projects), 'project')}"
         yield f"last prune  {ago(status.last_prune) if status.last_prune else 'not yet'}"
+        held = [project.verified_at for project in status.projects if project.verified_at is not None]
+        last = f"{count(len(held), 'project')}, last {ago(max(held))}" if held else "not yet"
+        yield f"verified    {last}"
 
     def _section(self, title: str, items: Any) -> Iterator[str]:
         lines = [line for item in items for line in ([item] if isinstance(item, str) else item)]
