@@ -57,7 +57,7 @@ def log_file(store: Store, project: str) -> Path:
 def append_line(store: Store, project: str, op: str, *, lasting: bool = False, **facts: Any) -> Line:
     """Add one line; facts that are None are left out. If `lasting`, it survives a power cut. The caller holds the
     project's lock."""
-    line = {"op": op, "at": round(time.time(), 3), **_known(facts)}
+    line = {"op": op, "at": int(time.time() * 1000) / 1000, **_known(facts)}  # rounded down: never in the future
     if len(paths := line.get("paths", ())) > _INLINE_PATHS:
         line["paths"] = _keep_paths(store, project, paths)
     path = log_file(store, project)
