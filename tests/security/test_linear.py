@@ -79,14 +79,14 @@ def test_settings_of_a_clone(tmp_path: Path, make: Make) -> None:
         (tmp_path / ".shadowsnap.toml").write_text(text)
         Layers(Settings()).narrowed_by(tmp_path)
 
-    assert_linear(read, lambda size: make(min(size, 1 << 20)), 1 << 14)  # a longer file is not read
+    assert_linear(read, lambda size: make(min(size, 1 << 16)), 1 << 13)  # a longer file is not read
 
 
 def test_a_clone_cannot_fill_the_log_with_warnings(tmp_path: Path) -> None:
-    (tmp_path / ".shadowsnap.toml").write_text("".join(f"n{number} = 1\n" for number in range(10_000)))
+    (tmp_path / ".shadowsnap.toml").write_text("".join(f"n{number} = 1\n" for number in range(5_000)))
     _, warnings = Layers(Settings()).narrowed_by(tmp_path)
     assert len(warnings) == 21 and warnings[0].startswith(f"{tmp_path / '.shadowsnap.toml'}:1: n0 is ignored")
-    assert warnings[-1].endswith("9980 more are ignored")
+    assert warnings[-1].endswith("4980 more are ignored")
 
 
 # --- the input of hooks -----------------------------------------------------------------------------
