@@ -16,7 +16,7 @@ from shadowsnap import __version__
 from shadowsnap.cli.report.items import File, Item
 from shadowsnap.cli.report.picture import YOU, Lane, anchor, lanes_of, picture
 from shadowsnap.cli.tables import changes_of, duration_text
-from shadowsnap.cli.text import count, html_safe, one_line, size
+from shadowsnap.cli.text import count, cut, html_safe, one_line, size
 from shadowsnap.model import Entry
 from shadowsnap.timeline import short_session_ids
 
@@ -29,6 +29,8 @@ _MOST_PROMPT = 20_000
 _PROMPT_SHOWN = 600
 _MARKS = {"added": "A", "deleted": "D", "modified": "M", "typechange": "T"}
 _SIGNS = {"+": "ins", "-": "del", "@": "b", "\\": "i"}
+_MANY = 300
+"""With more entries than this, the browser draws only those that are looked at."""
 _LINES = "\n\t"
 _Row = TypeVar("_Row")
 _REST_OF_A_PAGE = 40_000
@@ -138,7 +140,8 @@ class Page:
         yield '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
         yield '<meta name="color-scheme" content="light dark">\n<meta name="referrer" content="no-referrer">\n'
         yield f"<title>{html_safe(Path(self.project).name or self.project)}: what agents did</title>\n"
-        yield f"<style>{style}</style>\n</head>\n<body>\n"
+        many = ' class="many"' if len(self.entries) > _MANY else ""
+        yield f"<style>{style}</style>\n</head>\n<body{many}>\n"
         yield '<a class="skip" href="#entries">to the turns</a>\n'
 
     def _header(self) -> Iterator[str]:
@@ -147,8 +150,8 @@ class Page:
         yield f"<h1><bdi>{html_safe(name or '/')}</bdi></h1>\n"
         now = self.now.astimezone()
         written = _time(now, f"{now.day} {now:%B %Y, %H:%M %Z}")
-        yield f'<p class="about">What agents did, {html_safe(self.about)}. Written {written}.'
-        yield f" {html_safe(self.state)}</p>\n"
+        yield f'<p class="about">What agents did, {html_safe(self.about)}. Written {written}.</p>\n'
+        yield f'<p class="about">{html_safe(self.state)}</p>\n' if self.state else ""
         yield f'<dl class="sums">{"".join(self._sums())}</dl>\n</header>\n<main>\n'
 
     def _sums(self) -> Iterator[str]:
@@ -159,7 +162,7 @@ class Page:
         broken = sum(1 for entry in turns if entry.status == "interrupted")
         more, less = (sum(getattr(entry, name) or 0 for entry in turns) for name in ("insertions", "deletions"))
         rows: list[tuple[str, str, str]] = [
-            ("turns", f"{len(turns):,}", html_safe(", ".join(agents))),
+            ("turns", f"{len(turns):,}", html_safe(cut(", ".join(agents), 40))),
             ("sessions", f"{sessions:,}", _range(self.entries)),
             ("lines", _signs(more, less) or "0", "by turns"),
             ("taken back", f"{lost:,}", f"{broken:,} interrupted"),
@@ -171,7 +174,7 @@ class Page:
     def _figure(self, drawn: str, lanes: Sequence[Lane]) -> Iterator[str]:
         if not drawn:
             return
-        yield '<section class="picture" aria-labelledby="picture"><h2 id="picture">The picture</h2>\n'
+        yield '<section class="picture" aria-labelledby="picture"><h2 id="picture">Over time</h2>\n'
         yield f'<figure>{drawn}\n<figcaption><ul class="legend" aria-label="what the marks mean">'
         used = {entry.status if entry.kind == "turn" else entry.kind for entry in self.entries}
         for kind, text in _LEGEND.items():
@@ -194,9 +197,9 @@ class Page:
         for day, some in groupby(articles, lambda each: _day(each[0])):
             name = f"{day:%A}, {day.day} {day:%B %Y}" if day is not None else "At an unknown time"
             yield f'<section class="date"><h3>{name}</h3>\n{"".join(text for _, text in some)}</section>\n'
-        if cut := self.cuts.in_words():
+        if words := self.cuts.in_words():
             advice = "--session or --since narrows the report, --max-mb makes room"
-            yield f'<p class="cut" role="note">To keep this within {size(self.most)}: {"; ".join(cut)}. '
+            yield f'<p class="cut" role="note">To keep this within {size(self.most)}: {"; ".join(words)}. '
             yield f"{advice}.</p>\n"
         yield "</section>\n"
 
@@ -228,6 +231,7 @@ class Page:
             parts += ['<div class="beyond"><h5>What no rollback takes back</h5><ul>']
             parts += [f"<li>{html_safe(effect)}</li>" for effect in self._some(item.effects, _MOST_TOOLS)]
             parts += ["</ul></div>"]
+        parts += ['<div class="folds">']
         if item.tools:
             rows = [f"<li><b>{html_safe(tool)}</b> {html_safe(about)}</li>" for tool, about in item.tools]
             parts += self._folded(count(len(item.tools), "tool call"), rows, _MOST_TOOLS)
@@ -237,7 +241,7 @@ class Page:
                 for each in entry.skipped
             ]
             parts += self._folded(f"{count(len(rows), 'path')} not captured", rows, _MOST_SKIPPED)
-        return "".join([*parts, "</article>\n"])
+        return "".join([*parts, "</div></article>\n"])
 
     def _asked(self, entry: Entry) -> Iterator[str]:
         if entry.kind == "turn" and not self.prompts:
@@ -305,7 +309,7 @@ def _facts(entry: Entry, sessions: dict[str, str]) -> Iterator[str]:
     if entry.kind == "turn" and entry.began_at and entry.ended_at:
         yield duration_text(entry.began_at, entry.ended_at)
     if entry.agent:
-        yield f'<span class="agent">{html_safe(one_line(entry.agent))}</span>'
+        yield f'<span class="agent">{html_safe(cut(one_line(entry.agent), 40))}</span>'
     if entry.session_id:
         short = html_safe(one_line(sessions.get(entry.session_id, entry.session_id)))
         yield f'<span title="{html_safe(entry.session_id)}">session <bdi>{short}</bdi></span>'
@@ -344,11 +348,11 @@ def _file_row(file: File, patch: str) -> str:
 
 def _patches(files: Iterable[File]) -> tuple[dict[str, str], bool]:
     """The patches of the first files as HTML, and whether lines were cut."""
-    found, cut = dict[str, str](), False
+    found, are_cut = dict[str, str](), False
     for file, _ in zip((file for file in files if file.patch), range(_MOST_FILES), strict=False):
         found[file.change.path] = "".join(_patch_html(file.patch))
-        cut |= "more lines are left out\n" in file.patch[-60:]
-    return found, cut
+        are_cut |= "more lines are left out\n" in file.patch[-60:]
+    return found, are_cut
 
 
 def _patch_html(patch: str) -> Iterator[str]:

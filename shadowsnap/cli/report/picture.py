@@ -209,7 +209,7 @@ def _marks(lane: Lane, scale: Scale, now: datetime) -> Iterator[tuple[list[Entry
 
 def _mark(some: list[Entry], left: float, right: float, base: int, lane: Lane, biggest: int) -> str:
     entry, lines = some[0], max(_lines(each) for each in some)
-    tall = 4 + (_BAR - 4) * sqrt(lines / biggest) if lines else 3.0
+    tall = 6 + (_BAR - 6) * sqrt(lines / biggest) if lines else 3.0
     kind = entry.status if entry.kind == "turn" and entry.status != "done" else entry.kind
     title = f"<title>{html_safe(_title(some))}</title>"
     link = f'<a href="#{anchor(entry)}" tabindex="-1" class="mark {lane.colour} {kind}">'
