@@ -71,7 +71,8 @@ class Cuts:
     def in_words(self) -> list[str]:
         older = "1 older entry" if self.entries == 1 else f"{self.entries:,} older entries"
         words = [f"{older} left out"] if self.entries else []
-        words += [f"the diffs of {count(self.patches, 'file')} left out"] if self.patches else []
+        files = "1 file" if self.patches == 1 else f"{self.patches:,} files"
+        words += [f"the diffs of {files} left out"] if self.patches else []
         words += ["long diffs cut"] if self.lines else []
         return words + (["long lists cut"] if self.details else [])
 
@@ -101,13 +102,14 @@ class Page:
         lanes, colours = lanes_of(self.entries, sessions)
         drawn = picture(self.entries, lanes, self.now)
         room = self.most - _REST_OF_A_PAGE - len(drawn)
-        room_for_patches = room - sum(self._estimate(entry) for entry in self.entries)
+        # The newest turns keep their diffs, also where the names of all the others would fill the page.
+        room_for_patches = max(room - sum(map(self._estimate, self.entries)), room // 4)
         articles: list[tuple[Entry, str]] = []
         for entry in self.entries:
             update(len(articles), len(self.entries))
             item = self.read(entry)
             patches, lines_cut = _patches(item.files) if self.diffs else ({}, False)
-            taken = sum(map(len, patches.values()))
+            taken = sum(len(patch.encode()) for patch in patches.values())
             if taken > room_for_patches:
                 self.cuts.patches += len(patches)
                 patches, taken, lines_cut = {}, 0, False
