@@ -22,6 +22,7 @@ from shadowsnap.timeline import short_session_ids
 
 GENERATOR = "shadowsnap report"
 _FOLDER = Path(__file__).parent
+_SHORT_NAME = 16
 _MOST_FILES = 300
 _MOST_TOOLS = 100
 _MOST_SKIPPED = 100
@@ -98,7 +99,8 @@ class Page:
 
     def html(self, update: Callable[[int, int], None] = lambda done, total: None) -> bytes:
         """The page, within its size."""
-        sessions = short_session_ids(entry.session_id for entry in self.entries if entry.session_id)
+        short = short_session_ids(entry.session_id for entry in self.entries if entry.session_id)
+        sessions = {name: name if len(name) <= _SHORT_NAME else part for name, part in short.items()}
         lanes, colours = lanes_of(self.entries, sessions)
         drawn = picture(self.entries, lanes, self.now)
         room = self.most - _REST_OF_A_PAGE - len(drawn)
