@@ -23,7 +23,7 @@ from typing import Any
 
 from shadowsnap import CheckpointManager
 from shadowsnap.cli.report.items import Items, chosen_entries
-from shadowsnap.cli.report.page import Page
+from shadowsnap.cli.report.page import EVERYTHING, Page
 
 HOSTILE = "</script><script>document.title='ran'</script><img src=https://example.org/x onerror=alert(1)>"
 WIDTHS = {"phone": 390, "tablet": 820, "desktop": 1360}
@@ -59,7 +59,7 @@ def make_report(folder: Path) -> Path:
         placed = _placed(entries)
         known = {id(new): old for new, old in zip(placed, entries, strict=True)}
         page = Page(
-            "~/work/shop", "from the beginning of the timeline", placed,
+            "~/work/shop", EVERYTHING, placed,
             lambda entry: replace(items.read(known[id(entry)]), entry=entry), placed[0].ended_at or datetime.now(),
             "1 file differs from the end of turn 9.",
         )  # fmt: skip
@@ -233,7 +233,8 @@ def look(page: Browser, report: Path, folder: Path) -> list[str]:
     total = page.evaluate("articles.length")
     wrong += [f"the search shows {shown} of {total}"] if not 0 < shown < total else []
     screenshot(page, folder / "desktop-search.png")
-    page.evaluate("field.value = ''; search()")
+    page.evaluate("location.hash = '#n4'; window.dispatchEvent(new Event('hashchange'))")
+    wrong += ["a link leads to what the search hides"] if page.evaluate("field.value") else []
     page.call("Emulation.setEmulatedMedia", media="print", features=[])
     (folder / "print.pdf").write_bytes(base64.b64decode(page.call("Page.printToPDF")["data"]))
     wrong += ["a text of the report ran"] if page.evaluate("document.title").startswith("ran") else []

@@ -183,6 +183,8 @@ def test_it_is_about_a_session_or_a_time(cli: CommandLine, day: Day, monkeypatch
     assert not (cli.project.parent / "other.html").exists()
     for since, turns in (("8h", 4), ("2d", 4), ("2020-01-31", 4), ("2999-01-01", 0)):
         assert cli.json("report", "-o", "../report.html", "--since", since)["turn_count"] == turns
+        page = check_page((cli.project.parent / "report.html").read_text("utf-8"))
+        assert ("Nothing happened in this time" in page.visible) == (turns == 0)
     cli("report", "-o", "../report.html", "--since", "soon", code=2)
 
 

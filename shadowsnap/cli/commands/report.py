@@ -123,9 +123,11 @@ def _since(text: str) -> datetime:
 
 
 def _about(args: argparse.Namespace, since: datetime | None) -> str:
+    from shadowsnap.cli.report.page import EVERYTHING
+
     parts = [f"session {args.session}"] if args.session is not None else []
     parts += [f"since {since.day} {since:%B %Y, %H:%M}"] if since is not None else []
-    return ", ".join(parts) or "from the beginning of the timeline"
+    return ", ".join(parts) or EVERYTHING
 
 
 def _state(context: Context) -> str:

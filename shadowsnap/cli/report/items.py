@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shadowsnap.deadline import Deadline
-from shadowsnap.errors import NoSuchProject, ShadowsnapError
+from shadowsnap.errors import NoSuchProject, NoSuchSession, ShadowsnapError
 from shadowsnap.model import Change, Entry
 from shadowsnap.snapshot.states import PatchReader, State, compare, patch_header, split_patch
 from shadowsnap.store.checkpoints import list_checkpoints
@@ -127,19 +127,19 @@ def chosen_entries(
     try:
         entries = manager.timeline(workdir, restores=True)
     except NoSuchProject:
-        return []
-    if since is not None:
-        entries = [each for each in entries if each.status == "running" or _last_moment(each) >= since]
-    if whole is None:
+        entries = []
+    if whole is not None:
+        places = [at for at, each in enumerate(entries) if each.session_id == whole]
+        if not places:
+            raise NoSuchSession(session_id=str(session))  # it is one of another project
+        first = places[0]
+        while first > 0 and entries[first - 1].kind == "restore":
+            first -= 1
+        span = entries[first : places[-1] + 1]
+        entries = [each for each in span if each.kind == "restore" or each.session_id == whole]
+    if since is None:
         return entries
-    places = [at for at, each in enumerate(entries) if each.session_id == whole]
-    if not places:
-        return []
-    first = places[0]
-    while first > 0 and entries[first - 1].kind == "restore":
-        first -= 1
-    span = entries[first : places[-1] + 1]
-    return [each for each in span if each.kind == "restore" or each.session_id == whole]
+    return [each for each in entries if each.status == "running" or _last_moment(each) >= since]
 
 
 def _last_moment(entry: Entry) -> float:

@@ -56,6 +56,14 @@ field.addEventListener("input", () => {
   waiting = setTimeout(search, articles.length > 300 ? 200 : 0);
 });
 
+window.addEventListener("hashchange", () => {
+  const target = document.getElementById(location.hash.slice(1));
+  if (!target || !target.hidden) return;
+  field.value = "";
+  search();
+  target.scrollIntoView();
+});
+
 const actions = {
   unfold(button) {
     const open = button.getAttribute("aria-pressed") !== "true";

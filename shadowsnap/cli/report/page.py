@@ -21,6 +21,7 @@ from shadowsnap.model import Entry
 from shadowsnap.timeline import short_session_ids
 
 GENERATOR = "shadowsnap report"
+EVERYTHING = "from the beginning of the timeline"
 _FOLDER = Path(__file__).parent
 _SHORT_NAME = 16
 _MOST_FILES = 300
@@ -84,7 +85,7 @@ class Page:
 
     project: str
     about: str
-    """`everything`, `session abc`, `since ...`."""
+    """`EVERYTHING`, `session abc`, `since ...`."""
     entries: Sequence[Entry]
     """Newest first."""
     read: Callable[[Entry], Item]
@@ -197,7 +198,8 @@ class Page:
         yield '<section id="entries" aria-labelledby="list"><h2 id="list">Turn by turn</h2>\n'
         yield _TOOLBAR
         if not self.entries:
-            yield '<p class="empty">Nothing has happened here yet. The first turn that writes will be told.</p>'
+            why = "Nothing has happened here yet" if self.about == EVERYTHING else "Nothing happened in this time"
+            yield f'<p class="empty">{why}.</p>\n'
         for day, some in groupby(articles, lambda each: _day(each[0])):
             name = f"{day:%A}, {day.day} {day:%B %Y}" if day is not None else "At an unknown time"
             yield f'<section class="date"><h3>{name}</h3>\n{"".join(text for _, text in some)}</section>\n'
