@@ -103,7 +103,7 @@ class Page:
         short = short_session_ids(entry.session_id for entry in self.entries if entry.session_id)
         sessions = {name: name if len(name) <= _SHORT_NAME else part for name, part in short.items()}
         lanes, colours = lanes_of(self.entries, sessions)
-        drawn = picture(self.entries, lanes, self.now)
+        drawn = picture(self.entries, lanes, self.now, len(self.entries))
         room = self.most - _REST_OF_A_PAGE - len(drawn)
         # The newest turns keep their diffs, also where the names of all the others would fill the page.
         room_for_patches = max(room - sum(map(self._estimate, self.entries)), room // 4)
@@ -125,6 +125,8 @@ class Page:
             self.cuts.lines |= lines_cut
             self.effects += len(item.effects)
             articles.append((entry, text))
+        if self.cuts.entries:
+            drawn = picture(self.entries, lanes, self.now, len(articles))
         style, script = ((_FOLDER / name).read_text("utf-8") for name in ("page.css", "page.js"))
         parts = [*self._head(style, script), *self._header(), *self._figure(drawn, lanes), *self._list(articles)]
         return "".join([*parts, *self._footer(script)]).encode()

@@ -27,6 +27,7 @@ _LEAST_STEP = 0.3
 _LANE, _TOP, _BOTTOM, _BAR = 52, 26, 30, 26
 _STEPS = [60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400, 172800, 604800, 2592000, 7776000]
 _OUT = ("undone", "reverted")
+_OPEN = ("interrupted", "running")
 
 
 @dataclass
@@ -124,8 +125,10 @@ def span_of(entry: Entry, now: datetime) -> tuple[datetime, datetime] | None:
     return None if begin is None or end is None else (min(begin, end), max(begin, end))
 
 
-def picture(entries: Sequence[Entry], lanes: Sequence[Lane], now: datetime) -> str:
-    """The picture as SVG, of entries newest first; empty if no moment is known."""
+def picture(entries: Sequence[Entry], lanes: Sequence[Lane], now: datetime, shown: int) -> str:
+    """The picture as SVG, of entries newest first; empty if no moment is known. The first `shown` of them are in
+    the page, and their marks are links."""
+    linked = {anchor(entry) for entry in entries[:shown]}
     spans = [span for entry in entries if (span := span_of(entry, now))]
     if not spans or not lanes:
         return ""
@@ -137,9 +140,10 @@ def picture(entries: Sequence[Entry], lanes: Sequence[Lane], now: datetime) -> s
         base = _TOP + _LANE * (at + 1) - 6
         shapes.append(f'<line class="base" x1="0" x2="100%" y1="{base}.5" y2="{base}.5"/>')
         for some, left, right in _marks(lane, scale, now):
-            shapes.append(_mark(some, left, right, base, lane, biggest))
+            mark = _mark(some, left, right, base, biggest)
+            shapes.append(_link(some, f"{lane.colour} {_kind(some[0])}", mark, linked))
         shapes.append(f'<text class="lane {lane.colour}" x="8" y="{base - 31}">{html_safe(lane.title)}</text>')
-    shapes += _rollbacks(entries, scale, bottom, now)
+    shapes += _rollbacks(entries, scale, bottom, now, linked)
     return (
         f'<svg class="day" role="img" aria-labelledby="day-title day-text" width="100%" height="{high}">'
         '<title id="day-title">The turns of each session over time</title>'
@@ -207,34 +211,43 @@ def _marks(lane: Lane, scale: Scale, now: datetime) -> Iterator[tuple[list[Entry
         yield some, left, right
 
 
-def _mark(some: list[Entry], left: float, right: float, base: int, lane: Lane, biggest: int) -> str:
+def _link(some: list[Entry], kind: str, shape: str, linked: set[str]) -> str:
+    """A mark that leads to its entry, if that is in the page, and says what it is."""
+    name, title = anchor(some[0]), f"<title>{html_safe(_title(some))}</title>"
+    if name not in linked:
+        return f'<g class="mark {kind}">{shape}{title}</g>'
+    return f'<a href="#{name}" tabindex="-1" class="mark {kind}">{shape}{title}</a>'
+
+
+def _kind(entry: Entry) -> str:
+    return entry.status if entry.kind == "turn" and entry.status not in (None, "done") else entry.kind
+
+
+def _mark(some: list[Entry], left: float, right: float, base: int, biggest: int) -> str:
     entry, lines = some[0], max(_lines(each) for each in some)
     tall = 6 + (_BAR - 6) * sqrt(lines / biggest) if lines else 3.0
-    kind = entry.status if entry.kind == "turn" and entry.status != "done" else entry.kind
-    title = f"<title>{html_safe(_title(some))}</title>"
-    link = f'<a href="#{anchor(entry)}" tabindex="-1" class="mark {lane.colour} {kind}">'
     if entry.kind == "snapshot":
-        return f'{link}<circle cx="{left:.2f}%" cy="{base - 6}" r="5"/>{title}</a>'
+        return f'<circle cx="{left:.2f}%" cy="{base - 6}" r="5"/>'
     wide = max(right - left, 0.35)
     place = f'x="{left:.2f}%" y="{base - tall:.1f}" width="{wide:.2f}%" height="{tall:.1f}" rx="2"'
-    more = f'<rect class="over" {place}/>' if kind in ("interrupted", "running") else ""
-    return f"{link}<rect {place}/>{more}{title}</a>"
+    return f"<rect {place}/>" + (f'<rect class="over" {place}/>' if _kind(entry) in _OPEN else "")
 
 
-def _rollbacks(entries: Sequence[Entry], scale: Scale, bottom: int, now: datetime) -> Iterator[str]:
+def _rollbacks(
+    entries: Sequence[Entry], scale: Scale, bottom: int, now: datetime, linked: set[str]
+) -> Iterator[str]:
     shown = -1.0
     for entry in reversed(entries):
         span = span_of(entry, now) if entry.kind == "restore" else None
         if span is None or (place := scale.at(span[0])) - shown < _LEAST_STEP:
             continue
         shown = place
-        yield (
-            f'<a href="#{anchor(entry)}" tabindex="-1" class="mark restore">'
+        shape = (
             f'<line x1="{place:.2f}%" x2="{place:.2f}%" y1="{_TOP - 6}" y2="{bottom}"/>'
             f'<svg x="{place:.2f}%" y="{_TOP - 12}" overflow="visible"><circle r="9"/>'
             '<path d="M-1.5 -4.5L-4.5 -1.5L-1.5 1.5M-4.5 -1.5H1.5A3 3 0 0 1 1.5 4.5H-1"/></svg>'
-            f"<title>{html_safe(_title([entry]))}</title></a>"
         )
+        yield _link([entry], "restore", shape, linked)
 
 
 def anchor(entry: Entry) -> str:
