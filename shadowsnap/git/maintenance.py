@@ -111,6 +111,14 @@ def _put_in_place(git: Git, name: str) -> str:
     return name
 
 
+def put_in_place(git: Git) -> None:
+    """Move every pack of the scratch directory among the store's. Each has been checked."""
+    assert git.scratch_objects is not None
+    for index in sorted((git.scratch_objects / "pack").glob("pack-*.idx")):
+        sync_files(index.parent.glob(f"{index.stem}.*"))
+        _put_in_place(git, index.stem)
+
+
 def _move(source: Path, target: Path) -> None:
     """Also over a file of that name: it should hold the same bytes, and if it does not any more,
     it is mended thereby."""

@@ -1,0 +1,122 @@
+"""Which lanes are at a remote, from the names of their heads: one listing, whatever the number of lanes."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from shadowsnap import lightjson as json
+from shadowsnap.errors import AmbiguousLane, KeyNeeded, LaneRefused, NoSuchLane
+from shadowsnap.model import _Record
+from shadowsnap.remote.manifest import HEADS, MOST_BYTES, head_facts, lane_folder, manifest_number
+from shadowsnap.remote.sealing import Opener, is_sealed
+from shadowsnap.remote.storage import Storage, TooLarge
+from shadowsnap.store.lanes import LANE_NAME, identity_from, readable
+
+_AT_ONCE = 32
+_MOST_LANES = 1_000_000
+
+
+@dataclass(frozen=True)
+class Lane(_Record):
+    """One lane at a remote, as the remote says. Names are those of the lane's machine if its head can be read,
+    and ids otherwise."""
+
+    lane: str
+    project: str
+    machine: str
+    turns: int
+    newest_at: datetime | None
+    """When its last safe state was captured."""
+    pushed_at: datetime | None
+    bytes: int
+    pushes: int
+    encrypted: bool = False
+    readable: bool = False
+    parent: str | None = None
+    origin: str = ""
+
+
+def list_lanes(storage: Storage, opener: Opener, project: str | None = None) -> list[Lane]:
+    """Every lane at the remote (or of one project), the one with the newest state first."""
+    prefix = f"{HEADS}{project}/" if project is not None else HEADS
+    newest: dict[str, tuple[int, str, Lane]] = {}
+    for item in storage.items(prefix):
+        facts = head_facts(item.name)
+        if facts is None:
+            continue
+        lane, number, moment, turns, size = facts
+        if lane in newest and newest[lane][0] >= number:
+            continue  # a push that died left an older head
+        if len(newest) >= _MOST_LANES:
+            break
+        identity, _, machine = lane.partition("/")
+        when, pushed = _moment(moment / 1000), _moment(item.modified)
+        newest[lane] = number, item.name, Lane(lane, identity, machine, turns, when, pushed, size, number)
+    rows = [(name, lane) for _, name, lane in newest.values()]
+    if len(rows) > 1:
+        with ThreadPoolExecutor(_AT_ONCE) as pool:
+            found = list(pool.map(lambda row: _named(storage, opener, *row), rows))
+    else:
+        found = [_named(storage, opener, *row) for row in rows]
+    return sorted(found, key=lambda each: each.newest_at or datetime.fromtimestamp(0, UTC), reverse=True)
+
+
+def _named(storage: Storage, opener: Opener, name: str, lane: Lane) -> Lane:
+    """With what its head says, if that can be read."""
+    try:
+        stored = storage.get(name, MOST_BYTES)
+    except TooLarge:
+        return lane
+    if stored is None:
+        return lane
+    lane = replace(lane, encrypted=is_sealed(stored))
+    try:
+        about = json.loads(opener.open(stored, lane.lane))
+        identity = identity_from(about["identity"])
+    except (KeyNeeded, LaneRefused, ValueError, KeyError, TypeError):
+        return lane
+    if identity is None or not lane.lane.startswith(f"{identity.id}/"):
+        return lane
+    return replace(
+        lane,
+        project=identity.name or identity.id,
+        machine=readable(about.get("machine")) or lane.machine,
+        readable=True,
+        parent=_lane_name(about.get("parent")),
+        origin=identity.origin,
+    )
+
+
+def find_lane(storage: Storage, opener: Opener, word: str) -> str:
+    """The lane that a person means: its id, a part of it, or the name of its project or machine."""
+    if LANE_NAME.fullmatch(word):
+        if any(manifest_number(item.name) for item in storage.items(lane_folder(word))):
+            return word
+        raise NoSuchLane(lane=word, url=storage.url)
+    lanes = list_lanes(storage, opener)
+    fitting = [each for each in lanes if word in (each.machine, each.project, f"{each.project}/{each.machine}")]
+    fitting = fitting or [each for each in lanes if len(word) >= 4 and _has_part(each.lane, word)]
+    if not fitting:
+        raise NoSuchLane(lane=word, url=storage.url)
+    if len(fitting) > 1:
+        shown = ", ".join(each.lane for each in fitting[:5])
+        raise AmbiguousLane(lane=word, count=len(fitting), candidates=shown)
+    return fitting[0].lane
+
+
+def _has_part(lane: str, word: str) -> bool:
+    return lane.startswith(word) or lane.partition("/")[2].startswith(word)
+
+
+def _lane_name(value: Any) -> str | None:
+    return value if isinstance(value, str) and LANE_NAME.fullmatch(value) else None
+
+
+def _moment(seconds: float) -> datetime | None:
+    try:
+        return datetime.fromtimestamp(seconds, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
