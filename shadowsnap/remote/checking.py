@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shadowsnap import lightjson as json
-from shadowsnap.errors import GitFailed, LaneRefused, MalformedObject, UnsafeTree
+from shadowsnap.errors import DamagedObject, GitFailed, LaneRefused, MalformedObject, UnsafeTree
 from shadowsnap.files import make_read_only
 from shadowsnap.git.maintenance import pack_ids
 from shadowsnap.git.objects import EMPTY_TREE, is_object_id
@@ -124,6 +124,7 @@ class _Bytes:
     def __init__(self, file: Any) -> None:
         self._file = file
         self._buffer = b""
+        self._at = 0
 
     def entry_header(self) -> tuple[int, int]:
         byte = self._byte()
@@ -148,15 +149,14 @@ class _Bytes:
         """Pass over a compressed object; its first bytes."""
         stream, left, first = zlib.decompressobj(), size, b""
         while not stream.eof:
-            data = self._buffer or self._file.read(1 << 16)
-            if not data:
-                raise EOFError
+            self._fill()
+            data = self._buffer[self._at : self._at + 4096]  # little: what is behind the object is copied
             out = stream.decompress(data, 1 << 20)
+            self._at += len(data) - len(stream.unused_data) - len(stream.unconsumed_tail)
             first = first or out[:32]
             left -= len(out)
             if left < 0:
                 raise ValueError("it is larger than it says")
-            self._buffer = stream.unused_data if stream.eof else stream.unconsumed_tail
         if left:
             raise ValueError("it is smaller than it says")
         return first
@@ -175,12 +175,15 @@ class _Bytes:
         return sizes[1]
 
     def _byte(self) -> int:
-        if not self._buffer:
-            self._buffer = self._file.read(1 << 16)
+        self._fill()
+        self._at += 1
+        return self._buffer[self._at - 1]
+
+    def _fill(self) -> None:
+        if self._at >= len(self._buffer):
+            self._buffer, self._at = self._file.read(1 << 20), 0
             if not self._buffer:
                 raise EOFError
-        byte, self._buffer = self._buffer[0], self._buffer[1:]
-        return byte
 
 
 # --- the carrier -------------------------------------------------------------------------------------
@@ -189,8 +192,9 @@ class _Bytes:
 class CheckedCarrier:
     """What a lane says about itself, after it was found to be sound."""
 
-    def __init__(self, git: Git, tree: str, lane: str) -> None:
+    def __init__(self, git: Git, tree: str, lane: str, allowed: set[str]) -> None:
         self._lane = lane
+        self._allowed = allowed
         with ObjectReader(git) as reader:
             try:
                 top = parse_tree(reader.read(tree, b"tree"))
@@ -201,7 +205,7 @@ class CheckedCarrier:
                 rows = list(_bounded(read_rows(reader, top[b"checkpoints"]), MOST_CHECKPOINTS))
                 self.lines: list[Line] = list(_bounded(read_rows(reader, top[b"log"]), _MOST_LINES))
                 kept = parse_tree(reader.read(top[b"meta"][1], b"tree")) if b"meta" in top else {}
-            except (UnsafeTree, MalformedObject, ValueError, RecursionError, UnicodeError) as problem:
+            except (UnsafeTree, MalformedObject, DamagedObject, ValueError, RecursionError) as problem:
                 raise self._refused(f"cannot be read ({problem})") from None
         self._read_about(about)
         self.attachments = {name.decode("ascii", "replace"): leaf[1] for name, leaf in kept.items()}
@@ -228,10 +232,12 @@ class CheckedCarrier:
 
     def _check_pieces(self, reader: ObjectReader, top: dict[bytes, tuple[int, str]]) -> None:
         pieces = [top[b"about"]]
+        _checked_ids(self._lane, [each for _, each in top.values()], self._allowed)
         for name in (b"checkpoints", b"log"):
             if top[name][0] != DIRECTORY:
                 raise self._refused("does not have the form of one")
             pieces += parse_tree(reader.read(top[name][1], b"tree")).values()
+        _checked_ids(self._lane, [each for _, each in pieces], self._allowed)
         if any(mode != REGULAR for mode, _ in pieces):
             raise self._refused("does not have the form of one")
         total = 0

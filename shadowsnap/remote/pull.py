@@ -18,7 +18,6 @@ from shadowsnap.deadline import Deadline
 from shadowsnap.errors import LaneRefused, NoSuchLane
 from shadowsnap.files import remove_tree
 from shadowsnap.git.maintenance import put_in_place
-from shadowsnap.git.repository import Git
 from shadowsnap.model import _Record
 from shadowsnap.remote.checking import CheckedCarrier, check_checkpoints, check_trees, index_pack
 from shadowsnap.remote.manifest import (
@@ -67,6 +66,8 @@ def pull_lane(
                 return _Pull(store, storage, lane, opener, deadline).run()
             except _Changed as changed:
                 problem = changed
+            finally:
+                remove_tree(folder(store) / "arriving")
         raise LaneRefused(lane=lane, why=str(problem))
 
 
@@ -78,6 +79,9 @@ class _Pull:
         self._opener = opener
         self._deadline = deadline
         self._known = pulled_lane(store, lane, deadline)
+        self._arriving = folder(store) / "arriving"
+        remove_tree(self._arriving)  # a pull that died left it
+        self._arriving.mkdir(mode=0o700)
 
     def run(self) -> tuple[PullReport, PulledLane]:
         newest = self._newest_number()
@@ -88,16 +92,21 @@ class _Pull:
         due = [each for each in manifests if self._known is None or each[0].number > self._known.number]
         if self._known is not None and last[0].first > self._known.number:
             due = manifests  # a new generation needs nothing older
-        with self._quarantine() as scratch, locked(self._store.store_lock(), "pull", self._deadline, shared=True):
+        # The network first: nothing that is kept here waits for it.
+        came = [(manifest, self._fetch_pack(manifest)) for manifest, _ in due]
+        step("pull:fetched")
+        busy = locked(self._store.store_lock(), "pull", self._deadline, shared=True)
+        with busy, self._quarantine() as scratch:
             git = self._store.git(self._deadline).bound(scratch_objects=scratch)
-            allowed, size = self._known_objects(), 0
-            for manifest, _ in due:
-                allowed |= self._fetch_pack(git, scratch, manifest)
-                size += manifest.pack_bytes
-            step("pull:fetched")
-            carrier = CheckedCarrier(git, last[0].carrier, self._lane)
+            allowed = self._known_objects()
+            for manifest, file in came:
+                pack = scratch / "pack" / f"came-{manifest.number}.pack"
+                self._opener.open_file(file, pack, self._lane)
+                file.unlink(missing_ok=True)
+                allowed |= index_pack(git, pack, self._lane)
             if last[0].carrier not in allowed:
                 raise self._refused("its carrier did not come with it")
+            carrier = CheckedCarrier(git, last[0].carrier, self._lane, allowed)
             check_checkpoints(git, self._lane, carrier.marks, allowed)
             check_trees(git, self._lane, {*carrier.attachments.values()}, allowed)
             step("pull:checked")
@@ -118,7 +127,7 @@ class _Pull:
             )
             found = keep_pulled(self._store, found, self._deadline)
         step("pull:kept")
-        return self._report("pulled", found, size), found
+        return self._report("pulled", found, sum(manifest.pack_bytes for manifest, _ in came)), found
 
     # --- manifests ------------------------------------------------------------------------------------
 
@@ -181,8 +190,9 @@ class _Pull:
         )
         return set(listed.decode("ascii").split()) - {self._known.commit}
 
-    def _fetch_pack(self, git: Git, scratch: Path, manifest: Manifest) -> set[str]:
-        sealed, pack = scratch / "pack" / "stored", scratch / "pack" / f"came-{manifest.number}.pack"
+    def _fetch_pack(self, manifest: Manifest) -> Path:
+        """The pack of a manifest as it is stored, in a file."""
+        sealed = self._arriving / str(manifest.number)
         name = f"the pack of manifest {manifest.number}"
         try:
             there = self._storage.get_file(pack_name(self._lane, manifest.pack), sealed, manifest.pack_bytes)
@@ -196,9 +206,7 @@ class _Pull:
             file.seek(0)
             if bool(manifest.key) != is_sealed(file.read(64)):
                 raise self._refused(f"{name} is not encrypted as it should be")
-        self._opener.open_file(sealed, pack, self._lane)
-        sealed.unlink(missing_ok=True)
-        return index_pack(git, pack, self._lane)
+        return sealed
 
     @contextmanager
     def _quarantine(self) -> Iterator[Path]:

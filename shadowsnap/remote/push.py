@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import os
 import secrets
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -132,6 +131,8 @@ class _Push:
         self._deadline = deadline
         self._sealer = Sealer(() if remote.plain else remote.recipients)
         self._storage: Storage = open_storage(remote.url, store)
+        self._sending = folder(store) / f"{project.id}.sending"
+        remove_tree(self._sending)  # a push that died left it
         self._notes: list[str] = []
         self._lane = own_lane(store, project, deadline)
 
@@ -196,7 +197,7 @@ class _Push:
         lane = self._lane
         # Nothing that is listed is reclaimed before it is packed.
         busy = locked(self._store.store_lock(), "push", self._deadline, shared=True)
-        with _scratch(self._store) as scratch, busy:
+        with busy, _scratch(self._store) as scratch:
             contents = read_contents(
                 self._store, self._project, self._deadline, conversations=self._remote.conversations
             )
@@ -242,7 +243,8 @@ class _Push:
         words = ("pack-objects", "-q", "--revs", "--delta-base-offset", str(scratch / "new"))
         name = git.run(*words, stdin=asked).decode().strip()
         step("push:packed")
-        target = Path(tempfile.mkdtemp(prefix="sending-", dir=folder(self._store))) / "pack"
+        target = self._sending / "pack"
+        target.parent.mkdir(mode=0o700)
         self._sealer.seal_file(scratch / f"new-{name}.pack", target)
         return target
 

@@ -26,7 +26,7 @@ from typing import Any
 from shadowsnap import lightjson as json
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import DamagedObject
-from shadowsnap.files import read_json, write_bytes, write_json
+from shadowsnap.files import read_json, remove_tree, write_bytes, write_json
 from shadowsnap.git.objects import is_object_id
 from shadowsnap.git.reading import ObjectReader, read_many
 from shadowsnap.git.refs import delete_refs, list_refs, read_ref, read_refs, set_ref
@@ -247,6 +247,7 @@ def forget_remote(store: Store, project: str, *, lane: bool) -> None:
     """Forget the remote of a project; with `lane` also what the remote is known to hold."""
     gone = [folder(store) / f"{project}.json", folder(store) / "queue" / project]
     if lane:
+        remove_tree(folder(store) / f"{project}.sending")
         gone += [folder(store) / f"{project}.{ending}" for ending in ("lane.json", "key", "lock")]
     for path in gone:
         path.unlink(missing_ok=True)

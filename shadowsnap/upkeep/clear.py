@@ -21,6 +21,8 @@ from shadowsnap.model import ClearedItem, ClearReport
 from shadowsnap.records import Any
 from shadowsnap.store.checkpoints import CHECKPOINTS, FOLDER, PINS, all_refs, take_inventory
 from shadowsnap.store.history import finish_migration
+from shadowsnap.store.lanes import FOLDER as REMOTES
+from shadowsnap.store.lanes import forget_remote
 from shadowsnap.store.layout import Store, archives, create_store, is_due
 from shadowsnap.store.locks import alone, locked
 from shadowsnap.store.log import remove_log
@@ -44,6 +46,7 @@ def forget_project(store: Store, project: Project) -> None:
         for path in (store.git_dir / folder).glob(f"*{project.id}*"):  # also what an interrupted write left
             path.unlink(missing_ok=True)
     remove_log(store, project.id)
+    forget_remote(store, project.id, lane=True)
 
 
 def forget_mentions(store: Store, project: Project, sessions: Iterable[str], deadline: Deadline) -> None:
@@ -155,7 +158,7 @@ def _rows(record: dict[str, Any], name: str) -> list[dict[str, Any]]:
 
 _IN_BASE = (
     "sessions", "index.db", "index.db-wal", "index.db-shm", "index.db-journal", LOG, HOOK_LOG, TURNS,
-    "turns", "shown", "log", ".last_prune",
+    "turns", "shown", "log", REMOTES, ".last_prune",
 )  # fmt: skip
 # First what would make a store that is half gone look like one that lost its checkpoints.
 _FIRST = ("projects", "refs", "packed-refs")
