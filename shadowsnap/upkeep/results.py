@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from shadowsnap.model import Checkpoint, _Record
+from shadowsnap.model import Checkpoint, RemoteStatus, _Record
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,7 @@ class StoreStatus(_Record):
     uncaptured: tuple[Trouble, ...] = ()
     failures: tuple[Trouble, ...] = ()
     warnings: tuple[str, ...] = ()
+    remotes: tuple[RemoteStatus, ...] = ()
 
     @property
     def total_bytes(self) -> int:

@@ -16,6 +16,7 @@ from shadowsnap.git.repository import count_objects
 from shadowsnap.model import Checkpoint
 from shadowsnap.settings import Settings
 from shadowsnap.store.checkpoints import CHECKPOINTS, PINS, all_refs, decode_checkpoint, moment_of
+from shadowsnap.store.lanes import remotes_at_a_glance
 from shadowsnap.store.layout import Store, last_prune
 from shadowsnap.store.projects import Project, all_records, was_emptied
 from shadowsnap.store.troubles import read_log
@@ -47,6 +48,7 @@ def read_status(store: Store, settings: Settings, deadline: Deadline) -> StoreSt
         uncaptured=tuple(uncaptured(newest.values())),
         failures=tuple(failures(read_log(store.base))),
         warnings=tuple(warnings(store, limits, projects)),
+        remotes=tuple(remotes_at_a_glance(store)),
     )
 
 

@@ -57,6 +57,12 @@ def show_timeline(args: argparse.Namespace, context: Context) -> int:
     head = f"{ui.ink('bold', cut_path(tilde(workdir), 40))}    {protection.text}"
     narrow = args.session is not None or args.file is not None
     lines = [head, *_lines(shown, None if narrow else now, context)]
+    lanes = [] if narrow else context.manager.pulled(workdir, args.limit or None)
+    if lanes:
+        data["lanes"] = [lane.to_dict() for lane in lanes]
+    for lane in lanes:
+        lines += ["", ui.ink("bold", f"on {safe(lane.machine)}") + f"    {lane.lane}"]
+        lines += _lines(lane.entries, None, context)
     if len(entries) > len(shown):
         ui.say(f"{len(entries) - len(shown)} more: --limit 0 shows all")
     return ui.answer(data, [*lines, *_hints(shown, context)])

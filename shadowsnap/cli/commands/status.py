@@ -19,6 +19,7 @@ from shadowsnap.cli.ui import Ui, working
 
 if TYPE_CHECKING:
     from shadowsnap.agents.install import Installed
+    from shadowsnap.model import RemoteStatus
     from shadowsnap.upkeep.results import Limit, ProjectStatus, StoreStatus, Trouble
 
 GROUP = "taking and looking"
@@ -77,6 +78,7 @@ class _Lines:
         bars = fancy.limit_bars(status.limits) if fancy else [""] * len(status.limits)
         limits = zip(map(_limit, status.limits), bars, strict=True)
         yield from self._section("limits", (f"{text}  {bar}".rstrip() for text, bar in limits))
+        yield from self._section("remotes", map(_remote, status.remotes))
         yield from self._section("not captured", map(self._uncaptured, status.uncaptured))
         yield from self._section("failed lately", map(self._failure, status.failures[:_SHOWN]))
         yield from self._section("agents with the hook", map(_agent, agents) if agents else [_NO_AGENT])
@@ -157,6 +159,15 @@ def _limit(limit: Limit) -> str:
     most = " in the largest project" if limit.name == "max_snapshots" else ""
     share = "" if most else f" ({100 * limit.used / limit.limit:.0f}%)"
     return f"  {limit.name:18}  {limit.used:.4g} of {limit.limit:g}{most}{share}{word}"
+
+
+def _remote(each: RemoteStatus) -> Iterator[str]:
+    waits = "everything is pushed"
+    if each.unpushed_since is not None:
+        waits = f"{count(each.unpushed, 'checkpoint')} not pushed, the oldest from {ago(each.unpushed_since)}"
+    yield f"  {safe(each.workdir)}: {safe(each.name)}, {waits}"
+    if each.error:
+        yield f"    the last {count(each.attempts, 'attempt')} failed: {one_line(each.error)}"
 
 
 def _agent(each: Installed) -> str:
