@@ -375,6 +375,8 @@ class CheckpointManager:
                 continue
             outcomes.append(self._close(turn, part, part.project, "end of turn", status))
         turn.ended = True
+        if self.settings.sync:
+            self._sync(part.project for part in turn.projects.values() if part.project is not None)
         if self.settings.enabled and (turn.conversation is not None or conversation is not None or turn.not_kept):
             self._jobs.wait()
             self._safely(lambda: self._keep_at_end(turn, conversation))
@@ -394,12 +396,39 @@ class CheckpointManager:
             if not wanted or not store.git_dir.is_dir():
                 return
             wanted = bounded_id(str(wanted))
-            for project in projects_of_session(store, wanted):
+            projects = projects_of_session(store, wanted)
+            for project in projects:
                 with locked_project(store, project, "ending a session", self._deadline()):
                     note(store, project, "session", session=wanted, status=status)
+            if self.settings.sync:
+                self._sync(projects)
 
         self._jobs.wait()
         self._safely(log)
+
+    def _sync(self, projects: Iterable[Project]) -> None:
+        """Put projects that have a remote into the queue, and see to it that a process works it off. Nothing here
+        waits for a remote."""
+        try:
+            base = self.settings.resolved_base()
+            due = [each for each in projects if os.path.exists(base / "remote" / f"{each.id}.json")]
+            if due:
+                from shadowsnap.git.repository import network_environment
+                from shadowsnap.remote.queue import is_worked_off
+                from shadowsnap.settings import settings_to_text
+                from shadowsnap.store.lanes import note_unpushed
+                from shadowsnap.upkeep.background import start_detached_python
+
+                store = Store(base, self.settings.fsync)
+                for project in due:
+                    note_unpushed(store, project.id)
+                if not is_worked_off(store):
+                    told, environment = settings_to_text(self.settings), network_environment()
+                    start_detached_python(
+                        "shadowsnap.remote.queue", told, cwd=store.git_dir, environment=environment
+                    )
+        except Exception:  # promise 4: `status` shows the age of unpushed work
+            pass
 
     @property
     def not_kept(self) -> str:

@@ -195,6 +195,25 @@ def sealed_environment() -> dict[str, str]:
     return {**kept, **_SEALED}
 
 
+# What a person's credentials and proxies need. Everything else that begins with GIT_ could lead elsewhere.
+_NETWORK = (
+    "GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSH_VARIANT", "GIT_ASKPASS", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM",
+    "GIT_CONFIG_NOSYSTEM", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "GIT_SSL_CERT", "GIT_SSL_KEY", "GIT_PROXY_COMMAND",
+)  # fmt: skip
+_NETWORK_SEALED = ("GIT_NO_REPLACE_OBJECTS", "GIT_NO_LAZY_FETCH", "GIT_TERMINAL_PROMPT", "LC_ALL")
+
+
+def network_environment() -> dict[str, str]:
+    """The person's own environment, for the commands that talk to a remote: their credentials are found in it."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("GIT_", "PYTHON")) or name in _NETWORK
+    }
+    kept["PATH"] = safe_search_path(kept.get("PATH", os.defpath))
+    return {**kept, **{name: _SEALED[name] for name in _NETWORK_SEALED}}
+
+
 def usable_git(memory: Path | None = None) -> str:
     """The path of a git that is new enough. What was learned about that file is kept in
     `memory`, so that a hook does not spend a process on asking for the version."""

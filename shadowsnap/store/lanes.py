@@ -284,14 +284,14 @@ class Waiting:
     due: float = 0.0
     """When the next attempt may be made."""
     error: str = ""
+    marks: int = 1
+    """How often it was put into the queue since it was empty: more may have come while it was being pushed."""
 
 
 def note_unpushed(store: Store, project: str) -> Waiting:
-    """Put a project into the queue, unless it waits there already."""
+    """Put a project into the queue. One that waits already keeps its place."""
     known = read_waiting(store, project)
-    if known is not None:
-        return known
-    waiting = Waiting(project, time.time())
+    waiting = Waiting(project, time.time()) if known is None else replace(known, marks=known.marks + 1)
     write_waiting(store, waiting)
     return waiting
 
@@ -300,22 +300,25 @@ def read_waiting(store: Store, project: str) -> Waiting | None:
     told = read_json(folder(store) / "queue" / project)
     if told is None:
         return None
-    numbers = [told.get(name) for name in ("since", "attempts", "due")]
-    since, attempts, due = (each if isinstance(each, (int, float)) else 0 for each in numbers)
-    return Waiting(project, float(since), int(attempts), float(due), str(told.get("error", "")))
+    numbers = [told.get(name) for name in ("since", "attempts", "due", "marks")]
+    since, attempts, due, marks = (each if isinstance(each, (int, float)) else 0 for each in numbers)
+    return Waiting(project, float(since), int(attempts), float(due), str(told.get("error", "")), int(marks))
 
 
 def write_waiting(store: Store, waiting: Waiting) -> None:
     path = folder(store) / "queue" / waiting.project
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    told = {"since": waiting.since, "attempts": waiting.attempts, "due": waiting.due, "error": waiting.error}
-    write_json(path, told)
+    told = {"since": waiting.since, "attempts": waiting.attempts, "due": waiting.due}
+    write_json(path, {**told, "error": waiting.error, "marks": waiting.marks})
 
 
 def remove_waiting(store: Store, waiting: Waiting) -> None:
-    """Take a project out of the queue, unless it was put there again meanwhile."""
-    if (known := read_waiting(store, waiting.project)) is not None and known.since == waiting.since:
+    """Take a project that was pushed out of the queue, unless it was put there again meanwhile."""
+    known = read_waiting(store, waiting.project)
+    if known is not None and known.marks == waiting.marks:
         (folder(store) / "queue" / waiting.project).unlink(missing_ok=True)
+    elif known is not None:
+        write_waiting(store, Waiting(waiting.project, time.time()))
 
 
 def read_queue(store: Store) -> list[Waiting]:

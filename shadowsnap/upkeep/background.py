@@ -89,14 +89,16 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
 """
 
 
-def start_detached_python(module: str, *arguments: str, cwd: Path) -> bool:
+def start_detached_python(
+    module: str, *arguments: str, cwd: Path, environment: dict[str, str] | None = None
+) -> bool:
     """Run a module of ours independently of this process and of its terminal; False if there is no Python to
-    run it."""
+    run it. Its environment is sealed unless another one is given."""
     if not sys.executable or getattr(sys, "frozen", False):  # a bundled application is no Python
         return False
     command = [sys.executable, "-I", "-B", "-c", _START, str(_PACKAGE), module, *arguments]
     try:
-        _start(command, cwd, sealed_environment())
+        _start(command, cwd, sealed_environment() if environment is None else environment)
     except OSError:
         return False
     return True

@@ -1,4 +1,4 @@
-"""Go on with the work of another machine: restore the last safe state of its lane.
+"""Restore the last safe state of another machine and go on with it.
 
 LANE is an id from `lanes`, a part of it, or the name of its machine. In a checkout of the same project the files
 are restored here: the plan is shown, what is there is saved first, and undo takes it back. Elsewhere a new
