@@ -10,9 +10,9 @@ from typing import Any
 from shadowsnap import lightjson as json
 from shadowsnap.errors import AmbiguousLane, KeyNeeded, LaneRefused, NoSuchLane
 from shadowsnap.model import _Record
-from shadowsnap.remote.manifest import HEADS, MOST_BYTES, head_facts, lane_folder, manifest_number
+from shadowsnap.remote.manifest import HEADS, MOST_BYTES, Head, lane_folder, manifest_number, parse_head
 from shadowsnap.remote.sealing import Opener, is_sealed
-from shadowsnap.remote.storage import Storage, TooLarge
+from shadowsnap.remote.storage import Item, Storage, TooLarge
 from shadowsnap.store.lanes import LANE_NAME, identity_from, readable
 
 _AT_ONCE = 32
@@ -42,36 +42,37 @@ class Lane(_Record):
 def list_lanes(storage: Storage, opener: Opener, project: str | None = None) -> list[Lane]:
     """Every lane at the remote (or of one project), the one with the newest state first."""
     prefix = f"{HEADS}{project}/" if project is not None else HEADS
-    newest: dict[str, tuple[int, str, Lane]] = {}
+    newest: dict[str, tuple[Head, Item]] = {}
     for item in storage.items(prefix):
-        facts = head_facts(item.name)
-        if facts is None:
-            continue
-        lane, number, moment, turns, size = facts
-        if lane in newest and newest[lane][0] >= number:
+        head = parse_head(item.name)
+        if head is None or (head.lane in newest and newest[head.lane][0].number >= head.number):
             continue  # a push that died left an older head
         if len(newest) >= _MOST_LANES:
             break
-        identity, _, machine = lane.partition("/")
-        when, pushed = _moment(moment / 1000), _moment(item.modified)
-        newest[lane] = number, item.name, Lane(lane, identity, machine, turns, when, pushed, size, number)
-    rows = [(name, lane) for _, name, lane in newest.values()]
-    if len(rows) > 1:
+        newest[head.lane] = head, item
+    heads = list(newest.values())
+    contents = [head.content for head, _ in heads]
+    if unread := [item.name for (head, item) in heads if head.content is None]:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
-            found = list(pool.map(lambda row: _named(storage, opener, *row), rows))
-    else:
-        found = [_named(storage, opener, *row) for row in rows]
+            read = iter(pool.map(lambda name: _content(storage, name), unread))
+            contents = [next(read) if content is None else content for content in contents]
+    found = [_lane(*each, opener, content) for each, content in zip(heads, contents, strict=True)]
     return sorted(found, key=lambda each: each.newest_at or datetime.fromtimestamp(0, UTC), reverse=True)
 
 
-def _named(storage: Storage, opener: Opener, name: str, lane: Lane) -> Lane:
-    """With what its head says, if that can be read."""
+def _content(storage: Storage, name: str) -> bytes:
     try:
-        stored = storage.get(name, MOST_BYTES)
+        return storage.get(name, MOST_BYTES) or b""
     except TooLarge:
-        return lane
-    if stored is None:
-        return lane
+        return b""
+
+
+def _lane(head: Head, item: Item, opener: Opener, stored: bytes | None) -> Lane:
+    """With the names that its head holds, if they can be read."""
+    identity_id, _, machine = head.lane.partition("/")
+    when, pushed = _moment(head.newest / 1000), _moment(item.modified)
+    lane = Lane(head.lane, identity_id, machine, head.turns, when, pushed, head.size, head.number)
+    stored = stored or b""
     lane = replace(lane, encrypted=is_sealed(stored))
     try:
         about = json.loads(opener.open(stored, lane.lane))

@@ -10,10 +10,12 @@ older. Heads are only a short cut for `lanes`: nothing is believed because a hea
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import math
 import re
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from shadowsnap import lightjson as json
 from shadowsnap.errors import LaneRefused
@@ -28,6 +30,8 @@ MOST_PACK_BYTES = 16 << 30
 LONGEST_CHAIN = 1000
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _HEAD = re.compile(r"(\d{10})-(\d{13})-(\d{1,9})-(\d{1,15})")
+_PART, _LONGEST_HEAD = 200, 950
+"""Object stores take names of 1,024 bytes, servers of files 255 between two slashes."""
 _MANIFEST = re.compile(r"m-(\d{10})")
 
 
@@ -137,11 +141,35 @@ def head_name(lane: str, number: int, newest: int, turns: int, size: int) -> str
     return f"{head_folder(lane)}{number:010d}-{newest:013d}-{turns}-{size}"
 
 
-def head_facts(name: str) -> tuple[str, int, int, int, int] | None:
-    """Lane, number, newest state (ms), turns and bytes that the name of a head says."""
-    lane, _, facts = name.removeprefix(HEADS).rpartition("/")
-    found = _HEAD.fullmatch(facts)
+def with_content(head: str, data: bytes) -> str:
+    """A head that says in its name what it holds, so that listing is enough to read it; without, if that would be
+    too long a name."""
+    text = base64.urlsafe_b64encode(data).decode("ascii")
+    parts = [text[at : at + _PART] for at in range(0, len(text), _PART)]
+    name = "/".join((head, *(f"x{part}" for part in parts)))
+    return name if len(name) <= _LONGEST_HEAD else head
+
+
+class Head(NamedTuple):
+    """What the name of a head says."""
+
+    lane: str
+    number: int
+    newest: int
+    turns: int
+    size: int
+    content: bytes | None
+
+
+def parse_head(name: str) -> Head | None:
+    """None for what is no head."""
+    project, machine, facts, *parts = (*name.removeprefix(HEADS).split("/"), "", "", "")
+    lane, found, text = f"{project}/{machine}", _HEAD.fullmatch(facts), "".join(part[1:] for part in parts)
     if not name.startswith(HEADS) or not LANE_NAME.fullmatch(lane) or found is None:
         return None
     number, newest, turns, size = map(int, found.groups())
-    return lane, number, newest, turns, size
+    try:
+        content = base64.b64decode(text, b"-_", validate=True) if text else None
+    except ValueError:
+        content = b""
+    return Head(lane, number, newest, turns, size, content)

@@ -22,6 +22,8 @@ _T = TypeVar("_T")
 class ObjectStorage:
     """A bucket, or a folder in one."""
 
+    reads_slowly = True
+
     def __init__(self, url: str) -> None:
         try:
             import obstore  # an extra: only object stores need it

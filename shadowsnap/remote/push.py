@@ -38,6 +38,7 @@ from shadowsnap.remote.manifest import (
     manifest_name,
     manifest_number,
     pack_name,
+    with_content,
 )
 from shadowsnap.remote.sealing import Sealer
 from shadowsnap.remote.storage import Storage, TooLarge, open_storage
@@ -335,9 +336,12 @@ class _Push:
         about = {"identity": lane.identity.to_dict(), "machine": machine_name(), "parent": lane.parent}
         try:
             there = [item.name for item in self._storage.items(head_folder(lane.lane))]
-            if head not in there:
-                self._storage.put(head, self._sealer.seal(json.dumps(about).encode()))
-            self._storage.delete([each for each in there if each != head])
+            current = [name for name in there if name == head or name.startswith(f"{head}/")][:1]
+            if not current:
+                data = self._sealer.seal(json.dumps(about).encode())
+                current = [with_content(head, data) if self._storage.reads_slowly else head]
+                self._storage.put(current[0], data)
+            self._storage.delete([name for name in there if name not in current])
         except RemoteFailed as problem:
             self._notes.append(f"lanes may show an older state: {problem}")
 

@@ -36,6 +36,8 @@ class Storage(Protocol):
     """Named byte strings. Everything raises `RemoteFailed` if the remote does not do what it is asked."""
 
     url: str
+    reads_slowly: bool
+    """Whether each thing that is read costs a round trip, as in an object store."""
 
     def items(self, prefix: str) -> Iterator[Item]:
         """Everything below a prefix that ends in a slash, in any order."""
@@ -104,6 +106,8 @@ def probe(storage: Storage, name: str) -> bool:
 
 class DirectoryStorage:
     """A directory: a mounted disk, a share, a folder that something else carries on."""
+
+    reads_slowly = False
 
     def __init__(self, root: Path, url: str) -> None:
         self.url = url
