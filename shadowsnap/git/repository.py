@@ -50,6 +50,8 @@ class Git:
     """The process that everybody who is bound to it reads objects through."""
     new: NewObjects | None = None
     """What is on its way into the store. It has to be there before git looks."""
+    network: bool = False
+    """Whether the command talks to a remote, with the person's own configuration and credentials."""
     deadline: Deadline = NO_DEADLINE
 
     def bound(self, **changes: object) -> Git:
@@ -91,7 +93,7 @@ class Git:
         )
 
     def _environment(self) -> dict[str, str]:
-        environment = sealed_environment()
+        environment = network_environment() if self.network else sealed_environment()
         environment["GIT_DIR"] = str(self.git_dir)
         if self.literal_pathspecs:
             environment["GIT_LITERAL_PATHSPECS"] = "1"

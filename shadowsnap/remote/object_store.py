@@ -117,6 +117,9 @@ class ObjectStorage:
         for name in names:
             self._asked(lambda name=name: self._api.delete(self._store, name))  # type: ignore[misc]
 
+    def finish(self) -> None:
+        pass  # everything is there at once
+
     def _asked(self, ask: Callable[[], _T]) -> _T | None:
         """The answer; None if there is nothing of that name."""
         try:

@@ -324,9 +324,9 @@ class _Push:
         facts |= {name: tuple(pending[name]) for name in ("checkpoints", "blobs", "packs")}
         self._remember(pending={}, pushed_at=time.time(), **facts)
         step("push:acknowledged")
-        self._write_head()
         if old.number and pending["first"] == pending["number"]:
             self._remove_older(pending["first"], {*old.packs} - {*pending["packs"]})
+        self._write_head()
         step("push:cleaned")
 
     def _write_head(self) -> None:
@@ -342,6 +342,7 @@ class _Push:
                 current = [with_content(head, data) if self._storage.reads_slowly else head]
                 self._storage.put(current[0], data)
             self._storage.delete([name for name in there if name not in current])
+            self._storage.finish()
         except RemoteFailed as problem:
             self._notes.append(f"lanes may show an older state: {problem}")
 

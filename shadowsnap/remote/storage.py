@@ -18,6 +18,8 @@ from shadowsnap.store.layout import is_repository
 
 TOP = "shadowsnap-lanes/v1"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=-]*(?:/[A-Za-z0-9][A-Za-z0-9._=-]*)*")
+_SCP = re.compile(r"[^/:]+@[^/:]+:")
+"""`git@host:path`, as git takes it."""
 _CHUNK = 1 << 20
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
@@ -62,6 +64,9 @@ class Storage(Protocol):
     def delete(self, names: Iterable[str]) -> None:
         """Remove what is there of these."""
 
+    def finish(self) -> None:
+        """Send what was held back so far: `put_new` does that at once, the others may wait for this."""
+
 
 def open_storage(url: str, local: LocalStore) -> Storage:
     """The storage behind an address."""
@@ -70,13 +75,21 @@ def open_storage(url: str, local: LocalStore) -> Storage:
         from shadowsnap.remote.object_store import ObjectStorage  # needs an extra
 
         return ObjectStorage(url)
+    if scheme in ("ssh", "https", "http") or (not scheme and _SCP.match(url)):
+        from shadowsnap.remote.git_storage import GitStorage  # most remotes are none
+
+        return GitStorage(url, local)
     if scheme not in ("", "file"):
         raise BadRemote(url=url, why=f"there is no way to reach {scheme}://")
     path = Path(unquote(urlsplit(url).path)) if scheme else Path(os.path.expanduser(url))
     if not path.is_absolute():
         raise BadRemote(url=url, why="it must be an absolute path")
-    if is_repository(path) or is_repository(path / ".git"):
-        raise BadRemote(url=url, why="it is a git repository")
+    if is_repository(path):
+        from shadowsnap.remote.git_storage import GitStorage
+
+        return GitStorage(str(path), local)
+    if is_repository(path / ".git"):
+        raise BadRemote(url=url, why="it is a checkout; name a bare repository, or another directory")
     if not path.is_dir():
         raise BadRemote(url=url, why="there is no such directory")
     return DirectoryStorage(path, url)
@@ -84,7 +97,7 @@ def open_storage(url: str, local: LocalStore) -> Storage:
 
 def normal_url(url: str, here: str) -> str:
     """An address as it is kept: paths are absolute."""
-    if "://" in url or re.match(r"[^/]+@[^/:]+:", url):
+    if "://" in url or _SCP.match(url):
         return url
     return os.path.normpath(os.path.join(here, os.path.expanduser(url)))
 
@@ -102,6 +115,7 @@ def probe(storage: Storage, name: str) -> bool:
         return refused and kept == b"first"
     finally:
         storage.delete([key])
+        storage.finish()
 
 
 class DirectoryStorage:
@@ -182,6 +196,9 @@ class DirectoryStorage:
         with self._failing():
             for name in names:
                 self._path(name).unlink(missing_ok=True)
+
+    def finish(self) -> None:
+        pass  # everything is there at once
 
     def _place(self, name: str, fill: Callable[[int], None], *, only_new: bool = False) -> bool:
         """Write beside the place, flush, and give it its name."""
