@@ -10,9 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from shadowsnap import lightjson as json
-from shadowsnap.errors import DamagedObject, GitFailed, LaneRefused, MalformedObject, UnsafeTree
-from shadowsnap.files import make_read_only
-from shadowsnap.git.maintenance import pack_ids
+from shadowsnap.errors import DamagedObject, LaneRefused, MalformedObject, UnsafeTree
 from shadowsnap.git.objects import EMPTY_TREE, is_object_id
 from shadowsnap.git.reading import ObjectReader, object_sizes, read_many
 from shadowsnap.git.repository import Git
@@ -59,26 +57,38 @@ _ATTRIBUTES = ",".join(f"gitattributes{each}=ignore" for each in ("Missing", "La
 # --- packs -------------------------------------------------------------------------------------------
 
 
-def index_pack(git: Git, pack: Path, lane: str) -> set[str]:
-    """Let git hash and check every object of a pack; the ids. The pack gets its index and its proper name."""
+def index_pack(git: Git, pack: Path, lane: str, known: set[str]) -> set[str]:
+    """Let git hash and check every object of a pack, which goes to the scratch directory; the ids of what came
+    with it. A pack may tell an object against one that came before (`known`), and against no other: git would find
+    it anywhere in the store."""
     _scan_pack(pack, lane)
-    index = pack.with_suffix(".idx")
-    try:
+    end = pack.stat().st_size - 20
+    digits = _indexed(git, pack, f"{_ANY_CONTENT},{_ATTRIBUTES}")
+    digits = digits or _indexed(git, pack, _ANY_CONTENT)  # git before 2.39.1 does not look at .gitattributes
+    if not digits:
+        raise LaneRefused(lane=lane, why="a pack does not hold what it should: git found it damaged")
+    assert git.scratch_objects is not None
+    index = git.scratch_objects / "pack" / f"pack-{digits}.idx"
+    rows = [row.split() for row in git.run("show-index", stdin=index.read_bytes()).decode("ascii").splitlines()]
+    # Git completes the pack at its end with what others are told against.
+    borrowed = {row[1] for row in rows if int(row[0]) >= end}
+    _checked_ids(lane, borrowed, known)
+    return {row[1] for row in rows} - borrowed
+
+
+def _indexed(git: Git, pack: Path, ignored: str) -> str:
+    """The name of the pack, once git has taken it; empty if it did not."""
+    with git.conversation("index-pack", "--stdin", "--fix-thin", f"--strict={ignored}") as process:
+        assert process.stdin is not None and process.stdout is not None
         try:
-            name = git.run("index-pack", f"--strict={_ANY_CONTENT},{_ATTRIBUTES}", "-o", str(index), str(pack))
-        except GitFailed as problem:
-            if "nhandled message id" not in str(problem):
-                raise
-            # Git before 2.39.1 does not look at .gitattributes.
-            name = git.run("index-pack", f"--strict={_ANY_CONTENT}", "-o", str(index), str(pack))
-    except GitFailed as problem:
-        why = str(problem).rpartition(": ")[2]
-        raise LaneRefused(lane=lane, why=f"a pack does not hold what it should ({why})") from None
-    digits = name.decode("ascii", "replace").split()[-1]
-    for path in pack.parent.glob(f"{pack.stem}.*"):
-        make_read_only(path)
-        os.replace(path, path.with_name(f"pack-{digits}{path.suffix}"))
-    return set(pack_ids(pack.with_name(f"pack-{digits}.idx")))
+            with pack.open("rb") as file:
+                while piece := file.read(1 << 20):
+                    process.stdin.write(piece)
+            process.stdin.close()
+        except OSError:
+            return ""  # it did not want the rest
+        answer = process.stdout.read(200).decode("ascii", "replace").split()
+        return answer[-1] if process.wait() == 0 and answer and is_object_id(answer[-1]) else ""
 
 
 def _scan_pack(pack: Path, lane: str) -> None:

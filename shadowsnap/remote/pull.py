@@ -99,11 +99,12 @@ class _Pull:
         with busy, self._quarantine() as scratch:
             git = self._store.git(self._deadline).bound(scratch_objects=scratch)
             allowed = self._known_objects()
-            for manifest, file in came:
-                pack = scratch / "pack" / f"came-{manifest.number}.pack"
+            for _, file in came:
+                pack = scratch / "came"
                 self._opener.open_file(file, pack, self._lane)
                 file.unlink(missing_ok=True)
-                allowed |= index_pack(git, pack, self._lane)
+                allowed |= index_pack(git, pack, self._lane, allowed)
+                pack.unlink()
             if last[0].carrier not in allowed:
                 raise self._refused("its carrier did not come with it")
             carrier = CheckedCarrier(git, last[0].carrier, self._lane, allowed)

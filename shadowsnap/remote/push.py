@@ -20,7 +20,7 @@ from typing import Any
 
 from shadowsnap import lightjson as json
 from shadowsnap.deadline import Deadline
-from shadowsnap.errors import NoRemote, NoSuchProject, RemoteFailed
+from shadowsnap.errors import GitFailed, NoRemote, NoSuchProject, RemoteFailed
 from shadowsnap.files import remove_tree
 from shadowsnap.git.objects import LooseObjects
 from shadowsnap.git.repository import Git
@@ -67,6 +67,7 @@ _CHAIN = 256
 _MANY_DROPPED = 32
 _NEWEST_TREES = 8
 """So many of the acknowledged trees are compared with; each that is added makes packing slower."""
+_CHUNK = 1 << 20
 _READ_BACK = 4 << 20
 """A pack up to this size is read back as a whole; of a larger one, its size is asked for."""
 # Deltas only between objects that every reader is willing to hold in memory.
@@ -237,16 +238,16 @@ class _Push:
         current = list(contents.checkpoints.values())
         known = set() if anew else {*self._lane.checkpoints}
         wanted = [carrier, *(commit for commit in current if commit not in known), *contents.attachments.values()]
-        without = [f"{commit}^{{tree}}" for commit in current if commit in known][-_NEWEST_TREES:]
+        without = [commit for commit in current if commit in known][-_NEWEST_TREES:]
         without += [] if anew else [blob for blob in self._lane.blobs if blob in {*blobs}]
         lines = [*wanted, *(f"^{each}" for each in without)]
         asked = "".join(f"{line}\n" for line in lines).encode()
-        words = ("pack-objects", "-q", "--revs", "--delta-base-offset", str(scratch / "new"))
-        name = git.run(*words, stdin=asked).decode().strip()
+        pack = scratch / "new.pack"
+        _write_pack(git, asked, pack)
         step("push:packed")
         target = self._sending / "pack"
         target.parent.mkdir(mode=0o700)
-        self._sealer.seal_file(scratch / f"new-{name}.pack", target)
+        self._sealer.seal_file(pack, target)
         return target
 
     def _send(
@@ -376,6 +377,21 @@ def _scratch(store: Store) -> Iterator[Path]:
         yield scratch
     finally:
         remove_tree(scratch)
+
+
+def _write_pack(git: Git, asked: bytes, target: Path) -> None:
+    """A thin pack: what changed a little is told against what the remote has. (`--shallow` makes git take every
+    commit that is left out for one to compare with; checkpoints have no parents.)"""
+    words = ("pack-objects", "-q", "--revs", "--thin", "--shallow", "--delta-base-offset", "--stdout")
+    with git.conversation(*words) as process, target.open("wb") as file:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(asked)
+        process.stdin.close()
+        while piece := process.stdout.read(_CHUNK):
+            file.write(piece)
+        status = process.wait()
+    if status != 0:
+        raise GitFailed(command="pack-objects", status=status, stderr="the pack of a lane could not be written")
 
 
 def _digest_of_file(path: Path) -> str:

@@ -77,6 +77,20 @@ def test_one_changed_file_of_many_costs_little(sandbox: MachineUnderTest) -> Non
     assert sandbox.push().bytes < 5_000
 
 
+def test_one_changed_file_of_a_large_directory_costs_little_too(
+    sandbox: MachineUnderTest, home_machine: MachineUnderTest, shelf: Path
+) -> None:
+    """The directory itself is told against the one that the remote has."""
+    for number in range(1000):
+        (sandbox.project / "sub" / f"{number}.txt").write_text(f"file {number}\n")
+    sandbox.turn("many", many__txt="")
+    sandbox.push()
+    sandbox.turn("one of them", **{"sub/7__txt": "changed"})
+    assert sandbox.push().bytes < 6_000  # the directory alone has 30,000
+    home_machine.here().resume("sandbox", home_machine.project / "new", url=str(shelf))
+    assert manifest(home_machine.project / "new") == manifest(sandbox.project)
+
+
 def test_a_push_without_news_says_so_and_writes_nothing(sandbox: MachineUnderTest, shelf: Path) -> None:
     sandbox.push()
     before = files_at(shelf)

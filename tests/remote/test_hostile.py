@@ -328,6 +328,8 @@ class Forger:
     def __init__(self, lane: Lane) -> None:
         self._lane = lane
         self._objects: dict[str, tuple[int, bytes]] = {}
+        self.raw: list[bytes] = []
+        """Further entries of the pack, as they are."""
 
     def add(self, kind: int, data: bytes) -> str:
         name = object_id({COMMIT: b"commit", TREE: b"tree", BLOB: b"blob"}[kind], data)
@@ -358,7 +360,7 @@ class Forger:
             ("40000", b"checkpoints", self.tree(("100644", b"000000", marks))),
             ("40000", b"log", self.tree(("100644", b"000000", log))),
         )
-        data = pack_of(*(entry(kind, data) for kind, data in self._objects.values()))
+        data = pack_of(*(entry(kind, data) for kind, data in self._objects.values()), *self.raw)
         self._lane.replace_pack(data, carrier=carrier)
 
 
@@ -445,6 +447,18 @@ def test_a_file_of_another_project_here_is_not_handed_out(
     assert git(reader.base / "store", "cat-file", "-t", own) == "blob"
     forger.place(forger.commit(forger.tree(("100644", b"stolen", own))))
     refused(reader, lane, shelf, "did not come with it")
+
+
+def test_a_file_of_another_project_is_not_told_against_either(
+    forger: Forger, reader: MachineUnderTest, lane: Lane, shelf: Path
+) -> None:
+    """A delta whose base is an object of this store would bring that object into the lane's pack."""
+    own = bytes.fromhex(object_id(b"blob", b"own"))
+    delta = bytes([3, 4, 0x90, 3, 1]) + b"!"  # its three bytes, and one more
+    raw = entry(7, delta)
+    forger.raw.append(raw[: len(raw) - len(zlib.compress(delta))] + own + zlib.compress(delta))
+    forger.place(forger.commit(forger.tree(("100644", b"stolen", object_id(b"blob", b"own!")))))
+    refused(reader, lane, shelf, f"{own.hex()[:12]} did not come with it")
 
 
 def test_a_checkpoint_of_this_store_is_not_one_of_the_lane(
