@@ -3,10 +3,10 @@
 import signal
 import sys
 
-from benchmark import hook, main, plot, upkeep
+from benchmark import hook, log, main, plot, upkeep
 
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the scratch directory goes
-others = {"hook": hook.main, "plot": plot.main, "upkeep": upkeep.main}
+others = {"hook": hook.main, "log": log.main, "plot": plot.main, "upkeep": upkeep.main}
 arguments = sys.argv[1:]
 other = others.get(arguments[0]) if arguments else None
 sys.exit(other(arguments[1:]) if other else main.main(arguments))

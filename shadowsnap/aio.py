@@ -26,11 +26,13 @@ _Result = TypeVar("_Result")
 class AsyncCheckpointManager:
     """`CheckpointManager`, whose methods are awaited. Listeners are called in those threads, too."""
 
+    @wraps(CheckpointManager.__init__)
     def __init__(self, *args: Any, **settings: Any) -> None:
         self.sync = CheckpointManager(*args, **settings)
         """The manager that does the work; for callers that do not wait."""
 
     @classmethod
+    @wraps(CheckpointManager.from_settings.__func__)
     async def from_settings(cls, *args: Any, **flags: Any) -> AsyncCheckpointManager:
         manager = cls()
         manager.sync = await asyncio.to_thread(CheckpointManager.from_settings, *args, **flags)
@@ -45,6 +47,7 @@ class AsyncCheckpointManager:
         """What was ignored in settings files and variables, and why."""
         return self.sync.warnings
 
+    @wraps(CheckpointManager.stage)
     def stage(self, *args: Any, **facts: Any) -> AsyncStage:
         return AsyncStage(lambda: self.sync.stage(*args, **facts))
 
@@ -60,7 +63,6 @@ def _awaited(name: str, method: Callable[..., Any]) -> Callable[..., Awaitable[A
 for _name, _method in inspect.getmembers(CheckpointManager, inspect.isfunction):
     if not _name.startswith("_") and _name != "stage":
         setattr(AsyncCheckpointManager, _name, _awaited(_name, _method))
-AsyncCheckpointManager.stage.__doc__ = CheckpointManager.stage.__doc__
 
 
 class AsyncStage:

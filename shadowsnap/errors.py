@@ -145,7 +145,7 @@ class NoSuchCheckpoint(ShadowsnapError):
     """there is no checkpoint {ref!r} of {workdir}"""
 
     exit_code = 3
-    hint = "list the checkpoints to see which there are"
+    hint = "shadowsnap list shows what there is"
 
 
 class AmbiguousReference(ShadowsnapError):
@@ -159,7 +159,7 @@ class MalformedReference(ShadowsnapError):
     """{ref!r} is not a checkpoint reference"""
 
     exit_code = 2
-    hint = "use 4 to 40 hex digits, 'last', 'last~N' or a label"
+    hint = "use a number of the list, 3:after, last, last~2, a label, or 4 and more digits of an id"
 
 
 class BadArguments(ShadowsnapError):
@@ -210,10 +210,22 @@ class NoSuchPath(ShadowsnapError):
     exit_code = 3
 
 
+class NotCaptured(NoSuchPath):
+    """{state} does not hold {path!r}: it was not captured ({why})"""
+
+    hint = "a restore leaves it as it is; shadowsnap docs promises says what is not captured, and why"
+
+
 class NotHeld(NoSuchPath):
     """no checkpoint of {workdir} holds {path!r}"""
 
     hint = "name it as it is within the project; it may have been purged already"
+
+
+class NothingToBlame(NoSuchPath):
+    """{path!r} is not a captured file of {workdir}"""
+
+    hint = "name a file that is there; `shadowsnap list --file PATH` finds one that was deleted"
 
 
 class RestoreRefused(ShadowsnapError):
@@ -257,7 +269,7 @@ class NoSuchTurn(ShadowsnapError):
     """there is no record of {what} in {workdir}"""
 
     exit_code = 3
-    hint = "list the checkpoints to see which turns there are"
+    hint = "shadowsnap list shows the numbers"
 
 
 class NoSuchSession(ShadowsnapError):
@@ -275,15 +287,46 @@ class NoConversation(ShadowsnapError):
 
 
 class NothingToUndo(ShadowsnapError):
-    """there is no restore of {workdir} to undo"""
+    """nothing that changed files in {workdir} is left to undo"""
 
     exit_code = 3
 
 
 class NothingToRedo(ShadowsnapError):
-    """there is no undone restore of {workdir} to redo"""
+    """there is nothing in {workdir} to redo: nothing was undone, or the files changed since"""
 
     exit_code = 3
+
+
+class ForkRefused(ShadowsnapError):
+    """nothing was written to {path}: {why}"""
+
+    exit_code = 4
+    hint = "name a directory that does not exist yet, or an empty one"
+
+
+class BisectFailed(ShadowsnapError):
+    """no turn can be named: {why}"""
+
+    hint = "`shadowsnap bisect --all` shows the outcome for every state"
+
+
+class PlanOutdated(ShadowsnapError):
+    """nothing was changed: the files are not as they were when plan {token} was made"""
+
+    exit_code = 4
+    hint = "have a new plan made"
+
+
+class NoSuchPlan(ShadowsnapError):
+    """there is no plan {token!r} of {workdir}"""
+
+    exit_code = 3
+    hint = "a plan can be confirmed for an hour, in the project that it was made for"
+
+
+class ExtraMissing(ShadowsnapError):
+    """{what} needs a package that is not installed: pip install 'shadowsnap[{extra}]'"""
 
 
 # --- lanes on a remote ------------------------------------------------------------------------
@@ -350,12 +393,6 @@ class BadKey(ShadowsnapError):
     hint = "shadowsnap remote keygen makes a pair of keys"
 
 
-class ExtraMissing(ShadowsnapError):
-    """{what} needs the package {package}, which is not installed"""
-
-    hint = "pip install 'shadowsnap[remote]'"
-
-
 class OtherProject(ShadowsnapError):
     """{workdir} is not a checkout of the lane's project ({project}): {why}"""
 
@@ -370,7 +407,7 @@ class WrongUsage(ShadowsnapError):
     """{why}"""
 
     exit_code = 2
-    hint = "shadowsnap --help lists the commands, shadowsnap COMMAND --help explains one"
+    hint = "shadowsnap help lists the commands, shadowsnap help COMMAND explains one"
 
 
 class NoSuchTopic(ShadowsnapError):

@@ -19,8 +19,7 @@ from datetime import datetime
 from functools import partial, wraps
 from pathlib import Path
 
-from shadowsnap.deadline import NO_DEADLINE, Deadline, Watch
-from shadowsnap.digests import bounded_id
+from shadowsnap.deadline import NO_DEADLINE, Deadline, ProgressReporter
 from shadowsnap.errors import (
     BadArguments,
     CheckpointsLost,
@@ -40,6 +39,7 @@ from shadowsnap.errors import (
     NoSuchSession,
     NoSuchTurn,
     PathRefused,
+    PlanOutdated,
     PresentNotSaved,
     RestoreFailed,
     RulesUnavailable,
@@ -79,11 +79,12 @@ from shadowsnap.snapshot.take import (
     unprotected,
 )
 from shadowsnap.snapshot.tools import (
+    bounded_id,
     existing_folder,
+    find_targets,
     first_name,
     may_write,
     path_inside,
-    places_to_protect,
     project_root,
     refusal,
 )
@@ -115,33 +116,33 @@ from shadowsnap.turns import (
     BackgroundJobs,
     Call,
     OpenTurn,
-    Transcript,
     TurnInProject,
-    conversation_now,
     input_digest,
 )
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # imported for annotations only
-    from typing import Literal, TypeVar
+    from typing import Literal, TypeVar, Unpack
 
     from shadowsnap.events import Event
+    from shadowsnap.model import Bisection, BlamedLine, CheckpointKind, Fork, Probe, SessionStatus, Verification
     from shadowsnap.remote.lanes import Lane
     from shadowsnap.remote.pull import PullReport
     from shadowsnap.remote.push import PushReport
     from shadowsnap.restore.stage import Stage
-    from shadowsnap.settings import Layers
+    from shadowsnap.settings import Granularity, Layers, SettingValues
     from shadowsnap.snapshot.watch import Watcher
     from shadowsnap.store.lanes import PulledLane, Remote
     from shadowsnap.timeline import Timeline
     from shadowsnap.upkeep.purge import PurgeResult
     from shadowsnap.upkeep.reclaim import Reclaimed
-    from shadowsnap.upkeep.results import PruneResult, StoreStatus
+    from shadowsnap.upkeep.run import PruneResult
+    from shadowsnap.upkeep.status import StoreStatus
 
     _Method = TypeVar("_Method", bound=Callable[..., Any])
     OnConflict = Literal["keep", "markers", "theirs"]
-    Granularity = Literal["turn", "tool"]
     TurnStatus = Literal["done", "interrupted"]
+    ReclaimMode = Literal["all", "when-it-pays", "always", "never"]
 
 PathLike = str | os.PathLike[str]
 Reference = str | int | Checkpoint | Entry
@@ -165,7 +166,6 @@ _GRACE_SECONDS = 5.0
 """What the capture of single named files may take after the deadline of the whole ran out."""
 _MOST_TO_OWN_NOW = 16 << 20
 _PATIENCE_WITH_UPKEEP = 600.0
-_PROMPT_LENGTH = 2000
 NOT_THE_AGENTS = "not what an agent wrote"
 
 
@@ -188,10 +188,20 @@ def _retry_after_repair(method: _Method) -> _Method:
 
 class CheckpointManager:
     """Takes a snapshot of a directory before an agent's first writing tool call of a turn, and brings any
-    state back. One manager serves any number of directories and threads."""
+    state back. One manager serves any number of directories and threads.
 
-    _slow_after: Sequence[float] = (0.5, 10.0)
-    """Seconds after which a `Slow` event is emitted for an operation on a project."""
+    In an agent loop (nothing of this raises):
+
+        manager.new_turn(session_id, prompt)            # the person's message
+        manager.before_tool(name, arguments, cwd)       # before every tool call
+        manager.end_turn()                              # the agent is done
+
+    To look: `timeline`, `now`, `diff`, `files`, `contents`, `list_checkpoints`, `get`, `sessions`, `search`.
+    To go back: `restore`, `undo`, `redo`, `revert`. To try something: `stage`.
+    To keep: `pin`, `label`, `delete`, `purge`, `prune`, `doctor`, `status`.
+
+    A state is named by a reference: the number of a turn (the state before it) or of a snapshot, `"3:after"`,
+    `"last"`, `"last~2"`, a label, digits of an id, a `Checkpoint`, or an `Entry` of the timeline."""
 
     def __init__(
         self,
@@ -256,10 +266,14 @@ class CheckpointManager:
         self._turn = OpenTurn()
         self._turn_lock = threading.Lock()
         self._jobs = BackgroundJobs()
+        self._slow_after: Sequence[float] = (0.5, 10.0)
+        """Seconds after which a `Slow` event is emitted for an operation on a project."""
         self._watchers: dict[str, Watcher] = {}
 
     @classmethod
-    def from_settings(cls, on_event: Callable[[Event], None] | None = None, **flags: Any) -> CheckpointManager:
+    def from_settings(
+        cls, on_event: Callable[[Event], None] | None = None, **flags: Unpack[SettingValues]
+    ) -> CheckpointManager:
         """A manager with the person's own settings: their settings file, SHADOWSNAP_* variables, and `flags`
         above all. Each project may narrow them for itself."""
         from shadowsnap.settings import load_settings
@@ -291,7 +305,7 @@ class CheckpointManager:
         )
         if conversation is not None and self.settings.enabled:
             turn.not_kept = "unreadable"
-            self._safely(lambda: self._take_conversation(turn, conversation))
+            self._safely(lambda: turn.take_conversation(conversation, self.settings))
         with self._turn_lock:
             self._turn = turn
 
@@ -303,7 +317,7 @@ class CheckpointManager:
         roots: Iterable[PathLike] = (),
     ) -> Outcome:
         """Call this before each tool call: it makes everything safe that the tool may write to. That is the
-        project around `cwd`, further `roots` of the workspace, and the projects of files that the input names;
+        project around `cwd`, further `roots` of the workspace, and the projects of paths that the input names;
         of a named file outside any project, the file alone. A tool that only reads is `not-needed`; of several
         directories, the outcome that matters most is returned and its note names the others."""
         if not self.settings.enabled:
@@ -313,14 +327,14 @@ class CheckpointManager:
                 return Outcome("not-needed")
             where = os.path.abspath(os.fspath(cwd) if cwd else os.getcwd())
             base = self.settings.resolved_base()
-            places = places_to_protect(tool_input, where, [os.fspath(root) for root in roots], base)
+            targets = find_targets(tool_input, where, [os.fspath(root) for root in roots], base)
         except Exception as problem:  # promise 4, as below
             return Outcome("failed", error=problem)
-        reason, turn = f"before {tool_name} {first_name(places)}".rstrip(), self._turn
+        reason, turn = f"before {tool_name} {first_name(targets)}".rstrip(), self._turn
         turn.note_tool(str(tool_name), tool_input)
         found = [
-            (place.workdir, self._ensured(turn, place.workdir, reason, place.files, tool_name, place.whole))
-            for place in places
+            (target.workdir, self._ensured(turn, target.workdir, reason, target.files, tool_name, target.whole))
+            for target in targets
         ]
         self._begin_call(turn, str(tool_name), tool_input, [outcome for _, outcome in found])
         return _weightiest(found)
@@ -382,7 +396,7 @@ class CheckpointManager:
             self._safely(lambda: self._keep_at_end(turn, conversation))
         return outcomes
 
-    def end_session(self, session_id: str | None = None, status: str = "completed") -> None:
+    def end_session(self, session_id: str | None = None, status: SessionStatus = "completed") -> None:
         """Note how a session ended: `completed`, `failed` or `rolled_back`. A turn that comes later makes it
         `active` again. Without an id it is that of this turn."""
 
@@ -396,9 +410,10 @@ class CheckpointManager:
             if not wanted or not store.git_dir.is_dir():
                 return
             wanted = bounded_id(str(wanted))
-            projects = projects_of_session(store, wanted)
+            projects = projects_of_session(store, self._deadline(), wanted)
             for project in projects:
                 with locked_project(store, project, "ending a session", self._deadline()):
+                    ensure_log(store, project, self._deadline())
                     note(store, project, "session", session=wanted, status=status)
             if self.settings.sync:
                 self._sync(projects)
@@ -423,17 +438,12 @@ class CheckpointManager:
                 for project in due:
                     note_unpushed(store, project.id)
                 if not is_worked_off(store):
-                    told, environment = settings_to_text(self.settings), network_environment()
+                    text, environment = settings_to_text(self.settings), network_environment()
                     start_detached_python(
-                        "shadowsnap.remote.queue", told, cwd=store.git_dir, environment=environment
+                        "shadowsnap.remote.queue", text, cwd=store.git_dir, environment=environment
                     )
         except Exception:  # promise 4: `status` shows the age of unpushed work
             pass
-
-    @property
-    def not_kept(self) -> str:
-        """Why the conversation of this turn was not kept; empty if it was, or if there was none."""
-        return self._turn.not_kept
 
     def turn_state(self) -> dict[str, Any]:
         """This turn as JSON, for another process of the same agent to go on with."""
@@ -609,30 +619,77 @@ class CheckpointManager:
         return [] if turn is None else turn.tools
 
     @_retry_after_repair
-    def now(self, working_dir: PathLike) -> Now:
-        """How the files on disk differ from the newest state that is known of them."""
+    def exchanged(self, working_dir: PathLike, ref: Reference) -> tuple[list[Entry], list[Entry]]:
+        """The turns, snapshots and edits that a restore to this state takes out of the files, and those that it
+        brings back, newest first."""
+        from shadowsnap.timeline import read_timeline
+
+        self._jobs.wait()
+        store, project = self._known(working_dir)
+        target = self._resolve(store, project, ref)
+        return read_timeline(store, project, self._deadline()).exchanged(target.id)
+
+    @_retry_after_repair
+    def ways_back(self, working_dir: PathLike, entries: Sequence[Entry]) -> list[Entry]:
+        """The same entries, with counts of what going back to each would change in the files as they are now."""
+        from shadowsnap.store.statistics import count_pairs
+        from shadowsnap.timeline import with_counts
+
+        store, project = self._known(working_dir)
+        _check_there(project)
+        with self._looking(store, project, "comparing states") as space:
+            now = begin_capture(space).tree()
+            known = {each.id: each for each in list_checkpoints(store, project, space.deadline, statistics=False)}
+            states = [known.get(entry.state or "") for entry in entries]
+            pairs = [(now, each.tree) if each and each.scope == "tree" else None for each in states]
+            numbers = count_pairs(store, project, space.git, filter(None, pairs), b"")
+        return [
+            with_counts(entry, numbers.get(pair) if pair else None)
+            for entry, pair in zip(entries, pairs, strict=True)
+        ]
+
+    @_retry_after_repair
+    def next_undo(self, working_dir: PathLike) -> str | None:
+        """What `undo` would take back, in words: `turn 3: clean the project up`; None if there is nothing."""
+        from shadowsnap.timeline import describe_thing
+
+        store, project = self._known(working_dir)
+        history = read_history(store, project, self._deadline())
+        if not history.undoable():
+            return None
+        thing = history.undoable()[-1].thing
+        return self._in_words(history, thing, describe_thing(thing, history))
+
+    @_retry_after_repair
+    def now(self, working_dir: PathLike, paths: Sequence[PathLike] = ()) -> Now:
+        """How the files on disk differ from the newest state that is known of them: all files, or some."""
         from shadowsnap.snapshot.states import State, compare
         from shadowsnap.timeline import read_timeline
 
         store, project = self._known(working_dir)
+        chosen = [path_inside(project.workdir, path) for path in _as_list(paths)]
         newest = read_timeline(store, project, self._deadline(), counted=False).newest
         if newest is None:
             return Now()
         _check_there(project)
-        with self._looking(store, project, "diff") as space:
-            here = State.of_capture(begin_capture(space))
+        with self._looking(store, project, "looking") as space:
+            capture = begin_capture(space)
+            here = State.of_capture(capture)
             then = replace(here, tree=newest.tree)  # after a restore of some paths, only the tree is known
             if newest.checkpoint is not None:
                 then = State.of_checkpoint(resolve(store, project, newest.checkpoint, space.deadline))
-            changes, _ = compare(space.git, then, here, [])
+            changes, patch = compare(space.git, then, here, chosen)
+            skipped = tuple(Skipped(os.fsdecode(path), why) for path, why in sorted(capture.skipped.items()))
         return Now(
-            since=newest.name,
+            name=newest.name,
             number=newest.number,
-            checkpoint=newest.checkpoint,
+            checkpoint_id=newest.checkpoint,
             files_changed=len(changes),
             insertions=sum(change.insertions or 0 for change in changes),
             deletions=sum(change.deletions or 0 for change in changes),
             changes=changes,
+            skipped=skipped,
+            patch=patch,
         )
 
     @_retry_after_repair
@@ -702,6 +759,116 @@ class CheckpointManager:
         store, project = self._known(working_dir)
         return contents_of(store, self._resolve(store, project, ref), paths, self._deadline())
 
+    # --- questions ------------------------------------------------------------------------------------
+
+    @_retry_after_repair
+    def blame(self, working_dir: PathLike, path: PathLike) -> list[BlamedLine]:
+        """Each line of a file as it is now, with the turn that brought it in, or the person."""
+        from shadowsnap.questions import Story, blame
+        from shadowsnap.snapshot.states import State
+
+        self._jobs.wait()
+        store, project = self._known(working_dir)
+        _check_there(project)
+        inside = path_inside(project.workdir, path)
+        with self._looking(store, project, "blame") as space:
+            here = State.of_capture(begin_capture(space))
+            return blame(space, Story(store, project, space.deadline), inside, here)
+
+    def bisect(
+        self,
+        working_dir: PathLike,
+        good: Reference | None,
+        bad: Reference | None = None,
+        *,
+        check: Callable[[Path, str], int | None],
+        test_all: bool = False,
+    ) -> Bisection:
+        """Find the turn between a good state and a bad one (None: the files as they are now) that broke something.
+        `check` gets a scratch directory with a state and what led to it; it returns 0 if that is good, 125 if it
+        cannot be tested. With `test_all` every state is tested, from the oldest if `good` is None."""
+        from shadowsnap import questions
+        from shadowsnap.snapshot.copies import scratch_folder, write_copy
+        from shadowsnap.snapshot.states import State
+
+        self._jobs.wait()
+        store, project = self._known(working_dir)
+        good_id = None if good is None else self._resolve(store, project, good).id
+        bad_id = None if bad in (None, "@") else self._resolve(store, project, bad).id
+        with scratch_folder("bisect") as scratch:
+            story = questions.Story(store, project, self._deadline())
+            stops = questions.stops_of(story, story.moments)
+            if bad_id is None:
+                _check_there(project)
+                # What no checkpoint holds is gone when the project's lock is: it is written out at once.
+                with self._looking(store, project, "bisect") as space:
+                    here = State.of_capture(begin_capture(space))
+                    stops = questions.stops_of(story, story.with_now(here))
+                    stops[-1].copy = scratch / "now"
+                    (scratch / "now").mkdir()
+                    write_copy(space.git.bound(deadline=self._long_deadline()), here, scratch / "now")
+            way = questions.between(stops, good_id, bad_id)
+
+            def test(stop: questions.Stop) -> Probe:
+                return questions.run_probe(store.git(self._long_deadline()), stop, check)
+
+            return (questions.test_all if test_all else questions.find_culprit)(way, test)
+
+    def fork(
+        self, working_dir: PathLike, ref: Reference, directory: PathLike, *, worktree: bool = False
+    ) -> Fork:
+        """Write a state, uncommitted work included, into a new or empty directory. Its timeline begins there and
+        knows where it came from. With `worktree` it is also a git work tree on a branch of its own."""
+        from shadowsnap.model import Fork
+        from shadowsnap.questions import GitWorktree, check_free, new_directory
+        from shadowsnap.snapshot.copies import write_copy
+        from shadowsnap.snapshot.ignore_rules import find_repository
+        from shadowsnap.snapshot.states import State
+        from shadowsnap.timeline import name_of_state
+
+        store, project = self._known(working_dir)
+        target, copy = self._resolve(store, project, ref), project_of(directory)
+        check_free(copy.workdir, store.base)
+        git, branch = store.git(self._long_deadline()), None
+        if worktree:
+            repository = find_repository(project.workdir)
+            if repository is None or repository.top != project.workdir:
+                raise BadArguments(what=f"--worktree: {project.workdir} is not the top of a git repository")
+            branch = GitWorktree(git.executable, repository, copy.workdir, git.deadline)
+        history = read_history(store, project, self._deadline())
+        origin = {"workdir": str(project.workdir), "checkpoint": target.id, "number": _number_of(history, target)}
+        reason = f"fork of {project.workdir}, {name_of_state(target.id, history)}"
+        try:
+            with new_directory(copy.workdir):
+                if branch is not None:
+                    branch.add(target.metadata.get("git_head"))
+                files = write_copy(git, State.of_checkpoint(target), copy.workdir)
+                with self._looking(store, copy, "fork") as space:
+                    ignored = space.rules.ignored(sorted(files))
+                paths = [os.fsdecode(path) for path in sorted(ignored)]
+                begun = self.snapshot(copy.workdir, reason, paths, always=True, forked_from=origin)
+        except BaseException:
+            if branch is not None:
+                branch.remove()
+            raise
+        first = begun.checkpoint.id if begun.checkpoint is not None else None
+        name = branch.branch if branch is not None else None
+        return Fork(str(copy.workdir), first, origin, name, len(files))
+
+    def verify(self, working_dir: PathLike, ref: Reference | None = None) -> Verification:
+        """Restore a checkpoint (the newest, unless said) into a scratch directory and compare it byte for byte
+        with what it says. `status` shows when that last held."""
+        from shadowsnap.snapshot.copies import verify
+        from shadowsnap.upkeep.verify import note_verified
+
+        store, project = self._known(working_dir)
+        target = self._resolve(store, project, ref) if ref is not None else None
+        if target is None:
+            target = list_checkpoints(store, project, self._deadline(), 1, statistics=False)[0]
+        result = verify(store, target, self._long_deadline())
+        note_verified(store, project, result, self._deadline())
+        return result
+
     def projects(self) -> list[Path]:
         """Every directory that has checkpoints."""
         store = self._store()
@@ -730,20 +897,23 @@ class CheckpointManager:
 
     # --- sessions and conversations ---------------------------------------------------------------------
 
-    def session(self, session_id: str) -> Session:
-        """All that is known of one session; its id may be shortened to a unique part of 4 characters or more."""
+    def session(self, session_id: str, working_dir: PathLike | None = None) -> Session:
+        """All that is known of one session; its id may be shortened to a part of 4 characters or more that is
+        unique among the sessions of `working_dir`, or among all."""
         from shadowsnap.timeline import read_sessions
 
         self._jobs.wait()
-        store = self._store()
-        found = read_sessions(store, self._deadline(), self._session_id(str(session_id)))
+        store, whole = self._store(), str(session_id)
+        if working_dir is not None:
+            whole = self._session_id(whole, project_of(working_dir))
+        found = read_sessions(store, self._deadline(), self._session_id(whole))
         if not found:
             raise NoSuchSession(session_id=str(session_id))
         return found[0]
 
     def sessions(
         self,
-        status: str | None = None,
+        status: SessionStatus | None = None,
         *,
         working_dir: PathLike | None = None,
         path: PathLike | None = None,
@@ -775,8 +945,8 @@ class CheckpointManager:
         working_dir: PathLike | None = None,
         path: PathLike | None = None,
         session_id: str | None = None,
-        status: str | None = None,
-        kind: str | None = None,
+        status: SessionStatus | None = None,
+        kind: CheckpointKind | None = None,
         since: When = None,
         until: When = None,
         limit: int | None = None,
@@ -809,37 +979,14 @@ class CheckpointManager:
     ) -> Conversation | None:
         """Keep a conversation that came from elsewhere (JSON data, or the bytes of a transcript) with a
         checkpoint. None if the session itself had handed one over, unless `replace_own`."""
-        from shadowsnap.git.refs import ref_exists
-        from shadowsnap.store.checkpoints import attachment_of
-        from shadowsnap.store.conversations import from_json, from_transcript, keep_conversation, read_conversation
-        from shadowsnap.store.redaction import redacted_text
+        from shadowsnap.conversations import attach_conversation
 
         store, project = self._known(working_dir)
-        deadline = self._deadline()
-        checkpoint = self._resolve(store, project, ref)
-        kept = attachment_of(checkpoint.ref)
-        history = read_history(store, project, deadline)
-        mine = [turn for turn in history.turns.values() if turn.session_id == session_id]
-        own = any(kept in turn.conversations for turn in mine)
-        if own and not replace_own and ref_exists(store.git_dir, kept):
-            return None
-        said = from_transcript(conversation) if isinstance(conversation, bytes) else from_json(conversation)
-        like = _last_conversation(history, session_id)
-        places, patterns = [(project, checkpoint.ref)], self.settings.redact
-        refs = keep_conversation(store, said, session_id, places, deadline, own=patterns, like=like)
-        if not refs:
-            return None
-        if session_id:
-            facts: dict[str, Any] = {"checkpoint": checkpoint.id, "session": session_id, "agent": agent}
-            facts["refs"] = refs
-            facts |= {"prompt": redacted_text(prompt, patterns) if prompt else None, "messages": said.count}
-            facts |= {"began": (began or checkpoint.created_at).timestamp(), "turn": checkpoint.turn}
-            facts["key"] = key or f"attached-{checkpoint.id[:12]}"
-            with locked_project(store, project, "keeping a conversation", deadline):
-                ensure_log(store, project, deadline)
-                if not any(line.get("key") == facts["key"] for line in history.attached):
-                    note(store, project, "attach", **facts)
-        return read_conversation(store, checkpoint.ref, [session_id], deadline)
+        return attach_conversation(
+            store, project, self._resolve(store, project, ref), conversation, session_id, self._deadline(),
+            patterns=self.settings.redact, replace_own=replace_own, prompt=prompt, began=began, agent=agent,
+            key=key,
+        )  # fmt: skip
 
     # --- going back and forth ---------------------------------------------------------------------------
 
@@ -880,6 +1027,36 @@ class CheckpointManager:
                 lack = "" if found else f"no conversation is kept with it{lacking}"
                 result, recovered = replace(result, conversation=found), "; ".join(filter(None, (recovered, lack)))
         return self._restored(replace(result, note=recovered), "restore")
+
+    def propose_restore(
+        self, working_dir: PathLike, ref: Reference, paths: Sequence[PathLike] = ()
+    ) -> tuple[RestoreResult, str]:
+        """Plan a restore for a person to confirm: the plan, and the token by which `restore_as_planned` carries it
+        out within an hour, if the files are still the same."""
+        from shadowsnap.restore.tokens import keep_plan
+
+        plan = self.restore(working_dir, ref, paths, dry_run=True)
+        store, project = self._known(working_dir)
+        named = [os.fspath(path) for path in _as_list(paths)]
+        return plan, keep_plan(store, project, plan, named, self._present(store, project)).token
+
+    def restore_as_planned(self, working_dir: PathLike, token: str, dry_run: bool = False) -> RestoreResult:
+        """Carry out a plan that was proposed; `dry_run` returns it."""
+        from shadowsnap.restore.tokens import find_plan, forget_plan
+
+        store, project = self._known(working_dir)
+        plan = find_plan(store, project, token)
+        if self._present(store, project) != plan.present:
+            raise PlanOutdated(token=token)
+        result = self.restore(working_dir, plan.target, plan.paths, dry_run=dry_run)
+        if result.applied:
+            forget_plan(store, token)
+        return result
+
+    def _present(self, store: Store, project: Project) -> str:
+        """The tree of the files as they are now."""
+        with self._looking(store, project, "restore") as space:
+            return begin_capture(space).tree()
 
     @_retry_after_repair
     def undo(self, working_dir: PathLike, dry_run: bool = False) -> RestoreResult:
@@ -1093,7 +1270,12 @@ class CheckpointManager:
         return read_status(store, self.settings, self._deadline())
 
     def prune(
-        self, dry_run: bool = False, *, orphans: bool = True, reclaim: str = "all", **limits: Any
+        self,
+        dry_run: bool = False,
+        *,
+        orphans: bool = True,
+        reclaim: ReclaimMode = "all",
+        **limits: Unpack[SettingValues],
     ) -> PruneResult:
         """Keep the limits now: of the settings, or those given here (`max_snapshots`, `retention_days`,
         `max_total_size_mb` and so on). `dry_run` returns the plan. `reclaim`: `all` that no checkpoint holds,
@@ -1102,7 +1284,8 @@ class CheckpointManager:
         for, up to `upkeep_deadline`; then the status is `busy`."""
         from shadowsnap.upkeep.run import plan_prune, prune
 
-        settings = replace(self.settings, **limits)
+        given: dict[str, Any] = {name: value for name, value in limits.items() if value is not None}
+        settings = replace(self.settings, **given)
         store = self._store()
         if dry_run:
             return plan_prune(store, settings, orphans=orphans)
@@ -1116,8 +1299,7 @@ class CheckpointManager:
     def auto_prune(self) -> PruneResult:
         """Keep the limits, at most once in `min_interval_hours`; for the start of a program. What takes time
         goes on in the background. Never raises."""
-        from shadowsnap.upkeep.results import PruneResult
-        from shadowsnap.upkeep.run import auto_prune
+        from shadowsnap.upkeep.run import PruneResult, auto_prune
 
         try:
             result = auto_prune(self.settings)
@@ -1427,7 +1609,7 @@ class CheckpointManager:
                 if each_call and outcome.status != "partial":
                     part.begin_call(outcome.checkpoint.id if outcome.checkpoint is not None else None)
                 if first and not turn.resumed and turn.conversation is not None:
-                    self._later(lambda: self._keep_at_beginning(turn, part))  # the tool waits
+                    self._keep_later(turn, part)  # the tool waits
             return outcome
         finally:
             part.lock.release()
@@ -1474,9 +1656,11 @@ class CheckpointManager:
         """The end of a turn whose tool calls have checkpoints of their own: the last one closed it."""
         assert part.project is not None
         store = self._store()
-        after = part.after.checkpoint.id if part.after is not None and part.after.checkpoint is not None else None
+        after = part.after.checkpoint if part.after is not None else None
         with locked_project(store, part.project, "end of turn", self._deadline()):
-            facts = {"turn": part.number, "after": after, "status": status, "tools": turn.tools or None}
+            facts: dict[str, Any] = {"turn": part.number, "status": status, "tools": turn.tools or None}
+            if after is not None:
+                facts |= {"after": after.id, "tree": after.tree}
             note(store, part.project, "end", **facts)
 
     def _log_discarded(
@@ -1538,96 +1722,45 @@ class CheckpointManager:
 
     # --- conversations ----------------------------------------------------------------------------------
 
-    def _take_conversation(self, turn: OpenTurn, conversation: Any) -> None:
-        found = conversation_now(conversation, self.settings)
-        turn.conversation, turn.not_kept = (None, found) if isinstance(found, str) else (found, "")
-
     def _redacted(self, prompt: Any) -> str | None:
-        """What a person asked for, without secrets: checkpoints and the log keep it. If that fails, nothing of it
-        is kept."""
+        """What a person asked for, without secrets. If that fails, nothing of it is kept."""
         found: list[str] = []
 
         def redact() -> None:
-            from shadowsnap.store.redaction import redacted_beginning
+            from shadowsnap.conversations import redacted_prompt
 
-            found.append(redacted_beginning(str(prompt), _PROMPT_LENGTH, self.settings.redact))
+            found.append(redacted_prompt(prompt, self.settings))
 
         if prompt:
             self._safely(redact)
         return found[0] if found else None
 
-    def _keep_at_beginning(self, turn: OpenTurn, part: TurnInProject) -> None:
-        """Keep the conversation before a turn with the state before it."""
-        if part.before is not None:
-            self._keep(turn, turn.conversation, [(part, part.before)])
+    def _keep_later(self, turn: OpenTurn, part: TurnInProject) -> None:
+        """Keep the conversation before a turn, in the background. A program that is about to end has no threads
+        any more; then it is done at the end of the turn."""
+
+        def keep() -> None:
+            from shadowsnap.conversations import keep_at_beginning
+
+            keep_at_beginning(turn, part, self.settings)
+
+        self._safely(lambda: self._jobs.add(lambda: self._safely(keep)))
 
     def _keep_at_end(self, turn: OpenTurn, conversation: Any) -> None:
-        """Keep what was not kept yet, and the conversation at the end with the state after the turn."""
-        parts = [part for part in turn.projects.values() if part.project is not None]
-        late = [(part, part.before) for part in parts if not part.conversation_kept and part.before]
-        self._keep(turn, turn.conversation or turn.not_kept or None, late)
-        ends = [
-            (part, part.after.checkpoint.id)
-            for part in parts
-            if part.after is not None and part.after.checkpoint is not None and part.after.status == "taken"
-        ]
-        self._keep(turn, conversation_now(conversation, self.settings), ends)
+        from shadowsnap.conversations import keep_at_end
 
-    def _keep(self, turn: OpenTurn, said: Any, places: list[tuple[TurnInProject, str]]) -> None:
-        """Keep a conversation with checkpoints, and write the log lines."""
-        from shadowsnap.store.checkpoints import ref_of
-        from shadowsnap.store.conversations import from_file, keep_conversation
-
-        if said is None or not places or not self.settings.keep_conversations:
-            return
-        store, deadline = Store(self.settings.resolved_base(), self.settings.fsync), self._deadline()
-        if not store.git_dir.is_dir():
-            return
-        if isinstance(said, Transcript):
-            said = from_file(said.path, self.settings.max_conversation_bytes, said.size, said.folder)
-        session = str(turn.session_id) if turn.session_id else None
-        for part, checkpoint in places:
-            project = part.project
-            ref = ref_of(store, project, checkpoint) if project is not None else None
-            if project is None or ref is None:
-                continue
-            facts: dict[str, Any] = {"turn": part.number}
-            if isinstance(said, str):
-                facts["why"] = turn.not_kept = said
-            else:
-                like = _last_conversation(read_history(store, project, deadline), session)
-                refs = keep_conversation(
-                    store, said, session, [(project, ref)], deadline, own=self.settings.redact, like=like
-                )
-                facts |= {"refs": refs, "messages": said.count}
-                part.conversation_kept = True
-            with locked_project(store, project, "keeping a conversation", deadline):
-                note(store, project, "conversation", **facts)
+        keep_at_end(turn, conversation, self.settings)
 
     def _conversation_at(
         self, store: Store, project: Project, target: Checkpoint, session_id: str | None
     ) -> tuple[Conversation | None, str]:
         """What is kept with a checkpoint; if nothing, then why."""
-        from shadowsnap.store.checkpoints import attachment_of
-        from shadowsnap.store.conversations import read_conversation
+        from shadowsnap.conversations import conversation_at
 
-        wanted = (session_id,) if session_id is not None else (self._turn.session_id, target.session_id)
-        try:
-            found = read_conversation(store, target.ref, [str(each) for each in wanted if each], self._deadline())
-        except DamagedObject as problem:
-            return None, f", as what is left of it cannot be read: {problem}"
-        if found is not None and session_id is not None and found.session_id != str(session_id):
-            return None, f" for session {session_id}"
-        if found is not None:
-            return found, ""
-        turns = read_history(store, project, self._deadline()).turns.values()
-        had_one = any(attachment_of(target.ref) in turn.conversations for turn in turns)
-        return None, " any more" if had_one else ""
-
-    def _later(self, job: Callable[[], None]) -> None:
-        """Run a job in the background. A program that is about to end has no threads any more; then what is
-        missing is done at the end of the turn."""
-        self._safely(lambda: self._jobs.add(lambda: self._safely(job)))
+        deadline, asked = self._deadline(), None if session_id is None else str(session_id)
+        sessions = [str(each) for each in (self._turn.session_id, target.session_id) if each]
+        history = read_history(store, project, deadline)
+        return conversation_at(store, target, history, sessions, asked, deadline)
 
     def _safely(self, job: Callable[[], None]) -> None:
         """Do what a snapshot does not depend on; if it fails, `status` reports it."""
@@ -1652,7 +1785,11 @@ class CheckpointManager:
         def slow(doing: str, seconds: float, done: int | None, total: int | None) -> None:
             self._emit("Slow", workdir, doing=doing, seconds=seconds, done=done, total=total)
 
-        return Deadline(self.settings.deadline, Watch(slow, self._slow_after))
+        return Deadline(self.settings.deadline, ProgressReporter(slow, self._slow_after))
+
+    def _long_deadline(self) -> Deadline:
+        """For what writes a whole state, and is not on the path of an agent."""
+        return Deadline(self.settings.upkeep_deadline)
 
     def _store(self) -> Store:
         """The store, made on first use."""
@@ -1666,8 +1803,8 @@ class CheckpointManager:
         long, upkeep does it in the background."""
         from shadowsnap.store.locks import if_free
         from shadowsnap.upkeep.background import start_upkeep
-        from shadowsnap.upkeep.check_objects import own_all_objects
-        from shadowsnap.upkeep.session import upkeep_lock
+        from shadowsnap.upkeep.check_store import own_all_objects
+        from shadowsnap.upkeep.reclaim import upkeep_lock
 
         most = _MOST_TO_OWN_NOW if self.settings.background_upkeep else None
         begun = store.git_dir / f"{OWN_OBJECTS}.begun"
@@ -1784,9 +1921,8 @@ class CheckpointManager:
     def _looking(self, store: Store, project: Project, doing: str) -> Iterator[Workspace]:
         """A workspace in which nothing is written."""
         settings, watcher = self._settings_of(project), self._watchers.get(project.id)
-        with open_workspace(
-            store, project, settings, self._deadline(), doing, lasting=False, watcher=watcher
-        ) as space:
+        deadline = self._deadline(project.workdir)
+        with open_workspace(store, project, settings, deadline, doing, lasting=False, watcher=watcher) as space:
             yield space
 
     def _change(
@@ -1803,14 +1939,14 @@ class CheckpointManager:
     def _repair(self, where: PathLike | Project, problem: Exception) -> str:
         """Repair what made an operation fail, and say what that was; if nothing is found, the problem is raised
         again."""
-        from shadowsnap.upkeep.doctor import heal, is_full
+        from shadowsnap.upkeep.doctor import is_disk_full, repair_quickly
 
         base, project = self.settings.resolved_base(), where if isinstance(where, Project) else project_of(where)
-        if is_full(problem):
+        if is_disk_full(problem):
             if isinstance(problem, (RestoreFailed, PresentNotSaved)):
                 raise problem  # which says what became of the files
             raise DiskFull(path=base) from problem
-        healed = heal(base, project, problem, self._deadline(), fsync=self.settings.fsync)
+        healed = repair_quickly(base, project, problem, self._deadline(), fsync=self.settings.fsync)
         if not healed.repaired:
             if isinstance(problem, OSError):
                 raise StoreUnusable(path=base, why=problem) from problem
@@ -1868,6 +2004,12 @@ class CheckpointManager:
             import logging
 
             logging.getLogger("shadowsnap").exception("on_event failed on %s", event)
+
+
+def why_not_kept(manager: CheckpointManager) -> str:
+    """Why the conversation of the open turn was not kept; empty if it was, or if there was none. For the hook
+    log, and so not a method of the manager."""
+    return manager._turn.not_kept
 
 
 def _is_repairable(problem: BaseException) -> bool:
@@ -1939,10 +2081,12 @@ def _named_inside(project: Project, paths: list[str]) -> tuple[list[bytes], list
     return [path for path in inside if path], outside
 
 
-def _last_conversation(history: History, session_id: str | None) -> str | None:
-    """The ref of the last conversation of a session: the next one most likely begins like it."""
-    refs = [ref for turn in history.turns.values() if turn.session_id == session_id for ref in turn.conversations]
-    return refs[-1] if session_id and refs else None
+def _number_of(history: History, target: Checkpoint) -> int | None:
+    """The number that stands for a checkpoint: of the turn that begins with it, or of a snapshot."""
+    for number in history.reachable():
+        if history.checkpoint_of(str(number)) == target.id:
+            return number
+    return None
 
 
 def _unusable(workdir: Path) -> str | None:

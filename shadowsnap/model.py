@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from shadowsnap.moments import datetime
+from datetime import datetime
+
 from shadowsnap.records import Any, dataclass, field
 
 TYPE_CHECKING = False
@@ -14,12 +15,23 @@ if TYPE_CHECKING:  # `typing` is imported for annotations only
     OutcomeStatus = Literal[
         "taken", "unchanged", "already-taken", "not-needed", "disabled", "refused", "failed", "partial"
     ]
+    CheckpointKind = Literal["turn", "turn-end", "manual", "stage", "pre-restore", "warm-up"]
+    SessionStatus = Literal["active", "completed", "failed", "rolled_back"]
+    EditStatus = Literal["committed", "discarded"]
+    PlaceStatus = Literal["taken", "unchanged", "failed", ""]
+    Severity = Literal["error", "warning", "info"]
 
 
 class _Record:
+    json_names: dict[str, str] = {}
+    """Fields that have another name as JSON, where a key has one meaning in every answer."""
+
     def to_dict(self) -> dict[str, Any]:
         names: tuple[str, ...] = self.__match_args__  # type: ignore[attr-defined]  # the fields of a dataclass
-        return {name: _plain(getattr(self, name)) for name in names}
+        facts = {self.json_names.get(name, name): _plain(getattr(self, name)) for name in names}
+        if facts.get("error", ...) is None:  # an error is there, or it is not
+            del facts["error"]
+        return facts
 
 
 def _plain(value: Any) -> Any:
@@ -39,7 +51,7 @@ def _plain(value: Any) -> Any:
 
 @dataclass(frozen=True)
 class Skipped(_Record):
-    """A path that exists but is not in the checkpoint, and why: `too-large`, `unreadable`,
+    """A path that exists but is not in the checkpoint, and why: `too-large`, `large-directory`, `unreadable`,
     `special`, `changing`, `secret`, `unstorable`, `undecided`, `outside`, `repository` (of an imported
     checkpoint), `damaged` (it was there, and its content was lost) or `purged` (a person took it out)."""
 
@@ -50,6 +62,8 @@ class Skipped(_Record):
 @dataclass(frozen=True)
 class Checkpoint(_Record):
     """One captured state of one project."""
+
+    json_names = {"project": "project_id"}
 
     id: str
     project: str
@@ -115,14 +129,21 @@ class Entry(_Record):
 class Now(_Record):
     """The files as they are now, and how they differ from the newest known state (None: there is none)."""
 
-    since: str | None = None
-    """What that state is: `the end of turn 3`, `before turn 4`, `snapshot 2`."""
+    name: str | None = None
+    """What that state is: `the end of turn 3`, `the beginning of turn 4`, `snapshot 2`."""
     number: int | None = None
-    checkpoint: str | None = None
+    checkpoint_id: str | None = None
     files_changed: int | None = None
     insertions: int | None = None
     deletions: int | None = None
     changes: tuple[Change, ...] = ()
+    skipped: tuple[Skipped, ...] = ()
+    """What a snapshot of the files as they are now would not capture."""
+    patch: str = field(default="", repr=False)
+    """The text of the changes; `to_dict` leaves it out."""
+
+    def to_dict(self) -> dict[str, Any]:
+        return {name: value for name, value in super().to_dict().items() if name != "patch"}
 
 
 @dataclass(frozen=True)
@@ -162,6 +183,8 @@ class Change(_Record):
 @dataclass(frozen=True)
 class Diff(_Record):
     """What differs between two checkpoints, or (`to_id` None) a checkpoint and the disk."""
+
+    json_names = {"text": "patch"}
 
     from_id: str
     to_id: str | None
@@ -229,11 +252,111 @@ class RestoreResult(_Record):
     note: str = ""
     what: str = ""
     """What an undo, redo or revert took back or brought again: `turn 3: clean the project up`."""
+    changes: tuple[Change, ...] = ()
+    """Of a plan: what happens to each path, with line counts; empty if the paths are very many."""
+    patch: str = ""
+    """Of a plan: the same as text."""
+
+
+@dataclass(frozen=True)
+class Verification(_Record):
+    """Whether a checkpoint was restored into a scratch directory and was there, byte for byte, what it says."""
+
+    json_names = {"checkpoint": "checkpoint_id", "files": "file_count"}
+
+    checkpoint: str
+    verified: bool
+    at: datetime
+    files: int = 0
+    problem_count: int = 0
+    problems: tuple[str, ...] = ()
+    """The first of them."""
+
+
+@dataclass(frozen=True)
+class Author(_Record):
+    """Where a line came from: a `turn`, the `person` (an edit between turns), or `before` (it is older than what
+    the timeline knows)."""
+
+    who: Literal["turn", "person", "before"]
+    number: int | None = None
+    agent: str | None = None
+    prompt: str | None = None
+    session_id: str | None = None
+    checkpoint: str | None = None
+    """The first known state that has the line; None: only the files as they are now."""
+    at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class BlamedLine(_Record):
+    """One line of a file, and who brought it in."""
+
+    line: int
+    author: Author
+    original_line: int
+    """Its number in the state in which it came."""
+    text: bytes
+
+    def to_dict(self) -> dict[str, Any]:
+        names = ("number", "who", "agent", "prompt")
+        return {"line": self.line, **{name: getattr(self.author, name) for name in names}}
+
+
+@dataclass(frozen=True)
+class Probe(_Record):
+    """One state that a bisection ran its command in. `status` is the exit code of the command."""
+
+    json_names = {"checkpoint": "checkpoint_id", "status": "exit_code"}
+
+    checkpoint: str | None
+    name: str
+    """`turn 3`, `your own edits`: what led to this state."""
+    number: int | None
+    kind: str
+    verdict: Literal["good", "bad", "skipped", "untested"]
+    status: int | None = None
+    prompt: str | None = None
+    agent: str | None = None
+
+
+@dataclass(frozen=True)
+class Bisection(_Record):
+    """What a bisection found: the first bad state after a good one, and what led to it."""
+
+    culprit: Probe | None
+    good: str | None
+    bad: str | None
+    """The states before and after it; None: the files as they are now."""
+    probes: tuple[Probe, ...] = ()
+    candidates: tuple[Probe, ...] = ()
+    """If states were skipped: everything that may be the culprit."""
+
+    def to_dict(self) -> dict[str, Any]:
+        found = self.culprit
+        names = ("number", "kind", "name", "prompt", "agent")
+        return {**{name: getattr(found, name, None) for name in names}, **super().to_dict()}
+
+
+@dataclass(frozen=True)
+class Fork(_Record):
+    """A directory that begins with the state of a checkpoint."""
+
+    json_names = {"checkpoint": "checkpoint_id", "files": "file_count"}
+
+    directory: str
+    checkpoint: str | None
+    """The first checkpoint of its own timeline; None if shadowsnap is disabled."""
+    forked_from: dict[str, Any]
+    branch: str | None = None
+    files: int = 0
 
 
 @dataclass(frozen=True)
 class LaneEntries(_Record):
     """What happened on another machine, newest first, as far as it was pulled. Its numbers are that machine's."""
+
+    json_names = {"project": "project_name"}
 
     lane: str
     project: str
@@ -245,10 +368,21 @@ class LaneEntries(_Record):
 class RemoteStatus(_Record):
     """The remote of a project, and what it does not have yet."""
 
+    json_names = {
+        "name": "remote_name",
+        "parent": "parent_lane",
+        "unpushed": "unpushed_count",
+        "error": "push_error",
+    }
+
     workdir: str
     name: str
     url: str
     plain: bool = False
+    recipients: tuple[str, ...] = ()
+    conversations: bool = False
+    conditions: bool = True
+    """Whether the storage refuses to overwrite what must be new."""
     lane: str | None = None
     parent: str | None = None
     pushed_at: datetime | None = None
@@ -264,6 +398,14 @@ class RemoteStatus(_Record):
 @dataclass(frozen=True)
 class Resumed(_Record):
     """What `resume` did, or would do: the state of another machine, restored into a directory."""
+
+    json_names = {
+        "project": "project_name",
+        "state": "state_name",
+        "result": "restored",
+        "new": "new_directory",
+        "sessions": "session_ids",
+    }
 
     lane: str
     project: str
@@ -292,7 +434,7 @@ class Finding(_Record):
     not stay so) or `info`. Without a `repair` there is nothing to be done about it."""
 
     code: str
-    severity: str
+    severity: Severity
     subject: str
     meaning: str
     repair: str = ""
@@ -303,6 +445,8 @@ class Finding(_Record):
 class Checkup(_Record):
     """What an examination found, and (`applied`) what was mended. What could not be saved was
     moved to `set_aside`, never deleted."""
+
+    json_names = {"checkpoints": "checkpoint_count", "intact": "intact_count"}
 
     base: str
     findings: tuple[Finding, ...] = ()
@@ -340,6 +484,13 @@ class ImportedItem(_Record):
 class ImportReport(_Record):
     """What an import did (`applied`) or would do."""
 
+    json_names = {
+        "imported": "imported_count",
+        "skipped": "skipped_count",
+        "failed": "failed_count",
+        "items": "imported_items",
+    }
+
     source: str
     layouts: tuple[str, ...] = ()
     imported: int = 0
@@ -353,6 +504,8 @@ class ImportReport(_Record):
 class ClearedItem(_Record):
     """One thing that is removed: a project's checkpoints, the whole store, an archive."""
 
+    json_names = {"checkpoints": "checkpoint_count", "pinned": "pinned_count"}
+
     subject: str
     checkpoints: int = 0
     pinned: int = 0
@@ -364,6 +517,8 @@ class ClearedItem(_Record):
 class ClearReport(_Record):
     """What was cleared (`applied`) or would be. The bytes of single checkpoints come free when
     the store is repacked; until then `pending_bytes` tells how many."""
+
+    json_names = {"items": "cleared_items"}
 
     items: tuple[ClearedItem, ...] = ()
     bytes_freed: int = 0
@@ -379,7 +534,7 @@ class Conversation(_Record):
     session_id: str | None
     data: Any
     message_count: int | None
-    """How many messages there were: for the host to shorten its own record to."""
+    """How many messages or rows there were: for the host to shorten its own record to."""
     at: datetime
     bytes: int = 0
     sha256: str = ""
@@ -391,12 +546,14 @@ class Conversation(_Record):
 class TurnPlace(_Record):
     """A directory that a turn wrote to: its number there, and the checkpoints before and after."""
 
+    json_names = {"project": "project_id"}
+
     workdir: str
     project: str
     turn: int | None = None
     before: str | None = None
     after: str | None = None
-    status: str = ""
+    status: PlaceStatus = ""
     """What became of the closing checkpoint: `taken`, `unchanged` (nothing was written) or `failed`;
     empty if the turn was not closed."""
 
@@ -405,10 +562,13 @@ class TurnPlace(_Record):
 class SessionTurn(_Record):
     """One turn of a session."""
 
+    json_names = {"conversation": "conversation_state"}
+
     began: datetime
     ended: datetime | None = None
     prompt: str | None = None
     message_count: int | None = None
+    """Messages of the person and the agent in the conversation at its beginning."""
     places: tuple[TurnPlace, ...] = ()
     conversation: str = "none"
     """`kept`, `dropped` (there was one), `none`, or why there is none: `too-large`, `unreadable`,
@@ -421,8 +581,10 @@ class SessionTurn(_Record):
 class EditOutcome(_Record):
     """What became of a stage: `committed` or `discarded`."""
 
+    json_names = {"checkpoint": "checkpoint_id"}
+
     edit_id: str | None
-    status: str
+    status: EditStatus
     at: datetime
     workdir: str
     checkpoint: str | None = None
@@ -434,7 +596,7 @@ class Session(_Record):
     """One conversation with an agent: `active`, `completed`, `failed` or `rolled_back`."""
 
     id: str
-    status: str = "active"
+    status: SessionStatus = "active"
     agent: str | None = None
     parent: str | None = None
     started: datetime | None = None

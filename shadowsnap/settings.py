@@ -3,20 +3,45 @@
 from __future__ import annotations
 
 import os
-import re
 import sys
-from collections.abc import Iterator
-from fnmatch import translate
-from functools import lru_cache
 
-from shadowsnap.files import OddFile, read_foreign
+from shadowsnap.files import UnreadableFile, read_bounded
 from shadowsnap.records import dataclass, replace
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # imported for annotations only
     from collections.abc import Iterable
     from pathlib import Path
+    from typing import Literal, TypedDict
+
     Warnings = list[str]
+    Granularity = Literal["turn", "tool"]
+
+    class SettingValues(TypedDict, total=False):
+        """Some of the settings, as keyword arguments. None: not given."""
+
+        enabled: bool | None
+        max_snapshots: int | None
+        max_total_size_mb: float | None
+        max_file_size_mb: float | None
+        base: str | os.PathLike[str] | None
+        deadline: float | None
+        excludes: tuple[str, ...] | None
+        include_secrets: bool | None
+        capture_secrets: tuple[str, ...] | None
+        fsync: bool | None
+        import_legacy: bool | None
+        retention_days: float | None
+        orphan_grace_days: float | None
+        attachment_days: float | None
+        max_attachments_mb: float | None
+        keep_conversations: bool | None
+        max_conversation_mb: float | None
+        redact: tuple[str, ...] | None
+        min_interval_hours: float | None
+        upkeep_deadline: float | None
+        granularity: Granularity | None
+        background_upkeep: bool | None
 
 CHOICES = {"granularity": ("turn", "tool")}
 """What a setting can be that is a word."""
@@ -165,9 +190,7 @@ _MOST_BYTES = 1 << 20
 _MOST_PATTERNS, _LONGEST_PATTERN = 200, 500
 _MOST_DOTS = 300
 _MOST_WARNINGS, _MOST_PARTS = 20, 50
-_PART = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')[ \t]*+"""
-_DEEP_NAME = re.compile(rf"(?<![\w-])(?:{_PART}\.[ \t]*+){{{_MOST_PARTS}}}", re.ASCII)
-_NAMED = re.compile(r"""[ \t]*+["']?([\w-]++)["']?[ \t]*+[=.]""")
+_NAMED = r"""[ \t]*+["']?([\w-]++)["']?[ \t]*+[=.]"""
 # What ordinary source files are called, one for each letter that a name may begin with.
 _ORDINARY = (
     "app.py", "base.js", "cart.ts", "database.go", "engine.rs", "file.c", "game.cpp", "handler.java", "index.html",
@@ -224,6 +247,8 @@ def load_settings(**flags: object) -> Layers:
 def _narrowing(patterns: Iterable[str], where: str, warnings: Warnings) -> Iterable[str]:
     """The patterns of a project that are used. One that matches what ordinary source files are called would
     switch the protection off."""
+    from shadowsnap.patterns import matches
+
     for number, pattern in enumerate(patterns):
         if number >= _MOST_PATTERNS or len(pattern) > _LONGEST_PATTERN:
             warnings.append(f"{where}: {pattern[:40]!r} is ignored, as there are too many, or it is too long")
@@ -278,8 +303,8 @@ def _read_file(path: str, table: str, warnings: Warnings) -> dict[str, object]:
 def _content(path: str, warnings: Warnings) -> bytes | None:
     """What a file says; None if there is none. It may have come with a clone, and be anything."""
     try:
-        return read_foreign(path, _MOST_BYTES)
-    except OddFile as odd:
+        return read_bounded(path, _MOST_BYTES)
+    except UnreadableFile as odd:
         why = "it cannot be read" if odd.why == "unreadable" else "it is not a file of settings"
         warnings.append(f"{path}: ignored, as {why}")
         return None
@@ -289,8 +314,6 @@ def _parsed(text: str, table: str) -> dict[str, object]:
     import tomllib  # most hooks find no settings file and never need it
 
     _check_depth(text)
-    if _DEEP_NAME.search(text):  # the time that the parser takes for one grows with the square of its length
-        raise ValueError(f"a name has more than {_MOST_PARTS} parts")
     found: object = tomllib.loads(text)
     for part in table.split(".") if table else ():
         found = found.get(part, {}) if isinstance(found, dict) else {}
@@ -319,6 +342,8 @@ def _read_environment(warnings: Warnings) -> dict[str, object]:
 
 
 def _from_text(name: str, text: str) -> object:
+    import re  # most hooks read no settings
+
     kind = _kind(name)
     if kind == "bool":
         if text.lower() not in (*_YES, *_NO):
@@ -382,6 +407,8 @@ def _kind(name: str) -> str:
 
 def _line(problem: Exception, data: bytes) -> str:
     """`:3`, if a parser said so; of a file that just ends too early, its last line."""
+    import re  # most hooks read no settings
+
     if "at end of document" in str(problem):
         return f":{max(1, len(data.splitlines()))}"
     found = re.search(r"at line (\d+)", str(problem))
@@ -390,87 +417,10 @@ def _line(problem: Exception, data: bytes) -> str:
 
 def _lines_of_names(text: str) -> dict[str, str]:
     """`:3` for the name that line 3 gives a value to."""
+    import re
+
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
-        if named := _NAMED.match(line):
+        if named := re.match(_NAMED, line):
             found.setdefault(named[1], f":{number}")
     return found
-
-
-_CLASSES = {
-    "alnum": "a-zA-Z0-9", "alpha": "a-zA-Z", "blank": " \t", "cntrl": "\x00-\x1f\x7f", "digit": "0-9",
-    "graph": "!-~", "lower": "a-z", "print": " -~", "punct": "!-/:-@{-~_", "space": " \t\n\r\f\v", "upper": "A-Z",
-    "xdigit": "0-9A-Fa-f",
-}  # fmt: skip
-
-
-# No file has so long a name. A pattern could be longer; what it would take to compare it is not worth that.
-_LONGEST_PART = 1000
-
-
-def matches(line: str, path: str) -> bool:
-    """Whether a pattern matches a path, or a directory above it."""
-    names = tuple(path.split("/"))
-    is_for_folders = line.rstrip(" ").endswith("/")
-    pattern = parts(line)
-    ways = _ways(pattern, names[:-1] if is_for_folders else names)
-    return any(is_below or len(pattern) in positions for positions, is_below in ways)
-
-
-def parts(line: str) -> list[str]:
-    """A pattern by directories; one that may match at any depth begins with "**". Several "**" in a row mean the
-    same as one, and are one."""
-    body = line.removeprefix("!")
-    body = (body if body.endswith("\\ ") else body.rstrip(" ")).rstrip("/")
-    found = body.removeprefix("/").split("/") if "/" in body else ["**", body]
-    return [part for at, part in enumerate(found) if part != "**" or found[at - 1 : at] != ["**"]]
-
-
-def rests(pattern: list[str], inside: tuple[str, ...]) -> Iterator[list[str]]:
-    """What is left of a pattern's parts after they matched the way down to a directory, in every way that
-    they can; nothing is left if the pattern matches the directory itself."""
-    *_, (positions, is_below) = ({0}, False), *_ways(pattern, inside)
-    yield from ([[]] if is_below else [])
-    yield from (pattern[at:] for at in sorted(positions))
-
-
-def _ways(pattern: list[str], inside: tuple[str, ...]) -> Iterator[tuple[set[int], bool]]:
-    """After each name, where in the pattern one can be, and whether it matches everything from here on. All ways
-    are followed at once: "**" in a hostile pattern does not multiply them."""
-    positions, is_below = {0}, False
-    for name in inside:
-        following: set[int] = set()
-        for at in _past_wildcards(pattern, positions):
-            if at == len(pattern):
-                continue
-            if pattern[at] == "**" and at + 1 == len(pattern):
-                is_below = True  # it matches everything from here on, and so the directory too
-            elif pattern[at] == "**":
-                following.add(at)
-            elif _fits(name, pattern[at]):
-                following.add(at + 1)
-        positions = following
-        yield positions, is_below
-
-
-def _past_wildcards(pattern: list[str], positions: set[int]) -> set[int]:
-    """The positions, and those behind a "**", which may stand for no directory at all. (The last one stands
-    for at least one.)"""
-    found = set(positions)
-    waiting = list(positions)
-    while waiting:
-        at = waiting.pop()
-        if at + 1 < len(pattern) and pattern[at] == "**" and at + 1 not in found:
-            found.add(at + 1)
-            waiting.append(at + 1)
-    return found
-
-
-@lru_cache(maxsize=4096)
-def _fits(name: str, pattern: str) -> bool:
-    if len(pattern) > _LONGEST_PART:
-        return False
-    for named, letters in _CLASSES.items():
-        pattern = pattern.replace(f"[:{named}:]", letters)
-    plain = re.sub(r"\\(.)", lambda found: f"[{found[1]}]" if found[1] in "*?[" else found[1], pattern)
-    return re.match(translate(plain.replace("[^", "[!")), name) is not None

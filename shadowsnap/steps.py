@@ -1,4 +1,4 @@
-"""Named points of an operation, so that a test can stop the process at each of them."""
+"""Named points of an operation. A test sets `listener` to stop the process at each of them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The timeline of a project, and the sessions of all projects: the story that the operation log tells.
+"""The timeline of a project, and the sessions of all projects, made from the operation log.
 
 The log says what happened and names checkpoints; the checkpoints say what the files were. An entry joins the
 two. What changed between the end of one turn and the beginning of the next, while no turn was under way, is
@@ -16,16 +16,20 @@ from shadowsnap.deadline import Deadline
 from shadowsnap.errors import AmbiguousReference
 from shadowsnap.git.refs import read_refs
 from shadowsnap.model import Checkpoint, EditOutcome, Entry, Session, SessionTurn, TurnPlace
-from shadowsnap.records import Any, NamedTuple, dataclass, replace
-from shadowsnap.store.checkpoints import ATTACHMENTS, list_checkpoints, newest_name, touching
+from shadowsnap.records import Any, NamedTuple, dataclass, field, replace
+from shadowsnap.store.checkpoints import ATTACHMENTS, list_checkpoints, newest_name, take_inventory, touching
 from shadowsnap.store.history import History, Operation, Snapshot, Turn, fold, read_history
 from shadowsnap.store.lanes import PulledLane, checkpoints_of, lines_in
 from shadowsnap.store.layout import Store
 from shadowsnap.store.log import log_file, logged_projects, read_lines
 from shadowsnap.store.projects import Project, known_projects
-from shadowsnap.store.statistics import Numbers, count_pairs
+from shadowsnap.store.statistics import Numbers, compared_at, count_at, count_pairs
 
-SESSION_STATUSES = ("active", "completed", "failed", "rolled_back")
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # imported for annotations only
+    from shadowsnap.model import EditStatus, PlaceStatus, SessionStatus
+
+SESSION_STATUSES: tuple[SessionStatus, ...] = ("active", "completed", "failed", "rolled_back")
 _SHORTEST_PART = 4
 _ABANDONED_AFTER = 3600.0
 """A turn that nobody closed counts as interrupted after this many seconds without a sign of it."""
@@ -47,6 +51,17 @@ class Timeline:
     history: History
     entries: tuple[Entry, ...]
     newest: State | None
+    inside: frozenset[int] = frozenset()
+    """The entries, by their position, whose work is in the files."""
+    inside_of: dict[str, frozenset[int]] = field(default_factory=dict)
+    """The same for each checkpoint."""
+
+    def exchanged(self, checkpoint: str) -> tuple[list[Entry], list[Entry]]:
+        """The entries whose work a restore to this checkpoint takes out of the files, and those whose work it
+        brings back, newest first. Both are empty for a state that is not known to the log."""
+        then = self.inside_of.get(checkpoint, self.inside)
+        out, back = sorted(self.inside - then), sorted(then - self.inside)
+        return [self.entries[at] for at in reversed(out)], [self.entries[at] for at in reversed(back)]
 
 
 def read_timeline(
@@ -69,37 +84,45 @@ def _timeline(
     path: bytes | None = None, *, counted: bool,
 ) -> Timeline:  # fmt: skip
     project = history.project
-    teller = _Teller(history, {each.id: each for each in checkpoints})
-    teller.tell()
-    entries = [entry for entry, _ in teller.rows]
+    made = _Entries(history, {each.id: each for each in checkpoints})
+    entries = [entry for entry, _ in made.rows]
     if counted or path is not None:
-        pairs = (pair for _, pair in teller.rows if pair is not None)
+        pairs = (pair for _, pair in made.rows if pair is not None)
         numbers = count_pairs(store, project, store.git(deadline), pairs, path)
-        entries = [_counted(entry, numbers.get(pair) if pair else None) for entry, pair in teller.rows]
+        entries = [with_counts(entry, numbers.get(pair) if pair else None) for entry, pair in made.rows]
     if path is not None:
-        entries = [entry for entry in entries if entry.files_changed]
-    return Timeline(history, tuple(entries), teller.newest)
+        return Timeline(history, tuple(entry for entry in entries if entry.files_changed), made.newest)
+    return Timeline(history, tuple(entries), made.newest, frozenset(made.inside), made.inside_of)
 
 
-class _Teller:
-    """Walks through a history in its order and makes the entries."""
+class _Entries:
+    """The entries of a history, made by walking through it in its order."""
 
     def __init__(self, history: History, known: dict[str, Checkpoint]) -> None:
         self._history = history
         self._known = known
         self._open: set[int] = set()
+        self._discards = {id for stage in history.snapshots if (id := _discard_of(stage, history))}
+        self._goals = {turn.before for turn in history.turns.values()}
+        self._goals |= {snapshot.checkpoint for snapshot in history.snapshots}
+        """The states that entries are gone back to: their labels and pins show there, not at the entry before."""
         self.rows: list[tuple[Entry, tuple[str, str] | None]] = []
         """Entries, and the trees before and after each, where both are known."""
         self.newest: State | None = None
+        self.inside: frozenset[int] = frozenset()
+        self.inside_of: dict[str, frozenset[int]] = {}
+        self._inside_before: dict[str, frozenset[int]] = {}
+        """The same before each operation."""
+        self._walk()
 
-    def tell(self) -> None:
+    def _walk(self) -> None:
         for _, _, happening in sorted(self._happenings(), key=lambda each: each[:2]):
             if isinstance(happening, Turn):
                 self._end(happening) if happening.number in self._open else self._begin(happening)
-            elif isinstance(happening, Snapshot):
-                self._snapshot(happening)
-            else:
+            elif isinstance(happening, Operation):
                 self._operation(happening)
+            elif happening.checkpoint is not None:  # a stage that was put back is a restore
+                self._snapshot(happening)
 
     def _happenings(self) -> Iterator[tuple[int, int, Turn | Snapshot | Operation]]:
         """Everything that happened with its position; where one turn ends as another begins, the end is first."""
@@ -117,6 +140,7 @@ class _Teller:
         if status == "running" and time.time() - turn.began_at > _ABANDONED_AFTER:
             status = "interrupted"
         after = self._known.get(turn.after or "")
+        self._now_is(turn.before)
         self._add(
             Entry(
                 number=turn.number,
@@ -130,7 +154,7 @@ class _Teller:
                 ended_at=_moment(turn.ended_at),
                 before=turn.before,
                 after=turn.after,
-                **_marks(before, after),
+                **_marks(before, after if turn.after not in self._goals else None),
             ),
             _tree(before),
             _tree(after),
@@ -141,6 +165,7 @@ class _Teller:
 
     def _end(self, turn: Turn) -> None:
         self._open.discard(turn.number)
+        self._now_is(turn.after)
         after = self._known.get(turn.after or "")
         if after is not None and after.scope == "tree":
             self.newest = State(after.id, after.tree, f"the end of turn {turn.number}", turn.number)
@@ -163,12 +188,17 @@ class _Teller:
             _tree(self._known.get(snapshot.before or "")) or (self.newest.tree if self.newest else None),
             _tree(taken),
         )
+        self._now_is(snapshot.checkpoint)
         if taken is not None and taken.scope == "tree":
             self.newest = State(taken.id, taken.tree, f"snapshot {snapshot.number}", snapshot.number)
 
     def _operation(self, operation: Operation) -> None:
         before = self._known.get(operation.before)
-        self._edits(before, operation.at)
+        if operation.id not in self._discards:
+            self._edits(before, operation.at)
+        self._now_is(operation.before)
+        self._inside_before[operation.id] = self.inside
+        inside = self._inside_after(operation)
         reason = describe(operation, self._history)
         self._add(
             Entry(
@@ -185,8 +215,36 @@ class _Teller:
             _tree(before),
             operation.after or None,
         )
+        self.inside = inside
         if operation.after:
             self.newest = State(None, operation.after, f"the {reason}", None)
+        elif operation.before != operation.target:
+            self.newest = None  # the log was rebuilt, and where some paths led is not known
+
+    def _inside_after(self, operation: Operation) -> frozenset[int]:
+        """Whose work is in the files after an operation."""
+        if operation.kind == "revert":
+            return frozenset(
+                at
+                for at in self.inside
+                if (operation.turn is None or self.rows[at][0].number != operation.turn)
+                and (operation.session_id is None or self.rows[at][0].session_id != operation.session_id)
+            )
+        if operation.kind == "undo":
+            undoes = operation.line.get("undoes")
+            if isinstance(undoes, int):
+                return frozenset(at for at in self.inside if self.rows[at][0].number != undoes)
+            return self._inside_before.get(str(undoes), self.inside)
+        if operation.kind == "redo":
+            return self._inside_before.get(str(operation.line.get("redoes")), self.inside)
+        if operation.line.get("paths"):
+            return self.inside
+        return self.inside_of.get(operation.target, self.inside)
+
+    def _now_is(self, checkpoint: str | None) -> None:
+        """Note whose work a checkpoint of the present holds."""
+        if checkpoint is not None:
+            self.inside_of[checkpoint] = self.inside
 
     def _edits(self, seen: Checkpoint | None, at: float) -> None:
         """An entry for what the person changed since the newest known state, if no turn was under way."""
@@ -209,7 +267,18 @@ class _Teller:
         )
 
     def _add(self, entry: Entry, old: str | None, new: str | None) -> None:
+        if entry.kind != "restore":
+            self.inside |= {len(self.rows)}
         self.rows.append((entry, (old, new) if old and new else None))
+
+
+def _discard_of(stage: Snapshot, history: History) -> str | None:
+    """The restore that put a stage back; what it replaced was the work of the stage."""
+    if stage.status != "discarded":
+        return None
+    earlier = [each for each in history.operations.values() if each.position < stage.position]
+    found = max(earlier, key=lambda each: each.position, default=None)
+    return found.id if found is not None and found.target == stage.before else None
 
 
 def describe(operation: Operation, history: History) -> str:
@@ -257,7 +326,8 @@ def _tree(checkpoint: Checkpoint | None) -> str | None:
     return checkpoint.tree if checkpoint is not None and checkpoint.scope == "tree" else None
 
 
-def _counted(entry: Entry, numbers: Numbers | None) -> Entry:
+def with_counts(entry: Entry, numbers: Numbers | None) -> Entry:
+    """An entry with these counts of files and lines."""
     if numbers is None:
         return entry
     files, insertions, deletions, added, deleted = numbers
@@ -309,16 +379,17 @@ def _histories(
 
 
 def _mentions(store: Store, project: str, session_id: str) -> bool:
-    """Whether a log may speak of a session; reading it as bytes is much faster than parsing it."""
+    """Whether a log may mention a session; reading it as bytes is much faster than parsing it."""
     try:
         return _quoted(session_id) in log_file(store, project).read_bytes()
     except OSError:
         return False
 
 
-def projects_of_session(store: Store, session_id: str) -> list[Project]:
-    """The projects whose logs speak of a session."""
-    return [each for each in known_projects(store) if _mentions(store, each.id, session_id)]
+def projects_of_session(store: Store, deadline: Deadline, session_id: str) -> list[Project]:
+    """The projects that a session worked in."""
+    histories = _histories(store, deadline, session_id, None)
+    return [history.project for history in histories if session_id in _session_names(history)]
 
 
 def _quoted(text: str) -> bytes:
@@ -333,8 +404,12 @@ def _session_names(history: History) -> set[str]:
     return {name for name in names if name} | set(history.sessions)
 
 
+def as_session_status(text: str) -> SessionStatus | None:
+    return next((status for status in SESSION_STATUSES if status == text), None)
+
+
 class _SessionFacts:
-    """What the logs of several projects say of one session."""
+    """What is known of one session from the histories of several projects."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -351,9 +426,11 @@ class _SessionFacts:
         for stage in history.snapshots:
             if stage.session_id == self._name and stage.status:
                 moment = _moment(stage.at) or datetime.fromtimestamp(0, UTC)
-                kept = stage.checkpoint if stage.status == "committed" else None
-                facts = (stage.edit_id, stage.status, moment, str(project.workdir), kept, stage.risk_tier)
-                self._edits.append(EditOutcome(*facts))
+                status: EditStatus = "committed" if stage.status == "committed" else "discarded"
+                kept = stage.checkpoint if status == "committed" else None
+                workdir = str(project.workdir)
+                edit = EditOutcome(stage.edit_id, status, moment, workdir, kept, stage.risk_tier)
+                self._edits.append(edit)
         self._attached += [(history, line) for line in history.attached if line.get("session") == self._name]
         if self._name in history.sessions:
             line = history.sessions[self._name]
@@ -376,7 +453,7 @@ class _SessionFacts:
         agents = [turn.agent for turn in everything] + [line.get("agent") for _, line in self._attached]
         return Session(
             id=self._name,
-            status=status if status in SESSION_STATUSES else "completed",
+            status=as_session_status(status) or "completed",
             agent=next((agent for agent in reversed(agents) if agent), None),
             parent=next((turn.parent for turn in everything if turn.parent), None),
             started=min([turn.began for turn in turns] + [each.at for each in self._edits], default=None),
@@ -417,7 +494,7 @@ class _SessionFacts:
 
 
 def _place(history: History, turn: Turn) -> TurnPlace:
-    status = ""
+    status: PlaceStatus = ""
     if turn.ended_at is not None:
         status = "failed" if turn.after is None else "taken" if turn.after != turn.before else "unchanged"
     project = history.project
@@ -444,9 +521,11 @@ def _last_sign(session: Session) -> float:
 
 def session_by_part(store: Store, deadline: Deadline, part: str, project: Project | None = None) -> str:
     """The id of the one session that has this part, of 4 characters or more; an exact id always fits."""
-    names = {name for history in _histories(store, deadline, None, project) for name in _session_names(history)}
-    if part in names or len(part) < _SHORTEST_PART:
+    if any(part in _session_names(history) for history in _histories(store, deadline, part, project)):
         return part
+    if len(part) < _SHORTEST_PART:
+        return part
+    names = {name for history in _histories(store, deadline, None, project) for name in _session_names(history)}
     fitting = sorted(name for name in names if part in name)
     if len(fitting) > 1:
         shown = ", ".join(fitting[:5])
@@ -508,12 +587,17 @@ def find_sessions(
 
 
 def _sessions_that_changed(store: Store, deadline: Deadline, project: Project | None, path: bytes) -> set[str]:
-    found: set[str] = set()
-    for each in [project] if project is not None else known_projects(store):
-        if newest_name(store, each) is not None:
-            entries = read_timeline(store, each, deadline, path).entries
-            found |= {entry.session_id for entry in entries if entry.session_id}
-    return found
+    """The sessions of entries that changed a path, with one process for the comparisons of all projects."""
+    rows: list[tuple[Entry, tuple[str, str] | None]] = []
+    if project is None:
+        listed = take_inventory(store, deadline).checkpoints
+    else:
+        listed = {project.id: list_checkpoints(store, project, deadline, statistics=False)}
+    for history in _histories(store, deadline, None, project):
+        rows += _Entries(history, {each.id: each for each in listed.get(history.project.id, ())}).rows
+    pairs = {pair for entry, pair in rows if entry.session_id and pair is not None and pair[0] != pair[1]}
+    numbers = count_at(store.git(deadline), pairs, path)
+    return {str(entry.session_id) for entry, pair in rows if pair in numbers and numbers[pair][0]}
 
 
 def find_checkpoints(
@@ -546,14 +630,16 @@ def find_checkpoints(
             and (until is None or each.created_at.timestamp() <= until)
         )
 
-    found: list[Checkpoint] = []
-    for one in [project] if project is not None else known_projects(store):
-        if newest_name(store, one) is None:
-            continue
-        listed = list_checkpoints(store, one, deadline, path=path, statistics=path is not None)
-        if path is not None:
-            listed = touching(store, listed, path, deadline)
-        found += [each for each in listed if fits(each)]
+    if project is None:
+        listed = list(take_inventory(store, deadline).checkpoints.values())
+    else:
+        has_any = newest_name(store, project) is not None
+        listed = [list_checkpoints(store, project, deadline, statistics=False)] if has_any else []
+    if path is None:
+        found = [each for some in listed for each in some if fits(each)]
+    else:
+        compared = compared_at(store.git(deadline), listed, path)
+        found = touching(store, [each for each in compared if fits(each)], path, deadline)
     return sorted(found, key=lambda each: each.ref.rpartition("/")[2], reverse=True)[:limit]
 
 

@@ -179,6 +179,11 @@ class OpenTurn:
             self.calls.remove(fitting[0])
             return fitting[0]
 
+    def take_conversation(self, conversation: Any, settings: Settings) -> None:
+        """Note what was said before the turn, or why that is not kept."""
+        found = conversation_now(conversation, settings)
+        self.conversation, self.not_kept = (None, found) if isinstance(found, str) else (found, "")
+
     def facts(self, tool: str | None = None) -> tuple[tuple[str, Any], ...]:
         """What a checkpoint of this turn says of it."""
         names = ("session_id", "prompt", "agent", "parent", "key")

@@ -14,7 +14,7 @@ from pathlib import Path
 from time import sleep
 
 from shadowsnap.errors import DeadlineExceeded, LockTimeout, ShadowsnapError
-from shadowsnap.ownership import make_base
+from shadowsnap.files import make_private_folder
 from shadowsnap.records import replace
 from shadowsnap.settings import Settings, settings_from_text, settings_to_text
 from shadowsnap.upkeep.background import start_detached_python
@@ -27,7 +27,7 @@ _MOST_ROUNDS = 150
 def start_warmup(settings: Settings, workdir: Path) -> bool:
     """Start a process that goes on by itself; whether that was possible."""
     base = settings.resolved_base()
-    make_base(base)
+    make_private_folder(base)
     text = settings_to_text(replace(settings, base=base))
     return start_detached_python("shadowsnap.warmup", text, str(workdir), cwd=base)
 

@@ -19,15 +19,16 @@ from benchmark.ours import SETTINGS
 from benchmark.trees import copy_of, generate, measured
 from shadowsnap import CheckpointManager
 from shadowsnap.deadline import NO_DEADLINE
+from shadowsnap.git.objects import count_objects
 from shadowsnap.git.packs import PackWriter, deflate
-from shadowsnap.git.repository import count_objects
 from shadowsnap.git.trees import DIRECTORY, REGULAR, Leaf, format_tree
 from shadowsnap.settings import Settings
 from shadowsnap.store.checkpoints import record_checkpoint
 from shadowsnap.store.layout import Store, open_store
 from shadowsnap.store.locks import if_free
 from shadowsnap.store.projects import project_of, touch_record
-from shadowsnap.upkeep.session import memory_file, upkeep_lock
+from shadowsnap.upkeep.reclaim import upkeep_lock
+from shadowsnap.upkeep.size import memory_file
 
 _ROUNDS = 10
 _NUMBERS = (5, 20, 21, 500)

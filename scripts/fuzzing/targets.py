@@ -36,7 +36,7 @@ from shadowsnap.git.reading import _named_in as named_in
 from shadowsnap.git.refs import (
     count_refs,
     create_ref,
-    is_spoiled,
+    is_damaged_ref,
     newest_ref,
     read_ref,
     read_refs,
@@ -58,9 +58,9 @@ from shadowsnap.git.trees import (
 from shadowsnap.hook import client as hook
 from shadowsnap.hook import log as hooklog
 from shadowsnap.hook.payload import SESSION_START, read_event
-from shadowsnap.hook.session import Session
-from shadowsnap.manager.turnstate import digest
-from shadowsnap.settings import Layers, Settings, configured_base, load_settings, matches
+from shadowsnap.hook.session import HookSession
+from shadowsnap.patterns import matches
+from shadowsnap.settings import Layers, Settings, configured_base, load_settings
 from shadowsnap.snapshot.ignore_rules import find_repository
 from shadowsnap.snapshot.tools import may_write, named_files, named_folders, plain_path
 from shadowsnap.store import troubles as log
@@ -69,46 +69,31 @@ from shadowsnap.store.checkpoints import (
     begun_in_journals,
     decode_checkpoint,
     label_of,
-    needed_by_journal,
+    named_in_journal,
     read_purged,
 )
 from shadowsnap.store.conversations import Said, from_file, from_json, from_transcript
-from shadowsnap.store.journal import Journal, paths_of, read_journal, write_journal
+from shadowsnap.store.history import read_history
+from shadowsnap.store.journal import Journal, read_journal, write_journal
 from shadowsnap.store.layout import Store, last_prune, open_store
+from shadowsnap.store.log import log_file
 from shadowsnap.store.projects import (
     Project,
     all_records,
-    at_work,
-    begun_work,
     known_projects,
-    known_turn,
-    note_begun,
-    note_quiet,
     project_of,
-    quiet_work,
     read_record,
     touch_record,
     was_emptied,
     was_in,
 )
 from shadowsnap.store.redaction import own_pattern, redact, redacted_beginning
-from shadowsnap.store.sessions import (
-    attachments_of,
-    checkpoints_named,
-    has_its_own,
-    note_edit,
-    note_reverted,
-    note_turn,
-    read_session,
-    read_session_record,
-    rename_in_sessions,
-    session_file,
-    to_session,
-)
 from shadowsnap.store.stat_cache import load_cache, save_cache
 from shadowsnap.store.statistics import _remembered as remembered_statistics
 from shadowsnap.store.writes import last_writes, note_write
-from shadowsnap.upkeep.session import read_memory, write_memory
+from shadowsnap.timeline import read_sessions, read_timeline
+from shadowsnap.turns import input_digest
+from shadowsnap.upkeep.size import read_memory, write_memory
 from shadowsnap.upkeep.status import failures
 
 Run = Callable[[bytes], None]
@@ -215,7 +200,7 @@ _JSON_WORDS = (
 @target("the input of hooks, and what is known of a session", forms=("json",), words=_JSON_WORDS)
 def payload(place: Path) -> Prepared:
     base = place / "base"
-    (base / "turns").mkdir(parents=True)
+    (base / "run").mkdir(parents=True)
     os.environ["SHADOWSNAP_HOME"] = str(base)
     os.chdir(base)
 
@@ -226,15 +211,17 @@ def payload(place: Path) -> Prepared:
             assert all_text([event.transcript, event.ends, event.problem]) and all_text(event.roots)
             assert len(event.session) < 250 and len(event.turn) < 250
             may_write(event.tool)
-            digest(event.tool_input)
+            input_digest(event.tool_input)
             assert all_text(named_files(event.tool_input)) and all_text(named_folders(event.tool_input))
-            session = Session(str(base), event)
+            session = HookSession(str(base), event)
             hook._covers(session, event)
-            session.note_prompt(event)
+            session.begin_turn(event, event.prompt, prompted=True)
             state = session.state_of(event)
             session.note_taken(event, state)
+            session.note_tool(event.tool, "x", shell=False)
             session.read()
             assert session.state_of(event) == json.loads(json.dumps(state))
+            assert session.tools()
             session.note_ended()
             hooklog.log_event("fuzz", event, "failed", ValueError("x"))
             os.unlink(session.path)
@@ -333,32 +320,33 @@ def patches(place: Path) -> Prepared:
 def turns(place: Path) -> Prepared:
     world = make_world(place)
     workdir = str(world.project.workdir)
-    folder = world.store.base / "turns"
+    folder = world.store.base / "run"
     folder.mkdir(exist_ok=True)
 
     def run(data: bytes) -> None:
         record, sent = split(data.replace(PLACEHOLDER, json.dumps(workdir)[1:-1].encode()), 2)
         event = read_event("fuzz", sent)
-        session = Session(str(world.store.base), event)
-        Path(session.path).write_bytes(record)
+        session = HookSession(str(world.store.base), event)
+        path = session.path
+        Path(path).write_bytes(record)
         session.read()
         hook._covers(session, event)
+        session.is_same_turn(event)
         state = session.state_of(event)
         world.manager.resume_turn(state)
         json.dumps(world.manager.turn_state())
         session.note_taken(event, world.manager.turn_state())
-        session.note_state(event, world.manager.turn_state())
-        session.note_prompt(event)
-        state_to_end = session.state_to_end(event)
+        session.note_state(world.manager.turn_state())
+        session.continue_turn(event)
+        session.begin_turn(event, event.prompt, prompted=True)
         session.note_ended()
-        if state_to_end is not None:
-            world.manager.resume_turn(state_to_end)
-        os.unlink(session.path)
+        HookSession(str(world.store.base), event)
+        os.unlink(path)
 
     sent = [line for line in seeds.payloads() if b"tool_input" in line][:8]
     event = read_event("fuzz", sent[0])
-    session = Session(str(world.store.base), event)
-    session.note_prompt(event)
+    session = HookSession(str(world.store.base), event)
+    session.begin_turn(event, event.prompt, prompted=True)
     world.manager.resume_turn(session.state_of(event))
     world.manager.before_tool("write", {"file_path": "src/main.py"}, workdir)
     session.note_taken(event, world.manager.turn_state())
@@ -610,9 +598,9 @@ def _pack_runner(place: Path, most: int = 60) -> Callable[[bytes, bytes], None]:
                 assert object_id(*found) == name
             size = read.size(name)
             assert size is None or size >= 0
-        read.read(names[-1], in_known=True)
-        read.held(names)
-        read.held(names, sound=True)
+        read.read(names[-1], known_only=True)
+        read.contained(names)
+        read.contained(names, intact=True)
         problem = pack_problem(pack_file)
         assert problem is None or is_text(problem)
         try:
@@ -762,7 +750,7 @@ def loose(place: Path) -> Prepared:
             size = reader.size(name)
             assert size is None or size >= 0
             for kind in (b"blob", b"tree", b"commit"):
-                found, content = reader._loose(name, kind)
+                found, content = reader._read_loose(name, kind)
                 assert not found or object_id(found, content) == name
             if loose_problem(path, name) is None:
                 kind, content = loose_content(path)
@@ -913,7 +901,7 @@ def refs(place: Path) -> Prepared:
                 value = read_ref(git_dir, ref)
                 assert value is None or len(value) == 40
                 ref_exists(git_dir, ref)
-                is_spoiled(git_dir, ref)
+                is_damaged_ref(git_dir, ref)
             newest = newest_ref(git_dir, prefix)
             assert newest is None or is_text(newest)
             ref_folders(git_dir, "refs/shadowsnap")
@@ -1043,18 +1031,17 @@ def checkpoints(place: Path) -> Prepared:
 
 
 def _check_journal(journal: Journal) -> None:
-    for step in (*journal.undo, *journal.redo):
-        assert is_text(step.checkpoint) and all_text(step.paths) and is_text(step.kept_in)
     begun = journal.open
     if begun is not None:
-        assert all_text([begun.before, begun.target, begun.then])
+        assert all_text([begun.before, begun.target]) and isinstance(begun.operation, dict)
         assert all_text(begun.paths) and all_text(begun.staging) and all_text(begun.touched)
-    assert all_text(journal.leftover) and is_text(journal.at) and is_text(journal.told)
+    assert all_text(journal.leftover) and is_text(journal.note)
     assert all(all_text([stage.before, stage.lock]) for stage in journal.stages)
 
 
 def _journal_seeds(world: World) -> list[bytes]:
-    made = world.store.journal_file(world.project.id).read_bytes()
+    file = world.store.journal_file(world.project.id)
+    made = file.read_bytes() if file.exists() else b'{"open":null,"stages":[],"leftover":[]}'
     record = json.loads(made)
     before = world.manager.list_checkpoints(world.project.workdir)[-1].id
     begun = {
@@ -1063,20 +1050,17 @@ def _journal_seeds(world: World) -> list[bytes]:
         "paths": ["src/main.py"],
         "staging": [".shadowsnap-restore-1"],
         "applying": True,
-        "then": "restore",
+        "operation": {"id": "1-2", "kind": "restore"},
         "exact": False,
         "touched": ["src/main.py"],
     }
-    many = {
-        **record,
-        "undo": [[before, "x.paths", True], [before, ["src"], False]],
-        "stages": [[before, "stage-1.lock"]],
-    }
+    old = {**{name: begun[name] for name in begun if name != "operation"}, "then": "undo"}
+    many = {**record, "undo": [[before, "x.paths", True]], "open": old, "stages": [[before, "stage-1.lock"]]}
     records = [{**record, "open": begun}, {**record, "open": {**begun, "applying": False}}, many]
     return [made, *(json.dumps({**each, "leftover": [".shadowsnap-restore-2"]}).encode() for each in records)]
 
 
-@target("the journal of restores", forms=("json", "json"), words=(b'"open":', b'"undo":[[', b'"staging":', b"../"))
+@target("the journal of restores", forms=("json", "json"), words=(b'"open":', b'"stages":[[', b"../"))
 def journal(place: Path) -> Prepared:
     world = make_world(place)
     file = world.store.journal_file(world.project.id)
@@ -1086,14 +1070,9 @@ def journal(place: Path) -> Prepared:
         file.write_bytes(content)
         (file.parent / "x.paths").write_bytes(kept)
         begun_in_journals(world.store)
-        assert all_text([*needed_by_journal(file)])
+        assert all_text(named_in_journal(file))
         found = read_journal(world.store, world.project)
         _check_journal(found)
-        for step in (*found.undo[:5], *found.redo[:5]):
-            try:
-                assert all_text(paths_of(world.store, world.project, step))
-            except ShadowsnapError:
-                pass
         write_journal(world.store, world.project, found, lasting=False)
         _check_journal(read_journal(world.store, world.project))
 
@@ -1167,11 +1146,7 @@ def logs(place: Path) -> Prepared:
     return run, [*made, b"".join(made), b"".join(made) * 20]
 
 
-@target(
-    "the record of a project",
-    forms=("json",),
-    words=(b'"workdir":', b'"begun":[[', b'"at_work":', b'"quiet_turns":'),
-)
+@target("the record of a project", forms=("json",), words=(b'"workdir":', b'"next_number":', b'"quiet_turns":'))
 def project_record(place: Path) -> Prepared:
     world = make_world(place)
     store, project = world.store, world.project
@@ -1180,58 +1155,76 @@ def project_record(place: Path) -> Prepared:
     def run(data: bytes) -> None:
         file.write_bytes(data)
         for record in all_records(store).values():
-            quiet_work(record)
-            assert all(all_text(each[:2]) and isinstance(each[2], float) for each in begun_work(record))
-            assert all(isinstance(moment, float) for moment in at_work(record, 0.0).values())
             was_emptied(record)
-            assert known_turn(record) >= 0
             was_in(record, project.workdir)
         assert all(isinstance(each, Project) for each in known_projects(store))
         read_record(store, project)
-        note_quiet(store, project, 3)
-        note_begun(store, project, "s", "ab" * 20)
         touch_record(store, project, more=1)
 
     touch_record(store, project, emptied=1.0)
-    note_begun(store, project, "a-session", "cd" * 20)
-    note_quiet(store, project, 1)
-    note_quiet(store, project, "ab" * 20)
     made = file.read_bytes()
-    return run, [made, json.dumps({**json.loads(made), "above": [1, 2], "emptied": 9e9}).encode()]
+    old = {"quiet_turns": [1], "begun": [["s", "cd" * 20, 1.0]], "turn": 3}
+    return run, [made, json.dumps({**json.loads(made), "above": [1, 2], "emptied": 9e9, **old}).encode()]
 
 
 @target(
-    "the record of a session",
-    forms=("json",),
-    words=(b'"turns":[', b'"places":[', b'"attachments":[', b'"began":'),
+    "the operation log: history, timeline, sessions",
+    forms=("lines",),
+    seconds=6.0,
+    words=(b'{"op":"begin","at":1,"turn":', b'"op":"end"', b'"op":"restore"', b'"undoes":', b'"paths":[', b"\n"),
 )
-def session_record(place: Path) -> Prepared:
+def operation_log(place: Path) -> Prepared:
     world = make_world(place)
-    store, file = world.store, session_file(world.store.base, "a-session")
+    store, project = world.store, world.project
+    file = log_file(store, project.id)
 
     def run(data: bytes) -> None:
         file.write_bytes(data)
-        found = read_session(store, "a-session")
-        if found is not None:
-            printable(found)
-            record = read_session_record(file)
-            assert record is not None and all_text(checkpoints_named(record))
-            assert to_session(record, lambda ref: False).id == found.id
-        assert all_text(attachments_of(store, "a-session"))
-        has_its_own(store, "a-session", "refs/x")
-        rename_in_sessions(store, {"a": "b"}, NO_DEADLINE)
-        note_turn(store, "a-session", {"key": "k", "began": 1.0})
-        note_edit(store, "a-session", {"edit_id": "e"})
-        note_reverted(store, "a-session", world.project.id, 1)
-        assert read_session(store, "a-session") is not None
-        for damaged in file.parent.glob("*.damaged"):
-            damaged.unlink()
+        history = read_history(store, project, NO_DEADLINE)
+        for turn in history.turns.values():
+            assert is_text(history.status_of(turn))
+        history.undoable()
+        for ref in ("1", "2:after", "last", "last~3"):
+            try:
+                history.checkpoint_of(ref)
+            except ShadowsnapError:
+                pass
+        for entry in read_timeline(store, project, NO_DEADLINE, counted=False).entries:
+            printable(entry)
+        for session in read_sessions(store, NO_DEADLINE):
+            printable(session)
 
-    note_edit(
-        store, "a-session", {"edit_id": "e", "status": "kept", "at": 1.0, "workdir": "/x", "checkpoint": "ab" * 20}
-    )
-    note_reverted(store, "a-session", world.project.id, 1)
     return run, [file.read_bytes()]
+
+
+@target(
+    "the records of format 1: sessions, journal, project",
+    forms=("json", "json", "json"),
+    seconds=6.0,
+    words=(b'"turns":[', b'"places":[', b'"attachments":[', b'"undo":[[', b'"quiet_turns":['),
+)
+def format_1(place: Path) -> Prepared:
+    world = make_world(place)
+    store, project = world.store, world.project
+    folder = store.base / "sessions"
+    folder.mkdir()
+    checkpoints = world.manager.list_checkpoints(project.workdir)
+
+    def run(data: bytes) -> None:
+        session, journal, record = split(data, 3)
+        (folder / "a-session.json").write_bytes(session)
+        store.journal_file(project.id).write_bytes(journal)
+        store.project_file(project.id).write_bytes(record)
+        log_file(store, project.id).unlink(missing_ok=True)
+        for entry in read_timeline(store, project, NO_DEADLINE, counted=False).entries:
+            printable(entry)
+
+    place_of = {"project": project.id, "turn": 1, "before": checkpoints[-1].id, "after": checkpoints[0].id}
+    turn = {"key": "k", "began": 1.0, "ended": 2.0, "prompt": "do it", "places": [place_of]}
+    session = {"id": "a-session", "status": "completed", "ended": 3.0, "agent": "x", "turns": [turn], "edits": []}
+    journal = {"undo": [[checkpoints[0].id, ["a"], True]], "redo": [[checkpoints[-1].id, "x.paths", False]]}
+    record = {"format": 1, "workdir": str(project.workdir), "quiet_turns": [1], "turn": 2}
+    return run, [join([json.dumps(each).encode() for each in (session, journal, record)])]
 
 
 @target("small files of the store: upkeep, purged, statistics, writes, the last prune", forms=("json",))
@@ -1254,7 +1247,7 @@ def notes(place: Path) -> Prepared:
         write_memory(store, memory)
         found = read_purged(store, project.id)
         assert all_text([*found.ids, *found.ids.values()]) and all_text(found.paths) and all_text(found.blobs)
-        assert all(len(numbers) == 3 for numbers in remembered_statistics(store, project).values())
+        assert all(len(numbers) == 5 for numbers in remembered_statistics(store, project).values())
         assert all_text([*last_writes(store, project).values()])
         note_write(store, project, b"x", "ab")
         last_prune(store.base)

@@ -8,7 +8,7 @@ import tomllib
 from pathlib import Path
 from typing import Any
 
-from shadowsnap.files import OddFile, read_foreign
+from shadowsnap.files import UnreadableFile, read_bounded
 
 _LONGEST = 1 << 20
 
@@ -29,15 +29,15 @@ def _home(variable: str, folder: str) -> Path:
 
 def _toml(path: Path) -> Any:
     try:
-        return tomllib.loads((read_foreign(path, _LONGEST) or b"").decode())
-    except (ValueError, RecursionError, OddFile):
+        return tomllib.loads((read_bounded(path, _LONGEST) or b"").decode())
+    except (ValueError, RecursionError, UnreadableFile):
         return {}
 
 
 def _json(path: Path) -> Any:
     try:
-        return json.loads(read_foreign(path, _LONGEST) or b"{}")
-    except (ValueError, RecursionError, OddFile):
+        return json.loads(read_bounded(path, _LONGEST) or b"{}")
+    except (ValueError, RecursionError, UnreadableFile):
         return {}
 
 

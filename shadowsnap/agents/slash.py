@@ -12,8 +12,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from shadowsnap.cli.plans import numbers_of, what_happened
+from shadowsnap.cli.states import check_held, state_in_words
 from shadowsnap.cli.tables import change_lines, patch_lines, timeline_lines
-from shadowsnap.cli.text import count, one_line, safe
+from shadowsnap.cli.text import count, cut, safe
 from shadowsnap.cli.ui import Ink
 from shadowsnap.errors import NoSuchProject, ShadowsnapError, WrongUsage
 from shadowsnap.manager import CheckpointManager
@@ -39,6 +41,7 @@ _WIDTH = 100
 _MOST_LINES = 200
 _MOST_PATHS = 30
 _LONGEST_LINE = 1000
+_LONGEST_ABOUT = 60
 _PLAIN = Ink(False)
 _PARTS = {"--files": (True, False), "--chat": (False, True), "--both": (True, True)}
 """Whether files and conversation are brought back."""
@@ -64,7 +67,7 @@ class Answer:
 
     def to_dict(self) -> dict[str, Any]:
         record: dict[str, Any] = {"action": self.action, "ok": self.ok, "text": self.text}
-        parts = {"result": self.result, "diff": self.diff, "checkpoint": self.checkpoint}
+        parts = {"restored": self.result, "diff": self.diff, "checkpoint": self.checkpoint}
         record |= {name: part.to_dict() for name, part in parts.items() if part is not None}
         if self.action == "list":
             record["entries"] = [entry.to_dict() for entry in self.entries]
@@ -163,47 +166,35 @@ class RollbackCommand:
         paths = [self._relative(word) for word in words[1:]]
         if paths and not files:
             raise _wrong("--chat leaves all files alone, so none can be named")
+        if paths:
+            check_held(self.manager, self.working_dir, target, words[0], paths)
         result = self.manager.restore(self.working_dir, target.id, paths, conversation=chat, files=files)
-        what = self._state_in_words(words[0], target)
+        name, about = state_in_words(words[0], target, self.manager.timeline(self.working_dir))
+        what = f"{name} ({cut(about, _LONGEST_ABOUT)})" if about else name
         if not files:
             return Answer(f"{_conversation(result)}, at {what}", "restore", result=result)
         answer = _restored("restore", f"back to {what}", result)
         return replace(answer, text=f"{answer.text}\n{_conversation(result)}") if result.conversation else answer
 
-    def _state_in_words(self, word: str, target: Checkpoint) -> str:
-        number = word.removesuffix(":after")
-        entries = self.manager.timeline(self.working_dir)
-        if number.isdigit():
-            entry = next((each for each in entries if each.number == int(number)), None)
-        else:
-            entry = next((each for each in entries if each.number and each.state == target.id), None)
-        if entry is None:
-            return f"{target.short_id} ({one_line(target.reason)})"
-        place = f"snapshot {entry.number}" if entry.kind == "snapshot" else f"before turn {entry.number}"
-        if word.endswith(":after") and entry.kind == "turn":
-            place = f"the end of turn {entry.number}"
-        about = one_line(entry.prompt or entry.reason)
-        return f"{place} ({about})" if about else place
-
     def _turn(self, words: list[str]) -> Answer:
         if len(words) != 1 or not (words[0].isascii() and words[0].isdigit()):
             raise _wrong("/rollback turn needs the number of a turn; the list has them")
-        return _reverted("turn", self.manager.revert(self.working_dir, turn=int(words[0])))
+        return _taken_out("turn", "took out", self.manager.revert(self.working_dir, turn=int(words[0])))
 
     def _session(self, words: list[str]) -> Answer:
         _no_more(words[1:])
         session = words[0] if words else self._last_session()
-        return _reverted("session", self.manager.revert(self.working_dir, session_id=session))
+        return _taken_out("session", "took out", self.manager.revert(self.working_dir, session_id=session))
 
     def _undo(self, words: list[str]) -> Answer:
         _no_more(words)
         result = self.manager.undo(self.working_dir)
-        return _restored("undo", f"took back {one_line(result.what)}", result, "redo")
+        return _taken_out("undo", "took back", result, "redo")
 
     def _redo(self, words: list[str]) -> Answer:
         _no_more(words)
         result = self.manager.redo(self.working_dir)
-        return _restored("redo", f"brought back {one_line(result.what)}", result)
+        return _taken_out("redo", "brought back", result)
 
     def _diff(self, words: list[str]) -> Answer:
         if not 1 <= len(words) <= 2:
@@ -232,8 +223,9 @@ class RollbackCommand:
         if name:  # first: a name that is refused must not leave a pin behind
             self.manager.label(self.working_dir, target.id, name)
         pinned = self.manager.pin(self.working_dir, target.id)
+        state, _ = state_in_words(words[0], target, self.manager.timeline(self.working_dir))
         called = f" as {safe(name)}" if name else ""
-        return Answer(f"the state before {safe(words[0])} is kept for good{called}", "pin", checkpoint=pinned)
+        return Answer(f"{state} is kept for good{called}", "pin", checkpoint=pinned)
 
     def _help(self, words: list[str]) -> Answer:
         return Answer(HELP, "help")
@@ -280,7 +272,9 @@ def _parts_wanted(words: list[str]) -> tuple[list[str], bool, bool]:
 
 def _conversation(result: RestoreResult) -> str:
     """How the conversation comes back: the program that asked has to take it up."""
-    number = result.conversation.message_count
+    from shadowsnap.store.conversations import spoken_messages
+
+    number = spoken_messages(result.conversation.data)
     return "the conversation as it was" + ("" if number is None else f", with {count(number, 'message')}")
 
 
@@ -298,7 +292,7 @@ def _wrong(why: str) -> WrongUsage:
 def _restored(action: str, what: str, result: RestoreResult, back: str = "undo") -> Answer:
     if not result.written and not result.deleted:
         return Answer(_with_note("nothing to do: the files are already like that", result), action, result=result)
-    lines = [f"{what}: {count(len(result.written), 'path')} written, {len(result.deleted)} deleted"]
+    lines = [f"{what}: {numbers_of(result)}"]
     lines += _cut([f"  wrote    {safe(path)}" for path in result.written], _MOST_PATHS, "path")
     lines += _cut([f"  deleted  {safe(path)}" for path in result.deleted], _MOST_PATHS, "path")
     lines += _cut([f"  kept     {safe(kept.path)} ({kept.why})" for kept in result.kept], _MOST_PATHS, "path")
@@ -306,9 +300,13 @@ def _restored(action: str, what: str, result: RestoreResult, back: str = "undo")
     return Answer(_with_note("\n".join(lines), result), action, result=result)
 
 
-def _reverted(action: str, result: RestoreResult) -> Answer:
+def _taken_out(action: str, verb: str, result: RestoreResult, back: str = "undo") -> Answer:
+    """The answer to what takes a turn or a session out of the files, or brings it back."""
+    text = cut(what_happened(verb, result), _LONGEST_ABOUT + 20)
     conflicts = [f"  conflict {safe(each.path)} ({each.why}), left as it is" for each in result.conflicts]
-    answer = _restored(action, f"took out {one_line(result.what)}", result)
+    if conflicts and not (result.written or result.deleted):
+        return Answer("\n".join([text, *_cut(conflicts, _MOST_PATHS, "path")]), action, ok=False, result=result)
+    answer = _restored(action, text, result, back)
     return replace(answer, text="\n".join([*_cut(conflicts, _MOST_PATHS, "path"), answer.text]))
 
 

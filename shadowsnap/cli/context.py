@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shadowsnap.cli.text import safe
-from shadowsnap.cli.ui import Ui
+from shadowsnap.cli.ui import Ui, Update, working
 from shadowsnap.errors import MalformedReference, NoSuchCheckpoint, WrongUsage
 
 if TYPE_CHECKING:
@@ -20,22 +21,47 @@ if TYPE_CHECKING:
     from shadowsnap.model import Checkpoint
 
 
+_PROGRESS_EACH = 0.5
+_PROGRESS_FOR = 600
+
+
 class Context:
-    def __init__(self, ui: Ui, directories: Iterable[str] = ()) -> None:
+    def __init__(self, ui: Ui, directories: Iterable[str] = (), here: str | None = None) -> None:
+        """`directories` are what was given with -C; `here` is the current directory, if not that of this
+        process."""
         self.ui = ui
         self._given = os.path.join("", *directories)
+        self._here = here
+        self._update: Update | None = None
 
     @cached_property
     def manager(self) -> CheckpointManager:
         from shadowsnap.manager import CheckpointManager
 
-        return CheckpointManager.from_settings(on_event=self._show_progress)
+        manager = CheckpointManager.from_settings(on_event=self._show_progress)
+        moments = range(1, int(_PROGRESS_FOR / _PROGRESS_EACH))
+        manager._slow_after = [_PROGRESS_EACH * moment for moment in moments]
+        return manager
+
+    @contextmanager
+    def working(self, title: str) -> Iterator[Update]:
+        """Show progress on stderr if what happens within this block takes longer than half a second."""
+        with working(self.ui, title) as update:
+            outer, self._update = self._update, update
+            try:
+                yield update
+            finally:
+                self._update = outer
 
     def _show_progress(self, event: Event) -> None:
-        """Say on stderr what takes long: a second line about the same thing replaces the first on a terminal."""
-        if event.kind == "slow":
-            done, total = getattr(event, "done", None), getattr(event, "total", None)
-            self.ui.progress(getattr(event, "doing", ""), done, total)
+        """Show what the manager says about an operation that takes long."""
+        if event.kind != "slow":
+            return
+        doing, done, total = (getattr(event, name, None) for name in ("doing", "done", "total"))
+        if self._update is not None and done is not None and total:
+            self._update(done, total)
+        elif isinstance(doing, str) and (self._update is None or doing.startswith("waiting")):
+            self.ui.progress(f"{doing} ...")
 
     def warn(self) -> None:
         """Say what was ignored in settings, if they were needed."""
@@ -44,8 +70,8 @@ class Context:
 
     @cached_property
     def here(self) -> str:
-        """Where the person stands, or says to stand with -C."""
-        return os.path.realpath(os.path.join(_current_directory(self._given), self._given))
+        """The current directory, or the one given with -C."""
+        return os.path.realpath(os.path.join(self._here or _current_directory(self._given), self._given))
 
     @cached_property
     def workdir(self) -> Path:
@@ -83,10 +109,13 @@ class Context:
         where = ("-C", self.here) if self._given else ()
         return shlex.join(("shadowsnap", *where, *words))
 
+    @cached_property
     def protection(self) -> Protection:
         """Whether an agent's hook protects this project, as far as was seen."""
-        from shadowsnap.agents.protection import protection_of
+        from shadowsnap.agents.protection import Protection, protection_of
 
+        if not self.manager.settings.enabled:
+            return Protection(False, "DISABLED by your settings: no snapshot is taken")
         return protection_of(self.workdir)
 
 

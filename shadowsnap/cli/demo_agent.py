@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -11,21 +12,39 @@ from pathlib import Path
 from typing import Any
 
 from shadowsnap.agents.launcher import program_words
-from shadowsnap.git.process import run_command
 
-_SESSION = "demo-session"
+_SESSION = "7f3c1e52-demo"
 
-PROJECT = {
-    "README.md": "# greeter\n\nSays hello.\n",
-    "greeter/__init__.py": 'def greet(name):\n    return f"Hello, {name}."\n',
-    "greeter/__main__.py": 'from greeter import greet\n\nprint(greet("world"))\n',
-    "tests/test_greet.py": 'from greeter import greet\n\nassert greet("you") == "Hello, you."\n',
+COMMITTED = {
+    "README.md": "# shop\n\nA cart and its total.\n",
+    "cart.py": "def total(items):\n    return sum(price for _, price in items)\n",
+    "tests/test_cart.py": 'from cart import total\n\nassert total([("tea", 4), ("cup", 6)]) == 10\n',
     ".gitignore": "*.local\n",
 }
 UNCOMMITTED = {
-    "notes/ideas.md": "- greet in other languages (two hours of thinking, committed nowhere)\n",
-    "greeter/languages.py": 'GREETINGS = {"de": "Hallo", "fr": "Bonjour", "eo": "Saluton"}\n',
+    "notes/ideas.md": "- vouchers, bundles, prices per country (two hours of thinking, committed nowhere)\n",
 }
+OWN_EDITS = ("README.md", "# shop\n\nA cart and its total.\nAsk Mina about vouchers.\n")
+"""What the person changes between the second and the third turn."""
+LATER_EDITS = ("cart.py", "# TODO: ask where everything went\n")
+"""What the person adds after the last turn."""
+
+_CLASS = '''\
+class Cart:
+    def __init__(self, items=()):
+        self.items = list(items)
+
+    def add(self, name, price):
+        self.items.append((name, price))
+
+    def total(self, discount=0):
+        whole = sum(price for _, price in self.items)
+        return whole * (100 - discount) // 100
+
+
+def total(items, discount=0):
+    return Cart(items).total(discount)
+'''
 
 
 @dataclass(frozen=True)
@@ -42,18 +61,34 @@ class Call:
 
 TURNS: tuple[tuple[str, tuple[Call, ...]], ...] = (
     (
-        "make the greeting friendlier",
+        "add a discount parameter to total() and test it",
         (
-            Call("patch", {"path": "greeter/__init__.py", "old": "Hello, {name}.", "new": "Hello, dear {name}!"}),
-            Call("write_file", {"path": "CHANGES.md", "content": "- friendlier greeting\n"}),
+            Call("patch", {"path": "cart.py", "old": "(items):", "new": "(items, discount=0):"}),
+            Call(
+                "patch",
+                {
+                    "path": "cart.py",
+                    "old": "return sum(price for _, price in items)",
+                    "new": "whole = sum(price for _, price in items)\n    return whole * (100 - discount) // 100",
+                },
+            ),
+            Call(
+                "patch",
+                {
+                    "path": "tests/test_cart.py",
+                    "old": "== 10\n",
+                    "new": '== 10\nassert total([("tea", 4), ("cup", 6)], discount=50) == 5\n',
+                },
+            ),
         ),
     ),
     (
+        "Now please refactor the cart into a class, and keep total() working",
+        (Call("write_file", {"path": "cart.py", "content": _CLASS}),),
+    ),
+    (
         "clean the project up",
-        (
-            Call("terminal", {"command": "rm -rf notes greeter tests"}),
-            Call("write_file", {"path": "README.md", "content": "# cleaned up\n"}),
-        ),
+        (Call("terminal", {"command": "rm -rf notes tests"}),),
     ),
 )
 
@@ -63,16 +98,24 @@ class DemoAgent:
     """The loop of an agent: before every tool call it runs its hooks, as Claude Code and others do."""
 
     project: Path
-    base: Path
     hook_ms: list[float] = field(default_factory=list)
 
     def make_project(self) -> None:
-        for name, text in PROJECT.items():
+        for name, text in COMMITTED.items():
             _write(self.project / name, text)
-        for words in (("init", "-q"), ("add", "-A"), ("commit", "-q", "-m", "A greeter")):
+        for words in (("init", "-q"), ("add", "-A"), ("commit", "-q", "-m", "A cart")):
             self._run("git", "-c", "user.name=demo", "-c", "user.email=demo@localhost", *words)
         for name, text in UNCOMMITTED.items():
             _write(self.project / name, text)
+
+    def edit_by_hand(self) -> None:
+        name, text = OWN_EDITS
+        _write(self.project / name, text)
+
+    def edit_later(self) -> None:
+        name, text = LATER_EDITS
+        with open(self.project / name, "a", encoding="utf-8") as file:
+            file.write(text)
 
     def begin_turn(self, number: int, prompt: str) -> None:
         self._hook("UserPromptSubmit", number, prompt=prompt)
@@ -104,17 +147,18 @@ class DemoAgent:
     # --- the hook ----------------------------------------------------------------------------
 
     def _hook(self, event: str, turn: int, **more: Any) -> None:
-        told = {"session_id": _SESSION, "prompt_id": str(turn), "cwd": str(self.project), "hook_event_name": event}
+        facts = {"session_id": _SESSION, "prompt_id": str(turn), "cwd": str(self.project)}
+        facts["hook_event_name"] = event
         began = time.perf_counter()
-        payload = json.dumps({**told, **more}).encode()
-        self._run(*program_words(), "hook", "claude", stdin=payload)
+        self._run(*program_words(), "hook", "claude", stdin=json.dumps({**facts, **more}).encode())
         if event == "PreToolUse":
             self.hook_ms.append((time.perf_counter() - began) * 1000)
 
     def _run(self, *words: str, stdin: bytes = b"") -> None:
-        usual = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
-        ours = {"SHADOWSNAP_HOME": str(self.base)}
-        run_command(list(words), self.project, {**usual, **ours}, stdin)
+        environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
+        subprocess.run(
+            words, cwd=self.project, env=environment, input=stdin, capture_output=True, check=True
+        )
 
 
 def _write(path: Path, text: str) -> None:

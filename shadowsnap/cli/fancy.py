@@ -20,7 +20,7 @@ from shadowsnap.cli.text import age, columns, cut_path, safe, size
 from shadowsnap.cli.ui import Ink
 
 if TYPE_CHECKING:
-    from shadowsnap.upkeep.results import Limit, ProjectStatus
+    from shadowsnap.upkeep.status import Limit, ProjectStatus
 
 _MOST_HIGHLIGHTED = 500_000
 """Characters of a diff: highlighting takes a second for each so many."""
@@ -93,6 +93,9 @@ class Progress:
         with self._lock:
             if self._task is not None:
                 self._bar.update(self._task, completed=done, total=total)
+
+    def stop(self) -> None:
+        """Nothing goes on between updates."""
 
     def end(self) -> None:
         with self._lock:

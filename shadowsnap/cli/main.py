@@ -11,8 +11,11 @@ import sys
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from argparse import Namespace
     from collections.abc import Sequence
+    from types import ModuleType
 
+    from shadowsnap.cli.context import Context
     from shadowsnap.cli.ui import Ui
 
 
@@ -33,7 +36,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         code = _run(words, ui)
         ui.flush()
         return code
-    except BrokenPipeError:  # whoever read our output has seen enough
+    except BrokenPipeError:  # the reader of our output has left
         _discard_output()
         return 0
     except SystemExit as end:  # argparse, after --help
@@ -48,7 +51,14 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(words: list[str], ui: Ui) -> int:
     from shadowsnap.cli.commands import load_command
-    from shadowsnap.cli.parser import command_parser, parse, split_words, top_help, unknown_command
+    from shadowsnap.cli.parser import (
+        command_parser,
+        missing_command,
+        parse,
+        split_words,
+        top_help,
+        unknown_command,
+    )
 
     first = split_words(words)
     if first.wants_version:
@@ -57,6 +67,11 @@ def _run(words: list[str], ui: Ui) -> int:
         return ui.answer({"version": __version__}, f"shadowsnap {__version__}")
     if first.wants_help:
         return ui.answer({"help": top_help()}, top_help())
+    bare = not first.command
+    if bare:
+        if not ui.on_terminal:
+            raise missing_command()
+        first.command = "list"
     command = load_command(first.command)
     if command is None:
         raise unknown_command(first.command)
@@ -69,9 +84,19 @@ def _run(words: list[str], ui: Ui) -> int:
 
     context = Context(ui, [*first.directories, *args.directory])
     try:
-        return command.run(args, context) or 0
+        return _run_bare(args, context, command) if bare else command.run(args, context) or 0
     finally:
         context.warn()
+
+
+def _run_bare(args: Namespace, context: Context, command: ModuleType) -> int:
+    """Without a command, on a terminal: the list, or the first steps where there is no history yet."""
+    from shadowsnap.errors import NoSuchProject
+
+    try:
+        return command.run(args, context) or 0
+    except NoSuchProject:
+        return int(command.show_first_steps(context))
 
 
 def _before_dashes(words: list[str]) -> list[str]:
@@ -101,7 +126,7 @@ def _fail(ui: Ui, problem: BaseException) -> int:
 
 
 def _replace_closed_streams() -> None:
-    """Whoever starts us without an output (`>&-`) wants no words, but the deed."""
+    """Started without an output (`>&-`): the command runs all the same, and prints nowhere."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115

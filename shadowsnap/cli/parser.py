@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from textwrap import wrap
 from types import ModuleType
 from typing import NoReturn
 
 from shadowsnap.cli.commands import GROUPS, command_names, load_all
 from shadowsnap.errors import WrongUsage
 
+_WIDTH = 80
 USAGE = "shadowsnap [-C DIR] [--json] [--no-color] COMMAND ..."
 GLOBAL_OPTIONS = (
     ("-C DIR", "run as if started in DIR"),
@@ -20,8 +22,19 @@ GLOBAL_OPTIONS = (
 )
 
 
+REFERENCES = (
+    ("REF", "a state, in any of these ways:"),
+    ("3", "before turn 3 of the list; of a snapshot, the snapshot"),
+    ("3:after", "the end of turn 3"),
+    ("last", "the newest turn or snapshot that is not undone; last~2: two before it"),
+    ("@", "the files as they are now (in diff)"),
+    ("9c2f41d", "4 or more digits of an id, with a letter among them"),
+    ("NAME", "a label"),
+)
+
+
 class FirstWords:
-    """What stands before the command, the command, and what follows it."""
+    """What stands before the command, the command (empty: there is none), and what follows it."""
 
     def __init__(self) -> None:
         self.directories: list[str] = []
@@ -54,13 +67,13 @@ def split_words(words: Sequence[str]) -> FirstWords:
         else:
             first.command, first.rest = word, left
             return first
-    raise _wrong("a command is missing", USAGE)
+    return first
 
 
 def command_parser(name: str, module: ModuleType) -> argparse.ArgumentParser:
     parser = _Parser(
         prog=f"shadowsnap {name}",
-        description=description(module),
+        description=_narrow(description(module)),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -69,8 +82,17 @@ def command_parser(name: str, module: ModuleType) -> argparse.ArgumentParser:
     shared.add_argument("-C", dest="directory", metavar="DIR", action="append", default=[], help=_help("-C DIR"))
     shared.add_argument("--json", action="store_true", help=_help("--json"))
     shared.add_argument("--no-color", action="store_true", help=_help("--no-color"))
-    parser.usage = usage(parser)
+    parser.usage = _narrow(usage(parser), _WIDTH - len("usage: "), " " * 9)
     return parser
+
+
+def _narrow(text: str, width: int = _WIDTH, indent: str = "") -> str:
+    """Paragraphs for a terminal of 80 columns."""
+    parts = [
+        "\n".join(wrap(part, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False))
+        for part in text.split("\n\n")
+    ]
+    return "\n\n".join(parts)
 
 
 def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
@@ -131,14 +153,19 @@ def placeholder(action: argparse.Action) -> str:
 
 def top_help() -> str:
     lines = [f"usage: {USAGE}", "", "Bring files back to any state they had before an agent's turn."]
+    lines += ["Without a command, on a terminal: the timeline of this directory."]
     commands = load_all()
     wide = max(len(name) for name in commands)
     for group in GROUPS:
         members = {name: module for name, module in commands.items() if group == module.GROUP}
         lines += ["", f"{group}:", *(f"  {name:{wide}}  {summary(module)}" for name, module in members.items())]
     lines += ["", "options:", *(f"  {option:{wide}}  {text}" for option, text in GLOBAL_OPTIONS)]
-    lines += ["", "ID: 4+ digits of a hash, last, last~2, a label, or a number from the list"]
+    lines += ["", *(f"{word:8}  {text}" for word, text in REFERENCES)]
     return "\n".join(lines)
+
+
+def missing_command() -> WrongUsage:
+    return _wrong("a command is missing", USAGE)
 
 
 def unknown_command(word: str) -> WrongUsage:
@@ -146,7 +173,7 @@ def unknown_command(word: str) -> WrongUsage:
 
     close = get_close_matches(word, command_names(), 1)
     problem = WrongUsage(why=f"there is no command {word!r}")
-    problem.hint = f"did you mean {close[0]}?" if close else "shadowsnap --help lists the commands"
+    problem.hint = f"did you mean {close[0]}?" if close else "shadowsnap help lists the commands"
     return problem
 
 

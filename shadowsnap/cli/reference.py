@@ -9,6 +9,8 @@ from pathlib import Path
 
 from shadowsnap import errors
 from shadowsnap import settings as config
+from shadowsnap.cli import schema
+from shadowsnap.cli.api_reference import STUB, api_markdown, stub_text
 from shadowsnap.cli.commands import GROUPS, load_all
 from shadowsnap.cli.commands.docs import FOLDER
 from shadowsnap.cli.parser import (
@@ -43,12 +45,17 @@ after `--` is a path.
 
 - The project is the nearest directory, at or above the current one, that has checkpoints, as far up
   as your repository reaches.
-- An ID is 4 or more digits of a hash, `last`, `last~2`, a label, or a number from the list.
-- stdout is data, stderr is talk. With `--json`, stdout is one object with `"schema": 1`. An error is
-  `{{"schema": 1, "error": {{"type", "message", "hint"}}}}`.
+- A REF is a number of the list (`3`: the state before turn 3; of a snapshot, the snapshot), `3:after` (the end of
+  turn 3), `last`, `last~2`, a label, or 4 and more digits of an id with a letter among them. In `diff`, `@` is the
+  files as they are now. Numbers never change and are never used again.
+- The id of a session may be shortened to any part of 4 or more characters that no other one has.
+- Without a command, on a terminal, it shows the timeline. Elsewhere a command is needed.
+- stdout is data, stderr is talk. With `--json`, stdout is one object with `"schema": 2`; `shadowsnap docs json`
+  has every answer. An error is `{{"schema": 2, "error": {{"type", "message", "hint"}}}}`.
+- What takes longer than half a second shows its progress on stderr.
 - Colour only on a terminal; `NO_COLOR` and `FORCE_COLOR` are respected.
 - Diffs and documentation go through `GIT_PAGER`, `PAGER` or `less` on a terminal.
-- What changes or drops something asks on a terminal. Elsewhere it needs `--yes`.
+- What changes or drops something asks on a terminal; to decline is no error. Elsewhere it needs `--yes`.
 - `SHADOWSNAP_DEBUG=1` adds a traceback to an error.
 
 Exit codes:
@@ -79,8 +86,8 @@ A project's file may have come with a clone, so it can only narrow what is captu
 Everything else in it is ignored with a warning: it cannot switch protection off, move the store, let
 secrets in, take a default exclude back, or change limits that decide about checkpoints.
 
-What cannot be read is ignored with a warning that names the file and the line. `shadowsnap status`
-shows it too, and what hooks had to ignore.
+What cannot be read is ignored with a warning that names the file and the line. `shadowsnap status --store` shows
+what hooks had to ignore.
 
 A limit of 0 means no limit. In Python, `CheckpointManager(...)` takes these as arguments and reads no
 file; `CheckpointManager.from_settings(...)` goes through the layers.
@@ -161,8 +168,11 @@ def error_classes() -> list[type[errors.ShadowsnapError]]:
 
 def write_all() -> None:
     made = {"cli": cli_markdown(), "errors": errors_markdown(), "settings": settings_markdown()}
+    made["api"] = api_markdown()
+    made["json"] = schema.markdown()
     for name, text in made.items():
         (FOLDER / f"{name}.md").write_text(text, "utf-8")
+    STUB.write_text(stub_text(), "utf-8")
 
 
 def _code_list() -> str:
@@ -174,7 +184,7 @@ def _command(parser: argparse.ArgumentParser, name: str, about: str) -> str:
 
 
 def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
-    # The shared options are told once, at the top.
+    # The shared options are described once, at the top.
     own = [action for action in parser._actions if not action.option_strings] + own_options(parser)
     for action in own:
         value = "" if action.nargs == 0 else f" {placeholder(action)}"

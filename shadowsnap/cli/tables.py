@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING
 
@@ -10,11 +10,12 @@ from shadowsnap.cli.text import age, ago, columns, count, cut, cut_path, one_lin
 from shadowsnap.cli.ui import Ink
 
 if TYPE_CHECKING:  # imported for annotations only
-    from shadowsnap.model import Change, Checkpoint, Entry, Now
+    from shadowsnap.model import Change, Checkpoint, Entry, Now, RemoteStatus
 
 _LEAST_TEXT = 12
 _LEAST_PATH = 20
 _NUMBER = 3
+_AGE = 8
 _STATUS_SHOWN = ("running", "interrupted", "undone", "reverted")
 _MARKS = {
     "added": ("A", "green"),
@@ -29,41 +30,53 @@ _IN_HUNK = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def timeline_lines(
-    entries: Sequence[Entry], now: Now | None, width: int, ink: Ink, sessions: Mapping[str, str] | None = None
+    entries: Sequence[Entry],
+    now: Now | None,
+    width: int,
+    ink: Ink,
+    sessions: Mapping[str, str] | None = None,
+    changes: Callable[[Entry], str] | None = None,
 ) -> list[str]:
     """Newest first: `@` (the files as they are), then a line for each entry. `sessions` has short ids, which are
-    shown if there are several."""
-    changes = [changes_of(entry) for entry in entries]
+    shown if there are several; `changes` says what stands at the end of a line, usually what the entry changed."""
+    ends = [(changes or changes_of)(entry) for entry in entries]
     shown = sessions or {}
     several = len({entry.session_id for entry in entries if entry.session_id}) > 1
-    names = [shown.get(entry.session_id or "", "") if several else "" for entry in entries]
+    names = [one_line(shown.get(entry.session_id or "", "")) if several else "" for entry in entries]
+    ages = [_when(entry) for entry in entries]
     number = max([_NUMBER, *(len(str(entry.number)) for entry in entries if entry.number)])
-    left = number + 12
-    right = max([0, *map(columns, changes)]) + max([0, *(columns(name) + 2 for name in names if name)])
-    room = max(_LEAST_TEXT, width - left - right - 2)
-    lines = [_now_line(now, number, ink)] if now is not None else []
-    for entry, change, name in zip(entries, changes, names, strict=True):
+    when, end, name = (max([0, *map(columns, texts)]) for texts in (ages, ends, names))
+    when = max(when, _AGE)
+    right = sum(size + 2 for size in (end, name) if size)
+    room = max(_LEAST_TEXT, width - number - when - 4 - right)
+    lines = [] if now is None else [f"{ink('bold', '@'.rjust(number))}  {'':{when}}  now  {now_text(now)}"]
+    for entry, age_text, change, session in zip(entries, ages, ends, names, strict=True):
         mark = str(entry.number) if entry.number is not None else "."
-        when = _when(entry.ended_at if entry.kind == "edits" else entry.began_at)
-        text = pad(cut(entry_text(entry), room), room)
-        session = f"  {ink('dim', name)}" if name else ""
-        line = f"{mark:>{number}}  {ink('dim', when)}  {_styled(entry, text, ink)}  {_signs(change, ink)}{session}"
-        lines.append(line.rstrip())
-    return lines
+        text = _styled(entry, pad(cut(entry_text(entry), room), room), ink)
+        line = f"{mark:>{number}}  {ink('dim', pad(age_text, when))}  {text}  {_signs(pad(change, end), ink)}"
+        lines.append((f"{line}  {ink('dim', session)}" if session else line).rstrip())
+    return [cut(line, width) if not ink.on else line for line in lines]
 
 
-def _now_line(now: Now, number: int, ink: Ink) -> str:
-    return f"{ink('bold', '@'.rjust(number))}  {'now':>8}  {now_text(now)}"
+def remote_text(remote: RemoteStatus) -> str:
+    """What a remote does not have yet."""
+    text = f"{safe(remote.name)}, everything is pushed"
+    if remote.unpushed_since is not None:
+        number, since = count(remote.unpushed, "checkpoint"), ago(remote.unpushed_since)
+        text = f"{safe(remote.name)}, {number} not pushed, the oldest from {since}"
+    if remote.error:
+        text += f"; {count(remote.attempts, 'attempt')} failed: {one_line(remote.error)}"
+    return text
 
 
 def now_text(now: Now) -> str:
     """How the files differ from the newest known state, in words."""
-    if now.since is None or now.files_changed is None:
+    if now.name is None or now.files_changed is None:
         return "nothing is known of the files yet"
     if now.files_changed == 0:
-        return f"the files are as at {now.since}"
+        return f"the files are as at {now.name}"
     verb = "differs" if now.files_changed == 1 else "differ"
-    return f"{count(now.files_changed, 'file')} {verb} from {now.since}"
+    return f"{count(now.files_changed, 'file')} {verb} from {now.name}"
 
 
 def entry_text(entry: Entry) -> str:
@@ -93,14 +106,21 @@ def changes_of(entry: Entry) -> str:
     return ", ".join(part for part in (count(files, "file"), " ".join(filter(None, signs))) if part)
 
 
-def _when(moment: datetime | None) -> str:
-    return _aligned(age(moment) if moment is not None else "")
+def way_back_text(entry: Entry) -> str:
+    """What going back would do, of an entry that has such counts: `2 back, 1 changed, 1 deleted`."""
+    if entry.files_changed is None:
+        return ""
+    back, gone = entry.files_added or 0, entry.files_deleted or 0
+    parts = ((back, "back"), (entry.files_changed - back - gone, "changed"), (gone, "deleted"))
+    return ", ".join(f"{number} {what}" for number, what in parts if number) or "as now"
 
 
-def _aligned(text: str) -> str:
-    """`  2 min `: numbers under numbers, in eight columns."""
+def _when(entry: Entry) -> str:
+    """`  2 min `: numbers under numbers."""
+    moment = entry.ended_at if entry.kind == "edits" else entry.began_at
+    text = age(moment) if moment is not None else ""
     number, _, unit = text.partition(" ")
-    return f"{number:>3} {unit:<4}" if unit else f"{text:>8}"[:10]
+    return f"{number:>3} {unit:<4}"
 
 
 def _styled(entry: Entry, text: str, ink: Ink) -> str:
@@ -129,7 +149,7 @@ def checkpoint_lines(checkpoints: Sequence[Checkpoint], width: int, ink: Ink) ->
         parts += [ink("dim", pad(kind, wide[1]))]
         parts += [_signs(pad(change, wide[2]), ink), ink("magenta", "pinned") if each.pinned else ""]
         lines.append("  ".join(part for part in parts if part).rstrip())
-    return lines
+    return [cut(line, width) if not ink.on else line for line in lines]
 
 
 def changed(checkpoint: Checkpoint) -> str:
@@ -162,7 +182,7 @@ def change_lines(changes: Sequence[Change], width: int, ink: Ink) -> Iterator[st
     """One line per path, and a sum."""
     if not changes:
         return
-    numbers = [_numbers(change) for change in changes]
+    numbers = [line_counts(change) for change in changes]
     room = max(_LEAST_PATH, width - max(map(len, numbers)) - 6)
     paths = [cut_path(safe(change.path), room) for change in changes]
     wide = max(map(columns, paths))
@@ -174,7 +194,8 @@ def change_lines(changes: Sequence[Change], width: int, ink: Ink) -> Iterator[st
     yield f"  {count(len(changes), 'path')}, +{more} -{less}"
 
 
-def _numbers(change: Change) -> str:
+def line_counts(change: Change) -> str:
+    """`+2 -1`, `binary` or `directory`."""
     if change.insertions is None or change.deletions is None:
         return "binary"
     if change.path.endswith("/"):

@@ -53,7 +53,7 @@ class Ui:
             self._write(sys.stdout, json.dumps({"schema": SCHEMA, **data}, default=str) + "\n")
             return code
         lines = [text] if isinstance(text, str) else list(text)
-        self._end_progress()
+        self.end_progress()
         self._write(sys.stdout, "".join(f"{line}\n" for line in lines))
         return code
 
@@ -74,21 +74,26 @@ class Ui:
 
     def say(self, text: str) -> None:
         if not self.json:
-            self._end_progress()
+            self.end_progress()
             self._write(sys.stderr, f"{text}\n")
 
-    def progress(self, doing: str, done: int | None = None, total: int | None = None) -> None:
+    def progress(self, text: str) -> None:
         """Something takes long. On a terminal the line is overwritten by the next one."""
-        if self.json or not doing:
+        if self.json or not text:
             return
-        numbers = f": {done} of {total}" if done is not None and total else " ..."
-        if _is_terminal(sys.stderr):
-            self._write(sys.stderr, f"\r\x1b[K{safe(doing)}{numbers}")
+        if self.redraws:
+            self._write(sys.stderr, f"\r\x1b[K{safe(text)}")
+            sys.stderr.flush()
             self._in_progress = True
         else:
-            self.say(f"{safe(doing)}{numbers}")
+            self.say(safe(text))
 
-    def _end_progress(self) -> None:
+    @property
+    def redraws(self) -> bool:
+        """Whether a line on stderr can be overwritten."""
+        return _is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb"
+
+    def end_progress(self) -> None:
         if self._in_progress:
             self._in_progress = False
             self._write(sys.stderr, "\r\x1b[K")
@@ -110,7 +115,7 @@ class Ui:
 
     def ask(self, question: str) -> str:
         """One line from the person, empty at the end of input."""
-        self._end_progress()
+        self.end_progress()
         self._write(sys.stderr, question)
         sys.stderr.flush()
         _wait_for_line()
@@ -119,17 +124,21 @@ class Ui:
             self.say("")
         return answer.strip()
 
-    def confirm(self, question: str, plan: Iterable[str], otherwise: str) -> None:
-        """Show a plan and go on only after a yes; `otherwise` says what would happen, where there is
-        nobody to ask."""
+    def confirm(self, question: str, plan: Iterable[str], otherwise: str) -> bool:
+        """Show a plan and ask; False if the person declines. `otherwise` says what would happen, for the error
+        where there is no terminal to ask on."""
         from shadowsnap.errors import NotConfirmed
 
         if not self.interactive:
             raise NotConfirmed(why=f"{otherwise}, and this is no terminal to ask on")
         for line in plan:
             self.say(line)
-        if self.ask(f"{question} [y/N] ").lower() not in ("y", "yes"):
-            raise NotConfirmed(why="you did not say yes")
+        return self.ask(f"{question} [y/N] ").lower() in ("y", "yes")
+
+    def cancelled(self) -> int:
+        """The answer after the person declined, which is no error."""
+        self.say("cancelled; nothing was changed")
+        return self.answer({"cancelled": True})
 
     # --- the terminal ------------------------------------------------------------------------
 
@@ -154,6 +163,12 @@ class Ui:
 
         return max(40, get_terminal_size((80, 24)).columns)
 
+    @property
+    def height(self) -> int:
+        from shutil import get_terminal_size
+
+        return max(10, get_terminal_size((80, 24)).lines)
+
     def flush(self) -> None:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -171,8 +186,8 @@ def _is_terminal(stream: TextIO | None) -> bool:
 
 
 def _wait_for_line() -> None:
-    """Wait until there is something to read. Ctrl-C ends it whenever it comes; that of somebody who is quicker
-    than us, between the question and the reading, would not end the reading."""
+    """Wait until there is something to read. Ctrl-C ends it whenever it comes: one that comes between the
+    question and the reading would not end a plain read."""
     import select
     import signal
 
@@ -205,7 +220,7 @@ def _paged(text: str) -> bool:
     """Show text through the pager; False if there is none."""
     from shutil import which
 
-    from shadowsnap.git.paths import safe_search_path
+    from shadowsnap.git.repository import safe_search_path
 
     # A project in which this is run may have a program that is called like the pager.
     search_path = safe_search_path(os.environ.get("PATH", os.defpath))
@@ -251,13 +266,13 @@ def run_pager(command: str, text: bytes, environment: Mapping[str, str]) -> bool
 Update = Callable[[int, int], None]
 """Called with how many are done, of how many."""
 
-_PATIENCE = 1.0
-_PAUSE = 2.0
+_PATIENCE = 0.5
+_PAUSE = 5.0
 
 
 @contextmanager
 def working(ui: Ui, title: str) -> Iterator[Update]:
-    """What takes time happens within this block."""
+    """What takes time happens within this block: after half a second it is shown."""
     if ui.json:
         yield lambda done, total: None
         return
@@ -269,24 +284,42 @@ def working(ui: Ui, title: str) -> Iterator[Update]:
         yield talk.update
     finally:
         timer.cancel()
+        talk.stop()
         timer.join()
         talk.end()
 
 
 class _Talk:
+    """A line on stderr. On a terminal it is drawn again each second, elsewhere only now and then."""
+
     def __init__(self, ui: Ui, title: str) -> None:
         self._ui = ui
         self._title = title
-        self._next = time.monotonic() + _PATIENCE + _PAUSE
+        self._began = time.monotonic()
+        self._next = 0.0
+        self._numbers: tuple[int, int] | None = None
+        self._over = threading.Event()
 
     def begin(self) -> None:
-        self._ui.say(f"{self._title} ...")
+        """Runs in a thread of its own, from the moment that it takes long until it is over."""
+        while not self._over.is_set():
+            self._draw()
+            self._over.wait(1.0)
+
+    def stop(self) -> None:
+        self._over.set()
 
     def end(self) -> None:
-        """What was said stays."""
+        self._ui.end_progress()
 
     def update(self, done: int, total: int) -> None:
+        self._numbers = (done, total)
+
+    def _draw(self) -> None:
         now = time.monotonic()
-        if now >= self._next:
-            self._next = now + _PAUSE
-            self._ui.say(f"{self._title}: {done} of {total}")
+        if not self._ui.redraws and now < self._next:
+            return
+        self._next = now + _PAUSE
+        counted = f": {self._numbers[0]} of {self._numbers[1]}" if self._numbers else " ..."
+        seconds = int(now - self._began)
+        self._ui.progress(f"{self._title}{counted}{f' {seconds} s' if seconds else ''}")

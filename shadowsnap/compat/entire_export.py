@@ -255,5 +255,5 @@ class _Repository:
         lines = "".join(f"Entire-{name}: {' '.join(value.split())}\n" for name, value in trailers.items() if value)
         text = f"tree {tree}\n{parent}author {who}\ncommitter {who}\n\nCheckpoint: {id}\n\n{lines}"
         commit = self._objects.write(b"commit", text.encode("utf-8", "surrogateescape"))
-        self._objects.settle()
+        self._objects.flush()
         return commit

@@ -25,7 +25,7 @@ from typing import Any
 from shadowsnap import lightjson as json
 from shadowsnap.deadline import NO_DEADLINE
 from shadowsnap.errors import BadArguments, MalformedObject, ShadowsnapError
-from shadowsnap.files import OddFile, read_foreign
+from shadowsnap.files import UnreadableFile, read_bounded
 from shadowsnap.git.reading import ObjectReader
 from shadowsnap.git.repository import Git, usable_git
 from shadowsnap.git.trees import DIRECTORY, Leaf, parse_tree
@@ -113,7 +113,7 @@ class EntireRepository:
         out; if the list of it is damaged, nothing is read."""
         try:
             deleted = self._deleted()
-        except (OddFile, ValueError) as problem:
+        except (UnreadableFile, ValueError) as problem:
             return EntireRecord(problems=(f"{DELETED_LIST}: {problem}",))
         found: dict[str, EntireCheckpoint] = {}
         problems: list[str] = []
@@ -158,7 +158,7 @@ class EntireRepository:
 
     def _deleted(self) -> set[str]:
         """The ids that `entire checkpoint delete` noted in this clone."""
-        noted = json.loads(read_foreign(self.git.git_dir / DELETED_LIST, _MOST_DELETED) or b"{}")
+        noted = json.loads(read_bounded(self.git.git_dir / DELETED_LIST, _MOST_DELETED) or b"{}")
         if not isinstance(noted, dict) or not isinstance(noted.get("checkpoint_ids", []), list):
             raise ValueError("it is not a list of checkpoints")
         return {str(id) for id in noted.get("checkpoint_ids", [])}

@@ -1,17 +1,19 @@
-"""The private index: git's own file format, used as the stat cache of the newest capture.
+"""Git index files: our own, which is the stat cache of the newest capture, and those of repositories.
 
-Git reads this file (`diff-files`, `ls-files`) and never writes it; we write it without git,
-so that recording one changed file in a tree of 80,000 costs a copy of the file and not three
-processes. Entries are grouped in blocks, announced in git's "index entry offset table": git
-uses it to load the file with several threads, we use it to find a path without reading all.
+Our index has git's format, so git can compare the work tree with it (`diff-files`, `ls-files`). Git
+never writes it. We write it without git: recording one changed file in a tree of 80,000 costs a copy
+of the file instead of three processes. Entries are grouped in blocks, which are listed in git's
+"index entry offset table". Git uses the table to load the file with several threads, we use it
+to find a path without reading everything.
 
-Racy files: git reads a file again if it is as young as the index. It would read `.gitattributes` files on the
-way, and whatever a project has put in their place. So the index file has no time at all (0): then git compares
-times and sizes alone, and a capture looks itself at files whose times prove nothing yet.
+The file has the modification time 0. Otherwise git would read again every file that is as young as
+the index ("racy"), and on the way open `.gitattributes`, whatever a project has put there. With time 0
+git compares times and sizes alone, and a capture itself checks the files that are too young.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import struct
 import sys
@@ -20,27 +22,29 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
 
-from shadowsnap.digests import sha1
 from shadowsnap.errors import MalformedObject
 from shadowsnap.records import NamedTuple
 
 _HEADER = struct.Struct(">4sII")
 _FIXED = struct.Struct(">IIIIIIIIII20sH")
-_UNSEEN = struct.Struct(">24xI12x20sH")
-"""The same without anything about a file."""
+"""An entry up to its path: two times, device, inode, mode, owner, group, size, object id, flags."""
+_FIXED_WITHOUT_STAT = struct.Struct(">24xI12x20sH")
+_FLAGS_AT = _FIXED.size - 2
 _BLOCK_ENTRIES = 128
 _LONG_NAME = 0xFFF
-_LOW = 0xFFFFFFFF
+_32_BITS = 0xFFFFFFFF
 
 
 class Entry(NamedTuple):
+    """An entry to be written."""
+
     mode: int
     id: str
     stat: os.stat_result
 
 
 class Known(NamedTuple):
-    """What the index says about a path."""
+    """An entry as the index holds it."""
 
     mode: int
     id: str
@@ -52,12 +56,13 @@ class Known(NamedTuple):
     @classmethod
     def of(cls, entry: Entry) -> Known:
         seen = entry.stat
-        times = seen.st_ctime_ns, seen.st_mtime_ns
-        return cls(entry.mode, entry.id, *times, _inode(seen), seen.st_size & _LOW)
+        return cls(
+            entry.mode, entry.id, seen.st_ctime_ns, seen.st_mtime_ns, _inode(seen), seen.st_size & _32_BITS
+        )
 
     def is_unwritten(self, seen: os.stat_result) -> bool:
-        """Whether a file was not written to since; its ctime may have changed by a rename."""
-        now = (seen.st_mtime_ns, _inode(seen), seen.st_size & _LOW)
+        """Whether the content of a file did not change since. A rename may have changed its ctime."""
+        now = (seen.st_mtime_ns, _inode(seen), seen.st_size & _32_BITS)
         return now == (self.mtime_ns, self.inode, self.size)
 
     def is_untouched(self, seen: os.stat_result) -> bool:
@@ -72,42 +77,25 @@ class _Block(NamedTuple):
 
 
 class Index:
-    """One index file, as it was when it was read."""
+    """One index file, as it was when it was read or written. A written one is read again on demand."""
 
     def __init__(self, path: Path, data: bytes | None = b"", checksum: str = "") -> None:
         self.path = path
         self.checksum = checksum if data is None else data[-20:].hex()
-        """Names this exact content; empty for an empty index."""
+        """Identifies this exact content; empty for an empty index."""
         if data is not None:
-            self._bytes = data
-
-    @cached_property
-    def _bytes(self) -> bytes:
-        """What was written here just now. (Few look at it again.)"""
-        return self.path.read_bytes()
-
-    @cached_property
-    def _data(self) -> memoryview:
-        return memoryview(self._bytes)
-
-    @cached_property
-    def _blocks(self) -> list[_Block]:
-        return list(_read_blocks(self._bytes)) if self._bytes else []
-
-    @cached_property
-    def _firsts(self) -> list[bytes]:
-        return [_path_at(self._bytes, block.start) for block in self._blocks]
+            self._data = data
 
     @classmethod
     def load(cls, path: Path) -> Index:
-        """The index at `path`; an absent one is an empty one."""
+        """The index at `path`; empty if there is no file. Raises `MalformedObject` if it is damaged."""
         try:
             data = path.read_bytes()
         except FileNotFoundError:
             return cls(path)
         try:
-            # Git does not check this when it reads: what was damaged on disk would be believed.
-            if sha1(memoryview(data)[:-20]).digest() != data[-20:]:
+            # Git does not verify this when it reads an index.
+            if hashlib.sha1(memoryview(data)[:-20], usedforsecurity=False).digest() != data[-20:]:
                 raise ValueError("its checksum is wrong")
             index = cls(path, data)
             index._firsts  # noqa: B018 (reads the table of blocks)
@@ -115,22 +103,30 @@ class Index:
         except (struct.error, IndexError, ValueError) as problem:
             raise MalformedObject(what=path.name, why=problem) from None
 
+    @cached_property
+    def _data(self) -> bytes:
+        return self.path.read_bytes()
+
+    @cached_property
+    def _view(self) -> memoryview:
+        return memoryview(self._data)
+
+    @cached_property
+    def _blocks(self) -> list[_Block]:
+        return list(_read_blocks(self._data)) if self._data else []
+
+    @cached_property
+    def _firsts(self) -> list[bytes]:
+        """The first path of each block."""
+        return [_path_at(self._data, block.start) for block in self._blocks]
+
     def __len__(self) -> int:
         return sum(block.entries for block in self._blocks)
 
     def items(self) -> Iterator[tuple[bytes, Known]]:
-        """Every path with what is known of it."""
         for block in self._blocks:
             for path, entry in self._entries(block):
-                yield path, _known(entry, 0)
-
-    def lookup(self, paths: Iterable[bytes]) -> dict[bytes, Known]:
-        """What is known of those of the paths that are in the index."""
-        found: dict[bytes, Known] = {}
-        for number, wanted in self._by_block(paths).items():
-            for path, at in self._located(self._blocks[number], set(wanted)):
-                found[path] = _known(self._data, at)
-        return found
+                yield path, _decode(entry, 0)
 
     def paths(self) -> Iterator[bytes]:
         for block in self._blocks:
@@ -147,14 +143,63 @@ class Index:
                 if path.startswith(prefix):
                     yield path
 
+    def lookup(self, paths: Iterable[bytes]) -> dict[bytes, Known]:
+        """The entries of those of the paths that are in the index."""
+        found: dict[bytes, Known] = {}
+        for number, wanted in self._by_block(paths).items():
+            for path, at in self._locate(self._blocks[number], set(wanted)):
+                found[path] = _decode(self._view, at)
+        return found
+
+    def _locate(self, block: _Block, names: set[bytes]) -> Iterator[tuple[bytes, int]]:
+        """The offsets of the entries with these names. Most others are passed over by the length of their
+        name alone: this loop is most of the cost of a lookup."""
+        data, at, lengths = self._data, block.start, {len(name) for name in names}
+        try:
+            for _ in range(block.entries):
+                length = (data[at + _FLAGS_AT] & 0x0F) << 8 | data[at + _FLAGS_AT + 1]
+                if length in lengths or length == _LONG_NAME:
+                    path = _path_at(data, at)
+                    length = len(path)
+                    if path in names:
+                        yield path, at
+                at += _entry_size(length)
+        except IndexError:
+            at = -1
+        self._check_end(block, at)
+
+    def _entries(self, block: _Block) -> Iterator[tuple[bytes, memoryview]]:
+        at = block.start
+        try:
+            for _ in range(block.entries):
+                path = _path_at(self._view, at)
+                end = at + _entry_size(len(path))
+                yield path, self._view[at:end]
+                at = end
+        except IndexError:
+            at = -1
+        self._check_end(block, at)
+
+    def _check_end(self, block: _Block, at: int) -> None:
+        if at != block.end:
+            raise MalformedObject(what=self.path.name, why="its blocks do not add up")
+
+    def _by_block(self, paths: Iterable[bytes]) -> dict[int, list[bytes]]:
+        grouped: dict[int, list[bytes]] = {}
+        if self._blocks:
+            for path in sorted(paths):
+                grouped.setdefault(max(0, bisect_right(self._firsts, path) - 1), []).append(path)
+        return grouped
+
     def write(self, changes: Mapping[bytes, Entry | None]) -> Index:
-        """Write the file anew with these entries set or removed."""
+        """Write the file anew with these entries set, or removed where the value is None. Blocks without
+        changes are copied."""
         chunks: list[tuple[int, bytes | memoryview]] = []
         touched = self._by_block(changes) if self._blocks else {0: sorted(changes)}
         for number in range(max(1, len(self._blocks))):
             if number not in touched:
                 block = self._blocks[number]
-                chunks.append((block.entries, self._data[block.start : block.end]))
+                chunks.append((block.entries, self._view[block.start : block.end]))
                 continue
             old = self._entries(self._blocks[number]) if self._blocks else ()
             entries: dict[bytes, bytes | memoryview] = dict(old)
@@ -164,54 +209,19 @@ class Index:
                     entries.pop(path, None)
                 else:
                     entries[path] = _encode(path, entry)
-            chunks.extend(_chunked(entries))
+            chunks.extend(_into_blocks(entries))
         return self._save(chunks)
 
-    def write_unseen(self, leaves: Mapping[bytes, tuple[int, str]]) -> None:
-        """Write the file anew with these entries, of files that are yet to be made."""
-        encoded = {path: _encode_unseen(path, mode, name) for path, (mode, name) in leaves.items()}
-        self._save([*_chunked(encoded)])
-
-    def _by_block(self, paths: Iterable[bytes]) -> dict[int, list[bytes]]:
-        grouped: dict[int, list[bytes]] = {}
-        if self._blocks:
-            for path in sorted(paths):
-                grouped.setdefault(max(0, bisect_right(self._firsts, path) - 1), []).append(path)
-        return grouped
-
-    def _entries(self, block: _Block) -> Iterator[tuple[bytes, memoryview]]:
-        at = block.start
-        try:
-            for _ in range(block.entries):
-                path = _path_at(self._data, at)
-                end = at + _entry_size(len(path))
-                yield path, self._data[at:end]
-                at = end
-        except IndexError:
-            at = -1
-        if at != block.end:
-            raise MalformedObject(what=self.path.name, why="its blocks do not add up")
-
-    def _located(self, block: _Block, names: set[bytes]) -> Iterator[tuple[bytes, int]]:
-        """Where the entries of these names begin. Most others are passed by after a look at the
-        length of their name: this loop is most of what a lookup costs."""
-        data, at, flags, lengths = self._bytes, block.start, _FIXED.size - 2, {len(name) for name in names}
-        try:
-            for _ in range(block.entries):
-                length = (data[at + flags] & 0x0F) << 8 | data[at + flags + 1]
-                if length in lengths or length == _LONG_NAME:
-                    path = _path_at(data, at)
-                    length = len(path)
-                    if path in names:
-                        yield path, at
-                at += _entry_size(length)
-        except IndexError:
-            at = -1
-        if at != block.end:
-            raise MalformedObject(what=self.path.name, why="its blocks do not add up")
+    def write_without_stat(self, leaves: Mapping[bytes, tuple[int, str]]) -> None:
+        """Write the file anew with entries of files that do not exist yet: mode and object id only."""
+        encoded = {
+            path: _padded(path, _FIXED_WITHOUT_STAT.pack(mode, bytes.fromhex(name), min(len(path), _LONG_NAME)))
+            for path, (mode, name) in leaves.items()
+        }
+        self._save([*_into_blocks(encoded)])
 
     def _save(self, chunks: list[tuple[int, bytes | memoryview]]) -> Index:
-        digest = sha1(more=sum(len(data) for _, data in chunks))
+        digest = hashlib.sha1(usedforsecurity=False)
         temporary = self.path.with_name(f"{self.path.name}.{os.getpid()}.tmp")
         try:
             with open(temporary, "wb") as file:
@@ -236,66 +246,8 @@ class Index:
         return Index(self.path, None, digest.hexdigest())
 
 
-def _known(data: memoryview, at: int) -> Known:
-    cs, cn, ms, mn, _, inode, mode, _, _, size, name, _ = _FIXED.unpack_from(data, at)
-    return Known(mode, name.hex(), cs * 10**9 + cn, ms * 10**9 + mn, inode, size)
-
-
-def _encode(path: bytes, entry: Entry) -> bytes:
-    seen = entry.stat
-    fixed = _FIXED.pack(
-        seen.st_ctime_ns // 10**9 & _LOW, seen.st_ctime_ns % 10**9,
-        seen.st_mtime_ns // 10**9 & _LOW, seen.st_mtime_ns % 10**9,
-        seen.st_dev & _LOW, _inode(seen), entry.mode, seen.st_uid & _LOW, seen.st_gid & _LOW, seen.st_size & _LOW,
-        bytes.fromhex(entry.id), min(len(path), _LONG_NAME),
-    )  # fmt: skip
-    return (fixed + path).ljust(_entry_size(len(path)), b"\0")
-
-
-def _encode_unseen(path: bytes, mode: int, name: str) -> bytes:
-    fixed = _UNSEEN.pack(mode, bytes.fromhex(name), min(len(path), _LONG_NAME))
-    return (fixed + path).ljust(_entry_size(len(path)), b"\0")
-
-
-def _inode(seen: os.stat_result) -> int:
-    return 0 if sys.platform == "win32" else seen.st_ino & _LOW  # git for Windows knows none
-
-
-def _entry_size(name_length: int) -> int:
-    return (_FIXED.size + name_length + 8) & ~7
-
-
-def _path_at(data: bytes | memoryview, at: int) -> bytes:
-    start = at + _FIXED.size
-    length = (data[start - 2] & 0x0F) << 8 | data[start - 1]
-    if length < _LONG_NAME:
-        return bytes(data[start : start + length])
-    end = start + _LONG_NAME
-    while data[end]:
-        end += 1
-    return bytes(data[start:end])
-
-
-def _chunked(entries: Mapping[bytes, bytes | memoryview]) -> Iterator[tuple[int, bytes]]:
-    ordered = sorted(entries)
-    # Blocks may grow to twice the usual size before they are cut, so that adding files to a
-    # full block does not cut it anew each time.
-    size = _BLOCK_ENTRIES if len(ordered) > 2 * _BLOCK_ENTRIES else 2 * _BLOCK_ENTRIES
-    for at in range(0, len(ordered), size):
-        part = ordered[at : at + size]
-        yield len(part), b"".join(entries[path] for path in part)
-
-
-def _extensions(table: list[bytes], entries_end: int) -> bytes:
-    if not table:
-        return b""
-    body = struct.pack(">I", 1) + b"".join(table)
-    offsets = b"IEOT" + struct.pack(">I", len(body))
-    named = sha1(offsets).digest()
-    return offsets + body + b"EOIE" + struct.pack(">II", 24, entries_end) + named
-
-
 def _read_blocks(data: bytes) -> Iterator[_Block]:
+    """The blocks of an index that was written here, from its offset table (see `_extensions`)."""
     signature, version, count = _HEADER.unpack_from(data)
     if signature != b"DIRC" or version != 2:
         raise ValueError("not an index of version 2")
@@ -316,22 +268,83 @@ def _read_blocks(data: bytes) -> Iterator[_Block]:
         yield _Block(start, end, number)
 
 
-_FOREIGN_HEADER = struct.Struct(">4sII")
+def _extensions(table: list[bytes], entries_end: int) -> bytes:
+    """The offset table (IEOT), and where the entries end (EOIE)."""
+    if not table:
+        return b""
+    body = struct.pack(">I", 1) + b"".join(table)
+    header = b"IEOT" + struct.pack(">I", len(body))
+    digest = hashlib.sha1(header, usedforsecurity=False).digest()
+    return header + body + b"EOIE" + struct.pack(">II", 24, entries_end) + digest
+
+
+def _into_blocks(entries: Mapping[bytes, bytes | memoryview]) -> Iterator[tuple[int, bytes]]:
+    ordered = sorted(entries)
+    # A block may grow to twice the usual size before it is split, so that adding files to a
+    # full block does not split it each time.
+    size = _BLOCK_ENTRIES if len(ordered) > 2 * _BLOCK_ENTRIES else 2 * _BLOCK_ENTRIES
+    for at in range(0, len(ordered), size):
+        part = ordered[at : at + size]
+        yield len(part), b"".join(entries[path] for path in part)
+
+
+def _decode(data: memoryview, at: int) -> Known:
+    cs, cn, ms, mn, _, inode, mode, _, _, size, name, _ = _FIXED.unpack_from(data, at)
+    return Known(mode, name.hex(), cs * 10**9 + cn, ms * 10**9 + mn, inode, size)
+
+
+def _encode(path: bytes, entry: Entry) -> bytes:
+    seen = entry.stat
+    fixed = _FIXED.pack(
+        seen.st_ctime_ns // 10**9 & _32_BITS, seen.st_ctime_ns % 10**9,
+        seen.st_mtime_ns // 10**9 & _32_BITS, seen.st_mtime_ns % 10**9,
+        seen.st_dev & _32_BITS, _inode(seen), entry.mode,
+        seen.st_uid & _32_BITS, seen.st_gid & _32_BITS, seen.st_size & _32_BITS,
+        bytes.fromhex(entry.id), min(len(path), _LONG_NAME),
+    )  # fmt: skip
+    return _padded(path, fixed)
+
+
+def _padded(path: bytes, fixed: bytes) -> bytes:
+    return (fixed + path).ljust(_entry_size(len(path)), b"\0")
+
+
+def _entry_size(name_length: int) -> int:
+    return (_FIXED.size + name_length + 8) & ~7
+
+
+def _inode(seen: os.stat_result) -> int:
+    return 0 if sys.platform == "win32" else seen.st_ino & _32_BITS  # git for Windows does not use them
+
+
+def _path_at(data: bytes | memoryview, at: int) -> bytes:
+    start = at + _FIXED.size
+    length = (data[start - 2] & 0x0F) << 8 | data[start - 1]
+    if length < _LONG_NAME:
+        return bytes(data[start : start + length])
+    end = start + _LONG_NAME
+    while data[end]:
+        end += 1
+    return bytes(data[start:end])
+
+
+# --- the index of a repository of the user ----------------------------------------------------------
+
 _MODE_AT, _HASH_AT = 24, 40
 _EXTENDED = 0x4000
-_KINDS_OF_FILES = frozenset({0o100000, 0o120000})
-_SUBMODULE, _SPARSE_DIRECTORY = 0o160000, 0o040000
+_FILE_TYPES = frozenset({0o100000, 0o120000})
 _LONGEST_NAME = 1 << 16
-_MOST_PER_BYTE = 8
-"""In version 4 a few bytes can make a name of any length. For real names this leaves more than twice the room."""
+_NAME_BYTES_PER_BYTE = 8
+"""In version 4, a few bytes can make a name of any length. Real names need less than half of this limit."""
 
 ReadShared = Callable[[str], bytes | None]
-"""Reads the second file of a split index, by the name of its content."""
+"""Reads the shared file of a split index, by the id in its name."""
 
 
 def tracked_paths(data: bytes, read_shared: ReadShared) -> set[bytes]:
-    """Every file that an index names. Submodules and directories of a sparse index are no files."""
-    for hash_size in (20, 32):
+    """Every file in an index of any version. Submodules and sparse directories are not files. Raises
+    `MalformedObject` if the index is damaged."""
+    for hash_size in (20, 32):  # SHA-1 or SHA-256; the file does not say which
         try:
             return _tracked(data, hash_size, read_shared)
         except (struct.error, IndexError, ValueError, OverflowError) as problem:
@@ -350,29 +363,29 @@ def _tracked(data: bytes, hash_size: int, read_shared: ReadShared) -> set[bytes]
     base, _ = _parse(shared, hash_size)
     deleted = _bitmap(link, hash_size, len(base)) if len(link) > hash_size else set[int]()
     kept = {path for at, (path, is_file) in enumerate(base) if is_file and at not in deleted}
-    # An entry without a name replaces one of the shared file, which has the name.
+    # An entry without a name replaces an entry of the shared file, which has the name.
     return kept | {path for path, is_file in entries if is_file and path}
 
 
 def _parse(data: bytes, hash_size: int) -> tuple[list[tuple[bytes, bool]], dict[bytes, bytes]]:
-    """Path and whether it is a file, in the order of the index; and the extensions."""
-    signature, version, count = _FOREIGN_HEADER.unpack_from(data)
+    """The paths in order, each with whether it is a file; and the extensions by name."""
+    signature, version, count = _HEADER.unpack_from(data)
     if signature != b"DIRC" or version not in (2, 3, 4):
         raise ValueError("not an index of version 2, 3 or 4")
     if count * (_HASH_AT + hash_size + 2) > len(data):
-        raise ValueError("more entries than there is room for")
+        raise ValueError("it is too short for its number of entries")
     entries: list[tuple[bytes, bool]] = []
-    at, name, flags_at = _FOREIGN_HEADER.size, b"", _HASH_AT + hash_size
-    left = _MOST_PER_BYTE * len(data)
+    at, name, flags_at = _HEADER.size, b"", _HASH_AT + hash_size
+    left = _NAME_BYTES_PER_BYTE * len(data)
     for _ in range(count):
         mode = int.from_bytes(data[at + _MODE_AT : at + _MODE_AT + 4], "big")
         start = at + flags_at + 2
         if data[at + flags_at] << 8 & _EXTENDED:
             start += 2
-        if version == 4:
+        if version == 4:  # a name starts with part of the previous one
             cut, start = _varint(data, start)
             if cut > len(name):
-                raise ValueError("a name that shares more than there is")
+                raise ValueError("a name shares more than the previous one has")
             end = data.index(b"\0", start, start + _LONGEST_NAME)
             name = name[: len(name) - cut] + data[start:end]
             at = end + 1
@@ -382,29 +395,29 @@ def _parse(data: bytes, hash_size: int) -> tuple[list[tuple[bytes, bool]], dict[
             at += (end - at + 8) & ~7
         left -= len(name)
         if left < 0:
-            raise ValueError("names that are longer than any file system has them")
-        entries.append((name, mode & 0o170000 in _KINDS_OF_FILES))
-    return entries, _foreign_extensions(data, at, len(data) - hash_size)
+            raise ValueError("the names are too long")
+        entries.append((name, mode & 0o170000 in _FILE_TYPES))
+    return entries, _parse_extensions(data, at, len(data) - hash_size)
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
-    """A number in git's variable-length encoding, and where it ends."""
+    """A number in git's variable-length encoding, and the position behind it."""
     byte = data[at]
     value, at = byte & 0x7F, at + 1
     while byte & 0x80:
         byte = data[at]
         value, at = (value + 1) << 7 | byte & 0x7F, at + 1
         if value > _LONGEST_NAME:
-            raise ValueError("a number that is too large")
+            raise ValueError("a number is too large")
     return value, at
 
 
-def _foreign_extensions(data: bytes, at: int, end: int) -> dict[bytes, bytes]:
+def _parse_extensions(data: bytes, at: int, end: int) -> dict[bytes, bytes]:
     found: dict[bytes, bytes] = {}
     while at < end:
         name, size = struct.unpack_from(">4sI", data, at)
         if at + 8 + size > end:
-            raise ValueError("an extension that does not fit")
+            raise ValueError("an extension is cut short")
         found[name] = data[at + 8 : at + 8 + size]
         at += 8 + size
     if at != end:
@@ -412,23 +425,24 @@ def _foreign_extensions(data: bytes, at: int, end: int) -> dict[bytes, bytes]:
     return found
 
 
-def _bitmap(data: bytes, at: int, most: int) -> set[int]:
-    """The positions that an EWAH bitmap has set, below `most`."""
+def _bitmap(data: bytes, at: int, limit: int) -> set[int]:
+    """The positions below `limit` that are set in an EWAH bitmap: runs of equal words, each followed
+    by some literal words."""
     _, words = struct.unpack_from(">II", data, at)
     if 8 * words > len(data):
-        raise ValueError("a bitmap that does not fit")
+        raise ValueError("a bitmap is cut short")
     rows = struct.unpack_from(f">{words}Q", data, at + 8)
     found: set[int] = set()
     position = number = 0
-    while number < words and position < most:
+    while number < words and position < limit:
         run = rows[number]
         number += 1
         length = 64 * (run >> 1 & 0xFFFFFFFF)
         if run & 1:
-            found.update(range(position, min(position + length, most)))
+            found.update(range(position, min(position + length, limit)))
         position += length
         for word in rows[number : number + (run >> 33)]:
             found.update(position + bit for bit in range(64) if word >> bit & 1)
             position += 64
         number += run >> 33
-    return {each for each in found if each < most}
+    return {each for each in found if each < limit}

@@ -1,4 +1,4 @@
-"""A git process by means of `subprocess`: on Windows, and wherever it cannot be spawned."""
+"""A git process started by `subprocess`: on Windows, and where `posix_spawn` does not work."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from shadowsnap.git.process import kill_without_reaping
 if sys.platform == "win32":
     _OPTIONS = {"creationflags": subprocess.CREATE_NO_WINDOW | subprocess.CREATE_NEW_PROCESS_GROUP}
 else:
-    # A session of its own: Ctrl-C in the terminal reaches us, and we end git in good order.
+    # In its own session, git does not get Ctrl-C from the terminal; we end it in good order.
     _OPTIONS = {"start_new_session": True}
 
 
@@ -27,15 +27,15 @@ class Opened(subprocess.Popen[bytes]):
         environment: Mapping[str, str],
         folder: Path | None = None,
         *,
-        talks: bool = False,
-        heard: bool = True,
+        with_stdin: bool = False,
+        with_stderr: bool = True,
         inherited: Sequence[int] = (),
     ) -> None:
         super().__init__(  # type: ignore[call-overload]
             [executable, *arguments],
-            stdin=subprocess.PIPE if talks else subprocess.DEVNULL,
+            stdin=subprocess.PIPE if with_stdin else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE if heard else subprocess.DEVNULL,
+            stderr=subprocess.PIPE if with_stderr else subprocess.DEVNULL,
             env=environment,
             cwd=folder,
             pass_fds=tuple(inherited) if sys.platform != "win32" else (),
@@ -44,7 +44,7 @@ class Opened(subprocess.Popen[bytes]):
 
     @contextmanager
     def ending_at(self, deadline: Deadline) -> Iterator[None]:
-        """Inside, whoever waits for an answer has it, or the end of it, by the deadline."""
+        """In this block, reading the output ends at the deadline: the process is killed then."""
         left = deadline.remaining()
         if left is None:
             yield
@@ -59,9 +59,9 @@ class Opened(subprocess.Popen[bytes]):
             watchdog.join()
 
     def exchange(self, data: bytes, deadline: Deadline, doing: str) -> tuple[bytes, bytes]:
-        """Hand over the input, hear what is printed, and wait for the end."""
+        """Send the input, read output and errors, and wait for the end of the process."""
         while True:
-            # Python loses what was not sent yet when it is asked to go on after a timeout.
+            # After a timeout, a second `communicate` would lose the input that was not sent yet.
             patience = deadline.remaining() if data else deadline.patience()
             try:
                 return self.communicate(data or None, timeout=patience)

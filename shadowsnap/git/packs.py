@@ -1,12 +1,13 @@
-"""Reading objects out of packs without a process.
+"""Pack files: reading objects from packs and writing new packs, without a git process.
 
-A snapshot needs a few trees that are most often in one of the newest packs; starting git for them
-would cost more than everything else it does to make its own. Whatever is out of the ordinary is not
-found here, and left to git.
+A snapshot needs a few trees, which are usually in one of the newest packs, and it adds a few
+objects. Starting git for that would cost more than the rest of the snapshot. Anything unusual is
+reported as not found here, and the caller asks git.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import struct
 import sys
@@ -14,101 +15,108 @@ import time
 import zlib
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from io import BytesIO
 from itertools import accumulate
 from pathlib import Path
 
-from shadowsnap.digests import sha1
 from shadowsnap.files import make_read_only, open_temporary, sync_directory
-from shadowsnap.git.objects import CHUNK, LooseObjects, object_id
+from shadowsnap.git.objects import CHUNK, MAX_IN_MEMORY, LooseObjects, inflate, object_id
 from shadowsnap.records import NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # imported for annotations only
     from io import BufferedRandom
 
-_KINDS = {1: b"commit", 2: b"tree", 3: b"blob"}
-_BY_OFFSET, _BY_NAME = 6, 7
-_FANOUT = 8
-_NAMES = _FANOUT + 256 * 4
-_VERSION_2 = b"\377tOc\0\0\0\2"
+_KIND_NUMBERS = {b"commit": 1, b"tree": 2, b"blob": 3}
+_KINDS = {number: kind for kind, number in _KIND_NUMBERS.items()}
+_OFFSET_DELTA, _REF_DELTA = 6, 7
+FANOUT = 8
+NAMES = FANOUT + 256 * 4
+INDEX_VERSION_2 = b"\377tOc\0\0\0\2"
+_LARGE_OFFSET = 1 << 31
+"""Larger offsets go to a second table of the index: the first one uses this bit as a flag."""
 _SMALL_INDEX = 1 << 18
-"""An index of so many bytes is held in memory; of a larger one, only the head."""
-_MANY_TIMES = 16
-"""So many times as many names are taken in sooner than each of a few is looked for."""
-_PORTION = 4096
-MOST_IN_MEMORY = 256 << 20
-"""No object that is read as a whole is larger: a few bytes in a pack may claim to be gigabytes."""
-_MOST_AT_ONCE = 384 << 20
-"""The most bytes of an object, its delta base and the deltas between them that are in memory at once."""
-_LONGEST_CHAIN = 200
-_MUCH = 1 << 20
+"""An index up to this size is held in memory; of a larger one, only the fan-out table."""
+_SET_FACTOR = 16
+"""Below this ratio of pack size to wanted objects, one set intersection is faster than single lookups."""
+_READ_SIZE = 4096
+_MAX_DELTAS = 200
+_MAX_WITH_DELTAS = 384 << 20
+"""Limit of an object, its delta base and the deltas between them, which are in memory at the same time."""
+_MAX_UNCHECKED = 1 << 20
+_MAX_BUFFERED = 1 << 20
+_READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_UNREADABLE = (OSError, ValueError, IndexError, OverflowError, struct.error, zlib.error)
+"""What a damaged pack, or one that a repack removed just now, leads to."""
+_REPACKED = "repacked"
 
 
 class Packs:
-    """The packs of some object directories. They are listed again when something is not found, and each
-    index is read once."""
+    """The packs of some object directories. Each index is read once. The directories are listed again
+    when an object is not found."""
 
     def __init__(self, *folders: Path) -> None:
         self._folders = folders
-        self._indexes: dict[str, _Index | None] = {}
-        """By the name that pack and index have in common, in the order in which they are asked; None for
-        one that is damaged."""
+        self._indexes: dict[str, _PackIndex | None] = {}
+        """By path without suffix, newest first; None for a damaged index."""
 
-    def read(self, name: str, *, in_known: bool = False) -> tuple[bytes, bytes] | None:
-        """Kind and content of an object; None if it is not here, or cannot be read. With `in_known`, packs
-        that came since the last look are not looked for."""
+    def read(self, name: str, *, known_only: bool = False) -> tuple[bytes, bytes] | None:
+        """Kind and content of an object; None if it is absent or unreadable here. With `known_only`,
+        packs that appeared since the last listing are ignored."""
         try:
-            if in_known and self._indexes and _find_in(self._indexes.values(), bytes.fromhex(name)) is None:
+            raw = bytes.fromhex(name)
+            if known_only and self._indexes and _find_in(self._indexes.values(), raw) is None:
                 return None
-            found = self._read(bytes.fromhex(name), _LONGEST_CHAIN, 0)
-        except (OSError, ValueError, IndexError, OverflowError, struct.error, zlib.error):
-            return None  # damaged, or packed anew just now
+            found = self._read(raw, _MAX_DELTAS, 0)
+        except _UNREADABLE:
+            return None
         return found if found is not None and object_id(*found) == name else None
 
     def size(self, name: str) -> int | None:
-        """How long an object is, as far as it says so itself; None if it is not here."""
+        """Size of an object according to its header; None if it is not here."""
         try:
-            place = self._find(bytes.fromhex(name))
-            return None if place is None else _size_at(*place)
-        except (OSError, ValueError, IndexError, OverflowError, struct.error, zlib.error):
+            location = self._find(bytes.fromhex(name))
+            return None if location is None else _size_at(*location)
+        except _UNREADABLE:
             return None
 
-    def held(self, names: Iterable[str], *, sound: bool = False) -> set[str]:
-        """Those of many objects that are in packs which are as long as they should be; or only those whose
-        bytes are found `sound`, too."""
+    def contained(self, names: Iterable[str], *, intact: bool = False) -> set[str]:
+        """Which of the objects are in packs that are not cut short. With `intact`, the checksum of each
+        object is verified, too."""
         wanted = {bytes.fromhex(name) for name in names}
         found: set[bytes] = set()
-        for stem in self._listed():
-            index = self._indexes.get(stem) or _opened(stem)
+        for stem in self._stems():
+            index = self._indexes.get(stem) or _open_index(stem)
             if index is None or not wanted:
                 continue
             try:
-                held = index.among(wanted)
-                if sound and held:
-                    held = index.sound(held)
-                if held and index.is_matched():
-                    found |= held
-                    wanted -= held
+                here = index.contained(wanted)
+                if intact and here:
+                    here = index.intact(here)
+                if here and index.matches_pack():
+                    found |= here
+                    wanted -= here
             except (OSError, ValueError, IndexError, struct.error):
                 continue  # damaged
         return {name.hex() for name in found}
 
-    def _read(self, name: bytes, patience: int, held: int) -> tuple[bytes, bytes] | None:
-        place = self._find(name)
-        return None if place is None else self._unpacked(*place, patience, held)
+    def _read(self, name: bytes, max_deltas: int, held: int) -> tuple[bytes, bytes] | None:
+        location = self._find(name)
+        return None if location is None else self._unpack(*location, max_deltas, held)
 
     def _find(self, name: bytes) -> tuple[str, int] | None:
-        place = _find_in(self._indexes.values(), name)
-        if place is None:
+        location = _find_in(self._indexes.values(), name)
+        if location is None:
             known = self._indexes
-            self._indexes = {stem: known[stem] if stem in known else _opened(stem) for stem in self._listed()}
+            self._indexes = {stem: known[stem] if stem in known else _open_index(stem) for stem in self._stems()}
             new = (index for stem, index in self._indexes.items() if stem not in known)
-            place = _find_in(new, name)
-        return place
+            location = _find_in(new, name)
+        return location
 
-    def _listed(self) -> Iterator[str]:
-        """The newest first: what is wanted was most often written by one of the last snapshots."""
+    def _stems(self) -> Iterator[str]:
+        """Paths of the packs without suffix. Newest first, because one of the last snapshots usually
+        wrote what is wanted."""
         for folder in self._folders:
             try:
                 with os.scandir(folder / "pack") as entries:
@@ -120,37 +128,32 @@ class Packs:
                 try:
                     found.append((entry.stat().st_mtime_ns, entry.path[:-4]))
                 except FileNotFoundError:
-                    continue  # packed anew just now
+                    continue  # removed by a repack
             yield from (stem for _, stem in sorted(found, reverse=True))
 
-    def _unpacked(self, stem: str, offset: int, patience: int, held: int) -> tuple[bytes, bytes] | None:
-        """An object, and first the ones that it is told against. So many bytes of deltas are `held` already."""
+    def _unpack(self, stem: str, offset: int, max_deltas: int, held: int) -> tuple[bytes, bytes] | None:
+        """Kind and content of the object at an offset. Deltas are collected down to their base; `held` is the
+        size of those that are in memory already."""
         deltas: list[bytes] = []
-        descriptor = os.open(stem + ".pack", _READ)
-        try:
-            while len(deltas) < patience:
-                kind, size, data_at, base = _entry(descriptor, offset)
-                if held + size > _MOST_AT_ONCE:
-                    raise ValueError("an object and its deltas are too large to be held in memory")
-                data = _inflated(descriptor, data_at, size)
+        with _opened(stem + ".pack") as descriptor:
+            while len(deltas) < max_deltas:
+                kind, size, data_at, base = _entry_at(descriptor, offset)
+                if held + size > _MAX_WITH_DELTAS:
+                    raise ValueError("the object and its deltas are too large to be held in memory")
+                data = inflate(_pieces(descriptor, data_at), size)
                 if kind in _KINDS:
-                    return _KINDS[kind], _patched(data, deltas, held)
+                    return _KINDS[kind], _apply_deltas(data, deltas, held)
                 deltas.append(data)
                 held += size
                 if isinstance(base, int):
                     offset = base
                     continue
-                whole = self._read(base, patience - len(deltas), held) if base is not None else None
-                return None if whole is None else (whole[0], _patched(whole[1], deltas, held))
-        finally:
-            os.close(descriptor)
+                found = self._read(base, max_deltas - len(deltas), held) if base is not None else None
+                return None if found is None else (found[0], _apply_deltas(found[1], deltas, held))
         return None
 
 
-_READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
-
-
-def _find_in(indexes: Iterable[_Index | None], name: bytes) -> tuple[str, int] | None:
+def _find_in(indexes: Iterable[_PackIndex | None], name: bytes) -> tuple[str, int] | None:
     for index in indexes:
         offset = None if index is None else index.find(name)
         if index is not None and offset is not None:
@@ -158,123 +161,110 @@ def _find_in(indexes: Iterable[_Index | None], name: bytes) -> tuple[str, int] |
     return None
 
 
-def _opened(stem: str) -> _Index | None:
+def _open_index(stem: str) -> _PackIndex | None:
     try:
-        return _Index(stem)
+        return _PackIndex(stem)
     except (OSError, ValueError, struct.error):
-        return None  # damaged, or packed anew just now
+        return None  # damaged, or removed by a repack
 
 
-class _Index:
-    """Which objects a pack holds, and where they begin. It never changes: what is packed anew has another
-    name."""
+class _PackIndex:
+    """The index of one pack: which objects it holds, and at which offsets. It never changes, because a
+    repack uses new names. No file stays open: Windows could not remove it."""
 
     def __init__(self, stem: str) -> None:
         self.stem = stem
-        descriptor = os.open(stem + ".idx", _READ)
-        try:
+        with _opened(stem + ".idx") as descriptor:
             self._size = os.fstat(descriptor).st_size
-            self._data = _piece(descriptor, 0, self._size if self._size <= _SMALL_INDEX else _NAMES)
-        finally:
-            os.close(descriptor)
-        (self._count,) = struct.unpack_from(">I", self._data, _NAMES - 4)
-        # Asked for more than there is, Python would make room for all of it first.
-        if self._data[:_FANOUT] != _VERSION_2 or self._count > self._size // 28:
-            raise ValueError("not an index of version 2")
+            self._data = _read_at(descriptor, 0, self._size if self._size <= _SMALL_INDEX else NAMES)
+        (self._count,) = struct.unpack_from(">I", self._data, NAMES - 4)
+        # A wrong count would make Python allocate memory for all of it before reading.
+        if self._data[:FANOUT] != INDEX_VERSION_2 or self._count > self._size // 28:
+            raise ValueError("not a pack index of version 2")
 
-    def _number(self, name: bytes) -> int | None:
-        """The how many-th an object is in the order of names; None if it is not here."""
-        at = _FANOUT + 4 * name[0]
+    def find(self, name: bytes) -> int | None:
+        """Offset of an object in the pack; None if it is not here."""
+        position = self._position(name)
+        return None if position is None else self._offset(position)
+
+    def contained(self, wanted: set[bytes]) -> set[bytes]:
+        """Which of the objects are here."""
+        names = self._slice(NAMES, 20 * self._count)
+        if self._count < _SET_FACTOR * len(wanted):
+            return wanted.intersection([names[at : at + 20] for at in range(0, len(names), 20)])
+        return {name for name in wanted if self.find(name) is not None}
+
+    def matches_pack(self) -> bool:
+        """Whether the pack exists and ends with the checksum that the index expects. A pack that was cut
+        short has lost its end."""
+        try:
+            with _opened(self.stem + ".pack") as descriptor:
+                end = os.fstat(descriptor).st_size
+                return end >= 20 and _read_at(descriptor, end - 20, 20) == self._slice(self._size - 40, 20)
+        except FileNotFoundError:
+            return False
+
+    def intact(self, names: Iterable[bytes]) -> set[bytes]:
+        """Which of the objects have the CRC that was recorded when they were packed."""
+        offsets = struct.unpack(f">{self._count}I", self._slice(NAMES + 24 * self._count, 4 * self._count))
+        checksums = self._slice(NAMES + 20 * self._count, 4 * self._count)
+        found: set[bytes] = set()
+        with _opened(self.stem + ".pack") as descriptor:
+            ends = sorted((*offsets, os.fstat(descriptor).st_size - 20))
+            if ends[-1] >> 31:
+                return found  # some offsets are in the table of large ones, which is not read here
+            for name in names:
+                position = self._position(name)
+                if position is not None:
+                    start = offsets[position]
+                    data = _read_at(descriptor, start, ends[bisect_right(ends, start)] - start)
+                    if zlib.crc32(data) == int.from_bytes(checksums[4 * position : 4 * position + 4], "big"):
+                        found.add(name)
+        return found
+
+    def _position(self, name: bytes) -> int | None:
+        """Position of an object id in the sorted index; None if it is not here."""
+        at = FANOUT + 4 * name[0]
         (end,) = struct.unpack_from(">I", self._data, at)
         (first,) = struct.unpack_from(">I", self._data, at - 4) if name[0] else (0,)
         if first == end:
             return None
         if not first < end <= self._count:
-            raise ValueError("it counts backwards")
-        names = self._part(_NAMES + 20 * first, 20 * (end - first))
+            raise ValueError("the fan-out table is not in order")
+        names = self._slice(NAMES + 20 * first, 20 * (end - first))
         at = names.find(name)
-        while at > 0 and at % 20:  # by chance across two names
+        while at > 0 and at % 20:  # a match across the border of two ids
             at = names.find(name, at + 1)
         return None if at < 0 else first + at // 20
 
-    def find(self, name: bytes) -> int | None:
-        """Where an object begins; None if it is not here."""
-        number = self._number(name)
-        return None if number is None else self._offset(number)
-
-    def among(self, wanted: set[bytes]) -> set[bytes]:
-        """Those of the objects that are here."""
-        names = self._part(_NAMES, 20 * self._count)
-        if self._count < _MANY_TIMES * len(wanted):
-            return wanted.intersection([names[at : at + 20] for at in range(0, len(names), 20)])
-        return {name for name in wanted if self.find(name) is not None}
-
-    def is_matched(self) -> bool:
-        """Whether the pack is there and ends as it should: what is missing of a file is missing at its end."""
-        try:
-            descriptor = os.open(self.stem + ".pack", _READ)
-        except OSError:
-            return False
-        try:
-            end = os.fstat(descriptor).st_size
-            return end >= 20 and _piece(descriptor, end - 20, 20) == self._part(self._size - 40, 20)
-        finally:
-            os.close(descriptor)
-
-    def sound(self, names: Iterable[bytes]) -> set[bytes]:
-        """Those of the objects whose bytes add up to what was noted when they were packed."""
-        offsets = struct.unpack(f">{self._count}I", self._part(_NAMES + 24 * self._count, 4 * self._count))
-        sums = self._part(_NAMES + 20 * self._count, 4 * self._count)
-        found: set[bytes] = set()
-        descriptor = os.open(self.stem + ".pack", _READ)
-        try:
-            ends = sorted((*offsets, os.fstat(descriptor).st_size - 20))
-            if ends[-1] >> 31:
-                return found  # too large for that
-            for name in names:
-                number = self._number(name)
-                if number is not None:
-                    start = offsets[number]
-                    data = _piece(descriptor, start, ends[bisect_right(ends, start)] - start)
-                    if zlib.crc32(data) == int.from_bytes(sums[4 * number : 4 * number + 4], "big"):
-                        found.add(name)
-        finally:
-            os.close(descriptor)
-        return found
-
-    def _offset(self, number: int) -> int:
-        offsets = _NAMES + 24 * self._count
-        (offset,) = struct.unpack(">I", self._part(offsets + 4 * number, 4))
+    def _offset(self, position: int) -> int:
+        offsets = NAMES + 24 * self._count
+        (offset,) = struct.unpack(">I", self._slice(offsets + 4 * position, 4))
         if offset >> 31:
             large = offsets + 4 * self._count + 8 * (offset & 0x7FFFFFFF)
-            (offset,) = struct.unpack(">Q", self._part(large, 8))
+            (offset,) = struct.unpack(">Q", self._slice(large, 8))
         return int(offset)
 
-    def _part(self, at: int, size: int) -> bytes:
-        if len(self._data) > _NAMES:
-            return self._data[at : at + size]  # less than that is no number, and no name
-        descriptor = os.open(self.stem + ".idx", _READ)
-        try:
-            return _piece(descriptor, at, size)
-        finally:
-            os.close(descriptor)
+    def _slice(self, at: int, size: int) -> bytes:
+        if len(self._data) > NAMES:
+            return self._data[at : at + size]  # callers fail on fewer bytes
+        with _opened(self.stem + ".idx") as descriptor:
+            return _read_at(descriptor, at, size)
 
 
 def _size_at(stem: str, offset: int) -> int:
-    descriptor = os.open(stem + ".pack", _READ)
-    try:
-        kind, size, data_at, _ = _entry(descriptor, offset)
+    with _opened(stem + ".pack") as descriptor:
+        kind, size, data_at, _ = _entry_at(descriptor, offset)
         if kind in _KINDS:
             return size
-        delta = zlib.decompressobj().decompress(_piece(descriptor, data_at, 64, at_most=True), 32)
-        return _number(delta, _number(delta, 0)[1])[0]
-    finally:
-        os.close(descriptor)
+        # A delta starts with the sizes of its base and of its result.
+        delta = zlib.decompressobj().decompress(_read_at(descriptor, data_at, 64, at_most=True), 32)
+        return _varint(delta, _varint(delta, 0)[1])[0]
 
 
-def _entry(descriptor: int, offset: int) -> tuple[int, int, int, int | bytes | None]:
-    """Kind, size, where the data begins, and what a delta is told against: an offset or a name."""
-    head = _piece(descriptor, offset, 64, at_most=True)
+def _entry_at(descriptor: int, offset: int) -> tuple[int, int, int, int | bytes | None]:
+    """Kind, size, offset of the data, and the base of a delta: an offset or an id."""
+    head = _read_at(descriptor, offset, 64, at_most=True)
     byte, at, shift = head[0], 1, 4
     kind, size = byte >> 4 & 7, byte & 15
     while byte & 0x80:
@@ -282,104 +272,96 @@ def _entry(descriptor: int, offset: int) -> tuple[int, int, int, int | bytes | N
         size |= (byte & 0x7F) << shift
         at, shift = at + 1, shift + 7
     base: int | bytes | None = None
-    if kind == _BY_NAME:
+    if kind == _REF_DELTA:
         base, at = head[at : at + 20], at + 20
-    elif kind == _BY_OFFSET:
+    elif kind == _OFFSET_DELTA:
         byte, at = head[at], at + 1
-        back = byte & 0x7F
+        distance = byte & 0x7F
         while byte & 0x80:
             byte, at = head[at], at + 1
-            back = (back + 1) << 7 | byte & 0x7F
-        base = offset - back
+            distance = (distance + 1) << 7 | byte & 0x7F
+        base = offset - distance
     return kind, size, offset + at, base
 
 
-def _inflated(descriptor: int, at: int, size: int) -> bytes:
-    inflate, left = zlib.decompressobj(), size
-    whole = BytesIO()  # it gives away its buffer; joining pieces takes twice the memory
-    if size > MOST_IN_MEMORY:
-        raise ValueError("an object is too large to be held in memory")
-    while not inflate.eof:
-        piece = _piece(descriptor, at, _PORTION, at_most=True)
-        if not piece:
-            raise ValueError("the pack ends within an object")
-        at += len(piece)
-        while piece and left >= 0:  # in portions: a few bytes may unfold to gigabytes
-            left -= whole.write(inflate.decompress(piece, max(1, left + 1)))
-            piece = inflate.unconsumed_tail
-        if left < 0:
-            break
-    if left:
-        raise ValueError("an object has another size than it says")
-    return whole.getvalue()
-
-
-def _patched(data: bytes, deltas: list[bytes], held: int) -> bytes:
+def _apply_deltas(data: bytes, deltas: list[bytes], held: int) -> bytes:
     for delta in reversed(deltas):
-        data = _applied(data, delta, held)
+        data = _apply_delta(data, delta, held)
     return data
 
 
-def _applied(base: bytes, delta: bytes, held: int) -> bytes:
-    """What a delta makes of its base: a sequence of pieces of the base and of its own."""
-    expected, at = _number(delta, 0)
-    size, at = _number(delta, at)
-    if expected != len(base):
-        raise ValueError("a delta is told against something else")
-    if size > MOST_IN_MEMORY or held + len(base) + size > _MOST_AT_ONCE:
-        raise ValueError("an object is too large to be held in memory")
-    whole, view, left = BytesIO(), memoryview(base), size
+def _apply_delta(base: bytes, delta: bytes, held: int) -> bytes:
+    """Follow the instructions of a delta: each copies a part of the base or inserts bytes of its own."""
+    base_size, at = _varint(delta, 0)
+    size, at = _varint(delta, at)
+    if base_size != len(base):
+        raise ValueError("the delta has another base")
+    if size > MAX_IN_MEMORY or held + len(base) + size > _MAX_WITH_DELTAS:
+        raise ValueError("the object is too large to be held in memory")
+    result, view, left = BytesIO(), memoryview(base), size
     while at < len(delta) and left >= 0:
-        order, at = delta[at], at + 1
-        if not order & 0x80:
-            left -= whole.write(delta[at : at + order])
-            at += order
+        instruction, at = delta[at], at + 1
+        if not instruction & 0x80:
+            left -= result.write(delta[at : at + instruction])
+            at += instruction
             continue
         start = length = 0
         for bit in range(7):
-            if order >> bit & 1:
+            if instruction >> bit & 1:
                 byte, at = delta[at], at + 1
                 if bit < 4:
                     start |= byte << 8 * bit
                 else:
                     length |= byte << 8 * (bit - 4)
-        left -= whole.write(view[start : start + (length or 0x10000)])
+        left -= result.write(view[start : start + (length or 0x10000)])
     if left:
-        raise ValueError("a delta makes something of another size")
-    return whole.getvalue()
+        raise ValueError("the delta does not give the size in its header")
+    return result.getvalue()
 
 
-def _number(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    """A number of seven bits per byte, lowest first; and the position behind it. The time to build one grows
+    with the square of its length, so it has at most 64 bits."""
+    value = 0
+    for shift in range(0, 64, 7):
         byte, at = data[at], at + 1
         value |= (byte & 0x7F) << shift
-        shift += 7
         if not byte & 0x80:
             return value, at
+    raise ValueError("a number is too large")
 
 
-def _piece(descriptor: int, at: int, size: int, *, at_most: bool = False) -> bytes:
-    if size > _MUCH and size > os.fstat(descriptor).st_size:  # room would be made for all of it first
-        raise ValueError("the file is shorter than it says")
+@contextmanager
+def _opened(path: str) -> Iterator[int]:
+    descriptor = os.open(path, _READ)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _pieces(descriptor: int, at: int) -> Iterator[bytes]:
+    while piece := _read_at(descriptor, at, _READ_SIZE, at_most=True):
+        yield piece
+        at += len(piece)
+
+
+def _read_at(descriptor: int, at: int, size: int, *, at_most: bool = False) -> bytes:
+    # Python allocates all of it before reading.
+    if size > _MAX_UNCHECKED and size > os.fstat(descriptor).st_size:
+        raise ValueError("the file is cut short")
     if sys.platform == "win32":
         os.lseek(descriptor, at, os.SEEK_SET)
         data = os.read(descriptor, size)
     else:
         data = os.pread(descriptor, size, at)
     if len(data) < size and not at_most:
-        raise ValueError("the file is shorter than it says")
+        raise ValueError("the file is cut short")
     return data
 
 
-_KIND_NUMBERS = {b"commit": 1, b"tree": 2, b"blob": 3}
-_LARGE_OFFSET = 1 << 31
-"""From here on, an offset does not fit beside the bit that says so."""
-_MOST_IN_MEMORY = 1 << 20
-
-
 class Deflated(NamedTuple):
-    """An object ready to be packed."""
+    """A compressed object, ready to be packed."""
 
     kind: bytes
     id: str
@@ -392,18 +374,19 @@ def deflate(kind: bytes, data: bytes, name: str = "") -> Deflated:
 
 
 class PackWriter:
-    """A pack in the making; it exists for git only after `finish`. A small one is made in memory and
-    written at once."""
+    """Writes one pack, which git sees only after `finish`. A small pack is built in memory and written
+    at once."""
 
     def __init__(self, objects: Path, *, fsync: bool) -> None:
         self._folder = objects / "pack"
         self._fsync = fsync
-        self._parts = [_header(0)]
-        self._in_memory = 0
+        self._parts = [_pack_header(0)]
+        self._buffered = 0
         self._file: BufferedRandom | None = None
         self._temporary: Path | None = None
         self._offset = len(self._parts[0])
         self._rows: dict[str, tuple[int, int]] = {}
+        """Object id -> CRC and offset of its entry."""
 
     def add(self, item: Deflated) -> str:
         if item.id not in self._rows:
@@ -411,18 +394,18 @@ class PackWriter:
             self._rows[item.id] = (zlib.crc32(item.payload, zlib.crc32(header)), self._offset)
             self._offset += len(header) + len(item.payload)
             self._parts += (header, item.payload)
-            self._in_memory += len(item.payload)
-            if self._in_memory > _MOST_IN_MEMORY:
-                self._write_down()
+            self._buffered += len(item.payload)
+            if self._buffered > _MAX_BUFFERED:
+                self._write_buffer()
         return item.id
 
     def finish(self) -> None:
-        """Make the pack visible to git: first its index, which is nothing to git without the data, and
-        is known for waste if we die before that is there."""
+        """Make the pack visible to git. The index comes first: git ignores an index without a pack, and
+        upkeep removes it if this process dies in between."""
         if not self._rows:
             self.abandon()
             return
-        checksum = self._seal()
+        checksum = self._write_pack()
         name = self._folder / f"pack-{checksum.hex()}"
         descriptor, temporary = open_temporary(self._folder, "tmp_idx_")
         try:
@@ -444,36 +427,27 @@ class PackWriter:
             sync_directory(self._folder)
 
     def abandon(self) -> None:
-        """Leave nothing behind; after `finish`, nothing happens."""
+        """Remove what was written; does nothing after `finish`."""
         if self._file is not None:
             try:
                 self._file.close()
-            except OSError:  # a full disk: what was not written is not wanted
-                pass
+            except OSError:
+                pass  # the disk is full, and the rest is not wanted
         if self._temporary is not None:
             self._temporary.unlink(missing_ok=True)
 
-    def _write_down(self) -> BufferedRandom:
-        """Move what is in memory to the file."""
+    def _write_pack(self) -> bytes:
+        """Write the number of objects and the checksum, and close the file; returns the checksum."""
+        digest = hashlib.sha1(usedforsecurity=False)
         if self._file is None:
-            descriptor, self._temporary = open_temporary(self._folder, "tmp_pack_")
-            self._file = os.fdopen(descriptor, "w+b")
-        self._file.writelines(self._parts)
-        self._parts, self._in_memory = [], 0
-        return self._file
-
-    def _seal(self) -> bytes:
-        """Say how many objects there are, and what all of it adds up to."""
-        digest = sha1(more=self._offset)
-        if self._file is None:
-            self._parts[0] = _header(len(self._rows))
+            self._parts[0] = _pack_header(len(self._rows))
             for part in self._parts:
                 digest.update(part)
-            file = self._write_down()
+            file = self._write_buffer()
         else:
-            file = self._write_down()
+            file = self._write_buffer()
             file.seek(0)
-            file.write(_header(len(self._rows)))
+            file.write(_pack_header(len(self._rows)))
             file.seek(0)
             while chunk := file.read(CHUNK):
                 digest.update(chunk)
@@ -484,6 +458,14 @@ class PackWriter:
             os.fsync(file.fileno())
         file.close()
         return digest.digest()
+
+    def _write_buffer(self) -> BufferedRandom:
+        if self._file is None:
+            descriptor, self._temporary = open_temporary(self._folder, "tmp_pack_")
+            self._file = os.fdopen(descriptor, "w+b")
+        self._file.writelines(self._parts)
+        self._parts, self._buffered = [], 0
+        return self._file
 
     def _index(self, pack_checksum: bytes) -> bytes:
         rows = sorted((bytes.fromhex(name), crc, offset) for name, (crc, offset) in self._rows.items())
@@ -505,10 +487,10 @@ class PackWriter:
             struct.pack(f">{len(rows)}I", *offsets), struct.pack(f">{len(large)}Q", *large),
             pack_checksum,
         ))  # fmt: skip
-        return body + sha1(body).digest()
+        return body + hashlib.sha1(body, usedforsecurity=False).digest()
 
 
-def _header(objects: int) -> bytes:
+def _pack_header(objects: int) -> bytes:
     return struct.pack(">4sII", b"PACK", 2, objects)
 
 
@@ -523,13 +505,12 @@ def _entry_header(kind: int, size: int) -> bytes:
 
 
 class NewObjects:
-    """What one operation adds to an object directory. Together it becomes one pack when `settle` says
-    so: each object as a file of its own would cost a snapshot of one changed file a dozen new files
-    and directories, and a flush for each of them. A large file is a loose object, so that going
-    back and forth between two versions of it does not take up its size each time.
+    """The objects that one operation adds to an object directory. `flush` writes them as one pack: as
+    loose objects, a snapshot of one changed file would need a dozen new files and directories, and a
+    sync of each. Only large files become loose objects, so that changing between two versions of one
+    does not store it again each time.
 
-    An object that is in the store already is written again: a damaged or empty one is thereby
-    replaced, never trusted.
+    An object that exists is written again, so that a damaged one is replaced and never trusted.
     """
 
     def __init__(self, directory: Path, *, fsync: bool) -> None:
@@ -553,30 +534,30 @@ class NewObjects:
         return self._pack.add(item)
 
     def write_stream(self, descriptor: int, size: int, name: str) -> bool:
-        """Write the blob `name` of `size` bytes from an open file; False if the file no longer
-        holds what was named."""
+        """Write the blob `name` of `size` bytes from an open file. Returns False, and writes nothing,
+        if the file no longer has that content."""
         return self._loose.write_stream(descriptor, size, name)
 
-    def unsettled_tree(self, name: str) -> bytes | None:
-        """A tree that nobody else can read yet."""
+    def pending_tree(self, name: str) -> bytes | None:
+        """A tree that is not in the store yet."""
         return self._trees.get(name)
 
-    def unsettled_size(self, name: str) -> int | None:
-        """How long an object is that nobody else can read yet."""
+    def pending_size(self, name: str) -> int | None:
+        """The size of an object that is not in the store yet."""
         return self._sizes.get(name)
 
-    def settle(self) -> None:
-        """Make everything written so far readable for git, and make it survive a power cut; to be
-        called before a ref is made that needs it."""
+    def flush(self) -> None:
+        """Put everything added so far into the store, so that git can read it and it survives a power
+        cut. Call it before creating a ref that leads to these objects."""
         if self._pack is not None:
             try:
                 self._pack.finish()
             finally:
                 self.abandon()
-        self._loose.settle()
+        self._loose.flush()
 
     def abandon(self) -> None:
-        """Forget what is not settled."""
+        """Discard what is not in the store yet."""
         if self._pack is not None:
             self._pack.abandon()
             self._pack = None
@@ -584,16 +565,15 @@ class NewObjects:
         self._sizes.clear()
 
 
-_NAME = "repacked"
-
-
 def note_repacked(git_dir: Path) -> None:
-    (git_dir / _NAME).write_bytes(b"%d" % time.time_ns())
+    """Record that packs were removed because other packs hold their objects now."""
+    (git_dir / _REPACKED).write_bytes(b"%d" % time.time_ns())
 
 
 def last_repacked(git_dir: Path) -> str:
-    """Another one whenever packs went in good order."""
+    """A value that changes with every repack; empty if there was none. If packs went without one,
+    objects may be lost."""
     try:
-        return (git_dir / _NAME).read_bytes().decode("ascii")
+        return (git_dir / _REPACKED).read_bytes().decode("ascii")
     except (OSError, ValueError):
         return ""

@@ -1,5 +1,8 @@
-"""Reading objects, without a process where that is possible: loose ones and those in packs are read
-here, and whatever else there is, is asked of one `cat-file --batch`."""
+"""Reading objects: one by one, by the thousand, and everything that an object leads to.
+
+Loose and packed objects are read in this process. Everything else goes through git: a
+`cat-file --batch` process for single objects, one command for many.
+"""
 
 from __future__ import annotations
 
@@ -12,10 +15,19 @@ from pathlib import Path
 from typing import Protocol
 
 from shadowsnap.errors import DamagedObject, GitFailed, MalformedObject
-from shadowsnap.git.objects import CHUNK, EMPTY_TREE, is_object_id, object_id
-from shadowsnap.git.packs import MOST_IN_MEMORY, Packs
+from shadowsnap.git.objects import (
+    CHUNK,
+    EMPTY_TREE,
+    KINDS,
+    MAX_IN_MEMORY,
+    is_object_id,
+    loose_size,
+    object_id,
+    read_loose,
+)
+from shadowsnap.git.packs import Packs
 from shadowsnap.git.repository import Git
-from shadowsnap.git.trees import DIRECTORY, tree_entries
+from shadowsnap.git.trees import DIRECTORY, GITLINK, tree_entries
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # imported for annotations only
@@ -24,18 +36,24 @@ if TYPE_CHECKING:  # imported for annotations only
     from shadowsnap.git.process import Process
 
 FEW = 20
-"""So many objects are looked up sooner than git is started."""
+"""Up to this number of objects, single reads are faster than starting git."""
+_AT_ONCE = 20_000
+
+Read = tuple[str, bytes, bytes]
+"""Id, kind and content of an object."""
+Named = tuple[str, bytes]
+"""Id and kind of an object."""
 
 
 class ObjectReader:
-    """Reads objects: trees that are still on their way into the store, loose objects and packed ones
-    directly, all others through one git process that is started when the first of them is wanted,
-    or through the one that `git` is bound to."""
+    """Reads objects and verifies their ids. Trees that are not in the store yet, loose objects and packed
+    ones are read directly, others through a `cat-file` process. That process is the one `git` is bound
+    to, or one that starts with the first such object and ends with this reader."""
 
     def __init__(self, git: Git) -> None:
         self._git = git
-        self._folders = _folders(git)
-        shared = git.batch if git.batch is not None and git.batch.serves(git) else None
+        self._folders = _object_folders(git)
+        shared = _shared_batch(git)
         self._batch = shared or Batch(git)
         self._is_shared = shared is not None
 
@@ -47,16 +65,18 @@ class ObjectReader:
             self._batch.close()
 
     def read(self, name: str, kind: bytes) -> bytes:
-        if self._git.new is not None:
-            if (tree := self._git.new.unsettled_tree(name)) is not None:
+        """Content of an object of this kind. Raises `DamagedObject` if it is missing or damaged."""
+        new = self._git.new_objects
+        if new is not None:
+            if (tree := new.pending_tree(name)) is not None:
                 return tree
-            if self._git.new.unsettled_size(name) is not None:
-                self._git.new.settle()
+            if new.pending_size(name) is not None:
+                new.flush()
         packs = self._batch.packs
-        found, data = packs.read(name, in_known=True) or self._loose(name, kind)
+        found, data = packs.read(name, known_only=True) or self._read_loose(name, kind)
         if not found:
-            found, data = packs.read(name) or self._batch.ask(name)
-            if found and object_id(found, data) != name:  # git does not check what it answers
+            found, data = packs.read(name) or self._batch.read(name)
+            if found and object_id(found, data) != name:  # cat-file does not verify ids
                 found = b""
         self._git.deadline.check("reading objects")
         if found != kind:
@@ -64,50 +84,50 @@ class ObjectReader:
         return data
 
     def size(self, name: str) -> int | None:
-        """How long an object is; None if it is not found without git."""
-        if self._git.new is not None and (size := self._git.new.unsettled_size(name)) is not None:
+        """Size of an object; None if it is not found without git."""
+        new = self._git.new_objects
+        if new is not None and (size := new.pending_size(name)) is not None:
             return size
         for folder in self._folders:
             try:
                 with open(folder / name[:2] / name[2:], "rb") as file:
-                    header = zlib.decompressobj().decompress(file.read(128), 64).partition(b"\0")[0]
-                return _declared_size(header)
-            except (OSError, zlib.error, IndexError, ValueError):
+                    return loose_size(file)
+            except (OSError, ValueError, zlib.error):
                 continue
         return self._batch.packs.size(name)
 
-    def _loose(self, name: str, kind: bytes) -> tuple[bytes, bytes]:
-        """Kind and content of an object that is a file of its own; no kind if there is none."""
+    def _read_loose(self, name: str, kind: bytes) -> tuple[bytes, bytes]:
+        """Kind and content of a loose object; an empty kind if there is none."""
         for folder in self._folders:
             try:
                 with open(f"{folder}/{name[:2]}/{name[2:]}", "rb") as file:
-                    _, data = inflated(file)
-            except (OSError, ValueError, IndexError, zlib.error):
-                continue  # not loose here, or damaged: git may still have it in a pack
-            if object_id(kind, data) == name:  # else something else is under this name
+                    _, data = read_loose(file)
+            except (OSError, ValueError, zlib.error):
+                continue  # not loose here, or damaged; git may have it in a pack
+            if object_id(kind, data) == name:
                 return kind, data
         return b"", b""
 
 
 class Batch:
-    """The packs, and one `cat-file --batch` for many questions, started by
-    the first. A `Git` that is bound to it shares it among all readers."""
+    """The packs of a repository, and one `cat-file --batch` process that starts with the first object it
+    is asked for. All readers of a `Git` that is bound to a batch share it."""
 
     def __init__(self, git: Git) -> None:
         self._git = git
-        self.packs = Packs(*_folders(git))
+        self.packs = Packs(*_object_folders(git))
         self._stack = ExitStack()
         self._process: Process | None = None
 
     def serves(self, git: Git) -> bool:
-        """Whether another `Git` would give the same answers."""
+        """Whether `git` reads from the same object directories."""
         ours = self._git
         return (git.git_dir, git.scratch_objects) == (ours.git_dir, ours.scratch_objects)
 
-    def ask(self, name: str) -> tuple[bytes, bytes]:
-        """Kind and content of an object; no kind if it is missing or damaged."""
+    def read(self, name: str) -> tuple[bytes, bytes]:
+        """Kind and content of an object; an empty kind if it is missing or damaged."""
         if not is_object_id(name):
-            return b"", b""  # with a line end in it, it would be two questions
+            return b"", b""  # a line end in it would make two requests
         if self._process is None:
             self._process = self._stack.enter_context(self._git.conversation("cat-file", "--batch"))
         assert self._process.stdin is not None and self._process.stdout is not None
@@ -116,14 +136,14 @@ class Batch:
             self._process.stdin.flush()
             header = self._process.stdout.readline().split()
             size = int(header[2]) if len(header) == 3 else -1
-            if size > MOST_IN_MEMORY:
-                self.close()  # whatever is behind it is not read
+            if size > MAX_IN_MEMORY:
+                self.close()  # the content is still in the pipe
                 return b"", b""
-            data = _received(self._process.stdout, size)
-            self._process.stdout.read(1 if size >= 0 else 0)  # the end of the line
+            data = _read_up_to(self._process.stdout, size)
+            self._process.stdout.read(1 if size >= 0 else 0)  # the line end behind it
         except OSError:
             header, size, data = [], -1, b""
-        if not header or len(data) < size:  # git died of it: the next object gets another
+        if not header or len(data) < size:  # git died of this object; the next one gets a new process
             self.close()
         return (header[1], data) if len(data) == size else (b"", b"")
 
@@ -132,106 +152,80 @@ class Batch:
         self._process = None
 
 
-def inflated(file: IO[bytes]) -> tuple[bytes, bytes]:
-    """Kind and content of a loose object: as much as it says that it has, and no more than fits into memory."""
-    inflate = zlib.decompressobj()
-    packed = file.read(CHUNK)
-    header, _, data = inflate.decompress(packed, 64).partition(b"\0")
-    size = _declared_size(header)
-    if size > MOST_IN_MEMORY:
-        raise ValueError("it is too large")
-    whole, left = BytesIO(), size - len(data)  # it gives away its buffer; joining pieces takes twice the memory
-    whole.write(data)
-    packed = inflate.unconsumed_tail
-    while left > 0 and not inflate.eof:
-        packed = packed or file.read(CHUNK)
-        if not packed:
-            break
-        left -= whole.write(inflate.decompress(packed, min(left + 1, CHUNK)))
-        packed = inflate.unconsumed_tail
-    if left:
-        raise ValueError("it has another size than it says")
-    return header.partition(b" ")[0], whole.getvalue()
+def _read_up_to(stream: IO[bytes], count: int) -> bytes:
+    """Reads up to `count` bytes; fewer at end of file. In chunks: git repeats the size that a damaged pack
+    claims, and Python would allocate all of it first."""
+    content = BytesIO()
+    while count > 0 and (part := stream.read(min(count, CHUNK))):
+        count -= content.write(part)
+    return content.getvalue()
 
 
-def _declared_size(header: bytes) -> int:
-    digits = header.partition(b" ")[2]
-    if not digits.isdigit():
-        raise ValueError("it does not say its size")
-    return int(digits)
+def _shared_batch(git: Git) -> Batch | None:
+    return git.batch if git.batch is not None and git.batch.serves(git) else None
 
 
-def _received(stream: IO[bytes], size: int) -> bytes:
-    """So many bytes, if they come. Git believes the size that a damaged pack tells; Python would make room
-    for all of it first."""
-    whole = BytesIO()
-    while size > 0 and (part := stream.read(min(size, CHUNK))):
-        size -= whole.write(part)
-    return whole.getvalue()
-
-
-def _folders(git: Git) -> list[Path]:
-    """Where objects are looked for, in this order."""
+def _object_folders(git: Git) -> list[Path]:
     return [folder for folder in (git.scratch_objects, git.git_dir / "objects") if folder is not None]
 
 
 def missing_objects(git: Git, names: Collection[str]) -> list[str]:
-    """Which of these are not in the store, or cannot even be opened there."""
-    there = object_sizes(git, sorted(names))
-    return [name for name in sorted(names) if name not in there]
-
-
-def check_stored(git: Git, wanted: Collection[str], irreplaceable: Collection[str]) -> None:
-    """See to it that objects are in the store. Those that are `wanted` will be read soon, so it is enough that
-    they are there; what is irreplaceable must prove to be what was stored."""
-    packs = git.batch.packs if git.batch is not None and git.batch.serves(git) else Packs(*_folders(git))
-    doubtful = {*irreplaceable} - packs.held(irreplaceable, sound=True)
-    packed = packs.held(doubtful)
-    with ObjectReader(git) as reader:
-        for name in sorted(packed):  # its pack is very large, or it is damaged there
-            reader.read(name, b"blob")
-    for lost in missing_objects(git, doubtful - packed | ({*wanted} - packs.held(wanted))):
-        raise DamagedObject(id=lost)
+    """Which of the objects are not in the store, or cannot be opened there."""
+    sizes = object_sizes(git, sorted(names))
+    return [name for name in sorted(names) if name not in sizes]
 
 
 def object_sizes(git: Git, names: list[str]) -> dict[str, int]:
-    """Name -> size of those that are in the store."""
+    """Id -> size of those objects that are in the store."""
     found: dict[str, int] = {}
     if len(names) <= FEW:
         with ObjectReader(git) as reader:
             found = {name: size for name in names if (size := reader.size(name)) is not None}
         names = [name for name in names if name not in found]
-    if not names:
-        return found
-    answer = git.run("cat-file", "--batch-check=%(objectname) %(objectsize)", "--buffer", stdin=_lines(names))
-    rows = (line.split() for line in answer.splitlines() if not line.endswith(b" missing"))
-    return found | {name.decode(): int(size) for name, size in rows}
+    return found | {name: int(size) for name, size in _batch_check(git, names, "objectsize")}
 
 
-def _lines(names: list[str]) -> bytes:
-    return "".join(f"{name}\n" for name in names).encode()
+def kinds_of(git: Git, names: Iterable[str]) -> dict[str, bytes]:
+    """Id -> kind of those objects that are in the store."""
+    return dict(_batch_check(git, names, "objecttype"))
 
 
-_AT_ONCE = 20_000
+def _batch_check(git: Git, names: Iterable[str], field: str) -> Iterator[tuple[str, bytes]]:
+    if lines := _lines(names):
+        answer = git.run("cat-file", f"--batch-check=%(objectname) %({field})", "--buffer", stdin=lines)
+        for line in answer.splitlines():
+            if not line.endswith(b" missing"):
+                name, value = line.split()
+                yield name.decode(), value
 
-Read = tuple[str, bytes, bytes]
-"""Name, kind and content of an object."""
+
+def check_stored(git: Git, wanted: Collection[str], irreplaceable: Collection[str]) -> None:
+    """Raise `DamagedObject` unless all the objects are in the store. The `wanted` ones only have to exist,
+    as they are read soon. The irreplaceable ones must be intact."""
+    batch = _shared_batch(git)
+    packs = batch.packs if batch is not None else Packs(*_object_folders(git))
+    doubtful = {*irreplaceable} - packs.contained(irreplaceable, intact=True)
+    packed = packs.contained(doubtful)
+    with ObjectReader(git) as reader:
+        for name in sorted(packed):  # damaged, or in a pack too large for a checksum of each object
+            reader.read(name, b"blob")
+    for lost in missing_objects(git, doubtful - packed | ({*wanted} - packs.contained(wanted))):
+        raise DamagedObject(id=lost)
 
 
 def read_many(git: Git, names: Iterable[str]) -> Iterator[Read]:
-    """Those of the objects that are there and sound, in any order."""
+    """Those of the objects that are in the store and readable, in any order. Their ids are not verified."""
     waiting = iter(names)
     while some := list(islice(waiting, _AT_ONCE)):
-        asked = "".join(f"{name}\n" for name in some).encode()
         try:
-            answer = git.run("cat-file", "--batch", "--buffer", stdin=asked)
+            answer = git.run("cat-file", "--batch", "--buffer", stdin=_lines(some))
         except GitFailed:
-            yield from _one_by_one(git, some)  # git dies of a damaged pack
+            yield from _read_singly(git, some)  # git stops at a damaged pack
         else:
-            yield from _parsed(answer)
+            yield from _parse_batch(answer)
 
 
-def _parsed(answer: bytes) -> Iterator[Read]:
+def _parse_batch(answer: bytes) -> Iterator[Read]:
     at = 0
     while at < len(answer):
         end = answer.index(b"\n", at)
@@ -242,11 +236,11 @@ def _parsed(answer: bytes) -> Iterator[Read]:
             at += size + 1
 
 
-def _one_by_one(git: Git, names: Iterable[str]) -> Iterator[Read]:
+def _read_singly(git: Git, names: Iterable[str]) -> Iterator[Read]:
     batch = Batch(git)
     try:
         for name in names:
-            kind, data = batch.ask(name)
+            kind, data = batch.read(name)
             git.deadline.check("reading objects")
             if kind:
                 yield name, kind, data
@@ -254,33 +248,22 @@ def _one_by_one(git: Git, names: Iterable[str]) -> Iterator[Read]:
         batch.close()
 
 
-GITLINK = 0o160000
-_KINDS = (b"commit", b"tree", b"blob", b"tag")
-
-Named = tuple[str, bytes]
-"""An object and its kind."""
+def _lines(names: Iterable[str]) -> bytes:
+    return "".join(f"{name}\n" for name in names).encode()
 
 
 class NameSet(Protocol):
     def __contains__(self, name: str, /) -> bool: ...
 
 
-def kinds_of(git: Git, names: Iterable[str]) -> dict[str, bytes]:
-    """What each of the objects is; those that are not in the store are left out."""
-    asked = "".join(f"{name}\n" for name in names).encode()
-    if not asked:
-        return {}
-    rows = git.run("cat-file", "--batch-check=%(objectname) %(objecttype)", stdin=asked).splitlines()
-    return {row[:40].decode(): row[41:] for row in rows if not row.endswith(b" missing")}
-
-
 class Graph:
-    """Which objects each object names."""
+    """Which objects an object names: a tree its entries, a commit its tree and parents."""
 
     def __init__(self, git: Git) -> None:
         self._git = git
         self._reader = ObjectReader(git)
         self._known: dict[str, tuple[Named, ...] | None] = {}
+        """None for an object that could not be read."""
 
     def __enter__(self) -> Graph:
         return self
@@ -289,15 +272,15 @@ class Graph:
         self._reader.__exit__(*_)
 
     def prefetch(self, tips: Mapping[str, bytes]) -> None:
-        """Read everything that the tips lead to, level by level."""
+        """Read everything that the tips lead to, with one command per level."""
         level = {name: kind for name, kind in tips.items() if kind != b"blob"}
         while level:
-            self._known.update(dict.fromkeys(level))  # what does not come is not there
+            self._known.update(dict.fromkeys(level))
             for name, kind, data in read_many(self._git, level):
                 try:
                     self._known[name] = tuple(_named_in(kind, data))
                 except MalformedObject:
-                    continue  # as good as not there
+                    continue  # as if it could not be read
             below = (each for name in level for each in self._known[name] or ())
             level = {name: kind for name, kind in below if kind != b"blob" and name not in self._known}
 
@@ -316,8 +299,8 @@ class Graph:
 
 
 def reachable(graph: Graph, name: str, kind: bytes, known: NameSet) -> Iterator[str]:
-    """The object and everything it leads to, each once, except what is known together with all
-    that it leads to."""
+    """The object and everything it leads to, each once. Objects in `known` are left out, with all that
+    they lead to."""
     seen: set[str] = set()
     stack = [(name, kind)]
     while stack:
@@ -334,17 +317,17 @@ def _named_in(kind: bytes, data: bytes) -> Iterator[Named]:
             if mode != GITLINK:
                 yield name, b"tree" if mode == DIRECTORY else b"blob"
     elif kind != b"blob":
-        yield from _in_header(data)
+        yield from _named_in_header(data)
 
 
-def _in_header(data: bytes) -> Iterator[Named]:
+def _named_in_header(data: bytes) -> Iterator[Named]:
     """What a commit (tree, parents) or a tag (object, with its type) names."""
     rows = [line.split(b" ", 1) for line in data.partition(b"\n\n")[0].splitlines()]
-    facts = dict(row for row in rows if len(row) == 2)
+    fields = dict(row for row in rows if len(row) == 2)
     for word, *rest in rows:
         if word in (b"tree", b"parent", b"object"):
             name = rest[0].decode("ascii", "replace") if rest else ""
-            kind = facts.get(b"type", b"") if word == b"object" else b"tree" if word == b"tree" else b"commit"
-            if not is_object_id(name) or kind not in _KINDS:
-                raise MalformedObject(what="a commit or a tag", why=f"what follows {word.decode()!r} is no object")
+            kind = fields.get(b"type", b"") if word == b"object" else b"tree" if word == b"tree" else b"commit"
+            if not is_object_id(name) or kind not in KINDS:
+                raise MalformedObject(what="a commit or a tag", why=f"{word.decode()!r} does not name an object")
             yield name, kind

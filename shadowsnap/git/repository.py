@@ -1,4 +1,8 @@
-"""Running git: one class, one environment, one way to time out."""
+"""Running git on one repository: which git, in which environment, with which deadline.
+
+Git never sees the environment or the configuration of the user. An agent may itself run inside a
+git hook, with GIT_DIR set, and a project may bring settings that run programs.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +19,6 @@ from shadowsnap import lightjson as json
 from shadowsnap.deadline import NO_DEADLINE, Deadline
 from shadowsnap.errors import GitFailed, GitMissing, GitTooOld
 from shadowsnap.files import remove_tree
-from shadowsnap.git.paths import absolute_entries, safe_search_path
 from shadowsnap.git.process import kill_tree, start_process
 from shadowsnap.records import NamedTuple, dataclass, replace
 
@@ -25,154 +28,14 @@ if TYPE_CHECKING:  # imported for annotations only
     from shadowsnap.git.process import Process
     from shadowsnap.git.reading import Batch
 
-_LINES = 5
-
-processes_started = 0
-"""How many git processes this Python process has started: tests count them."""
-
-
-@dataclass(frozen=True)
-class Git:
-    """git bound to one repository, and where needed to a work tree, an index file and an
-    object directory of their own."""
-
-    executable: str
-    git_dir: Path
-    work_tree: Path | None = None
-    index_file: Path | None = None
-    scratch_objects: Path | None = None
-    """Where new objects go instead of the repository, which is then only read."""
-    config: tuple[str, ...] = ()
-    literal_pathspecs: bool = True
-    inherited: tuple[int, ...] = ()
-    """Descriptors that git keeps open: a lock held through one lasts until git ends, too."""
-    batch: Batch | None = None
-    """The process that everybody who is bound to it reads objects through."""
-    new: NewObjects | None = None
-    """What is on its way into the store. It has to be there before git looks."""
-    network: bool = False
-    """Whether the command talks to a remote, with the person's own configuration and credentials."""
-    deadline: Deadline = NO_DEADLINE
-
-    def bound(self, **changes: object) -> Git:
-        return replace(self, **changes)  # type: ignore[arg-type]
-
-    def run(self, *args: str | bytes, stdin: bytes = b"", ok: Sequence[int] = (0,)) -> bytes:
-        """Run one git command to its end and return what it printed."""
-        return self.start(*args, stdin=stdin, ok=ok).output()
-
-    def start(self, *args: str | bytes, stdin: bytes = b"", ok: Sequence[int] = (0,)) -> Running:
-        """Start a command and return at once, so that several can run side by side."""
-        return Running(self._spawn(args, bool(stdin)), str(args[0]), stdin, tuple(ok), self.deadline)
-
-    @contextmanager
-    def conversation(self, *args: str | bytes) -> Iterator[Process]:
-        """A command that is asked and answers line by line (`cat-file --batch`)."""
-        process = self._spawn(args, True, heard=False)
-        try:
-            with process.ending_at(self.deadline):
-                yield process
-        finally:
-            kill_tree(process)
-
-    def _spawn(self, args: Sequence[str | bytes], talks: bool, heard: bool = True) -> Process:
-        global processes_started
-        self.deadline.check(f"starting git {args[0]!s}")
-        if self.new is not None:
-            self.new.settle()
-        processes_started += 1
-        options = [part for setting in self.config for part in ("-c", setting)]
-        return start_process(
-            self.executable,
-            [*options, *args],
-            self._environment(),
-            self.work_tree or self.git_dir,
-            talks=talks,
-            heard=heard,
-            inherited=self.inherited,
-        )
-
-    def _environment(self) -> dict[str, str]:
-        environment = network_environment() if self.network else sealed_environment()
-        environment["GIT_DIR"] = str(self.git_dir)
-        if self.literal_pathspecs:
-            environment["GIT_LITERAL_PATHSPECS"] = "1"
-        if self.work_tree is not None:
-            environment["GIT_WORK_TREE"] = str(self.work_tree)
-        if self.index_file is not None:
-            environment["GIT_INDEX_FILE"] = str(self.index_file)
-        if self.scratch_objects is not None:
-            environment["GIT_OBJECT_DIRECTORY"] = str(self.scratch_objects)
-            environment["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = _quoted(self.git_dir / "objects")
-        return environment
-
-
-def _quoted(path: Path) -> str:
-    """A path in a list that git splits at colons (semicolons on Windows)."""
-    escaped = str(path).replace("\\", "\\\\").replace('"', '\\"')
-    return f'"{escaped}"'
-
-
-def _in_short(message: str) -> str:
-    """A disk that is full is one reason, though git complains about every file."""
-    lines = message.splitlines()
-    return message if len(lines) <= _LINES else "\n".join([*lines[:_LINES], f"(and {len(lines) - _LINES} more)"])
-
-
-class Running:
-    """A git command under way."""
-
-    def __init__(
-        self,
-        process: Process,
-        command: str,
-        stdin: bytes,
-        ok: tuple[int, ...],
-        deadline: Deadline,
-    ) -> None:
-        self._process = process
-        self._command = command
-        self._stdin = stdin
-        self._ok = ok
-        self._deadline = deadline
-
-    def output(self) -> bytes:
-        process = self._process
-        try:
-            doing = f"git {self._command} was running"
-            out, err = process.exchange(self._stdin, self._deadline, doing)
-        finally:
-            kill_tree(process)
-        if process.returncode not in self._ok:
-            message = err.decode("utf-8", "replace").strip()
-            raise GitFailed(command=self._command, status=process.returncode, stderr=_in_short(message))
-        return out
-
-    @property
-    def status(self) -> int | None:
-        """The exit code, once the output was had."""
-        return self._process.returncode
-
-    def abandon(self) -> None:
-        """End the command; for a caller that failed before it wanted the output."""
-        kill_tree(self._process)
-
-
-@contextmanager
-def side_by_side(*running: Running) -> Iterator[None]:
-    """Make sure that no command outlives the block it was started for."""
-    try:
-        yield
-    finally:
-        for command in running:
-            command.abandon()
-
-
 MINIMUM = (2, 34)
+ATTRIBUTES_FIXED = ((2, 34, 6), (2, 35, 6), (2, 36, 4), (2, 37, 5), (2, 38, 3), (2, 39, 1))
+"""The first version of each series with the fix of CVE-2022-23521. Later series all have it."""
+# Git without the fix cuts a line of attributes at 2048 bytes; git with the fix ignores the line.
+_PROBE = b"probe shadowsnap-probe" + b" a" * 1100 + b"\n"
 _VERSION_SECONDS = 10.0
-
-# Everything else stays outside: an agent may itself run inside a git hook, with GIT_DIR set.
-_ALLOWED = ("PATH", "SYSTEMROOT", "SystemRoot", "COMSPEC", "PATHEXT", "WINDIR", "TEMP", "TMP", "TMPDIR")
+_MESSAGE_LINES = 5
+_PASSED_ON = ("PATH", "SYSTEMROOT", "SystemRoot", "COMSPEC", "PATHEXT", "WINDIR", "TEMP", "TMP", "TMPDIR")
 _SEALED = {
     "GIT_CONFIG_NOSYSTEM": "1",
     "GIT_CONFIG_GLOBAL": os.devnull,
@@ -188,13 +51,172 @@ _SEALED = {
     "LC_ALL": "C",
     "LANGUAGE": "C",
 }
+# `git merge-file` returns the number of conflicts, up to this.
+_MAX_CONFLICTS = 127
+_BINARY_WITHIN = 8000
+_merge_numbers = count()
+
+processes_started = 0
+"""Number of git processes this Python process has started. Tests count them."""
+
+
+@dataclass(frozen=True)
+class Git:
+    """Runs git on one repository. It can also be bound to a work tree, an index file and a separate
+    object directory."""
+
+    executable: str
+    git_dir: Path
+    work_tree: Path | None = None
+    index_file: Path | None = None
+    scratch_objects: Path | None = None
+    """Where new objects go; the repository itself is then only read."""
+    config: tuple[str, ...] = ()
+    literal_pathspecs: bool = True
+    inherited: tuple[int, ...] = ()
+    """Descriptors that git keeps open. A lock held through one lasts until git ends, even if this
+    process is killed."""
+    batch: Batch | None = None
+    """The `cat-file` process that all object readers share."""
+    network: bool = False
+    """Whether the command talks to a remote, with the person's own configuration and credentials."""
+    new_objects: NewObjects | None = None
+    """Objects that are not in the store yet. They are written before any git process starts."""
+    deadline: Deadline = NO_DEADLINE
+
+    def bound(self, **changes: object) -> Git:
+        """The same with other values for some of the attributes."""
+        return replace(self, **changes)  # type: ignore[arg-type]
+
+    def run(self, *args: str | bytes, stdin: bytes = b"", ok: Sequence[int] = (0,)) -> bytes:
+        """Run one git command to its end and return what it printed. Raises `GitFailed` unless its exit
+        code is in `ok`."""
+        return self.start(*args, stdin=stdin, ok=ok).output()
+
+    def start(self, *args: str | bytes, stdin: bytes = b"", ok: Sequence[int] = (0,)) -> Running:
+        """Start a command and return at once, so that several can run side by side."""
+        return Running(self._start(args, bool(stdin)), str(args[0]), stdin, tuple(ok), self.deadline)
+
+    @contextmanager
+    def conversation(self, *args: str | bytes) -> Iterator[Process]:
+        """A command that reads requests and answers them one by one (`cat-file --batch`). It is killed at
+        the end of the block."""
+        process = self._start(args, True, with_stderr=False)
+        try:
+            with process.ending_at(self.deadline):
+                yield process
+        finally:
+            kill_tree(process)
+
+    def _start(self, args: Sequence[str | bytes], with_stdin: bool, with_stderr: bool = True) -> Process:
+        global processes_started
+        self.deadline.check(f"starting git {args[0]!s}")
+        if self.new_objects is not None:
+            self.new_objects.flush()
+        processes_started += 1
+        options = [part for setting in self.config for part in ("-c", setting)]
+        return start_process(
+            self.executable,
+            [*options, *args],
+            self._environment(),
+            self.work_tree or self.git_dir,
+            with_stdin=with_stdin,
+            with_stderr=with_stderr,
+            inherited=self.inherited,
+        )
+
+    def _environment(self) -> dict[str, str]:
+        environment = network_environment() if self.network else sealed_environment()
+        environment["GIT_DIR"] = str(self.git_dir)
+        if self.literal_pathspecs:
+            environment["GIT_LITERAL_PATHSPECS"] = "1"
+        if self.work_tree is not None:
+            environment["GIT_WORK_TREE"] = str(self.work_tree)
+        if self.index_file is not None:
+            environment["GIT_INDEX_FILE"] = str(self.index_file)
+        if self.scratch_objects is not None:
+            environment["GIT_OBJECT_DIRECTORY"] = str(self.scratch_objects)
+            # Quoted, because git splits this list at colons (semicolons on Windows).
+            escaped = str(self.git_dir / "objects").replace("\\", "\\\\").replace('"', '\\"')
+            environment["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = f'"{escaped}"'
+        return environment
 
 
 def sealed_environment() -> dict[str, str]:
-    kept = {name: os.environ[name] for name in _ALLOWED if name in os.environ}
+    """The environment of every git process: nothing of the user's but what is needed to run programs."""
+    kept = {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
     if "PATH" in kept:
         kept["PATH"] = safe_search_path(kept["PATH"])
     return {**kept, **_SEALED}
+
+
+def safe_search_path(search_path: str) -> str:
+    """A PATH without its relative directories. If none is left, it is the default of the system: an empty
+    PATH means the current directory."""
+    return os.pathsep.join(_absolute_entries(search_path) or _absolute_entries(os.defpath))
+
+
+def _absolute_entries(search_path: str) -> list[str]:
+    """The absolute directories of a PATH. A relative one depends on the current directory, which may be
+    a project that contains a program named git."""
+    return [directory for directory in search_path.split(os.pathsep) if os.path.isabs(directory)]
+
+
+def system_folder() -> str:
+    """The directory of the programs that are part of Windows."""
+    return os.path.join(os.environ.get("SYSTEMROOT") or "C:\\Windows", "System32")
+
+
+class Running:
+    """A git command that was started."""
+
+    def __init__(
+        self, process: Process, command: str, stdin: bytes, ok: tuple[int, ...], deadline: Deadline
+    ) -> None:
+        self._process = process
+        self._command = command
+        self._stdin = stdin
+        self._ok = ok
+        self._deadline = deadline
+
+    def output(self) -> bytes:
+        """Wait for the end of the command and return what it printed."""
+        process = self._process
+        try:
+            out, err = process.exchange(self._stdin, self._deadline, f"git {self._command} was running")
+        finally:
+            kill_tree(process)
+        if process.returncode not in self._ok:
+            message = _shortened(err.decode("utf-8", "replace").strip())
+            raise GitFailed(command=self._command, status=process.returncode, stderr=message)
+        return out
+
+    @property
+    def status(self) -> int | None:
+        """The exit code; None before `output`."""
+        return self._process.returncode
+
+    def abandon(self) -> None:
+        """Kill the command, if it still runs."""
+        kill_tree(self._process)
+
+
+def _shortened(message: str) -> str:
+    """The first lines: on a full disk, git complains about every file."""
+    lines = message.splitlines()
+    if len(lines) <= _MESSAGE_LINES:
+        return message
+    return "\n".join([*lines[:_MESSAGE_LINES], f"(and {len(lines) - _MESSAGE_LINES} more)"])
+
+
+@contextmanager
+def side_by_side(*commands: Running) -> Iterator[None]:
+    """Kill the commands at the end of the block, also when it fails before it has read their output."""
+    try:
+        yield
+    finally:
+        for command in commands:
+            command.abandon()
 
 
 # What a person's credentials and proxies need. Everything else that begins with GIT_ could lead elsewhere.
@@ -217,28 +239,23 @@ def network_environment() -> dict[str, str]:
 
 
 def usable_git(memory: Path | None = None) -> str:
-    """The path of a git that is new enough. What was learned about that file is kept in
-    `memory`, so that a hook does not spend a process on asking for the version."""
+    """The path of a git that is new enough. Its version is remembered in the file `memory`, so that a
+    hook does not start a process to ask for it."""
     return _usable_git(os.environ.get("PATH", os.defpath), memory)
-
-
-def git_version(memory: Path | None = None) -> tuple[int, ...]:
-    """The version of the git that is found first."""
-    return _version(_find(os.environ.get("PATH", os.defpath)), memory)
 
 
 @lru_cache(maxsize=8)
 def _usable_git(search_path: str, memory: Path | None) -> str:
-    executable = _find(search_path)
+    executable = _find_git(search_path)
     version = _version(executable, memory)
     if version < MINIMUM:
-        raise GitTooOld(found=dotted(version), needed=dotted(MINIMUM))
+        raise GitTooOld(found=_dotted(version), needed=_dotted(MINIMUM))
     return executable
 
 
-def _find(search_path: str) -> str:
+def _find_git(search_path: str) -> str:
     name = "git.exe" if sys.platform == "win32" else "git"
-    for directory in absolute_entries(search_path):
+    for directory in _absolute_entries(search_path):
         candidate = os.path.join(directory, name)
         if os.path.isfile(candidate) and os.access(candidate, os.X_OK):
             return os.path.abspath(candidate)
@@ -260,14 +277,14 @@ def _version(executable: str, memory: Path | None) -> tuple[int, ...]:
         try:
             memory.write_text(json.dumps({"git": identity, "version": version}), "utf-8")
         except OSError:
-            pass  # only a memory
+            pass  # git is asked again next time
     return version
 
 
 def _ask_version(executable: str) -> tuple[int, ...]:
     try:
         process = start_process(executable, ["version"], sealed_environment())
-    except OSError:  # something that cannot be run
+    except OSError:  # not a program
         raise GitMissing() from None
     try:
         answer, _ = process.exchange(b"", Deadline(_VERSION_SECONDS), "git version was running")
@@ -279,103 +296,72 @@ def _ask_version(executable: str) -> tuple[int, ...]:
     return tuple(int(part) for part in found.groups() if part is not None)
 
 
-def dotted(version: tuple[int, ...]) -> str:
-    """A version as people write it."""
+def missing_fixes(git: Git) -> str:
+    """Which security fix the installed git lacks, in a sentence; empty if none.
+
+    To restore many files, git writes them, and reads the `.gitattributes` of the checkpoint for that. Such a file
+    could make older versions write outside of their memory (CVE-2022-23521). Other known flaws are in commands
+    that are never used here: clone, fetch, apply, submodules, hooks, credentials, custom commit formats.
+    """
+    version = _version(_find_git(os.environ.get("PATH", os.defpath)), git.git_dir / "git-version.json")
+    if has_attributes_fix(version) or _ignores_long_attributes(git):
+        return ""
+    return (
+        f"git {_dotted(version)} lacks the fix of CVE-2022-23521: a hostile .gitattributes in a project could run "
+        f"code during a restore. Update git to {_dotted(ATTRIBUTES_FIXED[-1])} or later"
+    )
+
+
+def has_attributes_fix(version: tuple[int, ...]) -> bool:
+    """Whether a version has the fix according to its number."""
+    first = next((fixed for fixed in ATTRIBUTES_FIXED if fixed[:2] == version[:2]), ATTRIBUTES_FIXED[-1])
+    return version >= first
+
+
+def _ignores_long_attributes(git: Git) -> bool:
+    """Whether git behaves as with the fix: distributions add it to older versions and keep their number."""
+    path = git.git_dir / f"probe-{os.getpid()}"
+    try:
+        path.write_bytes(_PROBE)
+        probing = git.bound(config=(*git.config, f"core.attributesFile={path}"))
+        return probing.run("check-attr", "shadowsnap-probe", "--", "probe").endswith(b": unspecified\n")
+    except OSError:
+        return False
+    finally:
+        path.unlink(missing_ok=True)
+
+
+def _dotted(version: tuple[int, ...]) -> str:
     return ".".join(str(part) for part in version)
-
-
-_MOST_CONFLICTS = 127
-_BINARY_WITHIN = 8000
-_numbers = count()
 
 
 class MergedText(NamedTuple):
     data: bytes
     has_conflicts: bool
-    """Whether sides disagree somewhere: there are conflict markers there."""
+    """Whether the text contains conflict markers."""
 
 
 def merge_text(
     git: Git, ours: bytes, base: bytes, theirs: bytes, labels: tuple[str, str, str]
 ) -> MergedText | None:
-    """Bring what changed from `base` to `theirs` into `ours`; None if one of them is no text. The labels name
-    ours, the base and theirs in conflict markers."""
+    """Merge the changes from `base` to `theirs` into `ours`. Returns None if one of them is binary. The
+    labels name ours, base and theirs in conflict markers."""
     if any(b"\0" in side[:_BINARY_WITHIN] for side in (ours, base, theirs)):
         return None
-    # A directory of its own for each merge: other threads may be at work on other projects.
-    scratch = git.git_dir / f"scratch-merge-{os.getpid()}-{next(_numbers)}"
+    # A directory per merge: other threads may merge at the same time.
+    scratch = git.git_dir / f"scratch-merge-{os.getpid()}-{next(_merge_numbers)}"
     sides = {"ours": ours, "base": base, "theirs": theirs}
     remove_tree(scratch)
     try:
         scratch.mkdir()
         for name, data in sides.items():
             Path(scratch, name).write_bytes(data)
-        words = [word for label in labels for word in ("-L", label)]
-        names = [str(scratch / name) for name in sides]
-        asking = git.bound(config=("merge.conflictStyle=merge",)).start(
-            "merge-file", "-p", *words, *names, ok=range(_MOST_CONFLICTS + 1)
+        label_options = [word for label in labels for word in ("-L", label)]
+        files = [str(scratch / name) for name in sides]
+        command = git.bound(config=("merge.conflictStyle=merge",)).start(
+            "merge-file", "-p", *label_options, *files, ok=range(_MAX_CONFLICTS + 1)
         )
-        merged = asking.output()
+        merged = command.output()
     finally:
         remove_tree(scratch)
-    return MergedText(merged, asking.status != 0)
-
-
-# Object names are evenly distributed: two directories out of 256 tell of all of them.
-_SAMPLE = ("17", "a3")
-
-
-class Totals(NamedTuple):
-    loose: int
-    loose_bytes: int
-    packs: int
-    pack_bytes: int
-    garbage_bytes: int
-    packed: int = 0
-    """Objects in packs; one that is in two of them counts twice."""
-
-    @property
-    def bytes(self) -> int:
-        return self.loose_bytes + self.pack_bytes + self.garbage_bytes
-
-
-def count_objects(git: Git) -> Totals:
-    rows = [line.split(b": ") for line in git.run("count-objects", "-v").splitlines()]
-    told = {row[0].decode(): int(row[1]) for row in rows if len(row) == 2 and row[1].isdigit()}
-    sizes = [1024 * told.get(name, 0) for name in ("size", "size-pack", "size-garbage")]
-    packs, packed = told.get("packs", 0), told.get("in-pack", 0)
-    return Totals(told.get("count", 0), sizes[0], packs, sizes[1], sizes[2], packed)
-
-
-def stored_bytes(git_dir: Path) -> int:
-    """Bytes of all object files, to the byte: what git counts of loose ones are blocks of the disk."""
-    return pack_bytes(git_dir)[1] + sum(_file_bytes(git_dir, name)[1] for name in _fanouts(git_dir))
-
-
-def guess_loose(git_dir: Path) -> tuple[int, int]:
-    """About how many loose objects there are, and how many bytes they have."""
-    sample = [_file_bytes(git_dir, name) for name in _SAMPLE]
-    scale = 256 // len(_SAMPLE)
-    return scale * sum(count for count, _ in sample), scale * sum(size for _, size in sample)
-
-
-def pack_bytes(git_dir: Path) -> tuple[int, int]:
-    """How many packs there are, and their bytes."""
-    return _file_bytes(git_dir, "pack", ".pack")
-
-
-def _file_bytes(git_dir: Path, folder: str, ending: str = "") -> tuple[int, int]:
-    count = size = 0
-    try:
-        with os.scandir(git_dir / "objects" / folder) as entries:
-            for entry in entries:
-                if entry.name.endswith(ending):
-                    size += entry.stat().st_size
-                    count += 1
-    except OSError:
-        pass  # not there yet, or just removed: others count too
-    return count, size
-
-
-def _fanouts(git_dir: Path) -> list[str]:
-    return [name for name in os.listdir(git_dir / "objects") if len(name) == 2]
+    return MergedText(merged, command.status != 0)

@@ -1,7 +1,7 @@
-"""Tree objects: reading, writing, and changing a few paths of a large tree.
+"""Tree objects: parsing, writing, changing a few paths, comparing, and searching.
 
-A change rewrites only the directories on the way to it, so the cost is that of the change,
-not of the tree.
+A change rewrites only the directories on the way to it, so its cost does not depend on the size
+of the tree. Nothing recurses: directories can be nested deeper than Python's stack.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from typing import NamedTuple
 
 from shadowsnap.errors import MalformedObject, UnsafeTree
 from shadowsnap.git.objects import EMPTY_TREE
-from shadowsnap.records import dataclass, replace
+from shadowsnap.records import dataclass
 
-DIRECTORY, LINK, REGULAR, EXECUTABLE = 0o040000, 0o120000, 0o100644, 0o100755
+DIRECTORY, LINK, REGULAR, EXECUTABLE, GITLINK = 0o040000, 0o120000, 0o100644, 0o100755, 0o160000
 
 Leaf = tuple[int, str]
 """Git mode and object id."""
 Changed = tuple[bytes, Leaf | None, Leaf | None]
-"""A path, and what was and what is there."""
+"""A path with its old and its new entry."""
 _Node = dict[bytes, "_Node | Leaf | None"]
 ReadTree = Callable[[str], bytes]
 WriteTree = Callable[[bytes], str]
@@ -29,8 +29,8 @@ ParseTree = Callable[[bytes], dict[bytes, Leaf]]
 
 
 def parse_tree(data: bytes) -> dict[bytes, Leaf]:
-    """The entries of a tree. Raises `UnsafeTree` if one has a name that no checkpoint may hold, or if two have
-    the same: one could be a link, and the other a directory that is written through it."""
+    """The entries of a tree. Raises `UnsafeTree` for a name that a checkpoint must not contain, and for two
+    entries of the same name: one could be a link, and the other a directory written through it."""
     entries: dict[bytes, Leaf] = {}
     for name, leaf in tree_entries(data):
         if name in entries:
@@ -42,7 +42,7 @@ def parse_tree(data: bytes) -> dict[bytes, Leaf]:
 
 
 def tree_entries(data: bytes) -> Iterator[tuple[bytes, Leaf]]:
-    """Every entry as it stands there, whatever it is called. Raises `MalformedObject` for what is no tree."""
+    """Every entry of a tree, without a check of its name. Raises `MalformedObject` if it is not a tree."""
     at = 0
     while at < len(data):
         space = data.find(b" ", at, at + 8)
@@ -51,7 +51,7 @@ def tree_entries(data: bytes) -> Iterator[tuple[bytes, Leaf]]:
         if space < 0 or end < 0 or len(name) < 20:
             raise MalformedObject(what="a tree", why="it is cut short")
         if not mode.isdigit() or b"8" in mode or b"9" in mode:
-            raise MalformedObject(what="a tree", why=f"{mode!r} is no mode")
+            raise MalformedObject(what="a tree", why=f"{mode!r} is not a mode")
         yield data[space + 1 : end], (int(mode, 8), name.hex())
         at = end + 21
 
@@ -69,23 +69,22 @@ def patch_tree(
     write: WriteTree,
     parse: ParseTree = parse_tree,
 ) -> str:
-    """The id of `base` with these paths set, or removed where the value is None. Removing a
-    directory removes all of it."""
+    """Write a copy of `base` with these paths set, or removed where the value is None, and return its id.
+    Removing a directory removes everything in it."""
     if not changes:
         return base
-    # No recursion: directories may be nested deeper than Python calls.
-    top = _Opened.directory(None if base == EMPTY_TREE else base, _nested(changes), read, parse)
-    opened = [top]
-    for directory in opened:  # grows on the way: what lies above comes first
-        opened += directory.change_entries(read, parse)
-    for directory in reversed(opened):
-        directory.close(write)
+    top = _Directory.open(None if base == EMPTY_TREE else base, _nested(changes), read, parse)
+    directories = [top]
+    for directory in directories:  # grows while it is walked; parents come before children
+        directories += directory.change_entries(read, parse)
+    for directory in reversed(directories):
+        directory.write(write)
     return top.new or write(b"")
 
 
 def _nested(changes: Mapping[bytes, Leaf | None]) -> _Node:
-    """The changes by directory. What is removed and has changes below it (a file that became a
-    directory) is marked by an empty name."""
+    """The changes as nested directories. A path that is removed and also has changes below it (a file that
+    became a directory) is marked by an empty name."""
     root: _Node = {}
     for path, leaf in sorted(changes.items(), key=lambda item: item[1] is not None):  # removals first
         *folders, name = path.split(b"/")
@@ -95,34 +94,42 @@ def _nested(changes: Mapping[bytes, Leaf | None]) -> _Node:
             if not isinstance(below, dict):
                 below = node[folder] = {b"": None} if folder in node else {}
             node = below
-        there = node.get(name)
-        if leaf is None and isinstance(there, dict):
-            there[b""] = None
+        below = node.get(name)
+        if leaf is None and isinstance(below, dict):
+            below[b""] = None
         else:
             node[name] = leaf
     return root
 
 
 @dataclass
-class _Opened:
+class _Directory:
     """A directory that is being changed."""
 
     base: str | None
     changes: _Node
     before: bytes
     entries: dict[bytes, Leaf]
-    above: _Opened | None = None
+    parent: _Directory | None = None
     name: bytes = b""
     new: str | None = None
+    """Its new id, after `write`; None if it is empty."""
 
     @classmethod
-    def directory(cls, base: str | None, changes: _Node, read: ReadTree, parse: ParseTree) -> _Opened:
+    def open(
+        cls,
+        base: str | None,
+        changes: _Node,
+        read: ReadTree,
+        parse: ParseTree,
+        parent: _Directory | None = None,
+        name: bytes = b"",
+    ) -> _Directory:
         before = b"" if base is None else read(base)
-        return cls(base, changes, before, parse(before))
+        return cls(base, changes, before, parse(before), parent, name)
 
-    def change_entries(self, read: ReadTree, parse: ParseTree) -> list[_Opened]:
-        """Set and remove what lies in this directory itself; returns the directories below
-        that have to be changed."""
+    def change_entries(self, read: ReadTree, parse: ParseTree) -> list[_Directory]:
+        """Set and remove entries of this directory itself. Returns the subdirectories that have changes."""
         below = []
         for name, change in self.changes.items():
             if isinstance(change, dict):
@@ -130,33 +137,33 @@ class _Opened:
                     self.entries.pop(name, None)
                 old = self.entries.get(name)
                 base = old[1] if old is not None and old[0] == DIRECTORY else None
-                below.append(replace(_Opened.directory(base, change, read, parse), above=self, name=name))
+                below.append(_Directory.open(base, change, read, parse, self, name))
             elif change is None:
                 self.entries.pop(name, None)
             else:
                 self.entries[name] = change
         return below
 
-    def close(self, write: WriteTree) -> None:
-        """Write the directory if it changed and holds anything, and tell the one above."""
+    def write(self, write: WriteTree) -> None:
+        """Write the directory if it changed and is not empty, and update its entry in the parent."""
         if self.entries:
             after = format_tree(self.entries)
             self.new = self.base if self.base is not None and after == self.before else write(after)
-        if self.above is None:
+        if self.parent is None:
             return
         if self.new is not None:
-            self.above.entries[self.name] = (DIRECTORY, self.new)
+            self.parent.entries[self.name] = (DIRECTORY, self.new)
         elif self.base is not None:
-            del self.above.entries[self.name]
+            del self.parent.entries[self.name]
 
 
-def tree_changes(old: str, new: str, read: ReadTree, most: int) -> list[Changed] | None:
-    """Every file that differs between two trees, in the order of paths. None if more than so many
-    directories differ: then git is quicker."""
+def tree_changes(old: str, new: str, read: ReadTree, limit: int) -> list[Changed] | None:
+    """Every file that differs between two trees, sorted by path. None if more than `limit` directories
+    differ: git is faster then."""
     found: list[Changed] = []
     differing: list[tuple[bytes, str | None, str | None]] = [(b"", old, new)]
-    for prefix, *sides in differing:  # grows on the way
-        if len(differing) > most:
+    for prefix, *sides in differing:  # grows while it is walked
+        if len(differing) > limit:
             return None
         was, now = (parse_tree(read(side)) if side not in (None, EMPTY_TREE) else {} for side in sides)
         for name in was.keys() | now.keys():
@@ -173,7 +180,7 @@ def tree_changes(old: str, new: str, read: ReadTree, most: int) -> list[Changed]
 
 
 class TreeReader:
-    """Looks paths up in a tree, reading each directory once."""
+    """Looks up paths in a tree. Each directory is read once."""
 
     def __init__(self, root: str, read: ReadTree) -> None:
         self._root = root
@@ -181,7 +188,7 @@ class TreeReader:
         self._parsed: dict[str, dict[bytes, Leaf]] = {}
 
     def find(self, path: bytes) -> Leaf | None:
-        """What is at this path; the root itself is the empty path."""
+        """The entry at this path; the empty path is the root itself."""
         found: Leaf | None = (DIRECTORY, self._root)
         for name in path.split(b"/") if path else ():
             if found is None or found[0] != DIRECTORY:
@@ -190,7 +197,7 @@ class TreeReader:
         return found
 
     def files_below(self, path: bytes) -> Iterator[bytes]:
-        """Every file below this path, if it is a directory."""
+        """Every file below this path; none if it is not a directory."""
         found = self.find(path)
         waiting = [(path + b"/" if path else b"", found[1])] if found and found[0] == DIRECTORY else []
         while waiting:
@@ -207,99 +214,100 @@ class TreeReader:
         return self._parsed[tree]
 
 
-# Code points that HFS+ leaves out when it compares names.
+# Code points that HFS+ ignores when it compares names.
 _IGNORED_BY_HFS = {
     code: None
     for first, last in ((0x200C, 0x200F), (0x202A, 0x202E), (0x206A, 0x206F), (0xFEFF, 0xFEFF))
     for code in range(first, last + 1)
 }
-# The short names that Windows gives to `.git`.
+# `git~1` is a short name that Windows gives to `.git`.
 _DOT_GIT = re.compile(r"\.git|git~[0-9]+")
 _SUSPICIOUS = re.compile(rb"(?i)git|[\\\0/\x80-\xff]|\A\.{1,2}\Z|\A\Z")
 _ON_WINDOWS = re.compile(rb'[\\:*?"<>|\x00-\x1f]|[. ]\Z')
 
 
 def name_problem(name: bytes) -> str | None:
-    """Why a checkpoint must not hold an entry of this name; None if it may."""
+    """Why a checkpoint must not contain an entry of this name; None if it may."""
     if sys.platform == "win32" and _ON_WINDOWS.search(name):
         return "Windows takes it for something else"
     if _SUSPICIOUS.search(name) is None:
         return None
     if not name or b"/" in name or b"\0" in name:
-        return "it is no name"
+        return "it is not a file name"
     text = name.decode("utf-8", "surrogateescape").translate(_IGNORED_BY_HFS).casefold()
-    for part in text.split("\\"):  # what Windows takes for a separator
+    for part in text.split("\\"):  # a separator on Windows
         if part in (".", ".."):
             return "it leads out of its directory"
-        # Windows leaves out what follows a colon (a stream of the file), and dots and spaces at the end.
+        # Windows ignores what follows a colon (a stream of the file), and dots and spaces at the end.
         if _DOT_GIT.fullmatch(part.partition(":")[0].rstrip(". ")):
             return "it is taken for a repository"
     return None
 
 
 def path_problem(path: bytes) -> str | None:
-    """The same for every part of a path."""
+    """Why a checkpoint must not contain this path; None if it may."""
+    # The usual case, with one search for the whole path.
     if _SUSPICIOUS.search(path.replace(b"/", b"")) is None and b"//" not in path and sys.platform != "win32":
         names = path.split(b"/")
-        return None if not {b"", b".", b".."}.intersection(names) else "it is no path"
+        return None if not {b"", b".", b".."}.intersection(names) else "it is not a path"
     return next((problem for name in path.split(b"/") if (problem := name_problem(name)) is not None), None)
 
 
-class Sighting(NamedTuple):
+class TreeMatch(NamedTuple):
     path: bytes
     mode: int
     id: str
 
 
 class TreeSearch:
-    """Looks for entries that a question (name, mode, object id) is answered with yes for, and for second ones
-    of a name. What lies below such an entry is not looked at."""
+    """Finds entries for which `wanted` (name, mode, object id) is true, and second entries of a name.
+    What is below such an entry is not searched. Each tree is read once, also for several roots."""
 
     def __init__(self, read: ReadTree, wanted: Callable[[bytes, int, str], bool]) -> None:
         self._read = read
         self._wanted = wanted
-        self._below: dict[str, dict[bytes, str]] = {}
+        self._matches: dict[str, list[TreeMatch]] = {}
+        """Tree -> matches among its own entries."""
+        self._children: dict[str, dict[bytes, str]] = {}
         """Tree -> its subtrees by name."""
-        self._right_in: dict[str, list[Sighting]] = {}
-        self._above: dict[str, set[str]] = {}
+        self._parents: dict[str, set[str]] = {}
 
-    def find(self, root: str) -> list[Sighting]:
-        """All of them below a tree, with their paths."""
+    def find(self, root: str) -> list[TreeMatch]:
+        """All matches below a tree, with their paths."""
         self._explore(root)
-        on_the_way = self._on_the_way()
-        found: list[Sighting] = []
-        stack = [(b"", root)] if root in on_the_way else []
+        leading = self._trees_with_matches()
+        found: list[TreeMatch] = []
+        stack = [(b"", root)] if root in leading else []
         while stack:
             prefix, tree = stack.pop()
-            found += [each._replace(path=prefix + each.path) for each in self._right_in.get(tree, ())]
-            stack += [
-                (prefix + name + b"/", child) for name, child in self._below[tree].items() if child in on_the_way
-            ]
+            found += [each._replace(path=prefix + each.path) for each in self._matches.get(tree, ())]
+            children = self._children[tree].items()
+            stack += [(prefix + name + b"/", child) for name, child in children if child in leading]
         return sorted(found)
 
     def _explore(self, root: str) -> None:
         stack = [root]
         while stack:
             tree = stack.pop()
-            if tree in self._below:
+            if tree in self._children:
                 continue
-            self._below[tree] = {}
+            self._children[tree] = {}
             names: set[bytes] = set()
             for name, (mode, child) in () if tree == EMPTY_TREE else tree_entries(self._read(tree)):
                 if name in names or self._wanted(name, mode, child):
-                    self._right_in.setdefault(tree, []).append(Sighting(name, mode, child))
+                    self._matches.setdefault(tree, []).append(TreeMatch(name, mode, child))
                 elif mode == DIRECTORY:
-                    self._below[tree][name] = child
-                    self._above.setdefault(child, set()).add(tree)
+                    self._children[tree][name] = child
+                    self._parents.setdefault(child, set()).add(tree)
                     stack.append(child)
                 names.add(name)
 
-    def _on_the_way(self) -> set[str]:
-        """Trees that have one in them or further down."""
-        found, stack = set(self._right_in), list(self._right_in)
+    def _trees_with_matches(self) -> set[str]:
+        """Trees with a match in them or anywhere below."""
+        found, stack = set(self._matches), list(self._matches)
         while stack:
-            for above in self._above.get(stack.pop(), ()):
-                if above not in found:
-                    found.add(above)
-                    stack.append(above)
+            for parent in self._parents.get(stack.pop(), ()):
+                if parent not in found:
+                    found.add(parent)
+                    stack.append(parent)
         return found

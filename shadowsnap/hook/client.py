@@ -14,9 +14,9 @@ import sys
 from collections.abc import Sequence
 
 from shadowsnap.errors import StoreNotOurs
+from shadowsnap.files import ownership_problem
 from shadowsnap.hook.payload import OTHER, PROBE, PROMPT, SESSION_START, TOOL, HookEvent, read_event
 from shadowsnap.hook.session import HookSession
-from shadowsnap.ownership import why_not_ours
 from shadowsnap.records import Any
 from shadowsnap.settings import configured_base
 from shadowsnap.snapshot.tools import may_write, summary_of
@@ -67,7 +67,7 @@ def run_hook(agent: str, data: bytes, event_name: str = "") -> bytes | None:
         if event.kind == OTHER and not event.after:
             return None
         base = configured_base()
-        why = why_not_ours(os.path.realpath(base))
+        why = ownership_problem(os.path.realpath(base))
         if why:
             raise StoreNotOurs(path=base, why=why)
         return _dispatch(event, HookSession(base, event))
@@ -227,8 +227,10 @@ def _close(event: HookEvent, session: HookSession, manager: CheckpointManager, s
     for outcome in manager.end_turn(_transcript(event), status):
         if outcome.status != "unchanged":
             _log(event.agent, event, outcome.status, outcome.error, outcome=outcome)
-    if manager.not_kept:
-        _log(event.agent, event, _NOT_KEPT, ValueError(f"{event.transcript}: {manager.not_kept}"))
+    from shadowsnap.manager import why_not_kept  # here: most hooks do not load the manager
+
+    if why := why_not_kept(manager):
+        _log(event.agent, event, _NOT_KEPT, ValueError(f"{event.transcript}: {why}"))
 
 
 # --- steps -----------------------------------------------------------------------------------

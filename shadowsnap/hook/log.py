@@ -7,8 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shadowsnap import lightjson as json
-from shadowsnap.files import append_line, write_bytes
-from shadowsnap.ownership import make_base
+from shadowsnap.files import append_line, make_private_folder, write_bytes
 from shadowsnap.records import Any
 from shadowsnap.settings import configured_base
 
@@ -59,7 +58,7 @@ def read_log(limit: int = 20) -> list[dict[str, Any]]:
 
 
 def _append(path: Path, line: str) -> None:
-    if make_base(path.parent):
+    if make_private_folder(path.parent):
         return  # another user could have made a link of the log
     if append_line(path, line.encode("ascii")) > _MOST_BYTES:
         _drop_older_half(path)

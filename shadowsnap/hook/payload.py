@@ -10,15 +10,16 @@ from __future__ import annotations
 
 import os
 
-from shadowsnap.digests import bounded_id
 from shadowsnap.files import is_encodable
 from shadowsnap.records import dataclass, field
-from shadowsnap.snapshot.tools import plain_path
+from shadowsnap.snapshot.tools import bounded_id, plain_path
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # a hook has no time for imports that only say what is what
     from collections.abc import Iterable, Iterator
-    from typing import Any
+    from typing import Any, Literal
+
+    from shadowsnap.model import SessionStatus
 
 TOOL, PROMPT, SESSION_START, STOP, OTHER = "tool", "prompt", "session-start", "stop", "other"
 PROBE = "probe"
@@ -51,7 +52,7 @@ _AFTER = frozenset({
 })  # fmt: skip
 
 # Those that end a session, and how.
-_ENDS = {
+_ENDS: dict[str, SessionStatus] = {
     "sessionend": "completed",
     "onsessionfinalize": "completed",
     "sessionshutdown": "completed",
@@ -121,7 +122,7 @@ class HookEvent:
     tool_input: Any = None
     prompt: str = ""
     transcript: str = ""
-    ends: str = ""
+    ends: SessionStatus | Literal[""] = ""
     """How the session ended, if this is its end: `completed` or `failed`."""
     after: bool = False
     """Whether it is about a tool that just ran; the kind is `other` then."""

@@ -8,17 +8,18 @@ the operation log; this file can be lost.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import time
-from contextlib import AbstractContextManager
-from pathlib import Path
 
 from shadowsnap import lightjson as json
 from shadowsnap.hook.payload import HookEvent
 from shadowsnap.hook.transcripts import transcripts_folder
 from shadowsnap.records import Any
-from shadowsnap.snapshot.tools import named_files, named_folders
+from shadowsnap.snapshot.tools import command_projects, named_files, named_folders
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # imported for annotations only
+    from contextlib import AbstractContextManager
 
 FOLDER = "run"
 
@@ -34,6 +35,7 @@ class HookSession:
     """The file of one session, as it was when it was read."""
 
     def __init__(self, base: str, event: HookEvent) -> None:
+        self.base = base
         self.folder = os.path.join(base, FOLDER)
         # Without a session id, all that happens in one directory is one session.
         self._open_file(event.session or f"in {event.cwd}")
@@ -84,7 +86,7 @@ class HookSession:
         """Whether everything that the tool may write to is safe in this turn."""
         if not self.is_same_turn(event) or not self.is_open or self.counts_calls():
             return False
-        folders, files = _wanted(event)
+        folders, files = _wanted(event, self.base)
         state = self.record["state"]
         taken = [place["workdir"] for place in state.get("places", ()) if place["whole"]]
         return set(folders) <= set(self.record.get("folders", ())) and all(
@@ -126,11 +128,13 @@ class HookSession:
     # --- writing: only under the lock ----------------------------------------------------------------
 
     def lock(self, seconds: float) -> AbstractContextManager[int]:
+        from pathlib import Path
+
         from shadowsnap.deadline import Deadline
-        from shadowsnap.ownership import make_base
+        from shadowsnap.files import make_private_folder
         from shadowsnap.store.locks import locked
 
-        make_base(os.path.dirname(self.folder))
+        make_private_folder(os.path.dirname(self.folder))
         return locked(Path(self.folder, f"{self.name}.lock"), "a hook", Deadline(seconds))
 
     def begin_turn(self, event: HookEvent, prompt: str, *, prompted: bool) -> None:
@@ -166,7 +170,7 @@ class HookSession:
 
     def note_taken(self, event: HookEvent, state: dict[str, Any]) -> None:
         """All that this event is about is safe now."""
-        folders, files = _wanted(event)
+        folders, files = _wanted(event, self.base)
         self.record["state"] = state
         self.record["folders"] = sorted({*self.record.get("folders", ()), *folders})
         self.record["files"] = sorted({*self.record.get("files", ()), *files})
@@ -205,6 +209,8 @@ class HookSession:
             self.record["shell"] = True  # written with the next change
 
     def write(self) -> None:
+        from pathlib import Path
+
         from shadowsnap.files import write_json
 
         if not os.path.exists(self.path):
@@ -261,9 +267,10 @@ def _sound(record: Any) -> dict[str, Any]:
     return found
 
 
-def _wanted(event: HookEvent) -> tuple[list[str], list[str]]:
+def _wanted(event: HookEvent, base: str) -> tuple[list[str], list[str]]:
     """The directories and files that must be safe before this tool runs, as the agent writes them."""
     folders = [event.cwd, *event.roots, *(_absolute(each, event.cwd) for each in named_folders(event.tool_input))]
+    folders += map(str, command_projects(event.tool_input, event.cwd, base))
     return folders, [_absolute(each, event.cwd) for each in named_files(event.tool_input)]
 
 
@@ -283,4 +290,6 @@ def _file_name(session: str) -> str:
     """Most ids can be the name of a file; the others are hashed."""
     if len(session) <= 100 and session.replace("-", "").replace("_", "").isalnum() and session.isascii():
         return f"s-{session}"
+    import hashlib  # here: it loads OpenSSL, which takes 3 ms
+
     return f"x-{hashlib.sha256(session.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import GitFailed
-from shadowsnap.files import OddFile, problem_of, read_foreign
+from shadowsnap.files import UnreadableFile, read_bounded, reading_problem
 from shadowsnap.git.objects import is_object_id
-from shadowsnap.snapshot.ignore_rules import PersonRepository, find_repository
+from shadowsnap.snapshot.ignore_rules import UserRepository, find_repository
 from shadowsnap.store.lanes import Identity, readable
 from shadowsnap.store.layout import Store
 
@@ -55,7 +55,7 @@ def normal_origin(url: str) -> str:
     return f"{host}/{path}" if host and path else ""
 
 
-def _root(store: Store, repository: PersonRepository, deadline: Deadline) -> str:
+def _root(store: Store, repository: UserRepository, deadline: Deadline) -> str:
     """The first commit; nothing in a shallow clone, which does not have it."""
     head = repository.head()[0] or ""
     if not is_object_id(head) or (repository.common_dir / "shallow").exists() or repository.odd_files():
@@ -68,13 +68,13 @@ def _root(store: Store, repository: PersonRepository, deadline: Deadline) -> str
     return found[-1] if found and is_object_id(found[-1]) else ""
 
 
-def _origin(store: Store, repository: PersonRepository, deadline: Deadline) -> str:
+def _origin(store: Store, repository: UserRepository, deadline: Deadline) -> str:
     config = repository.common_dir / "config"
-    if problem_of(config, _MOST_CONFIG) is not None:
+    if reading_problem(config, _MOST_CONFIG) is not None:
         return ""
     try:
-        text = read_foreign(config, _MOST_CONFIG)
-    except OddFile:
+        text = read_bounded(config, _MOST_CONFIG)
+    except UnreadableFile:
         return ""
     if not text or b"origin" not in text:
         return ""

@@ -24,6 +24,8 @@ class Lane(_Record):
     """One lane at a remote, as the remote says. Names are those of the lane's machine if its head can be read,
     and ids otherwise."""
 
+    json_names = {"pushes": "manifest_number", "parent": "parent_lane"}
+
     lane: str
     project: str
     machine: str

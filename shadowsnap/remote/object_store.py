@@ -29,7 +29,7 @@ class ObjectStorage:
             import obstore  # an extra: only object stores need it
             import obstore.store
         except ImportError:
-            raise ExtraMissing(what=url.partition("://")[0] + "://", package="obstore") from None
+            raise ExtraMissing(what=url.partition("://")[0] + "://", extra="remote") from None
         self.url = url
         self._api: Any = obstore
         self._errors = (obstore.exceptions.BaseError, OSError, ValueError)

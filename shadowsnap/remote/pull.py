@@ -42,6 +42,8 @@ from shadowsnap.store.locks import locked
 class PullReport(_Record):
     """What a pull brought. `status`: `pulled` or `up-to-date`."""
 
+    json_names = {"project": "project_name", "number": "manifest_number", "checkpoints": "checkpoint_count"}
+
     status: str
     lane: str
     project: str

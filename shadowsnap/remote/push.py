@@ -78,6 +78,13 @@ _PACKING = ("core.bigFileThreshold=64m", "pack.threads=1", "pack.windowMemory=12
 class PushReport(_Record):
     """What a push did. `status`: `pushed`, or `up-to-date` if the remote had everything."""
 
+    json_names = {
+        "remote": "remote_name",
+        "number": "manifest_number",
+        "checkpoints": "checkpoint_count",
+        "turns": "turn_count",
+    }
+
     status: str
     lane: str
     remote: str

@@ -5,18 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shadowsnap.digests import bounded_id
 from shadowsnap.git.reading import ObjectReader
 from shadowsnap.git.refs import create_ref
 from shadowsnap.git.trees import parse_tree
 from shadowsnap.model import Checkpoint
 from shadowsnap.remote.identity import identity_of
+from shadowsnap.snapshot.tools import bounded_id
 from shadowsnap.snapshot.workspace import Workspace
 from shadowsnap.store.checkpoints import attachment_of, record_checkpoint
 from shadowsnap.store.conversations import read_conversation
 from shadowsnap.store.history import note, take_number
 from shadowsnap.store.lanes import PulledLane, marks_in, new_lane, read_own_lane, write_own_lane
-from shadowsnap.store.log import has_log, write_lines
 from shadowsnap.store.projects import touch_record
 
 # What a restore needs to know about a state. Everything else in a checkpoint is about its own machine.
@@ -33,8 +32,6 @@ class Adopted:
 
 def adopt(space: Workspace, lane: PulledLane, target: Checkpoint, state: str) -> Adopted:
     """Record a state of a pulled lane as a checkpoint of the project here."""
-    if not has_log(space.store, space.project.id):  # else the checkpoint would be told before the restore
-        write_lines(space.store, space.project.id, ())
     number = take_number(space.store, space.project, space.deadline)
     reason = f"resumed from {lane.machine.name or lane.machine.id}: {state}"
     body: dict[str, Any] = {name: target.metadata[name] for name in _FACTS if name in target.metadata}
@@ -48,6 +45,8 @@ def adopt(space: Workspace, lane: PulledLane, target: Checkpoint, state: str) ->
         "original_id": target.id,
     }
     checkpoint = record_checkpoint(space.store, space.project, target.tree, reason, body, objects=space.objects)
+    # A checkpoint that no line mentions would become an entry before the restore.
+    note(space.store, space.project, "adopt", checkpoint=checkpoint.id, original=target.id, lane=lane.lane)
     touch_record(space.store, space.project)
     return Adopted(checkpoint, target, number, reason)
 

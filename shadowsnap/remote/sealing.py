@@ -15,7 +15,7 @@ from types import ModuleType
 from typing import Any
 
 from shadowsnap.errors import BadKey, ExtraMissing, KeyNeeded, LaneRefused
-from shadowsnap.files import OddFile, read_foreign
+from shadowsnap.files import UnreadableFile, read_bounded
 
 _MAGIC = b"age-encryption.org/v1\n"
 _LONGEST_KEY_FILE = 1 << 20
@@ -123,8 +123,8 @@ def _recipient(text: str) -> Any:
 def _identities(path: Path) -> list[Any]:
     pyrage = _pyrage("an encrypted lane")
     try:
-        data = read_foreign(path, _LONGEST_KEY_FILE)
-    except OddFile as odd:
+        data = read_bounded(path, _LONGEST_KEY_FILE)
+    except UnreadableFile as odd:
         raise BadKey(what=str(path), why=f"it cannot be read ({odd.why})") from None
     if data is None:
         raise BadKey(what=str(path), why="there is no such file")
@@ -147,6 +147,6 @@ def _pyrage(what: str) -> ModuleType:
     try:
         import pyrage  # an extra: only encrypted lanes need it
     except ImportError:
-        raise ExtraMissing(what=what, package="pyrage") from None
+        raise ExtraMissing(what=what, extra="remote") from None
     found: ModuleType = pyrage
     return found

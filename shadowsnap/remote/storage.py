@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 from urllib.parse import unquote, urlsplit
 
 from shadowsnap.errors import BadRemote, RemoteFailed
-from shadowsnap.files import FILE_FLAGS, open_temporary, sync_directory
+from shadowsnap.files import READ_FLAGS, open_temporary, sync_directory
 from shadowsnap.store.layout import Store as LocalStore
 from shadowsnap.store.layout import is_repository
 
@@ -158,7 +158,7 @@ class DirectoryStorage:
     def _read(self, name: str, most: int, take: Callable[[bytes], object]) -> bool:
         with self._failing():
             try:
-                descriptor = os.open(self._path(name), FILE_FLAGS | getattr(os, "O_NOFOLLOW", 0))
+                descriptor = os.open(self._path(name), READ_FLAGS | getattr(os, "O_NOFOLLOW", 0))
             except (FileNotFoundError, NotADirectoryError):
                 return False
             with os.fdopen(descriptor, "rb", buffering=0) as file:

@@ -1,10 +1,14 @@
-"""Planning a restore: what is written, deleted and left alone to get from the files as they
-are to a checkpoint, and what stands in the way. Nothing is changed here."""
+"""Planning a restore: what to write, delete and leave alone to get from the files as they are now to a
+checkpoint, and what is in the way. Planning changes nothing.
+
+A file is deleted only if the checkpoint knew that it did not exist. What the checkpoint could not know of,
+because it was ignored, too large, secret or unreadable at the time, stays and is reported as kept.
+"""
 
 from __future__ import annotations
 
 import stat
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from shadowsnap.git.reading import ObjectReader
 from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, REGULAR, Leaf, TreeReader
@@ -19,253 +23,308 @@ _NOT_CHOSEN = "it is in the way, and not among the chosen paths"
 
 @dataclass
 class Plan:
-    """Every deed of a restore, in terms of paths."""
+    """Everything that a restore does, by path."""
 
     write: dict[bytes, tuple[Leaf, int]] = field(default_factory=dict)
-    """Files to put in place: git mode and object, permission bits."""
+    """Files to write: git mode and object id, permission bits."""
     delete: set[bytes] = field(default_factory=set)
     chmod: dict[bytes, int] = field(default_factory=dict)
-    """Files whose bits alone differ."""
-    make: dict[bytes, int] = field(default_factory=dict)
-    """Directories that are missing, with their bits."""
-    clear: set[bytes] = field(default_factory=set)
-    """Directories to remove, which are empty once the deletions are done."""
+    """Files that differ in their permission bits only."""
+    mkdir: dict[bytes, int] = field(default_factory=dict)
+    """Missing directories, with their permission bits."""
+    rmdir: set[bytes] = field(default_factory=set)
+    """Directories to remove: they are empty once the deletions are done."""
     chmod_directories: dict[bytes, int] = field(default_factory=dict)
-    stay: set[bytes] = field(default_factory=set)
-    """Directories that stay even if they become empty."""
+    keep_directories: set[bytes] = field(default_factory=set)
+    """Directories that stay even if the deletions empty them."""
     kept: dict[bytes, str] = field(default_factory=dict)
     conflicts: dict[bytes, str] = field(default_factory=dict)
     unsaved: set[bytes] = field(default_factory=set)
-    """Paths in the way, or about to appear where they are ignored, that the checkpoint taken
-    before must include."""
+    """Paths that the checkpoint before the restore must include although a capture leaves them out: they are in
+    the way, or they are about to appear."""
     unsaved_directories: set[bytes] = field(default_factory=set)
-    """Directories in the way without a file in them."""
-    unseen: dict[bytes, tuple[Leaf, int]] = field(default_factory=dict)
-    """What is in directories that cannot be looked into until their bits are changed: it must prove to be this
-    already, else everything is put back."""
+    """Directories in the way that hold no file."""
+    unverified: dict[bytes, tuple[Leaf, int]] = field(default_factory=dict)
+    """What is in directories that cannot be read until their permission bits are changed. It must then prove to
+    be this already, or the restore is rolled back."""
     appearing: list[bytes] = field(default_factory=list)
-    """Files that come where nothing is."""
-    appearing_directories: list[bytes] = field(default_factory=list)
-    """The same of directories, with a slash."""
-    hidden: set[bytes] = field(default_factory=set)
-    """Directories that come where nothing is and are ignored there, with a slash: an undo must know."""
+    """Files that are written where nothing exists."""
+    hidden_directories: set[bytes] = field(default_factory=set)
+    """Ignored directories that are made where nothing exists, with a slash: an undo must know of them."""
 
     @property
-    def touched(self) -> set[bytes]:
-        """The files that do not stay as they are."""
+    def changed_files(self) -> set[bytes]:
         return {*self.write, *self.delete, *self.chmod}
 
     @property
-    def everything(self) -> set[bytes]:
+    def changed_paths(self) -> set[bytes]:
         """The files and directories that do not stay as they are."""
-        return self.touched | {*self.make, *self.clear, *self.chmod_directories}
+        return self.changed_files | {*self.mkdir, *self.rmdir, *self.chmod_directories}
 
     @property
     def empty(self) -> bool:
-        return not (self.write or self.delete or self.chmod or self.make or self.clear or self.chmod_directories)
+        return not self.changed_paths
+
+
+def open_tree(reader: ObjectReader, tree: str) -> TreeReader:
+    return TreeReader(tree, lambda name: reader.read(name, b"tree"))
+
+
+def directories_above(paths: Iterable[bytes]) -> set[bytes]:
+    """Every directory on the way to any of the paths, without the root."""
+    return {parent for path in paths for parent in parents(path)}
 
 
 def plan_restore(capture: Capture, target: State, chosen: Selection) -> Plan:
-    """How to get from the captured state to the target, of everything or below some paths."""
-    space, current, plan = capture.space, State.of_capture(capture), Plan()
-    differing = [
-        item for item in tree_differences(space.git, current.tree, target.tree) if item.path in chosen
-    ]
-    if target.scope == "paths":
-        differing = _of_named_paths(differing, target)
-    with ObjectReader(space.git) as reader:
-        lookup = TreeReader(target.tree, lambda name: reader.read(name, b"tree"))
-        if not target.complete:
-            target = _completed(target, current, lookup)
+    """Plan how to get from the captured files to the target, for everything or for the chosen paths."""
+    with ObjectReader(capture.space.git) as reader:
+        return _Planner(capture, target, chosen, open_tree(reader, target.tree)).plan()
+
+
+class _Planner:
+    def __init__(self, capture: Capture, target: State, chosen: Selection, wanted: TreeReader) -> None:
+        self._capture = capture
+        self._space = capture.space
+        self._worktree = capture.space.worktree
+        self._current = State.of_capture(capture)
+        self._chosen = chosen
+        self._wanted = wanted
+        """The tree of the target."""
+        self._target = target if target.complete else self._completed(target)
+        self._plan = Plan()
+
+    def plan(self) -> Plan:
+        plan, current, target = self._plan, self._current, self._target
+        differing = [
+            item
+            for item in tree_differences(self._space.git, current.tree, target.tree)
+            if item.path in self._chosen
+        ]
+        if target.scope == "paths":
+            differing = _about_named_paths(differing, target)
         for item in differing:
             if item.new is not None:
                 plan.write[item.path] = (item.new, target.bits(item.path, item.new[0]))
-        _plan_deletions(
-            plan, capture, current, target, [item for item in differing if item.new is None], lookup
+        self._plan_deletions([item.path for item in differing if item.new is None])
+        self._plan_directories()
+        self._plan_permission_bits([item.path for item in differing])
+        new_directories = self._find_obstacles([item.path for item in differing if item.old is None])
+        self._note_hidden(new_directories)
+        self._note_kept()
+        return plan
+
+    def _completed(self, target: State) -> State:
+        """A checkpoint of another tool knows files only: take permission bits and empty directories from now."""
+        other = {}
+        for path, bits in self._current.modes.other.items():
+            leaf = self._wanted.find(path)
+            if leaf is not None:
+                other[path] = _as_executable(leaf[0], bits)
+        bare = {
+            path for path in self._current.bare if self._wanted.find(path) is None and not self._file_above(path)
+        }
+        return replace(target, modes=replace(self._current.modes, other=other), bare=frozenset(bare))
+
+    def _file_above(self, path: bytes) -> bool:
+        found = (self._wanted.find(parent) for parent in parents(path))
+        return any(leaf is not None and leaf[0] != DIRECTORY for leaf in found)
+
+    # --- deletions -------------------------------------------------------------------------------
+
+    def _plan_deletions(self, gone: list[bytes]) -> None:
+        """Delete what the checkpoint knew not to exist; keep what it could not have known of."""
+        plan, target = self._plan, self._target
+        unknown: list[bytes] = []
+        for path in gone:
+            if path in target.absent or self._is_replaced(path):
+                plan.delete.add(path)
+            elif (why := target.left_out(path)) is not None:
+                plan.kept[path] = f"{why} at the checkpoint"
+            else:
+                unknown.append(path)
+        # `_plan_directories` asks about these directories later. If git runs at all, it can answer for both now.
+        folders = self._current.bare - target.bare if unknown else frozenset()
+        ignored = self._ignored_at_checkpoint([*unknown, *folders], folders) - folders
+        plan.delete.update(path for path in unknown if path not in ignored)
+        plan.kept.update((path, "ignored at the checkpoint") for path in ignored)
+
+    def _is_replaced(self, path: bytes) -> bool:
+        """Whether the target has a file in place of a directory above this path, or a directory in place of
+        the path itself."""
+        above = any(parent in self._plan.write for parent in parents(path))
+        return above or path in self._target.bare or self._wanted.find(path) is not None
+
+    def _ignored_at_checkpoint(self, paths: Sequence[bytes], folders: Collection[bytes] = ()) -> set[bytes]:
+        """`ignored_by_checkpoint`, asking git about each path once: a plan may be made twice."""
+        target = self._target
+        return self._space.rules.remembered(
+            ("ignored in", target.tree, target.patterns),
+            paths,
+            lambda new: ignored_by_checkpoint(self._space, self._current, target, new, folders),
         )
-        _plan_directories(plan, capture, current, target, chosen, lookup)
-        modes = mode_differences(space.git, current, target, [item.path for item in differing])
-        _plan_modes(plan, modes, target, chosen)
-        _find_obstacles(plan, capture, [item.path for item in differing if item.old is None], chosen)
-        _note_what_comes_unseen(plan, capture, current, target)
-    _note_kept(plan, space, current, target, chosen)
-    return plan
+
+    # --- directories and permission bits -----------------------------------------------------------
+
+    def _plan_directories(self) -> None:
+        plan, current, target = self._plan, self._current, self._target
+        needed = directories_above(plan.write) | {path for path in target.bare if path in self._chosen}
+        needed |= directories_above(needed)
+        there = self._capture.directories
+        plan.mkdir = {path: target.bits(path, DIRECTORY) for path in needed if path not in there}
+
+        emptied = directories_above(plan.delete)
+        chosen_bare = {path for path in current.bare if path in self._chosen}
+        existed = target.bare | directories_above(path.rstrip(b"/") for path in (*target.bare, *target.skipped))
+        plan.keep_directories = {
+            path
+            for path in emptied | current.bare | directories_above(chosen_bare)
+            if path in existed or _is_directory(self._wanted.find(path))
+        }
+        unknown = chosen_bare - plan.keep_directories
+        in_the_way = {
+            path for path in emptied | unknown if any(up in plan.write for up in (path, *parents(path)))
+        }
+        going = in_the_way & unknown
+        if target.scope == "paths":
+            stay = (path for path in emptied - in_the_way if path + b"/" not in target.absent)
+            plan.keep_directories.update(stay)
+        else:
+            absent = {path for path in unknown if path + b"/" in target.absent}
+            doubtful = [path for path in unknown - in_the_way - absent if not target.left_out(path + b"/")]
+            going |= absent | set(doubtful) - self._ignored_at_checkpoint(doubtful, doubtful)
+        plan.rmdir = _empty_after(self._worktree, going, plan.delete)
+
+    def _plan_permission_bits(self, changed: list[bytes]) -> None:
+        for item in mode_differences(self._space.git, self._current, self._target, changed):
+            if item.path in self._chosen and item.new is not None:
+                changes = self._plan.chmod_directories if _is_directory(item.new) else self._plan.chmod
+                changes[item.path] = self._target.bits(item.path, item.new[0])
+
+    # --- obstacles -------------------------------------------------------------------------------
+
+    def _find_obstacles(self, appearing: list[bytes]) -> list[bytes]:
+        """Find what is on disk, but not captured, where the target has something else: it must be saved before
+        it goes. Returns the directories (with a slash) that are made where nothing exists."""
+        plan, new_directories = self._plan, []
+        for path in [*appearing, *plan.mkdir]:
+            try:
+                found = self._obstacle(path)
+            except PermissionError:
+                self._plan_unreadable(path)
+                continue
+            if found is None:
+                if path in plan.mkdir:
+                    new_directories.append(path + b"/")
+                else:
+                    plan.appearing.append(path)
+                continue
+            obstacle, is_directory = found
+            if is_directory and path in plan.mkdir:
+                plan.unsaved_directories.add(path)  # it exists and is ignored: its permission bits must be saved
+            elif obstacle not in self._chosen:
+                plan.conflicts[obstacle] = _NOT_CHOSEN
+            elif is_directory:
+                self._save_directory(obstacle)
+            elif self._capture.known(obstacle) is None:
+                plan.unsaved.add(obstacle)
+        return new_directories
+
+    def _obstacle(self, path: bytes) -> tuple[bytes, bool] | None:
+        """What is at the path, or the first thing on the way to it that is not a directory; and whether it is
+        a directory."""
+        for each in [*reversed([*parents(path)]), path]:
+            seen = self._worktree.lstat(each)
+            if seen is None:
+                return None
+            is_directory = stat.S_ISDIR(seen.st_mode)
+            if each == path or not is_directory:
+                return each, is_directory
+        return None
+
+    def _plan_unreadable(self, path: bytes) -> None:
+        """A directory above the path cannot be entered. If the restore opens it, what it holds is checked
+        then; otherwise what it holds cannot be saved."""
+        plan = self._plan
+        closed = next((up for up in parents(path) if up in plan.chmod_directories), None)
+        if closed is None or plan.chmod_directories[closed] & 0o500 != 0o500:
+            folder = path.rpartition(b"/")[0] + b"/"
+            plan.conflicts[folder] = "it cannot be read, so its content cannot be saved first"
+        elif path in plan.write:
+            plan.unverified[path] = plan.write.pop(path)
+        else:
+            plan.unverified[path] = (DIRECTORY, ""), plan.mkdir.pop(path)
+
+    def _save_directory(self, folder: bytes) -> None:
+        """A directory makes way for a file: everything in it must be captured."""
+        plan = self._plan
+        for path, item in self._worktree.everything_below(folder):
+            if item is None:
+                plan.conflicts[path] = "it cannot be read, so it cannot be saved first"
+            elif item.name.lower() == b".git":
+                plan.conflicts[path] = "a repository would be lost with its directory"
+            elif item.is_special:
+                plan.conflicts[path] = "it is neither a file nor a link, so it cannot be saved"
+            elif path not in self._chosen:
+                plan.conflicts[path] = _NOT_CHOSEN
+            elif self._capture.known(path) is None:
+                plan.unsaved.add(path)
+        plan.unsaved_directories |= _without_files(self._worktree, folder) - self._capture.bare
+
+    def _note_hidden(self, new_directories: list[bytes]) -> None:
+        """Note what appears out of sight of a capture: an undo must know that it did not exist before. It is
+        ignored by the rules of now or by those of the checkpoint, or its directory cannot be listed now."""
+        plan, rules = self._plan, self._space.rules
+        coming = [*plan.appearing, *new_directories]
+        ignored = rules.remembered("ignored now", coming, rules.ignored) | self._ignored_at_checkpoint(coming)
+        unlisted = {path for path in plan.appearing if self._current.left_out(path) is not None}
+        plan.unsaved |= (ignored.difference(new_directories) | unlisted) - self._capture.absent
+        plan.hidden_directories = ignored.intersection(new_directories)
+
+    def _note_kept(self) -> None:
+        """Report files that exist and that the target, or the capture of now, left out."""
+        plan = self._plan
+        for path, why in self._target.skipped.items():
+            name = path.rstrip(b"/")
+            if name in self._chosen and path not in plan.write and self._exists(name):
+                plan.kept.setdefault(path, f"{why} at the checkpoint")
+        if self._target.scope == "tree":
+            for path, why in self._current.skipped.items():
+                if path.rstrip(b"/") in self._chosen and path not in plan.unsaved:
+                    plan.kept.setdefault(path, f"{why} now")
+
+    def _exists(self, path: bytes) -> bool:
+        try:
+            return self._worktree.lstat(path) is not None
+        except PermissionError:
+            return True  # it is out of reach, so it may well exist
 
 
-def _completed(target: State, current: State, lookup: TreeReader) -> State:
-    """A state of files alone, with the permission bits and empty directories that are there now."""
-    leaves = {path: lookup.find(path) for path in current.modes.other}
-    bits = {path: (leaf, current.modes.other[path]) for path, leaf in leaves.items() if leaf is not None}
-    other = {path: _as_executable(leaf[0], bits) for path, (leaf, bits) in bits.items()}
-    bare = {path for path in current.bare if lookup.find(path) is None and not _file_above(path, lookup)}
-    return replace(target, modes=replace(current.modes, other=other), bare=frozenset(bare))
+def _about_named_paths(differing: list[Difference], target: State) -> list[Difference]:
+    """A checkpoint of single paths says nothing about others, unless they are in the way."""
+    coming = {item.path for item in differing if item.new is not None}
+    known = coming | target.absent | directories_above(coming)
+    return [
+        item
+        for item in differing
+        if item.path in known or any(parent in coming for parent in parents(item.path))
+    ]
 
 
 def _as_executable(mode: int, bits: int) -> int:
+    """Permission bits that are executable exactly if the git mode is."""
     if mode == DIRECTORY:
         return bits
     return bits | (bits & 0o444) >> 2 if mode & 0o100 else bits & ~0o111
 
 
-def _file_above(path: bytes, lookup: TreeReader) -> bool:
-    found = (lookup.find(parent) for parent in parents(path))
-    return any(leaf is not None and leaf[0] != DIRECTORY for leaf in found)
+def _is_directory(leaf: Leaf | None) -> bool:
+    return leaf is not None and leaf[0] == DIRECTORY
 
 
-def add_what_a_crash_left(
-    plan: Plan, capture: Capture, before: State, target: State, chosen: Selection
-) -> None:
-    """A restore that died may have left directories open that were closed, new ones closed, and
-    some empty, where neither the target nor the choice of paths has a say. They get the bits they
-    had, or those of the target if they are new; those that it emptied go."""
-    emptied: set[bytes] = set()
-    with ObjectReader(capture.space.git) as reader:
-        was, comes = (
-            TreeReader(state.tree, lambda name: reader.read(name, b"tree")) for state in (before, target)
-        )
-        for path, (bits, _) in capture.cache.directories.items():
-            is_wanted = path in target.bare or _is_directory(comes.find(path))
-            had_files = _is_directory(was.find(path))
-            if not path or path in plan.make or (is_wanted and path in chosen):
-                continue
-            if had_files or path in before.bare:
-                plan.chmod_directories[path] = before.bits(path, DIRECTORY)
-            elif is_wanted:
-                plan.chmod_directories[path] = target.bits(path, DIRECTORY)
-            if had_files and not is_wanted and path in capture.bare:
-                emptied.add(path)
-            if plan.chmod_directories.get(path) == bits:
-                del plan.chmod_directories[path]
-    plan.clear |= _really_empty(capture.space.worktree, emptied | plan.clear, plan.delete)
-
-
-def _of_named_paths(differing: list[Difference], target: State) -> list[Difference]:
-    """A checkpoint of single paths knows nothing of others, unless they are in the way."""
-    coming = {item.path for item in differing if item.new is not None}
-    above = {parent for path in coming for parent in parents(path)}
-    return [
-        item
-        for item in differing
-        if item.path in coming
-        or item.path in target.absent
-        or item.path in above
-        or any(parent in coming for parent in parents(item.path))
-    ]
-
-
-# --- deletions -------------------------------------------------------------------------------
-
-
-def _plan_deletions(
-    plan: Plan, capture: Capture, current: State, target: State, gone: list[Difference], lookup: TreeReader
-) -> None:
-    """Delete what the checkpoint knew not to exist; keep what it could not have known."""
-    unknown: list[bytes] = []
-    for item in gone:
-        path = item.path
-        why = _skipped_then(path, target)
-        if path in target.absent or _replaced(path, plan, target, lookup):
-            plan.delete.add(path)
-        elif why is not None:
-            plan.kept[path] = f"{why} at the checkpoint"
-        else:
-            unknown.append(path)
-    # The folders are asked about later; if git is started at all, it can be asked now.
-    folders = current.bare - target.bare if unknown else frozenset()
-    ignored = capture.space.rules.remembered(
-        ("ignored in", target.tree, target.patterns),
-        [*unknown, *folders],
-        lambda paths: ignored_then(capture.space, current, target, paths, folders),
-    ).difference(folders)
-    plan.delete.update(path for path in unknown if path not in ignored)
-    plan.kept.update((path, "ignored at the checkpoint") for path in ignored)
-
-
-def ignored_then(
-    space: Workspace, current: State, target: State, paths: Sequence[bytes], folders: Collection[bytes] = ()
-) -> set[bytes]:
-    """Which of the paths, some of them folders, the ignore rules of the checkpoint match: deletions are
-    decided under those, not under the rules of now."""
-    if target.scope == "paths" or not paths:
-        return set()
-    with ObjectReader(space.git) as reader:
-        then, now = (
-            TreeReader(state.tree, lambda name: reader.read(name, b"tree")) for state in (target, current)
-        )
-
-        def rules_then(folder: bytes) -> bytes | None:
-            path = folder + b"/.gitignore" if folder else b".gitignore"
-            leaf = then.find(path)
-            if leaf is not None:  # git reads rules from regular files only
-                return reader.read(leaf[1], b"blob") if leaf[0] in (REGULAR, EXECUTABLE) else None
-            if path in target.rules:
-                return target.rules[path]
-            # One that is itself ignored, and came or grew long since: the files it ignores now are left alone.
-            return None if now.find(path) is not None else space.rules.text(folder)
-
-        texts = {folder: rules_then(folder) for folder in {b"", *(up for path in paths for up in parents(path))}}
-    return space.rules.ignored_under(texts, target.patterns, paths, folders)
-
-
-def _replaced(path: bytes, plan: Plan, target: State, lookup: TreeReader) -> bool:
-    """Whether the target has a file in place of a directory above this path, or a directory in
-    place of the path itself."""
-    above = any(parent in plan.write for parent in parents(path))
-    return above or path in target.bare or lookup.find(path) is not None
-
-
-def _skipped_then(path: bytes, target: State) -> str | None:
-    if path in target.skipped:
-        return target.skipped[path]
-    return next((target.skipped[up + b"/"] for up in parents(path) if up + b"/" in target.skipped), None)
-
-
-# --- directories and bits --------------------------------------------------------------------
-
-
-def _plan_directories(
-    plan: Plan, capture: Capture, current: State, target: State, chosen: Selection, lookup: TreeReader
-) -> None:
-    there = capture.directories
-    needed = {parent for path in plan.write for parent in parents(path)}
-    needed |= {path for path in target.bare if path in chosen}
-    needed |= {parent for path in list(needed) for parent in parents(path)}
-    plan.make = {path: target.bits(path, DIRECTORY) for path in needed if path not in there}
-    then = target.bare | {
-        parent for path in (*target.bare, *target.skipped) for parent in parents(path.rstrip(b"/"))
-    }
-    emptied = {parent for path in plan.delete for parent in parents(path)}
-    above = {parent for path in current.bare if path in chosen for parent in parents(path)}
-    plan.stay = {
-        path for path in emptied | above | current.bare if path in then or _is_directory(lookup.find(path))
-    }
-    unknown = [path for path in current.bare if path in chosen and path not in plan.stay]
-    in_the_way = {
-        path for path in emptied.union(unknown) if any(up in plan.write for up in (path, *parents(path)))
-    }
-    if target.scope == "paths":
-        plan.stay |= {path for path in emptied - in_the_way if path + b"/" not in target.absent}
-        plan.clear = _really_empty(capture.space.worktree, in_the_way.intersection(unknown), plan.delete)
-        return
-    absent = {path for path in unknown if path + b"/" in target.absent}
-    doubtful = [
-        path
-        for path in unknown
-        if path not in in_the_way and path not in absent and not _skipped_then(path + b"/", target)
-    ]
-    ignored = capture.space.rules.remembered(
-        ("ignored in", target.tree, target.patterns),
-        doubtful,
-        lambda paths: ignored_then(capture.space, current, target, paths, doubtful),
-    )
-    going = in_the_way.intersection(unknown).union(doubtful) - ignored | absent
-    plan.clear = _really_empty(capture.space.worktree, going, plan.delete)
-
-
-def _really_empty(worktree: Worktree, folders: set[bytes], deleted: set[bytes]) -> set[bytes]:
-    """Those of the directories that hold nothing, captured or not, but what goes."""
+def _empty_after(worktree: Worktree, folders: set[bytes], deleted: set[bytes]) -> set[bytes]:
+    """The directories that hold nothing, captured or not, once these files are deleted."""
     empty: set[bytes] = set()
-    for folder in sorted(folders, reverse=True):  # what lies below comes first
+    for folder in sorted(folders, reverse=True):  # subdirectories come before their parents
         try:
             inside = [folder + b"/" + item.name for item in worktree.items(folder)]
         except OSError:
@@ -275,98 +334,8 @@ def _really_empty(worktree: Worktree, folders: set[bytes], deleted: set[bytes]) 
     return empty
 
 
-def _is_directory(leaf: Leaf | None) -> bool:
-    return leaf is not None and leaf[0] == DIRECTORY
-
-
-def _plan_modes(plan: Plan, differing: list[Difference], target: State, chosen: Selection) -> None:
-    for item in differing:
-        if item.path not in chosen or item.new is None:
-            continue
-        where = plan.chmod_directories if item.new[0] == DIRECTORY else plan.chmod
-        where[item.path] = target.bits(item.path, item.new[0])
-
-
-# --- obstacles -------------------------------------------------------------------------------
-
-
-def _find_obstacles(plan: Plan, capture: Capture, appearing: list[bytes], chosen: Selection) -> None:
-    """What is on disk, uncaptured, where the target wants something else. It must be saved
-    first, and goes."""
-    for path in [*appearing, *plan.make]:
-        try:
-            obstacle = _obstacle(capture.space.worktree, path)
-        except PermissionError:
-            closed = next((up for up in parents(path) if up in plan.chmod_directories), None)
-            if closed is not None and plan.chmod_directories[closed] & 0o500 == 0o500:
-                folder = (DIRECTORY, "")
-                plan.unseen[path] = plan.write.pop(path) if path in plan.write else (folder, plan.make.pop(path))
-            else:
-                unseen = path.rpartition(b"/")[0] + b"/"
-                plan.conflicts[unseen] = "it cannot be looked into, so what it holds cannot be saved first"
-            continue
-        if obstacle is None:
-            plan.appearing += [path] if path not in plan.make else []
-            plan.appearing_directories += [path + b"/"] if path in plan.make else []
-        elif obstacle == (path, True) and path in plan.make:
-            plan.unsaved_directories.add(path)  # there already, and ignored: its bits are to be saved
-        elif obstacle[0] not in chosen:
-            plan.conflicts[obstacle[0]] = _NOT_CHOSEN
-        elif not obstacle[1]:
-            if capture.known(obstacle[0]) is None:
-                plan.unsaved.add(obstacle[0])
-        else:
-            _clear_directory(plan, capture, path, chosen)
-
-
-def _note_what_comes_unseen(
-    plan: Plan, capture: Capture, current: State, target: State
-) -> None:
-    """An undo must know that what comes now did not exist, although no capture would tell: it is ignored, by the
-    rules of now or by those that come with it, or it comes into a directory that cannot be listed now."""
-    rules, space, folders = capture.space.rules, capture.space, plan.appearing_directories
-    coming = [*plan.appearing, *folders]
-    ignored = rules.remembered("ignored now", coming, rules.ignored)
-    ignored |= rules.remembered(
-        ("ignored in", target.tree, target.patterns),
-        coming,
-        lambda paths: ignored_then(space, current, target, paths),
-    )
-    hidden = {path for path in plan.appearing if current.left_out(path) is not None}
-    plan.unsaved |= (ignored.difference(folders) | hidden) - capture.absent
-    plan.hidden = ignored.intersection(folders)
-
-
-def _obstacle(worktree: Worktree, path: bytes) -> tuple[bytes, bool] | None:
-    """The first thing on the way to a path that is not a directory, or whatever is at the path
-    itself; and whether that is a directory."""
-    for place in [*reversed([*parents(path)]), path]:
-        seen = worktree.lstat(place)
-        if seen is None:
-            return None
-        if place == path or not stat.S_ISDIR(seen.st_mode):
-            return place, stat.S_ISDIR(seen.st_mode)
-    return None
-
-
-def _clear_directory(plan: Plan, capture: Capture, folder: bytes, chosen: Selection) -> None:
-    """A directory makes way for a file: everything in it must be captured."""
-    for path, item in capture.space.worktree.everything_below(folder):
-        if item is None:
-            plan.conflicts[path] = "it cannot be read, so it cannot be saved first"
-        elif item.name.lower() == b".git":
-            plan.conflicts[path] = "a repository would be lost with its directory"
-        elif item.is_special:
-            plan.conflicts[path] = "it is neither a file nor a link and cannot be saved"
-        elif path not in chosen:
-            plan.conflicts[path] = _NOT_CHOSEN
-        elif capture.known(path) is None:
-            plan.unsaved.add(path)
-    plan.unsaved_directories |= _without_files(capture.space.worktree, folder) - capture.bare
-
-
 def _without_files(worktree: Worktree, top: bytes) -> set[bytes]:
-    """The directories at and below one that no file lies in, however deep."""
+    """The directories at and below `top` that hold no file at any depth."""
     folders: set[bytes] = set()
     full: set[bytes] = set()
     stack = [top]
@@ -376,30 +345,58 @@ def _without_files(worktree: Worktree, top: bytes) -> set[bytes]:
         try:
             items = list(worktree.items(folder))
         except OSError:
-            continue  # told as a conflict
+            continue  # already reported as a conflict
         stack += [folder + b"/" + item.name for item in items if item.is_directory]
         if not all(item.is_directory for item in items):
             full.update((folder, *parents(folder)))
     return folders - full
 
 
-# --- what is left alone ----------------------------------------------------------------------
+def ignored_by_checkpoint(
+    space: Workspace, current: State, target: State, paths: Sequence[bytes], folders: Collection[bytes] = ()
+) -> set[bytes]:
+    """The paths that the ignore rules of the checkpoint match; `folders` are those that are directories.
+    Deletions are decided under these rules, not under the rules of now."""
+    if target.scope == "paths" or not paths:
+        return set()
+    with ObjectReader(space.git) as reader:
+        then, now = open_tree(reader, target.tree), open_tree(reader, current.tree)
+
+        def rules_then(folder: bytes) -> bytes | None:
+            path = folder + b"/.gitignore" if folder else b".gitignore"
+            leaf = then.find(path)
+            if leaf is not None:  # git reads rules from regular files only
+                return reader.read(leaf[1], b"blob") if leaf[0] in (REGULAR, EXECUTABLE) else None
+            if path in target.rules:
+                return target.rules[path]
+            # A .gitignore that is itself ignored and appeared, or grew too long to be recorded, since then: what
+            # it ignores now is left alone.
+            return None if now.find(path) is not None else space.rules.text(folder)
+
+        texts = {folder: rules_then(folder) for folder in {b"", *directories_above(paths)}}
+    return space.rules.ignored_under(texts, target.patterns, paths, folders)
 
 
-def _note_kept(plan: Plan, space: Workspace, current: State, target: State, chosen: Selection) -> None:
-    """Report what is there and was not, or is not, captured."""
-    for path, why in target.skipped.items():
-        name = path.rstrip(b"/")
-        if name in chosen and path not in plan.write and _is_there(space.worktree, name):
-            plan.kept.setdefault(path, f"{why} at the checkpoint")
-    if target.scope == "tree":
-        for path, why in current.skipped.items():
-            if path.rstrip(b"/") in chosen and path not in plan.unsaved:
-                plan.kept.setdefault(path, f"{why} now")
-
-
-def _is_there(worktree: Worktree, path: bytes) -> bool:
-    try:
-        return worktree.lstat(path) is not None
-    except PermissionError:
-        return True  # as far as anyone can tell
+def plan_repairs_after_crash(
+    plan: Plan, capture: Capture, before: State, target: State, chosen: Selection
+) -> None:
+    """Add what a restore that died may have left in directories that the target or the chosen paths say nothing
+    about: it opened closed ones, made new ones closed, and emptied some. Directories get the permission bits
+    they had before, or those of the target if they are new; emptied ones are removed."""
+    emptied: set[bytes] = set()
+    with ObjectReader(capture.space.git) as reader:
+        old, new = open_tree(reader, before.tree), open_tree(reader, target.tree)
+        for path, (bits, _) in capture.cache.directories.items():
+            is_wanted = path in target.bare or _is_directory(new.find(path))
+            had_files = _is_directory(old.find(path))
+            if not path or path in plan.mkdir or (is_wanted and path in chosen):
+                continue
+            if had_files or path in before.bare:
+                plan.chmod_directories[path] = before.bits(path, DIRECTORY)
+            elif is_wanted:
+                plan.chmod_directories[path] = target.bits(path, DIRECTORY)
+            if had_files and not is_wanted and path in capture.bare:
+                emptied.add(path)
+            if plan.chmod_directories.get(path) == bits:
+                del plan.chmod_directories[path]
+    plan.rmdir |= _empty_after(capture.space.worktree, emptied | plan.rmdir, plan.delete)

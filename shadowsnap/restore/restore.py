@@ -1,13 +1,16 @@
-"""Restoring: plan, journal, a checkpoint of the present, apply, and the log line. (`undo` is built on it.)"""
+"""Restoring: plan, save the present as a checkpoint, apply the plan, and write a line in the operation log.
+
+The journal says which restore is under way, so that the next operation can finish one that died (`recover`).
+Undo, redo and revert are restores too; `Why` says which, for the log.
+"""
 
 from __future__ import annotations
 
 import os
 import stat
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from functools import partial
 
 from shadowsnap.errors import (
     GitFailed,
@@ -22,26 +25,29 @@ from shadowsnap.errors import (
 from shadowsnap.git.index import Known
 from shadowsnap.git.objects import object_id, stream_id
 from shadowsnap.git.reading import ObjectReader, check_stored, missing_objects, object_sizes
-from shadowsnap.git.trees import Leaf, TreeReader, patch_tree
+from shadowsnap.git.trees import Leaf, patch_tree
 from shadowsnap.model import Checkpoint, Kept, RestoreResult
-from shadowsnap.records import Any, dataclass, replace
-from shadowsnap.restore.apply import Application, told
-from shadowsnap.restore.plan import Plan, add_what_a_crash_left, plan_restore
+from shadowsnap.records import Any, NamedTuple, dataclass, replace
+from shadowsnap.restore.apply import Application, describe_error
+from shadowsnap.restore.plan import Plan, directories_above, open_tree, plan_repairs_after_crash, plan_restore
 from shadowsnap.restore.staging import Staging, is_staging, remove_staging
 from shadowsnap.snapshot.capture import Capture
 from shadowsnap.snapshot.content import is_left_out
-from shadowsnap.snapshot.states import Selection, State
-from shadowsnap.snapshot.take import Request, capture_same_scope, keep_capture
+from shadowsnap.snapshot.states import Selection, State, compare
+from shadowsnap.snapshot.take import Request, begin_capture, capture_same_scope, keep_capture
 from shadowsnap.snapshot.tools import path_inside
 from shadowsnap.snapshot.workspace import Workspace
-from shadowsnap.snapshot.worktree import Worktree, parents
+from shadowsnap.snapshot.worktree import Worktree
 from shadowsnap.steps import step
 from shadowsnap.store.checkpoints import find_checkpoint
-from shadowsnap.store.history import note
+from shadowsnap.store.history import is_logged, note, read_history
 from shadowsnap.store.journal import Journal, OpenRestore, read_journal, write_journal
+from shadowsnap.store.log import taken_back_on_failure
 
 EVERYTHING = Selection()
 _MOST_PATHS = 1000
+"""Longer lists of paths are not repeated in the checkpoint before a restore."""
+_MOST_COMPARED = 1000
 
 
 @dataclass(frozen=True)
@@ -49,7 +55,7 @@ class Why:
     """What a restore is part of, for its log line."""
 
     kind: str = "restore"
-    """`restore`, `undo`, `redo` or `revert`."""
+    """`restore`, `undo`, `redo` or `revert`; empty if there is no log line, because nothing comes of it."""
     turn: int | None = None
     """The turn that a revert takes out."""
     session_id: str | None = None
@@ -94,71 +100,96 @@ def restore(
     recovering: bool = False,
     begun_at: Checkpoint | None = None,
 ) -> RestoreResult:
-    """Bring a state back, of everything or of some paths. In a workspace that is not lasting,
-    only the plan is made. When a restore that died is finished, `begun_at` is the state before it."""
-    with _nothing_done_yet():
-        anything = why.returns or recovering
-        capture, plan, known = _prepare(space, target, chosen, why.returns, anything=anything)
+    """Bring a state back, of everything or of the chosen paths. In a workspace that is not lasting, only the plan
+    is made. To finish a restore that died, `recovering` is set and `begun_at` is the state before it."""
+    with _failing_as(PresentNotSaved, GitFailed):
+        prepared = _prepare(space, target, chosen, why.returns, allow_unknown=why.returns or recovering)
+        plan = prepared.plan
         if begun_at is not None:
             states = State.of_checkpoint(begun_at), State.of_checkpoint(target)
-            add_what_a_crash_left(plan, capture, *states, chosen)
+            plan_repairs_after_crash(plan, prepared.capture, *states, chosen)
     result = _result(target, plan)
     if not space.lasting:
-        return result
+        return _with_changes(space, result, State.of_capture(prepared.capture), State.of_checkpoint(target))
     if plan.conflicts:
         raise RestoreRefused(conflicts=_listed(plan.conflicts))
     if plan.empty and not recovering:
         return replace(result, applied=True)
     step("restore:planned")
-    # Whatever else happened in the chosen directories is not taken back with it.
-    touched = _names(plan.everything) if chosen else ()
+    # Other changes in the chosen directories are not undone with it.
+    touched = _names(plan.changed_paths) if chosen else ()
     came_from = "" if begun_at is None else begun_at.id
-    before = _carry_out(space, capture, plan, known, came_from, touched, target, why, chosen)
+    before = _carry_out(prepared, came_from, touched, target, why, chosen)
     return replace(result, applied=True, undo_id=before)
 
 
-def obstacles(space: Workspace, target: Checkpoint, chosen: Selection) -> dict[bytes, str]:
-    """What stands in the way of a restore, and why; nothing is changed."""
-    with _nothing_done_yet():
-        return _prepare(space, target, chosen, False, anything=True)[1].conflicts
+def find_conflicts(space: Workspace, target: Checkpoint, chosen: Selection) -> dict[bytes, str]:
+    """What prevents a restore of these paths, and why. Nothing is changed."""
+    with _failing_as(PresentNotSaved, GitFailed):
+        return _prepare(space, target, chosen, False, allow_unknown=True).plan.conflicts
+
+
+def is_as_restored(space: Workspace, target: Checkpoint, chosen: Selection, returns: bool, after: str) -> bool:
+    """Whether the files are as a restore of these paths left them: another would change nothing. It may delete
+    files that were ignored until the restore changed the rules: then the tree `after` it is still the same."""
+    with _failing_as(PresentNotSaved, GitFailed):
+        plan = _prepare(space, target, chosen, returns, allow_unknown=True).plan
+        if plan.empty or plan.conflicts:
+            return not plan.conflicts
+        return plan.changed_paths <= set(plan.delete) and begin_capture(space).tree() == after
 
 
 def choose_paths(space: Workspace, target: Checkpoint, given: Iterable[str | os.PathLike[str]]) -> list[bytes]:
-    """The paths of the project that are meant. Where a directory of the checkpoint is a link by now,
+    """Paths as a person gives them, relative to the project. Where a directory of the checkpoint is a link now,
     its name still means the directory."""
     chosen = []
     state = State.of_checkpoint(target)
     with ObjectReader(space.git) as reader:
-        lookup = TreeReader(state.tree, partial(reader.read, kind=b"tree"))
+        tree = open_tree(reader, state.tree)
         for path in given:
             found = path_inside(space.project.workdir, path, absolute=False)
             as_written = os.fsencode(os.path.normpath(path))
             if as_written != found and b".." not in os.fsencode(path).split(b"/"):
-                found = as_written if lookup.find(as_written) or as_written in state.bare else found
+                found = as_written if tree.find(as_written) or as_written in state.bare else found
             chosen.append(found)
     return chosen
 
 
 @contextmanager
-def _nothing_done_yet() -> Iterator[None]:
+def _failing_as(error: type[ShadowsnapError], caught: type[ShadowsnapError]) -> Iterator[None]:
+    """Raise this error in place of an OSError and of one kind of our own errors."""
     try:
         yield
-    except (OSError, GitFailed) as problem:
-        why = told(problem) if isinstance(problem, OSError) else problem
-        raise PresentNotSaved(why=why) from problem
+    except (OSError, caught) as problem:
+        why = describe_error(problem) if isinstance(problem, OSError) else problem
+        raise error(why=why) from problem
+
+
+# --- preparing -------------------------------------------------------------------------------
+
+
+class _Prepared(NamedTuple):
+    capture: Capture
+    """The present, with everything that is about to change."""
+    plan: Plan
+    known: dict[bytes, Known]
+    """The captured entries of the files that the plan changes."""
+    seen: str
+    """The fingerprint of the present without what is captured only because it is about to change."""
 
 
 def _prepare(
-    space: Workspace, target: Checkpoint, chosen: Selection, returns: bool, *, anything: bool
-) -> tuple[Capture, Plan, dict[bytes, Known]]:
-    """Capture the present with everything that is about to change, and plan from there; also what was
-    captured of that. Paths that name nothing are an error, unless `anything` may be there."""
+    space: Workspace, target: Checkpoint, chosen: Selection, returns: bool, *, allow_unknown: bool
+) -> _Prepared:
+    """Capture the present and plan from there. Chosen paths that name nothing are an error, unless
+    `allow_unknown` is set."""
     state = State.of_checkpoint(target)
     if chosen.exact and returns:
-        state = _knowing_what_was_absent(space, state, chosen)
+        state = _with_absent(space, state, chosen)
     capture = capture_same_scope(space, state)
-    capture.include(_present_though_absent(capture, state, chosen), unfiltered=True)
-    capture.include_directories(_directories_though_absent(capture, state, chosen))
+    seen = capture.fingerprint()
+    capture.include(_reappeared_files(capture, state, chosen), unfiltered=True)
+    capture.include_directories(_reappeared_directories(capture, state, chosen))
     plan = plan_restore(capture, state, chosen)
     unsaved = plan.unsaved | _left_out_later(capture, plan)
     if unsaved or plan.unsaved_directories:
@@ -167,189 +198,189 @@ def _prepare(
         plan = plan_restore(capture, state, chosen)
         for path in unsaved & capture.skipped.keys():
             plan.conflicts[path] = f"it cannot be saved first: {capture.skipped[path]}"
-    capture.absent |= plan.hidden
-    if chosen and not anything:
+    capture.absent |= plan.hidden_directories
+    if chosen and not allow_unknown:
         for path in sorted(chosen.paths - _known_paths(chosen.paths, capture, plan, state)):
             raise NoSuchPath(path=os.fsdecode(path), ref=target.short_id)
-    known = capture.known_among(plan.touched)
+    prepared = _Prepared(capture, plan, capture.known_among(plan.changed_files), seen)
     if not space.lasting:
-        _check_stored(space, plan, known)
-    return capture, plan, known
+        _check_stored(prepared)
+    return prepared
 
 
-def _knowing_what_was_absent(space: Workspace, state: State, chosen: Selection) -> State:
-    """A state that was saved before exactly these paths were changed: what it lacks of them did not exist."""
+def _with_absent(space: Workspace, state: State, chosen: Selection) -> State:
+    """A state that was saved before exactly these paths were changed: those that it lacks did not exist."""
     with ObjectReader(space.git) as reader:
-        lookup = TreeReader(state.tree, partial(reader.read, kind=b"tree"))
-        lacking = {path for path in chosen.paths if path not in state.bare and lookup.find(path) is None}
-    folders = {path + b"/" for path in lacking}  # whichever of the two is there now
+        tree = open_tree(reader, state.tree)
+        lacking = {path for path in chosen.paths if path not in state.bare and tree.find(path) is None}
+    folders = {path + b"/" for path in lacking}  # there may be a file now, or a directory
     return replace(state, absent=state.absent | lacking | folders)
 
 
-def _present_though_absent(capture: Capture, state: State, chosen: Selection) -> set[bytes]:
-    """What the state knows not to have existed, and what is there now though no scan reports it."""
+def _reappeared_files(capture: Capture, state: State, chosen: Selection) -> set[bytes]:
+    """Files that the state knows not to have existed, and that exist now though the scan does not report
+    them."""
     worktree = capture.space.worktree
-    files = {path for path in state.absent if not path.endswith(b"/") and path in chosen}
-    there = {path for path in files if worktree.lstat(path) is not None and not worktree.is_directory(path)}
-    return there - capture.known_among(there).keys()
+    absent = {path for path in state.absent if not path.endswith(b"/") and path in chosen}
+    files = {path for path in absent if worktree.lstat(path) is not None and not worktree.is_directory(path)}
+    return files - capture.known_among(files).keys()
 
 
-def _directories_though_absent(capture: Capture, state: State, chosen: Selection) -> set[bytes]:
-    """As above, but directories, which a restore made where they are ignored."""
+def _reappeared_directories(capture: Capture, state: State, chosen: Selection) -> set[bytes]:
+    """The same for directories, which a restore made where they are ignored."""
     if state.scope != "tree":
         return set()
-    folders = {path[:-1] for path in state.absent if path.endswith(b"/") and path[:-1] in chosen}
-    unseen = folders - capture.directories
-    return {path for path in unseen if capture.space.worktree.is_directory(path)}
+    absent = {path[:-1] for path in state.absent if path.endswith(b"/") and path[:-1] in chosen}
+    return {path for path in absent - capture.directories if capture.space.worktree.is_directory(path)}
 
 
 def _left_out_later(capture: Capture, plan: Plan) -> set[bytes]:
-    """Files about to appear that later captures leave out: an undo must know that they did not exist."""
-    names = {path: plan.write[path][0][1] for path in plan.appearing}
-    sizes = object_sizes(capture.space.git, sorted({*names.values()}))
-    limit = capture.space.settings.max_file_bytes or max(sizes.values(), default=0)
+    """Files about to appear that later captures leave out, for their size or name. An undo must know that they
+    did not exist before."""
     settings = capture.space.settings
-    # One that is missing is noticed later.
-    found = {path for path in names if sizes.get(names[path], 0) > limit or is_left_out(path, settings)}
+    ids = {path: plan.write[path][0][1] for path in plan.appearing}
+    sizes = object_sizes(capture.space.git, sorted({*ids.values()}))  # a missing object is noticed later
+    limit = settings.max_file_bytes or max(sizes.values(), default=0)
+    found = {path for path in ids if sizes.get(ids[path], 0) > limit or is_left_out(path, settings)}
     return found - capture.absent
 
 
-def _check_stored(space: Workspace, plan: Plan, known: dict[bytes, Known]) -> None:
-    """See to it that the store has what there is to write, and what is to be overwritten."""
-    wanted = {leaf[1] for leaf, _ in plan.write.values()}
-    check_stored(space.git, wanted, {each.id for path, each in known.items() if path not in plan.chmod})
-
-
-def _save(
-    capture: Capture, plan: Plan, known: dict[bytes, Known], reason: str, facts: dict[str, Any]
-) -> str | None:
-    """The checkpoint that makes everything recoverable; None if nothing is about to change."""
-    with _nothing_done_yet():
-        _check_stored(capture.space, plan, known)
-        if plan.empty:
-            return None
-        # Enough to tell the log line again if the log is lost; not if that would be many megabytes.
-        told_again = (("restore", facts),) if len(facts.get("paths", ())) <= _MOST_PATHS else ()
-        request = Request(reason, kind="pre-restore", facts=told_again)
-        return keep_capture(capture, request).checkpoint.id
-
-
 def _known_paths(paths: frozenset[bytes], capture: Capture, plan: Plan, state: State) -> set[bytes]:
-    """Those of the chosen paths that name anything, then or now."""
-    deeds = (plan.write, plan.delete, plan.make, plan.clear, plan.chmod, plan.chmod_directories, plan.kept)
-    mentioned = {path.rstrip(b"/") for each in deeds for path in each}
-    mentioned |= {parent for path in mentioned for parent in parents(path)}
-    known = {b""} | mentioned | state.bare | capture.directories
+    """The chosen paths that name anything, at the checkpoint or now."""
+    mentioned = {path.rstrip(b"/") for path in plan.changed_paths | plan.kept.keys()}
+    known = {b""} | mentioned | directories_above(mentioned) | state.bare | capture.directories
     known |= capture.known_among(paths - known).keys()
     with ObjectReader(capture.space.git) as reader:
-        lookup = TreeReader(state.tree, partial(reader.read, kind=b"tree"))
-        return {path for path in paths if path in known or lookup.find(path) is not None}
+        tree = open_tree(reader, state.tree)
+        return {path for path in paths if path in known or tree.find(path) is not None}
+
+
+def _check_stored(prepared: _Prepared) -> None:
+    """Check that the store has what will be written, and what will be overwritten."""
+    plan = prepared.plan
+    wanted = {blob for (_, blob), _ in plan.write.values()}
+    overwritten = {entry.id for path, entry in prepared.known.items() if path not in plan.chmod}
+    check_stored(prepared.capture.space.git, wanted, overwritten)
+
+
+# --- carrying out ----------------------------------------------------------------------------
 
 
 def _carry_out(
-    space: Workspace, capture: Capture, plan: Plan, known: dict[bytes, Known], came_from: str,
-    touched: tuple[str, ...], target: Checkpoint, why: Why, chosen: Selection,
-) -> str | None:  # fmt: skip
-    """Everything that changes files, between two entries of the journal; the checkpoint of what was there
-    before. The new files are written beside the old ones while those are saved."""
+    prepared: _Prepared, came_from: str, touched: tuple[str, ...], target: Checkpoint, why: Why, chosen: Selection
+) -> str | None:
+    """Change the files, between two entries of the journal. Returns the checkpoint of what was there before. New
+    files are staged while the present is saved."""
+    capture, plan, known, seen = prepared
+    space = capture.space
     journal = read_journal(space.store, space.project)
     staging = Staging(space, plan)
     application = Application(capture, plan, known, staging)
     folders = tuple(os.fsdecode(folder) for folder in staging.folders)
+    # What an unfinished restore had moved aside is removed when this one is done.
     unfinished = journal.open
-    # What an unfinished restore had moved aside goes when this one is done.
     every_folder = (*(unfinished.staging if unfinished else ()), *folders)
     if unfinished is not None:
         came_from = came_from or unfinished.before
-        if chosen:  # what it had done before it died is taken back with the rest
+        if chosen:  # what it had changed before it died is undone with the rest
             touched = tuple(sorted({*touched, *unfinished.touched}))
-    half_done = unfinished is not None and unfinished.applying
-    operation = why.facts()
+        seen = str(unfinished.operation.get("seen", ""))
+    operation = {**why.facts(), "seen": seen}
     begun = OpenRestore(
-        came_from, target.id, _names(chosen.paths), every_folder, half_done, chosen.exact, touched, operation
+        before=came_from,
+        target=target.id,
+        paths=_names(chosen.paths),
+        staging=every_folder,
+        applying=unfinished is not None and unfinished.applying,
+        exact=chosen.exact,
+        touched=touched,
+        operation=operation,
     )
-    with _nothing_done_yet():
+    with _failing_as(PresentNotSaved, GitFailed):
         write_journal(space.store, space.project, replace(journal, open=begun), lasting=False)
     ended, done = replace(journal, open=None), False
     try:
         step("restore:begun")
         if staging.by_git:
-            with _nothing_done_yet():
-                space.objects.settle()  # what was captured has to be there before git looks
-        with _nothing_moved_yet():
+            with _failing_as(PresentNotSaved, GitFailed):
+                space.objects.flush()  # git must find what was captured
+        with _failing_as(RestoreFailed, ShadowsnapError):
             staging.begin()
-        facts = {"target": target.id, **operation}
-        if touched:
-            facts |= {"paths": list(touched), "exact": True}
-        before = _save(capture, plan, known, f"before {why.kind} to {target.short_id}", facts)
+        paths = {"paths": list(touched), "exact": True} if touched else {}
+        after = _tree_after(capture, plan, touched, target)
+        facts = {**operation, "target": target.id, "after": after, **paths}
+        before = _save(prepared, f"before {why.kind or 'restore'} to {target.short_id}", facts if why.kind else {})
         step("restore:saved")
         begun = replace(begun, before=came_from or before or target.id, applying=True)
-        after = _tree_after(capture, plan, touched, target)
-        with _nothing_moved_yet():
+        with _failing_as(RestoreFailed, ShadowsnapError):
             staged = staging.finish()
             step("restore:staged")
             write_journal(space.store, space.project, replace(journal, open=begun))
         step("restore:applying")
 
         def settle() -> None:
-            paths = {"paths": list(touched), "exact": True} if touched else {}
-            line = {**operation, "target": target.id, "before": begun.before, "after": after, **paths}
-            note(space.store, space.project, "restore", **line)
-            step("restore:logged")
-            write_journal(space.store, space.project, replace(ended, leftover=every_folder))
+            with taken_back_on_failure(space.store, space.project.id):
+                if why.kind and not (unfinished and is_logged(space.store, space.project, operation["id"])):
+                    reason = f"after {why.kind} to {target.short_id}"
+                    found, reached = _reached(space, plan, touched, target, after, reason)
+                    about = {**facts, "before": begun.before, "after": found, "reached": reached}
+                    note(space.store, space.project, "restore", lasting=True, **about)
+                step("restore:logged")
+                write_journal(space.store, space.project, replace(ended, leftover=every_folder))
 
-        _apply(application, staged, begun, settle)
+        try:
+            application.run(staged, settle)
+        except OSError as problem:  # the rollback failed
+            raise RestoreStranded(
+                why=describe_error(problem),
+                before=begun.before[:8],
+                target=begun.target[:8],
+                staging=", ".join(begun.staging),
+            ) from problem
         done = True
         step("restore:settled")
     finally:
         try:
             if done:
-                application.asides.remove()
+                application.old_files.remove()
         finally:
             staging.close()
         if done:
-            clean_up(space, ended, every_folder, lasting=False)  # otherwise it is done once more
+            clean_up(space, ended, every_folder, lasting=False)  # if this is lost, the next operation repeats it
         elif application.untouched:
             clean_up(space, journal, folders)
-        # Otherwise the journal stays open and the staging directory stays: nothing is lost.
+        # Otherwise the journal stays open and the staging directories stay: nothing is lost.
     step("restore:cleaned")
     return before
 
 
-@contextmanager
-def _nothing_moved_yet() -> Iterator[None]:
-    try:
-        yield
-    except (OSError, ShadowsnapError) as problem:
-        raise RestoreFailed(why=told(problem) if isinstance(problem, OSError) else problem) from problem
-
-
-def _apply(
-    application: Application, staged: dict[bytes, os.stat_result], begun: OpenRestore, settle: Callable[[], None]
-) -> None:
-    try:
-        application.carry_out(staged, settle)
-    except OSError as problem:  # raised on the way back: what was put back is put back
-        raise RestoreStranded(
-            why=told(problem), before=begun.before[:8], target=begun.target[:8], staging=", ".join(begun.staging)
-        ) from problem
+def _save(prepared: _Prepared, reason: str, facts: dict[str, Any]) -> str | None:
+    """Take the checkpoint that makes everything recoverable; None if nothing is about to change."""
+    with _failing_as(PresentNotSaved, GitFailed):
+        _check_stored(prepared)
+        if prepared.plan.empty:
+            return None
+        # Enough to write the log line again if the log is lost; not if that would be many megabytes.
+        repeated = (("restore", facts),) if facts and len(facts.get("paths", ())) <= _MOST_PATHS else ()
+        request = Request(reason, kind="pre-restore", facts=repeated)
+        return keep_capture(prepared.capture, request).checkpoint.id
 
 
 def clean_up(space: Workspace, ended: Journal, staging: Iterable[str], *, lasting: bool = True) -> Journal:
-    """Remove staging directories and close the journal, in this order: on a full disk, the
-    first makes room for the second. What could not be removed is left to the next operation."""
+    """Remove staging directories and close the journal. In this order, because on a full disk the first makes
+    room for the second. What cannot be removed is left to the next operation."""
     remove_staging(space, [os.fsencode(folder) for folder in staging])
     left = tuple(folder for folder in staging if space.worktree.lstat(os.fsencode(folder)) is not None)
     ended = replace(ended, leftover=left)
     try:
         write_journal(space.store, space.project, ended, lasting=lasting)
     except OSError:
-        pass  # the next operation finds it as it is, and does this again
+        pass  # the next operation finds the old journal and does this again
     return ended
 
 
 def _tree_after(capture: Capture, plan: Plan, touched: tuple[str, ...], target: Checkpoint) -> str:
-    """The tree that a capture finds once the plan is carried out. Only its name is wanted."""
+    """The id of the tree that a capture finds after the restore. The tree itself is not written."""
     if target.scope == "tree" and not touched and not plan.kept:
         return target.tree
     changes: dict[bytes, Leaf | None] = dict.fromkeys(plan.delete)
@@ -363,56 +394,89 @@ def _tree_after(capture: Capture, plan: Plan, touched: tuple[str, ...], target: 
         )
 
 
-def _names(paths: Iterable[bytes]) -> tuple[str, ...]:
-    return tuple(os.fsdecode(path) for path in sorted(paths))
+def _reached(
+    space: Workspace, plan: Plan, touched: tuple[str, ...], target: Checkpoint, after: str, reason: str
+) -> tuple[str, str | None]:
+    """The tree that a capture finds now that the files are in place, and the checkpoint that holds just that, if
+    there is one. It is not as expected where ignore rules came back: files that were ignored are seen now."""
+    capture = None
+    try:
+        if any(path.rpartition(b"/")[2] == b".gitignore" for path in plan.changed_files):
+            capture = begin_capture(space)
+            after = capture.tree()
+        if after == target.tree:
+            return after, target.id
+        if touched or not read_history(space.store, space.project, space.deadline).running:
+            return after, None
+        # A turn may go on from here, and be taken back to here.
+        capture = capture or begin_capture(space)
+        return after, keep_capture(capture, Request(reason, kind="pre-restore")).checkpoint.id
+    except (ShadowsnapError, OSError):
+        return after, None  # it is only for the log
+
+
+# --- the result ------------------------------------------------------------------------------
 
 
 def _result(target: Checkpoint, plan: Plan) -> RestoreResult:
+    # Directories that are made because a file comes into them are not worth a line.
+    made = plan.mkdir.keys() - directories_above(plan.write)
     written = [os.fsdecode(path) for path in (*plan.write, *plan.chmod)]
-    written += [os.fsdecode(path) + "/" for path in {*plan.make, *plan.chmod_directories} - _implied(plan)]
-    deleted = [os.fsdecode(path) for path in plan.delete] + [os.fsdecode(path) + "/" for path in plan.clear]
+    written += [os.fsdecode(path) + "/" for path in made | plan.chmod_directories.keys()]
+    deleted = [os.fsdecode(path) for path in plan.delete] + [os.fsdecode(path) + "/" for path in plan.rmdir]
     return RestoreResult(
         target=target,
         written=tuple(sorted(written)),
         deleted=tuple(sorted(deleted)),
-        kept=_kept(plan.kept),
-        conflicts=_kept(plan.conflicts),
+        kept=_with_reasons(plan.kept),
+        conflicts=_with_reasons(plan.conflicts),
     )
 
 
-def _implied(plan: Plan) -> set[bytes]:
-    """Directories that are made because a file comes into them."""
-    return {parent for path in plan.write for parent in parents(path)} & plan.make.keys()
+def _with_changes(space: Workspace, planned: RestoreResult, now: State, then: State) -> RestoreResult:
+    """A plan with line counts and the text of its changes, unless the paths are too many to look at anyway."""
+    paths = [os.fsencode(path.rstrip("/")) for path in (*planned.written, *planned.deleted)]
+    if not 0 < len(paths) <= _MOST_COMPARED:
+        return planned
+    changes, patch = compare(space.git, now, then, paths)
+    return replace(planned, changes=changes, patch=patch)
 
 
-def _kept(reasons: dict[bytes, str]) -> tuple[Kept, ...]:
+def _with_reasons(reasons: dict[bytes, str]) -> tuple[Kept, ...]:
     return tuple(Kept(os.fsdecode(path), why) for path, why in sorted(reasons.items()))
 
 
 def _listed(reasons: dict[bytes, str]) -> str:
-    shown = [f"{os.fsdecode(path)} ({why})" for path, why in sorted(reasons.items())]
+    shown = [f"{each.path} ({each.why})" for each in _with_reasons(reasons)]
     more = f" and {len(shown) - 10} more" if len(shown) > 10 else ""
     return ", ".join(shown[:10]) + more
 
 
+def _names(paths: Iterable[bytes]) -> tuple[str, ...]:
+    return tuple(os.fsdecode(path) for path in sorted(paths))
+
+
+# --- recovery --------------------------------------------------------------------------------
+
+
 def recover(space: Workspace) -> str:
-    """Finish a restore that died half way; says what was done, if anything was. If it cannot be
-    finished, that is said too: it must not keep anyone from taking snapshots."""
+    """Finish a restore that died half way. Returns a note about what was done; also if it cannot be finished,
+    because that must not prevent new snapshots."""
     journal = read_journal(space.store, space.project)
-    begun, told = journal.open, journal.note
+    begun, message = journal.open, journal.note
     if journal.leftover:
         journal = clean_up(space, journal, journal.leftover)
-        told = told if journal.leftover else "a restore had been finished, and what it left behind was removed"
+        message = message if journal.leftover else "the files that a finished restore left behind were removed"
     if begun is None:
-        return told
+        return message
     if not begun.applying:
         clean_up(space, replace(journal, open=None), begun.staging)
         return f"a restore to {begun.target[:8]} had been interrupted before it changed any file"
-    if begun.staging and not _staging_is_there(space, begun):
+    if begun.staging and not _has_staging(space, begun):
         write_journal(space.store, space.project, replace(journal, open=None))
         return (
-            f"a restore to {begun.target[:8]} had been interrupted, and what it moved aside is gone, so it was not"
-            f" finished; the files before it are checkpoint {begun.before[:8]}"
+            f"a restore to {begun.target[:8]} had been interrupted and was not finished, because the files that it"
+            f" moved aside are gone; the files before it are in checkpoint {begun.before[:8]}"
         )
     try:
         return _finish(space, journal, begun)
@@ -420,53 +484,62 @@ def recover(space: Workspace) -> str:
         return f"an interrupted restore to {begun.target[:8]} could not be finished yet: {problem}"
 
 
+def _has_staging(space: Workspace, begun: OpenRestore) -> bool:
+    """Whether a staging directory of the restore is left. If not, it was rolled back, or the project directory
+    was made anew: then its files are not those of a half-done restore."""
+    folders = filter(is_staging, map(os.fsencode, begun.staging))
+    return any(space.worktree.is_directory(folder) for folder in folders)
+
+
 def _finish(space: Workspace, journal: Journal, begun: OpenRestore) -> str:
-    """Go on where a restore died, or back if the state it led to was deleted meanwhile."""
+    """Continue where a restore died, or go back if its target was deleted meanwhile."""
     chosen = Selection(map(os.fsencode, begun.paths), exact=begun.exact)
     rescued = _rescue_unsaved(space, begun)
-    target, before = _if_kept(space, begun.target), _if_kept(space, begun.before)
+    target, before = _find_if_kept(space, begun.target), _find_if_kept(space, begun.before)
     if target is not None:
         result = restore(space, target, chosen, Why.from_facts(begun.operation), recovering=True, begun_at=before)
-        told = f"a restore to {target.short_id} had been interrupted and was finished"
+        message = f"a restore to {target.short_id} had been interrupted and was finished"
     elif before is not None:
-        result = restore(space, before, chosen, recovering=True, begun_at=before)
-        told = f"a restore to {begun.target[:8]} had been interrupted; that is deleted, so the files were put back"
+        result = restore(space, before, chosen, Why(""), recovering=True, begun_at=before)
+        message = (
+            f"a restore to {begun.target[:8]} had been interrupted; that checkpoint was deleted, so the files were"
+            " put back"
+        )
     else:
         write_journal(space.store, space.project, replace(journal, open=None))
         folders = ", ".join(begun.staging)
-        return f"an interrupted restore cannot be finished; what it moved aside is in {folders}{rescued}"
-    found = f"; the files as they were found are checkpoint {result.undo_id[:8]}" if result.undo_id else ""
-    return told + found + rescued
+        return f"an interrupted restore cannot be finished; the files it moved aside are in {folders}{rescued}"
+    found = f"; the files as they were found are in checkpoint {result.undo_id[:8]}" if result.undo_id else ""
+    return message + found + rescued
+
+
+def _find_if_kept(space: Workspace, checkpoint: str) -> Checkpoint | None:
+    try:
+        return find_checkpoint(space.store, space.project, checkpoint, space.deadline)
+    except NoSuchCheckpoint:
+        return None
 
 
 def _rescue_unsaved(space: Workspace, begun: OpenRestore) -> str:
-    """Whoever changes a file in the moment before it is moved aside is noticed, but not by a process that
-    dies in the next one. So what was moved aside goes only if the store has it."""
-    kept: set[bytes] = set()
+    """Move files out of staging that the store does not have; returns a note. A file that is changed right before
+    it is moved aside is noticed, but not by a process that dies in the next moment."""
+    rescued: set[bytes] = set()
     for folder in filter(is_staging, map(os.fsencode, begun.staging)):
         try:
             with space.worktree.within(folder) as top:
                 inner = [item.name for item in top.items(b"") if item.is_directory]
         except NotADirectoryError:
             continue
-        for place in (folder, *(folder + b"/" + name for name in inner)):
-            with space.worktree.within(place) as here:
+        for each in (folder, *(folder + b"/" + name for name in inner)):
+            with space.worktree.within(each) as here:
                 names = [item.name for item in here.items(b"") if not item.is_directory and not item.is_special]
                 ids = {name: _content_id(here, name) for name in names}
                 lost = {*missing_objects(space.git, {*ids.values()})}
                 for name in (name for name in names if ids[name] in lost):
                     _move_to(space, here, name, folder + b"-unsaved")
-                    kept.add(folder + b"-unsaved")
-    return f"; what was not saved is in {', '.join(map(os.fsdecode, sorted(kept)))}" if kept else ""
-
-
-def _move_to(space: Workspace, here: Worktree, name: bytes, folder: bytes) -> None:
-    top, _, last = folder.rpartition(b"/")
-    with space.worktree.within(top) as above:
-        if above.lstat(last) is None:
-            above.mkdir(last, 0o700)
-    with space.worktree.within(folder) as there:
-        here.move(name, name, there)
+                    rescued.add(folder + b"-unsaved")
+    folders = ", ".join(map(os.fsdecode, sorted(rescued)))
+    return f"; files that were not saved are in {folders}" if rescued else ""
 
 
 def _content_id(here: Worktree, name: bytes) -> str:
@@ -480,15 +553,10 @@ def _content_id(here: Worktree, name: bytes) -> str:
         os.close(descriptor)
 
 
-def _staging_is_there(space: Workspace, begun: OpenRestore) -> bool:
-    """If not, the files were put back, or somebody made the directory anew: then its files are
-    none that a restore of ours left."""
-    folders = [folder for folder in map(os.fsencode, begun.staging) if is_staging(folder)]
-    return any(space.worktree.is_directory(folder) for folder in folders)
-
-
-def _if_kept(space: Workspace, checkpoint: str) -> Checkpoint | None:
-    try:
-        return find_checkpoint(space.store, space.project, checkpoint, space.deadline)
-    except NoSuchCheckpoint:
-        return None
+def _move_to(space: Workspace, here: Worktree, name: bytes, folder: bytes) -> None:
+    top, _, last = folder.rpartition(b"/")
+    with space.worktree.within(top) as above:
+        if above.lstat(last) is None:
+            above.mkdir(last, 0o700)
+    with space.worktree.within(folder) as there:
+        here.move(name, name, there)

@@ -1,16 +1,16 @@
-"""Stages: edits that are kept as a whole or put back as a whole.
+"""Stages: edits that are committed or put back together.
 
-A stage begins on files that a checkpoint holds, so that putting back can lose nothing; it ends
-with `commit` (a checkpoint of kind `stage`) or by returning to its beginning. The journal
-knows every open stage: one whose owner died is put back by the next operation.
+A stage begins on files that a checkpoint holds, so that putting back loses nothing. It ends with `commit` (a
+checkpoint of kind `stage`) or by returning to its beginning. The journal lists every open stage: one whose process
+died is put back by the next operation.
 """
 
 from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from types import TracebackType
 from typing import Any
 
@@ -25,17 +25,18 @@ from shadowsnap.snapshot.states import State, tree_differences
 from shadowsnap.snapshot.take import Request, begin_capture, holding_checkpoint, keep_capture, take_snapshot
 from shadowsnap.snapshot.workspace import Workspace
 from shadowsnap.store.checkpoints import find_checkpoint, newest_checkpoint
-from shadowsnap.store.journal import Journal, OpenStage, read_journal, write_journal
+from shadowsnap.store.history import note as log_line
+from shadowsnap.store.journal import OpenStage, read_journal, write_journal
 from shadowsnap.store.locks import is_free, locked
 
-_SHOWN = 5
+_MOST_SHOWN = 5
 
 Opener = Callable[[str], AbstractContextManager[Workspace]]
 
 
 class Stage:
-    """One stage, as a context manager. Leaving it without `commit` puts everything back if there
-    was an exception; without one, what was done is committed."""
+    """One stage, as a context manager. Leaving it commits what was done; leaving it by an exception puts
+    everything back."""
 
     def __init__(
         self,
@@ -52,7 +53,8 @@ class Stage:
         self._message = message
         self._open: OpenStage | None = None
         self._ended = ""
-        self._owning = ExitStack()
+        self._lock = ExitStack()
+        """Held as long as the stage is open: a free lock means that its process died."""
         self.checkpoint: Checkpoint | None = None
         """What was committed."""
         self.before: Checkpoint | None = None
@@ -62,7 +64,7 @@ class Stage:
             self.before = _beginning(space)
             name = f"stage-{space.project.id}-{os.getpid()}-{time.time_ns()}.lock"
             lock = space.store.git_dir / "locks" / name
-            self._owning.enter_context(locked(lock, "stage", Deadline(1)))
+            self._lock.enter_context(locked(lock, "stage", Deadline(1)))
             self._open = OpenStage(self.before.id, name)
             journal = read_journal(space.store, space.project)
             write_journal(space.store, space.project, replace(journal, stages=(*journal.stages, self._open)))
@@ -79,7 +81,7 @@ class Stage:
             self.discard()
 
     def commit(self, message: str | None = None) -> Checkpoint:
-        """Keep what was done, as a checkpoint that says why."""
+        """Keep what was done, as a checkpoint with this message."""
         with self._ending("committed") as space:
             before = self.before.id if self.before else None
             facts = tuple({**self._facts, "before": before}.items())
@@ -97,74 +99,37 @@ class Stage:
         return result
 
     def leave(self) -> None:
-        """Let go of the stage: the files stay as they are, and no checkpoint is taken."""
+        """End the stage without a checkpoint. The files stay as they are."""
         with self._ending("left"):
             pass
 
-    def _ending(self, how: str) -> _Ending:
+    @contextmanager
+    def _ending(self, how: str) -> Iterator[Workspace]:
+        """The workspace of the last operation of a stage. The stage is over only if that succeeds."""
         if self._ended:
             raise StageClosed(how=self._ended)
-        return _Ending(self, how)
-
-    def _end(self, space: Workspace, how: str) -> None:
-        journal = read_journal(space.store, space.project)
-        left = tuple(stage for stage in journal.stages if stage != self._open)
-        write_journal(space.store, space.project, replace(journal, stages=left))
-        self._ended = how
-        self._owning.close()
-        if self._open is not None:
-            (space.store.git_dir / "locks" / self._open.lock).unlink(missing_ok=True)
+        with self._opener("stage") as space:
+            yield space
+            ended = [self._open] if self._open is not None else []
+            _remove_from_journal(space, ended)
+            self._ended = how
+            self._lock.close()
+            _remove_locks(space, ended)
 
 
-class _Ending:
-    """The workspace of the last deed of a stage; the stage is over only if that succeeds."""
-
-    def __init__(self, stage: Stage, how: str) -> None:
-        self._stage = stage
-        self._how = how
-        self._opened = stage._opener("stage")
-        self._space: Workspace | None = None
-
-    def __enter__(self) -> Workspace:
-        self._space = self._opened.__enter__()
-        return self._space
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            if kind is None and self._space is not None:
-                self._stage._end(self._space, self._how)
-        finally:
-            self._opened.__exit__(kind, error, trace)
-
-
-def recover_stages(space: Workspace) -> str:
-    """Put back stages whose owner died; says so, if there were any."""
+def _remove_from_journal(space: Workspace, stages: list[OpenStage]) -> None:
     journal = read_journal(space.store, space.project)
-    folder = space.store.git_dir / "locks"
-    dead = [stage for stage in journal.stages if is_free(folder / stage.lock)]
-    if not dead:
-        return ""
-    try:
-        before = find_checkpoint(space.store, space.project, dead[0].before, space.deadline)
-        restore(space, before)
-        told = f"a stage that had been interrupted was put back to {before.short_id}"
-    except ShadowsnapError as problem:
-        told = f"an interrupted stage could not be put back: {problem}"
-    _forget(space, read_journal(space.store, space.project), dead)
-    return told
-
-
-def _forget(space: Workspace, journal: Journal, stages: list[OpenStage]) -> None:
     left = tuple(stage for stage in journal.stages if stage not in stages)
     write_journal(space.store, space.project, replace(journal, stages=left))
+
+
+def _remove_locks(space: Workspace, stages: list[OpenStage]) -> None:
     for stage in stages:
         (space.store.git_dir / "locks" / stage.lock).unlink(missing_ok=True)
 
 
 def _beginning(space: Workspace) -> Checkpoint:
-    """The checkpoint that holds the files as they are; inside another stage one is taken."""
+    """The checkpoint that holds the files as they are. Inside another stage, one is taken."""
     capture = begin_capture(space)
     held = holding_checkpoint(space, capture)
     if held is not None:
@@ -179,5 +144,24 @@ def _changes(space: Workspace, capture: Capture) -> str:
     newest = newest_checkpoint(space.store, space.project, space.deadline)
     then = State.of_checkpoint(newest).tree if newest is not None and newest.scope == "tree" else EMPTY_TREE
     paths = [os.fsdecode(item.path) for item in tree_differences(space.git, then, capture.tree())]
-    more = f" and {len(paths) - _SHOWN} more" if len(paths) > _SHOWN else ""
-    return (", ".join(paths[:_SHOWN]) + more) or "permission bits or directories"
+    more = f" and {len(paths) - _MOST_SHOWN} more" if len(paths) > _MOST_SHOWN else ""
+    return (", ".join(paths[:_MOST_SHOWN]) + more) or "permission bits or directories"
+
+
+def recover_stages(space: Workspace) -> str:
+    """Put back stages whose process died. Returns a note about it; empty if there were none."""
+    journal = read_journal(space.store, space.project)
+    folder = space.store.git_dir / "locks"
+    dead = [stage for stage in journal.stages if is_free(folder / stage.lock)]
+    if not dead:
+        return ""
+    try:
+        before = find_checkpoint(space.store, space.project, dead[0].before, space.deadline)
+        restore(space, before)
+        log_line(space.store, space.project, "stage", status="discarded", before=before.id)
+        note = f"an interrupted stage was put back to {before.short_id}"
+    except ShadowsnapError as problem:
+        note = f"an interrupted stage could not be put back: {problem}"
+    _remove_from_journal(space, dead)
+    _remove_locks(space, dead)
+    return note

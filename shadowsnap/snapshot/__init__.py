@@ -1,1 +1,2 @@
-"""A project's files: scanning, capturing, comparing and restoring them."""
+"""Taking a snapshot: scan the project, capture its files, compare states, and decide what a tool call may
+change."""

@@ -73,8 +73,12 @@ class _Pieces:
 
     def __init__(self, history: History, checkpoints: Sequence[Checkpoint]) -> None:
         self._history = history
-        self._whole = [each for each in checkpoints if each.scope == "tree"]
+        self._whole = [each for each in checkpoints if each.scope == "tree" and "amends" not in each.metadata]
         self._by_id = {each.id: each for each in checkpoints}
+        for each in reversed(checkpoints):  # oldest first: what amends a state stands for the same moment
+            origin = self._by_id.get(each.metadata.get("amends", ""))
+            if origin is not None:
+                self._by_id[each.id] = replace(each, ref=origin.ref, created_at=origin.created_at)
         stages = [work for stage in history.snapshots for work in self.of_stage(stage)]
         self._all = [work for turn in history.turns.values() for work in self._of(turn)] + stages
 
@@ -103,7 +107,10 @@ class _Pieces:
             began = self._state(turn.open_call)
             return [*([self._unclosed(began, turn)] if began is not None else []), *works]
         before, after = self._state(turn.before), self._state(turn.after)
-        if before is None or before == after:
+        if before is not None and before.scope != "tree":  # at first, only named files could be captured
+            later = [self._state(checkpoint) for checkpoint in turn.more]
+            before = next((each for each in later if each is not None and each.scope == "tree"), None)
+        if before is None or before == after or (after is not None and after.scope != "tree"):
             return []
         if turn.status == "running":
             return [self._unclosed(before, turn)]

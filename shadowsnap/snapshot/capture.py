@@ -1,14 +1,15 @@
 """Capturing: from the files of a project to a tree in the store.
 
-A capture is one mapping from path to entry: the index of the last capture, with changes on top. The tree, the
-next index, `skipped` and the fingerprint are all derived from that mapping, so they cannot disagree.
+A capture is one mapping from path to entry: the index of the last capture, plus changes. The tree, the next index,
+`skipped` and the fingerprint are all derived from that mapping, so they cannot disagree.
 
-What a restore has to save beyond that (files that the rules leave out, and that it is about to overwrite) is
-held by its checkpoint alone: extras are part of the tree, but the next capture does not start from them.
+A restore must also save files that the rules leave out and that it is about to overwrite. These *extras* are part
+of the tree of its checkpoint, but not of the mapping that the next capture starts from.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import stat
 import time
@@ -18,18 +19,17 @@ from itertools import count
 
 from shadowsnap import lightjson as json
 from shadowsnap.deadline import Deadline
-from shadowsnap.digests import sha256
 from shadowsnap.errors import DeadlineExceeded, GitFailed
 from shadowsnap.git.index import Entry, Index, Known
 from shadowsnap.git.reading import ObjectReader, missing_objects
 from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, LINK, REGULAR, Leaf, patch_tree
 from shadowsnap.records import Any, replace
-from shadowsnap.snapshot.content import Content, Left, read_file, write_contents
+from shadowsnap.snapshot.content import Content, NotCaptured, read_file, write_contents
+from shadowsnap.snapshot.ignore_rules import DEFAULT_DIRECTORY_NAMES
 from shadowsnap.snapshot.ignore_rules import VERSION as EXCLUDES_VERSION
-from shadowsnap.snapshot.ignore_rules import default_directory_names
-from shadowsnap.snapshot.scan import Comparison, Found, found_under, is_settled, scan
+from shadowsnap.snapshot.scan import Comparison, Found, capture_settings, is_settled, scan
 from shadowsnap.snapshot.workspace import Workspace
-from shadowsnap.snapshot.worktree import parents
+from shadowsnap.snapshot.worktree import Worktree, folder_of, parents
 from shadowsnap.steps import step
 from shadowsnap.store.stat_cache import (
     Modes,
@@ -42,61 +42,76 @@ from shadowsnap.store.stat_cache import (
     save_cache,
 )
 
-# What saving the progress may take after the deadline ran out.
+# The time for saving the progress after the deadline has passed.
 _GRACE_SECONDS = 5.0
-
-# A longer .gitignore that is not captured does not go into the checkpoint either.
-_LONGEST_RULES = 16_384
-
-# Times on another file system than the project's own are compared with ours. A day covers every wrong time zone.
-_ANOTHER_CLOCK_NS = 25 * 3600 * 10**9
-
+# A .gitignore that is not captured goes into the checkpoint's metadata, unless it is longer.
+_MAX_RULES_SIZE = 16_384
+# Added where a file is on another file system than the project, with a clock of its own. A day covers every time
+# zone.
+_OTHER_CLOCK_NS = 25 * 3600 * 10**9
+# A directory that a tool names is captured even if it is ignored, as long as there is not more in it.
+_MAX_FOLDER_ENTRIES = 1000
+_MAX_FOLDER_BYTES = 64 << 20
+# The facts that two captures of the same state have in common.
 _STATE_FACTS = ("scope", "modes", "empty_dirs", "skipped", "absent", "excludes", "rules")
 
 
 class Capture:
-    """One capture in the making. Scope `tree` is the whole directory, `paths` only what is included by name."""
+    """A capture in progress. Its scope is `tree` (the complete directory) or `paths` (only what is included by
+    name, without a scan)."""
 
     def __init__(self, space: Workspace, scope: str = "tree", comparison: Comparison | None = None) -> None:
         self.space = space
         self.scope = scope
         self.cache = ScanCache(Index(space.store.git_dir)) if comparison is None else _last_capture(space)
         self._comparison = comparison
-        self.now_ns = self._time_of_files()
-        """The time of the file system when the capture began: what happened later may not have been seen."""
+        self.now_ns = self._file_system_time()
+        """The file system's time when the capture began. Later changes may be missing."""
         self.skipped: dict[bytes, str] = {}
         self.absent: set[bytes] = set()
-        """Included paths that did not exist; with a slash, directories on the way to them."""
+        """Included paths that did not exist; with a slash, missing directories above them."""
         self.late: set[bytes] = set()
-        """Ignored files that are held from now on because they were named: they were there before."""
+        """Ignored files that were named for the first time. They existed before this capture."""
         self.released: set[bytes] = set()
-        """Files that the last capture held and this one leaves out though they are there: the rules changed."""
+        """Files of the last capture that still exist and are left out now, because the rules changed."""
         self.undecided: set[bytes] = set()
-        """What is not held because the ignore rules could not be had in time; directories with a slash."""
+        """What is missing because the ignore rules were not known in time; directories with a slash."""
         self._changes: dict[bytes, Entry | None] = {}
-        """Against the index of the last capture; None: not captured any more."""
+        """Changes to the index of the last capture; None: no longer captured."""
         self._extras: dict[bytes, Entry] = {}
         self._extra_directories: dict[bytes, int] = {}
-        """Directories that are ignored, and held for the sake of what is in them: their permission bits."""
+        """The permission bits of ignored directories that are captured because of their content."""
         self._extra_bare: set[bytes] = set()
         self._linked: set[bytes] = set()
-        """Files that have several names, of those that were read."""
+        """The files that were read and have several hard links."""
         self._trees: tuple[str, str] | None = None
+
+    def _file_system_time(self) -> int:
+        """The file system's time, or one that is certainly in the past."""
+        comparison, clock = self._comparison, self.cache.clock
+        if comparison is None:
+            return 0
+        if comparison.now_ns is not None:
+            return comparison.now_ns
+        return 0 if clock is None else clock + time.monotonic_ns()
 
     @property
     def is_first(self) -> bool:
-        """Whether nothing is known of permission bits yet."""
+        """Whether there is no earlier capture to start from."""
         return len(self.cache.index) == 0
 
-    # --- taking in ---------------------------------------------------------------------------
+    # --- taking files in ---------------------------------------------------------------------
 
     def scan(self, named: Iterable[bytes] = (), usual: Modes | None = None) -> None:
-        """Take in everything that differs from the last capture, and what tools named. Without a last
-        capture, permission bits are told against the `usual` ones."""
+        """Capture everything that differs from the last capture, and what tools named. On a first capture, `usual`
+        are the permission bits that are not recorded file by file."""
         assert self._comparison is not None
         cache, space = self.cache, self.space
         given = {path for path in named if not space.is_store(path)}
-        named = self._files_named(given | cache.named)
+        named, large = self._expand_named(given)
+        if large != cache.large_directories:
+            cache.large_directories = large
+            cache.found_under = None  # the scan lists everything, and so finds the files that are left out now
         found = scan(space, cache, self._comparison, named, self.now_ns)
         step("capture:scanned")
         self._drop(found.gone)
@@ -113,20 +128,21 @@ class Capture:
             raise
         self.late = {path for path in named & missing - found.changed if self._has(path)}
         self.released = {path for path in found.gone if path not in self.skipped and self._is_file(path)}
-        cache.named |= {path for path in given if self._is_there(path)}
-        self._note_uncaptured(found)
+        cache.named |= {path for path in given if self._exists(path)}
+        self._note_large_directories(found)
+        self._note_skipped(found)
         self._note_ignored_directories(wanted)
         self._choose_usual_modes(usual)
-        self._settle_bare(found)
+        self._update_bare(found)
         cache.skipped = {path for path in self.skipped if not path.endswith(b"/")} - self.undecided
-        cache.found_under = None if self.undecided else found_under(space)
-        self._settle(found)
+        cache.found_under = None if self.undecided else capture_settings(space)
+        self._update_unsettled(found)
         step("capture:read")
 
     def include(self, paths: Iterable[bytes], *, unfiltered: bool = False) -> None:
-        """Hold these paths too, in this checkpoint alone, whether ignored or not; `unfiltered`: even if they
-        are large or look like secrets. Those that do not exist are noted as absent."""
-        wanted = self._files_named(path for path in paths if not path.endswith(b"/"))
+        """Capture these paths too, in this checkpoint only, ignored or not. `unfiltered`: even if they are large
+        or look like secrets. Those that do not exist are noted as absent."""
+        wanted = self._expand(path for path in paths if not path.endswith(b"/"))
         self._take({path for path in wanted if not self._has(path)}, unfiltered=unfiltered, extra=True)
         absent = {path for path in wanted if not self._has(path) and path not in self.skipped}
         self.absent |= absent
@@ -136,44 +152,44 @@ class Capture:
         self._note_ignored_directories(wanted)
 
     def include_directories(self, paths: Iterable[bytes]) -> None:
-        """Hold directories without files too, ignored or not."""
+        """Capture empty directories too, ignored or not."""
         for path in paths:
             seen = self.space.worktree.lstat(path)
             if seen is not None and stat.S_ISDIR(seen.st_mode):
-                self._note_directory(path, seen)
+                self._extra_directories[path] = stat.S_IMODE(seen.st_mode)
                 self._extra_bare.add(path)
                 self._note_ignored_directories([path])
 
     # --- the result --------------------------------------------------------------------------
 
     def tree(self) -> str:
-        """The tree of everything taken in so far."""
+        """The tree of everything captured so far."""
         return self._both_trees()[1]
 
     @property
     def modes(self) -> Modes:
-        """The permission bits of everything that is held."""
+        """The permission bits of everything captured."""
         usual = self.cache.modes
         other = dict(usual.other)
         folders = {path: row[0] for path, row in self.cache.directories.items()} | self._extra_directories
         other.update((path, bits) for path, bits in folders.items() if path and bits != usual.directory)
-        unusual = {path: self._unusual(entry) for path, entry in self._extras.items()}
+        unusual = {path: self._unusual_bits(entry) for path, entry in self._extras.items()}
         other.update((path, bits) for path, bits in unusual.items() if bits is not None)
         return Modes(usual.file, usual.executable, usual.directory, other)
 
     @property
     def directories(self) -> set[bytes]:
-        """Every directory that is held, by itself or by what is in it."""
+        """Every captured directory, empty or not."""
         return self.cache.directories.keys() | self._extra_directories.keys()
 
     @property
     def bare(self) -> set[bytes]:
-        """The directories in which nothing is held."""
+        """The captured directories without a captured file in them."""
         full = {parent for path in self._extras for parent in parents(path)}
         return (self.cache.bare | self._extra_bare) - full
 
     def facts(self) -> dict[str, Any]:
-        """What belongs into the checkpoint beside the tree."""
+        """What a checkpoint records beside the tree."""
         return {
             "scope": self.scope,
             "modes": self.modes.to_json(),
@@ -185,11 +201,11 @@ class Capture:
         }
 
     def hidden_rules(self) -> dict[bytes, bytes]:
-        """The .gitignore files that are not captured, such as one that ignores itself. Without them, it could
-        not be told later what was ignored at this time."""
+        """The `.gitignore` files that are not captured, such as one that ignores itself. A later restore needs
+        them to find out what was ignored at this time."""
         hidden = self.cache.rules.keys() - self.known_among(self.cache.rules).keys()
-        texts = {path: self.space.rules.text(path.rpartition(b"/")[0]) for path in sorted(hidden)}
-        return {path: text for path, text in texts.items() if text is not None and len(text) <= _LONGEST_RULES}
+        texts = {path: self.space.rules.text(folder_of(path)) for path in sorted(hidden)}
+        return {path: text for path, text in texts.items() if text is not None and len(text) <= _MAX_RULES_SIZE}
 
     def fingerprint(self) -> str:
         return fingerprint(self.tree(), self.facts())
@@ -199,7 +215,7 @@ class Capture:
         return self.known_among([path]).get(path)
 
     def known_among(self, paths: Collection[bytes]) -> dict[bytes, Known]:
-        """What was captured at those of the paths where something was: the mapping itself."""
+        """What was captured at each of these paths, without those where nothing was."""
         changes, extras = self._changes, self._extras
         known = self.cache.index.lookup(path for path in paths if path not in changes and path not in extras)
         for path in paths:
@@ -208,43 +224,12 @@ class Capture:
                 known[path] = Known.of(entry)
         return known
 
-    def remember(self) -> None:
-        """Make the next capture start from this one, without its extras."""
-        if self._comparison is None:
-            return
-        cache, space = self.cache, self.space
-        tree = self._both_trees()[0]
-        space.objects.settle()  # the index says that what it names is stored
-        if self._changes:
-            cache.index = cache.index.write(self._changes)
-            cache.packs = packs_of(space.store)
-            self._changes = {}
-        cache.tree, self._trees = tree, None
-        step("capture:index-written")
-        save_cache(space.store, space.project, cache)
-        if space.watcher is not None:
-            kept = keep_cache(space.store, space.project, cache)
-            space.watcher.remembered(kept, cache.directories, self._linked, self._comparison.began)
-
-    def _save_progress(self) -> None:
-        """Time ran out while reading: let the next attempt go on from here."""
-        if self.space.lasting and self._comparison is not None:
-            self.cache.found_under = None  # so that everything is listed anew
-            self.cache.newest = {}
-            # What was doubtful and is not read yet stays so, and is held against the older time.
-            as_of = [self.now_ns, *([self.cache.as_of_ns] if self.cache.unsettled else [])]
-            self.cache.unsettled |= {path for path, entry in self._changes.items() if entry is not None}
-            self.cache.as_of_ns = min(as_of)
-            git = self.space.git.bound(deadline=Deadline(_GRACE_SECONDS), batch=None)
-            self.space = replace(self.space, git=git)
-            self.remember()
-
     def _both_trees(self) -> tuple[str, str]:
-        """The tree of the mapping without its extras, and with them."""
+        """The tree of the mapping without the extras, and with them."""
         if self._trees is None:
             known = self.cache.index.lookup(self._changes)
             leaves = {path: _leaf(entry) for path, entry in self._changes.items()}
-            differing = {path: leaf for path, leaf in leaves.items() if leaf != _known_leaf(known.get(path))}
+            differing = {path: leaf for path, leaf in leaves.items() if leaf != _leaf(known.get(path))}
             tree = self._patched(self.cache.tree, differing)
             self._trees = tree, self._patched(tree, {path: _leaf(entry) for path, entry in self._extras.items()})
         return self._trees
@@ -260,58 +245,99 @@ class Capture:
                 lambda data: self.space.objects.write(b"tree", data),
             )
 
+    # --- saving the cache --------------------------------------------------------------------
+
+    def remember(self) -> None:
+        """Make the next capture start from this one, without its extras."""
+        if self._comparison is None:
+            return
+        cache, space = self.cache, self.space
+        tree = self._both_trees()[0]
+        space.objects.flush()  # objects in the index count as stored, so they must be
+        if self._changes:
+            cache.index = cache.index.write(self._changes)
+            cache.packs = packs_of(space.store)
+            self._changes = {}
+        cache.tree, self._trees = tree, None
+        step("capture:index-written")
+        save_cache(space.store, space.project, cache)
+        if space.watcher is not None:
+            kept = keep_cache(space.store, space.project, cache)
+            space.watcher.remembered(kept, cache.directories, self._linked, self._comparison.began)
+
+    def _save_progress(self) -> None:
+        """Let the next attempt continue from here, after the deadline passed while files were read."""
+        if self.space.lasting and self._comparison is not None:
+            self.cache.found_under = None  # the next scan lists everything
+            self.cache.newest = {}
+            # Unsettled files that were not read yet stay so, and keep being compared with the older time.
+            as_of = [self.now_ns, *([self.cache.as_of_ns] if self.cache.unsettled else [])]
+            self.cache.unsettled |= {path for path, entry in self._changes.items() if entry is not None}
+            self.cache.as_of_ns = min(as_of)
+            git = self.space.git.bound(deadline=Deadline(_GRACE_SECONDS), batch=None)
+            self.space = replace(self.space, git=git)
+            self.remember()
+
     # --- files -------------------------------------------------------------------------------
 
-    def _files_named(self, paths: Iterable[bytes]) -> set[bytes]:
-        """The paths, and for a directory among them the files in it."""
+    def _expand_named(self, given: set[bytes]) -> tuple[set[bytes], set[bytes]]:
+        """The files that tools name now or named earlier, and the directories among the earlier names that have
+        become too large. These are left out, because every capture would have to walk them."""
+        files: set[bytes] = self._expand(given)
+        large: set[bytes] = set()
+        worktree = self.space.worktree
+        for path in self.cache.named - given:
+            below = small_directory(worktree, path) if worktree.is_directory(path) else {path}
+            if below is None:
+                large.add(path)
+            else:
+                files |= below
+        return files, large
+
+    def _expand(self, paths: Iterable[bytes]) -> set[bytes]:
+        """The paths, with the files below it in place of each directory."""
         files: set[bytes] = set()
-        worktree, closed = self.space.worktree, {os.fsencode(name) for name in default_directory_names()}
+        worktree = self.space.worktree
         for path in paths:
             try:
                 seen = worktree.lstat(path) if worktree.reaches(path) else None
-            except OSError:  # a directory on the way that may not be entered
+            except OSError:  # no permission to enter a directory above
                 seen = None
             if seen is not None and stat.S_ISDIR(seen.st_mode):
-                below = worktree.everything_below(path, closed)
-                files.update(each for each, item in below if item is not None and not item.is_directory)
+                for each, item in worktree.everything_below(path, DEFAULT_DIRECTORY_NAMES):
+                    self.space.deadline.check("looking for files")
+                    if item is not None and not item.is_directory:
+                        files.add(each)
             else:
                 files.add(path)
         return files
 
-    def _is_there(self, path: bytes) -> bool:
-        """Whether a name stands for anything: a file that is captured or skipped, or a directory."""
-        return self._has(path) or path in self.skipped or self.space.worktree.is_directory(path)
-
-    def _is_file(self, path: bytes) -> bool:
-        seen = self.space.worktree.look(path) if self.space.worktree.reaches(path) else None
-        return seen is not None and not stat.S_ISDIR(seen.st_mode)
-
     def _take(self, paths: set[bytes], *, unfiltered: bool = False, extra: bool = False) -> None:
-        """Read these files and note what they hold now."""
+        """Read these files and update the mapping."""
         paths = {path for path in paths if not self.space.is_store(path)}
         known = self.cache.index.lookup(paths)
         directories, done = self.cache.directories, count()
 
-        def read(path: bytes) -> Content | Left:
+        def read(path: bytes) -> Content | NotCaptured:
             self.space.deadline.check("reading files", next(done), len(paths))
-            if path.rpartition(b"/")[0] not in directories and not self.space.worktree.reaches(path):
-                return Left(None)
+            if folder_of(path) not in directories and not self.space.worktree.reaches(path):
+                return NotCaptured(None)
             try:
                 return read_file(self.space, path, unfiltered=unfiltered, tracked=path in self.cache.tracked)
-            except Left as left:
-                return left
+            except NotCaptured as problem:
+                return problem
 
         for path, content in write_contents(self.space, sorted(paths), read, known):
             self.skipped.pop(path, None)
             if isinstance(content, Content):
-                self._hold(path, Entry(content.mode, content.id, content.stat), extra=extra)
+                self._add(path, Entry(content.mode, content.id, content.stat), extra=extra)
                 continue
             if content.why is not None:
                 self.skipped[path] = content.why
             if not extra:
                 self._drop([path])
 
-    def _hold(self, path: bytes, entry: Entry, *, extra: bool) -> None:
+    def _add(self, path: bytes, entry: Entry, *, extra: bool) -> None:
         self._trees = None
         if extra:
             self._extras[path] = entry
@@ -319,7 +345,7 @@ class Capture:
         self._changes[path] = entry
         if entry.stat.st_nlink > 1:
             self._linked.add(path)
-        bits = self._unusual(entry)
+        bits = self._unusual_bits(entry)
         if bits is None:
             self.cache.modes.other.pop(path, None)
         else:
@@ -338,51 +364,19 @@ class Capture:
     def _has(self, path: bytes) -> bool:
         return self.known(path) is not None
 
-    def _unusual(self, entry: Entry) -> int | None:
-        """The permission bits of a file if they are not the usual ones."""
-        bits = stat.S_IMODE(entry.stat.st_mode)
-        return None if entry.mode == LINK or bits == self.cache.modes.usual(entry.mode) else bits
+    def _exists(self, path: bytes) -> bool:
+        """Whether a path is a captured or skipped file, or a directory."""
+        return self._has(path) or path in self.skipped or self.space.worktree.is_directory(path)
 
-    # --- times -------------------------------------------------------------------------------
+    def _is_file(self, path: bytes) -> bool:
+        seen = self.space.worktree.look(path) if self.space.worktree.reaches(path) else None
+        return seen is not None and not stat.S_ISDIR(seen.st_mode)
 
-    def _time_of_files(self) -> int:
-        """The time of the file system now, or one that is certainly past."""
-        comparison, clock = self._comparison, self.cache.clock
-        if comparison is None:
-            return 0
-        if comparison.now_ns is not None:
-            return comparison.now_ns
-        return 0 if clock is None else clock + time.monotonic_ns()
+    # --- what a tree cannot represent --------------------------------------------------------
 
-    def _settle(self, found: Found) -> None:
-        """Note which files changed so shortly before this capture that a later change could go unnoticed."""
-        cache, device = self.cache, os.stat(self.space.project.workdir).st_dev
-        read = {path: entry.stat for path, entry in self._changes.items() if entry is not None}
-        looked_at = cache.unsettled - read.keys()
-        cache.unsettled = set()
-        now_second = self.now_ns // 10**9
-        for path, seen in read.items():
-            now_ns = self.now_ns - (_ANOTHER_CLOCK_NS if seen.st_dev != device else 0)
-            if seen.st_ctime_ns // 10**9 >= now_second or not is_settled(seen.st_ctime_ns, now_ns):
-                cache.unsettled.add(path)
-        for path, known in cache.index.lookup(looked_at).items():
-            if known.ctime_ns // 10**9 >= now_second:
-                cache.unsettled.add(path)
-        cache.as_of_ns = self.now_ns if cache.unsettled else 0
-        if self._comparison is not None and self._comparison.now_ns is None:
-            cache.clock = self._observed_clock(max((seen.st_ctime_ns for seen in read.values()), default=0), found)
-
-    def _observed_clock(self, newest_ns: int, found: Found) -> int | None:
-        """How far the time of the file system is ahead of the machine's clock (behind it, if negative), at
-        least: it cannot be earlier than the newest time that was seen."""
-        newest_ns = max(newest_ns, *(stamp >> 32 for _, stamp in found.directories.values()), 0)
-        observed, before = newest_ns - time.monotonic_ns(), self.cache.clock
-        return observed if before is None else max(observed, before)
-
-    # --- what a tree cannot say --------------------------------------------------------------
-
-    def _note_uncaptured(self, found: Found) -> None:
-        if found.unreadable:  # a word about the directory says enough about its files
+    def _note_skipped(self, found: Found) -> None:
+        """Note directories that could not be read, undecided paths, and odd files of the user's repository."""
+        if found.unreadable:  # the directory is noted, so its files need not be
             self.skipped = {path: why for path, why in self.skipped.items() if not found.hides(path)}
         for folder in found.unreadable:
             self.skipped[folder + b"/"] = "unreadable"
@@ -397,20 +391,31 @@ class Capture:
             if name.startswith(f"{workdir}{os.sep}"):
                 self.skipped[os.fsencode(os.path.relpath(name, workdir))] = why
 
+    def _note_large_directories(self, found: Found) -> None:
+        """Note the ignored directories that are left out although a tool named them, or one above them."""
+        for folder in self.cache.large_directories:
+            left_out = {folder}
+            if folder in found.directories:  # only what is ignored in it is left out
+                below = (path for path in found.ignored_directories if path.startswith(folder + b"/"))
+                left_out = {path for path in below if path.rpartition(b"/")[2] not in DEFAULT_DIRECTORY_NAMES}
+            self.skipped.update((path + b"/", "large-directory") for path in left_out)
+
     def _note_ignored_directories(self, paths: Iterable[bytes]) -> None:
-        """Directories that are ignored themselves, on the way to a file that is held all the same."""
-        held = self.known_among([*paths]).keys() | self._extra_bare
-        for parent in {parent for path in held for parent in parents(path)}:
+        """Note the permission bits of ignored directories above files that are captured nevertheless."""
+        captured = self.known_among([*paths]).keys() | self._extra_bare
+        for parent in {parent for path in captured for parent in parents(path)}:
             if parent not in self.cache.directories and parent not in self._extra_directories:
                 seen = self.space.worktree.lstat(parent)
                 if seen is not None:
-                    self._note_directory(parent, seen)
+                    self._extra_directories[parent] = stat.S_IMODE(seen.st_mode)
 
-    def _note_directory(self, path: bytes, seen: os.stat_result) -> None:
-        self._extra_directories[path] = stat.S_IMODE(seen.st_mode)
+    def _unusual_bits(self, entry: Entry) -> int | None:
+        """The permission bits of a file, if they have to be recorded."""
+        bits = stat.S_IMODE(entry.stat.st_mode)
+        return None if entry.mode == LINK or bits == self.cache.modes.usual(entry.mode) else bits
 
     def _choose_usual_modes(self, usual: Modes | None) -> None:
-        """On the first capture, let the bits that most files have be the usual ones."""
+        """On a first capture, make the most frequent permission bits the usual ones."""
         if not self.is_first:
             return
         modes, directories = self.cache.modes, self.cache.directories
@@ -423,43 +428,77 @@ class Capture:
         if usual is not None:
             modes.file, modes.executable, modes.directory = usual.file, usual.executable, usual.directory
         else:
-            modes.file = _most(counted, REGULAR) or modes.file
-            modes.executable = _most(counted, EXECUTABLE) or modes.executable
+            modes.file = _most_frequent(counted, REGULAR) or modes.file
+            modes.executable = _most_frequent(counted, EXECUTABLE) or modes.executable
             folders = Counter((DIRECTORY, row[0]) for path, row in directories.items() if path)
-            modes.directory = _most(folders, DIRECTORY) or modes.directory
+            modes.directory = _most_frequent(folders, DIRECTORY) or modes.directory
         unusual = {kind for kind in counted if kind[0] != LINK and kind[1] != modes.usual(kind[0])}
         modes.other = {path: kind[1] for path, kind in files.items() if kind in unusual} if unusual else {}
 
-    def _settle_bare(self, found: Found) -> None:
-        """Directories without captured files: those that were so, new ones, and those that lost their last."""
+    def _update_bare(self, found: Found) -> None:
+        """Find the directories without captured files, among those that had none, new ones, and those that lost a
+        file."""
         lost = {path for path, entry in self._changes.items() if entry is None}
         candidates = self.cache.bare | found.new_directories
         candidates |= {parent for path in (*lost, *self.skipped) for parent in parents(path)}
         candidates -= {parent for path, entry in self._changes.items() if entry for parent in parents(path)}
         self.cache.bare = {
-            path for path in candidates if path and path in found.directories and self._nothing_below(path)
+            path for path in candidates if path and path in found.directories and self._is_bare(path)
         }
 
-    def _nothing_below(self, folder: bytes) -> bool:
+    def _is_bare(self, folder: bytes) -> bool:
         return all(self._changes.get(path, path) is None for path in self.cache.index.paths_below(folder))
+
+    # --- times -------------------------------------------------------------------------------
+
+    def _update_unsettled(self, found: Found) -> None:
+        """Note the files that changed so shortly before this capture that a later change may leave the same
+        time."""
+        cache, device = self.cache, os.stat(self.space.project.workdir).st_dev
+        read = {path: entry.stat for path, entry in self._changes.items() if entry is not None}
+        not_read = cache.unsettled - read.keys()
+        cache.unsettled = set()
+        now_second = self.now_ns // 10**9
+        for path, seen in read.items():
+            now_ns = self.now_ns - (_OTHER_CLOCK_NS if seen.st_dev != device else 0)
+            if seen.st_ctime_ns // 10**9 >= now_second or not is_settled(seen.st_ctime_ns, now_ns):
+                cache.unsettled.add(path)
+        for path, known in cache.index.lookup(not_read).items():
+            if known.ctime_ns // 10**9 >= now_second:
+                cache.unsettled.add(path)
+        cache.as_of_ns = self.now_ns if cache.unsettled else 0
+        if self._comparison is not None and self._comparison.now_ns is None:
+            cache.clock = self._observed_clock(max((seen.st_ctime_ns for seen in read.values()), default=0), found)
+
+    def _observed_clock(self, newest_ns: int, found: Found) -> int:
+        """The least difference between the file system's time and the machine's clock: the file system's time
+        cannot be earlier than the newest time seen on it."""
+        newest_ns = max(newest_ns, *(stamp >> 32 for _, stamp in found.directories.values()), 0)
+        observed, before = newest_ns - time.monotonic_ns(), self.cache.clock
+        return observed if before is None else max(observed, before)
+
+
+def small_directory(worktree: Worktree, folder: bytes) -> set[bytes] | None:
+    """The files below a directory that is named, without directories that are excluded by default; None if it is
+    too large to be captured with every snapshot."""
+    return worktree.files_below(folder, DEFAULT_DIRECTORY_NAMES, _MAX_FOLDER_ENTRIES, _MAX_FOLDER_BYTES)
 
 
 def _last_capture(space: Workspace) -> ScanCache:
-    """What the last capture remembered, if what it takes for stored is there."""
+    """The cache of the last capture, or an empty one if objects that it relies on are missing."""
     cache = load_cache(space.store, space.project, space.watcher.kept if space.watcher is not None else None)
     packs = packs_of(space.store)
     if len(cache.index) and (cache.boot != boot_id() or not set(cache.packs[1:]) <= set(packs)):
-        # A power cut may have emptied objects that were not flushed; or packs were removed by something else
-        # than our upkeep.
+        # A power failure may have emptied objects that were not flushed. Or packs were removed, and not by us.
         repacked = cache.boot == boot_id() and cache.packs[:1] != packs[:1]
-        if not repacked and _lost_something(space, cache):
+        if not repacked and _lost_objects(space, cache):
             cache = ScanCache(Index(cache.index.path), named=cache.named)
         cache.packs = packs
     return cache
 
 
-def _lost_something(space: Workspace, cache: ScanCache) -> bool:
-    """Whether anything that the next capture would not store again is missing."""
+def _lost_objects(space: Workspace, cache: ScanCache) -> bool:
+    """Whether an object is missing that the next capture would not store again."""
     try:
         return bool(missing_objects(space.git, sorted(objects_taken_for_stored(cache, space.git))))
     except GitFailed:
@@ -468,20 +507,17 @@ def _lost_something(space: Workspace, cache: ScanCache) -> bool:
 
 def fingerprint(tree: str, facts: dict[str, Any]) -> str:
     """Equal for two captures of the same state."""
-    told = {name: facts[name] for name in _STATE_FACTS if facts.get(name)}
-    return sha256(json.dumps([tree, told], sort_keys=True).encode()).hexdigest()
+    state = {name: facts[name] for name in _STATE_FACTS if facts.get(name)}
+    text = json.dumps([tree, state], sort_keys=True)
+    return hashlib.sha256(text.encode(), usedforsecurity=False).hexdigest()
 
 
-def _leaf(entry: Entry | None) -> Leaf | None:
+def _leaf(entry: Entry | Known | None) -> Leaf | None:
     return None if entry is None else (entry.mode, entry.id)
 
 
-def _known_leaf(known: Known | None) -> Leaf | None:
-    return None if known is None else (known.mode, known.id)
-
-
-def _most(counted: Counter[tuple[int, int]], mode: int) -> int | None:
-    """The permission bits that most of what has this git mode have."""
+def _most_frequent(counted: Counter[tuple[int, int]], mode: int) -> int | None:
+    """The most frequent permission bits among entries of this git mode."""
     bits = {kind[1]: number for kind, number in counted.items() if kind[0] == mode}
     return max(bits, key=lambda each: (bits[each], -each), default=None)
 

@@ -1,22 +1,24 @@
-"""Files that are secrets by name: they are not captured, and listed as skipped.
+"""Files that are secrets according to their names. They are not captured, and listed as skipped.
 
-Only names that say "this holds a key or a password" are here. Files that hold code and sometimes a
-password too (`settings.py`, `wp-config.php`, `.bashrc`, `database.yml`) are captured: losing what
-an agent did to them is the greater harm.
+The table has only names of files that exist to hold a key or a password. Files that hold code and sometimes a
+password too (`settings.py`, `wp-config.php`, `.bashrc`, `database.yml`) are captured: not being able to restore
+them would be the greater harm.
 """
 
 from __future__ import annotations
 
+from functools import lru_cache
+
 from shadowsnap.records import NamedTuple
 
 VERSION = 1
-"""Goes up when the table changes: a capture under another one lists everything anew."""
+"""The version of the table. After a change, the next capture lists every file again."""
 
 
 class SecretName(NamedTuple):
     patterns: str
-    """Separated by spaces. `*` stands for any characters but a slash. A pattern with a slash matches the end
-    of a path, one without the file's name. Upper and lower case are alike."""
+    """Separated by spaces. `*` matches any characters but a slash. A pattern with a slash matches the end of a
+    path, one without matches the file's name. Case is ignored."""
     reason: str
 
 
@@ -99,11 +101,50 @@ NOT_SECRET_ENDINGS = (
     ".example", "-example", "_example", ".sample", "-sample", ".template", "-template", ".dist", ".defaults",
     ".tpl", ".md", ".pub", ".example.json", ".sample.json", ".template.json",
 )  # fmt: skip
-"""An example shows which names are needed, and holds no values; `id_rsa.pub` is the public half."""
+"""Examples hold no values, and `id_rsa.pub` is the public half of a key."""
+
+
+def is_secret(path: bytes, exceptions: tuple[str, ...] = ()) -> bool:
+    """Whether a path is a secret according to its name. `exceptions` are patterns of files that the user wants
+    captured nevertheless, in the same syntax; a leading slash anchors one at the project's root."""
+    name = path.rpartition(b"/")[2].lower()
+    if (
+        name not in _by_name
+        and name[-_KEY:] not in _by_ending
+        and name[:_KEY] not in _by_beginning
+        and name.find(_CONTENT) < 0
+    ):
+        return False
+    path = path.lower()
+    return _is_listed(path, name) and not (exceptions and _is_exception(path, exceptions))
+
+
+def _is_listed(path: bytes, name: bytes) -> bool:
+    if name.endswith(_NOT_ENDINGS) or name == b"example.env":
+        return False
+    for patterns in (
+        _by_name.get(name, ()),
+        _by_ending.get(name[-_KEY:], ()),
+        _by_beginning.get(name[:_KEY], ()),
+        _by_content[_CONTENT],
+    ):
+        for literal, pattern in patterns:
+            if literal in name and pattern.matches(path):
+                return True
+    return False
+
+
+def _is_exception(path: bytes, exceptions: tuple[str, ...]) -> bool:
+    return any(pattern.matches(path) for pattern in _compile(exceptions))
+
+
+@lru_cache(maxsize=16)
+def _compile(patterns: tuple[str, ...]) -> list[_Pattern]:
+    return [_Pattern(text) for text in patterns]
 
 
 class _Pattern:
-    """One pattern, cut into path components, and these at their stars."""
+    """A pattern, split into path components, and these at their stars."""
 
     def __init__(self, text: str) -> None:
         wanted = text.encode("utf-8", "surrogateescape").lower()
@@ -111,7 +152,7 @@ class _Pattern:
         self.components = [component.split(b"*") for component in wanted.strip(b"/").split(b"/")]
 
     def matches(self, path: bytes) -> bool:
-        """Whether the end of a path in small letters matches."""
+        """Whether a path in lower case matches, or its end if the pattern is not anchored."""
         count = len(self.components)
         if count == 1 and not self.is_anchored:
             return _fits(path[path.rfind(b"/") + 1 :], self.components[0])
@@ -120,11 +161,8 @@ class _Pattern:
 
 
 def _fits(name: bytes, parts: list[bytes]) -> bool:
-    """Whether a name consists of these parts with anything in between.
-
-    Taking each part where it first occurs is enough, because `*` is the only wildcard; so this
-    never goes back, and no name makes it slow.
-    """
+    """Whether a name consists of these parts with anything in between. Since `*` is the only wildcard, the first
+    occurrence of each part is enough: there is no backtracking, and no name makes this slow."""
     if len(parts) == 1:
         return name == parts[0]
     at, end = len(parts[0]), len(name) - len(parts[-1])
@@ -138,74 +176,32 @@ def _fits(name: bytes, parts: list[bytes]) -> bool:
     return True
 
 
-_Filed = dict[bytes, list[tuple[bytes, _Pattern]]]
+# Each pattern is filed under something that every matching name has. An ordinary path then costs a few lookups,
+# however many patterns there are.
+_Table = dict[bytes, list[tuple[bytes, _Pattern]]]
 _KEY = 3
-_by_name: _Filed = {}
-_by_beginning: _Filed = {}
-_by_ending: _Filed = {}
-_by_content: _Filed = {}
+_by_name: _Table = {}
+_by_beginning: _Table = {}
+_by_ending: _Table = {}
+_by_content: _Table = {}
 
 
 def _file_patterns() -> None:
-    """Files each pattern under something that a name must have to match it: with this, an ordinary
-    path costs a few lookups, however many patterns there are."""
     for text in SECRET_NAMES:
         pattern = _Pattern(text)
         parts = pattern.components[-1]
         longest = max(parts, key=len)
         if len(parts) == 1:
-            filed = _by_name.setdefault(longest, [])
+            table, key = _by_name, longest
         elif len(parts[0]) >= _KEY:
-            filed = _by_beginning.setdefault(parts[0][:_KEY], [])
+            table, key = _by_beginning, parts[0][:_KEY]
         elif len(parts[-1]) >= _KEY:
-            filed = _by_ending.setdefault(parts[-1][-_KEY:], [])
+            table, key = _by_ending, parts[-1][-_KEY:]
         else:
-            filed = _by_content.setdefault(longest, [])
-        filed.append((longest, pattern))
+            table, key = _by_content, longest
+        table.setdefault(key, []).append((longest, pattern))
 
 
 _file_patterns()
-(_CONTENT,) = _by_content  # searched for in every name, which is affordable once
+(_CONTENT,) = _by_content  # searched for in every name, so there must be only one
 _NOT_ENDINGS = tuple(ending.encode() for ending in NOT_SECRET_ENDINGS)
-_exceptions: dict[tuple[str, ...], list[_Pattern]] = {}
-"""Compiled exceptions; a process has one set of them, hardly ever two."""
-
-
-def is_secret(path: bytes, captured_all_the_same: tuple[str, ...] = ()) -> bool:
-    """Whether a path is a secret by its name, and matches none of the patterns in the second
-    argument: the person's own exceptions, in the same syntax. A slash at the beginning of an
-    exception ties it to the project's own directory."""
-    name = path.rpartition(b"/")[2].lower()
-    if (
-        name not in _by_name
-        and name[-3:] not in _by_ending
-        and name[:3] not in _by_beginning
-        and name.find(_CONTENT) < 0
-    ):
-        return False
-    path = path.lower()
-    return _is_listed(path, name) and not (captured_all_the_same and _matches_any(path, captured_all_the_same))
-
-
-def _is_listed(path: bytes, name: bytes) -> bool:
-    if name.endswith(_NOT_ENDINGS) or name == b"example.env":
-        return False
-    for filed in (
-        _by_name.get(name, ()),
-        _by_ending.get(name[-_KEY:], ()),
-        _by_beginning.get(name[:_KEY], ()),
-        _by_content[_CONTENT],
-    ):
-        for literal, pattern in filed:
-            if literal in name and pattern.matches(path):
-                return True
-    return False
-
-
-def _matches_any(path: bytes, exceptions: tuple[str, ...]) -> bool:
-    compiled = _exceptions.get(exceptions)
-    if compiled is None:
-        if len(_exceptions) > 15:
-            _exceptions.clear()
-        compiled = _exceptions[exceptions] = [_Pattern(text) for text in exceptions]
-    return any(pattern.matches(path) for pattern in compiled)

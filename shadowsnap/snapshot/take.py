@@ -24,7 +24,7 @@ from shadowsnap.store.checkpoints import (
     record_checkpoint,
     text_to_remember,
 )
-from shadowsnap.store.history import ensure_log, note, take_number
+from shadowsnap.store.history import begun_number, complete_log, ensure_log, note, take_number
 from shadowsnap.store.projects import read_record, touch_record, was_emptied
 from shadowsnap.store.stat_cache import Modes, load_cache
 
@@ -90,12 +90,18 @@ def holding_checkpoint(space: Workspace, capture: Capture) -> Checkpoint | None:
     if same is not None:
         return same
     past = list_checkpoints(space.store, space.project, space.deadline, statistics=False)
-    return next((each for each in past if each.scope == "tree" and _state_of(each) == state), None)
+    return next((each for each in past if each.scope == "tree" and state_of(each) == state), None)
+
+
+def state_of(checkpoint: Checkpoint) -> str:
+    """The fingerprint of what a checkpoint holds: equal for equal states of the files."""
+    skipped = [[item.path, item.why] for item in checkpoint.skipped]
+    return fingerprint(checkpoint.tree, {**checkpoint.metadata, "scope": checkpoint.scope, "skipped": skipped})
 
 
 def same_state(capture: Capture, checkpoint: Checkpoint) -> bool:
     """Whether a checkpoint holds just what was captured."""
-    return checkpoint.scope == capture.scope and _state_of(checkpoint) == capture.fingerprint()
+    return checkpoint.scope == capture.scope and state_of(checkpoint) == capture.fingerprint()
 
 
 def capture_same_scope(space: Workspace, state: State) -> Capture:
@@ -118,11 +124,11 @@ def keep_capture(capture: Capture, request: Request) -> Taken:
     same = _newest_if_same(space, capture, state)
     if same is not None and not request.always:
         capture.remember()
-        number = _number(space, request, new=False)
+        number, begins = _number(space, request, new=False)
         touch_record(space.store, space.project)
-        _log(space, request, same, number, held=True)
+        _log(space, request, same, number, begins=begins, held=True)
         return Taken(same, False, number)
-    number = _number(space, request, new=True)
+    number, begins = _number(space, request, new=True)
     before = _amend(capture, request)
     checkpoint = record_checkpoint(
         space.store,
@@ -133,7 +139,7 @@ def keep_capture(capture: Capture, request: Request) -> Taken:
         objects=space.objects,
     )
     step("snapshot:recorded")
-    _log(space, request, checkpoint, number, held=False, before=before)
+    _log(space, request, checkpoint, number, begins=begins, held=False, before=before)
     step("snapshot:logged")
     if capture.scope == "tree":
         capture.cache.newest = _remembered(space, checkpoint, state)
@@ -158,7 +164,7 @@ def _amend(capture: Capture, request: Request) -> str | None:
     for path, known in late.items():
         modes.other[path] = capture.modes.other.get(path, capture.modes.usual(known.mode))
     leaves = {path: (known.mode, known.id) for path, known in late.items()}
-    space.objects.settle()
+    space.objects.flush()
     with ObjectReader(space.git) as reader:
         tree = patch_tree(
             before.tree,
@@ -174,12 +180,17 @@ def _amend(capture: Capture, request: Request) -> str | None:
     return record_checkpoint(space.store, space.project, tree, before.reason, body, objects=space.objects).id
 
 
-def _number(space: Workspace, request: Request, *, new: bool) -> int | None:
-    """The number of the turn or snapshot. A turn has one even if the state before it is held already."""
+def _number(space: Workspace, request: Request, *, new: bool) -> tuple[int | None, bool]:
+    """The number of the turn or snapshot, and whether a turn begins. A turn has a number even if the state before
+    it is held already."""
     begins = request.kind == "turn" and request.turn is None
+    if begins:
+        begun = begun_number(space.store, space.project, dict(request.facts).get("key"))
+        if begun is not None:
+            return begun, False
     if begins or request.kind == "stage" or (request.kind == "manual" and new):
-        return take_number(space.store, space.project, space.deadline)
-    return request.turn
+        return take_number(space.store, space.project, space.deadline), begins
+    return request.turn, False
 
 
 def _log(
@@ -188,12 +199,13 @@ def _log(
     checkpoint: Checkpoint,
     number: int | None,
     *,
+    begins: bool,
     held: bool,
     before: str | None = None,
 ) -> None:
     store, project, facts = space.store, space.project, dict(request.facts)
     session = facts.get("session_id")
-    if request.kind == "turn" and request.turn is None:
+    if begins:
         about = {name: facts.get(name) for name in _BEGIN_FACTS}
         note(store, project, "begin", turn=number, before=checkpoint.id, held=held, session=session, **about)
     elif request.kind == "turn" and not held and not facts.get("call"):
@@ -204,7 +216,8 @@ def _log(
         note(store, project, "call-end", turn=number, before=facts.get("before"), after=checkpoint.id)
     elif request.kind == "turn-end":
         ended, tools = facts.get("ended", "done"), facts.get("tools")
-        note(store, project, "end", turn=number, after=checkpoint.id, status=ended, tools=tools)
+        tree = checkpoint.tree
+        note(store, project, "end", turn=number, after=checkpoint.id, tree=tree, status=ended, tools=tools)
     elif request.kind == "manual" and not held:
         about = {"session": session, "reason": request.reason}
         note(store, project, "snapshot", number=number, checkpoint=checkpoint.id, **about)
@@ -226,9 +239,10 @@ def _newest_if_same(space: Workspace, capture: Capture, state: str) -> Checkpoin
         if known["state"] != state:
             return None
         return read_checkpoint(space.store, space.project, newest, space.deadline, known.get("commit", ""))
-    # Another process recorded it, or ours died before it could remember.
+    # Another process recorded it, or one died before it could remember, perhaps even before the log line.
+    complete_log(space.store, space.project, space.deadline)
     checkpoint = newest_checkpoint(space.store, space.project, space.deadline)
-    if checkpoint is None or checkpoint.scope != "tree" or _state_of(checkpoint) != state:
+    if checkpoint is None or checkpoint.scope != "tree" or state_of(checkpoint) != state:
         return None
     capture.cache.newest = _remembered(space, checkpoint, state)
     return checkpoint
@@ -237,11 +251,6 @@ def _newest_if_same(space: Workspace, capture: Capture, state: str) -> Checkpoin
 def _remembered(space: Workspace, checkpoint: Checkpoint, state: str) -> dict[str, str]:
     text = text_to_remember(space.store, checkpoint)
     return {"ref": checkpoint.ref, "state": state, "commit": text}
-
-
-def _state_of(checkpoint: Checkpoint) -> str:
-    skipped = [[item.path, item.why] for item in checkpoint.skipped]
-    return fingerprint(checkpoint.tree, {**checkpoint.metadata, "scope": checkpoint.scope, "skipped": skipped})
 
 
 def _usual_modes(space: Workspace) -> Modes | None:

@@ -1,8 +1,8 @@
-"""Which tools of an agent may write, and which files their input names.
+"""What a tool call may change: whether the tool writes, which files its input names, which projects to protect.
 
-Names of tools differ from agent to agent and new ones come along, so this is a list of tools
-that are known to read only: everything else counts as writing, every shell in particular. A
-snapshot is cheap; a list of dangerous commands leaks.
+Tool names differ between agents and new ones appear, so the table lists the tools that are known to read only.
+Everything else counts as writing, every shell in particular: a snapshot is cheap, and a list of dangerous commands
+is never complete.
 """
 
 from __future__ import annotations
@@ -10,37 +10,60 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Sequence
-from pathlib import Path
 
 from shadowsnap.errors import PathRefused
 from shadowsnap.files import is_encodable
 from shadowsnap.records import Any
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # imported for annotations only
+if TYPE_CHECKING:  # a hook that finds everything safe makes no Path
+    from pathlib import Path
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
     from collections.abc import Iterator
 
+# --- tools that only read ----------------------------------------------------------------------------
+
+# Without "_", "-" and upper case.
 _READ_ONLY = frozenset({
     # files and code
-    "read", "readfile", "readmanyfiles", "readimage", "viewimage", "viewfile", "view", "notebookread",
+    "read", "readfile", "readfiles", "readmanyfiles", "readimage", "viewimage", "viewfile", "view", "notebookread",
     "fsread", "readcode", "ls", "list", "listdir", "listdirectory", "listfiles", "tree", "glob", "globfiles",
-    "findfiles", "filesearch", "grep", "grepfiles", "grepsearch", "search", "searchfiles",
-    "searchfilecontent", "codebasesearch", "semanticsearch", "codesearch", "analyze", "readlints",
-    "listcodedefinitionnames", "listcodeusages", "getdiagnostics", "lsp", "showfile",
+    "findfiles", "filesearch", "grep", "grepfiles", "grepsearch", "rg", "search", "searchfiles",
+    "searchfilecontent", "searchcodebase", "codebasesearch", "semanticsearch", "codesearch", "analyze",
+    "visionanalyze", "readlints", "listcodedefinitionnames", "listcodeusages", "getdiagnostics", "lsp", "showfile",
     # the web
-    "webfetch", "websearch", "webextract", "googlewebsearch", "fetchwebpage", "fetchcopilotclidocumentation",
-    "getinternaldocs",
+    "webfetch", "websearch", "webextract", "googlewebsearch", "fetchwebpage", "fetchwebcontent",
+    "fetchcopilotclidocumentation", "getinternaldocs",
     # talking and planning
     "todo", "todoread", "todowrite", "todolist", "writetodos", "updatetodo", "updateplan", "exitplanmode",
-    "enterplanmode", "planmoderespond", "askuser", "askuserquestion", "askfollowupquestion", "question",
-    "clarify", "attemptcompletion", "reportintent", "think", "thinking", "introspect", "sessionsearch",
-    "toolsearch", "listmcpresources", "listmcpresourcestool", "readmcpresource", "readmcpresourcetool",
-    "finalanswer", "transfertoagent",
-    # looking at a command that runs already
+    "enterplanmode", "planmoderespond", "askuser", "askuserquestion", "askquestion", "askfollowupquestion",
+    "question", "requestuserinput", "clarify", "attemptcompletion", "reportintent", "think", "thinking",
+    "introspect", "sessionsearch", "skillslist", "skillview", "taskcreate", "taskget", "tasklist", "taskupdate",
+    "toolsearch", "listmcpresources", "listmcpresourcestool", "listmcpresourcetemplates", "readmcpresource",
+    "readmcpresourcetool", "fetchmcpresource", "accessmcpresource", "finalanswer", "transfertoagent",
+    # the output of a command that is already running
     "bashoutput", "taskoutput", "readbash", "listbash", "readpowershell", "listpowershell",
 })  # fmt: skip
-# Goose says which extension a tool is of. (Tools of MCP servers are not known, whatever they are called.)
-_EXTENSIONS = ("developer__",)
+# Goose puts the extension before the name. (Tools of MCP servers count as writing, whatever their names.)
+_EXTENSIONS = ("developer__", "todo__", "analyze__")
+
+
+def may_write(tool_name: str) -> bool:
+    """Whether a tool may change files: every tool that is not known to read only."""
+    name = tool_name.lower()
+    for extension in _EXTENSIONS:
+        name = name.removeprefix(extension)
+    return _key(name) not in _READ_ONLY
+
+
+def _key(name: object) -> str:
+    """One spelling for `file_path`, `filePath` and `file-path`."""
+    return str(name).replace("_", "").replace("-", "").lower()
+
+
+# --- paths in a tool input ---------------------------------------------------------------------------
 
 _FILE_KEYS = frozenset({
     "file", "files", "filename", "filenames", "filepath", "filepaths", "path", "paths", "notebookpath",
@@ -51,7 +74,11 @@ _FILE_KEYS = frozenset({
 _FOLDER_KEYS = frozenset({
     "cwd", "workdir", "workingdir", "workingdirectory", "directory", "dir", "dirpath", "folder",
 })  # fmt: skip
-# What goes into a file: text that may look like anything.
+_COMMAND_KEYS = frozenset({
+    "command", "commands", "cmd", "commandline", "shellcommand", "script", "code", "input", "chars", "args",
+    "arguments", "argv",
+})  # fmt: skip
+# Text that goes into a file, and may look like anything.
 _CONTENT_KEYS = frozenset({
     "content", "contents", "filetext", "newstring", "oldstring", "newstr", "oldstr", "newtext", "oldtext",
     "newsource", "text", "search", "replace", "before", "after", "codeedit", "instruction", "instructions",
@@ -59,43 +86,21 @@ _CONTENT_KEYS = frozenset({
 })  # fmt: skip
 _PATCH_LINES = ("*** Add File: ", "*** Update File: ", "*** Delete File: ", "*** Move to: ")
 
-_DEPTH = 8
-_MOST = 1000
-_MOST_LINES = 100_000
-
-
-def may_write(tool_name: str) -> bool:
-    name = tool_name.lower()
-    for extension in _EXTENSIONS:
-        name = name.removeprefix(extension)
-    return _squeezed(name) not in _READ_ONLY
+_MAX_DEPTH = 8
+_MAX_PATHS = 1000
+_MAX_PATCH_LINES = 100_000
 
 
 def named_files(tool_input: Any, *, windows: bool = os.name == "nt") -> list[str]:
-    """The files that a tool input names, as it names them, each once."""
-    return _collected(_files_in(tool_input, _DEPTH), windows)
+    """The files that a tool input names, spelled as in the input, each once."""
+    return _collect(_files_in(tool_input, _MAX_DEPTH), windows)
 
 
 def named_folders(tool_input: Any, *, windows: bool = os.name == "nt") -> list[str]:
     """The directories in which a tool input asks a command to run."""
     pairs = tool_input.items() if isinstance(tool_input, dict) else ()
-    found = (value for key, value in pairs if _squeezed(key) in _FOLDER_KEYS and isinstance(value, str))
-    return _collected(found, windows)
-
-
-def plain_path(path: str, *, windows: bool = os.name == "nt") -> str:
-    """A path as the system knows it: some agents write file URIs, or /c:/... on Windows."""
-    if path[:7].lower() == "file://":
-        from urllib.parse import unquote
-
-        path = unquote(path[7:])
-        path = path if path.startswith("/") else path[path.find("/") :]  # file://localhost/...
-    if windows and len(path) > 2 and path[0] in "/\\" and path[1].isalpha() and path[2] in ":|":
-        path = f"{path[1]}:{path[3:]}"
-    return path
-
-
-# --- looking through an input ----------------------------------------------------------------
+    found = (value for key, value in pairs if _key(key) in _FOLDER_KEYS and isinstance(value, str))
+    return _collect(found, windows)
 
 
 def _files_in(value: Any, depth: int, is_file: bool = False) -> Iterator[str]:
@@ -108,112 +113,292 @@ def _files_in(value: Any, depth: int, is_file: bool = False) -> Iterator[str]:
             yield from _files_in(item, depth - 1, is_file)
     elif depth and isinstance(value, dict):
         for key, item in value.items():
-            name = _squeezed(key)
+            name = _key(key)
             if name in _CONTENT_KEYS:
                 continue
-            if name == "changes" and isinstance(item, dict):  # {path: what is done to it}
+            if name == "changes" and isinstance(item, dict):  # {path: change}
                 yield from (path for path in item if isinstance(path, str))
             yield from _files_in(item, depth - 1, name in _FILE_KEYS)
 
 
 def _files_in_patch(text: str) -> Iterator[str]:
-    at, looked_at = text.find("*** "), 0
-    while at >= 0 and looked_at < _MOST_LINES:
+    at, count = text.find("*** "), 0
+    while at >= 0 and count < _MAX_PATCH_LINES:
         if at == 0 or text[at - 1] in "\r\n":
             end = text.find("\n", at)
             line = text[at : end if end >= 0 else len(text)]
             for start in _PATCH_LINES:
                 if line.startswith(start):
                     yield line[len(start) :].strip()
-            looked_at += 1
+            count += 1
         at = text.find("\n*** ", at)
         at = at + 1 if at >= 0 else -1
 
 
-def _collected(found: Iterator[str], windows: bool) -> list[str]:
+def _collect(found: Iterator[str], windows: bool) -> list[str]:
     paths: dict[str, None] = {}
     for path in found:
         if len(path) > 4096:
-            continue  # a whole text under a key that usually holds a path
+            continue  # text under a key that usually holds a path
         path = plain_path(path, windows=windows)
         if not path or "\0" in path or any(len(name) > 255 for name in path.split("/")):
             continue
         if "://" not in path and is_encodable(path):
             paths[path] = None
-        if len(paths) == _MOST:
+        if len(paths) == _MAX_PATHS:
             break
     return list(paths)
 
 
-def _squeezed(name: object) -> str:
-    """`file_path`, `filePath` and `file-path` are one name."""
-    return str(name).replace("_", "").replace("-", "").lower()
+def plain_path(path: str, *, windows: bool = os.name == "nt") -> str:
+    """A path in the form of the system. Some agents write file URIs, or /c:/... on Windows."""
+    if path[:7].lower() == "file://":
+        from urllib.parse import unquote  # rare, and slow to import for a hook
 
+        path = unquote(path[7:])
+        path = path if path.startswith("/") else path[path.find("/") :]  # file://localhost/...
+    if windows and len(path) > 2 and path[0] in "/\\" and path[1].isalpha() and path[2] in ":|":
+        path = f"{path[1]}:{path[3:]}"
+    return path
+
+
+# --- paths in a shell command ------------------------------------------------------------------------
+
+# Limits for all commands of one tool input: characters, words that may be paths, and changes of directory.
+_MAX_COMMAND = 1 << 16
+_MAX_WORDS = 5000
+_MAX_CHANGES = 100
+_SEPARATORS = str.maketrans(dict.fromkeys("\t\r\n;&|<>()`", " "))
+_QUOTES_TO_SPACES = str.maketrans("\"'", "  ")
+_NO_QUOTES = str.maketrans("", "", "\"'")
+# Stands for an escaped space while a command is split.
+_SPACE = "\0"
+_CHANGE_DIRECTORY = frozenset({"cd", "chdir", "pushd", "set-location", "sl"})
+_VARIABLES = (("${HOME}", "~"), ("$HOME", "~"), ("${PWD}", "."), ("$PWD", "."))
+
+
+def command_projects(tool_input: Any, cwd: str, base: Path | str) -> list[Path]:
+    """The projects, outside `cwd`, of the existing paths that a shell command names: `rm -rf /other/src`,
+    `cd ../other && make clean`. Never the home directory or the root, nor a directory that is no project.
+
+    A command is split into words leniently and in linear time, without a grammar. A word that is no path does not
+    exist, and a path too many costs a snapshot.
+    """
+    projects: dict[Path, None] = {}
+    checked: set[str] = set()
+    folders: set[Path] = set()
+    for path in _paths_outside(_words_in(tool_input), cwd):
+        if path in checked:
+            continue
+        if len(checked) == _MAX_PATHS:
+            break
+        checked.add(path)
+        if not os.path.lexists(path):
+            continue
+        from pathlib import Path  # most commands name nothing outside
+
+        for folder in {existing_folder(path), existing_folder(os.path.realpath(path))} - folders:
+            folders.add(folder)
+            project = project_root(str(folder), Path(base))
+            if project is not None:
+                projects[project] = None
+    return list(projects)
+
+
+def _words_in(tool_input: Any) -> Iterator[list[str]]:
+    """The words of each command in a tool input, in each way of reading them."""
+    left = _MAX_COMMAND
+    for command in _commands_in(tool_input, _MAX_DEPTH, isinstance(tool_input, str)):
+        command = command[:left]
+        left -= len(command)
+        if any(sign in command for sign in ("/", "\\", "..", "~")):  # otherwise no word leads out
+            yield from _split(command)
+        if not left:
+            return
+
+
+def _commands_in(value: Any, depth: int, is_command: bool = False) -> Iterator[str]:
+    if isinstance(value, str):
+        if is_command:
+            # The text of a patch is the content of files.
+            command, start, patch = value.partition("*** Begin Patch")
+            yield (command + patch.rpartition("*** End Patch")[2] if start else value)[:_MAX_COMMAND]
+    elif depth and isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _commands_in(item, depth - 1, is_command)
+    elif depth and isinstance(value, dict):
+        for key, item in value.items():
+            name = _key(key)
+            if name not in _CONTENT_KEYS:
+                yield from _commands_in(item, depth - 1, name in _COMMAND_KEYS)
+
+
+def _paths_outside(commands: Iterable[list[str]], cwd: str) -> Iterator[str]:
+    """The absolute form of everything in the words of commands that may be a path outside `cwd`."""
+    inside = cwd.rstrip(os.sep) + os.sep
+    seen: set[tuple[str, str]] = set()
+    entered: dict[tuple[str, str], str] = {}
+    for words in commands:
+        here, after_cd = cwd, False
+        for word in words:
+            if (here != cwd or _may_lead_out(word)) and (here, word) not in seen:
+                if len(seen) == _MAX_WORDS:
+                    return
+                seen.add((here, word))
+                # After a `cd`, a path may still be relative to `cwd`: the `cd` may be in a subshell.
+                for folder in dict.fromkeys((cwd, here)):
+                    for spelling in _spellings(word):
+                        path = absolute_path(spelling, folder)
+                        if path != cwd and not path.startswith(inside):
+                            yield path
+            if after_cd and _is_path(word):
+                if (here, word) not in entered and len(entered) < _MAX_CHANGES:
+                    folder = absolute_path(word, here)
+                    entered[here, word] = os.path.realpath(folder) if os.path.isdir(folder) else here
+                here = entered.get((here, word), here)
+                if here != cwd and not here.startswith(inside):
+                    yield here
+            after_cd = word.lower() in _CHANGE_DIRECTORY
+
+
+def _may_lead_out(word: str) -> bool:
+    """Whether a word may hold a path that leads out of the current directory."""
+    if word[0] in "/\\~-$" or word[1:2] == ":" or word.startswith("file:"):
+        return True
+    return any(sign in word for sign in ("..", "=/", "=~", "=$"))
+
+
+def _split(command: str) -> Iterator[list[str]]:
+    """The words of a command, read in three ways: as a shell reads quotes, and without any, for scripts in
+    quotes."""
+    text = command
+    if os.name != "nt":
+        text = text.replace("\\\n", " ").replace("\\ ", _SPACE)
+    for each in (_unquoted(text), text.translate(_NO_QUOTES), text.translate(_QUOTES_TO_SPACES)):
+        yield [word.replace(_SPACE, " ") for word in each.translate(_SEPARATORS).split()]
+
+
+def _unquoted(text: str) -> str:
+    """The text without its quotes. Spaces inside them no longer separate words."""
+    pieces, quote = [], ""
+    for piece in text.replace('"', '\1"\1').replace("'", "\1'\1").split("\1"):
+        if piece in ('"', "'") and quote in ("", piece):
+            quote = "" if quote else piece
+        else:
+            pieces.append(piece.replace(" ", _SPACE) if quote else piece)
+    return "".join(pieces)
+
+
+def _spellings(word: str) -> Iterator[str]:
+    """What may be a path in a word: `--dir=PATH`, `-CPATH`, `PATH:CONTAINER`, `$HOME/x`, `PATH/*.py`."""
+    candidates = {word, word.partition("=")[2], word.partition(":")[0], word[2:] if word.startswith("-") else ""}
+    for path in filter(None, candidates):
+        path = plain_path(path)
+        for variable, value in _VARIABLES:
+            if path.startswith(variable):
+                path = value + path[len(variable) :]
+        wildcard = min((at for at in map(path.find, "*?[{$") if at >= 0), default=-1)
+        path = path if wildcard < 0 else path[: path.rfind("/", 0, wildcard) + 1]
+        if _is_path(path):
+            yield path
+
+
+def _is_path(path: str) -> bool:
+    if path.startswith("~") and path[1:2] not in ("", "/", os.sep):
+        return False  # the home of another user: to look it up may take long
+    return 0 < len(path) <= 4096 and "\0" not in path and "://" not in path and is_encodable(path)
+
+
+# --- projects to protect -----------------------------------------------------------------------------
 
 _MARKERS = (
     ".git", "pyproject.toml", "package.json", "Cargo.toml", "go.mod", "Makefile", "pom.xml", ".hg", "Gemfile",
 )  # fmt: skip
 
 
-class Place:
-    """A directory to protect before a tool runs, and the files in it that the tool names."""
+class Target:
+    """A directory to protect before a tool runs, and the paths in it that the tool names."""
 
-    def __init__(self, workdir: Path, *, whole: bool = True) -> None:
+    def __init__(self, workdir: Path, base: Path, *, whole: bool = True) -> None:
+        from pathlib import Path
+
         self.workdir = workdir
         self.whole = whole
-        """False: a directory that just happens to hold a named file. It may be anything
-        (~/Downloads), so only the file is captured."""
+        """False for a directory that is no project (~/Downloads): only the named files are captured."""
         self.files: list[str] = []
+        self._root = Path(os.path.realpath(workdir))
+        self.is_refused = refusal(self._root, base) is not None
 
     def holds(self, path: str) -> bool:
         try:
-            path_inside(Path(os.path.realpath(self.workdir)), path)
+            path_inside(self._root, path)
         except PathRefused:
             return False
         return True
 
-    def is_refused(self, base: Path) -> bool:
-        return refusal(Path(os.path.realpath(self.workdir)), base) is not None
+    def is_small(self, folder: str) -> bool:
+        """Whether a directory below it can be captured quickly."""
+        from shadowsnap.snapshot.capture import small_directory  # not needed by most hooks
+        from shadowsnap.snapshot.worktree import Worktree
+
+        inside = path_inside(self._root, folder)
+        with Worktree(self._root) as worktree:
+            return inside != b"" and small_directory(worktree, inside) is not None
 
 
-def places_to_protect(tool_input: Any, cwd: str, roots: Iterable[str], base: Path) -> list[Place]:
-    """The project an agent works in comes first, then every other one that it may write to:
-    further roots, directories that a command is to run in, projects of named files."""
-    folders = [cwd, *roots, *(_absolute(folder, cwd) for folder in named_folders(tool_input))]
-    projects = dict.fromkeys(project_root(folder, base) or existing_folder(folder) for folder in folders)
-    places = [Place(project) for project in projects]
+def find_targets(tool_input: Any, cwd: str, roots: Iterable[str], base: Path) -> list[Target]:
+    """The directories that a tool may write to. The project around `cwd` comes first, then further roots of the
+    workspace, directories that a command runs in or names, and the projects of named files."""
+    named = [absolute_path(folder, cwd) for folder in named_folders(tool_input)]
+    folders = (project_root(folder, base) or existing_folder(folder) for folder in (cwd, *roots, *named))
+    targets = [Target(folder, base) for folder in dict.fromkeys(folders)]
+    for project in command_projects(tool_input, cwd, base):
+        if _find_target(targets, str(project)) is None:
+            targets.append(Target(project, base))
     for file in named_files(tool_input):
-        path = _absolute(file, cwd)
-        _protect(places, path, base)
-        if os.path.islink(path):  # written through, most likely
-            _protect(places, os.path.realpath(path), base)
-    return places
+        path = absolute_path(file, cwd)
+        _add_path(targets, path, base)
+        if os.path.islink(path):  # most tools write through a link
+            _add_path(targets, os.path.realpath(path), base)
+    return targets
 
 
-def _protect(places: list[Place], path: str, base: Path) -> None:
+def _find_target(targets: Iterable[Target], path: str) -> Target | None:
+    """The first target that holds a path and may be captured."""
+    return next((target for target in targets if not target.is_refused and target.holds(path)), None)
+
+
+def _add_path(targets: list[Target], path: str, base: Path) -> None:
+    """Add a named path to the target that holds it, or to a new one."""
+    from pathlib import Path
+
     if ".git" in Path(path).parts or Path(path).is_relative_to(base):
-        return  # neither is ever captured
-    # Of a directory that a tool names, everything may be ignored, and there may be a lot of it
-    # (node_modules): it is covered as part of its project or not at all.
-    folder = os.path.isdir(path) and not os.path.islink(path)
-    holding = [place for place in places if place.holds(path)]
-    place = next((place for place in holding if not place.is_refused(base)), None)
-    # An agent that was started in the home directory works in the projects below it.
-    project = project_root(path, base) if place is None else None
-    if place is None and project is None and holding:
-        place = holding[0]
-    if place is None:
-        if folder and project is None:
-            return
-        place = Place(project or existing_folder(os.path.dirname(path)), whole=project is not None)
-        places.append(place)
-    if not folder:
-        place.files.append(path)
+        return  # never captured
+    is_folder = os.path.isdir(path) and not os.path.islink(path)
+    target = _find_target(targets, path)
+    if target is None:
+        # An agent that was started in the home directory works in the projects below it.
+        project = project_root(path, base)
+        target = next((each for each in targets if each.holds(path)), None) if project is None else None
+        if target is None:
+            if is_folder and project is None:
+                return
+            target = Target(project or existing_folder(os.path.dirname(path)), base, whole=project is not None)
+            targets.append(target)
+    if not is_folder or (target.whole and not target.is_refused and target.is_small(path)):
+        target.files.append(path)
+
+
+def first_name(targets: Sequence[Target]) -> str:
+    """The name of the first named file, for the reason of a checkpoint."""
+    return next((os.path.basename(file) for target in targets for file in target.files), "")
 
 
 def project_root(path: str, base: Path) -> Path | None:
-    """The nearest directory at or above a path that looks like the root of a project; never at
-    or above the home directory."""
+    """The nearest directory at or above a path that looks like a project. Never the home directory or one above
+    it."""
+    from pathlib import Path
+
     start = existing_folder(path)
     for folder in (start, *start.parents):
         if refusal(Path(os.path.realpath(folder)), base) is not None:
@@ -224,23 +409,22 @@ def project_root(path: str, base: Path) -> Path | None:
 
 
 def existing_folder(path: str) -> Path:
-    """The nearest directory at or above a path that is there."""
+    """The nearest existing directory at or above a path."""
+    from pathlib import Path
+
     folder = Path(path)
     while not os.path.isdir(folder) and folder != folder.parent:  # `Path.is_dir` raises for some names
         folder = folder.parent
     return folder
 
 
-def first_name(places: Sequence[Place]) -> str:
-    """What the first named file is called, for a reason that says something."""
-    return next((os.path.basename(file) for place in places for file in place.files), "")
-
-
-def _absolute(path: str, cwd: str) -> str:
+def absolute_path(path: str, cwd: str) -> str:
     return os.path.abspath(os.path.join(cwd, os.path.expanduser(path)))
 
 
-# Refused themselves, though a project may well lie below them.
+# --- refused directories and paths -------------------------------------------------------------------
+
+# Refused themselves, although a project may be below them.
 _BROAD = {
     "/usr", "/usr/local", "/usr/src", "/var", "/var/www", "/var/tmp", "/opt", "/srv", "/home", "/mnt", "/media",
     "/tmp", "/Users", "/Volumes", "/private", "/private/tmp", "/private/var", "/Applications",
@@ -255,7 +439,9 @@ _WINDOWS_SYSTEM = ("windows", "program files", "program files (x86)", "programda
 
 
 def refusal(workdir: Path, base: Path) -> str | None:
-    """Why this directory is not snapshotted as a whole; None if it is."""
+    """Why this directory is not captured as a project; None if it may be."""
+    from pathlib import Path
+
     home = _home()
     if workdir == Path(workdir.anchor):
         return "it is the root of the file system"
@@ -272,9 +458,27 @@ def refusal(workdir: Path, base: Path) -> str | None:
     return None
 
 
+def _home() -> Path | None:
+    from pathlib import Path
+
+    try:
+        return Path(os.path.realpath(Path.home()))
+    except RuntimeError:  # it cannot be determined
+        return None
+
+
+def _is_system(workdir: Path) -> bool:
+    if sys.platform == "win32":
+        return len(workdir.parts) > 1 and workdir.parts[1].lower() in _WINDOWS_SYSTEM
+    text = workdir.as_posix()
+    return text in _BROAD or any(text == top or text.startswith(top + "/") for top in _SYSTEM)
+
+
 def path_inside(workdir: Path, path: str | os.PathLike[str], *, absolute: bool = True) -> bytes:
-    """A path as the project knows it, relative to its root; raises if it is not the project's.
-    The last part is not followed if it is a link."""
+    """A path relative to the project's root; raises `PathRefused` if it is outside. If the last component is a
+    link, it is not followed."""
+    from pathlib import Path
+
     given = os.fspath(path)
     if not given or "\0" in given:
         raise PathRefused(path=given, why="it is not a path")
@@ -293,31 +497,31 @@ def path_inside(workdir: Path, path: str | os.PathLike[str], *, absolute: bool =
     return b"" if inside == Path() else os.fsencode(inside.as_posix())
 
 
-def _home() -> Path | None:
-    try:
-        return Path(os.path.realpath(Path.home()))
-    except RuntimeError:  # no home can be found
-        return None
+# --- summaries ---------------------------------------------------------------------------------------
 
-
-def _is_system(workdir: Path) -> bool:
-    if sys.platform == "win32":
-        return len(workdir.parts) > 1 and workdir.parts[1].lower() in _WINDOWS_SYSTEM
-    text = workdir.as_posix()
-    return text in _BROAD or any(text == top or text.startswith(top + "/") for top in _SYSTEM)
-
-
+_SUMMARY_KEYS = ("command", "cmd", "file_path", "filePath", "path", "notebook_path", "target_file", "input")
 _SUMMARY_LENGTH = 200
 
 
 def summary_of(tool_input: Any) -> str:
-    """What a tool was about, in one short line: its command, its file, or its first text."""
-    if isinstance(tool_input, str):
-        text = tool_input
-    elif isinstance(tool_input, dict):
-        known = ("command", "cmd", "file_path", "filePath", "path", "notebook_path", "target_file", "input")
-        values = [tool_input[name] for name in known if isinstance(tool_input.get(name), str)]
-        text = values[0] if values else ""
-    else:
+    """A short line about a tool call: its command, or its file."""
+    text = tool_input
+    if isinstance(tool_input, dict):
+        values = (tool_input.get(key) for key in _SUMMARY_KEYS)
+        text = next((value for value in values if isinstance(value, str)), "")
+    if not isinstance(text, str):
         return ""
     return " ".join(text[: 4 * _SUMMARY_LENGTH].split())[:_SUMMARY_LENGTH]
+
+
+_LONGEST_ID = 200
+
+
+def bounded_id(text: str) -> str:
+    """An id that came from an agent. A very long one is cut and completed by its digest: it is written into every
+    checkpoint and printed in every list."""
+    if len(text) <= _LONGEST_ID:
+        return text
+    import hashlib  # here: it takes a hook 3 ms, and hardly any id is that long
+
+    return f"{text[:100]}-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"

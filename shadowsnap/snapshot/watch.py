@@ -1,8 +1,8 @@
-"""The system's own word about what happens in directories (Linux).
+"""Watching a project with inotify (Linux), so that a capture looks only at what was touched.
 
-Asked for directly and not by way of a library: an event is in the queue before the call that caused
-it returns, so whoever reads the queue knows of everything that was done before. A thread in between,
-which collects events for a while, could not promise that, nor say that some were lost.
+Inotify is used directly and not through a library. An event is in the queue before the call that caused it
+returns, so reading the queue shows everything done before. A library that collects events in a thread cannot
+promise that, and does not report lost events.
 """
 
 from __future__ import annotations
@@ -19,33 +19,35 @@ from pathlib import Path
 from threading import Lock
 
 from shadowsnap.records import NamedTuple, dataclass, field
-from shadowsnap.snapshot.scan import directories_tell, is_mounted_below
-from shadowsnap.snapshot.worktree import Worktree, parents
+from shadowsnap.snapshot.scan import directory_times_are_reliable, is_mounted_below
+from shadowsnap.snapshot.worktree import Worktree, folder_of, parents
 from shadowsnap.store.stat_cache import Kept, ScanCache
+
+# --- inotify -----------------------------------------------------------------------------------------
 
 MODIFY, ATTRIB, CLOSE_WRITE = 0x2, 0x4, 0x8
 MOVED_FROM, MOVED_TO, CREATE, DELETE = 0x40, 0x80, 0x100, 0x200
 DELETE_SELF, MOVE_SELF = 0x400, 0x800
 UNMOUNT, OVERFLOW, IGNORED, IS_DIRECTORY = 0x2000, 0x4000, 0x8000, 0x40000000
 
-_DIRECTORIES_ONLY, _NO_LINKS, _NOT_UNLINKED = 0x01000000, 0x02000000, 0x04000000
-_WANTED = (
+_ONLYDIR, _DONT_FOLLOW, _EXCL_UNLINK = 0x01000000, 0x02000000, 0x04000000
+_WATCHED = (
     MODIFY | ATTRIB | CLOSE_WRITE | MOVED_FROM | MOVED_TO | CREATE | DELETE | DELETE_SELF | MOVE_SELF
-    | _DIRECTORIES_ONLY | _NO_LINKS | _NOT_UNLINKED
+    | _ONLYDIR | _DONT_FOLLOW | _EXCL_UNLINK
 )  # fmt: skip
-_HEAD = struct.Struct("iIII")
-_PIECE = 1 << 17
+_HEADER = struct.Struct("iIII")
+_READ_SIZE = 1 << 17
 
 
 class Event(NamedTuple):
     watch: int
     mask: int
     name: bytes
-    """Of what is in the directory; empty for the directory itself."""
+    """The entry of the directory; empty for the directory itself."""
 
 
 class Inotify:
-    """A queue of events, and the directories that it is about. Raises OSError where the system has none."""
+    """A queue of events in watched directories. Raises OSError where the system has no inotify."""
 
     def __init__(self) -> None:
         if sys.platform != "linux":
@@ -54,21 +56,20 @@ class Inotify:
         self.descriptor = _checked(self._library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC))
 
     def add(self, directory: bytes) -> int:
-        """Watch a directory; the number that its events will have."""
-        return _checked(self._library.inotify_add_watch(self.descriptor, directory, _WANTED))
+        """Watch a directory. Returns the number that its events carry."""
+        return _checked(self._library.inotify_add_watch(self.descriptor, directory, _WATCHED))
 
     def remove(self, watch: int) -> None:
-        # It fails where the directory is gone, and its watch with it.
+        # Fails if the directory is gone, and its watch with it.
         self._library.inotify_rm_watch(self.descriptor, watch)
 
     def events(self) -> Iterator[Event]:
-        """Everything that happened before this call. (Not all that can be read: somebody may write on
-        without end.)"""
+        """The events before this call. Later ones stay in the queue, or a busy writer would keep us here."""
         left = _readable_bytes(self.descriptor)
         while left > 0:
-            data = os.read(self.descriptor, _PIECE)
+            data = os.read(self.descriptor, _READ_SIZE)
             left -= len(data)
-            yield from decoded(data)
+            yield from decode(data)
 
     def close(self) -> None:
         descriptor, self.descriptor = self.descriptor, -1
@@ -80,17 +81,17 @@ class Inotify:
             self.close()
 
 
-def decoded(data: bytes) -> Iterator[Event]:
+def decode(data: bytes) -> Iterator[Event]:
     at = 0
     while at < len(data):
-        watch, mask, _, length = _HEAD.unpack_from(data, at)
-        at += _HEAD.size
+        watch, mask, _, length = _HEADER.unpack_from(data, at)
+        at += _HEADER.size
         yield Event(watch, mask, data[at : at + length].rstrip(b"\0"))
         at += length
 
 
 def _readable_bytes(descriptor: int) -> int:
-    import fcntl
+    import fcntl  # not on Windows
     import termios
 
     answer = fcntl.ioctl(descriptor, termios.FIONREAD, bytes(4))
@@ -104,23 +105,25 @@ def _checked(result: int) -> int:
     return int(result)
 
 
-MOST_SNAPSHOTS = 50
-"""After so many snapshots without a scan, or so many seconds, there is one."""
-MOST_SECONDS = 600.0
+# --- the watcher -------------------------------------------------------------------------------------
 
-# To look at more directories than that one by one takes longer than a scan.
+MOST_SNAPSHOTS = 50
+MOST_SECONDS = 600.0
+"""A full scan is due after so many snapshots, or so many seconds, without one."""
+
+# With more unwatched directories, a scan is faster.
 _MANY = 1000
 
 _NAMES = CREATE | DELETE | MOVED_FROM | MOVED_TO
 _SELF = DELETE_SELF | MOVE_SELF
 _LOST = OVERFLOW | UNMOUNT
-_TOO_MANY = (errno.ENOSPC, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
+_LIMIT_REACHED = (errno.ENOSPC, errno.ENOMEM, errno.EMFILE, errno.ENFILE)
 
 
 def start_watching(workdir: Path, directories: Iterable[bytes]) -> Watcher | None:
-    """A watcher of these directories; None where the system or the file system has no such thing."""
-    if not directories_tell(workdir):
-        return None  # others may write there without this machine knowing
+    """A watcher of these directories; None where the system or the file system does not support it."""
+    if not directory_times_are_reliable(workdir):
+        return None  # another machine may write there without an event here
     try:
         watcher = Watcher(workdir)
     except OSError:
@@ -131,20 +134,20 @@ def start_watching(workdir: Path, directories: Iterable[bytes]) -> Watcher | Non
 
 @dataclass(frozen=True)
 class Touched:
-    """Where to look. Whatever is not named here is as it was."""
+    """Where to look for changes. Everything else is unchanged."""
 
     files: frozenset[bytes]
     folders: frozenset[bytes]
-    """Directories that were changed themselves, or in which a name came or went."""
+    """Directories whose own data changed, or in which a name came or went."""
     renewed: frozenset[bytes]
-    """What is here now may be another directory than before: everything in it has to be looked at."""
+    """Paths that may have another directory by now: everything below has to be looked at."""
     unwatched: frozenset[bytes]
-    """What happened in these directories is not known. (What lies below them is watched by itself.)"""
+    """Directories whose events are unknown. Those below them have watches of their own."""
 
     def directories_among(self, cache: ScanCache) -> set[bytes]:
-        """Which of the known directories to look at."""
+        """The known directories to look at."""
         known = cache.directories
-        # Those without a time could not be read, or were not at rest: they are looked at each time.
+        # One without a stamp could not be read, or changed during the capture: it is looked at each time.
         found = {path for path, row in known.items() if not row[1]}
         found |= known.keys() & (self.folders | self.unwatched | self.renewed)
         if not self.renewed.isdisjoint(known):
@@ -152,33 +155,33 @@ class Touched:
         return found
 
     def files_among(self, cache: ScanCache) -> set[bytes]:
-        """Which files to look at, known ones or not."""
+        """The files to look at, known ones or not."""
         found = set(self.files)
         for folder in self.renewed:
             found.update(cache.index.paths_below(folder))
         for folder in self.unwatched:
             below = cache.index.paths_below(folder)
-            found.update(path for path in below if path.rpartition(b"/")[0] == folder)
+            found.update(path for path in below if folder_of(path) == folder)
         return found
 
 
 @dataclass
 class _Events:
-    """What happened since the last capture that was remembered."""
+    """What happened since the last capture that was saved."""
 
     files: set[bytes] = field(default_factory=set)
     folders: set[bytes] = field(default_factory=set)
     renewed: set[bytes] = field(default_factory=set)
     lost: bool = False
-    """Some of it is not known."""
+    """Some events are missing."""
 
 
 class Watcher:
-    """Whoever asks it holds the lock of the project."""
+    """Collects what is touched in a project between captures. Callers hold the project's lock."""
 
     def __init__(self, workdir: Path) -> None:
         self.kept: Kept | None = None
-        """What was remembered last, so that it is not read again."""
+        """The cache as it was saved last, so that it need not be read again."""
         self._workdir = workdir
         self._process = os.getpid()
         self._lock = Lock()
@@ -187,16 +190,18 @@ class Watcher:
         self._paths: dict[int, bytes] = {}
         self._watches: dict[bytes, int] = {}
         self._inside: dict[bytes, set[bytes]] = {}
-        """The watched directories in a directory."""
+        """The watched directories directly in each directory."""
         self._unwatched: set[bytes] = set()
-        """Directories that cannot be watched, or that were looked at before they were."""
+        """Directories that cannot be watched, or were scanned before their watch began."""
         self._events = _Events()
         self._writing: set[bytes] = set()
-        """Files that are being written to, as far as events tell."""
+        """Files that are open for writing, according to the events."""
         self._written: set[bytes] = set()
+        """Captured files that were touched since the last full scan."""
         self._linked: set[bytes] = set()
-        """Files with several names."""
-        self._knows = False
+        """Files with several hard links."""
+        self._is_complete = False
+        """Whether the events cover everything since `_saved` was saved."""
         self._saved = b""
         self._began: object = None
         self._asked = 0
@@ -204,12 +209,12 @@ class Watcher:
 
     @property
     def is_alive(self) -> bool:
-        """Whether it watches, and in this process: a child that was forked must leave the queue alone."""
+        """Whether it is watching. False in a forked child, which must not read the shared queue."""
         return self._queue is not None and os.getpid() == self._process
 
     def begin(self, saved: bytes, began: object) -> Touched | None:
-        """A capture begins that starts from what was `saved`: what was touched since then; None if that is
-        not known, and everything has to be scanned."""
+        """Begin a capture that starts from the `saved` cache. Returns what was touched since; None if that is
+        unknown and everything has to be scanned."""
         with self._lock:
             if not self.is_alive:
                 return None
@@ -217,13 +222,13 @@ class Watcher:
             self._began = began
             self._asked += 1
             if self._events.lost or self._root != _identity(self._workdir):
-                self._start_anew()
-            elif self._knows and saved == self._saved and not self._is_scan_due():
+                self._restart()
+            elif self._is_complete and saved == self._saved and not self._is_scan_due():
                 events = self._events
                 files = frozenset(events.files | self._written | self._writing | self._linked)
                 folders, renewed = frozenset(events.folders), frozenset(events.renewed)
                 return Touched(files, folders, renewed, frozenset(self._unwatched))
-            self._knows = False
+            self._is_complete = False
             return None
 
     def follow(self, directories: Collection[bytes]) -> None:
@@ -231,31 +236,31 @@ class Watcher:
         for path in set(self._watches).difference(directories):
             self._forget(path)
         self._unwatched = set(directories).difference(self._watches)
-        for path in sorted(self._unwatched):  # what lies above first: it tells if what lies below is replaced
+        for path in sorted(self._unwatched):  # parents first: their events report a replaced child
             self._watch(path)
 
     def has_new_link(self, worktree: Worktree, paths: Iterable[bytes]) -> bool:
-        """Whether one of these files has several names and is not known to: it may be another name of a
-        known file, and what was written through it was told of this name alone."""
+        """Whether one of these files has hard links that were unknown. It may be another name of a known file, and
+        a write through it was reported under this name only."""
         return not self._several_names(worktree, paths) <= self._linked
 
     def note_links(self, worktree: Worktree, paths: Iterable[bytes]) -> None:
         self._linked = self._several_names(worktree, paths)
 
     def remembered(self, kept: Kept, directories: Collection[bytes], links: set[bytes], began: object) -> None:
-        """The capture that `began` stands for was saved; `links` are the files in it that have several names, of
-        those that were read."""
+        """Note that the capture which `began` identifies was saved. `links` are the files that it read and that
+        have several hard links."""
         with self._lock:
             if not self.is_alive:
                 return
-            if began is not self._began:  # another one began meanwhile: what it was told is not in this one
-                self._knows = False
+            if began is not self._began:  # another capture took the events of the time between
+                self._is_complete = False
                 return
             self._written |= kept.index.lookup(self._events.files).keys()
-            if not self._knows:
+            if not self._is_complete:
                 self._written = set()
                 self._asked, self._scanned_at = 0, time.monotonic()
-                self._knows = kept.complete and not is_mounted_below(self._workdir)
+                self._is_complete = kept.complete and not is_mounted_below(self._workdir)
             self._events = _Events()
             self._linked |= links
             self.kept, self._saved = kept, kept.saved
@@ -271,17 +276,17 @@ class Watcher:
         assert self._queue is not None
         try:
             for event in self._queue.events():
-                self._take(event)
+                self._note(event)
         except OSError:
             self._events.lost = True
 
-    def _take(self, event: Event) -> None:
+    def _note(self, event: Event) -> None:
         events, mask = self._events, event.mask
         folder = self._paths.get(event.watch)
         if mask & _LOST:
             events.lost = True
         elif folder is None:
-            pass  # of a directory that is elsewhere by now; what is in its place is looked at as a whole
+            pass  # the directory was moved; whatever has its path now is noted as renewed
         elif mask & IGNORED or mask & _SELF:
             events.lost = events.lost or not folder
             self._renew(folder)
@@ -306,7 +311,7 @@ class Watcher:
             self._writing.discard(path)
 
     def _renew(self, path: bytes) -> None:
-        """Whatever was there is watched no longer, until somebody has looked at what is there now."""
+        """Stop watching what was at this path. The next capture examines what is there now."""
         self._events.renewed.add(path)
         self._forget(path)
 
@@ -318,18 +323,18 @@ class Watcher:
         try:
             watch = self._queue.add(b"%s/%s" % (os.fsencode(self._workdir), path))
         except OSError as problem:
-            if problem.errno in _TOO_MANY:
-                self._close()  # a part of them is of no use, and others may need what is left
-            return  # else it cannot be watched, or is gone: it is looked at each time
+            if problem.errno in _LIMIT_REACHED:
+                self._close()  # watching a part is useless, and other programs may need the remaining watches
+            return  # it stays unwatched, and is looked at each time
         self._paths[watch] = path
         self._watches[path] = watch
         if path:
-            self._inside.setdefault(path.rpartition(b"/")[0], set()).add(path)
+            self._inside.setdefault(folder_of(path), set()).add(path)
 
     def _forget(self, path: bytes) -> None:
-        """Stop watching a directory and all below it."""
+        """Stop watching a directory and everything below it."""
         stack = [path]
-        self._inside.get(path.rpartition(b"/")[0], set()).discard(path)
+        self._inside.get(folder_of(path), set()).discard(path)
         while stack:
             folder = stack.pop()
             stack.extend(self._inside.pop(folder, ()))
@@ -337,8 +342,8 @@ class Watcher:
             if watch is not None and self._paths.pop(watch, None) is not None and self._queue is not None:
                 self._queue.remove(watch)
 
-    def _start_anew(self) -> None:
-        """Events were lost, so that a watch may be of a directory that is elsewhere by now."""
+    def _restart(self) -> None:
+        """Begin with new watches: events were lost, so an old watch may belong to a directory that was moved."""
         directories = {*self._watches, *self._unwatched, b""}
         self._close()
         self._events, self._root = _Events(), _identity(self._workdir)
@@ -351,10 +356,10 @@ class Watcher:
     def _close(self) -> None:
         if self._queue is not None:
             self._queue.close()
-        self._queue, self.kept, self._knows = None, None, False
+        self._queue, self.kept, self._is_complete = None, None, False
         self._paths, self._watches, self._inside = {}, {}, {}
 
-    # --- doubts ------------------------------------------------------------------------------
+    # --- limits ------------------------------------------------------------------------------
 
     def _is_scan_due(self) -> bool:
         return (
@@ -362,7 +367,7 @@ class Watcher:
             or time.monotonic() - self._scanned_at > MOST_SECONDS
             or len(self._unwatched) > _MANY
             or b"" in self._unwatched
-            or is_mounted_below(self._workdir)  # nobody is told when something is mounted
+            or is_mounted_below(self._workdir)  # a mount causes no event
         )
 
     def _several_names(self, worktree: Worktree, paths: Iterable[bytes]) -> set[bytes]:

@@ -1,4 +1,5 @@
-"""Everything one operation on one project needs, opened once and closed at its end."""
+"""What one operation on one project needs: its files, its settings, git and the lock. Opened at the beginning of
+the operation, and closed at its end."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from shadowsnap.records import dataclass
 from shadowsnap.settings import Settings
 from shadowsnap.snapshot.ignore_rules import (
     IgnoreRules,
-    PersonRepository,
+    UserRepository,
     exclude_file,
     find_repository,
     project_patterns,
@@ -34,32 +35,34 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Workspace:
+    """A project that is open and locked."""
+
     store: Store
     project: Project
     settings: Settings
     deadline: Deadline
     worktree: Worktree
-    repository: PersonRepository | None
+    repository: UserRepository | None
     patterns: list[str]
     git: Git
-    """Bound to the store alone: whatever it is asked about objects, it does not look at files instead."""
+    """Git on the store alone, without a work tree: no argument can be mistaken for a file."""
     git_here: Git
-    """The same, in the directory of the project and with its private index."""
+    """Git with the project as its work tree, and with the private index."""
     lock: int
-    """The project's lock. A process that inherits it and outlives this one holds it until it ends."""
+    """The descriptor of the project's lock. A process that inherits it keeps the lock until it ends."""
     objects: NewObjects
     """Where new objects go."""
     rules: IgnoreRules
     watcher: Watcher | None = None
-    """It may know what was touched since the last capture."""
+    """Knows, if present, what was touched since the last capture."""
 
     @property
     def lasting(self) -> bool:
-        """Whether what is captured stays, or is only looked at."""
+        """Whether captured objects stay in the store. False for a comparison, such as a diff with the present."""
         return self.git.scratch_objects is None
 
     def is_store(self, path: bytes) -> bool:
-        """Whether a path is our own: those are never captured, wherever they lie."""
+        """Whether a path belongs to the store, which is never captured."""
         inside = self._store_inside
         return inside is not None and (path == inside or path.startswith(inside + b"/"))
 
@@ -80,8 +83,8 @@ def open_workspace(
     lasting: bool = True,
     watcher: Watcher | None = None,
 ) -> Iterator[Workspace]:
-    """Lock the project and open its files. If not `lasting`, new objects go to a scratch
-    directory and vanish at the end, and the index stays as it is."""
+    """Lock the project and open its files. If not `lasting`, new objects go to a scratch directory that is removed
+    at the end, and the private index stays unchanged."""
     git = store.git(deadline)
     with (
         locked(store.store_lock(), doing, deadline, shared=True),
@@ -90,18 +93,18 @@ def open_workspace(
     ):
         repository = find_repository(project.workdir)
         patterns = project_patterns(project.workdir, repository, settings, store.base)
-        excludes = _exclude_file(store, project, patterns)
+        excludes = _write_exclude_file(store, project, patterns)
         scratch = None
         if not lasting:
             scratch = store.git_dir / f"scratch-{project.id}-{os.getpid()}"
-            remove_tree(scratch)  # left by a dead process that had our number
+            remove_tree(scratch)  # left by a process that died and had our process id
             scratch.mkdir()
             git = git.bound(scratch_objects=scratch)
         objects = NewObjects(scratch or store.git_dir / "objects", fsync=store.fsync and lasting)
         batch = Batch(git)
-        git = git.bound(batch=batch, new=objects)
+        git = git.bound(batch=batch, new_objects=objects)
         here = git.bound(work_tree=project.workdir, index_file=store.index_file(project.id))
-        asking = here.bound(config=(f"core.excludesFile={excludes}",))
+        with_excludes = here.bound(config=(f"core.excludesFile={excludes}",))
         try:
             yield Workspace(
                 store=store,
@@ -115,7 +118,7 @@ def open_workspace(
                 git_here=here,
                 lock=lock,
                 objects=objects,
-                rules=IgnoreRules(asking, worktree, store, project.id, patterns),
+                rules=IgnoreRules(with_excludes, worktree, store, project.id, patterns),
                 watcher=watcher,
             )
         finally:
@@ -125,7 +128,7 @@ def open_workspace(
                 remove_tree(scratch)
 
 
-def _exclude_file(store: Store, project: Project, patterns: list[str]) -> Path:
+def _write_exclude_file(store: Store, project: Project, patterns: list[str]) -> Path:
     path = store.exclude_file(project.id)
     content = exclude_file(patterns)
     try:

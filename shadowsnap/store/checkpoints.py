@@ -6,7 +6,8 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from datetime import UTC, datetime
+from functools import cached_property, partial
 from pathlib import Path
 
 from shadowsnap import lightjson as json
@@ -28,7 +29,7 @@ from shadowsnap.git.reading import ObjectReader, read_many
 from shadowsnap.git.refs import (
     create_ref,
     delete_refs,
-    is_spoiled,
+    is_damaged_ref,
     list_refs,
     newest_ref,
     read_ref,
@@ -41,7 +42,6 @@ from shadowsnap.git.refs import (
 from shadowsnap.git.repository import Git
 from shadowsnap.git.trees import DIRECTORY, TreeReader
 from shadowsnap.model import Checkpoint, Skipped
-from shadowsnap.moments import datetime, timezone
 from shadowsnap.records import Any, dataclass, field, replace
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project
@@ -52,11 +52,11 @@ if TYPE_CHECKING:  # imported for annotations only
     T = TypeVar('T')
 
 _FIELDS = ("refname", "objectname", "tree", "contents")
-# As text: a hook has no use for them, and no time to compile them.
-_LAST = r"last(?:~(\d{1,9}))?"
-_HEX = r"[0-9a-fA-F]{4,40}"
-_NUMBER = r"[0-9]{1,3}"
-"""A place in a list, to whoever has one in front of them."""
+# The grammar of references. As text: a hook has no use for them, and no time to compile them.
+LAST = r"last(?:~([0-9]{1,9}))?"
+NUMBER = r"([0-9]{1,6})(:after)?"
+"""Of a turn or snapshot. Seven digits and more are an id."""
+_HEX = r"[0-9a-fA-F]{7,40}|(?=[0-9]*[a-fA-F])[0-9a-fA-F]{4,6}"
 _PLAIN = frozenset("abcdefghijklmnopqrstuvwxyz0123456789")
 _LONGEST_KEY = 240
 _LONGEST_REASON = 1 << 16
@@ -83,7 +83,7 @@ def record_checkpoint(
     commit = f"tree {tree}\nauthor {who}\ncommitter {who}\n\n".encode() + message
     commit_id = objects.write(b"commit", commit)
     ref = f"{project.refs}/{moment:013d}-{commit_id[:12]}"
-    objects.settle()
+    objects.flush()
     create_ref(store.git_dir, ref, commit_id, fsync=store.fsync)
     return _decode(project, ref, commit_id, tree, message)
 
@@ -147,7 +147,7 @@ def decode_checkpoint(project: Project, ref: str, commit_id: str, commit: bytes)
 
 
 def find_checkpoint(store: Store, project: Project, ref: str, deadline: Deadline) -> Checkpoint:
-    """The checkpoint that a hash prefix, `last`, `last~N` or a label names."""
+    """The checkpoint of an id, or its first digits, or a label. (For numbers and `last` see `history`.)"""
     checkpoint = read_checkpoint(store, project, _resolve(store, project, ref), deadline)
     is_other = re.fullmatch(_HEX, ref) and len(ref) > 12 and not checkpoint.id.startswith(ref.lower())
     if is_other and checkpoint.id not in _replacements(store, project, ref.lower()):
@@ -221,11 +221,6 @@ def set_label(
 
 def _resolve(store: Store, project: Project, ref: str) -> str:
     names = ref_names(store.git_dir, project.refs)[::-1]
-    if last := re.fullmatch(_LAST, ref):
-        back = int(last[1] or 0)
-        if back >= len(names):
-            raise NoSuchCheckpoint(ref=ref, workdir=project.workdir)
-        return f"{project.refs}/{names[back]}"
     if not _unlabelable(ref):
         labelled = read_refs(store.git_dir, project.labels).get(_label_key(ref))
         for name in names:
@@ -271,7 +266,7 @@ def with_new_ids(checkpoint: Checkpoint, ids: Mapping[str, str]) -> Checkpoint:
 
 def _check_label(label: str) -> None:
     why = _unlabelable(label)
-    if why is None and any(re.fullmatch(kind, label) for kind in (_LAST, _HEX, _NUMBER)):
+    if why is None and (label == "@" or label.isdigit() or re.fullmatch(f"{LAST}|{NUMBER}|{_HEX}", label)):
         why = "it reads like a reference of another kind"
     if why is not None:
         raise MalformedLabel(label=label, why=why)
@@ -345,7 +340,7 @@ def _check_nothing_is_hidden(store: Store, project: Project, listed: set[str], n
     """Git leaves a ref out of a list if a power cut spoiled its file; then it has to be mended first."""
     for name in ref_names(store.git_dir, project.refs)[::-1][:newest]:
         ref = f"{project.refs}/{name}"
-        if ref not in listed and is_spoiled(store.git_dir, ref):  # else it came or went meanwhile
+        if ref not in listed and is_damaged_ref(store.git_dir, ref):  # else it came or went meanwhile
             raise DamagedObject(id=ref)
 
 
@@ -371,7 +366,7 @@ def _decode(project: Project, ref: str, commit: str, tree: str, message: bytes) 
         id=commit,
         project=project.id,
         workdir=_text_of(body, "workdir", str(project.workdir)),
-        created_at=datetime.fromtimestamp(_moment(ref) / 1000, timezone.utc),
+        created_at=datetime.fromtimestamp(_moment(ref) / 1000, UTC),
         reason=_text_of(body, "reason", subject),
         kind=_text_of(body, "kind", "manual"),
         scope=_text_of(body, "scope", "tree"),
@@ -514,6 +509,12 @@ class Inventory:
     damaged: tuple[str, ...] = ()
     """Refs whose checkpoint cannot be read."""
 
+    @cached_property
+    def labels(self) -> dict[str, str]:
+        """The names of checkpoints, by their ids."""
+        labelled = {ref: name for ref, name in self.refs.items() if ref.startswith(f"{LABELS}/")}
+        return {name: label_of(ref.split("/", 3)[3]) for ref, name in labelled.items()}
+
     @property
     def attachments(self) -> dict[str, str]:
         """Refs of attachments, newest first."""
@@ -544,8 +545,8 @@ def _take_in(store: Store, found: Inventory, ref: str, commit: bytes) -> None:
     if not project.workdir.is_absolute():
         project = Project(identity, Path(checkpoint.workdir))  # its record is lost
     found.projects[identity] = project
-    pinned = f"{PINS}/{identity}/{name}" in found.refs
-    found.checkpoints.setdefault(identity, []).append(replace(checkpoint, pinned=pinned))
+    pinned, label = f"{PINS}/{identity}/{name}" in found.refs, found.labels.get(checkpoint.id)
+    found.checkpoints.setdefault(identity, []).append(replace(checkpoint, pinned=pinned, label=label))
 
 
 def moment_of(ref: str) -> int:

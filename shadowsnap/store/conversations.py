@@ -12,6 +12,7 @@ what was said in it.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -23,9 +24,8 @@ from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
 
 from shadowsnap.deadline import Deadline
-from shadowsnap.digests import sha256
 from shadowsnap.errors import DamagedObject
-from shadowsnap.files import FILE_FLAGS, OutsideFolder, open_below
+from shadowsnap.files import READ_FLAGS, OutsideFolder, open_below
 from shadowsnap.git.objects import LooseObjects, object_id
 from shadowsnap.git.reading import ObjectReader, read_many
 from shadowsnap.git.refs import create_ref, read_ref, ref_exists, set_ref
@@ -60,7 +60,13 @@ class Said:
     form: str
     """`messages` (one JSON value per line), `value` (one JSON value) or `text`."""
     count: int | None = None
-    """How many messages, if that can be told."""
+    """How many messages or rows, if that can be told."""
+
+    @property
+    def spoken(self) -> int | None:
+        """How many messages of people and agents, if that can be told."""
+        found = spoken_messages(_parsed(self.data, self.form))
+        return self.count if found is None else found
 
 
 def session_key(session_id: str) -> str:
@@ -68,7 +74,7 @@ def session_key(session_id: str) -> str:
     cannot, as some file systems take them for small letters."""
     if _PLAIN.fullmatch(session_id) and not _DEVICES.fullmatch(session_id):
         return session_id
-    return f"x.{sha256(session_id.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
+    return f"x.{hashlib.sha256(session_id.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
 
 
 def from_json(conversation: Any) -> Said:
@@ -78,6 +84,40 @@ def from_json(conversation: Any) -> Said:
         return Said(b"".join(lines), MESSAGES, len(lines))
     inner = conversation.get("messages") if isinstance(conversation, dict) else None
     return Said(_line(conversation), VALUE, len(inner) if isinstance(inner, list) else None)
+
+
+_PERSON = ("user", "human", "person")
+_AGENT = ("assistant", "agent", "ai", "model", "bot", "gemini")
+
+
+def spoken_messages(rows: Any) -> int | None:
+    """How many messages of people and agents there are in a list of messages or the rows of a transcript: not what
+    tools answered, nor the records that an agent keeps between the messages. A row of no known shape counts if no
+    row has a known one; None if this is no list."""
+    if isinstance(rows, dict):
+        rows = rows.get("messages")
+    if not isinstance(rows, list):
+        return None
+    known: set[Any] = set()
+    seen = False
+    for at, row in enumerate(rows):
+        inner = row.get("message") if isinstance(row, dict) else None
+        message = inner if isinstance(inner, dict) else row if isinstance(row, dict) else {}
+        role = str(message.get("role") or (row.get("type") if isinstance(row, dict) else "") or "").casefold()
+        if role not in (*_PERSON, *_AGENT):
+            continue
+        seen = True
+        if not _only_tools(message.get("content")):
+            # Some agents write one message in several rows, with the same id.
+            known.add((role, message.get("id")) if isinstance(message.get("id"), str) else at)
+    return len(known) if seen else len(rows)
+
+
+def _only_tools(content: Any) -> bool:
+    """Whether a message has nothing but calls of tools and their results."""
+    parts = content if isinstance(content, list) else []
+    kinds = [part.get("type") for part in parts if isinstance(part, dict)]
+    return bool(kinds) and all(isinstance(kind, str) and kind.startswith("tool") for kind in kinds)
 
 
 def from_transcript(data: bytes) -> Said:
@@ -94,7 +134,7 @@ def from_file(
     if folder is not None:
         most_bytes = min(most_bytes or _MOST_UNTRUSTED, _MOST_UNTRUSTED)
     try:
-        descriptor = os.open(path, FILE_FLAGS) if folder is None else open_below(folder, path)
+        descriptor = os.open(path, READ_FLAGS) if folder is None else open_below(folder, path)
     except OutsideFolder:
         return "outside"
     except (OSError, ValueError):
@@ -143,7 +183,7 @@ def keep_conversation(
     data, redacted = redact(said.data, own)
     about = {
         "format": FORMAT, "session_id": session_id, "form": said.form, "messages": said.count, "bytes": len(data),
-        "sha256": sha256(data).hexdigest(), "redacted": redacted, "at": time.time(),
+        "sha256": hashlib.sha256(data).hexdigest(), "redacted": redacted, "at": time.time(),
     }  # fmt: skip
     key = session_key(session_id).encode() if session_id else NO_SESSION.encode()
     objects = LooseObjects(store.git_dir / "objects", fsync=store.fsync)
@@ -182,7 +222,7 @@ def read_conversation(
     missing = next((name for name in names if name not in read), None)
     data = b"".join(read.get(name, b"") for name in names)
     about = found[chosen]
-    if missing or sha256(data).hexdigest() != about.get("sha256"):
+    if missing or hashlib.sha256(data).hexdigest() != about.get("sha256"):
         raise DamagedObject(id=missing or top)
     return Conversation(
         session_id=about.get("session_id"),
@@ -292,7 +332,7 @@ def _put(store: Store, objects: LooseObjects, ref: str, key: bytes, tree: str, d
         with ObjectReader(git) as reader:
             folders = parse_tree(reader.read(before, b"tree"))
     top = objects.write(b"tree", format_tree({**folders, key: (DIRECTORY, tree)}))
-    objects.settle()
+    objects.flush()
     if before is None:
         create_ref(store.git_dir, ref, top, fsync=store.fsync)
     elif before != top:

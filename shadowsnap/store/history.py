@@ -1,23 +1,26 @@
 """The history of a project, folded from its operation log: turns, snapshots, restores, what can be undone.
 
-The log is the one record of what happened. A checkpoint that the log does not mention (the process died
-between recording it and writing the line, or the log was lost) speaks for itself: its facts give the same
-line. So a lost log is told again from the checkpoints, and a store of format 1 is taken over the same way.
+The log is the one record of what happened. For a checkpoint that it does not mention (the process died between
+recording it and writing the line, or the log was lost) `rebuild` makes the line from the checkpoint's own facts.
+A store of format 1 is taken over the same way. `rebuild` is imported where it is used: hooks hardly ever need it.
 """
 
 from __future__ import annotations
 
 import os
 import re
-from collections.abc import Container, Iterable, Mapping, Sequence
+import time
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
-from shadowsnap.deadline import Deadline
+from shadowsnap.deadline import NO_DEADLINE, Deadline
 from shadowsnap.errors import NoSuchCheckpoint, NoSuchTurn
-from shadowsnap.files import read_json, remove_tree
+from shadowsnap.files import remove_tree
 from shadowsnap.git.refs import ref_names
 from shadowsnap.model import Checkpoint
-from shadowsnap.records import Any, dataclass, field
+from shadowsnap.records import Any, dataclass, field, replace
 from shadowsnap.store.checkpoints import (
+    LAST,
+    NUMBER,
     find_checkpoint,
     list_checkpoints,
     named_in_journal,
@@ -25,17 +28,26 @@ from shadowsnap.store.checkpoints import (
     read_checkpoint,
 )
 from shadowsnap.store.layout import Store
-from shadowsnap.store.log import Line, append_line, has_log, paths_in, read_lines, write_lines
+from shadowsnap.store.log import (
+    Line,
+    append_line,
+    has_log,
+    last_lines,
+    next_number,
+    paths_in,
+    read_lines,
+    read_log,
+    write_lines,
+)
 from shadowsnap.store.projects import Project, known_projects, locked_project, read_record, touch_record
 
-# Lines of the same moment: a turn begins before it says more, and ends last.
-_ORDER = {"begin": 0, "end": 2}
-_LAST = re.compile(r"last(?:~(\d{1,9}))?")
-_NUMBER = re.compile(r"(\d{1,12})(:after)?")
 _FEW = 20
-_ID_DIGITS = 7
-"""So many digits can also be the beginning of an id that has no letter in it."""
-_FORMAT_1_RECORDS = ("sessions", "index.db", "index.db-wal", "index.db-shm", "index.db-journal", "turns", "shown")
+_OF_TURN = ("begin", "more", "call", "call-end", "end", "conversation")
+_DROPPED = (*_OF_TURN, "snapshot", "stage", "restore", "attach", "numbers")
+"""The lines that go when nothing is kept of what they are about."""
+_FORGOTTEN_AFTER = 86400.0
+"""Seconds after which a turn that never ended counts as over, if the state before it is gone."""
+FORMAT_1_RECORDS = ("sessions", "index.db", "index.db-wal", "index.db-shm", "index.db-journal", "turns", "shown")
 
 
 @dataclass
@@ -69,6 +81,14 @@ class Turn:
     """Why its conversation was not kept."""
     position: int = 0
     end_position: int | None = None
+    left_open: bool = False
+    """Whether nothing but the next turn of its session ended it."""
+
+    @property
+    def states(self) -> list[str]:
+        """Every checkpoint that it knows of."""
+        calls = [state for call in self.calls for state in call]
+        return [state for state in (self.before, self.after, *self.more, *calls) if state is not None]
 
     @property
     def changed(self) -> bool:
@@ -103,6 +123,8 @@ class Operation:
     before: str
     after: str = ""
     """The tree that it led to."""
+    reached: str | None = None
+    """The checkpoint that holds all files as they were after it, if there is one."""
     line: Line = field(default_factory=dict)
     position: int = 0
 
@@ -121,10 +143,22 @@ Thing = tuple[str, int | str]
 
 @dataclass(frozen=True)
 class Step:
-    """Something that happened, and the operation that leads back from it (None: a turn, by its own states)."""
+    """Something that happened, and the operation that leads back from it (None: a turn, by its own states).
+
+    A turn has several steps if files were restored while it ran: one up to there, and one from there on.
+    """
 
     thing: Thing
     way_back: Operation | None = None
+    before: str | None = None
+    """Of a turn: the state that this part of it began with."""
+    after: str | None = None
+    """Of a turn: the state that this part of it ended with; None while it runs."""
+    seen: str = ""
+    """Of a turn: the fingerprint of the files at its end, where `after` holds more than that, because it was
+    taken before a restore."""
+    position: int = 0
+    """Where this part of a turn began."""
 
 
 @dataclass
@@ -135,22 +169,36 @@ class History:
     turns: dict[int, Turn] = field(default_factory=dict)
     snapshots: list[Snapshot] = field(default_factory=list)
     operations: dict[str, Operation] = field(default_factory=dict)
+    other_numbers: dict[int, int] = field(default_factory=dict)
+    """Further numbers that a turn was given, and the one that it goes by."""
+    closing_sessions: set[str | None] = field(default_factory=set)
+    """The sessions whose host closes turns."""
     sessions: dict[str, Line] = field(default_factory=dict)
     """The last word about each session's end."""
     purges: list[Line] = field(default_factory=list)
     attached: list[Line] = field(default_factory=list)
     """Conversations that were kept with checkpoints afterwards."""
     done: list[Step] = field(default_factory=list)
+    """What stands, the newest last."""
     undone: list[Step] = field(default_factory=list)
+    """What `redo` brings back, the next one last."""
+    undone_turns: set[int] = field(default_factory=set)
+    running: dict[int, Turn] = field(default_factory=dict)
+    """Turns that did not end, nor did their session go on to another."""
+    last_operation: Operation | None = None
 
     # --- undo and redo ---------------------------------------------------------------------------
 
     def undoable(self) -> list[Step]:
         """What `undo` takes back, the next one last. A turn that changed nothing is none of it."""
-        return [step for step in self.done if step.thing[0] != "turn" or self.turns[int(step.thing[1])].changed]
+        return [
+            step
+            for step in self.done
+            if step.thing[0] != "turn" or (step.before is not None and step.before != step.after)
+        ]
 
     def is_undone(self, number: int) -> bool:
-        return any(step.thing == ("turn", number) for step in self.undone)
+        return number in self.undone_turns
 
     def is_reverted(self, number: int) -> bool:
         """Whether a revert of the turn, or of its session, stands."""
@@ -189,14 +237,13 @@ class History:
 
     def checkpoint_of(self, ref: str) -> str | None:
         """The id that a number, `N:after` or `last~N` stands for; None for another kind of reference."""
-        if last := _LAST.fullmatch(ref):
+        if last := re.fullmatch(LAST, ref):
             numbers, back = self.reachable(), int(last[1] or 0)
             if back >= len(numbers):
                 raise NoSuchCheckpoint(ref=ref, workdir=self.project.workdir)
             return self._state(numbers[back], after=False, ref=ref)
-        if number := _NUMBER.fullmatch(ref):
-            is_id = len(ref) >= _ID_DIGITS and ref.isdigit() and int(ref) not in self.numbered()
-            return None if is_id else self._state(int(number[1]), after=number[2] is not None, ref=ref)
+        if number := re.fullmatch(NUMBER, ref):
+            return self._state(int(number[1]), after=number[2] is not None, ref=ref)
         return None
 
     def _state(self, number: int, *, after: bool, ref: str) -> str:
@@ -211,26 +258,61 @@ class History:
 
 
 def read_history(store: Store, project: Project, deadline: Deadline) -> History:
-    """The history as the log and the checkpoints that it does not mention tell it. Nothing is written."""
+    """The history, from the log and from checkpoints that it does not mention. Nothing is written."""
     return fold(project, lines_of(store, project, deadline))
 
 
-def lines_of(store: Store, project: Project, deadline: Deadline) -> list[Line]:
-    """The lines of the log, completed from checkpoints that it does not mention."""
-    lines = read_lines(store, project.id)
+def lines_of(store: Store, project: Project, deadline: Deadline, *, thorough: bool = False) -> list[Line]:
+    """The lines of the log, completed from checkpoints that it does not mention; if `thorough`, or if lines are
+    damaged, from every checkpoint whose own line is missing."""
+    lines, damaged = read_log(store, project.id)
+    names = ref_names(store.git_dir, project.refs)
+    if not lines and not names:
+        return []
     if not lines:
-        return _told_again(store, project, deadline)
-    mentioned = {value[:12] for line in lines for value in _texts(line) if len(value) == 40}
-    names = [name for name in ref_names(store.git_dir, project.refs) if name[-12:] not in mentioned]
-    if not names:
+        from shadowsnap.store.rebuild import rebuilt_lines
+
+        return rebuilt_lines(store, project, list_checkpoints(store, project, deadline, statistics=False))
+    first: dict[str, int] = {}
+    for position, line in enumerate(lines):
+        for value in line.values():
+            if isinstance(value, str) and len(value) == 40:
+                first.setdefault(value[:12], position)
+    missing = [name for name in names if thorough or damaged or name[-12:] not in first]
+    if not missing:
         return lines
+    found = _read_some(store, project, missing, deadline)
+    if not damaged:  # a restore whose line was never written did not come to an end
+        found = [each for each in found if each.kind != "pre-restore"]
+    return _with_missing(lines, names, first, found)
+
+
+def _read_some(store: Store, project: Project, names: list[str], deadline: Deadline) -> list[Checkpoint]:
+    """The checkpoints of these names, oldest first."""
     if len(names) > _FEW:
-        found = list_checkpoints(store, project, deadline, statistics=False)
-        missing = [each for each in found if each.ref.rpartition("/")[2] in set(names)]
-    else:
-        missing = [read_checkpoint(store, project, f"{project.refs}/{name}", deadline) for name in names]
-    missing = [each for each in missing if each.kind != "pre-restore"]  # its restore never came to an end
-    return sorted([*lines, *_lines_from(missing, lines)], key=lambda line: line["at"])
+        wanted, found = set(names), list_checkpoints(store, project, deadline, statistics=False)
+        return [each for each in reversed(found) if each.ref.rpartition("/")[2] in wanted]
+    return [read_checkpoint(store, project, f"{project.refs}/{name}", deadline) for name in names]
+
+
+def _with_missing(
+    lines: list[Line], names: Sequence[str], first: Mapping[str, int], missing: Iterable[Checkpoint]
+) -> list[Line]:
+    """Put the lines of these checkpoints where they belong. Checkpoints are in order by their names, whatever the
+    clock did; between the lines of its neighbours, a line goes where its time is."""
+    from shadowsnap.store.rebuild import identity_of, lines_from
+
+    added: dict[int, list[Line]] = {}
+    there = {identity_of(line) for line in lines}
+    known = [(name, first[name[-12:]]) for name in names if name[-12:] in first]
+    for each, new in lines_from(missing, lines):
+        name = each.ref.rpartition("/")[2]
+        place = 1 + max((at for other, at in known if other < name), default=-1)
+        end = min((at for other, at in known if other > name and at >= place), default=len(lines))
+        while place < end and lines[place]["at"] <= each.created_at.timestamp():
+            place += 1
+        added.setdefault(place, []).extend(line for line in new if identity_of(line) not in there)
+    return [line for at in range(len(lines) + 1) for line in (*added.get(at, ()), *lines[at : at + 1])]
 
 
 def ensure_log(store: Store, project: Project, deadline: Deadline) -> None:
@@ -240,15 +322,25 @@ def ensure_log(store: Store, project: Project, deadline: Deadline) -> None:
         rebuild_log(store, project, deadline)
 
 
+def complete_log(store: Store, project: Project, deadline: Deadline) -> None:
+    """Write the lines of checkpoints that the log does not mention, because the process that recorded them died.
+    The caller holds the project's lock."""
+    if len(lines_of(store, project, deadline)) != len(read_lines(store, project.id)):
+        rebuild_log(store, project, deadline)
+
+
 def rebuild_log(store: Store, project: Project, deadline: Deadline) -> None:
-    lines = lines_of(store, project, deadline)
+    """Write the log again: the lines that can be read, and what the checkpoints know of the others. Numbers that
+    only lost lines had stay used. The caller holds the project's lock."""
+    lines = lines_of(store, project, deadline, thorough=True)
     write_lines(store, project.id, lines)
-    touch_record(store, project, next_number=_next_number(lines))
+    used = _number(read_record(store, project).get("next_number")) or 1
+    touch_record(store, project, next_number=max(used, next_number(lines)))
 
 
 def finish_migration(store: Store, deadline: Deadline) -> None:
     """Give every project a log, then remove the records that format 1 kept instead. No lock is held."""
-    left = [store.base / name for name in _FORMAT_1_RECORDS]
+    left = [store.base / name for name in FORMAT_1_RECORDS]
     if not any(os.path.lexists(path) for path in left):
         return
     for project in known_projects(store):
@@ -266,55 +358,96 @@ def note(store: Store, project: Project, op: str, **facts: Any) -> None:
     append_line(store, project.id, op, **facts)
 
 
+def is_logged(store: Store, project: Project, operation: str) -> bool:
+    """Whether the log has a line about the restore with this id."""
+    return any(line["op"] == "restore" and line.get("id") == operation for line in read_lines(store, project.id))
+
+
+def begun_number(store: Store, project: Project, key: str | None) -> int | None:
+    """The number of the turn with this key, if it began in this project just now: the process died, or failed and
+    tries again. Only the end of the log is searched."""
+    lines = last_lines(store, project.id) if key else ()
+    found = [line for line in lines if line["op"] == "begin" and line.get("key") == key]
+    return _number(found[-1].get("turn")) if found else None
+
+
 def take_number(store: Store, project: Project, deadline: Deadline) -> int:
     """The next number of the project: never used before, never used again. The caller holds the lock."""
     number = _number(read_record(store, project).get("next_number"))
     if number is None:  # the record is new, or was damaged
-        number = _next_number(lines_of(store, project, deadline))
+        number = next_number(lines_of(store, project, deadline))
     touch_record(store, project, next_number=number + 1)
     return number
 
 
-def needed_checkpoints(store: Store, project: Project) -> frozenset[str]:
+def needed_checkpoints(store: Store, history: History) -> frozenset[str]:
     """The checkpoints that a restore under way, open stages, the next undo and the next redo go to."""
-    history = fold(project, read_lines(store, project.id))
-    needed = set(named_in_journal(store.journal_file(project.id)))
+    needed = set(named_in_journal(store.journal_file(history.project.id)))
     for step in (*history.undoable()[-1:], *history.undone[-1:]):
+        states = [step.before, step.after]
         if step.way_back is not None:
-            needed.add(step.way_back.before)
-        elif step.thing[0] == "turn":
-            turn = history.turns[int(step.thing[1])]
-            needed |= {state for state in (turn.before, turn.after) if state is not None}
+            states += [step.way_back.before, step.way_back.target]
+        needed |= {state for state in states if state is not None}
     return frozenset(needed)
 
 
-def compact_log(store: Store, project: Project, kept: Container[str]) -> None:
-    """Drop the lines of turns, snapshots and restores none of whose checkpoints is kept. The caller holds the
-    project's lock. Numbers stay used: the project's record knows the next one."""
-    lines = read_lines(store, project.id)
-    history = fold(project, lines)
-    gone = {
-        turn.number
-        for turn in history.turns.values()
-        if turn.status != "running" and not any(state in kept for state in (turn.before, turn.after) if state)
-    }
+def compact_log(store: Store, project: Project, kept: Container[str], deadline: Deadline = NO_DEADLINE) -> None:
+    """Drop the lines of turns, snapshots and restores none of whose checkpoints is kept, and complete a damaged
+    log. The caller holds the project's lock.
 
-    def keeps(line: Line) -> bool:
-        if _number(line.get("turn")) in gone and line["op"] != "restore":
-            return False
-        states = [line[name] for name in ("checkpoint", "before", "after", "target") if name in line]
-        needs_one = line["op"] in ("snapshot", "stage", "restore", "attach")
-        return not needs_one or not states or any(state in kept for state in states)
-
-    left = [line for line in lines if keeps(line)]
-    if left != lines:
+    A restore is dropped only with everything before it: whether a turn counts as undone, and what can be redone,
+    follows from the order of all restores since. The highest number stays in the log, so it is not given again
+    even if the project's record is lost."""
+    lines, damaged = read_log(store, project.id)
+    if damaged:
+        lines = lines_of(store, project, deadline)
+    gone = _gone_turns(fold(project, lines), kept)
+    anchors = [_is_anchor(line, gone, kept) for line in lines]
+    first = anchors.index(True) if True in anchors else len(lines)
+    left = [
+        line
+        for position, (line, anchor) in enumerate(zip(lines, anchors, strict=True))
+        if anchor or (position > first and _follows(line)) or line["op"] not in _DROPPED
+    ]
+    sessions = {line.get("session") for line in left if line["op"] != "session"}
+    left = [line for line in left if line["op"] != "session" or line.get("session") in sessions]
+    highest = next_number(lines) - 1
+    if highest >= next_number(left):
+        left.insert(0, {"op": "numbers", "at": lines[0]["at"], "number": highest})
+    if left != lines or damaged:
         write_lines(store, project.id, left)
+
+
+def _gone_turns(history: History, kept: Container[str]) -> set[int]:
+    """Turns that cannot be listed any more, as the state before them is gone. One stays if only its lines mention
+    some checkpoint that is kept, or if it may be running."""
+    started = time.time() - _FORGOTTEN_AFTER
+    gone = {
+        turn.number: [state for state in turn.states if state in kept]
+        for turn in history.turns.values()
+        if turn.before not in kept and (turn.status != "running" or turn.began_at < started)
+    }
+    mentioned = {state for turn in history.turns.values() if turn.number not in gone for state in turn.states}
+    return {number for number, states in gone.items() if mentioned.issuperset(states)}
+
+
+def _is_anchor(line: Line, gone: Container[int], kept: Container[str]) -> bool:
+    """Whether a line belongs to something that is kept."""
+    if line["op"] in _OF_TURN:
+        return line.get("turn") not in gone
+    states = [line.get(name) for name in ("checkpoint", "before", "after", "target")]
+    return line["op"] in _DROPPED and any(isinstance(state, str) and state in kept for state in states)
+
+
+def _follows(line: Line) -> bool:
+    """Whether a line without a kept checkpoint stays because of what is kept before it."""
+    return line["op"] == "restore" or (line["op"] == "stage" and not {"before", "after"} & line.keys())
 
 
 def resolve(store: Store, project: Project, ref: str, deadline: Deadline) -> Checkpoint:
     """The checkpoint that a number, `N:after`, `last~N`, a label or a hash prefix stands for."""
     known = None
-    if _LAST.fullmatch(ref) or _NUMBER.fullmatch(ref):
+    if re.fullmatch(LAST, ref) or re.fullmatch(NUMBER, ref):
         known = read_history(store, project, deadline).checkpoint_of(ref)
     try:
         return find_checkpoint(store, project, known or ref, deadline)
@@ -326,21 +459,27 @@ def resolve(store: Store, project: Project, ref: str, deadline: Deadline) -> Che
 
 
 def fold(project: Project, lines: Iterable[Line]) -> History:
-    """The history that some lines tell. Whatever is odd in a line is passed over."""
+    """The history that follows from some lines. Whatever is odd in a line is passed over."""
     history = History(project)
     for position, line in enumerate(lines):
         reader = _READERS.get(line["op"])
         if reader is not None:
             reader(history, line, position)
-    _close_left_open(history)
+    for turn in history.turns.values():
+        if turn.left_open and turn.session_id in history.closing_sessions:
+            turn.status = "interrupted"
     return history
 
 
 def _begin(history: History, line: Line, position: int) -> None:
-    number = _number(line.get("turn"))
+    number, key = _number(line.get("turn")), _text(line.get("key")) or ""
     if number is None or number in history.turns:
         return
-    history.turns[number] = Turn(
+    same = next((turn.number for turn in history.turns.values() if key and turn.key == key), None)
+    if same is not None:  # an attempt that failed half way had begun it already
+        history.other_numbers[number] = same
+        return
+    turn = Turn(
         number=number,
         began_at=line["at"],
         before=_text(line.get("before")),
@@ -349,17 +488,38 @@ def _begin(history: History, line: Line, position: int) -> None:
         agent=_text(line.get("agent")),
         parent=_text(line.get("parent")),
         prompt=_text(line.get("prompt")),
-        key=_text(line.get("key")) or "",
+        key=key,
         position=position,
     )
-    history.done.append(Step(("turn", number)))
+    for left in [each for each in history.running.values() if each.session_id == turn.session_id]:
+        _close(history, left, turn)
+    history.turns[number] = history.running[number] = turn
+    history.done.append(Step(("turn", number), before=turn.before, position=position))
+
+
+def _close(history: History, turn: Turn, later: Turn) -> None:
+    """The next turn of a session ends one that was left open. That one was interrupted, unless the host of the
+    session never closes its turns."""
+    turn.left_open = True
+    turn.status, turn.ended_at, turn.end_position = "done", later.began_at, later.position
+    turn.after = turn.after or later.before
+    del history.running[turn.number]
+    _end_step(history, turn, turn.after)
 
 
 def _more(history: History, line: Line, position: int) -> None:
     turn, checkpoint = _turn_of(history, line), _text(line.get("checkpoint"))
-    if turn is not None and checkpoint is not None:
-        turn.more.append(checkpoint)
-        turn.before = _text(line.get("before")) or turn.before
+    if turn is None or checkpoint is None:
+        return
+    turn.more.append(checkpoint)
+    amended = _text(line.get("before"))
+    if amended is not None:
+        own = ("turn", turn.number)
+        history.done = [
+            replace(step, before=amended) if (step.thing, step.before) == (own, turn.before) else step
+            for step in history.done
+        ]
+        turn.before = amended
 
 
 def _call(history: History, line: Line, position: int) -> None:
@@ -382,14 +542,28 @@ def _end(history: History, line: Line, position: int) -> None:
         return
     turn.after, turn.ended_at, turn.open_call = _text(line.get("after")) or turn.after, line["at"], None
     turn.status = "interrupted" if line.get("status") == "interrupted" else "done"
-    turn.end_position = position
+    turn.end_position, turn.left_open = position, False
+    history.closing_sessions.add(turn.session_id)
+    history.running.pop(turn.number, None)
     tools = line.get("tools")
     if isinstance(tools, list):
         turn.tools = [[str(word) for word in each] for each in tools if isinstance(each, list)]
-    undone = next((step for step in history.undone if step.thing == ("turn", turn.number)), None)
-    if undone is not None and undone.way_back is not None and turn.after not in (None, undone.way_back.target):
-        history.undone.remove(undone)  # it went on after it had been undone
-        history.done.append(Step(undone.thing))
+    last = history.last_operation
+    if last is None or last.position < turn.position:
+        _end_step(history, turn, turn.after)
+    elif last.reached and turn.after not in (None, last.reached) and line.get("tree") != last.after:
+        # Files were restored while it ran, perhaps by an undo of this very turn, and it went on from there.
+        thing: Thing = ("turn", turn.number)
+        history.done.append(Step(thing, before=last.reached, after=turn.after, position=last.position))
+        history.undone_turns.discard(turn.number)
+
+
+def _end_step(history: History, turn: Turn, after: str | None, seen: str = "") -> None:
+    """Note the state that the newest part of a turn ended with."""
+    for place in reversed(range(len(history.done))):
+        if history.done[place].thing == ("turn", turn.number):
+            history.done[place] = replace(history.done[place], after=after, seen=seen)
+            return
 
 
 def _conversation(history: History, line: Line, position: int) -> None:
@@ -425,31 +599,47 @@ def _snapshot(history: History, line: Line, position: int) -> None:
 def _restore(history: History, line: Line, position: int) -> None:
     names = ("id", "target", "before")
     identity, target, before = (_text(line.get(name)) for name in names)
-    if identity is None or target is None or before is None or identity in history.operations:
+    if identity is None or identity in history.operations:
         return
+    if target is None or before is None or len(target) != 40 or len(before) != 40:
+        return  # there is no way to where it says
     kind = _text(line.get("kind")) or "restore"
-    after = _text(line.get("after")) or ""
-    operation = Operation(identity, line["at"], kind, target, before, after, line, position)
-    history.operations[identity] = operation
-    thing: Thing = ("operation", identity)
+    after, reached = _text(line.get("after")) or "", _text(line.get("reached"))
+    operation = Operation(identity, line["at"], kind, target, before, after, reached, line, position)
+    for turn in history.running.values():
+        if history.last_operation is None or history.last_operation.position < turn.position:
+            if turn.open_call is None and turn.after is not None:
+                _end_step(history, turn, turn.after)  # between two calls
+            else:
+                _end_step(history, turn, before, _text(line.get("seen")) or "")
+    history.operations[identity] = history.last_operation = operation
     if kind == "undo":
         undoes = line.get("undoes")
-        thing = ("turn", undoes) if isinstance(undoes, int) else ("operation", str(undoes))
-        history.done = [step for step in history.done if step.thing != thing]
-        history.undone.append(Step(thing, operation))
+        step = Step(("turn", undoes) if isinstance(undoes, int) else ("operation", str(undoes)))
+        step = _taken_out(history.done, lambda each: each.thing == step.thing) or step
+        history.undone.append(replace(step, way_back=operation))
+        if isinstance(undoes, int) and all(each.thing != step.thing for each in history.done):
+            history.undone_turns.add(undoes)
     elif kind == "redo":
-        redone = next((step for step in history.undone if _is_by(step, line.get("redoes"))), None)
-        if redone is not None:
-            history.undone.remove(redone)
-            thing = redone.thing
-        history.done.append(Step(thing, operation))
+        redoes = line.get("redoes")
+        found = _taken_out(history.undone, lambda each: each.way_back is not None and each.way_back.id == redoes)
+        step = found or Step(("operation", identity))
+        history.done.append(replace(step, way_back=operation))
+        if step.thing[0] == "turn":
+            history.undone_turns.discard(int(step.thing[1]))
     else:
         history.undone.clear()
-        history.done.append(Step(thing, operation))
+        history.done.append(Step(("operation", identity), operation))
+        if not line.get("paths"):  # what a turn did is back with the state at its end
+            history.undone_turns -= {turn.number for turn in history.turns.values() if turn.after == target}
 
 
-def _is_by(step: Step, identity: Any) -> bool:
-    return step.way_back is not None and step.way_back.id == identity
+def _taken_out(steps: list[Step], wanted: Callable[[Step], bool]) -> Step | None:
+    """Remove the newest step that is wanted."""
+    for place in reversed(range(len(steps))):
+        if wanted(steps[place]):
+            return steps.pop(place)
+    return None
 
 
 def _session(history: History, line: Line, position: int) -> None:
@@ -482,200 +672,14 @@ _READERS = {
 }
 
 
-def _close_left_open(history: History) -> None:
-    """A host may never close its turns: the next one of the same session ends the one before."""
-    next_of: dict[str | None, Turn] = {}
-    for turn in sorted(history.turns.values(), key=lambda each: each.position, reverse=True):
-        later = next_of.get(turn.session_id)
-        if turn.status == "running" and later is not None:
-            turn.status, turn.ended_at = "done", later.began_at
-            turn.after, turn.end_position = turn.after or later.before, later.position
-        next_of[turn.session_id] = turn
-
-
 def _turn_of(history: History, line: Line) -> Turn | None:
-    return history.turns.get(_number(line.get("turn")) or 0)
-
-
-# --- telling the log again from checkpoints ----------------------------------------------------------
-
-
-def _told_again(store: Store, project: Project, deadline: Deadline) -> list[Line]:
-    """The lines of a project without a log, from its checkpoints and from the records of format 1."""
-    if newest_name(store, project) is None:
-        return []
-    checkpoints = list_checkpoints(store, project, deadline, statistics=False)
-    known = {each.id: each for each in checkpoints}
-    lines = _lines_from(checkpoints[::-1], ())
-    lines += _quiet_in_format_1(store, project, lines)
-    lines += _sessions_of_format_1(store, project, known, lines)
-    lines += _steps_of_format_1(store, project, known)
-    lines.sort(key=lambda line: (line["at"], _ORDER.get(line["op"], 1)))
-    number = _next_number(lines)
-    for line in lines:
-        key = "turn" if line["op"] == "begin" else "number"
-        if line["op"] in ("begin", "snapshot", "stage") and key not in line:
-            line[key] = number
-            number += 1
-    return [line for line in lines if "turn" in line or line["op"] not in ("begin", "end", "conversation")]
-
-
-def _lines_from(checkpoints: Iterable[Checkpoint], known: Sequence[Line]) -> list[Line]:
-    """The lines that would have been written for these checkpoints, given oldest first."""
-    begun = {line.get("turn") for line in known if line["op"] == "begin"}
-    lines: list[Line] = []
-    for each in checkpoints:
-        at = each.created_at.timestamp()
-        if each.kind in ("turn", "turn-end") and each.turn is not None:
-            if each.turn not in begun:
-                begun.add(each.turn)
-                before = each.id if each.kind == "turn" else each.metadata.get("before")
-                facts = {"turn": each.turn, "before": before, "session": each.session_id}
-                facts |= {name: each.metadata.get(name) for name in ("agent", "parent", "prompt", "key")}
-                lines.append(_line("begin", at, **facts))
-            elif each.kind == "turn":
-                amended = each.id if each.metadata.get("amends") else None
-                lines.append(_line("more", at, turn=each.turn, checkpoint=each.id, before=amended))
-            lines += _ends_from(each, at)
-        elif each.kind == "stage":
-            lines.append(_snapshot_line(each, "stage", before=each.metadata.get("before"), after=each.id))
-        elif each.kind == "pre-restore":
-            lines += _restores_from(each, at)
-        elif each.kind != "warm-up" and not each.metadata.get("revert"):
-            lines.append(_snapshot_line(each, "snapshot", checkpoint=each.id))
-    return lines
-
-
-def _ends_from(each: Checkpoint, at: float) -> list[Line]:
-    call, before = each.metadata.get("call"), each.metadata.get("before")
-    if each.kind == "turn":
-        return [_line("call", at, turn=each.turn, before=each.metadata.get("within") or each.id)] if call else []
-    if call:
-        return [_line("call-end", at, turn=each.turn, before=before, after=each.id)]
-    return [_line("end", at, turn=each.turn, after=each.id, status=each.metadata.get("ended"))]
-
-
-def _restores_from(each: Checkpoint, at: float) -> list[Line]:
-    facts = each.metadata.get("restore")
-    if not isinstance(facts, dict):
-        return []  # of format 1: its journal knows
-    return [_line("restore", at, **{**facts, "before": each.id})]
-
-
-def _snapshot_line(each: Checkpoint, op: str, **facts: Any) -> Line:
-    about = {name: each.metadata.get(name) for name in ("number", "edit_id", "risk_tier")}
-    at = each.created_at.timestamp()
-    return _line(op, at, reason=each.reason, session=each.session_id, **about, **facts)
-
-
-def _quiet_in_format_1(store: Store, project: Project, lines: Sequence[Line]) -> list[Line]:
-    """Turns that changed nothing were noted in the project's record: they are over."""
-    record = read_json(store.project_file(project.id)) or {}
-    quiet = record.get("quiet_turns")
-    begun = {line["turn"]: line for line in lines if line["op"] == "begin"}
-    ended = {line["turn"] for line in lines if line["op"] == "end"}
-    return [
-        _line("end", begun[turn]["at"], turn=turn, after=begun[turn].get("before"), status="done")
-        for turn in (quiet if isinstance(quiet, list) else ())
-        if turn in begun and turn not in ended
-    ]
-
-
-def _sessions_of_format_1(
-    store: Store, project: Project, known: Mapping[str, Checkpoint], lines: list[Line]
-) -> list[Line]:
-    """What the records of sessions say of this project: agents, prompts, conversations, and turns on states that
-    were held already. Lines that are there learn from them; the others are returned."""
-    begun = {line.get("turn"): line for line in lines if line["op"] == "begin"}
-    found: list[Line] = []
-    for path in sorted((store.base / "sessions").glob("[!.]*.json")):
-        record = read_json(path) or {}
-        session = _text(record.get("id"))
-        for row in _rows(record.get("turns")):
-            for place in _rows(row.get("places")):
-                if place.get("project") == project.id and session is not None:
-                    found += _turn_of_format_1(project, record, session, row, place, known, begun)
-        if session is not None and any(line.get("session") == session for line in (*lines, *found)):
-            status, at = record.get("status"), record.get("ended")
-            if status in ("completed", "failed", "rolled_back") and isinstance(at, (int, float)):
-                found.append(_line("session", float(at), session=session, status=status))
-            for edit in _rows(record.get("edits")):
-                at = edit.get("at")
-                if edit.get("status") == "discarded" and isinstance(at, (int, float)):
-                    facts = {name: edit.get(name) for name in ("edit_id", "risk_tier", "status")}
-                    found.append(_line("stage", float(at), session=session, **facts))
-    return found
-
-
-def _turn_of_format_1(
-    project: Project, record: Line, session: str, row: Line, place: Line, known: Mapping[str, Checkpoint],
-    begun: dict[Any, Line],
-) -> list[Line]:  # fmt: skip
-    number, before, after = _number(place.get("turn")), _text(place.get("before")), _text(place.get("after"))
-    began = row.get("began")
-    at = float(began) if isinstance(began, (int, float)) else 0.0
-    about = {"session": session, "agent": record.get("agent"), "parent": record.get("parent")}
-    about |= {"prompt": row.get("prompt"), "key": row.get("key")}
-    found = []
-    if number in begun:
-        begun[number].update({name: value for name, value in about.items() if isinstance(value, str)})
-    elif before in known and number is not None:
-        begun[number] = _line("begin", at, turn=number, before=before, held=True, **about)
-        found.append(begun[number])
-    else:
-        return []
-    ended = row.get("ended")
-    if isinstance(ended, (int, float)) and place.get("status") == "unchanged":
-        found.append(_line("end", float(ended), turn=number, after=after or before, status="done"))
-    refs = [ref for ref in row.get("attachments") or () if f"/{project.id}/" in str(ref)]
-    if refs or row.get("not_kept"):
-        facts = {"refs": refs or None, "messages": row.get("messages"), "why": row.get("not_kept")}
-        found.append(_line("conversation", at, turn=number, **facts))
-    return found
-
-
-def _rows(value: Any) -> list[Line]:
-    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
-
-
-def _steps_of_format_1(store: Store, project: Project, known: Mapping[str, Checkpoint]) -> list[Line]:
-    """The ways back and forth that the journal of format 1 kept."""
-    journal = read_json(store.journal_file(project.id)) or {}
-    lines = []
-    for kind, name in (("restore", "undo"), ("undo", "redo")):
-        rows = journal.get(name)
-        for place, row in enumerate(rows if isinstance(rows, list) else ()):
-            if not (isinstance(row, list) and len(row) >= 2 and row[0] in known):
-                continue
-            paths = row[1]
-            if isinstance(paths, str):
-                kept = read_json(store.journal_file(project.id).parent / paths)
-                paths = (kept or {}).get("paths", [])
-            at = known[row[0]].created_at.timestamp()
-            facts = {"id": f"{name}-{place}", "kind": kind, "target": row[0], "before": row[0], "paths": paths}
-            facts |= {"exact": row[2:] == [True], "after": journal.get("at")}
-            if kind == "undo":
-                facts["undoes"] = f"undone-{place}"
-            lines.append(_line("restore", at, **facts))
-    return lines
-
-
-def _line(op: str, at: float, **facts: Any) -> Line:
-    return {"op": op, "at": at, **{name: value for name, value in facts.items() if value is not None}}
-
-
-def _next_number(lines: Iterable[Line]) -> int:
-    used = [_number(line.get(name)) or 0 for line in lines for name in ("turn", "number")]
-    return 1 + max(used, default=0)
+    number = _number(line.get("turn")) or 0
+    return history.turns.get(history.other_numbers.get(number, number))
 
 
 def restored_paths(store: Store, operation: Operation) -> list[str] | None:
     """What an operation restored: nothing for everything, None if the list is lost."""
     return paths_in(store, operation.line)
-
-
-def _texts(line: Line) -> list[str]:
-    return [value for value in line.values() if isinstance(value, str)]
 
 
 def _number(value: Any) -> int | None:

@@ -113,7 +113,7 @@ def _open_restore(record: dict[str, Any]) -> OpenRestore:
         staging=_texts(record["staging"]),
         applying=bool(record["applying"]),
         exact=record.get("exact") is True,
-        touched=tuple(record.get("touched", ())),
+        touched=_texts(record.get("touched", [])),
         operation=operation,
     )
 

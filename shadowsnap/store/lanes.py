@@ -353,6 +353,9 @@ def _glance(store: Store, project: str) -> RemoteStatus | None:
         name=remote.name,
         url=remote.url,
         plain=remote.plain,
+        recipients=remote.recipients,
+        conversations=remote.conversations,
+        conditions=remote.conditions,
         lane=lane.lane if lane is not None else None,
         parent=lane.parent if lane is not None else None,
         pushed_at=_moment(lane.pushed_at) if lane is not None and lane.pushed_at else None,
@@ -437,7 +440,7 @@ def keep_pulled(store: Store, lane: PulledLane, deadline: Deadline) -> PulledLan
     message = f"lane {lane.lane}\n\n{json.dumps(told, sort_keys=True)}\n"
     text = f"tree {lane.carrier}\n{parents}author {who}\ncommitter {who}\n\n{message}"
     commit = store.objects.write(b"commit", text.encode())
-    store.objects.settle()
+    store.objects.flush()
     set_ref(store.git(deadline), lane.ref, commit)
     return replace(lane, commit=commit, pulled_at=float(at))
 

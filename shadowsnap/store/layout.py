@@ -7,6 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import count
@@ -14,15 +15,24 @@ from pathlib import Path
 
 from shadowsnap.deadline import NO_DEADLINE, Deadline
 from shadowsnap.errors import StoreNotOurs, StoreTooNew, StoreUnusable
-from shadowsnap.files import OddFile, problem_of, read_foreign, sync_directory, write_bytes
+from shadowsnap.files import (
+    WRITABLE_BY_OTHERS,
+    UnreadableFile,
+    make_private_folder,
+    ownership_problem,
+    read_bounded,
+    reading_problem,
+    sync_directory,
+    write_bytes,
+)
 from shadowsnap.git.objects import LooseObjects
 from shadowsnap.git.repository import Git, usable_git
-from shadowsnap.ownership import OPEN, make_base, why_not_ours
 from shadowsnap.records import dataclass
 from shadowsnap.settings import Settings
 from shadowsnap.store.locks import locked
 
-FORMAT = 1
+FORMAT = 2
+"""1: sessions, undo and turns were recorded in files of their own; a project gets its log on first use."""
 LEAD_ELSEWHERE = ("commondir", "config.worktree", "objects/info/alternates", "objects/info/http-alternates")
 _LONGEST_CONFIG = 1 << 16
 OWN_OBJECTS = "own-objects"
@@ -129,12 +139,15 @@ def open_store(settings: Settings, on_creation: Callable[[Store], None] = lambda
     store, new = Store(settings.resolved_base(), settings.fsync), False
     try:
         check_ours(store)
-        ours = _check_format(store)
+        found = _format_of(store)
+        ours = found > 0
         if not ours:
             _make_way(store, settings)
             new = not os.path.exists(store.git_dir)
         if not (ours and _is_whole(store)):
             create_store(store)
+        elif found < FORMAT:
+            _raise_format(store)
         _keep_current(store.git_dir / "info" / "exclude", _NO_EXCLUDES)
     except OSError as problem:
         raise StoreUnusable(path=store.base, why=problem) from problem
@@ -151,11 +164,12 @@ def check_ours(store: Store) -> None:
         return
     if not os.path.lexists(store.base):
         return
-    why, is_closed = why_not_ours(store.base), not os.lstat(store.base).st_mode & 0o077
+    why, is_closed = ownership_problem(store.base), not os.lstat(store.base).st_mode & 0o077
     if why:
         raise StoreNotOurs(path=store.base, why=why)
-    why = why_not_ours(store.git_dir)
-    if why == OPEN and is_closed:  # nobody else can have come so far; earlier versions left it as the umask said
+    why = ownership_problem(store.git_dir)
+    if why == WRITABLE_BY_OTHERS and is_closed:
+        # No other user can get there. Earlier versions left the mode to the umask.
         os.chmod(store.git_dir, 0o700)
     elif why:
         raise StoreNotOurs(path=store.git_dir, why=why)
@@ -172,24 +186,31 @@ def _put_config_right(store: Store) -> None:
     """Git does what a `config` says, so it is ours to the byte before git is run. Another one is moved aside."""
     path, ours = store.git_dir / "config", store_files()["config"]
     try:
-        if read_foreign(path, _LONGEST_CONFIG) in (ours, None):
+        if read_bounded(path, _LONGEST_CONFIG) in (ours, None):
             return
-    except OddFile:
+    except UnreadableFile:
         pass
     os.replace(path, store.git_dir / "config.not-ours")
     write_bytes(path, ours, fsync=store.fsync)
 
 
-def _check_format(store: Store) -> bool:
-    """Whether there is a store of our format."""
+def _format_of(store: Store) -> int:
+    """The format of the store; 0 if there is none of ours."""
     path = store.git_dir / "format"
     try:
-        found = path.read_bytes().decode("ascii").strip()
+        text = path.read_bytes().decode("ascii").strip()
     except (FileNotFoundError, ValueError):
-        return False
-    if found.isdigit() and int(found) > FORMAT:
+        return 0
+    found = int(text) if text.isdigit() and len(text) < 10 else 0
+    if found > FORMAT:
         raise StoreTooNew(path=store.base, found=found, known=FORMAT)
-    return found == str(FORMAT)
+    return found
+
+
+def _raise_format(store: Store) -> None:
+    """From now on older programs refuse the store. Each project gets its log when it is next written to."""
+    with suppress(OSError):  # a store that can only be read is read as it is
+        write_bytes(store.git_dir / "format", store_files()["format"], fsync=store.fsync)
 
 
 def _is_whole(store: Store) -> bool:
@@ -201,12 +222,12 @@ def _is_whole(store: Store) -> bool:
 def create_store(store: Store) -> None:
     """Everything `git init --bare` would make, without starting git. Safe to run twice, and by
     two processes at once."""
-    make_base(store.base)
+    make_private_folder(store.base)
     os.chmod(store.base, 0o700)
     if not os.path.exists(store.git_dir):
-        from shadowsnap.files import set_apart
+        from shadowsnap.files import spread_subdirectories
 
-        set_apart(store.base)
+        spread_subdirectories(store.base)
     store.git_dir.mkdir(0o700, exist_ok=True)
     if lost_refs(store):
         (store.git_dir / REFS_LOST).touch()
@@ -341,7 +362,7 @@ def is_repository(folder: Path) -> bool:
 def _has_objects(folder: Path) -> bool:
     if not ((folder / "HEAD").is_file() and (folder / "objects").is_dir()):
         return False
-    return all(problem_of(folder / name, _MOST_REFS) is None for name in ("config", "packed-refs"))
+    return all(reading_problem(folder / name, _MOST_REFS) is None for name in ("config", "packed-refs"))
 
 
 def is_hermes_store(folder: Path) -> bool:
@@ -372,6 +393,6 @@ def _older(base: Path) -> Iterator[Path]:
 
 def _packs_hermes_refs(folder: Path) -> bool:
     try:
-        return b" refs/hermes/" in (read_foreign(folder / "packed-refs", _MOST_REFS) or b"")
-    except OddFile:
+        return b" refs/hermes/" in (read_bounded(folder / "packed-refs", _MOST_REFS) or b"")
+    except UnreadableFile:
         return False

@@ -142,7 +142,7 @@ def _wait(descriptor: int, path: Path, deadline: Deadline, shared: bool) -> None
         if left == 0:
             waited = time.monotonic() - began
             raise LockTimeout(seconds=waited, name=path.stem, holder=_holder(descriptor))
-        deadline.look(f"waiting for the {path.stem} lock")
+        deadline.report_progress(f"waiting for the {path.stem} lock")
         time.sleep(pause if left is None else min(pause, left))
         pause = min(pause * 1.5, 0.02)
 

@@ -7,25 +7,30 @@ reverts, stages and sessions are read from it (`history` folds it). Every line h
     more          turn, checkpoint          it named files that `before` does not hold
     call          turn, before              a tool call began (granularity "tool")
     call-end      turn, before, after       and ended
-    end           turn, after, status       the turn ended: done or interrupted; tools
+    end           turn, after, tree, status the turn ended: done or interrupted; tools
     conversation  turn, refs, messages      its conversation was kept (or, with why, was not)
     snapshot      number, checkpoint        taken by hand or by a host
     stage         number, before, after     edits that were kept as a whole; with status discarded: put back
-    restore       id, kind, target, before, after, paths     also undo, redo and revert
+    restore       id, kind, target, before, after, paths     also undo, redo and revert; seen: the
+                                            fingerprint of the files before it; reached: the checkpoint that
+                                            holds all files as they are after it
     session       session, status           how a conversation ended
     attach        checkpoint, session, refs a conversation that came from elsewhere
     purge         paths                     files that a person took out of every checkpoint
+    numbers       number                    the highest number so far; the line that had it was dropped
 
-A line is appended by one write under the project's lock. A torn or damaged line is passed over: what a
-checkpoint knows about itself is enough to tell the same again.
+A line is appended by one write under the project's lock. A torn or damaged line is passed over: a checkpoint's
+own facts are enough to make its line again (`rebuild`).
 """
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +41,11 @@ from shadowsnap.store.layout import Store
 Line = dict[str, Any]
 
 FOLDER = "log"
+_APPENDING = os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
+_END_OF_TIME = 250_000_000_000.0
+"""Later than any moment that a `datetime` can have is damage. (A comparison with NaN is false, too.)"""
 _MOST_BYTES = 256 << 20
+_LAST_BYTES = 64 << 10
 _INLINE_PATHS = 200
 """A longer list of paths is kept in a file of its own beside the log."""
 
@@ -45,48 +54,114 @@ def log_file(store: Store, project: str) -> Path:
     return store.base / FOLDER / f"{project}.jsonl"
 
 
-def append_line(store: Store, project: str, op: str, **facts: Any) -> Line:
-    """Add one line; facts that are None are left out. The caller holds the project's lock."""
-    line = {"op": op, "at": round(time.time(), 3), **_known(facts)}
+def append_line(store: Store, project: str, op: str, *, lasting: bool = False, **facts: Any) -> Line:
+    """Add one line; facts that are None are left out. If `lasting`, it survives a power cut. The caller holds the
+    project's lock."""
+    line = {"op": op, "at": int(time.time() * 1000) / 1000, **_known(facts)}  # rounded down: never in the future
     if len(paths := line.get("paths", ())) > _INLINE_PATHS:
         line["paths"] = _keep_paths(store, project, paths)
     path = log_file(store, project)
-    data = _encoded(line)
+    data, fsync = _encoded(line), lasting and store.fsync
     try:
-        _append(path, data)
+        _append(path, data, fsync)
     except FileNotFoundError:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        _append(path, data)
+        _append(path, data, fsync)
     return line
 
 
-def _append(path: Path, data: bytes) -> None:
-    descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | getattr(os, "O_CLOEXEC", 0), 0o600)
+def _append(path: Path, data: bytes, fsync: bool) -> None:
+    descriptor = os.open(path, _APPENDING, 0o600)
     try:
         size = os.fstat(descriptor).st_size
-        if size and os.pread(descriptor, 1, size - 1) != b"\n":
-            data = b"\n" + data  # the last line is torn: it must not swallow this one
-        os.write(descriptor, data)
+        if size:
+            os.lseek(descriptor, -1, os.SEEK_END)
+            if os.read(descriptor, 1) != b"\n":
+                data = b"\n" + data  # the last line is torn: it must not swallow this one
+        if os.write(descriptor, data) != len(data):
+            os.ftruncate(descriptor, size)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path))
+        if fsync:
+            os.fsync(descriptor)
     finally:
         os.close(descriptor)
 
 
+@contextmanager
+def taken_back_on_failure(store: Store, project: str) -> Iterator[None]:
+    """Remove the lines that were appended within, if it fails. The caller holds the project's lock."""
+    path = log_file(store, project)
+    try:
+        size = os.stat(path).st_size
+    except FileNotFoundError:
+        size = 0
+    done = False
+    try:
+        yield
+        done = True
+    finally:
+        if not done and path.exists():
+            os.truncate(path, size)
+
+
 def read_lines(store: Store, project: str) -> list[Line]:
     """Every line that can be read, oldest first."""
+    return read_log(store, project)[0]
+
+
+def damaged_lines(store: Store, project: str) -> int:
+    """How many lines cannot be read."""
+    return read_log(store, project)[1]
+
+
+def read_log(store: Store, project: str) -> tuple[list[Line], int]:
+    """Every line that can be read, oldest first, and how many cannot. A last line that is not ended does not
+    count: it may be written just now."""
+    rows = _rows(store, project)
+    found = [(_line_of(row), row) for row in rows]
+    damaged = sum(line is None and row != b"" for line, row in found[:-1])
+    return [line for line, _ in found if line is not None], damaged
+
+
+def _rows(store: Store, project: str) -> list[bytes]:
     try:
         with open(log_file(store, project), "rb") as file:
-            data = file.read(_MOST_BYTES)
+            return file.read(_MOST_BYTES).split(b"\n")
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return []
-    lines = []
-    for row in data.split(b"\n"):
-        try:
-            line = json.loads(row) if row else None
-        except (ValueError, RecursionError):
-            continue
-        if isinstance(line, dict) and isinstance(line.get("op"), str) and isinstance(line.get("at"), (int, float)):
-            lines.append(line)
-    return lines
+
+
+def _line_of(row: bytes) -> Line | None:
+    try:
+        line = json.loads(row) if row else None
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(line, dict) or not isinstance(line.get("op"), str):
+        return None
+    at = line.get("at")
+    is_time = isinstance(at, (int, float)) and not isinstance(at, bool) and 0 <= at < _END_OF_TIME
+    return line if is_time else None
+
+
+def last_lines(store: Store, project: str) -> list[Line]:
+    """The newest lines, oldest first, without reading the whole log."""
+    try:
+        with open(log_file(store, project), "rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST_BYTES))
+            rows = file.read(_LAST_BYTES).split(b"\n")
+    except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+        return []
+    return [line for row in rows if (line := _line_of(row)) is not None]
+
+
+def next_number(lines: Iterable[Mapping[str, Any]]) -> int:
+    """The first number that these lines do not use."""
+    return 1 + max((as_number(line.get(name)) for line in lines for name in ("turn", "number")), default=0)
+
+
+def as_number(value: Any) -> int:
+    """The number of a turn or snapshot; 0 if it is none."""
+    return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
 def has_log(store: Store, project: str) -> bool:
@@ -124,8 +199,8 @@ def rename_ids(store: Store, project: str, ids: Mapping[str, str]) -> None:
 
 
 def remove_log(store: Store, project: str) -> None:
-    path = log_file(store, project)
-    for each in (path, *path.parent.glob(f"{project}.*.paths")):
+    """Remove the log, its lists of paths, and what an interrupted write left."""
+    for each in (store.base / FOLDER).glob(f"*{project}*"):
         each.unlink(missing_ok=True)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import time
 from collections.abc import Iterator
@@ -9,7 +10,6 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shadowsnap.deadline import Deadline
-from shadowsnap.digests import sha256
 from shadowsnap.errors import StoreTooNew
 from shadowsnap.files import is_encodable, read_json, write_json
 from shadowsnap.records import Any, dataclass
@@ -17,8 +17,8 @@ from shadowsnap.store.layout import FORMAT, Store
 from shadowsnap.store.locks import locked
 
 _TOUCH_EVERY = 3600.0
-_QUIET_TURNS = 1000
-_BEGUN_KEPT = 200
+_FORMAT_1_FACTS = ("turn", "quiet_turns", "quiet_calls", "begun", "at_work")
+"""What the record of a project had before the log: it goes when the log is there."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def project_of(working_dir: str | os.PathLike[str]) -> Project:
 
 def project_id(workdir: str) -> str:
     """The id of the project at a canonical path."""
-    return sha256(os.fsencode(workdir)).hexdigest()[:16]
+    return hashlib.sha256(os.fsencode(workdir)).hexdigest()[:16]
 
 
 def known_projects(store: Store) -> list[Project]:
@@ -90,7 +90,10 @@ def touch_record(store: Store, project: Project, **facts: Any) -> None:
     if not facts and now - _number(record.get("last_touch")) < _TOUCH_EVERY:
         return
     fixed = {"format": FORMAT, "workdir": str(project.workdir), "last_touch": now, **_above(project.workdir)}
-    write_json(store.project_file(project.id), {"created_at": now, **record, **fixed, **facts})
+    written = {"created_at": now, **record, **fixed, **facts}
+    if "next_number" in written:
+        written = {name: value for name, value in written.items() if name not in _FORMAT_1_FACTS}
+    write_json(store.project_file(project.id), written)
 
 
 def was_in(record: dict[str, Any], folder: Path) -> bool:
@@ -113,56 +116,6 @@ def _identity(folder: Path) -> list[int] | None:
     return [seen.st_dev, seen.st_ino] if seen.st_ino else None
 
 
-def note_quiet(store: Store, project: Project, what: int | str) -> None:
-    """Note that a turn, or a tool call (by the checkpoint before it), changed no file, so that no
-    closing checkpoint says that it ended."""
-    name = "quiet_turns" if isinstance(what, int) else "quiet_calls"
-    known = _listed(read_record(store, project), name)
-    if what not in known:
-        touch_record(store, project, **{name: [*known, what][-_QUIET_TURNS:]})
-
-
-def quiet_work(record: dict[str, Any]) -> set[int | str]:
-    """The turns, and checkpoints before tool calls, that were noted so."""
-    return {*_listed(record, "quiet_turns"), *_listed(record, "quiet_calls")}
-
-
-def _listed(record: dict[str, Any], name: str) -> list[int | str]:
-    found = record.get(name, ())
-    return [each for each in found if isinstance(each, (int, str))] if isinstance(found, (list, tuple)) else []
-
-
-def note_begun(store: Store, project: Project, session_id: str, checkpoint: str) -> None:
-    """Note that a session began to work on what a checkpoint holds already, so that none of its own says
-    so. It is at work from then on."""
-    record = read_record(store, project)
-    others = [each for each in begun_work(record) if each[:2] != (session_id, checkpoint)]
-    begun = [*others, (session_id, checkpoint, time.time())][-_BEGUN_KEPT:]
-    touch_record(store, project, begun=begun, at_work={**at_work(record, 0.0), session_id: time.time()})
-
-
-def forget_begun(store: Store, project: Project, session_id: str, checkpoint: str) -> None:
-    """It is over, and nothing came of it."""
-    begun = begun_work(read_record(store, project))
-    left = [each for each in begun if each[:2] != (session_id, checkpoint)]
-    if left != begun:
-        touch_record(store, project, begun=left)
-
-
-def begun_work(record: dict[str, Any]) -> list[tuple[str, str, float]]:
-    """The sessions that were noted so, the checkpoints they began on, and when."""
-    found = record.get("begun", ())
-    rows = [each for each in found if isinstance(each, list) and len(each) == 3] if isinstance(found, list) else []
-    return [(str(session), str(checkpoint), _number(moment)) for session, checkpoint, moment in rows]
-
-
-def at_work(record: dict[str, Any], since: float) -> dict[str, float]:
-    """The sessions that took checkpoints for their work, and when they last did."""
-    found = record.get("at_work", {})
-    pairs = found.items() if isinstance(found, dict) else ()
-    return {name: _number(moment) for name, moment in pairs if _number(moment) >= since}
-
-
 def note_emptied(store: Store, project: Project) -> None:
     """Note that the last checkpoint of the project was dropped on purpose."""
     touch_record(store, project, emptied=time.time())
@@ -171,12 +124,6 @@ def note_emptied(store: Store, project: Project) -> None:
 def was_emptied(record: dict[str, Any]) -> bool:
     """Whether it is in order that the project has no checkpoint."""
     return "emptied" in record and _number(record["emptied"]) >= _number(record.get("last_touch")) - 1
-
-
-def known_turn(record: dict[str, Any]) -> int:
-    """The project's last turn; 0 if the record does not know."""
-    turn = record.get("turn")
-    return turn if isinstance(turn, int) and turn > 0 else 0
 
 
 def _directory(project: Project) -> Path:

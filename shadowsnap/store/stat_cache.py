@@ -7,12 +7,12 @@ newest checkpoint; whatever does not fit together is forgotten.
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterable
 from pathlib import Path
 
 from shadowsnap import lightjson as json
-from shadowsnap.digests import sha1
 from shadowsnap.errors import MalformedObject
 from shadowsnap.files import write_bytes
 from shadowsnap.git.index import Index
@@ -70,6 +70,8 @@ class ScanCache:
     """The uppermost directories that are ignored: git need not be asked about them again."""
     named: set[bytes] = field(default_factory=set)
     """What tools named, as they named it: captured even if ignored."""
+    large_directories: set[bytes] = field(default_factory=set)
+    """Directories among them that were too large to be captured."""
     tracked: set[bytes] = field(default_factory=set)
     """Files that the person's git tracks although the rules ignore them."""
     tracked_as_of: list[int] = field(default_factory=list)
@@ -136,6 +138,7 @@ def load_cache(store: Store, project: Project, kept: Kept | None = None) -> Scan
             bare=_paths(state["bare"]),
             ignored_directories=_paths(state["ignored_directories"]),
             named=_paths(state["named"]),
+            large_directories=_paths(state.get("large_directories", [])),
             tracked=_paths(state["tracked"]),
             tracked_as_of=list(state["tracked_as_of"]),
             unsettled=_paths(state["unsettled"]),
@@ -166,6 +169,7 @@ def save_cache(store: Store, project: Project, cache: ScanCache) -> None:
         "bare": _names(cache.bare),
         "ignored_directories": _names(cache.ignored_directories),
         "named": _names(cache.named),
+        "large_directories": _names(cache.large_directories),
         "tracked": _names(cache.tracked),
         "tracked_as_of": cache.tracked_as_of,
         "unsettled": _names(cache.unsettled),
@@ -296,7 +300,7 @@ def _read_directories(index: Path, name: str) -> Directories | None:
 
 
 def _name(rows: bytes) -> str:
-    return sha1(rows).hexdigest()
+    return hashlib.sha1(rows, usedforsecurity=False).hexdigest()
 
 
 def _paths(names: list[str]) -> set[bytes]:

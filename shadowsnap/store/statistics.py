@@ -34,8 +34,23 @@ def with_statistics(
     """Compare every checkpoint with the whole-directory one before it."""
     pairs = _pairs(newest_first)
     numbers = count_pairs(store, project, git, (pair for pair in pairs if pair is not None), path)
+    return _with_numbers(newest_first, pairs, numbers)
+
+
+def compared_at(git: Git, projects: Iterable[list[Checkpoint]], path: bytes) -> list[Checkpoint]:
+    """The same for one path in several projects, each given newest first, with one process for all."""
+    pairs = [(listed, _pairs(listed)) for listed in projects]
+    wanted = {pair for _, some in pairs for pair in some if pair is not None}
+    numbers: dict[Pair, Numbers] = {pair: NO_CHANGE for pair in wanted if pair[0] == pair[1]}
+    numbers |= count_at(git, wanted - numbers.keys(), path)
+    return [each for listed, some in pairs for each in _with_numbers(listed, some, numbers)]
+
+
+def _with_numbers(
+    listed: list[Checkpoint], pairs: list[Pair | None], numbers: dict[Pair, Numbers]
+) -> list[Checkpoint]:
     result = []
-    for checkpoint, pair in zip(newest_first, pairs, strict=True):
+    for checkpoint, pair in zip(listed, pairs, strict=True):
         if pair in numbers:
             files, insertions, deletions, _, _ = numbers[pair]
             checkpoint = replace(checkpoint, files_changed=files, insertions=insertions, deletions=deletions)
@@ -53,7 +68,12 @@ def count_pairs(
     wanted -= numbers.keys()
     if path is None:
         return numbers | _remembered_or_counted(store, project, git, wanted)
-    return numbers | _count(git, wanted, path)
+    return numbers | count_at(git, wanted, path)
+
+
+def count_at(git: Git, pairs: set[Pair], path: bytes) -> dict[Pair, Numbers]:
+    """What differs at one path, or below it."""
+    return _count(git, pairs, path)
 
 
 def _pairs(newest_first: list[Checkpoint]) -> list[Pair | None]:

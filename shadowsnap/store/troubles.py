@@ -9,9 +9,8 @@ from pathlib import Path
 from shadowsnap import lightjson as json
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import LockTimeout
-from shadowsnap.files import append_line, write_bytes
+from shadowsnap.files import append_line, ownership_problem, write_bytes
 from shadowsnap.model import Outcome
-from shadowsnap.ownership import why_not_ours
 from shadowsnap.records import Any
 from shadowsnap.store.locks import locked
 
@@ -41,7 +40,7 @@ def note_trouble(base: Path, workdir: str, outcome: Outcome) -> None:
 def append_log(base: Path, **facts: Any) -> None:
     """Note something. What was noted just now in the same words is not noted again: an agent that
     works in a refused directory would fill the log by itself."""
-    if not base.is_dir() or why_not_ours(base):
+    if not base.is_dir() or ownership_problem(base):
         return
     path = base / "log.jsonl"
     line = json.dumps({"at": time.time(), **facts}, separators=(",", ":")).encode("ascii")

@@ -1,1 +1,1 @@
-"""The store over time: limits, reclaiming space, healing, older layouts."""
+"""The store over time: limits, reclaiming space, repairs, deleting for good, and imports from other tools."""

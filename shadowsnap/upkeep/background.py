@@ -1,4 +1,7 @@
-"""Starting upkeep as a process of its own (see `background`). Light: it happens after a snapshot."""
+"""Starting upkeep in the background, as a process of its own.
+
+It happens after a snapshot, so this module imports little, and looks at little to see whether upkeep is due.
+"""
 
 from __future__ import annotations
 
@@ -9,75 +12,22 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shadowsnap.files import read_json
+from shadowsnap.git.objects import guess_loose, pack_bytes
 from shadowsnap.git.refs import count_refs
-from shadowsnap.git.repository import guess_loose, pack_bytes, sealed_environment
+from shadowsnap.git.repository import sealed_environment
 from shadowsnap.records import replace
 from shadowsnap.settings import Settings, settings_to_text
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project
-
-
-def start_upkeep(store: Store, settings: Settings) -> bool:
-    """Start a run that goes on by itself; whether that was possible."""
-    note_started(store)
-    told = settings_to_text(replace(settings, base=store.base))
-    return start_detached_python("shadowsnap.upkeep.run", told, cwd=store.git_dir)
-
 
 _PAUSE_SECONDS = 600.0
 _MANY_LOOSE = 4_000
 _MANY_PACKS = 30
 _EVERY_CHECKPOINTS = 10
 
-
-def why_due(store: Store, project: Project, settings: Settings) -> str | None:
-    """What has piled up; None if nothing has, or upkeep was started just now."""
-    if _started_lately(store):
-        return None
-    loose, loose_bytes = guess_loose(store.git_dir)
-    packs, packed_bytes = pack_bytes(store.git_dir)
-    if loose >= _MANY_LOOSE:
-        return "many loose objects"
-    if packs >= _MANY_PACKS:
-        return "many packs"
-    if _too_many_checkpoints(store, project, settings):
-        return "many checkpoints"
-    if 0 < settings.max_total_size_mb * 2**20 < loose_bytes + packed_bytes and _may_become_smaller(store):
-        return "the size limit"
-    return None
-
-
-def note_started(store: Store) -> None:
-    _marker(store).write_bytes(b"")
-
-
-def _too_many_checkpoints(store: Store, project: Project, settings: Settings) -> bool:
-    """With every tenth beyond the limit: a turn may have two checkpoints, so that there may be
-    more than the limit with good reason."""
-    count = count_refs(store.git_dir, project.refs)
-    return 0 < settings.max_snapshots < count and count % _EVERY_CHECKPOINTS == 0
-
-
-def _may_become_smaller(store: Store) -> bool:
-    """Whether the last look did not find that the limit cannot be kept."""
-    return not (read_json(store.git_dir / "upkeep.json") or {}).get("told_unmet")
-
-
-def _started_lately(store: Store) -> bool:
-    try:
-        age = time.time() - os.stat(_marker(store)).st_mtime
-    except FileNotFoundError:
-        return False
-    return 0 <= age < _PAUSE_SECONDS
-
-
-def _marker(store: Store) -> Path:
-    return store.git_dir / "upkeep-started"
-
-
 _PACKAGE = Path(__file__).resolve().parent.parent
-# An isolated Python (-I) looks neither into the directory it is started in nor into PYTHONPATH, where a project
-# could have put a module of any name. So it is told by a path where this very package is.
+# An isolated Python (-I) imports neither from its working directory nor from PYTHONPATH, where a project could
+# have put a module of any name. So it gets the path of this package.
 _START = """
 import importlib.util, runpy, sys
 package, module, *sys.argv[1:] = sys.argv[1:]
@@ -89,11 +39,55 @@ runpy.run_module(module, run_name="__main__", alter_sys=True)
 """
 
 
+def why_due(store: Store, project: Project, settings: Settings) -> str | None:
+    """What has accumulated; None if nothing has, or upkeep was started lately."""
+    if _was_started_lately(store):
+        return None
+    loose, loose_bytes = guess_loose(store.git_dir)
+    packs, packed_bytes = pack_bytes(store.git_dir)
+    if loose >= _MANY_LOOSE:
+        return "many loose objects"
+    if packs >= _MANY_PACKS:
+        return "many packs"
+    # Only every tenth one beyond the limit: a turn may have two checkpoints, so there may rightly be more than the
+    # limit.
+    count = count_refs(store.git_dir, project.refs)
+    if 0 < settings.max_snapshots < count and count % _EVERY_CHECKPOINTS == 0:
+        return "many checkpoints"
+    if 0 < settings.max_total_size_mb * 2**20 < loose_bytes + packed_bytes:
+        is_unmet = (read_json(store.git_dir / "upkeep.json") or {}).get("unmet")  # see `size.Memory`
+        return None if is_unmet else "the size limit"
+    return None
+
+
+def _was_started_lately(store: Store) -> bool:
+    try:
+        age = time.time() - os.stat(_marker(store)).st_mtime
+    except FileNotFoundError:
+        return False
+    return 0 <= age < _PAUSE_SECONDS
+
+
+def note_started(store: Store) -> None:
+    _marker(store).write_bytes(b"")
+
+
+def _marker(store: Store) -> Path:
+    return store.git_dir / "upkeep-started"
+
+
+def start_upkeep(store: Store, settings: Settings) -> bool:
+    """Start upkeep and return at once; False if that is not possible."""
+    note_started(store)
+    text = settings_to_text(replace(settings, base=store.base))
+    return start_detached_python("shadowsnap.upkeep.run", text, cwd=store.git_dir)
+
+
 def start_detached_python(
     module: str, *arguments: str, cwd: Path, environment: dict[str, str] | None = None
 ) -> bool:
-    """Run a module of ours independently of this process and of its terminal; False if there is no Python to
-    run it. Its environment is sealed unless another one is given."""
+    """Run a module of this package independently of this process and its terminal; False if there is no Python
+    to run it. Its environment is sealed unless another one is given."""
     if not sys.executable or getattr(sys, "frozen", False):  # a bundled application is no Python
         return False
     command = [sys.executable, "-I", "-B", "-c", _START, str(_PACKAGE), module, *arguments]
@@ -104,29 +98,32 @@ def start_detached_python(
     return True
 
 
-if sys.platform == "win32":
+def _start(command: Sequence[str], cwd: Path, environment: dict[str, str]) -> None:
+    import subprocess  # late: most snapshots start no upkeep
 
-    def _start(command: Sequence[str], cwd: Path, environment: dict[str, str]) -> None:
-        import subprocess
-
-        flags = (
-            subprocess.CREATE_NO_WINDOW | subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.IDLE_PRIORITY_CLASS
-        )
+    if sys.platform == "win32":
+        flags = subprocess.CREATE_NO_WINDOW | subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.IDLE_PRIORITY_CLASS
         process = subprocess.Popen(
-            command, cwd=cwd, env=environment, creationflags=flags, stdin=subprocess.DEVNULL,
-            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-        )  # fmt: skip
-        process.returncode = 0  # it is nobody's child any more: no warning about it
-
-else:
-
-    def _start(command: Sequence[str], cwd: Path, environment: dict[str, str]) -> None:
-        import subprocess  # a snapshot that starts no upkeep does not need it
-
-        # The shell starts it and is gone at once: what it started belongs to init, and a host
-        # program that runs for days collects no zombies.
-        subprocess.run(
-            ["/bin/sh", "-c", '"$@" &', "sh", *command], cwd=cwd, env=environment,
-            stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False,
-            start_new_session=True, timeout=5,
-        )  # fmt: skip
+            command,
+            cwd=cwd,
+            env=environment,
+            creationflags=flags,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
+        process.returncode = 0  # so that no warning about a running child is given
+        return
+    # The shell starts it and ends at once. The process then belongs to init, and a host program that runs for days
+    # collects no zombies.
+    subprocess.run(
+        ["/bin/sh", "-c", '"$@" &', "sh", *command],
+        cwd=cwd,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        check=False,
+        start_new_session=True,
+        timeout=5,
+    )

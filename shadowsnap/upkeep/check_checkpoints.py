@@ -1,11 +1,17 @@
-"""Refs: each must lead to a commit that can be read, or it hides all the others from git."""
+"""Checks of what objects and files mean: refs, checkpoints, conversations, and the records of projects.
+
+A ref that leads nowhere may hide all the others from git, so each must lead to a commit that can be read.
+Content that is lost is looked for elsewhere first: in the files it was captured from, in the stat caches, and
+in the repository of the project.
+"""
 
 from __future__ import annotations
 
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,108 +19,99 @@ from shadowsnap import lightjson as json
 from shadowsnap.errors import DamagedObject, GitFailed
 from shadowsnap.files import read_json, write_bytes, write_json
 from shadowsnap.git.index import Known
-from shadowsnap.git.maintenance import read_whole
+from shadowsnap.git.maintenance import read_intact
 from shadowsnap.git.objects import EMPTY_TREE, object_id
 from shadowsnap.git.reading import ObjectReader, missing_objects
 from shadowsnap.git.refs import (
     RefExists,
+    commit_in_name,
     create_ref,
     delete_refs,
-    may_be_of,
+    may_point_to,
     read_ref,
     read_refs,
     set_ref,
-    value_by_name,
 )
 from shadowsnap.git.repository import Git
-from shadowsnap.git.trees import DIRECTORY, Leaf, Sighting, TreeSearch, name_problem, patch_tree
+from shadowsnap.git.trees import DIRECTORY, GITLINK, Leaf, TreeMatch, TreeSearch, name_problem, patch_tree
 from shadowsnap.model import Finding
-from shadowsnap.store.checkpoints import ATTACHMENTS, attachment_of, record_checkpoint
-from shadowsnap.store.journal import journal_from, read_journal
+from shadowsnap.store.checkpoints import ATTACHMENTS, CHECKPOINTS, attachment_of, moment_of, record_checkpoint
+from shadowsnap.store.history import rebuild_log
+from shadowsnap.store.journal import journal_from, read_journal, write_journal
 from shadowsnap.store.layout import FORMAT, REFS_LOST, Store, lost_refs
-from shadowsnap.store.log import rename_ids
+from shadowsnap.store.log import FOLDER as LOGS
+from shadowsnap.store.log import damaged_lines, log_file, next_number, read_lines, rename_ids
 from shadowsnap.store.projects import Project, all_records, note_emptied, project_id, was_emptied
 from shadowsnap.store.stat_cache import ScanCache, load_cache, objects_taken_for_stored
-from shadowsnap.upkeep.check_objects import write_objects
-from shadowsnap.upkeep.quarantine import Quarantine, inside, set_aside
+from shadowsnap.upkeep.check_store import Examination, write_objects
 
-CHECKPOINTS = "refs/shadowsnap"
-_NAME = re.compile(r"refs/shadowsnap/[0-9a-f]{16}/\d{13}-[0-9a-f]{12}")
-_ID = re.compile(r"[0-9a-f]{40}")
-_PACKED = re.compile(rb"[0-9a-f]{40} refs/[\x21-\x7e]+")
+_CHECKPOINT_REF = re.compile(r"refs/shadowsnap/[0-9a-f]{16}/\d{13}-[0-9a-f]{12}")
+_OBJECT_ID = re.compile(r"[0-9a-f]{40}")
+_PROJECT_ID = re.compile(r"[0-9a-f]{16}")
+_PACKED_REF = re.compile(rb"[0-9a-f]{40} refs/[\x21-\x7e]+")
 _AUTHOR = re.compile(rb"\nauthor shadowsnap <[^>]*> (\d+) \+0000\n")
+_STAGING = ".shadowsnap-restore-*"
+_CLOCK_SLACK = 120.0
+_SHOWN = 5
+
+Objects = Iterator[tuple[str, bytes, bytes]]
+"""Id, kind and content of objects."""
+
+
+# --- reading refs and commits without git's help -----------------------------------------------
 
 
 class Ref(NamedTuple):
     name: str
     value: str
     """Empty if it cannot be read."""
-    loose: bool
+
+    @property
+    def project(self) -> str:
+        return self.name.split("/")[2]
 
 
 def every_ref(store: Store) -> list[Ref]:
-    """All refs as they lie there, readable or not; a loose one stands before a packed one."""
-    found = {name: Ref(name, value, False) for name, value in _packed(store)[0].items()}
-    top = store.git_dir / "refs"
-    for folder, _, files in os.walk(top):
-        for name in files:
+    """All refs, readable or not. A loose ref takes precedence over a packed one."""
+    found = _packed_refs(store)[0]
+    for folder, _, names in os.walk(store.git_dir / "refs"):
+        for name in names:
             if not name.endswith(".lock"):
                 path = Path(folder, name)
-                ref = path.relative_to(store.git_dir).as_posix()
-                found[ref] = Ref(ref, _loose_value(path), True)
-    return [found[name] for name in sorted(found)]
+                try:
+                    value = path.read_text("ascii").strip()
+                except (OSError, ValueError):
+                    value = ""
+                found[path.relative_to(store.git_dir).as_posix()] = value
+    return [Ref(name, found[name]) for name in sorted(found)]
 
 
 def checkpoint_refs(store: Store) -> list[Ref]:
-    return [ref for ref in every_ref(store) if _NAME.fullmatch(ref.name)]
+    """The refs of all checkpoints, oldest first within a project."""
+    return [ref for ref in every_ref(store) if _CHECKPOINT_REF.fullmatch(ref.name)]
 
 
-# --- looking ---------------------------------------------------------------------------------
-
-
-def find_refs(store: Store, git: Git, project: str | None = None) -> Iterator[Finding]:
-    """Refs of every project, or of one, that lead nowhere; the fact `lost` names the objects that
-    would have to come back."""
-    if _packed(store)[1]:
-        meaning = "git reads no ref at all because of lines in it that it does not understand"
-        repair = "keep the lines that can be read; the file as it is now is set aside"
-        yield Finding("packed-refs-damaged", "error", "store/packed-refs", meaning, repair)
-    refs = [ref for ref in every_ref(store) if project is None or project in ref.name.split("/")]
-    gone = set(missing_objects(git, sorted({ref.value for ref in refs if _ID.fullmatch(ref.value)})))
-    with ObjectReader(git) as reader:
-        for ref in refs:
-            problem = _problem(ref, gone, reader)
-            if problem is not None:
-                yield _finding(ref, *problem)
-
-
-def _problem(ref: Ref, gone: set[str], reader: ObjectReader) -> tuple[str, str, list[str]] | None:
-    inside = ref.name.startswith(f"{CHECKPOINTS}/")
-    if inside and not _NAME.fullmatch(ref.name):
-        return "ref-strange", "it is not named as a checkpoint is", []
-    if not may_be_of(ref.name, ref.value):
-        return "ref-damaged", "it does not say which object it is of", []
-    if ref.value in gone:
-        return "ref-dangling", f"object {ref.value[:12]} is not in the store", [ref.value]
-    if inside and read_commit(reader, ref.value) is None:
-        why = f"commit {ref.value[:12]} or its tree cannot be read"
-        return "ref-dangling", why, _unreadable(reader, ref.value)
-    return None
-
-
-def _unreadable(reader: ObjectReader, name: str) -> list[str]:
-    """The commit, or if that is sound its tree."""
+def _packed_refs(store: Store) -> tuple[dict[str, str], bool]:
+    """The packed refs that can be read, and whether there are lines that cannot."""
     try:
-        data = reader.read(name, b"commit")
-    except DamagedObject:
-        return [name]
-    return [data[5:45].decode("ascii", "replace")] if object_id(b"commit", data) == name else [name]
+        data = (store.git_dir / "packed-refs").read_bytes()
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        return {}, False
+    found: dict[str, str] = {}
+    *lines, rest = data.split(b"\n")
+    has_unreadable = bool(rest)
+    for line in lines:
+        if _PACKED_REF.fullmatch(line):
+            found[line[41:].decode("ascii")] = line[:40].decode("ascii")
+        elif not line.startswith((b"#", b"^")):
+            has_unreadable = True
+    return found, has_unreadable
 
 
-def _finding(ref: Ref, code: str, why: str, lost: list[str]) -> Finding:
-    meaning = f"{why}: as long as it is there, git may refuse to list the others"
-    repair = "write it again, if its commit is in the store; else set it aside"
-    return Finding(code, "error", ref.name, meaning, repair, {"value": ref.value, "lost": lost})
+def _write_packed_refs(store: Store, refs: dict[str, str]) -> None:
+    lines = [b"# pack-refs with: sorted \n"]
+    lines += [f"{value} {name}\n".encode("ascii") for name, value in sorted(refs.items())]
+    write_bytes(store.git_dir / "packed-refs", b"".join(lines), fsync=store.fsync)
 
 
 class Commit(NamedTuple):
@@ -125,8 +122,8 @@ class Commit(NamedTuple):
 
 
 def read_commit(reader: ObjectReader, name: str) -> Commit | None:
-    """A checkpoint's commit, if it and its tree can be read and are what they are called."""
-    if not _ID.fullmatch(name):
+    """The commit of a checkpoint; None unless it and its tree can be read and have the right content."""
+    if not _OBJECT_ID.fullmatch(name):
         return None
     try:
         data = reader.read(name, b"commit")
@@ -143,230 +140,291 @@ def read_commit(reader: ObjectReader, name: str) -> Commit | None:
         body = json.loads(rest)
     except ValueError:
         body = {}
-    written = _AUTHOR.search(header + b"\n")
     body = body if isinstance(body, dict) else {}
+    written = _AUTHOR.search(header + b"\n")
     return Commit(tree, body.pop("reason", subject), body, int(written[1]) if written else 0)
 
 
-# --- mending ---------------------------------------------------------------------------------
+# --- refs --------------------------------------------------------------------------------------
 
 
-def mend_ref(store: Store, finding: Finding, quarantine: Quarantine) -> None:
-    """Give a ref the value that it had: `packed-refs` may have it, and a checkpoint's ref is named after its
-    commit. If neither is to be had, it is set aside."""
-    ref = finding.subject
-    git = store.git()
-    with ObjectReader(git) as reader:
-        candidates = (_packed(store)[0].get(ref, ""), value_by_name(git, ref) or "")
-        value = next((each for each in candidates if may_be_of(ref, each) and read_commit(reader, each)), None)
+def find_refs(examination: Examination) -> Iterator[Finding]:
+    """Refs that lead nowhere. The fact `lost` names the objects that would have to come back."""
+    store, project = examination.store, examination.project
+    if _packed_refs(store)[1]:
+        meaning = "it has lines that git does not understand, so git reads no ref at all"
+        repair = "keep the lines that can be read; the present file goes to the quarantine"
+        yield Finding("packed-refs-damaged", "error", "store/packed-refs", meaning, repair)
+    refs = [ref for ref in every_ref(store) if project is None or project in ref.name.split("/")]
+    values = sorted({ref.value for ref in refs if _OBJECT_ID.fullmatch(ref.value)})
+    missing = set(missing_objects(examination.git, values))
+    with ObjectReader(examination.git) as reader:
+        for ref in refs:
+            problem = _ref_problem(ref, missing, reader)
+            if problem is not None:
+                code, why, lost = problem
+                meaning = f"{why}: as long as it is there, git may refuse to list the others"
+                repair = "write it again if its commit is in the store; else move it to the quarantine"
+                yield Finding(code, "error", ref.name, meaning, repair, {"value": ref.value, "lost": lost})
+
+
+def _ref_problem(ref: Ref, missing: set[str], reader: ObjectReader) -> tuple[str, str, list[str]] | None:
+    """The code of the finding, what is wrong, and the objects that are lost."""
+    is_checkpoint = ref.name.startswith(f"{CHECKPOINTS}/")
+    if is_checkpoint and not _CHECKPOINT_REF.fullmatch(ref.name):
+        return "ref-strange", "it does not have the name of a checkpoint", []
+    if not may_point_to(ref.name, ref.value):
+        return "ref-damaged", "it does not name an object", []
+    if ref.value in missing:
+        return "ref-dangling", f"object {ref.value[:12]} is not in the store", [ref.value]
+    if not is_checkpoint or read_commit(reader, ref.value) is not None:
+        return None
+    why = f"commit {ref.value[:12]} or its tree cannot be read"
+    try:
+        data = reader.read(ref.value, b"commit")
+    except DamagedObject:
+        return "ref-dangling", why, [ref.value]
+    is_sound = object_id(b"commit", data) == ref.value
+    return "ref-dangling", why, [data[5:45].decode("ascii", "replace") if is_sound else ref.value]
+
+
+def repair_packed_refs(examination: Examination, _: Finding) -> None:
+    store = examination.store
+    packed, has_unreadable = _packed_refs(store)
+    if has_unreadable:
+        examination.quarantine.move(store.git_dir / "packed-refs")
+        _write_packed_refs(store, packed)
+
+
+def repair_ref(examination: Examination, finding: Finding) -> None:
+    """Give a ref its value back: `packed-refs` may have it, and the ref of a checkpoint is named after its commit.
+    Without a value the ref goes to the quarantine."""
+    store, ref = examination.store, finding.subject
+    candidates = (_packed_refs(store)[0].get(ref, ""), commit_in_name(examination.git, ref) or "")
+    with ObjectReader(examination.git) as reader:
+        value = next((each for each in candidates if may_point_to(ref, each) and read_commit(reader, each)), None)
     if value is None:
-        set_ref_aside(store, finding, quarantine)
+        quarantine_checkpoint_ref(examination, finding)
         return
     if os.path.lexists(store.git_dir / ref):
-        quarantine.take(store.git_dir / ref)
+        examination.quarantine.move(store.git_dir / ref)
     write_bytes(store.git_dir / ref, f"{value}\n".encode("ascii"), fsync=store.fsync)
 
 
-def set_ref_aside(store: Store, finding: Finding, quarantine: Quarantine) -> None:
-    """Take a ref away and write down what it was."""
-    remove_refs(store, [finding.subject], quarantine)
-    project = finding.subject.split("/")[2]
-    if not any(f"/{project}/" in ref.name for ref in checkpoint_refs(store)):
+def quarantine_checkpoint_ref(examination: Examination, finding: Finding) -> None:
+    quarantine_ref(examination, finding)
+    store, project = examination.store, finding.subject.split("/")[2]
+    if not any(ref.project == project for ref in checkpoint_refs(store)):
         workdir = all_records(store).get(project, {}).get("workdir")
-        if isinstance(workdir, str):  # so that nobody looks for the others
+        if isinstance(workdir, str):  # otherwise its checkpoints would count as lost
             note_emptied(store, Project(project, Path(workdir)))
 
 
-def remove_refs(store: Store, names: Iterable[str], quarantine: Quarantine) -> None:
-    """By hand: git deletes no ref that it cannot read."""
-    packed, strange = _packed(store)
-    kept = dict(packed)
-    for name in names:
-        path = store.git_dir / name
-        if os.path.lexists(path) and not path.is_dir():
-            quarantine.take(path)  # a packed one of the same name counts again
-        elif kept.pop(name, None):
-            quarantine.note(f"{name}.json", {"ref": name, "value": packed[name]})
-    if kept != packed and not strange:
-        _write_packed(store, kept)
+def quarantine_ref(examination: Examination, finding: Finding) -> None:
+    """Remove a ref and note its value. By hand: git deletes no ref that it cannot read."""
+    store, name = examination.store, finding.subject
+    path = store.git_dir / name
+    packed, has_unreadable = _packed_refs(store)
+    if os.path.lexists(path) and not path.is_dir():
+        examination.quarantine.move(path)  # a packed ref of the same name counts again
+    elif name in packed:
+        examination.quarantine.note(f"{name}.json", {"ref": name, "value": packed.pop(name)})
+        if not has_unreadable:
+            _write_packed_refs(store, packed)
 
 
-def keep_readable_lines(store: Store, _: Finding, quarantine: Quarantine) -> None:
-    packed, strange = _packed(store)
-    if strange:
-        quarantine.take(store.git_dir / "packed-refs")
-        _write_packed(store, packed)
+# --- lost refs ---------------------------------------------------------------------------------
 
 
-def find_lost_refs(store: Store) -> Iterator[Finding]:
-    """Projects that had checkpoints, and have none although nobody dropped them."""
-    repair = "look for them among the objects of the store and list them again"
+def find_lost_refs(examination: Examination) -> Iterator[Finding]:
+    """Projects that have no checkpoint any more although none was dropped on purpose."""
+    store = examination.store
+    repair = "search the objects of the store for checkpoints and list them again"
     if lost_refs(store):
         meaning = "the refs of all checkpoints are gone; the checkpoints themselves may still be there"
         yield Finding("refs-lost", "error", f"store/{CHECKPOINTS}", meaning, repair)
         return
-    held = {ref.name.split("/")[2] for ref in checkpoint_refs(store)}
+    listed = {ref.project for ref in checkpoint_refs(store)}
     for project, record in all_records(store).items():
-        if project not in held and record.get("workdir") and not was_emptied(record):
-            meaning = "its checkpoints are not listed any more, although nobody dropped them"
+        if project not in listed and record.get("workdir") and not was_emptied(record):
+            meaning = "its checkpoints are not listed any more, although they were not dropped"
             yield Finding("refs-lost", "error", str(record["workdir"]), meaning, repair, {"project": project})
 
 
-def recover_refs(store: Store, finding: Finding, _: Quarantine) -> None:
-    """Give every checkpoint commit in the store its ref again, of all projects or of one."""
-    only = finding.facts.get("project")
-    git = store.git()
+def recover_refs(examination: Examination, finding: Finding) -> None:
+    """Give every checkpoint commit in the store its ref again: of one project, or of all."""
+    store, git, only = examination.store, examination.git, finding.facts.get("project")
     listed = git.run("cat-file", "--batch-all-objects", "--unordered", "--batch-check=%(objecttype) %(objectname)")
     names = [line[7:].decode() for line in listed.splitlines() if line.startswith(b"commit ")]
     with ObjectReader(git) as reader:
         for name in names:
             commit = read_commit(reader, name)
-            project = _project_of(commit)
+            project = _project_of(commit) if commit is not None else None
             if commit is not None and project is not None and only in (None, project):
-                _list_again(store, project, name, commit.seconds * 1000 + _milliseconds(commit))
+                ref = f"{CHECKPOINTS}/{project}/{_milliseconds(commit):013d}-{name[:12]}"
+                _create_ref(store, ref, name)
     (store.git_dir / REFS_LOST).unlink(missing_ok=True)
-    for lost in find_lost_refs(store):  # nothing is left of these: that is known now
+    for lost in find_lost_refs(examination):  # nothing is left of these
         if only in (None, lost.facts["project"]):
             note_emptied(store, Project(lost.facts["project"], Path(lost.subject)))
 
 
-def _list_again(store: Store, project: str, name: str, moment: int) -> None:
-    try:
-        create_ref(store.git_dir, f"{CHECKPOINTS}/{project}/{moment:013d}-{name[:12]}", name, fsync=store.fsync)
-    except RefExists:
-        pass
-
-
-def _project_of(commit: Commit | None) -> str | None:
-    """The project that a checkpoint's commit tells; None for commits of another kind."""
-    if commit is None or not commit.seconds or "scope" not in commit.body:
-        return None
+def _project_of(commit: Commit) -> str | None:
+    """The project of a checkpoint's commit; None for other commits."""
     workdir = commit.body.get("workdir")
-    return project_id(workdir) if isinstance(workdir, str) else None
+    is_checkpoint = commit.seconds and "scope" in commit.body and isinstance(workdir, str)
+    return project_id(str(workdir)) if is_checkpoint else None
 
 
 def _milliseconds(commit: Commit) -> int:
     found = commit.body.get("ms")
-    return found if isinstance(found, int) and 0 <= found < 1000 else 0
+    return commit.seconds * 1000 + (found if isinstance(found, int) and 0 <= found < 1000 else 0)
 
 
-# --- files -----------------------------------------------------------------------------------
-
-
-def _packed(store: Store) -> tuple[dict[str, str], bool]:
-    """The packed refs that can be read, and whether there are lines that cannot."""
+def _create_ref(store: Store, ref: str, value: str) -> None:
     try:
-        data = (store.git_dir / "packed-refs").read_bytes()
-    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
-        return {}, False
-    found: dict[str, str] = {}
-    *lines, cut = data.split(b"\n")
-    strange = bool(cut)
-    for line in lines:
-        if _PACKED.fullmatch(line):
-            found[line[41:].decode("ascii")] = line[:40].decode("ascii")
-        elif not line.startswith((b"#", b"^")):
-            strange = True
-    return found, strange
+        create_ref(store.git_dir, ref, value, fsync=store.fsync)
+    except RefExists:
+        pass
 
 
-def _write_packed(store: Store, refs: dict[str, str]) -> None:
-    lines = [b"# pack-refs with: sorted \n"]
-    lines += [f"{value} {name}\n".encode("ascii") for name, value in sorted(refs.items())]
-    write_bytes(store.git_dir / "packed-refs", b"".join(lines), fsync=store.fsync)
+# --- checkpoints and conversations -------------------------------------------------------------
 
 
-def _loose_value(path: Path) -> str:
-    try:
-        return path.read_text("ascii").strip()
-    except (OSError, ValueError):
-        return ""
-
-
-_SHOWN = 5
-_GITLINK = 0o160000
-
-
-def find_incomplete(store: Store, git: Git, sound: set[str]) -> Iterator[Finding]:
-    """Checkpoints whose files are not all there any more. (Those without a readable commit or tree
-    are dangling refs.)"""
-    with ObjectReader(git) as reader:
+def find_incomplete(examination: Examination) -> Iterator[Finding]:
+    """Checkpoints that lost files. (One without a readable commit or root tree is a dangling ref.)"""
+    sound = examination.sound or set()
+    with ObjectReader(examination.git) as reader:
         search = TreeSearch(
             lambda name: reader.read(name, b"tree"),
-            lambda _, mode, name: mode != _GITLINK and name not in sound and name != EMPTY_TREE,
+            lambda _, mode, name: mode != GITLINK and name not in sound and name != EMPTY_TREE,
         )
-        for ref in checkpoint_refs(store):
-            commit = read_commit(reader, ref.value) if ref.value in sound else None
-            if commit is not None and (commit.tree in sound or commit.tree == EMPTY_TREE):
-                missing = [each for each in search.find(commit.tree) if each.id not in sound]
-                if missing:
-                    yield _incomplete(ref.name, ref.value, commit.body.get("workdir", ""), missing)
+        for ref, commit in _sound_commits(examination, reader):
+            missing = [each for each in search.find(commit.tree) if each.id not in sound]
+            if missing:
+                yield _incomplete(ref, commit.body.get("workdir", ""), missing)
 
 
-def find_unsafe(store: Store, git: Git, sound: set[str]) -> Iterator[Finding]:
-    """Checkpoints with a name in them that must not be written out: no snapshot of ours has one."""
-    with ObjectReader(git) as reader:
+def _sound_commits(examination: Examination, reader: ObjectReader) -> Iterator[tuple[Ref, Commit]]:
+    sound = examination.sound or set()
+    for ref in checkpoint_refs(examination.store):
+        commit = read_commit(reader, ref.value) if ref.value in sound else None
+        if commit is not None and (commit.tree in sound or commit.tree == EMPTY_TREE):
+            yield ref, commit
+
+
+def _incomplete(ref: Ref, workdir: str, missing: list[TreeMatch]) -> Finding:
+    paths = [os.fsdecode(each.path) + ("/" if each.mode == DIRECTORY else "") for each in missing]
+    meaning = f"checkpoint {ref.value[:8]} of {workdir} lost {shorten(paths)}"
+    repair = (
+        "look for the content elsewhere; if it is not found, record the checkpoint again without it, so that "
+        "everything else can be restored"
+    )
+    facts = {"id": ref.value, "workdir": workdir, "missing": paths, "objects": [each.id for each in missing]}
+    return Finding("checkpoint-incomplete", "error", ref.name, meaning, repair, facts)
+
+
+def shorten(names: Iterable[str]) -> str:
+    """The first names of a list, and how many more there are."""
+    listed = list(names)
+    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
+    return ", ".join(listed[:_SHOWN]) + more
+
+
+def find_unsafe(examination: Examination) -> Iterator[Finding]:
+    """Checkpoints with a file name that must not be written out. No snapshot of ours has one."""
+    sound = examination.sound or set()
+    with ObjectReader(examination.git) as reader:
         search = TreeSearch(
             lambda name: reader.read(name, b"tree"),
             lambda name, mode, child: name_problem(name) is not None or (mode == DIRECTORY and child not in sound),
         )
-        for ref in checkpoint_refs(store):
-            commit = read_commit(reader, ref.value) if ref.value in sound else None
-            odd = search.find(commit.tree) if commit is not None and commit.tree in sound else []
-            odd = [each for each in odd if each.mode != DIRECTORY or each.id in sound]
-            if odd:
-                name = ascii(os.fsdecode(odd[0].path))
+        for ref, commit in _sound_commits(examination, reader):
+            unsafe = [each for each in search.find(commit.tree) if each.mode != DIRECTORY or each.id in sound]
+            if unsafe:
+                name = ascii(os.fsdecode(unsafe[0].path))
                 meaning = f"it holds {name}, which could be written outside of the project or into a repository"
-                yield Finding("checkpoint-unsafe", "error", ref.name, meaning, "set it aside")
+                yield Finding("checkpoint-unsafe", "error", ref.name, meaning, "move it to the quarantine")
 
 
-def _incomplete(ref: str, name: str, workdir: str, missing: list[Sighting]) -> Finding:
-    shown = [os.fsdecode(item.path) + ("/" if item.mode == DIRECTORY else "") for item in missing]
-    more = f" and {len(shown) - _SHOWN} more" if len(shown) > _SHOWN else ""
-    meaning = f"checkpoint {name[:8]} of {workdir} lost {', '.join(shown[:_SHOWN])}{more}"
-    repair = (
-        "look for the content elsewhere; if it is nowhere, record the checkpoint anew without it: everything "
-        "else can then be restored"
-    )
-    facts = {"id": name, "workdir": workdir, "missing": shown, "objects": [item.id for item in missing]}
-    return Finding("checkpoint-incomplete", "error", ref, meaning, repair, facts)
+def find_conversations(examination: Examination) -> Iterator[Finding]:
+    """Conversations that lost objects. (One that leads nowhere is a dangling ref.)"""
+    sound = examination.sound or set()
+    with ObjectReader(examination.git) as reader:
+        search = TreeSearch(lambda name: reader.read(name, b"tree"), lambda _, __, name: name not in sound)
+        for ref in every_ref(examination.store):
+            if not ref.name.startswith(f"{ATTACHMENTS}/") or ref.value not in sound:
+                continue
+            try:
+                missing = search.find(ref.value)
+            except DamagedObject:
+                continue  # not a tree, so no snapshot made it
+            if missing:
+                checkpoint = ref.name.rpartition("-")[2][:8]
+                meaning = f"the conversation of checkpoint {checkpoint} lost {len(missing)} of its objects"
+                repair = "move it to the quarantine; the checkpoint stays as it is"
+                facts = {"value": ref.value}
+                yield Finding("conversation-damaged", "error", ref.name, meaning, repair, facts)
 
 
-# --- finding what is missing elsewhere -------------------------------------------------------
+# --- looking for lost objects elsewhere --------------------------------------------------------
 
 
-Found = Iterator[tuple[str, bytes, bytes]]
-"""Objects: id, kind, content."""
+def find_missing_object(examination: Examination) -> Iterator[Finding]:
+    """The object that an operation could not read, if it is not in the store."""
+    name = examination.object
+    if _OBJECT_ID.fullmatch(name) and missing_objects(examination.git, [name]):
+        meaning = "it is not in the store"
+        yield Finding("object-missing", "error", name, meaning, "look for its content elsewhere", {"lost": [name]})
 
 
-def recover_objects(store: Store, missing: Mapping[str, Iterable[bytes]]) -> set[str]:
-    """Write objects again whose content is still somewhere: in the files they were captured from (given
-    for each, as far as known), in what is known of a project, or in the person's own repository.
-    Returns those that are back."""
-    wanted = set(missing)
-    write_objects(store, _off(wanted, _from_files(missing.items())))
+def recover_lost(examination: Examination, findings: Sequence[Finding]) -> bool:
+    """Write again what refs and checkpoints lost, as far as it is found elsewhere; whether anything was."""
+    lost: dict[str, list[bytes]] = {}
+    for finding in findings:
+        facts = finding.facts
+        for name in facts.get("lost", ()):
+            lost.setdefault(name, [])
+        for name, path in zip(facts.get("objects", ()), facts.get("missing", ()), strict=True):
+            lost.setdefault(name, []).append(os.fsencode(os.path.join(facts["workdir"], path)))
+    recovered = _recover_objects(examination.store, lost)
+    if examination.sound is not None:
+        examination.sound |= recovered
+    return bool(recovered)
+
+
+def _recover_objects(store: Store, lost: Mapping[str, Iterable[bytes]]) -> set[str]:
+    """Write objects again whose content is in the files they were captured from (given for each, as far as known),
+    in a stat cache, or in the repository of a project. Returns their ids."""
+    wanted = set(lost)
+
+    def write(found: Objects) -> None:
+        write_objects(store, _no_longer(wanted, found))
+
+    write(_from_files(lost.items()))
     for project in recorded_projects(store) if wanted else ():
         cache = load_cache(store, project)
         known = cache.index.lookup(cache.index.paths())
         root = os.fsencode(project.workdir)
-        places = [(each.id, [os.path.join(root, path)]) for path, each in known.items() if each.id in wanted]
-        write_objects(store, _off(wanted, _from_files(places)))
-        write_objects(store, _off(wanted, _trees_of(known, wanted)))
-        write_objects(store, _off(wanted, _from_repository(store, project, wanted)))
-    return set(missing) - wanted
+        paths = [(each.id, [os.path.join(root, path)]) for path, each in known.items() if each.id in wanted]
+        write(_from_files(paths))
+        write(_from_cache(known, wanted))
+        write(_from_repository(store, project, wanted))
+    return set(lost) - wanted
 
 
-def _off(wanted: set[str], found: Found) -> Found:
+def _no_longer(wanted: set[str], found: Objects) -> Objects:
+    """The objects that were found, each taken off `wanted` once it is written."""
     for item in found:
         yield item
         wanted.discard(item[0])
 
 
-def _from_files(places: Iterable[tuple[str, Iterable[bytes]]]) -> Found:
-    for name, paths in places:
+def _from_files(paths_of: Iterable[tuple[str, Iterable[bytes]]]) -> Objects:
+    for name, paths in paths_of:
         for path in paths:
             try:
-                data = os.readlink(path) if os.path.islink(path) else _content(path)
+                data = os.readlink(path) if os.path.islink(path) else Path(os.fsdecode(path)).read_bytes()
             except OSError:
                 continue
             if object_id(b"blob", data) == name:
@@ -374,13 +432,8 @@ def _from_files(places: Iterable[tuple[str, Iterable[bytes]]]) -> Found:
                 break
 
 
-def _content(path: bytes) -> bytes:
-    with open(path, "rb") as file:
-        return file.read()
-
-
-def _trees_of(known: dict[bytes, Known], wanted: set[str]) -> Found:
-    """The newest capture is known file by file, so each of its trees can be made again."""
+def _from_cache(known: dict[bytes, Known], wanted: set[str]) -> Objects:
+    """Trees of the newest capture. The cache knows every file of it, so each tree can be made again."""
     made: dict[str, bytes] = {}
 
     def keep(data: bytes) -> str:
@@ -388,100 +441,119 @@ def _trees_of(known: dict[bytes, Known], wanted: set[str]) -> Found:
         made[name] = data
         return name
 
-    def read(name: str) -> bytes:
-        return made[name]
-
-    patch_tree(EMPTY_TREE, {path: (entry.mode, entry.id) for path, entry in known.items()}, read, keep)
+    patch_tree(EMPTY_TREE, {path: (entry.mode, entry.id) for path, entry in known.items()}, made.__getitem__, keep)
     for name in sorted(made.keys() & wanted):
         yield name, b"tree", made[name]
 
 
-def _from_repository(store: Store, project: Project, wanted: set[str]) -> Found:
+def _from_repository(store: Store, project: Project, wanted: set[str]) -> Objects:
     objects = project.workdir / ".git" / "objects"
     if wanted and objects.is_dir():
-        # Their objects stand before ours, only to be read.
-        yield from read_whole(store.git().bound(scratch_objects=objects), sorted(wanted))
+        # As the scratch directory it comes before our objects, and is only read.
+        yield from read_intact(store.git().bound(scratch_objects=objects), sorted(wanted))
 
 
-# --- recording anew --------------------------------------------------------------------------
+# --- recording a checkpoint again --------------------------------------------------------------
 
 
-def record_without(store: Store, finding: Finding, quarantine: Quarantine) -> None:
-    """Replace a checkpoint by one that lacks what is lost, at the same moment and with its pin and
-    label; what it was is written down beside."""
-    git, ref = store.git(), finding.subject
+def record_without_lost(examination: Examination, finding: Finding) -> None:
+    """Replace a checkpoint by one without what is lost, with the same time, pin and label. The original commit is
+    noted in the quarantine."""
+    store, git, ref, old = examination.store, examination.git, finding.subject, finding.facts["id"]
+    lost: list[str] = finding.facts["missing"]
     with ObjectReader(git) as reader:
-        commit = read_commit(reader, finding.facts["id"])
+        commit = read_commit(reader, old)
         if commit is None:
             return
-        workdir = commit.body.pop("workdir", "")
-        project = Project(ref.split("/")[2], Path(workdir))
-        lost: list[str] = finding.facts["missing"]
         removed: dict[bytes, Leaf | None] = {os.fsencode(path.rstrip("/")): None for path in lost}
         tree = patch_tree(
-            commit.tree, removed, lambda name: reader.read(name, b"tree"),
+            commit.tree,
+            removed,
+            lambda name: reader.read(name, b"tree"),
             lambda data: store.objects.write(b"tree", data),
-        )  # fmt: skip
-        original = reader.read(finding.facts["id"], b"commit")
-    skipped = [*commit.body.pop("skipped", []), *([path, "damaged"] for path in lost)]
-    body = {**commit.body, "skipped": skipped, "mended_from": finding.facts["id"]}
-    body.pop("ms", None)
-    moment = int(ref.rpartition("/")[2].partition("-")[0])
-    mended = record_checkpoint(store, project, tree, commit.reason, body, moment)
-    told = {"ref": ref, "lost": lost, "commit": original.decode("utf-8", "replace"), "mended": mended.id}
-    quarantine.note(f"{ref}.json", told)
-    _take_place(store, git, project, ref, finding.facts["id"], mended.ref, mended.id)
+        )
+        original = reader.read(old, b"commit").decode("utf-8", "replace")
+    body = {**commit.body, "mended_from": old}
+    body["skipped"] = [*body.get("skipped", []), *([path, "damaged"] for path in lost)]
+    project = Project(ref.split("/")[2], Path(body.get("workdir", "")))
+    new = record_again(store, project, ref, tree, commit.reason, body)
+    examination.quarantine.note(f"{ref}.json", {"ref": ref, "lost": lost, "commit": original, "mended": new.value})
+    renamed = {ref.rpartition("/")[2]: new.name.rpartition("/")[2]}
+    replaced = redirect_refs(store, git, project, renamed, {old: new.value})
+    delete_refs(git, replaced)
+    redirect_journal(store, project, {old: new.value})
+    rename_ids(store, project.id, {old: new.value, attachment_of(ref): attachment_of(new.name)})
 
 
-def _take_place(store: Store, git: Git, project: Project, old_ref: str, old: str, new_ref: str, new: str) -> None:
-    """Let pin, label, conversation, undo and redo lead to the new checkpoint."""
-    old_name, new_name = old_ref.rpartition("/")[2], new_ref.rpartition("/")[2]
-    gone = [old_ref]
-    if old_name in read_refs(store.git_dir, project.pins):
-        set_ref(git, f"{project.pins}/{new_name}", new)
-        gone.append(f"{project.pins}/{old_name}")
+def record_again(
+    store: Store, project: Project, old_ref: str, tree: str, reason: str, body: Mapping[str, Any]
+) -> Ref:
+    """Record a checkpoint in the place of another one, with the same time. The same content gives the same ref, so
+    an interrupted operation can do it again."""
+    facts = {name: value for name, value in body.items() if name not in ("workdir", "ms")}
+    of = Project(project.id, Path(str(body.get("workdir", project.workdir))))
+    try:
+        ref = record_checkpoint(store, of, tree, reason, facts, moment_of(old_ref)).ref
+    except RefExists as known:
+        ref = str(known)
+    return Ref(ref, str(read_ref(store.git_dir, ref)))
+
+
+def redirect_refs(
+    store: Store, git: Git, project: Project, renamed: Mapping[str, str], ids: Mapping[str, str]
+) -> list[str]:
+    """Let pins, labels and conversations lead to the checkpoints that replace others. `renamed` has the last parts
+    of their refs, `ids` the commits. Returns the refs that can be deleted then."""
+    replaced = [f"{project.refs}/{old}" for old in renamed]
+    for folder in (project.pins, f"{ATTACHMENTS}/{project.id}"):
+        for name, value in read_refs(store.git_dir, folder).items():
+            if name in renamed:
+                _create_ref(store, f"{folder}/{renamed[name]}", ids.get(value, value))
+                replaced.append(f"{folder}/{name}")
     for key, value in read_refs(store.git_dir, project.labels).items():
-        if value == old:
-            set_ref(git, f"{project.labels}/{key}", new)
-    attached = read_ref(store.git_dir, attachment_of(old_ref))
-    if attached is not None:
-        set_ref(git, attachment_of(new_ref), attached)
-        gone.append(attachment_of(old_ref))
-    delete_refs(git, gone)
-    rename_ids(store, project.id, {old: new, attachment_of(old_ref): attachment_of(new_ref)})
+        if value in ids:
+            set_ref(git, f"{project.labels}/{key}", ids[value])
+    return replaced
 
 
-_PROJECT_ID = re.compile(r"[0-9a-f]{16}")
-_STAGING = ".shadowsnap-restore-*"
-_CLOCK_SLACK = 120.0
+def redirect_journal(store: Store, project: Project, ids: Mapping[str, str]) -> None:
+    """Let open stages and a begun restore lead to the checkpoints that replace others."""
+    journal = read_journal(store, project)
+    begun = journal.open
+    if begun is not None:
+        before, target = (ids.get(name, name) for name in (begun.before, begun.target))
+        begun = replace(begun, before=before, target=target)
+    stages = tuple(replace(stage, before=ids.get(stage.before, stage.before)) for stage in journal.stages)
+    new = replace(journal, open=begun, stages=stages)
+    if new != journal:
+        write_journal(store, project, new)
+
+
+# --- records of projects -----------------------------------------------------------------------
 
 
 def recorded_projects(store: Store) -> list[Project]:
     """Every project with a sound record."""
-    found = []
-    for path in sorted((store.git_dir / "projects").glob("*.json")):
-        workdir = (read_json(path) or {}).get("workdir")
-        if _PROJECT_ID.fullmatch(path.stem) and isinstance(workdir, str):
-            found.append(Project(path.stem, Path(workdir)))
-    return found
+    return [
+        Project(name, Path(record["workdir"]))
+        for name, record in sorted(all_records(store).items())
+        if _PROJECT_ID.fullmatch(name) and isinstance(record.get("workdir"), str)
+    ]
 
 
-# --- records ---------------------------------------------------------------------------------
-
-
-def find_records(store: Store, project: str | None = None) -> Iterator[Finding]:
-    """Records that say nothing, and projects with checkpoints but without a record."""
-    folder = store.git_dir / "projects"
-    listed = {path.stem for path in folder.glob("*.json")}
-    with_checkpoints = {ref.name.split("/")[2] for ref in checkpoint_refs(store)}
-    for name in sorted(listed | with_checkpoints):
-        if project is not None and name != project:
+def find_records(examination: Examination) -> Iterator[Finding]:
+    """Records of projects that cannot be used, and projects with checkpoints but without a record."""
+    folder = examination.store.git_dir / "projects"
+    recorded = {path.stem for path in folder.glob("*.json")}
+    with_checkpoints = {ref.project for ref in checkpoint_refs(examination.store)}
+    for project in sorted(recorded | with_checkpoints):
+        if examination.project not in (None, project):
             continue
-        problem = _record_problem(folder / f"{name}.json")
+        problem = _record_problem(folder / f"{project}.json")
         if problem is not None:
-            meaning = f"{problem}: limits do not know which directory the project is, nor when it was used"
-            repair = "write it anew from the project's checkpoints; what is there now is set aside"
-            yield Finding("record-damaged", "warning", f"store/projects/{name}.json", meaning, repair)
+            meaning = f"{problem}: limits do not know the directory of the project, nor when it was used"
+            repair = "write it again from the project's checkpoints; the present file goes to the quarantine"
+            yield Finding("record-damaged", "warning", f"store/projects/{project}.json", meaning, repair)
 
 
 def _record_problem(path: Path) -> str | None:
@@ -491,50 +563,49 @@ def _record_problem(path: Path) -> str | None:
     if record is None:
         return "it cannot be read as a JSON object"
     if isinstance(record.get("format"), int) and record["format"] > FORMAT:
-        return None  # of a newer version: not ours to judge
-    fitting = isinstance(record.get("workdir"), str) and isinstance(record.get("last_touch"), (int, float))
-    return None if fitting and _PROJECT_ID.fullmatch(path.stem) else "it lacks what belongs into it"
+        return None  # a newer version wrote it
+    is_usable = isinstance(record.get("workdir"), str) and isinstance(record.get("last_touch"), (int, float))
+    return None if is_usable and _PROJECT_ID.fullmatch(path.stem) else "it is incomplete"
 
 
-def write_record(store: Store, finding: Finding, quarantine: Quarantine) -> None:
-    path = store.base / finding.subject
-    left = read_json(path) or {}
+def rewrite_record(examination: Examination, finding: Finding) -> None:
+    path = examination.path(finding)
+    present = read_json(path) or {}
     if os.path.lexists(path):
-        quarantine.take(path)
-    record = _record_from_checkpoints(store, path.stem)
-    if record is not None:
-        known = {key: value for key, value in left.items() if _fits(key, value)}
-        turn = max(record["turn"], int(known.get("turn", 0)))
-        write_json(path, {**known, **record, "turn": turn}, fsync=store.fsync)
-
-
-def _fits(key: str, value: Any) -> bool:
-    return key in ("created_at", "turn", "newest") and isinstance(value, str if key == "newest" else (int, float))
+        examination.quarantine.move(path)
+    record = _record_from_checkpoints(examination.store, path.stem)
+    if record is None:
+        return
+    number, newest = present.get("next_number"), present.get("newest")
+    if isinstance(number, int):
+        record["next_number"] = max(record["next_number"], number)
+    if isinstance(newest, str):
+        record["newest"] = newest
+    write_json(path, record, fsync=examination.store.fsync)
 
 
 def _record_from_checkpoints(store: Store, project: str) -> dict[str, Any] | None:
-    """What the checkpoints of a project tell of it; None if there are none."""
-    refs = [ref for ref in checkpoint_refs(store) if ref.name.split("/")[2] == project]
-    workdir, turn = None, 0
+    """A project's record as far as its checkpoints and its log know it; None if there are no checkpoints."""
+    refs = [ref for ref in checkpoint_refs(store) if ref.project == project]
+    workdir, number = None, next_number(read_lines(store, project))
     with ObjectReader(store.git()) as reader:
         for ref in refs:
             commit = read_commit(reader, ref.value)
             if commit is not None:
                 workdir = commit.body.get("workdir", workdir)
-                turn = max(turn, commit.body.get("turn") or 0)
+                number = max(number, next_number([commit.body]))
     if not isinstance(workdir, str):
         return None
-    first, last = (int(ref.name.rpartition("/")[2][:13]) / 1000 for ref in (refs[0], refs[-1]))
-    return {"format": FORMAT, "workdir": workdir, "created_at": first, "last_touch": last, "turn": turn}
+    first, last = (moment_of(ref.name) / 1000 for ref in (refs[0], refs[-1]))
+    return {"format": FORMAT, "workdir": workdir, "created_at": first, "last_touch": last, "next_number": number}
 
 
-def find_clock(store: Store) -> Iterator[Finding]:
-    """Things dated in the future: the clock was set back, or was wrong before."""
+def find_clock(examination: Examination) -> Iterator[Finding]:
+    """Projects with times in the future: the clock was set back, or was wrong before."""
     now = time.time() + _CLOCK_SLACK
-    refs = [ref.name.split("/") for ref in checkpoint_refs(store)]
-    newest = {project: int(name[:13]) / 1000 for _, _, project, name in refs}
-    for project in recorded_projects(store):
-        touched = (read_json(store.project_file(project.id)) or {}).get("last_touch")
+    newest = {ref.project: moment_of(ref.name) / 1000 for ref in checkpoint_refs(examination.store)}
+    for project in recorded_projects(examination.store):
+        touched = (read_json(examination.store.project_file(project.id)) or {}).get("last_touch")
         if newest.get(project.id, 0.0) > now or (isinstance(touched, (int, float)) and touched > now):
             meaning = (
                 "its newest checkpoint or last use lies in the future, so the clock was set back; new checkpoints "
@@ -543,78 +614,119 @@ def find_clock(store: Store) -> Iterator[Finding]:
             yield Finding("clock-back", "info", str(project.workdir), meaning)
 
 
-# --- journal ---------------------------------------------------------------------------------
+def find_logs(examination: Examination) -> Iterator[Finding]:
+    """Operation logs that are lost, or that have lines which cannot be read. A line that names a checkpoint which
+    does not exist is in order: checkpoints are dropped before their lines."""
+    store, folder = examination.store, examination.store.base / LOGS
+    if os.path.lexists(folder) and not folder.is_dir():
+        meaning = "it is in the place of the folder of the operation logs"
+        yield Finding("log-damaged", "error", LOGS, meaning, "move it to the quarantine and write the logs again")
+        return
+    with_checkpoints = {ref.project for ref in checkpoint_refs(store)}
+    for project in recorded_projects(store):
+        if examination.project in (None, project.id):
+            problem = _log_problem(store, project, has_checkpoints=project.id in with_checkpoints)
+            if problem is not None:
+                code, meaning = problem
+                repair = (
+                    "write it again from what can be read and from the checkpoints; a copy goes to the quarantine"
+                )
+                yield Finding(code, "warning", examination.name(log_file(store, project.id)), meaning, repair)
 
 
-def find_journals(store: Store, project: str | None = None) -> Iterator[Finding]:
-    folder = store.git_dir / "journal"
+def _log_problem(store: Store, project: Project, *, has_checkpoints: bool) -> tuple[str, str] | None:
+    path = log_file(store, project.id)
+    if os.path.lexists(path) and (path.is_symlink() or not path.is_file()):
+        return "log-damaged", f"it is not a file, so what happens in {project.workdir} cannot be logged"
+    damaged = damaged_lines(store, project.id)
+    if damaged:
+        return "log-damaged", f"{damaged} of its lines cannot be read: the timeline of {project.workdir} has gaps"
+    # Without a number the project is of format 1, or only imported: then there was no log yet.
+    was_logged = "next_number" in (read_json(store.project_file(project.id)) or {})
+    if has_checkpoints and was_logged and not read_lines(store, project.id):
+        meaning = f"what happened in {project.workdir} is lost, except for what its checkpoints know"
+        return "log-lost", meaning
+    return None
+
+
+def rebuild_operation_log(examination: Examination, finding: Finding) -> None:
+    store, path = examination.store, examination.path(finding)
+    if path.is_symlink() or (os.path.lexists(path) and not path.is_file()) or finding.subject == LOGS:
+        examination.quarantine.move(path)
+    elif path.exists():
+        examination.quarantine.copy(path)  # it is replaced at once, so that a crash loses nothing
+    for project in recorded_projects(store):
+        if project.id == path.stem:
+            rebuild_log(store, project, examination.deadline)
+
+
+def find_journals(examination: Examination) -> Iterator[Finding]:
+    folder = examination.store.git_dir / "journal"
     for path in sorted(folder.glob("*.json")):
-        if (project is None or path.stem == project) and not _is_journal(path):
-            meaning = "the record of undo and redo cannot be read; checkpoints are not affected"
-            repair = "set it aside; undo and redo start anew"
-            yield Finding("journal-damaged", "warning", inside(store, path), meaning, repair)
+        if not _is_journal(path):
+            meaning = "the record of restores and stages under way cannot be read; checkpoints are not affected"
+            repair = "move it to the quarantine"
+            yield Finding("journal-damaged", "warning", examination.name(path), meaning, repair)
     for path in sorted(folder.glob("*.damaged")):
-        meaning = "a record of undo and redo that could not be read, and was put out of use"
-        yield Finding("journal-left", "info", inside(store, path), meaning, "move it to what was set aside")
+        meaning = "a record of restores and stages under way that could not be read was renamed to this"
+        yield Finding("journal-left", "info", examination.name(path), meaning, "move it to the quarantine")
 
 
 def _is_journal(path: Path) -> bool:
-    """Without `read_journal`, which puts a damaged one out of use at once."""
+    """Not by `read_journal`, which renames a damaged one at once."""
     record = read_json(path)
     return record is not None and journal_from(record) is not None
 
 
-def find_staging(store: Store) -> Iterator[Finding]:
-    """What a restore left in a project whose journal does not know of it any more."""
+def find_staging(examination: Examination) -> Iterator[Finding]:
+    """Staging directories of a restore that the project's journal does not know."""
+    store = examination.store
     for project in recorded_projects(store):
-        journal = store.journal_file(project.id)
-        begun = read_journal(store, project).open if _is_journal(journal) else None
-        known = set(begun.staging) if begun is not None else set()
+        begun = read_journal(store, project).open if _is_journal(store.journal_file(project.id)) else None
+        known = begun.staging if begun is not None else ()
         for path in sorted(project.workdir.glob(_STAGING)) if project.workdir.is_dir() else ():
             if path.name not in known and path.is_dir():
                 meaning = (
-                    "files that a restore had moved aside when it died; the record of it was lost, but every "
-                    "version is in the checkpoint taken before it"
+                    "files that a restore had moved when it died; its record was lost, but every version is in "
+                    "the checkpoint taken before it"
                 )
-                yield Finding("staging-left", "warning", str(path), meaning, "move it to what was set aside")
+                yield Finding("staging-left", "warning", str(path), meaning, "move it to the quarantine")
 
 
-# --- the memory of the last capture ----------------------------------------------------------
+# --- stat caches -------------------------------------------------------------------------------
 
 
-def find_caches(
-    store: Store, git: Git, sound: set[str] | None = None, project: str | None = None
-) -> Iterator[Finding]:
-    """Caches that cannot be read, or that take objects for stored that are not."""
-    for path in sorted((store.git_dir / "indexes").glob("*.json")):
-        if not _PROJECT_ID.fullmatch(path.stem) or (project is not None and path.stem != project):
+def find_caches(examination: Examination) -> Iterator[Finding]:
+    """Stat caches that cannot be read, or that count objects as stored that are not."""
+    for path in sorted((examination.store.git_dir / "indexes").glob("*.json")):
+        if not _PROJECT_ID.fullmatch(path.stem) or examination.project not in (None, path.stem):
             continue
-        of = Project(path.stem, Path())
-        problem = _cache_problem(load_cache(store, of), git, sound)
+        cache = load_cache(examination.store, Project(path.stem, Path()))
+        problem = _cache_problem(cache, examination.git, examination.sound)
         if problem is not None:
             meaning = f"{problem}: the next snapshot could rely on it"
             repair = "forget it; the next snapshot reads every file again"
-            yield Finding("cache-damaged", "error", inside(store, path), meaning, repair)
+            yield Finding("cache-damaged", "error", examination.name(path), meaning, repair)
 
 
 def _cache_problem(cache: ScanCache, git: Git, sound: set[str] | None) -> str | None:
     if not cache.index.path.exists():
         return None  # forgotten before; only what a tool named is still known
     if not len(cache.index) and cache.tree == EMPTY_TREE and not cache.newest:
-        return "what the last capture remembered cannot be read"
+        return "the cache of the last capture cannot be read"
     try:
         names = objects_taken_for_stored(cache, git)
         lost = names - sound if sound is not None else set(missing_objects(git, sorted(names)))
         if lost:
-            return f"{len(lost)} of the objects it takes for stored are missing or damaged"
+            return f"{len(lost)} of the objects that it counts as stored are missing or damaged"
         held = {path: (known.mode, known.id) for path, known in cache.index.items()}
         if held != _files_of(git, cache.tree):
             return "its index and its tree do not hold the same files"
         newest = read_ref(git.git_dir, cache.newest.get("ref", ""))
         if newest is not None and not held.items() <= _files_of(git, newest).items():
-            return "the newest checkpoint does not hold what it takes for captured"
+            return "the newest checkpoint does not hold what it counts as captured"
     except GitFailed:
-        return "the tree of the last capture is not all there"
+        return "the tree of the last capture is incomplete"
     return None
 
 
@@ -623,52 +735,10 @@ def _files_of(git: Git, tree: str) -> dict[bytes, tuple[int, str]]:
     return {path: (int(about[:6], 8), about.split()[2].decode()) for about, _, path in rows}
 
 
-def forget(store: Store, finding: Finding, quarantine: Quarantine) -> None:
-    """What a tool named is kept, as far as it can be read: the files themselves do not tell."""
-    index = store.index_file(Path(finding.subject).stem)
+def forget_index(examination: Examination, finding: Finding) -> None:
+    """Remove the index. What a tool named stays, because only the cache knows it."""
+    index = examination.store.index_file(Path(finding.subject).stem)
     if index.is_dir():
-        quarantine.take(index)
+        examination.quarantine.move(index)
     else:
         index.unlink(missing_ok=True)
-
-
-def find_attachments(store: Store, git: Git, sound: set[str]) -> Iterator[Finding]:
-    """Attachments that are not whole any more. (Those that lead nowhere are dangling refs.)"""
-    with ObjectReader(git) as reader:
-        search = TreeSearch(lambda name: reader.read(name, b"tree"), lambda _, __, name: name not in sound)
-        for ref in every_ref(store):
-            if ref.name.startswith(f"{ATTACHMENTS}/") and ref.value in sound:
-                try:
-                    missing = search.find(ref.value)
-                except DamagedObject:
-                    continue  # not a tree: whoever made it knows
-                if missing:
-                    yield _damaged(ref.name, ref.value, len(missing))
-
-
-def _damaged(ref: str, value: str, missing: int) -> Finding:
-    checkpoint = ref.rpartition("-")[2][:8]
-    meaning = f"the conversation that is kept with checkpoint {checkpoint} lost {missing} of its pieces"
-    repair = "set it aside; the checkpoint stays as it is"
-    return Finding("conversation-damaged", "error", ref, meaning, repair, {"value": value})
-
-
-def set_attachment_aside(store: Store, finding: Finding, quarantine: Quarantine) -> None:
-    remove_refs(store, [finding.subject], quarantine)
-
-
-REPAIRS = {
-    "packed-refs-damaged": keep_readable_lines,
-    "ref-strange": set_ref_aside,
-    "ref-damaged": mend_ref,
-    "ref-dangling": mend_ref,
-    "refs-lost": recover_refs,
-    "checkpoint-incomplete": record_without,
-    "checkpoint-unsafe": set_ref_aside,
-    "record-damaged": write_record,
-    "journal-damaged": set_aside,
-    "journal-left": set_aside,
-    "staging-left": set_aside,
-    "cache-damaged": forget,
-    "conversation-damaged": set_attachment_aside,
-}

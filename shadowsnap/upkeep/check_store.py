@@ -1,153 +1,289 @@
-"""The store as git and we need it: folders, files, permissions, locks of dead processes."""
+"""Checks of the store's files: permissions, folders, lock files, leftovers and object files.
+
+Everything here is below the level of checkpoints: what git needs to open the store and to read an object.
+A `find_*` function changes nothing. A repair moves what is damaged to the quarantine and deletes nothing else
+than locks and temporary files of dead processes.
+"""
 
 from __future__ import annotations
 
 import os
-import re
+import shutil
 import stat
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
+from typing import Any
 
-from shadowsnap.deadline import Deadline
-from shadowsnap.errors import DeadlineExceeded
-from shadowsnap.files import remove_tree, write_bytes
-from shadowsnap.git.fixes import missing_fixes
+from shadowsnap.deadline import NO_DEADLINE, Deadline
+from shadowsnap.errors import GitFailed, MalformedObject
+from shadowsnap.files import WRITABLE_BY_OTHERS, ownership_problem, remove_tree, write_bytes, write_json
+from shadowsnap.git.maintenance import (
+    TRAILING_DATA,
+    all_packs,
+    loose_content,
+    loose_file,
+    loose_objects,
+    loose_problem,
+    mismatched_packs,
+    pack_files,
+    pack_ids,
+    pack_problem,
+    read_intact,
+    replace_by_copy,
+    shared_files,
+)
+from shadowsnap.git.objects import LooseObjects
+from shadowsnap.git.packs import PackWriter, deflate
+from shadowsnap.git.repository import Git, missing_fixes
 from shadowsnap.model import Finding
-from shadowsnap.ownership import OPEN, why_not_ours
-from shadowsnap.store.layout import FOLDERS, FORMAT, LEAD_ELSEWHERE, Store, store_files
-from shadowsnap.store.locks import alone
-from shadowsnap.upkeep.quarantine import Quarantine, inside, set_aside
+from shadowsnap.store.layout import (
+    FOLDERS,
+    FORMAT,
+    LEAD_ELSEWHERE,
+    OWN_OBJECTS,
+    REFS_LOST,
+    Store,
+    lost_refs,
+    stamped_folder,
+    store_files,
+)
+from shadowsnap.upkeep.reclaim import find_debris
 
-STALE_SECONDS = 1.0
-"""A git process in the store holds its lock files for milliseconds, and we look when nobody is at work."""
+QUARANTINE = "corrupt-"
+# A git process in the store holds its lock files for milliseconds.
+STALE_LOCK_SECONDS = 1.0
+_OLD_LEFTOVER_SECONDS = 60.0
+# Above this number of objects, those that are written again go into one pack.
+_MANY_OBJECTS = 100
 
 
-def find_newer(store: Store) -> Iterator[Finding]:
-    """A store of a later version is not ours to judge, let alone to change."""
+@dataclass
+class Examination:
+    """What one examination or repair works on: a store, or for a quick repair one project of it."""
+
+    store: Store
+    deadline: Deadline = NO_DEADLINE
+    project: str | None = None
+    """A quick repair looks at this project only."""
+    object: str = ""
+    """The object that a failed operation could not read, if that is known."""
+    sound: set[str] | None = None
+    """The objects that the store really holds. The check of object files sets it; a quick repair does not."""
+    quarantine: Quarantine = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.quarantine = Quarantine(self.store.base)
+
+    @property
+    def quick(self) -> bool:
+        return self.project is not None
+
+    @property
+    def git(self) -> Git:
+        return self.store.git()
+
+    def name(self, path: Path) -> str:
+        """A file of the base as findings name it."""
+        return path.relative_to(self.store.base).as_posix()
+
+    def path(self, finding: Finding) -> Path:
+        return self.store.base / finding.subject
+
+
+class Quarantine:
+    """`<base>/corrupt-<time>/`, where one repair moves what is damaged. Paths in it are as they were in the base.
+
+    The directory is made when it is needed. Only `clear` and `purge` delete anything from it."""
+
+    def __init__(self, base: Path) -> None:
+        self._base = base
+        self.used: Path | None = None
+        """The directory, once something is in it."""
+
+    @property
+    def folder(self) -> Path:
+        if self.used is None:
+            self.used = stamped_folder(self._base, QUARANTINE)
+        return self.used
+
+    def move(self, path: Path) -> Path:
+        """Move a file or directory here and return its new path."""
+        is_in_base = path.is_relative_to(self._base)
+        target = self._free_path(path.relative_to(self._base) if is_in_base else Path(path.name))
+        try:
+            os.replace(path, target)
+        except OSError:
+            if is_in_base:
+                raise
+            shutil.move(path, target)  # from another file system
+        return target
+
+    def copy(self, path: Path) -> None:
+        """Copy a file here that stays in use."""
+        shutil.copyfile(path, self._free_path(path.relative_to(self._base)))
+
+    def note(self, name: str, facts: dict[str, Any]) -> None:
+        """Write down what is known of something that has no file of its own."""
+        write_json(self._free_path(Path(name)), facts)
+
+    def _free_path(self, name: Path) -> Path:
+        path = self.folder / name
+        for number in count(1):
+            if not os.path.lexists(path):
+                break
+            path = path.with_name(f"{name.name}.~{number}")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return path
+
+
+def quarantine_file(examination: Examination, finding: Finding) -> None:
+    path = examination.path(finding)
+    if os.path.lexists(path):
+        examination.quarantine.move(path)
+
+
+# --- format and permissions --------------------------------------------------------------------
+
+
+def find_newer_format(store: Store) -> Finding | None:
+    """A store of a later version is not examined, let alone changed."""
     try:
         found = (store.git_dir / "format").read_text("ascii").strip()
     except (OSError, ValueError):
-        return
-    if found.isdigit() and int(found) > FORMAT:
-        meaning = f"a newer shadowsnap wrote it (format {found}, this one knows {FORMAT}): update shadowsnap"
-        yield Finding("store-newer", "error", "store/format", meaning)
+        return None
+    if not found.isdigit() or int(found) <= FORMAT:
+        return None
+    meaning = f"a newer shadowsnap wrote it (format {found}, this one knows {FORMAT}): update shadowsnap"
+    return Finding("store-newer", "error", "store/format", meaning)
 
 
-def find_old_git(store: Store) -> Iterator[Finding]:
-    """A git that lacks security fixes. The store is sound, and there is nothing to mend in it."""
-    problem = missing_fixes(store.git())
+def find_old_git(examination: Examination) -> Iterator[Finding]:
+    """A git that lacks security fixes. The store is sound, so there is nothing to repair in it."""
+    problem = missing_fixes(examination.git)
     if problem:
         yield Finding("git-old", "warning", "git", problem)
 
 
-# --- permissions -----------------------------------------------------------------------------
+def find_permissions(examination: Examination) -> Iterator[Finding]:
+    """Files and folders that we own but cannot use, and a base that other users can read.
 
-
-def find_closed(store: Store) -> Iterator[Finding]:
-    """What we may not read or change although it is ours, and a base that is open to others."""
+    A closed folder hides what is wrong below it, so the check is repeated after a repair."""
     if sys.platform == "win32":
         return
-    bits = stat.S_IMODE(store.base.stat().st_mode)
+    base = examination.store.base
+    bits = stat.S_IMODE(base.stat().st_mode)
     if bits & 0o077:
-        meaning = f"other users of this machine may look at every checkpoint (mode {bits:04o})"
+        meaning = f"other users of this machine can read every checkpoint (mode {bits:04o})"
         yield Finding("base-open", "warning", ".", meaning, "set its mode to 0700")
-    pending = [store.base]
+    pending = [base]
     while pending:
         folder = pending.pop()
-        problem = _access_problem(store, folder, stat.S_IRWXU)
+        problem = _access_problem(examination, folder)
         if problem is not None:
             yield problem
             continue
         with os.scandir(folder) as entries:
             for entry in entries:
-                path = Path(entry.path)
                 if entry.is_dir(follow_symlinks=False):
-                    if _is_ours(store, path):
-                        pending.append(path)
+                    is_archive = folder == base and entry.name.startswith((QUARANTINE, "legacy-"))
+                    if not is_archive:
+                        pending.append(Path(entry.path))
                 elif entry.is_file(follow_symlinks=False):
-                    writable = path.suffix in (".lock", ".gate")
-                    problem = _access_problem(store, path, stat.S_IRUSR | (stat.S_IWUSR if writable else 0))
+                    problem = _access_problem(examination, Path(entry.path))
                     if problem is not None:
                         yield problem
 
 
-def _is_ours(store: Store, folder: Path) -> bool:
-    """Archives and what was set aside are left as they are."""
-    return folder.parent != store.base or not folder.name.startswith(("corrupt-", "legacy-"))
-
-
-def _access_problem(store: Store, path: Path, needed: int) -> Finding | None:
+def _access_problem(examination: Examination, path: Path) -> Finding | None:
     seen = path.lstat()
-    if seen.st_mode & needed == needed or not _is_mine(seen):
-        return None if os.access(path, os.R_OK) else _foreign(store, path)
-    meaning = f"its permissions ({stat.S_IMODE(seen.st_mode):04o}) keep shadowsnap itself out"
-    return Finding("closed", "error", inside(store, path), meaning, "give its owner access again")
+    needed = _needed_bits(path, seen.st_mode)
+    is_ours = sys.platform == "win32" or seen.st_uid == os.geteuid()
+    if is_ours and seen.st_mode & needed != needed:
+        meaning = f"its permissions ({stat.S_IMODE(seen.st_mode):04o}) deny access to its owner"
+        return Finding("closed", "error", examination.name(path), meaning, "give its owner access again")
+    if os.access(path, os.R_OK):
+        return None
+    meaning = "it belongs to another user, and its permissions deny access"
+    return Finding("foreign", "error", examination.name(path), meaning)
 
 
-def _is_mine(seen: os.stat_result) -> bool:
-    return sys.platform == "win32" or seen.st_uid == os.geteuid()
+def _needed_bits(path: Path, mode: int) -> int:
+    if stat.S_ISDIR(mode):
+        return stat.S_IRWXU
+    return stat.S_IRUSR | stat.S_IWUSR if path.suffix in (".lock", ".gate") else stat.S_IRUSR
 
 
-def _foreign(store: Store, path: Path) -> Finding:
-    meaning = "it belongs to another user, and its permissions keep shadowsnap out"
-    return Finding("foreign", "error", inside(store, path), meaning)
+def open_to_owner(examination: Examination, finding: Finding) -> None:
+    path = examination.path(finding)
+    mode = path.lstat().st_mode
+    os.chmod(path, stat.S_IMODE(mode) | _needed_bits(path, mode))
 
 
-def open_again(store: Store, finding: Finding, _: Quarantine) -> None:
-    path = store.base / finding.subject
-    seen = path.lstat()
-    needed = stat.S_IRWXU if stat.S_ISDIR(seen.st_mode) else stat.S_IRUSR
-    if path.suffix in (".lock", ".gate"):
-        needed |= stat.S_IWUSR
-    os.chmod(path, stat.S_IMODE(seen.st_mode) | needed)
+def close_to_others(examination: Examination, _: Finding) -> None:
+    os.chmod(examination.store.base, 0o700)
 
 
-def close_base(store: Store, _: Finding, __: Quarantine) -> None:
-    os.chmod(store.base, 0o700)
+# --- folders and files -------------------------------------------------------------------------
 
 
-def find_leading(store: Store) -> Iterator[Finding]:
-    """What makes git read files from elsewhere, a configuration for instance, and a store of another user: git
-    is not run then."""
+def find_leads_elsewhere(examination: Examination) -> Iterator[Finding]:
+    """A store of another user, and files that make git read elsewhere, a configuration for example. Git does not
+    run in such a store."""
+    store = examination.store
     for folder in (store.base, store.git_dir):
-        why = why_not_ours(folder)
-        if why not in ("", OPEN):
-            yield Finding("foreign", "error", inside(store, folder), why)
+        why = ownership_problem(folder)
+        if why not in ("", WRITABLE_BY_OTHERS):
+            yield Finding("foreign", "error", examination.name(folder), why)
     for name in LEAD_ELSEWHERE:
         path = store.git_dir / name
         if os.path.lexists(path):
             meaning = "it makes git read files from elsewhere, which could make it run a program"
-            yield Finding("leads-elsewhere", "error", inside(store, path), meaning, "set it aside")
+            repair = "move it to the quarantine"
+            yield Finding("leads-elsewhere", "error", examination.name(path), meaning, repair)
 
 
-# --- folders and files -----------------------------------------------------------------------
+def find_blocked_locks(examination: Examination) -> Iterator[Finding]:
+    """Anything that makes it impossible to take a lock of the store."""
+    git_dir = examination.store.git_dir
+    locks = git_dir / "locks"
+    for path in (git_dir, locks):
+        if os.path.lexists(path) and not path.is_dir():
+            yield _replaced_folder(examination, path)
+            return
+    for path in sorted(locks.iterdir()) if locks.is_dir() else ():
+        if not path.is_file():
+            meaning = "it is in the place of a lock file"
+            yield Finding("lock-replaced", "error", examination.name(path), meaning, "move it to the quarantine")
 
 
-def find_layout(store: Store) -> Iterator[Finding]:
-    """What `git init` and we put there on first use, and what is in its place now."""
-    for name in _folders():
-        path = store.git_dir / name
+def find_layout(examination: Examination) -> Iterator[Finding]:
+    """Folders and files that every store has, as far as they are missing or different."""
+    git_dir = examination.store.git_dir
+    parents = {parent.as_posix() for name in FOLDERS for parent in Path(name).parents if parent.name}
+    for name in sorted({*FOLDERS, *parents}):  # a parent before its children
+        path = git_dir / name
         if path.is_dir():
             continue
         if os.path.lexists(path):
-            meaning = "something else is where a folder of the store belongs"
-            yield Finding("folder-replaced", "error", f"store/{name}", meaning, "set it aside and make the folder")
+            yield _replaced_folder(examination, path)
         else:
-            meaning = "git does not take the store for a repository without it"
+            meaning = "git does not recognize the store as a repository without it"
             yield Finding("folder-missing", "error", f"store/{name}", meaning, "make it")
     for name, content in store_files().items():
-        problem = _file_problem(store.git_dir / name, content)
+        problem = _file_problem(git_dir / name, content)
         if problem is not None:
-            repair = "write it anew; what is there now is set aside"
+            repair = "write it again; the present file goes to the quarantine"
             yield Finding("file-damaged", "error", f"store/{name}", problem, repair)
 
 
-def _folders() -> list[str]:
-    """Every folder with those above it, from the top."""
-    above = {parent.as_posix() for name in FOLDERS for parent in Path(name).parents if parent.name}
-    return sorted({*FOLDERS, *above})
+def _replaced_folder(examination: Examination, path: Path) -> Finding:
+    meaning = "a folder of the store is expected here, but it is something else"
+    repair = "move it to the quarantine and make the folder"
+    return Finding("folder-replaced", "error", examination.name(path), meaning, repair)
 
 
 def _file_problem(path: Path, content: bytes) -> str | None:
@@ -157,195 +293,234 @@ def _file_problem(path: Path, content: bytes) -> str | None:
         return "it is missing"
     except OSError as problem:
         return f"it cannot be read ({problem.strerror})"
-    return None if found == content else "it is not as shadowsnap writes it"
+    return None if found == content else "it differs from what shadowsnap writes"
 
 
-def make_folder(store: Store, finding: Finding, quarantine: Quarantine) -> None:
-    path = store.base / finding.subject
+def make_folder(examination: Examination, finding: Finding) -> None:
+    store, path = examination.store, examination.path(finding)
+    if lost_refs(store):
+        # The new folder would hide it, as refs are known to be lost by their missing folder.
+        (store.git_dir / REFS_LOST).touch()
     if os.path.lexists(path) and not path.is_dir():
-        quarantine.take(path)
+        examination.quarantine.move(path)
     path.mkdir(parents=True, exist_ok=True)
 
 
-def write_file(store: Store, finding: Finding, quarantine: Quarantine) -> None:
-    path = store.base / finding.subject
-    if os.path.lexists(path):
-        quarantine.take(path)
+def write_file(examination: Examination, finding: Finding) -> None:
+    quarantine_file(examination, finding)
+    store, path = examination.store, examination.path(finding)
     write_bytes(path, store_files()[path.relative_to(store.git_dir).as_posix()], fsync=store.fsync)
 
 
-# --- locks -----------------------------------------------------------------------------------
+# --- what dead processes left ------------------------------------------------------------------
 
 
-def find_locks(store: Store) -> Iterator[Finding]:
-    """Lock files of git that nobody removes any more. (Our own locks go with their process.)"""
-    for path in _lock_files(store):
+def find_stale_locks(examination: Examination) -> Iterator[Finding]:
+    """Lock files that a dead git process left. (Our own locks end with their process.)
+
+    A quick repair first gives git processes the time to finish; a lock that is there after that is stale."""
+    paths = _lock_files(examination.store)
+    if examination.quick:
+        end = time.monotonic() + STALE_LOCK_SECONDS
+        while time.monotonic() < end and any(0 <= _age(path) < STALE_LOCK_SECONDS for path in paths):
+            time.sleep(0.05)
+            paths = _lock_files(examination.store)
+    for path in paths:
         age = _age(path)
-        if age is not None and age >= STALE_SECONDS:
-            meaning = f"a git process that died {age:.0f} s ago left it: whatever it locks cannot be changed"
-            yield Finding("lock-stale", "error", inside(store, path), meaning, "remove it")
+        if age >= STALE_LOCK_SECONDS:
+            meaning = f"a git process that died {age:.0f} s ago left it: what it locks cannot be changed"
+            yield Finding("lock-stale", "error", examination.name(path), meaning, "remove it")
 
 
-def find_blocked_locks(store: Store) -> Iterator[Finding]:
-    """What makes it impossible even to wait for a lock."""
-    folder = store.git_dir / "locks"
-    for path in (store.git_dir, folder):
-        if os.path.lexists(path) and not path.is_dir():
-            meaning = "something else is where a folder of the store belongs"
-            repair = "set it aside and make the folder"
-            yield Finding("folder-replaced", "error", inside(store, path), meaning, repair)
-            return
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        if not path.is_file():
-            meaning = "something else is where a lock file belongs"
-            yield Finding("lock-replaced", "error", inside(store, path), meaning, "set it aside")
+def _lock_files(store: Store) -> list[Path]:
+    return sorted(path for path in find_debris(store) if path.suffix == ".lock")
 
 
-def remove_lock(store: Store, finding: Finding, _: Quarantine) -> None:
-    path = store.base / finding.subject
-    age = _age(path)
-    if age is not None and age >= STALE_SECONDS:  # not one that somebody holds by now
-        path.unlink(missing_ok=True)
-
-
-def wait_for_locks(store: Store) -> None:
-    """Give git processes that may still be at work the time to finish; a lock that stays is stale."""
-    end = time.monotonic() + STALE_SECONDS
-    while time.monotonic() < end and any(_is_fresh(path) for path in _lock_files(store)):
-        time.sleep(0.05)
-
-
-def _lock_files(store: Store) -> Iterator[Path]:
-    git_dir = store.git_dir
-    yield from sorted(git_dir.glob("*.lock"))
-    yield from sorted((git_dir / "indexes").glob("*.lock"))
-    yield from sorted((git_dir / "refs").rglob("*.lock"))
-    yield from sorted((git_dir / "objects" / "info").rglob("*.lock"))
-    yield from sorted((git_dir / "objects" / "pack").glob("*.lock"))
-
-
-def _age(path: Path) -> float | None:
-    """Seconds since it was written; None if it is gone. A time in the future (the clock was set back)
-    says nothing, so it counts as old."""
+def _age(path: Path) -> float:
+    """Seconds since a file was written; -1 if it is gone. A time in the future (the clock was set back) means
+    nothing, so it counts as old."""
     try:
         age = time.time() - path.lstat().st_mtime
     except FileNotFoundError:
-        return None
-    return age if age >= 0 else max(-age, STALE_SECONDS)
+        return -1
+    return age if age >= 0 else max(-age, STALE_LOCK_SECONDS)
 
 
-def _is_fresh(path: Path) -> bool:
-    age = _age(path)
-    return age is not None and age < STALE_SECONDS
+def remove_lock(examination: Examination, finding: Finding) -> None:
+    path = examination.path(finding)
+    if _age(path) >= STALE_LOCK_SECONDS:  # it may be another one by now
+        path.unlink(missing_ok=True)
 
 
-_IN_PACKS = re.compile(r"tmp_|\.tmp-")
-_IN_OBJECTS = re.compile(r"tmp_obj_")
-_IN_RECORDS = re.compile(r"\..*\.tmp_|.*\.\d+\.tmp$|.*\.(lock|staging|seed)$")
-_TRASH = "trash-"
-_PATIENCE_SECONDS = 5.0
-_OLD_SECONDS = 60.0
-
-
-def clear_debris(store: Store, deadline: Deadline) -> int:
-    """Remove what no live process owns; how many files and directories that were. The caller
-    holds the upkeep lock. If somebody is at work for long, it is left to the next time."""
-    found = list(find_debris(store))
-    cleared = 0
-    if found:
-        left = deadline.remaining()
-        patience = Deadline(_PATIENCE_SECONDS if left is None else max(0.001, min(left, _PATIENCE_SECONDS)))
-        try:
-            with alone(store.store_lock(), "clearing up", patience):
-                cleared = sum(_clear(store, path) for path in found)
-        except DeadlineExceeded:
-            pass
-    for folder in store.git_dir.glob(f"{_TRASH}*"):
-        remove_tree(folder)
-    return cleared
-
-
-def find_debris(store: Store) -> Iterator[Path]:
-    """What looks like it; much of it may belong to someone who is at work."""
-    git_dir = store.git_dir
-    yield from (git_dir / name for name in _names(git_dir) if name.startswith("scratch-"))
-    yield from _matching(git_dir, re.compile(r"(packed-refs|HEAD|config|index)\.lock$"))
-    for folder in ("indexes", "projects", "journal", "purged"):
-        yield from _matching(git_dir / folder, _IN_RECORDS)
-    yield from _matching(store.base / "sessions", _IN_RECORDS)
-    for folder in _names(git_dir / "objects"):
-        if folder == "pack":
-            yield from _in_packs(git_dir / "objects" / "pack")
-        elif len(folder) == 2:
-            yield from _matching(git_dir / "objects" / folder, _IN_OBJECTS)
-    for top, _, names in os.walk(git_dir / "refs"):
-        yield from (Path(top, name) for name in names if name.endswith(".lock"))
-
-
-def find_leftovers(store: Store) -> Iterator[Finding]:
-    """For the doctor, who has more to say about locks and packs: debris that is too old to belong to
-    someone at work."""
-    for path in sorted(find_debris(store)):
+def find_leftovers(examination: Examination) -> Iterator[Finding]:
+    """Temporary files that are too old to belong to a running process. Locks and packs have checks of their
+    own."""
+    for path in sorted(find_debris(examination.store)):
         if path.suffix == ".lock" or path.name.startswith("pack-"):
             continue
         try:
             age = time.time() - path.lstat().st_mtime
         except FileNotFoundError:
             continue
-        if not 0 <= age < _OLD_SECONDS:
+        if not 0 <= age < _OLD_LEFTOVER_SECONDS:
             meaning = "a process that died left it; nothing needs it, but it takes space"
-            yield Finding("leftover", "info", inside(store, path), meaning, "remove it")
+            yield Finding("leftover", "info", examination.name(path), meaning, "remove it")
 
 
-def remove_leftover(store: Store, finding: Finding, _: Quarantine) -> None:
-    """The doctor has the store, and the right to upkeep, to itself."""
-    path = store.base / finding.subject
+def remove_leftover(examination: Examination, finding: Finding) -> None:
+    path = examination.path(finding)
     if path.is_dir():
         remove_tree(path)
     else:
         path.unlink(missing_ok=True)
 
 
-def _in_packs(folder: Path) -> Iterator[Path]:
-    names = set(_names(folder))
-    for name in names:
-        stem, dot, _ = name.partition(".")
-        # An index without its pack is what a removal leaves that was interrupted.
-        if _IN_PACKS.match(name) or (stem.startswith("pack-") and dot and f"{stem}.pack" not in names):
-            yield folder / name
+# --- object files ------------------------------------------------------------------------------
 
 
-def _clear(store: Store, path: Path) -> bool:
-    try:
-        if path.is_dir():
-            # Removing it takes time that nobody should wait for: put it out of the way.
-            os.replace(path, store.git_dir / f"{_TRASH}{os.getpid()}-{path.name}")
+def find_damaged_objects(examination: Examination) -> list[Finding]:
+    """Packs and loose objects that are damaged, or whose file has another name outside the store.
+
+    Every object is read, and `examination.sound` is set. A quick repair reads the packs once, and the one object
+    that an operation could not read. Git prefers a damaged object to a sound copy and takes it for "already
+    there", so it must not stay."""
+    store, objects = examination.store, examination.store.git_dir / "objects"
+    problems = {pack: pack_problem(pack, examination.deadline) for pack in all_packs(objects)}
+    loose: Iterable[tuple[str, Path]]
+    if examination.quick:
+        path = loose_file(store.git_dir, examination.object)
+        loose = [(examination.object, path)] if len(examination.object) == 40 and path.is_file() else []
+    else:
+        intact = [pack for pack, problem in problems.items() if problem is None]
+        mismatched = mismatched_packs(examination.git, intact)
+        problems |= dict.fromkeys(mismatched, "it does not hold what its index says")
+        loose = loose_objects(objects)
+    found = [_damaged_pack(examination, pack, problem) for pack, problem in problems.items() if problem]
+    sound: set[str] = set()
+    for name, path in loose:
+        problem = loose_problem(path, name)
+        if problem is None:
+            sound.add(name)
         else:
-            path.unlink()
-    except OSError:
-        return False  # gone meanwhile; or in use on Windows, then it is not debris
+            repair = "move it to the quarantine, and look for its content in the project's files and elsewhere"
+            facts = {"id": name}
+            subject, meaning = examination.name(path), f"object {name[:12]}: {problem}"
+            found.append(Finding("object-damaged", "error", subject, meaning, repair, facts))
+    if not examination.quick:
+        for pack, problem in problems.items():
+            if problem is None:
+                sound.update(pack_ids(pack.with_suffix(".idx")))
+        examination.sound = sound
+        found += _find_shared(examination)
+    return found
+
+
+def _damaged_pack(examination: Examination, pack: Path, problem: str) -> Finding:
+    repair = "move it to the quarantine, and write every object in it again that can still be read"
+    if problem == "it has no index":
+        repair = "make its index again"
+    meaning = f"{problem}: checkpoints may lack what is in it"
+    return Finding("pack-damaged", "error", examination.name(pack), meaning, repair)
+
+
+def _find_shared(examination: Examination) -> Iterator[Finding]:
+    for path in shared_files(examination.store.git_dir / "objects"):
+        meaning = "it is linked to a file outside the store: a change of that file changes the store"
+        repair = "replace it by a copy that was checked"
+        yield Finding("object-shared", "warning", examination.name(path), meaning, repair)
+
+
+def own_all_objects(store: Store, most_bytes: int | None = None) -> bool:
+    """Replace every shared object file by a checked copy; False if these are more than `most_bytes`.
+
+    The caller holds the upkeep lock."""
+    examination = Examination(store)
+    findings = list(_find_shared(examination))
+    if most_bytes is not None and sum(examination.path(each).stat().st_size for each in findings) > most_bytes:
+        return False
+    for finding in findings:
+        own_object(examination, finding)
+    (store.git_dir / OWN_OBJECTS).touch()
     return True
 
 
-def _matching(folder: Path, pattern: re.Pattern[str]) -> Iterator[Path]:
-    return (folder / name for name in _names(folder) if pattern.match(name))
+def own_object(examination: Examination, finding: Finding) -> None:
+    path = examination.path(finding)
+    if not path.exists() or replace_by_copy(examination.git, path):
+        return
+    if path.suffix == ".pack":
+        repair_pack(examination, finding)
+    else:
+        examination.quarantine.move(path)
 
 
-def _names(folder: Path) -> list[str]:
+def repair_object(examination: Examination, finding: Finding) -> None:
+    """Move a damaged object to the quarantine. Its content is looked for by the checks of refs and checkpoints."""
+    path, name = examination.path(finding), finding.facts["id"]
+    problem = loose_problem(path, name) if path.exists() else None
+    if problem is not None:
+        moved = examination.quarantine.move(path)
+        if problem == TRAILING_DATA:
+            write_objects(examination.store, [(name, *loose_content(moved))])
+
+
+def repair_pack(examination: Examination, finding: Finding) -> None:
+    """Move a damaged pack to the quarantine and write again what can be read of it."""
+    store, git, pack = examination.store, examination.git, examination.path(finding)
+    if not pack.with_suffix(".idx").exists() and _index_pack(git, pack):
+        return
+    moved = [examination.quarantine.move(path) for path in pack_files(pack)]
+    # The quarantine has the layout of an object directory, so git can read from it.
+    objects = examination.quarantine.folder / pack.parent.parent.relative_to(store.base)
+    for path in moved:
+        if path.suffix == ".pack":
+            _salvage(store, git.bound(scratch_objects=objects), path)
+
+
+def _index_pack(git: Git, pack: Path) -> bool:
+    """Make the index of a pack; False if the pack is not sound."""
     try:
-        return os.listdir(folder)
-    except OSError:
-        return []
+        git.run("index-pack", str(pack))
+    except GitFailed:
+        pack.with_suffix(".idx").unlink(missing_ok=True)
+        return False
+    return True
 
 
-REPAIRS = {
-    "base-open": close_base,
-    "closed": open_again,
-    "folder-missing": make_folder,
-    "folder-replaced": make_folder,
-    "file-damaged": write_file,
-    "leads-elsewhere": set_aside,
-    "lock-stale": remove_lock,
-    "lock-replaced": set_aside,
-    "leftover": remove_leftover,
-}
+def _salvage(store: Store, git: Git, pack: Path) -> None:
+    """Write again what can be read of a pack: by a new index if one can be made, else by the old one."""
+    index = pack.with_suffix(".idx")
+    announced: list[str] = []
+    old: Path | None = None
+    try:
+        announced = pack_ids(index)
+        old = index.rename(index.with_name(f"{index.name}.old"))
+    except (MalformedObject, OSError):
+        index.unlink(missing_ok=True)
+    if _index_pack(git, pack):
+        announced = pack_ids(index)
+    elif old is not None:
+        old.rename(index)
+    else:
+        try:
+            store.git().run("unpack-objects", "-r", "-q", stdin=pack.read_bytes())
+        except GitFailed:
+            pass  # git reads as far as it can, and fails if that is not to the end
+        return
+    write_objects(store, read_intact(git, announced))
+
+
+def write_objects(store: Store, objects: Iterable[tuple[str, bytes, bytes]]) -> None:
+    """Write objects (id, kind, content) into the store, whether they are there or not."""
+    loose = LooseObjects(store.git_dir / "objects", fsync=store.fsync)
+    pack = PackWriter(store.git_dir / "objects", fsync=store.fsync)
+    try:
+        for number, (_, kind, data) in enumerate(objects):
+            if number < _MANY_OBJECTS:
+                loose.write(kind, data)
+            else:
+                pack.add(deflate(kind, data))
+        pack.finish()
+    finally:
+        pack.abandon()
+    loose.flush()

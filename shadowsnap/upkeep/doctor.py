@@ -1,8 +1,10 @@
-"""The doctor: looks at everything the store consists of, says what is wrong and what would be
-done about it, and does it if asked to.
+"""The doctor: a table of checks, and three ways to walk it.
 
-The order matters: what git needs to open the store comes first, then the object files, then
-what is made of them. Each step finds more once the one before it is mended.
+`examine` reports what is wrong, `repair` also repairs it, and `repair_quickly` runs after an operation failed:
+only the checks that can explain the failure, for one project, and within seconds.
+
+The order matters: first what git needs to open the store, then the object files, then what is made of them. Each
+check finds more once the ones before it are repaired.
 """
 
 from __future__ import annotations
@@ -10,266 +12,268 @@ from __future__ import annotations
 import errno
 import os
 import re
-from collections.abc import Callable, Iterable
-from contextlib import ExitStack
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import DamagedObject, GitFailed, ShadowsnapError
-from shadowsnap.git.reading import missing_objects
 from shadowsnap.model import Checkup, Finding
 from shadowsnap.store.layout import Store
 from shadowsnap.store.locks import alone, locked
 from shadowsnap.store.projects import Project
-from shadowsnap.upkeep import check_checkpoints, check_objects, check_store
-from shadowsnap.upkeep.check_checkpoints import (
-    checkpoint_refs,
-    find_attachments,
-    find_caches,
-    find_clock,
-    find_incomplete,
-    find_journals,
-    find_lost_refs,
-    find_records,
-    find_refs,
-    find_staging,
-    find_unsafe,
-    recover_objects,
-)
-from shadowsnap.upkeep.check_objects import find_one_loose, find_packs, find_shared, inspect_objects
-from shadowsnap.upkeep.check_store import (
-    find_blocked_locks,
-    find_closed,
-    find_layout,
-    find_leading,
-    find_leftovers,
-    find_locks,
-    find_newer,
-    find_old_git,
-    wait_for_locks,
-)
-from shadowsnap.upkeep.quarantine import Quarantine
-from shadowsnap.upkeep.session import upkeep_lock
+from shadowsnap.upkeep import check_checkpoints as checkpoints
+from shadowsnap.upkeep import check_store as files
+from shadowsnap.upkeep.check_store import Examination
+from shadowsnap.upkeep.reclaim import upkeep_lock
 
-Mend = Callable[[Store, Finding, Quarantine], None]
-_ROUNDS = 20
-"""A closed directory hides what is wrong inside it, and so on down."""
+# Nested damage shows itself level by level: closed directories, trees that were missing.
+_MOST_ROUNDS = 100
+# An agent waits for a quick repair.
+_QUICK_SECONDS = 10.0
+_NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+_NO_SPACE_MESSAGES = ("No space left on device", "Disk quota exceeded", "File too large")
 
-REPAIRS: dict[str, Mend] = {
-    **check_store.REPAIRS,
-    **check_objects.REPAIRS,
-    **check_checkpoints.REPAIRS,
-}
+Repair = Callable[[Examination, Finding], None]
+NEVER, AFTER_GIT_ERROR, AFTER_ANY_ERROR = "never", "after an error of git", "after any error"
+
+
+@dataclass(frozen=True)
+class Check:
+    name: str
+    """What it looks at."""
+    find: Callable[[Examination], Iterable[Finding]]
+    repairs: Mapping[str, Repair]
+    """How to repair each kind of finding, by its code. A finding of another code is only reported."""
+    recover: Callable[[Examination, Sequence[Finding]], bool] | None = None
+    """Tried before `repairs`, for all findings together: looks for lost content elsewhere. If it finds any, the
+    check starts again."""
+    quick: str = NEVER
+    """When a quick repair makes this check."""
+    full: bool = True
+    """Whether an examination of the whole store makes this check."""
+
+
+# Before the store can be locked.
+ACCESS = (
+    Check("permissions", files.find_permissions, {
+        "base-open": files.close_to_others,
+        "closed": files.open_to_owner,
+    }, quick=AFTER_ANY_ERROR),
+    Check("files that lead elsewhere", files.find_leads_elsewhere, {
+        "leads-elsewhere": files.quarantine_file,
+    }, quick=AFTER_ANY_ERROR),
+    Check("places of lock files", files.find_blocked_locks, {
+        "folder-replaced": files.make_folder,
+        "lock-replaced": files.quarantine_file,
+    }, quick=AFTER_ANY_ERROR),
+)  # fmt: skip
+# Before git can open the store.
+STRUCTURE = (
+    Check("folders and files of the store", files.find_layout, {
+        "folder-missing": files.make_folder,
+        "folder-replaced": files.make_folder,
+        "file-damaged": files.write_file,
+    }, quick=AFTER_ANY_ERROR),
+    Check("projects without refs", checkpoints.find_lost_refs, {
+        "refs-lost": checkpoints.recover_refs,
+    }, quick=AFTER_ANY_ERROR),
+)  # fmt: skip
+CONTENT = (
+    Check("git", files.find_old_git, {}),
+    Check("lock files of git", files.find_stale_locks, {
+        "lock-stale": files.remove_lock,
+    }, quick=AFTER_ANY_ERROR),
+    Check("temporary files", files.find_leftovers, {
+        "leftover": files.remove_leftover,
+    }),
+    Check("object files", files.find_damaged_objects, {
+        "pack-damaged": files.repair_pack,
+        "object-damaged": files.repair_object,
+        "object-shared": files.own_object,
+    }, quick=AFTER_GIT_ERROR),
+    # Before refs and checkpoints: lost objects are looked for in every project that has a record.
+    Check("records of projects", checkpoints.find_records, {
+        "record-damaged": checkpoints.rewrite_record,
+    }, quick=AFTER_ANY_ERROR),
+    Check("the object that could not be read", checkpoints.find_missing_object, {},
+          recover=checkpoints.recover_lost, quick=AFTER_GIT_ERROR, full=False),
+    Check("refs", checkpoints.find_refs, {
+        "packed-refs-damaged": checkpoints.repair_packed_refs,
+        "ref-strange": checkpoints.quarantine_checkpoint_ref,
+        "ref-damaged": checkpoints.repair_ref,
+        "ref-dangling": checkpoints.repair_ref,
+    }, recover=checkpoints.recover_lost, quick=AFTER_GIT_ERROR),
+    Check("files of checkpoints", checkpoints.find_incomplete, {
+        "checkpoint-incomplete": checkpoints.record_without_lost,
+    }, recover=checkpoints.recover_lost),
+    Check("names in checkpoints", checkpoints.find_unsafe, {
+        "checkpoint-unsafe": checkpoints.quarantine_checkpoint_ref,
+    }),
+    Check("conversations", checkpoints.find_conversations, {
+        "conversation-damaged": checkpoints.quarantine_ref,
+    }),
+    Check("operation logs", checkpoints.find_logs, {
+        "log-damaged": checkpoints.rebuild_operation_log,
+        "log-lost": checkpoints.rebuild_operation_log,
+    }, quick=AFTER_ANY_ERROR),
+    Check("journals", checkpoints.find_journals, {
+        "journal-damaged": files.quarantine_file,
+        "journal-left": files.quarantine_file,
+    }),
+    Check("staging directories", checkpoints.find_staging, {
+        "staging-left": files.quarantine_file,
+    }),
+    Check("stat caches", checkpoints.find_caches, {
+        "cache-damaged": checkpoints.forget_index,
+    }, quick=AFTER_ANY_ERROR),
+    Check("clock", checkpoints.find_clock, {}),
+)  # fmt: skip
+CHECKS = (*ACCESS, *STRUCTURE, *CONTENT)
+REPAIRABLE = {code for check in CHECKS for code in check.repairs}
+"""The codes of findings that can be repaired."""
 
 
 def examine(base: Path, deadline: Deadline, *, fsync: bool = True) -> Checkup:
-    """Everything that is not as it should be. Nothing is changed."""
+    """Report everything that is wrong, and change nothing."""
     store = Store(base, fsync)
     if not base.is_dir():
         return Checkup(str(base))
-    first = [*find_newer(store)]
-    if first:
-        return Checkup(str(base), tuple(first))
-    first = [*find_closed(store)]
-    if not _hinder(first):
+    newer = files.find_newer_format(store)
+    if newer is not None:
+        return Checkup(str(base), (newer,))
+    examination = Examination(store)
+    found = list(files.find_permissions(examination))
+    if not _has_error(found):
         if not os.path.lexists(store.git_dir):
-            return Checkup(str(base), tuple(first))
-        first += [*find_leading(store), *find_blocked_locks(store), *find_layout(store), *find_lost_refs(store)]
-    if _hinder(first):
-        meaning = "git cannot open the store as it is, so its checkpoints were not looked at"
-        first.append(Finding("not-examined", "info", "store", meaning))
-        return Checkup(str(base), tuple(first))
+            return Checkup(str(base), tuple(found))
+        found += _find(examination, [*ACCESS[1:], *STRUCTURE])
+    if _has_error(found):
+        meaning = "git cannot open the store as it is, so its checkpoints were not examined"
+        return Checkup(str(base), (*found, Finding("not-examined", "info", "store", meaning)))
     with locked(store.store_lock(), "doctor", deadline, shared=True):
-        return _whole(store, first)
+        return _examine_content(examination, found)
 
 
-def _hinder(findings: list[Finding]) -> bool:
+def _find(examination: Examination, checks: Iterable[Check]) -> list[Finding]:
+    return [finding for check in checks if check.full for finding in check.find(examination)]
+
+
+def _has_error(findings: Iterable[Finding]) -> bool:
     return any(finding.severity == "error" for finding in findings)
 
 
+def _examine_content(examination: Examination, found: list[Finding]) -> Checkup:
+    """Examine a store that git can open."""
+    # Listed before the objects are read: what a snapshot records meanwhile does not count as missing.
+    refs = checkpoints.checkpoint_refs(examination.store)
+    found = [*found, *_find(examination, CONTENT)]
+    damaged = {finding.subject for finding in found}
+    intact = sum(ref.name not in damaged for ref in refs)
+    return Checkup(str(examination.store.base), tuple(found), checkpoints=len(refs), intact=intact)
+
+
 def repair(base: Path, deadline: Deadline, *, fsync: bool = True) -> Checkup:
-    """Mend what an examination finds. What cannot be saved is set aside."""
+    """Repair what an examination finds. What cannot be saved goes to the quarantine."""
     before = examine(base, deadline, fsync=fsync)
-    if not any(finding.code in REPAIRS for finding in before.findings):
+    if not any(finding.code in REPAIRABLE for finding in before.findings):
         return before
-    store = Store(base, fsync)
-    with Treatment(store, deadline) as work:
-        work.open_up()
-        work.mend(lambda: find_locks(store))
-        work.mend(lambda: find_leftovers(store))
-        work.mend(lambda: inspect_objects(store)[0])
-        work.mend(lambda: find_shared(store))
-        work.mend(lambda: find_records(store))
-        _, sound = inspect_objects(store)
-        while back := recover_objects(store, _missing(store, sound)):
-            sound |= back  # a tree that is back may show that more is missing
-        work.mend(lambda: find_refs(store, store.git()))
-        work.mend(lambda: find_unsafe(store, store.git(), sound))
-        work.mend(lambda: find_incomplete(store, store.git(), sound))
-        work.mend(lambda: find_attachments(store, store.git(), sound))
-        work.mend(lambda: [*find_journals(store), *find_staging(store)])
-        work.mend(lambda: find_caches(store, store.git(), sound))
-        after = _whole(store, [*find_closed(store)])
-    used = work.quarantine.used
-    # Some vanish together with others: a checkpoint is complete again once its object is back.
-    mended = [finding for finding in before.findings if finding.code in REPAIRS and finding not in after.findings]
-    mended += [finding for finding in work.repaired if finding not in mended and finding not in after.findings]
+    repairing, done = Examination(Store(base, fsync)), list[Finding]()
+    with ExitStack() as locks:
+        _repair(repairing, [check for check in CHECKS if check.full], done, deadline, locks)
+        examination = Examination(repairing.store)
+        after = _examine_content(examination, list(files.find_permissions(examination)))
+    # Some findings disappear with others: a checkpoint is complete again once its object is back.
+    repaired: list[Finding] = []
+    for finding in (*(finding for finding in before.findings if finding.code in REPAIRABLE), *done):
+        if finding not in repaired and finding not in after.findings:
+            repaired.append(finding)
+    quarantine = repairing.quarantine.used
     return replace(
         after,
-        findings=(*mended, *after.findings),
-        repaired=tuple(mended),
-        set_aside=str(used) if used else None,
+        findings=(*repaired, *after.findings),
+        repaired=tuple(repaired),
+        set_aside=str(quarantine) if quarantine else None,
         applied=True,
     )
 
 
-def _whole(store: Store, first: list[Finding]) -> Checkup:
-    """The examination of a store that git can open."""
-    git = store.git()
-    refs = checkpoint_refs(store)  # before the objects: what they need was written before them
-    damaged, sound = inspect_objects(store)
-    bad_refs = [*find_refs(store, git)]
-    incomplete = [*find_incomplete(store, git, sound), *find_unsafe(store, git, sound)]
-    findings = [
-        *first, *find_old_git(store), *find_locks(store), *damaged, *find_shared(store), *bad_refs, *incomplete,
-        *find_attachments(store, git, sound), *find_records(store), *find_journals(store), *find_staging(store),
-        *find_caches(store, git, sound), *find_clock(store), *find_leftovers(store),
-    ]  # fmt: skip
-    hurt = {finding.subject for finding in (*bad_refs, *incomplete)}
-    intact = sum(ref.name not in hurt for ref in refs)
-    return Checkup(str(store.base), tuple(findings), checkpoints=len(refs), intact=intact)
+def _repair(
+    examination: Examination, checks: Iterable[Check], done: list[Finding], deadline: Deadline, locks: ExitStack
+) -> None:
+    """Make checks and repair what they find; `done` gets what was repaired. The store is locked as soon as that is
+    possible."""
+    is_locked = False
+    for check in checks:
+        if check not in ACCESS and not is_locked:
+            if not examination.quick:
+                locks.enter_context(locked(upkeep_lock(examination.store), "doctor", deadline))
+            locks.enter_context(alone(examination.store.store_lock(), "doctor", deadline))
+            is_locked = True
+        for finding in _repair_until_clean(examination, check):
+            done.append(finding)  # one by one: the next repair may fail
 
 
-def _missing(store: Store, sound: set[str]) -> dict[str, list[bytes]]:
-    """Objects that checkpoints need and the store does not hold, and the files they were of."""
-    git = store.git()
-    missing: dict[str, list[bytes]] = {}
-    for finding in find_incomplete(store, git, sound):
-        for name, path in zip(finding.facts["objects"], finding.facts["missing"], strict=True):
-            missing.setdefault(name, []).append(os.fsencode(os.path.join(finding.facts["workdir"], path)))
-    for finding in find_refs(store, git):
-        for name in finding.facts.get("lost", ()):
-            missing.setdefault(name, [])
-    return missing
+def _repair_until_clean(examination: Examination, check: Check) -> Iterator[Finding]:
+    """Repair what a check finds until it finds nothing new. Yields what was repaired."""
+    found, tried = list(check.find(examination)), list[Finding]()
+    for _ in range(_MOST_ROUNDS):
+        if not found:
+            return
+        if check.recover is not None and check.recover(examination, found):
+            left = list(check.find(examination))
+            if left != found:
+                yield from (finding for finding in found if finding not in left)
+                found = [finding for finding in left if finding not in tried]
+                continue
+        for finding in found:
+            if finding.code in check.repairs:
+                try:
+                    check.repairs[finding.code](examination, finding)
+                except (OSError, ShadowsnapError):
+                    continue  # it is found again at the end, and reported
+                yield finding
+        tried += found
+        found = [finding for finding in check.find(examination) if finding not in tried]
 
 
-# --- one treatment ---------------------------------------------------------------------------
+# --- after an operation failed -----------------------------------------------------------------
 
 
-class Treatment:
-    """A repair under way, with the store to ourselves."""
-
-    def __init__(self, store: Store, deadline: Deadline) -> None:
-        self.store = store
-        self.quarantine = Quarantine(store.base)
-        self.repaired: list[Finding] = []
-        self.deadline = deadline
-        self._stack = ExitStack()
-
-    def __enter__(self) -> Treatment:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def open_up(self, *, thorough: bool = True) -> None:
-        """Make the store one that git opens and that can be locked, then lock it."""
-        self.mend(lambda: find_closed(self.store))
-        self.mend(lambda: find_leading(self.store))
-        self.mend(lambda: find_blocked_locks(self.store))
-        if thorough:
-            self._stack.enter_context(locked(upkeep_lock(self.store), "doctor", self.deadline))
-        self._stack.enter_context(alone(self.store.store_lock(), "doctor", self.deadline))
-        lost = [*find_lost_refs(self.store)]
-        self.mend(lambda: find_layout(self.store))
-        self._apply(lost)
-
-    def mend(self, find: Callable[[], Iterable[Finding]]) -> None:
-        """Mend what is found until nothing more is."""
-        tried: list[Finding] = []
-        for _ in range(_ROUNDS):
-            found = [finding for finding in find() if finding.code in REPAIRS and finding not in tried]
-            if not found:
-                return
-            self._apply(found)
-            tried += found
-
-    def _apply(self, findings: Iterable[Finding]) -> None:
-        for finding in findings:
-            try:
-                REPAIRS[finding.code](self.store, finding, self.quarantine)
-            except (OSError, ShadowsnapError):
-                continue  # it is found again at the end, and told
-            self.repaired.append(finding)
-
-
-_NO_ROOM = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-_NO_ROOM_TOLD = ("No space left on device", "Disk quota exceeded", "File too large")
-_OBJECT = re.compile(r"\b[0-9a-f]{40}\b")
-# An agent waits for this.
-_SECONDS = 10.0
-
-
-def is_full(problem: BaseException | None) -> bool:
-    """Whether an operation failed for want of disk space: then nothing is broken."""
+def is_disk_full(problem: BaseException | None) -> bool:
+    """Whether an operation failed for lack of disk space: then nothing is damaged."""
     while problem is not None:
-        if isinstance(problem, OSError) and problem.errno in _NO_ROOM:
+        if isinstance(problem, OSError) and problem.errno in _NO_SPACE:
             return True
-        if isinstance(problem, GitFailed) and any(text in str(problem) for text in _NO_ROOM_TOLD):
+        if isinstance(problem, GitFailed) and any(text in str(problem) for text in _NO_SPACE_MESSAGES):
             return True
         problem = problem.__cause__
     return False
 
 
-def heal(base: Path, project: Project, problem: Exception, deadline: Deadline, *, fsync: bool) -> Checkup:
-    """Mend what may have made an operation on this project fail."""
+def repair_quickly(
+    base: Path, project: Project, problem: Exception, deadline: Deadline, *, fsync: bool
+) -> Checkup:
+    """Repair what may have made an operation on this project fail."""
     store = Store(base, fsync)
-    if not base.is_dir() or any(find_newer(store)):
+    if not base.is_dir() or files.find_newer_format(store) is not None:
         return Checkup(str(base))
     left = deadline.remaining()
-    work = Treatment(store, Deadline(_SECONDS if left is None else max(0.1, min(left, _SECONDS))))
-    try:
-        with work:
-            _treat(work, project.id, problem)
-    except (ShadowsnapError, OSError):
-        pass  # somebody is at work, it takes too long, or it is beyond this: what was mended so far is
-    used = str(work.quarantine.used) if work.quarantine.used else None
-    return Checkup(str(base), tuple(work.repaired), tuple(work.repaired), used, applied=True)
+    deadline = Deadline(_QUICK_SECONDS if left is None else max(0.1, min(left, _QUICK_SECONDS)))
+    examination = Examination(store, deadline, project.id, _unreadable_object(problem))
+    when = (AFTER_ANY_ERROR,) if isinstance(problem, OSError) else (AFTER_ANY_ERROR, AFTER_GIT_ERROR)
+    done: list[Finding] = []
+    with ExitStack() as locks, suppress(ShadowsnapError, OSError):
+        # If another process holds the lock, or it takes too long, what was repaired so far counts.
+        _repair(examination, [check for check in CHECKS if check.quick in when], done, deadline, locks)
+    quarantine = examination.quarantine.used
+    return Checkup(str(base), tuple(done), tuple(done), str(quarantine) if quarantine else None, applied=True)
 
 
-def _treat(work: Treatment, project: str, problem: Exception) -> None:
-    store = work.store
-    work.open_up(thorough=False)
-    wait_for_locks(store)
-    work.mend(lambda: find_locks(store))
-    if isinstance(problem, OSError):
-        work.mend(lambda: find_records(store, project))
-        work.mend(lambda: find_caches(store, store.git(), project=project))
-        return
-    work.mend(lambda: find_packs(store, work.deadline))
-    name = problem.facts.get("id", "") if isinstance(problem, DamagedObject) else _object_told_of(problem)
-    work.mend(lambda: find_one_loose(store, name))
-    _recover(work, project, name)
-    work.mend(lambda: find_refs(store, store.git(), project))
-    work.mend(lambda: find_records(store, project))
-    work.mend(lambda: find_caches(store, store.git(), project=project))
-
-
-def _object_told_of(problem: Exception) -> str:
-    """The object that git could not read, if it says which."""
-    found = _OBJECT.search(str(problem))
+def _unreadable_object(problem: Exception) -> str:
+    """The object that could not be read, if the error names it."""
+    if isinstance(problem, DamagedObject):
+        return str(problem.facts.get("id", ""))
+    found = re.search(r"\b[0-9a-f]{40}\b", str(problem))
     return found[0] if found else ""
-
-
-def _recover(work: Treatment, project: str, name: str) -> None:
-    """Look for the object that was missing, and for what refs lead to, where it may still be."""
-    store = work.store
-    dangling = [finding for finding in find_refs(store, store.git(), project) if finding.facts.get("lost")]
-    wanted = {lost for finding in dangling for lost in finding.facts["lost"]}
-    if len(name) == 40 and missing_objects(store.git(), [name]):
-        wanted.add(name)
-    back = recover_objects(store, dict.fromkeys(wanted, ()))
-    work.repaired += [finding for finding in dangling if back.issuperset(finding.facts["lost"])]
-    if name in back:
-        work.repaired.append(Finding("object-missing", "error", name, "it was not in the store", "write it again"))

@@ -1,8 +1,7 @@
-"""Importing: commits of another tool become checkpoints of the right project, with their dates,
-reasons and trees.
+"""Importing: commits of other tools become checkpoints of the right project, with their dates, reasons and trees.
 
-In batches: the objects first, as one pack that is complete before it is among ours, then a ref
-for each checkpoint. Whatever interrupts it, the next import goes on from there.
+They are taken in batches: first the objects, as one pack that is complete before it is put among ours, then a
+ref for each checkpoint. Whatever interrupts an import, the next one goes on from there.
 """
 
 from __future__ import annotations
@@ -13,7 +12,6 @@ import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -21,7 +19,6 @@ from typing import Any
 
 from shadowsnap import lightjson as json
 from shadowsnap.deadline import Deadline
-from shadowsnap.digests import bounded_id
 from shadowsnap.errors import (
     DamagedObject,
     DeadlineExceeded,
@@ -31,7 +28,7 @@ from shadowsnap.errors import (
     NothingToImport,
     UnsafeTree,
 )
-from shadowsnap.files import OddFile, read_foreign, remove_tree, sync_directory
+from shadowsnap.files import UnreadableFile, read_bounded, remove_tree, sync_directory
 from shadowsnap.git.objects import EMPTY_TREE, LooseObjects
 from shadowsnap.git.reading import ObjectReader, missing_objects
 from shadowsnap.git.refs import RefExists
@@ -39,16 +36,18 @@ from shadowsnap.git.repository import Git
 from shadowsnap.git.trees import (
     DIRECTORY,
     EXECUTABLE,
+    GITLINK,
     LINK,
     REGULAR,
     Leaf,
-    Sighting,
+    TreeMatch,
     TreeSearch,
     name_problem,
     patch_tree,
     tree_entries,
 )
 from shadowsnap.model import ImportedItem, ImportReport
+from shadowsnap.snapshot.tools import bounded_id
 from shadowsnap.store.checkpoints import list_checkpoints, record_checkpoint
 from shadowsnap.store.layout import (
     ARCHIVE,
@@ -61,24 +60,86 @@ from shadowsnap.store.layout import (
     is_shadow_repository,
     settle,
 )
-from shadowsnap.store.locks import locked
-from shadowsnap.store.projects import Project, project_of, touch_record
+from shadowsnap.store.projects import Project, locked_project, project_of, touch_record
+from shadowsnap.upkeep.reclaim import scratch_folder
 
 Progress = Callable[[int, int, ImportedItem], None]
-"""Called after each checkpoint: how many are done, of how many, and what became of it."""
+"""Called after each checkpoint with how many are done, the total, and what became of it."""
 
+# Nothing may be fetched to complete what is read.
+READ_ONLY = ("protocol.allow=never", "core.fsmonitor=false", "core.hooksPath=" + os.devnull)
 _BATCH = 50
 _LOCK_SECONDS = 60.0
-_GITLINK = 0o160000
+_LATEST_SECONDS = 10**10
 _MODES = (DIRECTORY, REGULAR, EXECUTABLE, LINK)
 _AUTHOR = re.compile(rb"\nauthor [^\n]*> (-?\d+) [+-]\d{4}\n")
 _TRAILER = re.compile(r"^Entire-[A-Za-z-]+: .*$", re.MULTILINE)
 _SESSION = re.compile(r"^Entire-Session: (.+)$", re.MULTILINE)
-_LATEST = 10**10
+_LONGEST_TEXT = 1 << 20
+_WORKSPACE_NAME = re.compile(r"[0-9a-f]{12}")
+_SHADOW_BRANCH = re.compile(r"refs/heads/entire/[0-9a-f]{4,40}(?:-([0-9a-f]{6}))?")
+
+
+def import_from(
+    store: Store, path: Path, deadline: Deadline, *, dry_run: bool = False, on_progress: Progress | None = None
+) -> ImportReport:
+    """Import everything that is found at a path."""
+    sources = _find_sources(store, path)
+    if not sources:
+        raise NothingToImport(path=path)
+    run = _Import(store, deadline, dry_run, on_progress)
+    try:
+        run.take(sources)
+    finally:
+        _remove_stand_ins(sources)
+    return run.report(str(path), sources)
+
+
+def import_due(store: Store, deadline: Deadline) -> ImportReport | None:
+    """Import the archives that were made on first use, as far as there is time."""
+    due = [archive for archive in archives(store.base) if is_due(archive)]
+    if not due:
+        return None
+    run = _Import(store, deadline)
+    sources: list[_Source] = []
+    for archive in due:
+        found: list[_Source] = []
+        try:
+            found = _find_sources(store, archive)
+            sources += found
+            run.take(found)
+        except (DeadlineExceeded, LockTimeout):
+            break  # the next import goes on from here
+        except (GitFailed, OSError) as problem:
+            run.note(_Source("", archive, archive), "failed", str(problem))  # it can still be imported by hand
+        finally:
+            _remove_stand_ins(found)
+        settle(archive)
+    return run.report(str(store.base), sources)
 
 
 @dataclass(frozen=True)
-class Original:
+class _Source:
+    """The checkpoints of one directory in another tool."""
+
+    layout: str
+    path: Path
+    """As shown to the user."""
+    git_dir: Path
+    tips: tuple[str, ...] = ()
+    workdir: str = ""
+    excludes: tuple[str, ...] = ()
+    """Patterns that kept files out of the checkpoints."""
+    problem: str = ""
+    """Why nothing can be imported from it."""
+
+    def git(self, store: Store) -> Git:
+        """Git that reads there. Its work tree is our base, because the one of the tool may be gone."""
+        return store.git().bound(git_dir=self.git_dir, work_tree=store.base, config=READ_ONLY)
+
+
+@dataclass(frozen=True)
+class _Original:
     """A commit of another tool."""
 
     id: str
@@ -86,7 +147,7 @@ class Original:
     parents: tuple[str, ...]
     message: str
     moment: int
-    """In milliseconds, made different for commits of the same second."""
+    """In milliseconds, different for commits of the same second."""
 
     @property
     def reason(self) -> str:
@@ -98,301 +159,233 @@ class Original:
         return bounded_id(found[1].strip()) if found else None
 
 
-def import_from(
-    store: Store, path: Path, deadline: Deadline, *, dry_run: bool = False, on_progress: Progress | None = None
-) -> ImportReport:
-    """Import everything that is found at a path."""
-    sources = find_sources(store, path)
-    if not sources:
-        raise NothingToImport(path=path)
-    run = _Run(store, deadline, dry_run, on_progress)
-    try:
-        run.take(sources)
-    finally:
-        _remove_stand_ins(sources)
-    return run.report(str(path), sources)
-
-
-def import_due(store: Store, deadline: Deadline) -> ImportReport | None:
-    """Import the archives that were made on first use, as far as the time goes."""
-    due = [archive for archive in archives(store.base) if is_due(archive)]
-    if not due:
-        return None
-    run = _Run(store, deadline, False, None)
-    sources: list[Source] = []
-    for archive in due:
-        found: list[Source] = []
-        try:
-            found = find_sources(store, archive)
-            sources += found
-            run.take(found)
-        except (DeadlineExceeded, LockTimeout):
-            break  # the next one goes on from here
-        except (GitFailed, OSError) as problem:
-            run.note_failure(archive, problem)  # it can still be tried by hand
-        finally:
-            _remove_stand_ins(found)
-        settle(archive)
-    return run.report(str(store.base), sources)
-
-
-# --- one import ------------------------------------------------------------------------------
-
-
-@dataclass
-class _Run:
-    store: Store
-    deadline: Deadline
-    dry_run: bool
-    on_progress: Progress | None
-    items: list[ImportedItem] = field(default_factory=list)
-    total: int = 0
-
-    def take(self, sources: Iterable[Source]) -> None:
-        usable = []
-        for source in sources:
-            problem = source.problem or _unreadable(source)
-            if problem:
-                self._note(source, None, "failed", problem)
-                continue
-            with ObjectReader(source.git(self.store)) as reader:
-                originals, broken = read_originals(reader, source)
-            self.total += len(originals) + len(broken)
-            for name in broken:
-                self._note(source, None, "failed", f"commit {name[:12]} cannot be read")
-            usable.append((source, originals))
-        for source, originals in usable:
-            self._take_source(source, originals)
-
-    def note_failure(self, path: Path, problem: Exception) -> None:
-        self._note(Source("", path, path), None, "failed", str(problem))
-
-    def report(self, path: str, sources: list[Source]) -> ImportReport:
-        counts = dict.fromkeys(("imported", "skipped", "failed"), 0)
-        for item in self.items:
-            counts[item.status] += 1
-        layouts = tuple(sorted({source.layout for source in sources}))
-        return ImportReport(path, layouts, items=tuple(self.items), applied=not self.dry_run, **counts)
-
-    def _take_source(self, source: Source, originals: list[Original]) -> None:
-        project = project_of(source.workdir)
-        known = self._imported_before(project)
-        due: list[Original] = []
-        for original in originals:
-            if original.id in known:
-                self._note(source, original, "skipped", "it was imported before", known[original.id])
-            elif not _holds_files(source, original):
-                self._note(source, original, "skipped", "it was made with the repository and holds nothing")
-            else:
-                due.append(original)
-        if self.dry_run:
-            for original in due:
-                self._note(source, original, "imported")
-            return
-        for at in range(0, len(due), _BATCH):
-            self.deadline.check("importing checkpoints")
-            self._take_batch(source, project, due[at : at + _BATCH])
-
-    def _take_batch(self, source: Source, project: Project, originals: list[Original]) -> None:
-        store, patience = self.store, Deadline(_LOCK_SECONDS)
-        # Sharing the lock of the store: nobody removes the objects before their refs are there.
-        with (
-            locked(store.store_lock(), "import", patience, shared=True),
-            locked(store.project_lock(project.id), "import", patience),
-        ):
-            trees = copy_trees(store, source, originals)
-            for original in originals:
-                tree = trees[original.id]
-                if isinstance(tree, str):
-                    self._note(source, original, "failed", tree)
-                    continue
-                try:
-                    made = record_checkpoint(
-                        store, project, tree.id, original.reason, _body(source, original, tree), original.moment
-                    )
-                except RefExists:
-                    self._note(source, original, "skipped", "it was imported before")
-                    continue
-                self._note(source, original, "imported", checkpoint=made.id)
-            touch_record(store, project)
-
-    def _imported_before(self, project: Project) -> dict[str, str]:
-        """Original id -> ours."""
-        found = list_checkpoints(self.store, project, self.deadline, statistics=False)
-        return {each.metadata["original_id"]: each.id for each in found if "original_id" in each.metadata}
-
-    def _note(
-        self, source: Source, original: Original | None, status: str, why: str = "", checkpoint: str | None = None
-    ) -> None:
-        about: dict[str, Any] = {"original_id": "", "workdir": source.workdir, "source": str(source.path)}
-        if original is not None:
-            when = datetime.fromtimestamp(original.moment / 1000, UTC)
-            about |= {"original_id": original.id, "reason": original.reason, "created_at": when}
-        self.items.append(ImportedItem(status, checkpoint_id=checkpoint, why=why, **about))
-        if self.on_progress is not None:
-            self.on_progress(len(self.items), max(self.total, len(self.items)), self.items[-1])
-
-
-def _unreadable(source: Source) -> str:
-    return "its objects are named by SHA-256" if any(len(tip) != 40 for tip in source.tips) else ""
-
-
-def _holds_files(source: Source, original: Original) -> bool:
-    """PraisonAI begins each repository with an empty commit, which is no state of the directory."""
-    return source.layout != "praisonai" or bool(original.parents) or original.tree != EMPTY_TREE
-
-
-def _body(source: Source, original: Original, tree: Tree) -> dict[str, Any]:
-    return {
-        "kind": "manual",
-        "scope": "tree",
-        "session_id": original.session_id,
-        "skipped": [[os.fsdecode(path), why] for path, why in tree.left_out],
-        "excludes": {"own": list(source.excludes)},
-        "imported_from": source.layout,
-        "original_id": original.id,
-    }
-
-
-# --- commits ---------------------------------------------------------------------------------
-
-
-def read_originals(reader: ObjectReader, source: Source) -> tuple[list[Original], list[str]]:
-    """The commits that the tips lead to, oldest first, and those that cannot be read."""
-    found: dict[str, Original] = {}
-    broken: list[str] = []
-    stack = list(reversed(source.tips))
-    while stack:
-        name = stack.pop()
-        if name in found or name in broken:
-            continue
-        original = _read_original(reader, name)
-        if original is None:
-            broken.append(name)
-        elif source.layout != "entire" or original.session_id is not None:  # below lies the person's history
-            found[name] = original
-            stack += reversed(original.parents)
-    oldest_first = list(reversed(found.values()))
-    oldest_first.sort(key=lambda each: each.moment)
-    return _told_apart(oldest_first), broken
-
-
-def _read_original(reader: ObjectReader, name: str) -> Original | None:
-    try:
-        data = reader.read(name, b"commit")
-    except DamagedObject:
-        return None
-    header, _, message = data.partition(b"\n\n")
-    written = _AUTHOR.search(header + b"\n")
-    seconds = min(max(int(written[1]), 0), _LATEST) if written else 0
-    lines = header.decode("utf-8", "replace").splitlines()
-    parents = tuple(line[7:] for line in lines if line.startswith("parent "))
-    return Original(name, lines[0][5:], parents, message.decode("utf-8", "replace"), seconds * 1000)
-
-
-def _told_apart(ordered: list[Original]) -> list[Original]:
-    """Git counts in seconds: keep the order of commits within one."""
-    result: list[Original] = []
-    for original in ordered:
-        last = result[-1].moment if result else -1
-        result.append(replace(original, moment=max(original.moment, last + 1)))
-    return result
-
-
-# --- trees -----------------------------------------------------------------------------------
-
-
 @dataclass(frozen=True)
-class Tree:
+class _Tree:
     """A tree as we keep it: without what cannot be restored."""
 
     id: str
     left_out: tuple[tuple[bytes, str], ...] = ()
 
 
-def copy_trees(store: Store, source: Source, originals: list[Original]) -> dict[str, Tree | str]:
-    """Bring the trees of these commits into the store; for each its tree, or why there is none."""
-    with _scratch(store) as scratch:
+@dataclass
+class _Import:
+    """An import that is under way."""
+
+    store: Store
+    deadline: Deadline
+    dry_run: bool = False
+    on_progress: Progress | None = None
+    items: list[ImportedItem] = field(default_factory=list)
+    total: int = 0
+
+    def take(self, sources: Iterable[_Source]) -> None:
+        usable = []
+        for source in sources:
+            if source.problem:
+                self.note(source, "failed", source.problem)
+                continue
+            if any(len(tip) != 40 for tip in source.tips):
+                self.note(source, "failed", "its objects are named by SHA-256")
+                continue
+            with ObjectReader(source.git(self.store)) as reader:
+                originals, unreadable = _read_originals(reader, source)
+            self.total += len(originals) + len(unreadable)
+            for name in unreadable:
+                self.note(source, "failed", f"commit {name[:12]} cannot be read")
+            usable.append((source, originals))
+        for source, originals in usable:
+            self._take_source(source, originals)
+
+    def report(self, path: str, sources: list[_Source]) -> ImportReport:
+        counts = dict.fromkeys(("imported", "skipped", "failed"), 0)
+        for item in self.items:
+            counts[item.status] += 1
+        layouts = tuple(sorted({source.layout for source in sources}))
+        return ImportReport(path, layouts, items=tuple(self.items), applied=not self.dry_run, **counts)
+
+    def _take_source(self, source: _Source, originals: list[_Original]) -> None:
+        project = project_of(source.workdir)
+        listed = list_checkpoints(self.store, project, self.deadline, statistics=False)
+        known = {each.metadata["original_id"]: each.id for each in listed if "original_id" in each.metadata}
+        due: list[_Original] = []
+        for original in originals:
+            # PraisonAI begins each repository with an empty commit, which is no state of the directory.
+            is_empty = source.layout == "praisonai" and not original.parents and original.tree == EMPTY_TREE
+            if original.id in known:
+                self.note(source, "skipped", "it was imported before", original, known[original.id])
+            elif is_empty:
+                self.note(source, "skipped", "it was made with the repository and holds nothing", original)
+            elif self.dry_run:
+                self.note(source, "imported", original=original)
+            else:
+                due.append(original)
+        for start in range(0, len(due), _BATCH):
+            self.deadline.check("importing checkpoints")
+            self._take_batch(source, project, due[start : start + _BATCH])
+
+    def _take_batch(self, source: _Source, project: Project, originals: list[_Original]) -> None:
+        # The shared lock of the store keeps upkeep from removing the objects before their refs are there.
+        with locked_project(self.store, project, "import", Deadline(_LOCK_SECONDS)):
+            trees = _copy_trees(self.store, source, originals)
+            for original in originals:
+                tree = trees[original.id]
+                if isinstance(tree, str):
+                    self.note(source, "failed", tree, original)
+                    continue
+                body = {
+                    "kind": "manual",
+                    "scope": "tree",
+                    "session_id": original.session_id,
+                    "skipped": [[os.fsdecode(path), why] for path, why in tree.left_out],
+                    "excludes": {"own": list(source.excludes)},
+                    "imported_from": source.layout,
+                    "original_id": original.id,
+                }
+                try:
+                    made = record_checkpoint(self.store, project, tree.id, original.reason, body, original.moment)
+                except RefExists:
+                    self.note(source, "skipped", "it was imported before", original)
+                    continue
+                self.note(source, "imported", original=original, checkpoint=made.id)
+            touch_record(self.store, project)
+
+    def note(
+        self,
+        source: _Source,
+        status: str,
+        why: str = "",
+        original: _Original | None = None,
+        checkpoint: str | None = None,
+    ) -> None:
+        """Note what became of a commit, or why a source could not be read."""
+        about: dict[str, Any] = {"original_id": "", "workdir": source.workdir, "source": str(source.path)}
+        if original is not None:
+            created_at = datetime.fromtimestamp(original.moment / 1000, UTC)
+            about |= {"original_id": original.id, "reason": original.reason, "created_at": created_at}
+        self.items.append(ImportedItem(status, checkpoint_id=checkpoint, why=why, **about))
+        if self.on_progress is not None:
+            self.on_progress(len(self.items), max(self.total, len(self.items)), self.items[-1])
+
+
+# --- commits ---------------------------------------------------------------------------------
+
+
+def _read_originals(reader: ObjectReader, source: _Source) -> tuple[list[_Original], list[str]]:
+    """The commits that the tips lead to, oldest first, and those that cannot be read."""
+    found: dict[str, _Original] = {}
+    unreadable: list[str] = []
+    stack = list(reversed(source.tips))
+    while stack:
+        name = stack.pop()
+        if name in found or name in unreadable:
+            continue
+        original = _read_original(reader, name)
+        if original is None:
+            unreadable.append(name)
+        elif source.layout != "entire" or original.session_id is not None:  # below is the user's own history
+            found[name] = original
+            stack += reversed(original.parents)
+    oldest_first = list(reversed(found.values()))
+    oldest_first.sort(key=lambda each: each.moment)
+    result: list[_Original] = []
+    for original in oldest_first:
+        # Git counts in seconds: keep the order of commits within one.
+        earliest = result[-1].moment + 1 if result else 0
+        result.append(replace(original, moment=max(original.moment, earliest)))
+    return result, unreadable
+
+
+def _read_original(reader: ObjectReader, name: str) -> _Original | None:
+    try:
+        data = reader.read(name, b"commit")
+    except DamagedObject:
+        return None
+    header, _, message = data.partition(b"\n\n")
+    written = _AUTHOR.search(header + b"\n")
+    seconds = min(max(int(written[1]), 0), _LATEST_SECONDS) if written else 0
+    lines = header.decode("utf-8", "replace").splitlines()
+    parents = tuple(line[7:] for line in lines if line.startswith("parent "))
+    return _Original(name, lines[0][5:], parents, message.decode("utf-8", "replace"), seconds * 1000)
+
+
+# --- trees -----------------------------------------------------------------------------------
+
+
+def _copy_trees(store: Store, source: _Source, originals: list[_Original]) -> dict[str, _Tree | str]:
+    """Copy the trees of these commits into the store. Returns for each commit its tree, or why there is none."""
+    with scratch_folder(store, "import") as scratch:
+        packs = scratch / "pack"
+        packs.mkdir()
         git = source.git(store).bound(scratch_objects=scratch)
-        results = _cleaned(git, originals)
-        wanted = sorted({tree.id for tree in results.values() if isinstance(tree, Tree)} - {EMPTY_TREE})
-        if not _packed(git, wanted):
-            # One of them cannot be copied: each for itself, then.
-            good = {name for name in wanted if _packed(git, [name])} | {EMPTY_TREE}
+        results = _clean_trees(git, scratch, originals)
+        wanted = sorted({tree.id for tree in results.values() if isinstance(tree, _Tree)} - {EMPTY_TREE})
+        if not _pack(git, packs, wanted):
+            # One of them cannot be copied, so each is tried alone.
+            copied = {name for name in wanted if _pack(git, packs, [name])} | {EMPTY_TREE}
             for name, tree in results.items():
-                if isinstance(tree, Tree) and tree.id not in good:
+                if isinstance(tree, _Tree) and tree.id not in copied:
                     results[name] = "not everything in it can be read"
-        _put_in_place(scratch / "pack", store.git_dir / "objects" / "pack")
+        target = store.git_dir / "objects" / "pack"
+        for path in sorted(packs.glob("pack-*"), key=lambda path: path.suffix == ".idx"):
+            os.replace(path, target / path.name)  # the index last, because it makes the pack visible
+        sync_directory(target)
     return results
 
 
-@contextmanager
-def _scratch(store: Store) -> Iterator[Path]:
-    scratch = store.git_dir / f"scratch-import-{os.getpid()}"
-    remove_tree(scratch)
-    (scratch / "pack").mkdir(parents=True)
-    try:
-        yield scratch
-    finally:
-        remove_tree(scratch)
-
-
-def _cleaned(git: Git, originals: list[Original]) -> dict[str, Tree | str]:
-    assert git.scratch_objects is not None
-    results: dict[str, Tree | str] = {}
-    write = LooseObjects(git.scratch_objects, fsync=False).write
+def _clean_trees(git: Git, scratch: Path, originals: list[_Original]) -> dict[str, _Tree | str]:
+    """The trees of commits without entries that cannot be restored."""
+    results: dict[str, _Tree | str] = {}
+    objects = LooseObjects(scratch, fsync=False)
     with ObjectReader(git) as reader:
 
         def read(name: str) -> bytes:
             return reader.read(name, b"tree")
 
+        def write(data: bytes) -> str:
+            return objects.write(b"tree", data)
+
         search = TreeSearch(read, _is_odd)
         for original in originals:
             try:
                 odd = search.find(original.tree)
-                changes = {each.path: _instead(each) for each in odd}
-                tree = patch_tree(original.tree, changes, read, lambda data: write(b"tree", data), _as_it_is)
-                results[original.id] = Tree(tree, tuple(_left_out(odd)))
+                changes = {each.path: _replacement(each) for each in odd}
+                tree = patch_tree(original.tree, changes, read, write, lambda data: dict(tree_entries(data)))
+                results[original.id] = _Tree(tree, tuple(_left_out(odd)))
             except (DamagedObject, MalformedObject, UnsafeTree):
                 results[original.id] = "its tree cannot be read"
     return results
 
 
-def _as_it_is(data: bytes) -> dict[bytes, Leaf]:
-    return dict(tree_entries(data))
-
-
 def _is_odd(name: bytes, mode: int, _: str) -> bool:
-    """What git would not have written, or what no file comes of."""
+    """Whether git would not have written an entry, or no file can be made of it."""
     if not name or b"/" in name:
         raise MalformedObject(what="a tree", why=f"it has an entry called {name!r}")
     return mode not in _MODES or name_problem(name) is not None
 
 
-def _instead(odd: Sighting) -> Leaf | None:
+def _replacement(odd: TreeMatch) -> Leaf | None:
+    """A regular file with odd permission bits is kept; other odd entries are left out."""
     if name_problem(odd.path.rpartition(b"/")[2]) is not None or odd.mode & 0o170000 != 0o100000:
         return None
     return (EXECUTABLE if odd.mode & 0o100 else REGULAR, odd.id)
 
 
-def _left_out(odd: list[Sighting]) -> Iterator[tuple[bytes, str]]:
+def _left_out(odd: list[TreeMatch]) -> Iterator[tuple[bytes, str]]:
     for each in odd:
-        if _instead(each) is None:
-            folder = each.mode in (_GITLINK, DIRECTORY)
-            yield each.path + (b"/" if folder else b""), "repository" if each.mode == _GITLINK else "unstorable"
+        if _replacement(each) is None:
+            is_folder = each.mode in (GITLINK, DIRECTORY)
+            yield each.path + (b"/" if is_folder else b""), "repository" if each.mode == GITLINK else "unstorable"
 
 
-def _packed(git: Git, trees: list[str]) -> bool:
-    """Write a pack of everything below these trees into the scratch directory."""
-    assert git.scratch_objects is not None
+def _pack(git: Git, folder: Path, trees: list[str]) -> bool:
+    """Write a pack of everything below these trees; False if not all of it can be read."""
     if not trees:
         return True
-    asked = "".join(f"{name}\n" for name in trees).encode()
-    folder = git.scratch_objects / "pack"
+    names = "".join(f"{name}\n" for name in trees).encode()
     name = ""
     try:
         words = ("pack-objects", "-q", "--revs", "--delta-base-offset", str(folder / "pack"))
-        name = git.run(*words, stdin=asked).decode().strip()
+        name = git.run(*words, stdin=names).decode().strip()
         if name:  # packing copies what it finds; only indexing hashes each object
             checked, pack = folder / f"checked-{name}", folder / f"pack-{name}.pack"
             git.run("index-pack", "--strict", "-o", str(checked), str(pack))
@@ -404,50 +397,18 @@ def _packed(git: Git, trees: list[str]) -> bool:
     return not missing_objects(git, trees)
 
 
-def _put_in_place(source: Path, target: Path) -> None:
-    """The index last: it is what makes a pack visible."""
-    for path in sorted(source.glob("pack-*"), key=lambda path: path.suffix == ".idx"):
-        os.replace(path, target / path.name)
-    sync_directory(target)
+# --- finding sources -------------------------------------------------------------------------
 
 
-_LONGEST_TEXT = 1 << 20
-_WORKSPACE_NAME = re.compile(r"[0-9a-f]{12}")
-_STAND_IN = "scratch-stand-in-"
-_SHADOW_BRANCH = re.compile(r"refs/heads/entire/[0-9a-f]{4,40}(?:-([0-9a-f]{6}))?")
-# Nothing may be fetched to complete what we read.
-READ_ONLY = ("protocol.allow=never", "core.fsmonitor=false", "core.hooksPath=" + os.devnull)
-
-
-@dataclass(frozen=True)
-class Source:
-    """One line of checkpoints of one directory."""
-
-    layout: str
-    path: Path
-    """What is shown to the person."""
-    git_dir: Path
-    tips: tuple[str, ...] = ()
-    workdir: str = ""
-    excludes: tuple[str, ...] = ()
-    """Patterns that kept files out of the checkpoints."""
-    problem: str = ""
-    """Why nothing can be imported from it."""
-
-    def git(self, store: Store) -> Git:
-        """Git that reads there. The work tree is ours, because theirs may be gone."""
-        return store.git().bound(git_dir=self.git_dir, work_tree=store.base, config=READ_ONLY)
-
-
-def find_sources(store: Store, path: Path) -> list[Source]:
-    """Every source at a path: it may be one, or hold them, as the base of a tool or an archive does."""
-    found: list[Source] = []
+def _find_sources(store: Store, path: Path) -> list[_Source]:
+    """Every source at a path: it may be one, or have some in it, like the base of a tool or an archive."""
+    found: list[_Source] = []
     for folder in _candidates(path):
         if is_hermes_store(folder):
             found += _hermes_store(store, folder)
         elif is_shadow_repository(folder):
             found.append(_hermes_directory(store, folder))
-        elif _is_workspace(folder):
+        elif _WORKSPACE_NAME.fullmatch(folder.name) and is_repository(folder / ".git"):
             found.append(_praisonai(store, folder))
     return found or list(_entire(store, path))
 
@@ -460,40 +421,25 @@ def _candidates(path: Path) -> Iterator[Path]:
             yield from _folders(folder)
 
 
-def _folders(path: Path) -> list[Path]:
-    try:
-        return sorted(folder for folder in path.iterdir() if folder.is_dir())
-    except OSError:
-        return []
-
-
-# --- Hermes ----------------------------------------------------------------------------------
-
-
-def _hermes_directory(store: Store, folder: Path) -> Source:
-    source = Source("hermes-directory", folder, folder, excludes=_patterns(folder))
-    workdir = _text(folder / WORKDIR_MARKER)
-    if not _is_place(workdir):
-        return replace(source, problem=f"{WORKDIR_MARKER} does not say which directory it is of")
-    return _with_tips(store, replace(source, workdir=workdir), "refs/heads/")
-
-
-def _hermes_store(store: Store, folder: Path) -> Iterator[Source]:
+def _hermes_store(store: Store, folder: Path) -> Iterator[_Source]:
+    """Hermes: one repository with a ref for each directory."""
     git_dir = folder if is_repository(folder) else _stand_in(store, folder)
-    whole = Source("hermes-store", folder, git_dir, excludes=_patterns(folder))
+    common = _Source("hermes-store", folder, git_dir, excludes=_patterns(folder))
     try:
-        refs = _refs(whole.git(store), "refs/hermes/")
+        refs = _refs(common.git(store), "refs/hermes/")
     except GitFailed as problem:
-        yield replace(whole, problem=str(problem))
+        yield replace(common, problem=str(problem))
         return
     for ref, tip in refs.items():
-        name = ref.removeprefix("refs/hermes/")
-        workdir = _json(folder / "projects" / f"{name}.json").get("workdir")
-        source = replace(whole, path=folder / ref, tips=(tip,))
-        if isinstance(workdir, str) and _is_place(workdir):
-            yield replace(source, workdir=workdir)
-        else:
-            yield replace(source, problem=f"projects/{name}.json does not say which directory it is of")
+        record = f"projects/{ref.removeprefix('refs/hermes/')}.json"
+        try:
+            workdir = json.loads(_text(folder / record))["workdir"]
+        except (ValueError, KeyError, TypeError):
+            workdir = None
+        yield _of_workdir(replace(common, path=folder / ref, tips=(tip,)), workdir, record)
+
+
+_STAND_IN = "scratch-stand-in-"
 
 
 def _stand_in(store: Store, folder: Path) -> Path:
@@ -508,51 +454,63 @@ def _stand_in(store: Store, folder: Path) -> Path:
     return made
 
 
-def _remove_stand_ins(sources: Iterable[Source]) -> None:
+def _remove_stand_ins(sources: Iterable[_Source]) -> None:
     for made in {source.git_dir for source in sources if source.git_dir.name.startswith(_STAND_IN)}:
         remove_tree(made)
 
 
-# --- PraisonAI -------------------------------------------------------------------------------
+def _hermes_directory(store: Store, folder: Path) -> _Source:
+    """Hermes, earlier: a repository for each directory."""
+    source = _Source("hermes-directory", folder, folder, excludes=_patterns(folder))
+    return _with_branches(store, _of_workdir(source, _text(folder / WORKDIR_MARKER), WORKDIR_MARKER))
 
 
-def _is_workspace(folder: Path) -> bool:
-    return bool(_WORKSPACE_NAME.fullmatch(folder.name)) and is_repository(folder / ".git")
-
-
-def _praisonai(store: Store, folder: Path) -> Source:
+def _praisonai(store: Store, folder: Path) -> _Source:
     git_dir = folder / ".git"
-    source = Source("praisonai", folder, git_dir, excludes=_patterns(git_dir))
+    source = _Source("praisonai", folder, git_dir, excludes=_patterns(git_dir))
     answer = source.git(store).run("config", "--file", str(git_dir / "config"), "core.worktree", ok=(0, 1))
-    workdir = os.fsdecode(answer).removesuffix("\n")
-    if not _is_place(workdir):
-        return replace(source, problem="core.worktree does not say which directory it is of")
-    return _with_tips(store, replace(source, workdir=workdir), "refs/heads/")
+    return _with_branches(store, _of_workdir(source, os.fsdecode(answer).removesuffix("\n"), "core.worktree"))
 
 
-# --- Entire ----------------------------------------------------------------------------------
+def _of_workdir(source: _Source, workdir: object, marker: str) -> _Source:
+    if isinstance(workdir, str) and os.path.isabs(workdir) and "\0" not in workdir:
+        return replace(source, workdir=workdir)
+    return replace(source, problem=f"{marker} does not name the directory of these checkpoints")
 
 
-def _entire(store: Store, path: Path) -> Iterator[Source]:
+def _with_branches(store: Store, source: _Source) -> _Source:
+    if source.problem:
+        return source
+    git = source.git(store)
+    try:
+        tips = _refs(git, "refs/heads/").values()
+        head = git.run("rev-parse", "--verify", "-q", "HEAD", ok=(0, 1)).decode().strip()
+    except GitFailed as problem:
+        return replace(source, problem=str(problem))
+    return replace(source, tips=tuple(dict.fromkeys(filter(None, (head, *tips)))))
+
+
+def _entire(store: Store, path: Path) -> Iterator[_Source]:
+    """Entire: shadow branches in the user's repository."""
     git_dir = common_dir(path)
     if git_dir is None:
         return
-    whole = Source("entire", path, git_dir, excludes=_patterns(git_dir))
+    common = _Source("entire", path, git_dir, excludes=_patterns(git_dir))
     worktrees = _worktrees(git_dir)
-    for ref, tip in _refs(whole.git(store), "refs/heads/entire/").items():
+    for ref, tip in _refs(common.git(store), "refs/heads/entire/").items():
         branch = _SHADOW_BRANCH.fullmatch(ref)
         if branch is None:
             continue  # other branches of the same tool hold no files
-        source = replace(whole, path=git_dir / ref, tips=(tip,))
+        source = replace(common, path=git_dir / ref, tips=(tip,))
         workdir = worktrees.get(branch[1] or _worktree_key(""))
         if workdir is None:
-            yield replace(source, problem="the worktree it is of does not exist any more")
+            yield replace(source, problem="its worktree does not exist any more")
         else:
             yield replace(source, workdir=workdir)
 
 
 def common_dir(path: Path) -> Path | None:
-    """The repository that a directory is the work tree of, or is itself."""
+    """The repository that a directory is a work tree of, or is itself."""
     git_dir = path if is_repository(path) else path / ".git"
     if git_dir.is_file():
         git_dir = path / _text(git_dir).removeprefix("gitdir: ")
@@ -562,7 +520,7 @@ def common_dir(path: Path) -> Path | None:
 
 
 def _worktrees(git_dir: Path) -> dict[str, str]:
-    """The directory of each work tree, by what Entire calls it in names of branches."""
+    """The directory of each work tree, by its key in Entire's branch names."""
     found = {_worktree_key(""): str(git_dir.parent)} if git_dir.name == ".git" else {}
     for folder in _folders(git_dir / "worktrees"):
         pointer = _text(folder / "gitdir")
@@ -575,19 +533,6 @@ def _worktree_key(name: str) -> str:
     return hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:6]
 
 
-# --- reading ---------------------------------------------------------------------------------
-
-
-def _with_tips(store: Store, source: Source, prefix: str) -> Source:
-    git = source.git(store)
-    try:
-        tips = list(_refs(git, prefix).values())
-        head = git.run("rev-parse", "--verify", "-q", "HEAD", ok=(0, 1)).decode().strip()
-    except GitFailed as problem:
-        return replace(source, problem=str(problem))
-    return replace(source, tips=tuple(dict.fromkeys(filter(None, (head, *tips)))))
-
-
 def _refs(git: Git, prefix: str) -> dict[str, str]:
     rows = git.run("for-each-ref", "--format=%(objectname) %(refname)", prefix).decode().splitlines()
     return {ref: name for name, _, ref in (row.partition(" ") for row in rows)}
@@ -598,21 +543,16 @@ def _patterns(git_dir: Path) -> tuple[str, ...]:
     return tuple(line for line in lines if line.strip() and not line.startswith("#"))
 
 
-def _is_place(workdir: str) -> bool:
-    return os.path.isabs(workdir) and "\0" not in workdir
+def _folders(path: Path) -> list[Path]:
+    try:
+        return sorted(folder for folder in path.iterdir() if folder.is_dir())
+    except OSError:
+        return []
 
 
 def _text(path: Path) -> str:
-    """What a small file there says; nothing if it is not a regular one. It could be a pipe, or a device."""
+    """The text of a small file; empty if it is not a regular file. It could be a pipe, or a device."""
     try:
-        return os.fsdecode(read_foreign(path, _LONGEST_TEXT) or b"").removeprefix("\ufeff").strip()
-    except OddFile:
+        return os.fsdecode(read_bounded(path, _LONGEST_TEXT) or b"").removeprefix("\ufeff").strip()
+    except UnreadableFile:
         return ""
-
-
-def _json(path: Path) -> dict[str, object]:
-    try:
-        value = json.loads(_text(path))
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}

@@ -1,46 +1,39 @@
-"""Purging: taking a path out of every checkpoint of a project, for the day a key was captured.
+"""Purging: removing a path from every checkpoint of a project, for example a key that was captured.
 
-A checkpoint that holds the path is recorded anew without it, at the same moment and with the same facts. A process
-may die at any of these steps: every checkpoint can be restored, as it was or without the path. The next call that
-looks for checkpoints of the project finishes the first four steps, as the same checkpoint is always recorded anew
-in the same way; running the purge again finishes the last one.
+A checkpoint that holds the path is recorded again without it, with the same time and the same facts. The
+process may die at any step: every checkpoint can be restored, as it was or without the path. The next call that
+looks for checkpoints of the project finishes the first four steps, because a checkpoint is always recorded again
+in the same way. The same purge finishes the last one.
 
 1. What is to be purged is noted. The new checkpoints are recorded, beside the old ones.
-2. What leads from the old ids to the new ones is noted, with what is still to be reclaimed.
-3. Pins, labels, conversations, sessions, undo and redo are led to the new ones; the stat cache is forgotten.
+2. Which new id replaces which old one is noted, with what is still to be reclaimed.
+3. Pins, labels, conversations, the journal and the log are redirected to the new ones; the stat cache is
+   forgotten.
 4. The old refs are deleted.
-5. What no checkpoint holds any more is reclaimed, also from what was set aside as damaged.
+5. What no checkpoint holds any more is reclaimed, also from the quarantine.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import DamagedObject, LockTimeout, MalformedObject, NotHeld, PathRefused
 from shadowsnap.files import read_json
-from shadowsnap.git.maintenance import loose_file, loose_problem
-from shadowsnap.git.objects import EMPTY_BLOB
+from shadowsnap.git.maintenance import PackIndex, loose_file, loose_problem
+from shadowsnap.git.objects import EMPTY_BLOB, object_id
 from shadowsnap.git.reading import ObjectReader, missing_objects, read_many
-from shadowsnap.git.refs import RefExists, create_ref, delete_refs, read_ref, read_refs, set_ref
-from shadowsnap.git.repository import Git
+from shadowsnap.git.refs import delete_refs, read_refs
 from shadowsnap.git.trees import DIRECTORY, Leaf, TreeReader, TreeSearch, patch_tree
 from shadowsnap.model import _Record
-from shadowsnap.store.checkpoints import (
-    ATTACHMENTS,
-    CHECKPOINTS,
-    Purged,
-    all_refs,
-    read_purged,
-    record_checkpoint,
-    write_purged,
-)
-from shadowsnap.store.journal import Journal, read_journal, write_journal
+from shadowsnap.store.checkpoints import ATTACHMENTS, CHECKPOINTS, Purged, all_refs, read_purged, write_purged
 from shadowsnap.store.layout import Store, archives
 from shadowsnap.store.locks import alone, is_free
 from shadowsnap.store.log import rename_ids
@@ -48,15 +41,22 @@ from shadowsnap.store.projects import Project, locked_project, read_record, touc
 from shadowsnap.store.stat_cache import forget_contents
 from shadowsnap.store.troubles import append_log
 from shadowsnap.store.writes import forget_writes
-from shadowsnap.upkeep.check_checkpoints import Commit, read_commit
-from shadowsnap.upkeep.quarantine import remove_from_quarantine
+from shadowsnap.upkeep.check_checkpoints import (
+    Commit,
+    read_commit,
+    record_again,
+    redirect_journal,
+    redirect_refs,
+    shorten,
+)
+from shadowsnap.upkeep.check_store import QUARANTINE
 from shadowsnap.upkeep.reclaim import reclaim_now
 from shadowsnap.upkeep.size import disk_sizes
 
 WHY = "purged"
-"""The reason that a purged path is listed with in `skipped`."""
+"""The reason that a purged path has in `skipped`."""
 
-_SHOWN = 5
+_LOOSE_OBJECT = re.compile(r"([0-9a-f]{2})/([0-9a-f]{38})(?:\.~\d+)?$")
 OnStep = Callable[[str], None]
 
 
@@ -64,39 +64,42 @@ OnStep = Callable[[str], None]
 class PurgeResult(_Record):
     """What was purged (`applied`) or would be."""
 
+    json_names = {"checkpoints": "checkpoint_ids"}
+
     workdir: str
     paths: tuple[str, ...]
-    """What was asked for."""
+    """The paths to purge."""
     files: tuple[str, ...] = ()
-    """Every file of it that some checkpoint held."""
+    """Every file at or below them that some checkpoint held."""
     checkpoints: tuple[str, ...] = ()
-    """The checkpoints that held any of it, by the ids they had, oldest first."""
+    """The checkpoints that held any of them, by their old ids, oldest first."""
     ids: dict[str, str] = field(default_factory=dict)
-    """Old id -> new id. The old ones go on answering."""
+    """Old id -> new id. The old ones can still be used."""
     bytes: int = 0
-    """What the contents take in the store that nothing else holds."""
+    """Bytes in the store of those contents that nothing else holds."""
     bytes_freed: int = 0
-    """By how much the store became smaller: with the contents goes whatever else no checkpoint held."""
+    """How much smaller the store became. This includes everything else that no checkpoint held."""
     contents_left: int = 0
     """How many of the contents are still in the store, because something else holds them or they could not be
-    reclaimed yet; the notes say which."""
+    reclaimed yet; see the notes."""
     notes: tuple[str, ...] = ()
     reclaimed: bool = False
-    """Whether nothing is left on disk but what something else holds; if not, the same purge tries again."""
+    """Whether the contents are gone from the disk, except those that something else holds. If not, the same purge
+    tries again."""
     error: Exception | None = None
     applied: bool = False
 
 
 def path_in_history(workdir: Path, path: str | os.PathLike[str]) -> bytes:
-    """A path as checkpoints hold it, whatever is at its place now."""
+    """A path as checkpoints hold it, whatever is there on disk now."""
     given = os.fspath(path)
     if not given or "\0" in given:
         raise PathRefused(path=given, why="it is not a path")
     folder, name = os.path.split(os.path.normpath(os.path.join(workdir, given)))
-    for place in (folder, os.path.realpath(folder)):  # as it is written first: a folder may have become a link
-        inside = os.path.relpath(os.path.join(place, name), workdir)
+    for parent in (folder, os.path.realpath(folder)):  # as it is written first: a folder may have become a link
+        inside = os.path.relpath(os.path.join(parent, name), workdir)
         if inside == os.curdir:
-            raise PathRefused(path=given, why="it is the whole project, which `clear` lets go of")
+            raise PathRefused(path=given, why="it is the whole project; use `clear` for that")
         if inside != os.pardir and not inside.startswith(os.pardir + os.sep):
             return os.fsencode(Path(inside).as_posix())
     raise PathRefused(path=given, why="it escapes the working directory")
@@ -121,45 +124,43 @@ class _Held:
 class _Plan:
     project: Project
     paths: tuple[bytes, ...]
-    held: tuple[_Held, ...]
-    files: frozenset[bytes]
-    blobs: frozenset[str]
-    """Everything that was in these files; the empty content is no content."""
+    held: tuple[_Held, ...] = ()
+    files: frozenset[bytes] = frozenset()
+    blobs: frozenset[str] = frozenset()
+    """The contents of these files, without the empty content."""
 
-    def covers(self, path: bytes) -> bool:
-        return any(path == each or path.startswith(each + b"/") for each in self.paths)
+    def result(self) -> PurgeResult:
+        return PurgeResult(
+            str(self.project.workdir),
+            tuple(os.fsdecode(path) for path in self.paths),
+            tuple(os.fsdecode(path) for path in sorted(self.files)),
+            tuple(each.id for each in self.held),
+        )
 
 
 def plan_purge(store: Store, project: Project, paths: Sequence[bytes], deadline: Deadline) -> PurgeResult:
-    """What `purge` would do. Nothing is changed."""
+    """What `purge` would do. Changes nothing."""
     plan = _plan(store, project, paths, deadline)
-    unfinished = read_purged(store, project.id)
-    blobs = plan.blobs | set(unfinished.blobs)
-    elsewhere = _elsewhere(store, plan, blobs, deadline)
-    size = _bytes_of(store.git(deadline), blobs - elsewhere.blobs)
-    return replace(_told(plan), bytes=size, notes=(*_notes(store, plan), *elsewhere.notes))
-
-
-def _bytes_of(git: Git, blobs: Iterable[str]) -> int:
-    return sum(size for _, size in disk_sizes(git, blobs))
+    blobs = plan.blobs | set(read_purged(store, project.id).blobs)
+    elsewhere, notes = _find_elsewhere(store, plan, blobs, deadline)
+    size = sum(size for _, size in disk_sizes(store.git(deadline), blobs - elsewhere))
+    return replace(plan.result(), bytes=size, notes=(*_notes(store, plan), *notes))
 
 
 def _plan(store: Store, project: Project, paths: Sequence[bytes], deadline: Deadline) -> _Plan:
     held: list[_Held] = []
     files: set[bytes] = set()
     blobs: set[str] = set()
-    known_trees: dict[str, bytes] = {}
     with ObjectReader(store.git(deadline)) as reader:
 
+        @cache
         def read(name: str) -> bytes:
-            if name not in known_trees:
-                known_trees[name] = reader.read(name, b"tree")
-            return known_trees[name]
+            return reader.read(name, b"tree")
 
         for name, commit_id in sorted(read_refs(store.git_dir, project.refs).items()):
             commit = read_commit(reader, commit_id)
             if commit is None:
-                continue  # a dangling ref, which the doctor sets aside
+                continue  # a dangling ref is for the doctor
             tree, rules = TreeReader(commit.tree, read), commit.body.get("rules") or {}
             found: dict[bytes, bool] = {}
             for path in paths:
@@ -174,24 +175,16 @@ def _plan(store: Store, project: Project, paths: Sequence[bytes], deadline: Dead
             if found:
                 held.append(_Held(name, commit_id, commit, found))
     known = {path for each in held for path in each.found}
-    unfinished = {os.fsencode(path) for path in read_purged(store, project.id).paths}
+    known |= {os.fsencode(path) for path in read_purged(store, project.id).paths}  # of an unfinished purge
     for path in paths:
-        if path not in known | unfinished:
+        if path not in known:
             raise NotHeld(path=os.fsdecode(path), workdir=project.workdir)
     return _Plan(project, tuple(paths), tuple(held), frozenset(files), frozenset(blobs - {EMPTY_BLOB}))
 
 
 def _is_at(path: bytes, top: bytes) -> bool:
+    """Whether a path is `top` or below it."""
     return path == top or path.startswith(top + b"/")
-
-
-def _told(plan: _Plan) -> PurgeResult:
-    return PurgeResult(
-        str(plan.project.workdir),
-        tuple(os.fsdecode(path) for path in plan.paths),
-        tuple(os.fsdecode(path) for path in sorted(plan.files)),
-        tuple(each.id for each in plan.held),
-    )
 
 
 def _notes(store: Store, plan: _Plan) -> Iterator[str]:
@@ -205,237 +198,177 @@ def _notes(store: Store, plan: _Plan) -> Iterator[str]:
         yield "archives of older tools were not searched; `shadowsnap clear-legacy` removes them"
 
 
-@dataclass(frozen=True)
-class _Elsewhere:
-    blobs: frozenset[str] = frozenset()
-    notes: tuple[str, ...] = ()
-
-
-def _elsewhere(store: Store, plan: _Plan, blobs: Iterable[str], deadline: Deadline) -> _Elsewhere:
-    """Which of the contents something else holds: other paths of the project, or other projects."""
+def _find_elsewhere(
+    store: Store, plan: _Plan, blobs: Iterable[str], deadline: Deadline
+) -> tuple[set[str], list[str]]:
+    """Those of the contents that other paths of the project or other projects hold, and notes about that."""
     wanted = set(blobs)
     git = store.git(deadline)
     refs = {ref: name for ref, name in all_refs(git).items() if ref.startswith(f"{CHECKPOINTS}/")}
     commits = {name: data for name, kind, data in read_many(git, set(refs.values())) if kind == b"commit"}
     paths: set[bytes] = set()
-    others: set[str] = set()
-    kept: set[str] = set()
+    projects: set[str] = set()
+    elsewhere: set[str] = set()
     unreadable = 0
     with ObjectReader(git) as reader:
         search = TreeSearch(lambda name: reader.read(name, b"tree"), lambda _name, _mode, blob: blob in wanted)
         for ref, name in refs.items():
             tree = commits.get(name, b"")[5:45].decode("ascii", "replace")
-            own = ref.split("/")[2] == plan.project.id
+            project = ref.split("/")[2]
             try:
                 seen = search.find(tree) if tree else []
             except (DamagedObject, MalformedObject):
                 unreadable += 1
                 continue
             for each in seen:
-                if each.id in wanted and not (own and plan.covers(each.path)):
-                    kept.add(each.id)
-                    paths.update({each.path} if own else ())
-                    others.update(() if own else {ref.split("/")[2]})
+                if each.id not in wanted:
+                    continue
+                if project != plan.project.id:
+                    projects.add(project)
+                elif any(_is_at(each.path, path) for path in plan.paths):
+                    continue
+                else:
+                    paths.add(each.path)
+                elsewhere.add(each.id)
     notes = []
     if unreadable:
         notes.append(f"{unreadable} damaged checkpoints could not be searched: run `shadowsnap doctor`")
     if paths:
-        notes.append(f"the same content is also at {_shown(map(os.fsdecode, sorted(paths)))}, and stays there")
-    if others:
-        where = sorted(str((read_json(store.project_file(each)) or {}).get("workdir", each)) for each in others)
-        notes.append(f"checkpoints of {_shown(where)} hold the same content and keep it: purge it there too")
-    return _Elsewhere(frozenset(kept), tuple(notes))
+        notes.append(f"the same content is also at {shorten(map(os.fsdecode, sorted(paths)))}, and stays there")
+    if projects:
+        workdirs = [(read_json(store.project_file(each)) or {}).get("workdir", each) for each in projects]
+        where = shorten(sorted(map(str, workdirs)))
+        notes.append(f"checkpoints of {where} hold the same content and keep it: purge it there too")
+    return elsewhere, notes
 
 
-def _shown(names: Iterable[str]) -> str:
-    listed = list(names)
-    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
-    return ", ".join(listed[:_SHOWN]) + more
-
-
-# --- recording anew --------------------------------------------------------------------------
+# --- steps 1 to 4 ----------------------------------------------------------------------------
 
 
 def take_out(
     store: Store, project: Project, paths: Sequence[bytes], deadline: Deadline, on_step: OnStep
 ) -> PurgeResult:
-    """Steps 1 to 4: from here on no checkpoint of the project holds the paths."""
+    """Remove the paths from every checkpoint of the project. Their contents are still in the store after that."""
     with locked_project(store, project, "purge", deadline):
         plan = _plan(store, project, paths, deadline)
-        known = read_purged(store, project.id)
-        pending = {*known.pending, *(os.fsdecode(path) for path in plan.paths)}
-        write_purged(store, project.id, replace(known, pending=tuple(sorted(pending))))
+        purging = {os.fsdecode(path) for path in plan.paths}
+        _note_pending(store, project, {*read_purged(store, project.id).pending, *purging})
         on_step("purge:begun")
-        new = _record_anew(store, plan, deadline, on_step)
-        ids = {old.id: new[old.name][1] for old in plan.held}
+        ids: dict[str, str] = {}
+        renamed: dict[str, str] = {}
+        with ObjectReader(store.git(deadline)) as reader:
+            for old in plan.held:
+                deadline.check("recording checkpoints again")
+                renamed[old.name], ids[old.id] = _record_without(store, project, old, reader)
+                on_step("purge:recorded-one")
         _note(store, plan, ids)
         on_step("purge:noted")
-        renamed = {old.name: new[old.name][0] for old in plan.held}
-        gone = _lead_to_new(store, project, renamed, ids, deadline)
+        replaced = redirect_refs(store, store.git(deadline), project, renamed, ids)
         on_step("purge:led")
-        _lead_records(store, project, renamed, ids, deadline)
+        _redirect_records(store, project, renamed, ids)
         forget_contents(store, project, plan.paths)
         forget_writes(store, project, plan.paths)
         on_step("purge:records")
-        delete_refs(store.git(deadline), gone)
+        delete_refs(store.git(deadline), replaced)
         on_step("purge:dropped")
-        left = {*read_purged(store, project.id).pending} - {os.fsdecode(path) for path in plan.paths}
-        write_purged(store, project.id, replace(read_purged(store, project.id), pending=tuple(sorted(left))))
+        _note_pending(store, project, {*read_purged(store, project.id).pending} - purging)
     if ids:
-        what = f"{_shown(os.fsdecode(path) for path in plan.paths)} was purged from {len(ids)} checkpoints"
+        what = f"{shorten(sorted(purging))} was purged from {len(ids)} checkpoints"
         append_log(store.base, kind="purged", workdir=str(project.workdir), what=what, ids=ids)
-    return replace(_told(plan), ids=ids, notes=tuple(_notes(store, plan)))
+    return replace(plan.result(), ids=ids, notes=tuple(_notes(store, plan)))
 
 
 def finish_interrupted(store: Store, project: Project, deadline: Deadline, on_step: OnStep) -> None:
-    """Steps 1 to 4 of a purge that died; nothing if one is under way."""
+    """Finish steps 1 to 4 of a purge that died. Does nothing while a purge is under way."""
     pending = read_purged(store, project.id).pending
     if not pending or not is_free(store.project_lock(project.id)):
         return
-    held = [os.fsencode(path) for path in pending]
     with suppress(NotHeld):  # nothing was taken out yet, and the checkpoints that held it were dropped since
-        take_out(store, project, held, deadline, on_step)
+        take_out(store, project, [os.fsencode(path) for path in pending], deadline, on_step)
         return
     with locked_project(store, project, "purge", deadline):
-        write_purged(store, project.id, replace(read_purged(store, project.id), pending=()))
+        _note_pending(store, project, ())
 
 
-def _record_anew(store: Store, plan: _Plan, deadline: Deadline, on_step: OnStep) -> dict[str, tuple[str, str]]:
-    """Name of an old ref -> name and id of the checkpoint that takes its place."""
-    new: dict[str, tuple[str, str]] = {}
-    with ObjectReader(store.git(deadline)) as reader:
-        for old in plan.held:
-            deadline.check("recording checkpoints anew")
-            name, commit_id = _record_without(store, plan.project, old, reader)
-            new[old.name] = (name, commit_id)
-            on_step("purge:recorded-one")
-    return new
+def _note_pending(store: Store, project: Project, paths: Iterable[str]) -> None:
+    known = read_purged(store, project.id)
+    write_purged(store, project.id, replace(known, pending=tuple(sorted(paths))))
 
 
 def _record_without(store: Store, project: Project, old: _Held, reader: ObjectReader) -> tuple[str, str]:
+    """Record a checkpoint again without what is purged; the last part of its new ref, and its new id."""
+
     def read(name: str) -> bytes:
         return reader.read(name, b"tree")
 
     def write(data: bytes) -> str:
         return store.objects.write(b"tree", data)
 
-    there = TreeReader(old.commit.tree, read)
-    removed: dict[bytes, Leaf | None] = {path: None for path in old.found if there.find(path) is not None}
+    before = TreeReader(old.commit.tree, read)
+    removed: dict[bytes, Leaf | None] = {path: None for path in old.found if before.find(path) is not None}
     tree = patch_tree(old.commit.tree, removed, read, write) if removed else old.commit.tree
-    left = TreeReader(tree, read)
-    body = _body_without(old.commit.body, old.found, lambda path: left.find(path) is not None)
-    of = Project(project.id, Path(str(body.pop("workdir", project.workdir))))
-    body.pop("ms", None)
-    moment = int(old.name.partition("-")[0])
-    try:
-        ref = record_checkpoint(store, of, tree, old.commit.reason, body, moment).ref
-    except RefExists as known:  # by a purge that was interrupted
-        ref = str(known)
-    return ref.rpartition("/")[2], str(read_ref(store.git_dir, ref))
+    after = TreeReader(tree, read)
+    body = _body_without(old.commit.body, old.found, lambda path: after.find(path) is not None)
+    new = record_again(store, project, old.name, tree, old.commit.reason, body)
+    return new.name.rpartition("/")[2], new.value
 
 
 def _body_without(
     body: Mapping[str, Any], found: Mapping[bytes, bool], is_left: Callable[[bytes], bool]
 ) -> dict[str, Any]:
-    """The facts of a checkpoint, which now say that the paths were purged."""
+    """The facts of a checkpoint, with the paths as purged."""
 
     def is_purged(path: str) -> bool:
         return any(_is_at(os.fsencode(path.rstrip("/")), each) for each in found)
 
-    told = dict(body)
+    new = dict(body)
     skipped = [row for row in body.get("skipped", ()) if not is_purged(str(row[0]))]
     skipped += [[os.fsdecode(path) + ("/" if is_folder else ""), WHY] for path, is_folder in found.items()]
-    told["skipped"] = sorted(skipped)
-    told[WHY] = sorted({*body.get(WHY, ()), *(os.fsdecode(path) for path in found)})
-    told["rules"] = {path: text for path, text in (body.get("rules") or {}).items() if not is_purged(path)}
+    new["skipped"] = sorted(skipped)
+    new[WHY] = sorted({*body.get(WHY, ()), *(os.fsdecode(path) for path in found)})
+    new["rules"] = {path: text for path, text in (body.get("rules") or {}).items() if not is_purged(path)}
     modes = body.get("modes")
     if isinstance(modes, dict) and modes.get("other"):
         other = {path: bits for path, bits in modes["other"].items() if not is_purged(path)}
-        told["modes"] = {**{name: bits for name, bits in modes.items() if name != "other"}, "other": other}
-    bare = {path for path in body.get("empty_dirs", ()) if not is_purged(path)}
-    if body.get("scope", "tree") == "tree":  # a directory that held nothing else is still one
-        bare |= {os.fsdecode(up) for path in found for up in _above(path) if not is_left(up)}
-    told["empty_dirs"] = sorted(bare)
-    return told
+        new["modes"] = {**{name: bits for name, bits in modes.items() if name != "other"}, "other": other}
+    empty = {path for path in body.get("empty_dirs", ()) if not is_purged(path)}
+    if body.get("scope", "tree") == "tree":  # a directory that held nothing else is empty now
+        parents = {parent for path in found for parent in _parents(path)}
+        empty |= {os.fsdecode(parent) for parent in parents if not is_left(parent)}
+    new["empty_dirs"] = sorted(empty)
+    return new
 
 
-def _above(path: bytes) -> Iterator[bytes]:
+def _parents(path: bytes) -> Iterator[bytes]:
     while b"/" in path:
         path = path.rpartition(b"/")[0]
         yield path
 
 
-# --- leading everything to the new checkpoints -----------------------------------------------
-
-
 def _note(store: Store, plan: _Plan, ids: Mapping[str, str]) -> None:
+    """Note which new id replaces which old one, and what is still to be reclaimed."""
     known = read_purged(store, plan.project.id)
-    there = {*read_refs(store.git_dir, plan.project.refs).values()}
-    led = {**{old: ids.get(new, new) for old, new in known.ids.items()}, **ids}
+    present = {*read_refs(store.git_dir, plan.project.refs).values()}
+    replaced = {**{old: ids.get(new, new) for old, new in known.ids.items()}, **ids}
     paths = {*known.paths, *(os.fsdecode(path) for path in plan.paths)}
     blobs = {*known.blobs, *plan.blobs}
-    left = {old: new for old, new in led.items() if new in there}  # others were dropped since
-    found = Purged(left, tuple(sorted(paths)), tuple(sorted(blobs)), known.pending)
-    write_purged(store, plan.project.id, found)
+    left = {old: new for old, new in replaced.items() if new in present}  # others were dropped since
+    write_purged(store, plan.project.id, Purged(left, tuple(sorted(paths)), tuple(sorted(blobs)), known.pending))
 
 
-def _lead_to_new(
-    store: Store, project: Project, renamed: Mapping[str, str], ids: Mapping[str, str], deadline: Deadline
-) -> list[str]:
-    """Let pins, labels and conversations lead to the new checkpoints; the refs that can go then."""
-    gone = [f"{project.refs}/{old}" for old in renamed]
-    for folder in (project.pins, f"{ATTACHMENTS}/{project.id}"):
-        for name, value in read_refs(store.git_dir, folder).items():
-            if name in renamed:
-                _create(store, f"{folder}/{renamed[name]}", ids.get(value, value))
-                gone.append(f"{folder}/{name}")
-    for key, value in read_refs(store.git_dir, project.labels).items():
-        if value in ids:
-            set_ref(store.git(deadline), f"{project.labels}/{key}", ids[value])
-    return gone
-
-
-def _create(store: Store, ref: str, value: str) -> None:
-    try:
-        create_ref(store.git_dir, ref, value, fsync=store.fsync)
-    except RefExists:
-        pass  # by a purge that was interrupted
-
-
-def _lead_records(
-    store: Store, project: Project, renamed: Mapping[str, str], ids: Mapping[str, str], deadline: Deadline
-) -> None:
-    """Journal, project record and sessions name checkpoints by their ids."""
-    journal = read_journal(store, project)
-    led = _led_journal(journal, ids)
-    if led != journal:
-        write_journal(store, project, led)
-    record = read_record(store, project)
-    facts = {name: _led(record[name], ids) for name in ("newest",) if name in record}
-    if any(value != record[name] for name, value in facts.items()):
-        touch_record(store, project, **facts)
+def _redirect_records(store: Store, project: Project, renamed: Mapping[str, str], ids: Mapping[str, str]) -> None:
+    """Let journal, project record and log name the new checkpoints."""
+    redirect_journal(store, project, ids)
+    newest = read_record(store, project).get("newest")
+    if isinstance(newest, str) and newest in ids:
+        touch_record(store, project, newest=ids[newest])
     attached = f"{ATTACHMENTS}/{project.id}"
     refs = {f"{attached}/{old}": f"{attached}/{new}" for old, new in renamed.items()}
     if ids:
         rename_ids(store, project.id, {**ids, **refs})
 
 
-def _led_journal(journal: Journal, ids: Mapping[str, str]) -> Journal:
-    begun = journal.open
-    if begun is not None:
-        before, target = (ids.get(name, name) for name in (begun.before, begun.target))
-        begun = replace(begun, before=before, target=target)
-    stages = tuple(replace(stage, before=ids.get(stage.before, stage.before)) for stage in journal.stages)
-    return replace(journal, open=begun, stages=stages)
-
-
-def _led(value: Any, ids: Mapping[str, str]) -> Any:
-    if isinstance(value, (list, tuple)):
-        return [_led(each, ids) for each in value]
-    return ids.get(value, value) if isinstance(value, str) else value
-
-
-# --- reclaiming ------------------------------------------------------------------------------
+# --- step 5 ----------------------------------------------------------------------------------
 
 
 def finish(
@@ -446,29 +379,28 @@ def finish(
     on_wait: Callable[[], None],
     on_step: OnStep,
 ) -> PurgeResult:
-    """Step 5: reclaim the contents, and look whether they are gone."""
+    """Reclaim the contents, and check that they are gone."""
     purged = read_purged(store, project.id)
-    paths = tuple(os.fsencode(path) for path in purged.paths)
-    plan = _Plan(project, paths, (), frozenset(), frozenset(purged.blobs))
+    plan = _Plan(project, tuple(os.fsencode(path) for path in purged.paths), blobs=frozenset(purged.blobs))
     git = store.git(deadline)
-    elsewhere = _elsewhere(store, plan, purged.blobs, deadline)
-    going = plan.blobs - elsewhere.blobs
-    size = _bytes_of(git, going)
-    doubtful = remove_from_quarantine(store.base, going)
+    elsewhere, notes = _find_elsewhere(store, plan, plan.blobs, deadline)
+    going = plan.blobs - elsewhere
+    size = sum(size for _, size in disk_sizes(git, going))
+    unreadable = remove_from_quarantine(store.base, going)
     reclaimed = reclaim_now(store, deadline, on_wait)
     _remove_damaged(store, going, deadline)
     on_step("purge:reclaimed")
     left = plan.blobs - set(missing_objects(git, plan.blobs))
-    done = reclaimed.complete and left <= elsewhere.blobs
+    done = reclaimed.complete and left <= elsewhere
     if done:
         with suppress(LockTimeout), locked_project(store, project, "purge", deadline):
             now = read_purged(store, project.id)
             write_purged(store, project.id, Purged(now.ids, pending=now.pending))
-    notes = [*result.notes, *elsewhere.notes]
-    notes += [f"{each} was set aside as damaged and may hold it: remove it by hand" for each in doubtful]
+    notes = [*result.notes, *notes]
+    notes += [f"{each} is damaged and may hold it: remove it by hand" for each in unreadable]
     if not reclaimed.complete:
         notes.append(f"the bytes are still on disk ({reclaimed.why}): run the same purge again")
-    elif left - elsewhere.blobs:
+    elif left - elsewhere:
         notes.append("it was captured again meanwhile: purge it again when nothing writes it any more")
     return replace(
         result,
@@ -483,10 +415,62 @@ def finish(
 
 
 def _remove_damaged(store: Store, blobs: Iterable[str], deadline: Deadline) -> None:
-    """A damaged loose object cannot be packed, so repacking leaves it where it is."""
+    """Remove damaged loose objects. They cannot be packed, so a repack leaves them where they are."""
     files = {name: loose_file(store.git_dir, name) for name in blobs}
     if any(path.exists() for path in files.values()):
-        with alone(store.store_lock(), "purge", deadline):  # a snapshot may be writing it anew
+        with alone(store.store_lock(), "purge", deadline):  # a snapshot may be writing it again
             for name, path in files.items():
                 if path.exists() and loose_problem(path, name) is not None:
                     path.unlink()
+
+
+def remove_from_quarantine(
+    base: Path, objects: Collection[str], is_wanted: Callable[[Path], bool] = lambda _: False
+) -> list[str]:
+    """Remove what holds one of these objects from the quarantine, and every file that `is_wanted` accepts. Returns
+    the packs that cannot be read: they may hold one too."""
+    unreadable: list[str] = []
+    for path in [each for folder in sorted(base.glob(f"{QUARANTINE}*")) for each in _files_below(folder)]:
+        if ".pack" in path.suffixes or path.name.startswith("tmp_pack_"):
+            holds = _pack_holds(path, objects)
+            if holds is None:
+                unreadable.append(path.relative_to(base).as_posix())
+            elif holds:
+                for each in path.parent.glob(f"{path.stem}.*"):
+                    each.unlink(missing_ok=True)
+        elif is_wanted(path) or _object_in(path) in objects:
+            path.unlink(missing_ok=True)
+    for folder in base.glob(f"{QUARANTINE}*"):
+        for top, _, _ in os.walk(folder, topdown=False):
+            with suppress(OSError):  # something is left in it
+                os.rmdir(top)
+    return unreadable
+
+
+def _files_below(folder: Path) -> Iterator[Path]:
+    for top, _, names in os.walk(folder):
+        yield from (Path(top, name) for name in sorted(names))
+
+
+def _pack_holds(pack: Path, objects: Collection[str]) -> bool | None:
+    """Whether a pack holds one of the objects; None if its index is missing or damaged."""
+    try:
+        index = PackIndex(pack.parents[2], pack.stem)
+    except (OSError, ValueError, IndexError, MalformedObject):
+        return None
+    try:
+        return any(name in objects for name in index)
+    finally:
+        index.close()
+
+
+def _object_in(path: Path) -> str:
+    """The id of an object file by its name; of any other file, the id that its content would have."""
+    named = _LOOSE_OBJECT.search(path.as_posix())
+    if named:
+        return named[1] + named[2]
+    try:
+        data = os.fsencode(os.readlink(path)) if path.is_symlink() else path.read_bytes()
+    except OSError:
+        return ""
+    return object_id(b"blob", data)

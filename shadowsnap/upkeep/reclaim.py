@@ -1,27 +1,32 @@
-"""Getting space back: merging many small files into few, and shedding what nobody needs.
+"""Getting space back: removing debris, merging many small files into few, and repacking without what is not
+needed.
 
-Merging drops nothing and may run beside snapshots. Shedding is done so that a snapshot never
-waits for more than an instant and never loses an object, whatever it reuses:
+One process at a time does this (`begin_upkeep`). Merging drops nothing and runs beside snapshots. A repack is
+done so that a snapshot never waits for more than an instant and never loses an object that it reuses:
 
-1. The packs that exist are listed: only these may go.
-2. Everything that refs, scan caches and journals lead to is packed into a new pack. This may
-   take its time; snapshots go on meanwhile.
-3. For an instant the store is held alone: no snapshot is under way. Whatever refs, caches and
-   journals lead to *now* must be in the new pack, or in a pack or loose file that stays. What
-   is in neither (a snapshot found it in an old pack and did not write it again) is packed too.
-   Then the packs of step 1 are removed, and nothing else.
+1. The packs that exist are listed: only these may be removed.
+2. Everything that refs, stat caches and journals lead to is packed into a new pack. This takes its time; snapshots
+   go on meanwhile.
+3. For an instant the store is locked exclusively. Whatever refs, caches and journals lead to *now* must be in
+   the new pack, or in a pack or loose file that stays. What is in neither (a snapshot found it in an old pack
+   and did not write it again) is packed too. Then the packs of step 1 are removed, and nothing else.
 
 A pack that was written again under the same name since step 1 is another file and stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+import os
+import re
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from shadowsnap.deadline import Deadline
-from shadowsnap.errors import CheckpointsLost, LockTimeout, ShadowsnapError
+from shadowsnap.errors import CheckpointsLost, DeadlineExceeded, DiskTooFull, LockTimeout, ShadowsnapError
+from shadowsnap.files import remove_tree
 from shadowsnap.git.maintenance import (
     Pack,
     PackIndex,
@@ -33,11 +38,10 @@ from shadowsnap.git.maintenance import (
     remove_pack,
     roll_up_packs,
 )
-from shadowsnap.git.objects import EMPTY_TREE
-from shadowsnap.git.reading import Graph, kinds_of, reachable
-from shadowsnap.git.reading import NameSet as Collection
+from shadowsnap.git.objects import EMPTY_TREE, count_objects
+from shadowsnap.git.reading import Graph, NameSet, kinds_of, reachable
 from shadowsnap.git.refs import count_loose_refs, pack_refs
-from shadowsnap.git.repository import Git, count_objects
+from shadowsnap.git.repository import Git
 from shadowsnap.model import _Record
 from shadowsnap.store.checkpoints import (
     CHECKPOINTS,
@@ -48,90 +52,227 @@ from shadowsnap.store.checkpoints import (
     take_inventory,
 )
 from shadowsnap.store.layout import Store, lost_refs
-from shadowsnap.store.locks import alone
+from shadowsnap.store.locks import alone, if_free, locked
 from shadowsnap.store.projects import Project, all_records, locked_project, was_emptied
 from shadowsnap.store.stat_cache import forget_contents
-from shadowsnap.upkeep.check_store import clear_debris
-from shadowsnap.upkeep.session import Session, check_room, read_memory, upkeep_session, write_memory
-from shadowsnap.upkeep.size import Holder, measure
+from shadowsnap.upkeep.size import Holder, measure, read_memory, write_memory
 
 MANY_LOOSE = 1500
 MANY_PACKS = 12
 MANY_REFS = 400
 _BATCH = 20_000
-# More than so many objects to be saved in step 3 would keep snapshots waiting.
+# More objects than this to be packed in step 3 would keep snapshots waiting.
 _MOST_STRAYS = 2_000
+_ATTEMPTS = 3
+_SPARE_BYTES = 64 << 20
+# A project that is busy for longer keeps its cache: its next capture replaces it.
+_CACHE_LOCK_SECONDS = 2.0
+_DEBRIS_LOCK_SECONDS = 5.0
+_TRASH = "trash-"
 
 
-def consolidate(session: Session) -> None:
-    """Merge loose objects, packs and refs, where there are many of them."""
-    git_dir = session.store.git_dir
-    totals = count_objects(session.git)
-    if totals.loose >= MANY_LOOSE:
-        _pack_all_loose(session, totals.loose_bytes, deltas=True)
-    if len(list_packs(git_dir)) > MANY_PACKS:
-        check_room(session.store, totals.pack_bytes, "merging packs")
-        roll_up_packs(session.git)
-    _pack_many_refs(session)
-
-
-def _pack_many_refs(session: Session) -> None:
-    if count_loose_refs(session.store.git_dir, MANY_REFS) >= MANY_REFS:
-        pack_refs(session.git)
-
-
-def _pack_all_loose(session: Session, size: int, *, deltas: bool) -> None:
-    with session.writing_packs(size, "packing loose objects") as aside:
-        pack_loose(aside, _BATCH, deltas=deltas)
+# --- one process at a time ---------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
-class Shed:
+class Upkeep:
+    """The right to do upkeep in a store, until the deadline."""
+
+    store: Store
+    deadline: Deadline
+    lock: int
+    """The descriptor of the upkeep lock. Git inherits it: if this process is killed, the next upkeep waits for git
+    to end."""
+
+    @property
+    def git(self) -> Git:
+        return self.store.git(self.deadline).bound(inherited=(self.lock,))
+
+    @contextmanager
+    def writing_packs(self, needed_bytes: int, doing: str) -> Iterator[Git]:
+        """Git that writes new packs into a scratch directory, if the disk has room for them."""
+        check_disk_space(self.store, needed_bytes, doing)
+        with scratch_folder(self.store, "upkeep") as scratch:
+            yield self.git.bound(scratch_objects=scratch)
+
+
+@contextmanager
+def scratch_folder(store: Store, purpose: str) -> Iterator[Path]:
+    """A directory in the store that is removed afterwards; if the process dies, as debris."""
+    folder = store.git_dir / f"scratch-{purpose}-{os.getpid()}"
+    remove_tree(folder)
+    folder.mkdir()
+    try:
+        yield folder
+    finally:
+        remove_tree(folder)
+
+
+def upkeep_lock(store: Store) -> Path:
+    return store.git_dir / "locks" / "upkeep.lock"
+
+
+@contextmanager
+def begin_upkeep(
+    store: Store, deadline: Deadline, on_wait: Callable[[], None] | None = None
+) -> Iterator[Upkeep | None]:
+    """Take the upkeep lock; None if another process has it. With `on_wait`, which is called once, that process is
+    waited for until the deadline."""
+    with ExitStack() as stack:
+        lock = stack.enter_context(if_free(upkeep_lock(store), "upkeep"))
+        if lock is None and on_wait is not None:
+            on_wait()
+            try:
+                lock = stack.enter_context(locked(upkeep_lock(store), "upkeep", deadline))
+            except LockTimeout:
+                pass
+        yield None if lock is None else Upkeep(store, deadline, lock)
+
+
+def check_disk_space(store: Store, needed_bytes: int, doing: str) -> None:
+    free = shutil.disk_usage(store.git_dir).free
+    needed = needed_bytes + _SPARE_BYTES
+    if free < needed:
+        raise DiskTooFull(doing=doing, needed=needed >> 20, free=free >> 20)
+
+
+# --- debris ------------------------------------------------------------------------------------
+
+_PACK_DEBRIS = re.compile(r"tmp_|\.tmp-|.*\.lock$")
+_OBJECT_DEBRIS = re.compile(r"tmp_obj_")
+_RECORD_DEBRIS = re.compile(r"\..*\.tmp_|.*\.\d+\.tmp$|.*\.(lock|staging|seed)$")
+_STORE_DEBRIS = re.compile(r"scratch-|.*\.lock$")
+
+
+def find_debris(store: Store) -> Iterator[Path]:
+    """Temporary files, scratch directories and lock files. Some may belong to a running process."""
+    git_dir, objects = store.git_dir, store.git_dir / "objects"
+    yield from _matching(git_dir, _STORE_DEBRIS)
+    for folder in ("indexes", "projects", "journal", "purged"):
+        yield from _matching(git_dir / folder, _RECORD_DEBRIS)
+    yield from _matching(store.base / "log", _RECORD_DEBRIS)
+    for name in _names(objects):
+        if len(name) == 2:
+            yield from _matching(objects / name, _OBJECT_DEBRIS)
+    packs = set(_names(objects / "pack"))
+    for name in packs:
+        stem, dot, _ = name.partition(".")
+        # An interrupted removal leaves an index without its pack.
+        is_orphan = stem.startswith("pack-") and dot and f"{stem}.pack" not in packs
+        if _PACK_DEBRIS.match(name) or is_orphan:
+            yield objects / "pack" / name
+    for folder in ("refs", "objects/info"):
+        for top, _, names in os.walk(git_dir / folder):
+            yield from (Path(top, name) for name in names if name.endswith(".lock"))
+
+
+def _matching(folder: Path, pattern: re.Pattern[str]) -> Iterator[Path]:
+    return (folder / name for name in _names(folder) if pattern.match(name))
+
+
+def _names(folder: Path) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def clear_debris(store: Store, deadline: Deadline) -> int:
+    """Remove what dead processes left; how many files and directories. The caller holds the upkeep lock.
+
+    While the store is locked exclusively, no other process owns any debris. If it cannot be locked soon, the
+    debris is left to the next run."""
+    found = list(find_debris(store))
+    cleared = 0
+    if found:
+        left = deadline.remaining()
+        patience = Deadline(_DEBRIS_LOCK_SECONDS if left is None else max(0.001, min(left, _DEBRIS_LOCK_SECONDS)))
+        try:
+            with alone(store.store_lock(), "clearing up", patience):
+                cleared = sum(_clear(store, path) for path in found)
+        except DeadlineExceeded:
+            pass
+    for folder in store.git_dir.glob(f"{_TRASH}*"):
+        remove_tree(folder)
+    return cleared
+
+
+def _clear(store: Store, path: Path) -> bool:
+    try:
+        if path.is_dir():
+            # Removing it takes time, and snapshots wait: rename it now, remove it later.
+            os.replace(path, store.git_dir / f"{_TRASH}{os.getpid()}-{path.name}")
+        else:
+            path.unlink()
+    except OSError:
+        return False  # already gone; or in use on Windows, then it is not debris
+    return True
+
+
+# --- merging -----------------------------------------------------------------------------------
+
+
+def consolidate(upkeep: Upkeep) -> None:
+    """Merge loose objects, packs and refs where there are many of them."""
+    totals = count_objects(upkeep.git)
+    if totals.loose >= MANY_LOOSE:
+        _pack_all_loose(upkeep, totals.loose_bytes, deltas=True)
+    if len(list_packs(upkeep.store.git_dir)) > MANY_PACKS:
+        check_disk_space(upkeep.store, totals.pack_bytes, "merging packs")
+        roll_up_packs(upkeep.git)
+    _pack_many_refs(upkeep)
+
+
+def _pack_all_loose(upkeep: Upkeep, size: int, *, deltas: bool) -> None:
+    with upkeep.writing_packs(size, "packing loose objects") as git:
+        pack_loose(git, _BATCH, deltas=deltas)
+
+
+def _pack_many_refs(upkeep: Upkeep) -> None:
+    if count_loose_refs(upkeep.store.git_dir, MANY_REFS) >= MANY_REFS:
+        pack_refs(upkeep.git)
+
+
+# --- repacking ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Repacked:
     pack: str | None
-    """The pack that holds everything that is needed, as of now."""
+    """The pack that holds everything that was needed when it was written."""
     complete: bool
     """Whether the old packs are gone; if not, too much changed meanwhile."""
 
 
-def shed(session: Session, live_bytes: int, *, deltas: bool = True) -> Shed:
+def repack(upkeep: Upkeep, live_bytes: int, *, deltas: bool = True) -> Repacked:
     """Remove every object that nothing leads to."""
-    store, git = session.store, session.git
-    _pack_many_refs(session)  # they are listed twice, the second time while others wait
-    # So that only packs have to go. (Git looks for deltas between objects of one pack only once,
-    # so this time has to count.)
-    _pack_all_loose(session, count_objects(git).loose_bytes, deltas=deltas)
+    store, git = upkeep.store, upkeep.git
+    _pack_many_refs(upkeep)  # they are listed twice, the second time while snapshots wait
+    # So that only packs have to be removed. (Git looks for deltas between the objects of one pack only once, so
+    # that has to happen here.)
+    _pack_all_loose(upkeep, count_objects(git).loose_bytes, deltas=deltas)
     old, tips = list_packs(store.git_dir), Tips(store)
     needed = tips.read(git)
     check_refs_are_there(store, tips.refs)
-    with session.writing_packs(live_bytes, "repacking") as aside:
-        new = pack_reachable(aside, sorted(needed), deltas=deltas)
-        with alone(store.store_lock(), "removing old packs", session.deadline):
+    with upkeep.writing_packs(live_bytes, "repacking") as writing:
+        new = pack_reachable(writing, sorted(needed), deltas=deltas)
+        with alone(store.store_lock(), "removing old packs", upkeep.deadline):
             staying = _Staying(store.git_dir, new, old)
             strays = _find_strays(git, tips.read(git, needed) - needed, staying)
             check_refs_are_there(store, tips.refs)
             if len(strays) > _MOST_STRAYS:
-                return Shed(new, complete=False)
-            saved = pack_objects(aside, strays)
-            _forget_baseless_caches(store, tips.caches, {*strays}, staying)
-            _remove_old(store, old, {new, saved})
-    return Shed(new, complete=True)
-
-
-def check_refs_are_there(store: Store, refs: Iterable[str]) -> None:
-    """A project that has a record but no checkpoint did not lose them by us: its objects are the
-    last chance to get them back. The same goes for all of them if refs got lost as a whole."""
-    if lost_refs(store):
-        raise CheckpointsLost(workdir=store.base)
-    held = {ref.split("/")[2] for ref in refs if ref.startswith(f"{CHECKPOINTS}/")}
-    missing = {name: record for name, record in all_records(store).items() if name not in held}
-    for project, record in missing.items():
-        # Looked for again: its first checkpoint may have come after the refs were listed.
-        if not was_emptied(record) and newest_name(store, Project(project, Path())) is None:
-            raise CheckpointsLost(workdir=record.get("workdir", project))
+                return Repacked(new, complete=False)
+            saved = pack_objects(writing, strays)
+            for project, tree in tips.caches.items():
+                if tree not in staying and tree not in strays and tree != EMPTY_TREE:
+                    # A snapshot must not build on a tree that could not be found.
+                    forget_contents(store, Project(project, Path()))
+            _remove_packs(store, old, {new, saved})
+    return Repacked(new, complete=True)
 
 
 class Tips:
-    """Objects that, with all they lead to, have to stay. Reading them a second time is quick."""
+    """Objects that must stay, with all they lead to. The second reading is quick."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -139,9 +280,9 @@ class Tips:
         self.refs: dict[str, str] = {}
         self.caches: dict[str, str] = {}
 
-    def read(self, git: Git, known: Collection = frozenset()) -> set[str]:
-        """Refs must lead somewhere; what caches and journals name may be gone, and is left out.
-        Who is known to be there is not asked for again."""
+    def read(self, git: Git, known: NameSet = frozenset()) -> set[str]:
+        """Refs must lead somewhere. What caches and journals name may be gone, and is left out then; objects that
+        are `known` to exist are not asked for again."""
         self.caches = self._caches.read()
         self.refs = all_refs(git)
         found = set(self.refs.values())
@@ -149,24 +290,33 @@ class Tips:
         return found | kinds_of(git, (name for name in doubtful if name not in known)).keys()
 
 
+def check_refs_are_there(store: Store, refs: Iterable[str]) -> None:
+    """Raise if a project has a record but no checkpoint, and none was dropped on purpose: its objects are the last
+    chance to get its checkpoints back. The same holds if all refs were lost."""
+    if lost_refs(store):
+        raise CheckpointsLost(workdir=store.base)
+    listed = {ref.split("/")[2] for ref in refs if ref.startswith(f"{CHECKPOINTS}/")}
+    for project, record in all_records(store).items():
+        if project in listed or was_emptied(record):
+            continue
+        # Looked for again: its first checkpoint may be newer than the list of refs.
+        if newest_name(store, Project(project, Path())) is None:
+            raise CheckpointsLost(workdir=record.get("workdir", project))
+
+
 class _Staying:
-    """The objects that will still be there when the old packs are gone."""
+    """The objects that are still there when the old packs are gone."""
 
     def __init__(self, git_dir: Path, new: str | None, old: Mapping[str, Pack]) -> None:
         self._git_dir = git_dir
         self.new = PackIndex(git_dir, new) if new else frozenset[str]()
-        """Holds each of its objects with all that it leads to."""
+        """Has everything that its objects lead to."""
         names = [pack.name for pack in list_packs(git_dir).values() if pack != old.get(pack.name)]
         self._others = [PackIndex(git_dir, name) for name in names if name != new]
 
     def __contains__(self, name: str) -> bool:
-        return (
-            name in self.new
-            or any(name in pack for pack in self._others)
-            or self._is_loose(name)
-        )
-
-    def _is_loose(self, name: str) -> bool:
+        if name in self.new or any(name in pack for pack in self._others):
+            return True
         try:
             return loose_file(self._git_dir, name).stat().st_size > 0  # an empty file holds no object
         except FileNotFoundError:
@@ -174,7 +324,7 @@ class _Staying:
 
 
 def _find_strays(git: Git, late: set[str], staying: _Staying) -> list[str]:
-    """What was asked for since the new pack was begun and is only in packs that go."""
+    """What became needed since the new pack was begun, and is only in packs that are to be removed."""
     seen: set[str] = set()
     with Graph(git) as graph:
         for name, kind in kinds_of(git, late).items():
@@ -183,35 +333,29 @@ def _find_strays(git: Git, late: set[str], staying: _Staying) -> list[str]:
 
 
 class _Either:
-    def __init__(self, one: Collection, other: Collection) -> None:
-        self._both = (one, other)
+    """The union of two sets that are not copied."""
+
+    def __init__(self, *sets: NameSet) -> None:
+        self._sets = sets
 
     def __contains__(self, name: str) -> bool:
-        return any(name in each for each in self._both)
+        return any(name in each for each in self._sets)
 
 
-def _forget_baseless_caches(store: Store, caches: Mapping[str, str], saved: set[str], staying: _Staying) -> None:
-    """A snapshot must not build on a tree that could not be found."""
-    for project, tree in caches.items():
-        if tree not in staying and tree not in saved and tree != EMPTY_TREE:
-            forget_contents(store, Project(project, Path()))
-
-
-def _remove_old(store: Store, old: Mapping[str, Pack], stay: set[str | None]) -> None:
-    now = list_packs(store.git_dir)
+def _remove_packs(store: Store, old: Mapping[str, Pack], keep: set[str | None]) -> None:
+    """Remove packs, except those that were written again meanwhile."""
+    present = list_packs(store.git_dir)
     for name, pack in old.items():
-        if name not in stay and now.get(name) == pack:
+        if name not in keep and present.get(name) == pack:
             remove_pack(store.git_dir, name)
 
 
-_ATTEMPTS = 3
-# A project that is busy for longer keeps its cache: its next capture replaces it.
-_PATIENCE_SECONDS = 2.0
+# --- on request --------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Reclaimed(_Record):
-    """What was reclaimed. If not `complete`, `why` says what is in the way, and the next upkeep does the rest."""
+    """What was reclaimed. If not `complete`, `why` gives the reason, and the next upkeep does the rest."""
 
     bytes_freed: int = 0
     complete: bool = True
@@ -220,50 +364,47 @@ class Reclaimed(_Record):
 
 
 def reclaim_now(store: Store, deadline: Deadline, on_wait: Callable[[], None] = lambda: None) -> Reclaimed:
-    """Remove every object that no checkpoint leads to. Upkeep that is under way is waited for, until the
-    deadline."""
+    """Remove every object that no checkpoint leads to, however little that is. Upkeep of another process is waited
+    for, until the deadline."""
     try:
-        with upkeep_session(store, deadline, on_wait) as session:
-            if session is None:
+        with begin_upkeep(store, deadline, on_wait) as upkeep:
+            if upkeep is None:
                 return Reclaimed(complete=False, why="another process is doing upkeep")
-            before = count_objects(session.git).bytes
+            before = count_objects(upkeep.git).bytes
             clear_debris(store, deadline)
             forget_unheld_caches(store, deadline)
-            complete = _shed(session)
-            freed = max(0, before - count_objects(session.git).bytes)
+            complete = _repack_with_retries(upkeep)
+            freed = max(0, before - count_objects(upkeep.git).bytes)
     except ShadowsnapError as problem:
         return Reclaimed(complete=False, why=str(problem), error=problem)
     return Reclaimed(freed, complete, "" if complete else "too much changed meanwhile")
 
 
-def _shed(session: Session) -> bool:
-    done = False
-    for _ in range(_ATTEMPTS):  # with very many snapshots at the same time it may take more than one
-        refs = all_refs(session.git)
-        usage = measure(session.git, {"": [Holder(ref, tip) for ref, tip in refs.items()]})
-        result = shed(session, usage.live)
-        done = result.complete
-        if done:
-            memory = read_memory(session.store)
-            write_memory(session.store, replace(memory, look=None, compact_pack=result.pack or ""))
-            break
-    return done
+def _repack_with_retries(upkeep: Upkeep) -> bool:
+    for _ in range(_ATTEMPTS):  # many snapshots at the same time may make the first one incomplete
+        refs = all_refs(upkeep.git)
+        usage = measure(upkeep.git, {"": [Holder(ref, tip) for ref, tip in refs.items()]})
+        result = repack(upkeep, usage.live)
+        if result.complete:
+            memory = read_memory(upkeep.store)
+            write_memory(upkeep.store, replace(memory, measured=None, compact_pack=result.pack or ""))
+            return True
+    return False
 
 
 def forget_unheld_caches(store: Store, deadline: Deadline) -> None:
-    """What the last capture of a project held has to stay, as the next one builds on it. If it is no checkpoint's
-    any more, the next capture reads every file again instead."""
+    """Forget stat caches whose tree no checkpoint holds any more, so that its objects can be removed. The next
+    capture of such a project reads every file again."""
     caches = CachedTrees(store).read()
     if not caches:
         return
     checkpoints = take_inventory(store, deadline).checkpoints
     for name, tree in caches.items():
-        held = checkpoints.get(name, [])
-        if any(checkpoint.tree == tree for checkpoint in held):
+        if any(checkpoint.tree == tree for checkpoint in checkpoints.get(name, ())):
             continue
         project = Project(name, Path())
         try:
-            with locked_project(store, project, "reclaim", Deadline(_PATIENCE_SECONDS)):
+            with locked_project(store, project, "reclaim", Deadline(_CACHE_LOCK_SECONDS)):
                 if CachedTrees(store).read().get(name) == tree:
                     forget_contents(store, project)
         except LockTimeout:

@@ -1,37 +1,49 @@
-"""What stays and what goes, by count, age and lost directories: a pure function of the
-checkpoints, what is known of their projects, the limits and the time. No I/O here.
+"""Which checkpoints stay and which are dropped. Pure functions: no I/O here.
 
-- Pinned checkpoints stay, and so do those that a restore under way, or the next undo or redo,
-  would go to.
-- A project keeps its newest checkpoint (and the newest of the whole directory) as long as its
-  directory is there, or may come back.
-- `max_snapshots` counts turns: a closing checkpoint lives and goes with its turn. Checkpoints
-  that restores take of the state before them are counted apart, so that going back and forth
-  does not push turns out. A turn that began where the one before had ended keeps that one checkpoint
-  of it: without the state before it, it could not be taken back.
+`judge` decides by count, age and missing directories:
+
+- Pinned checkpoints stay, and so do those that an interrupted restore, the next undo or the next redo needs.
+- A project keeps its newest checkpoint (and the newest of the whole directory) as long as its directory exists or
+  may come back.
+- `max_snapshots` counts turns: the closing checkpoint of a turn stays and goes with it. Checkpoints that
+  restores and reverts take are counted apart, so that going back and forth does not push turns out. Turns that
+  have no checkpoint of their own, because they changed nothing, are counted apart, too.
+- A turn that stays keeps the states that it begins and ends with, however old they are: without them it could be
+  neither shown nor taken back. A state that another turn recorded stays alone; that turn goes, so one turn does
+  not keep the whole chain before it.
+
+`droppable` and `choose` decide what else is dropped to keep a size limit: the oldest of the projects that use
+most.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from shadowsnap.model import Checkpoint
-from shadowsnap.upkeep.results import Verdict
-from shadowsnap.upkeep.size import Dropping, Usage
+from shadowsnap.model import Checkpoint, _Record
+from shadowsnap.upkeep.size import Usage
 
 HERE, GONE, UNREACHABLE = "here", "gone", "unreachable"
 
-BEGINNING = "a turn that stays began with it"
+LENT = "a turn that stays begins or ends with it"
 ORPHANED = "its directory is gone"
 PINNED, NEEDED, NEWEST = "pinned", "an undo or an interrupted restore needs it", "the newest of its project"
 FIRM = (PINNED, NEEDED, NEWEST)
 """Reasons to keep a checkpoint that hold against every limit."""
 
-Unit = tuple[Checkpoint, ...]
-"""Checkpoints that live and go together, newest first."""
+Names = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Verdict(_Record):
+    """Whether a checkpoint stays, and why or why not."""
+
+    checkpoint: Checkpoint
+    keep: bool
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -45,16 +57,31 @@ class Limits:
 
 
 @dataclass(frozen=True)
+class TurnStates:
+    """A turn as the history knows it, with the ids of the checkpoints before and after it. An earlier turn or a
+    snapshot may have recorded these."""
+
+    number: int
+    began_at: datetime
+    before: str | None = None
+    after: str | None = None
+
+
+@dataclass(frozen=True)
 class ProjectFacts:
-    """What has to be known of a project, apart from its checkpoints."""
+    """What the rules need to know of a project, apart from its checkpoints."""
 
     place: str = HERE
-    """Its directory is `here`; `gone` (but the directory it was in is there); or `unreachable`,
-    as on a volume that is not mounted."""
+    """Its directory is `here`; `gone` (its parent directory is there); or `unreachable`, as on a volume that is
+    not mounted."""
     gone_since: datetime | None = None
     last_touch: datetime | None = None
     needed: frozenset[str] = frozenset()
-    """Checkpoints that the journal leads to."""
+    """Checkpoints that an open restore, an open stage, the next undo and the next redo go to."""
+    turns: tuple[TurnStates, ...] = ()
+
+
+# --- by count, age and missing directories -----------------------------------------------------
 
 
 def judge(
@@ -71,58 +98,90 @@ def judge(
     ]
 
 
-def units(timeline: Iterable[Checkpoint]) -> list[Unit]:
-    """The turns of a project, newest first; every other checkpoint is a unit of its own."""
-    grouped: dict[object, list[Checkpoint]] = {}
-    for checkpoint in timeline:
-        of_turn = checkpoint.kind in ("turn", "turn-end") and checkpoint.turn is not None
-        grouped.setdefault(checkpoint.turn if of_turn else checkpoint.ref, []).append(checkpoint)
-    # A turn is as old as its beginning, however late it was closed.
-    return sorted(map(tuple, grouped.values()), key=lambda unit: unit[-1].ref, reverse=True)
-
-
 def _judge_project(
     timeline: Sequence[Checkpoint], facts: ProjectFacts, limits: Limits, now: datetime
 ) -> list[Verdict]:
+    decided = _decide(timeline, facts, limits, now)
+    reasons = {each.ref: (keep, reason) for unit, keep, reason in decided for each in unit.checkpoints}
+    lent = {state for unit, keep, _ in decided if keep for state in unit.states}
+    if _is_orphaned(facts, limits, now):
+        lent = set()
+    return [
+        Verdict(each, True, LENT)
+        if each.id in lent and not reasons[each.ref][0]
+        else Verdict(each, *reasons[each.ref])
+        for each in timeline
+    ]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """What stays or goes together: a turn, or any other checkpoint by itself."""
+
+    checkpoints: tuple[Checkpoint, ...]
+    """Its own, newest first; none if it is a turn on a state that was held already, and changed nothing."""
+    states: frozenset[str]
+    """The checkpoints that it begins and ends with, its own or those of others."""
+    began: datetime
+    ended: datetime
+
+    @property
+    def counted_as(self) -> str:
+        if not self.checkpoints:
+            return "without checkpoint"
+        newest = self.checkpoints[0]
+        return "restore" if newest.kind == "pre-restore" or newest.metadata.get("revert") else "turn"
+
+
+def units(timeline: Sequence[Checkpoint], turns: Iterable[TurnStates] = ()) -> list[Unit]:
+    """The turns and the other checkpoints of a project, newest first. A turn is as old as its beginning, however
+    late it was closed."""
+    known = {turn.number: turn for turn in turns}
+    grouped: dict[int | str, list[Checkpoint]] = {}
+    for each in timeline:
+        of_turn = each.kind in ("turn", "turn-end") and each.turn is not None
+        grouped.setdefault(each.turn if of_turn and each.turn is not None else each.ref, []).append(each)
+    found = []
+    for key, own in grouped.items():
+        turn = known.pop(key, None) if isinstance(key, int) else None
+        states = _states(turn) | {str(each.metadata["before"]) for each in own if each.metadata.get("before")}
+        found.append(Unit(tuple(own), states, own[-1].created_at, own[0].created_at))
+    recorded = {each.id: each.created_at for each in timeline}
+    for turn in known.values():
+        held = [recorded[state] for state in _states(turn) if state in recorded]
+        if held:
+            began = max(turn.began_at, *held)  # the clock may have been set back since
+            found.append(Unit((), _states(turn), began, began))
+    return sorted(found, key=lambda unit: unit.began, reverse=True)
+
+
+def _states(turn: TurnStates | None) -> frozenset[str]:
+    return frozenset(state for state in (turn.before, turn.after) if state) if turn else frozenset()
+
+
+def _decide(
+    timeline: Sequence[Checkpoint], facts: ProjectFacts, limits: Limits, now: datetime
+) -> list[tuple[Unit, bool, str]]:
+    """Every unit, newest first, whether it stays, and why or why not."""
     orphaned = _is_orphaned(facts, limits, now)
-    grouped = units(timeline)
-    firm = _firm_reasons(grouped, timeline, facts, orphaned)
-    counts = Counter(_counted_apart(unit) for unit in grouped if unit[0].ref in firm)
-    reasons: dict[str, tuple[bool, str]] = {}
-    for unit in grouped:
-        reason, drop = firm.get(unit[0].ref, "within the limits"), None
-        if unit[0].ref not in firm:
-            drop = _dropped_for(unit, facts, limits, now, counts[_counted_apart(unit)], orphaned)
-            counts[_counted_apart(unit)] += drop is None
-        reasons.update((checkpoint.ref, (drop is None, drop or reason)) for checkpoint in unit)
-    begun_at = {checkpoint.metadata.get("before") for checkpoint in timeline if reasons[checkpoint.ref][0]}
-    uncounted = replace(limits, max_snapshots=0)
-    for checkpoint in timeline:
-        if checkpoint.id in begun_at and not reasons[checkpoint.ref][0]:
-            drop = _dropped_for((checkpoint,), facts, uncounted, now, 0, orphaned)
-            reasons[checkpoint.ref] = (drop is None, drop or BEGINNING)
-    return [Verdict(checkpoint, *reasons[checkpoint.ref]) for checkpoint in timeline]
-
-
-def _counted_apart(unit: Unit) -> bool:
-    return unit[0].kind == "pre-restore"
-
-
-def _firm_reasons(
-    grouped: Sequence[Unit], timeline: Sequence[Checkpoint], facts: ProjectFacts, orphaned: bool
-) -> dict[str, str]:
-    """The units that no limit may take, by the ref of their newest checkpoint."""
-    whole = [checkpoint for checkpoint in timeline if checkpoint.scope == "tree"]
-    newest = {found[0].ref for found in (timeline, whole) if found}
-    firm: dict[str, str] = {}
-    for unit in grouped:
-        if any(checkpoint.pinned for checkpoint in unit):
-            firm[unit[0].ref] = PINNED
-        elif not orphaned and any(checkpoint.id in facts.needed for checkpoint in unit):
-            firm[unit[0].ref] = NEEDED
-        elif not orphaned and any(checkpoint.ref in newest for checkpoint in unit):
-            firm[unit[0].ref] = NEWEST
-    return firm
+    grouped = units(timeline, facts.turns)
+    of_tree = [each for each in timeline if each.scope == "tree"]
+    newest = () if orphaned else {found[0].ref for found in (timeline, of_tree) if found}
+    needed = () if orphaned else facts.needed
+    firm = [_firm_reason(unit, newest, needed) for unit in grouped]
+    counts = Counter(unit.counted_as for unit, reason in zip(grouped, firm, strict=True) if reason)
+    newer_turns = 0
+    decided = []
+    for unit, reason in zip(grouped, firm, strict=True):
+        drop = None
+        if reason is None:
+            # One without a checkpoint stays at most as long as the turns around it.
+            count = max(counts[unit.counted_as], 0 if unit.checkpoints else newer_turns)
+            drop = _reason_to_drop(unit, facts, limits, now, count, orphaned)
+            counts[unit.counted_as] += drop is None
+        newer_turns += drop is None and unit.counted_as == "turn"
+        decided.append((unit, drop is None, drop or reason or "within the limits"))
+    return decided
 
 
 def _is_orphaned(facts: ProjectFacts, limits: Limits, now: datetime) -> bool:
@@ -131,24 +190,65 @@ def _is_orphaned(facts: ProjectFacts, limits: Limits, now: datetime) -> bool:
     return now - facts.gone_since >= timedelta(days=limits.orphan_grace_days)
 
 
-def _dropped_for(
+def _firm_reason(unit: Unit, newest: Collection[str], needed: Collection[str]) -> str | None:
+    """Why no limit may drop a unit; None if one may."""
+    if any(each.pinned for each in unit.checkpoints):
+        return PINNED
+    if any(each.id in needed for each in unit.checkpoints):
+        return NEEDED
+    return NEWEST if any(each.ref in newest for each in unit.checkpoints) else None
+
+
+def _reason_to_drop(
     unit: Unit, facts: ProjectFacts, limits: Limits, now: datetime, kept_so_far: int, orphaned: bool
 ) -> str | None:
     if orphaned:
         return ORPHANED
     if 0 < limits.max_snapshots <= kept_so_far:
         return f"more than {limits.max_snapshots} checkpoints"
-    # On a volume that is not mounted nothing can become newer; it must not lose anything by that.
+    # A volume that is not mounted gets no new checkpoints; that must not cost it the old ones.
     if limits.retention_days > 0 and facts.place != UNREACHABLE:
         horizon = now - timedelta(days=limits.retention_days)
-        if unit[0].created_at < horizon:
+        if unit.ended < horizon:
             if facts.last_touch is not None and facts.last_touch < horizon:
                 return f"its project was not used for {limits.retention_days:g} days"
             return f"older than {limits.retention_days:g} days"
     return None
 
 
-Names = tuple[str, ...]
+# --- by size -----------------------------------------------------------------------------------
+
+
+def droppable(
+    checkpoints: Mapping[str, Sequence[Checkpoint]],
+    facts: Mapping[str, ProjectFacts],
+    limits: Limits,
+    now: datetime,
+) -> dict[str, list[Names]]:
+    """What stays by the rules but may be dropped for a size limit, by project: refs that go together, oldest
+    first."""
+    return {
+        project: _bundles(timeline, _decide(timeline, facts.get(project, ProjectFacts()), limits, now))
+        for project, timeline in checkpoints.items()
+    }
+
+
+def _bundles(timeline: Sequence[Checkpoint], decided: Sequence[tuple[Unit, bool, str]]) -> list[Names]:
+    """A state that several turns begin or end with goes with the newest of them."""
+    staying = [(unit, reason) for unit, keep, reason in decided if keep]
+    claimed = {state for unit, reason in staying if reason in FIRM for state in _held_by(unit)}
+    bundles = []
+    for unit, _ in staying:
+        going = _held_by(unit) - claimed
+        claimed |= going
+        names = tuple(each.ref for each in timeline if each.id in going)
+        if names:
+            bundles.append(names)
+    return bundles[::-1]
+
+
+def _held_by(unit: Unit) -> set[str]:
+    return {*unit.states, *(each.id for each in unit.checkpoints)}
 
 
 @dataclass(frozen=True)
@@ -159,63 +259,27 @@ class Choice:
     """Whether the limit is kept after that."""
 
 
-def choose(usage: Usage, droppable: Mapping[str, Sequence[Names]], limit: int) -> Choice:
-    """What goes. `droppable`: per project, what may go together, oldest first."""
-    giving = _Giving(usage, droppable)
-    share = _fair_share(giving.uses().values(), limit)
-    # Who has next to nothing to give loses its past for nothing.
+def choose(usage: Usage, may_go: Mapping[str, Sequence[Names]], limit: int) -> Choice:
+    """Choose what to drop of what may be dropped (see `droppable`).
+
+    First from the projects that use more than a fair share. If that is not enough, from all; if that is not enough
+    either, only what the first step chose is dropped."""
+    reduction = _Reduction(usage, may_go)
+    share = _fair_share(reduction.uses().values(), limit)
+    # A project that can free next to nothing would lose its history for nothing.
     worth = max(1.0, (usage.live - limit) / 100)
-    fair = giving.until(limit, share, worth)
+    fair = reduction.until(limit, share, worth)
+    if fair.met:
+        return fair
     for least in (worth, 1.0):
-        all_together = fair if fair.met else giving.until(limit, 0, least)
-        if all_together.met:
-            return all_together
+        choice = reduction.until(limit, 0, least)
+        if choice.met:
+            return choice
     return fair
 
 
-class _Giving:
-    def __init__(self, usage: Usage, droppable: Mapping[str, Sequence[Names]]) -> None:
-        may_go = {name for bundles in droppable.values() for names in bundles for name in names}
-        self._queues = {group: list(reversed(bundles)) for group, bundles in droppable.items()}
-        self._dropping = Dropping(usage, may_go)
-        self._firm = _firm_uses(usage, may_go)
-        self._dropped: list[str] = []
-        self._live = usage.live
-
-    def uses(self) -> dict[str, float]:
-        """What each project uses; what several hold counts in parts."""
-        return {group: firm + self._can_give(group) for group, firm in self._firm.items()}
-
-    def until(self, limit: int, share: float, worth: float) -> Choice:
-        """Let those who use more than their share, and have something worth it, give until the
-        limit is kept."""
-        while self._live > limit:
-            uses = self.uses()
-            givers = [group for group in self._queues if uses[group] > share and self._can_give(group) >= worth]
-            if not givers:
-                break
-            group = max(givers, key=self._can_give)
-            for name in self._queues[group].pop():
-                self._dropped.append(name)
-                self._live -= self._dropping.drop(name)
-        return Choice(tuple(self._dropped), self._live, self._live <= limit)
-
-    def _can_give(self, group: str) -> float:
-        return self._dropping.reclaimable.get(group, 0.0) if self._queues.get(group) else 0.0
-
-
-def _firm_uses(usage: Usage, may_go: set[str]) -> dict[str, float]:
-    """What each group holds and cannot let go of."""
-    found = dict.fromkeys(usage.group_of.values(), 0.0)
-    for names, size in usage.shares.items():
-        staying = [name for name in names if name not in may_go]
-        for name in staying:
-            found[usage.group_of[name]] += size / len(staying)
-    return found
-
-
 def _fair_share(uses: Iterable[float], limit: int) -> float:
-    """How much each may use so that all together fit."""
+    """How much each project may use so that all together fit."""
     left, waiting = float(limit), sorted(uses)
     for number, use in enumerate(waiting):
         share = left / (len(waiting) - number)
@@ -223,3 +287,74 @@ def _fair_share(uses: Iterable[float], limit: int) -> float:
             return share
         left -= use
     return left
+
+
+class _Reduction:
+    """Drops checkpoints one after the other, from the project that can free most."""
+
+    def __init__(self, usage: Usage, droppable: Mapping[str, Sequence[Names]]) -> None:
+        may_go = {name for bundles in droppable.values() for names in bundles for name in names}
+        self._queues = {project: list(reversed(bundles)) for project, bundles in droppable.items()}
+        self._dropping = Dropping(usage, may_go)
+        self._firm = dict.fromkeys(usage.group_of.values(), 0.0)
+        """Bytes that each project cannot free; bytes of several count in parts."""
+        for names, size in usage.shares.items():
+            staying = [name for name in names if name not in may_go]
+            for name in staying:
+                self._firm[usage.group_of[name]] += size / len(staying)
+        self._dropped: list[str] = []
+        self._live = usage.live
+
+    def uses(self) -> dict[str, float]:
+        """The bytes that each project uses; bytes of several count in parts."""
+        return {project: firm + self._can_free(project) for project, firm in self._firm.items()}
+
+    def until(self, limit: int, share: float, worth: float) -> Choice:
+        """Drop from projects that use more than `share` and can free `worth`, until the limit is kept."""
+        while self._live > limit:
+            uses = self.uses()
+            givers = [each for each in self._queues if uses[each] > share and self._can_free(each) >= worth]
+            if not givers:
+                break
+            project = max(givers, key=self._can_free)
+            for name in self._queues[project].pop():
+                self._dropped.append(name)
+                self._live -= self._dropping.drop(name)
+        return Choice(tuple(self._dropped), self._live, self._live <= limit)
+
+    def _can_free(self, project: str) -> float:
+        return self._dropping.reclaimable.get(project, 0.0) if self._queues.get(project) else 0.0
+
+
+class Dropping:
+    """Follows what is freed while holders are dropped, in each group the last one first."""
+
+    def __init__(self, usage: Usage, droppable: Iterable[str]) -> None:
+        self._group_of = usage.group_of
+        self._shares: list[tuple[set[str], int]] = []
+        self._shares_of: dict[str, list[int]] = {}
+        may_go = set(droppable)
+        self.reclaimable: dict[str, float] = dict.fromkeys((usage.group_of[name] for name in may_go), 0.0)
+        """The bytes that each group could free; bytes of several count in parts."""
+        for names, size in usage.shares.items():
+            if may_go.issuperset(names):
+                for name in names:
+                    self._shares_of.setdefault(name, []).append(len(self._shares))
+                self._shares.append((set(names), size))
+                self._charge(names, size)
+
+    def drop(self, name: str) -> int:
+        """The bytes that are freed by dropping one more holder."""
+        freed = 0
+        for number in self._shares_of.get(name, ()):
+            names, size = self._shares[number]
+            self._charge(names, -size)
+            names.discard(name)
+            self._charge(names, size)
+            freed += 0 if names else size
+        return freed
+
+    def _charge(self, names: Iterable[str], size: int) -> None:
+        names = list(names)
+        for name in names:
+            self.reclaimable[self._group_of[name]] += size / len(names)

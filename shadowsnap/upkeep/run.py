@@ -1,186 +1,139 @@
-"""Keeping the store within its size: look only if something changed, let go of checkpoints only
-if packing things better is not enough, and repack everything only if that pays."""
+"""Pruning: drop what is beyond the limits, and give the space back.
+
+A plan comes first, with a reason for everything. Rules that need no measuring (count, age, missing directories)
+are applied first. Then the store is measured if something changed since the last time; checkpoints are dropped
+for their size only if better packing is not enough; and everything is repacked only if that pays.
+
+`python -m shadowsnap.upkeep.run SETTINGS` is what runs in the background.
+"""
 
 from __future__ import annotations
 
 import os
+import stat
 import sys
-from collections.abc import Callable
-from dataclasses import replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
 
 from shadowsnap.deadline import Deadline
-from shadowsnap.errors import DeadlineExceeded, ShadowsnapError
+from shadowsnap.errors import DeadlineExceeded, LockTimeout, ShadowsnapError
+from shadowsnap.files import read_json
 from shadowsnap.git.maintenance import list_packs
-from shadowsnap.git.repository import count_objects
+from shadowsnap.git.objects import count_objects
+from shadowsnap.git.refs import delete_refs, read_refs, ref_exists
+from shadowsnap.model import _Record
 from shadowsnap.settings import Settings, settings_from_text
-from shadowsnap.store.checkpoints import CHECKPOINTS, all_refs
-from shadowsnap.store.history import compact_log, finish_migration
+from shadowsnap.store.checkpoints import (
+    ATTACHMENTS,
+    CachedTrees,
+    Inventory,
+    all_refs,
+    attachment_of,
+    checkpoint_of,
+    delete_checkpoints,
+    moment_of,
+    newest_name,
+    take_inventory,
+)
+from shadowsnap.store.history import History, compact_log, finish_migration, fold, needed_checkpoints
 from shadowsnap.store.layout import OWN_OBJECTS, Store, last_prune, mark_pruned, open_store
-from shadowsnap.store.projects import known_projects, locked_project
+from shadowsnap.store.locks import locked
+from shadowsnap.store.log import read_lines
+from shadowsnap.store.projects import Project, known_projects, locked_project
 from shadowsnap.store.troubles import append_log
 from shadowsnap.upkeep.background import start_upkeep
-from shadowsnap.upkeep.check_objects import own_all_objects
-from shadowsnap.upkeep.check_store import clear_debris
-from shadowsnap.upkeep.prune import Plan, carry_out, plan_by_rules, plan_by_size
-from shadowsnap.upkeep.reclaim import consolidate, forget_unheld_caches, shed
-from shadowsnap.upkeep.results import PruneResult, Verdict
-from shadowsnap.upkeep.session import Memory, Session, fingerprint, read_memory, upkeep_session, write_memory
-from shadowsnap.upkeep.size import as_look
+from shadowsnap.upkeep.check_store import own_all_objects
+from shadowsnap.upkeep.clear import forget_project
+from shadowsnap.upkeep.reclaim import Upkeep, begin_upkeep, clear_debris, consolidate, forget_unheld_caches, repack
+from shadowsnap.upkeep.retention import (
+    GONE,
+    HERE,
+    ORPHANED,
+    UNREACHABLE,
+    Limits,
+    Names,
+    ProjectFacts,
+    TurnStates,
+    Verdict,
+    choose,
+    droppable,
+    judge,
+)
+from shadowsnap.upkeep.size import (
+    Holder,
+    Memory,
+    Usage,
+    fingerprint,
+    measure,
+    read_memory,
+    summarize,
+    write_memory,
+)
+from shadowsnap.upkeep.verify import verify_newest
 
 WHEN_IT_PAYS, ALL, ALWAYS, NEVER = "when-it-pays", "all", "always", "never"
-"""`all`: whatever no checkpoint holds, however little that is; `always`: repack even if there is nothing of it."""
+"""What to reclaim. `all`: whatever no checkpoint holds, however little; `always`: repack even if that is
+nothing."""
 
-# Less waste than this is not worth a repack of everything; if the store is over its limit, much
-# less is.
+# Less waste than this is not worth a full repack; if the store is over its limit, much less is.
 _WORTH, _WORTH_SHARE = 16 << 20, 0.10
 _WORTH_OVER_LIMIT, _WORTH_SHARE_OVER_LIMIT = 64 << 10, 0.01
+# A project that is busy for longer is left to the next run.
+_PROJECT_LOCK_SECONDS = 2.0
+# Beyond this many seconds the calendar ends.
+_END_OF_TIME = 1e11
 
 
-class Sizing:
-    """One look at the size of the store and what follows from it."""
+@dataclass(frozen=True)
+class PruneResult(_Record):
+    """What a prune did (`applied`) or would do.
 
-    def __init__(self, session: Session, settings: Settings, memory: Memory, reclaim: str = WHEN_IT_PAYS) -> None:
-        self._session = session
-        self._settings = settings
-        self._reclaim = reclaim
-        self.memory = memory
-        self.notes: list[str] = []
+    `status`: `done`, `planned` (a dry run), `skipped` (not due yet, or nothing is stored), `busy` (another
+    process does upkeep), `disabled` or `failed` (see `error`)."""
 
-    def keep(self, plan: Plan, dropped: list[Verdict]) -> Plan:
-        """Bring the store within its limits; what more was dropped is added to `dropped`."""
-        if self._reclaim == ALL:
-            forget_unheld_caches(self._session.store, self._session.deadline)
-        if self._reclaim not in (ALL, ALWAYS) and self._is_settled():
-            if self._reclaim != NEVER:
-                consolidate(self._session)
-            return plan
-        measured = self._measure(plan)
-        if self._reclaim != NEVER and self._is_too_large(measured) and self._may_shrink(measured):
-            # What was never compressed together may fit once it is; then nothing has to go.
-            self._shed(measured)
-            measured = self._measure(plan)
-        dropped += carry_out(self._session.store, _what_is_new(measured, plan), self._session.deadline)
-        self._remember(measured)
-        if measured.fits:
-            self.memory = replace(self.memory, told_unmet="")
-        else:
-            self._say_unmet(measured)
-        if self._pays(measured):
-            self._shed(measured)
-        elif self._reclaim != NEVER:
-            consolidate(self._session)
-        return measured
-
-    # --- looking -------------------------------------------------------------------------------
-
-    def _is_settled(self) -> bool:
-        """Whether nothing happened since the last look that would lead to anything."""
-        look, refs = self.memory.look, all_refs(self._session.git)
-        if look is None or look.refs != fingerprint(refs):
-            return False
-        if self._limit and look.live > self._limit and self.memory.told_unmet != fingerprint(refs, self._limit):
-            return False
-        grown = count_objects(self._session.git).bytes - look.on_disk
-        return grown < max(_WORTH, _WORTH_SHARE * look.on_disk)
-
-    def _measure(self, plan: Plan) -> Plan:
-        return plan_by_size(self._session.store, self._settings, plan, self._session.deadline)
-
-    def _remember(self, measured: Plan) -> None:
-        assert measured.usage is not None
-        git = self._session.git
-        look = as_look(measured.usage, measured.live_after, all_refs(git), count_objects(git).bytes)
-        self.memory = replace(self.memory, look=look)
-
-    # --- deciding ------------------------------------------------------------------------------
+    status: str
+    verdicts: tuple[Verdict, ...] = ()
+    attachments_dropped: tuple[str, ...] = ()
+    bytes_before: int | None = None
+    bytes_after: int | None = None
+    notes: tuple[str, ...] = ()
+    error: Exception | None = None
 
     @property
-    def _limit(self) -> int:
-        return int(self._settings.max_total_size_mb * 1024 * 1024)
+    def applied(self) -> bool:
+        return self.status == "done"
 
-    def _is_too_large(self, measured: Plan) -> bool:
-        assert measured.usage is not None
-        return bool(self._limit) and measured.usage.live > self._limit
+    @property
+    def dropped(self) -> tuple[Verdict, ...]:
+        return tuple(verdict for verdict in self.verdicts if not verdict.keep)
 
-    def _may_shrink(self, measured: Plan) -> bool:
-        """Whether much came since everything was packed together."""
-        assert measured.usage is not None
-        compact = list_packs(self._session.store.git_dir).get(self.memory.compact_pack)
-        return measured.usage.live - (compact.size if compact else 0) > _WORTH_SHARE * measured.usage.live
+    @property
+    def bytes_freed(self) -> int:
+        return max(0, (self.bytes_before or 0) - (self.bytes_after or 0)) if self.bytes_after is not None else 0
 
-    def _pays(self, measured: Plan) -> bool:
-        """Whether enough could be freed by packing anew what is needed."""
-        assert measured.usage is not None
-        if self._reclaim in (ALWAYS, NEVER):
-            return self._reclaim == ALWAYS
-        if self._reclaim == ALL:
-            totals = count_objects(self._session.git)
-            stored = totals.loose + totals.packed
-            return measured.live_after < measured.usage.live or stored > measured.usage.objects
-        size = measured.usage.total
-        over = bool(self._limit) and size > self._limit
-        least = _WORTH_OVER_LIMIT if over else _WORTH
-        share = _WORTH_SHARE_OVER_LIMIT if over else _WORTH_SHARE
-        return size - measured.live_after > max(least, share * size)
+    def __bool__(self) -> bool:
+        """Whether anything was dropped or freed, or would be."""
+        return bool(self.dropped or self.attachments_dropped or self.bytes_freed)
 
-    # --- doing ---------------------------------------------------------------------------------
-
-    def _shed(self, measured: Plan) -> None:
-        try:
-            done = shed(self._session, measured.live_after, deltas=not self.memory.too_slow)
-        except DeadlineExceeded:
-            self.memory = replace(self.memory, too_slow=True)
-            raise
-        # Sizes are different now; whoever wants to know looks again.
-        self.memory = replace(self.memory, look=None, too_slow=False, compact_pack=done.pack or "")
-        if not done.complete:
-            self.notes.append("too much changed while repacking; the space is reclaimed by the next run")
-
-    def _say_unmet(self, measured: Plan) -> None:
-        """In the log only once for the same state of things."""
-        message, state = unmet(measured, self._settings), fingerprint(all_refs(self._session.git), self._limit)
-        self.notes.append(message)
-        if self.memory.told_unmet != state:
-            self.memory = replace(self.memory, told_unmet=state)
-            advice = "raise max_total_size_mb, unpin or delete checkpoints, or drop projects you no longer need"
-            append_log(self._session.store.base, kind="upkeep", what=message, advice=advice)
-
-
-def unmet(plan: Plan, settings: Settings) -> str:
-    return (
-        f"the store cannot be kept below {settings.max_total_size_mb:g} MB: the newest and the pinned "
-        f"checkpoints alone need {plan.live_after / 2**20:.0f} MB"
-    )
-
-
-def _what_is_new(measured: Plan, plan: Plan) -> Plan:
-    before = {verdict.checkpoint.ref for verdict in plan.dropped}
-    verdicts = tuple(each for each in measured.verdicts if each.keep or each.checkpoint.ref not in before)
-    attachments = tuple(ref for ref in measured.attachments if ref not in plan.attachments)
-    return replace(measured, verdicts=verdicts, attachments=attachments)
+    def to_dict(self) -> dict[str, Any]:
+        shown = super().to_dict()
+        dropped = [verdict for verdict in shown.pop("verdicts") if not verdict["keep"]]
+        kept = len(self.verdicts) - len(dropped)
+        facts = {"applied": self.applied, "bytes_freed": self.bytes_freed}
+        return {**shown, **facts, "dropped": dropped, "kept_count": kept}
 
 
 def plan_prune(store: Store, settings: Settings, *, orphans: bool = True) -> PruneResult:
-    """What `prune` would do. Nothing is changed, nothing remembered."""
+    """What `prune` would do. Changes nothing."""
     deadline = Deadline(settings.upkeep_deadline)
     plan, _ = plan_by_rules(store, settings, read_memory(store), deadline, _now(), orphans=orphans)
     plan = plan_by_size(store, settings, plan, deadline)
     before = count_objects(store.git(deadline)).bytes
-    notes = () if plan.fits else (unmet(plan, settings),)
+    notes = () if plan.fits else (_unmet_message(plan, settings),)
     return PruneResult("planned", plan.verdicts, plan.attachments, before, plan.live_after, notes)
-
-
-def drop_by_rules(store: Store, settings: Settings, deadline: Deadline) -> PruneResult:
-    """Let go of what is too many, too old or without a directory; no file's content is looked at."""
-    with upkeep_session(store, deadline) as session:
-        if session is None:
-            return PruneResult("busy")
-        plan, memory = plan_by_rules(store, settings, read_memory(store), deadline, _now())
-        dropped = carry_out(store, plan, deadline)
-        compact_logs(store, deadline)
-        write_memory(store, memory)
-        return PruneResult("done", _told(plan, dropped), plan.attachments)
 
 
 def prune(
@@ -191,58 +144,48 @@ def prune(
     reclaim: str = WHEN_IT_PAYS,
     on_wait: Callable[[], None] | None = None,
 ) -> PruneResult:
-    """Keep every limit, and give back the space of what went. What was dropped stays dropped,
-    also if reclaiming fails: then the result says why. With `on_wait`, upkeep that is under way is waited for."""
+    """Keep every limit, and give the space back. What was dropped stays dropped if reclaiming fails; the result
+    has the error. With `on_wait`, upkeep of another process is waited for."""
     deadline = Deadline(settings.upkeep_deadline)
-    with upkeep_session(store, deadline, on_wait) as session:
-        if session is None:
+    with begin_upkeep(store, deadline, on_wait) as upkeep:
+        if upkeep is None:
             return PruneResult("busy")
         clear_debris(store, deadline)
         if not (store.git_dir / OWN_OBJECTS).exists():
             own_all_objects(store)
-        before = count_objects(session.git).bytes
+        finish_migration(store, deadline)
+        before = count_objects(upkeep.git).bytes
         plan, memory = plan_by_rules(store, settings, read_memory(store), deadline, _now(), orphans=orphans)
-        dropped = carry_out(store, plan, deadline)
-        compact_logs(store, deadline)
-        sizing = Sizing(session, settings, memory, reclaim)
+        dropped = apply_plan(store, plan, deadline)
+        fitting = Fitting(upkeep, settings, memory, reclaim)
         problem: ShadowsnapError | None = None
         try:
-            plan = sizing.keep(plan, dropped)
+            plan = fitting.run(plan, dropped)
         except ShadowsnapError as caught:
             problem = caught
             append_log(store.base, kind="upkeep", what=str(caught), advice=caught.hint)
-        write_memory(store, sizing.memory)
+        compact_logs(store)
+        write_memory(store, fitting.memory)
         after = count_objects(store.git(Deadline(settings.deadline))).bytes
-        told = _told(plan, dropped)
-        return PruneResult("done", told, plan.attachments, before, after, tuple(sizing.notes), problem)
-
-
-def _told(plan: Plan, dropped: list[Verdict]) -> tuple[Verdict, ...]:
-    """The verdicts of a plan as they were carried out."""
-    gone = {verdict.checkpoint.ref for verdict in dropped}
-    return tuple(
-        verdict
-        if verdict.keep or verdict.checkpoint.ref in gone
-        else replace(verdict, keep=True, reason="in use when it was to go")
-        for verdict in plan.verdicts
-    )
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
+        verdicts = _applied_verdicts(plan, dropped)
+        return PruneResult("done", verdicts, plan.attachments, before, after, tuple(fitting.notes), problem)
 
 
 def auto_prune(settings: Settings) -> PruneResult:
+    """Apply the rules that need no measuring, at most once in `min_interval_hours`. The rest is done in the
+    background."""
     if not settings.enabled:
         return PruneResult("disabled")
     base = settings.resolved_base()
-    if not (base / "store").is_dir() or not _is_due(settings):
+    last = last_prune(base)
+    is_due = last is None or _now() - last >= timedelta(hours=settings.min_interval_hours)
+    if not (base / "store").is_dir() or not is_due:
         return PruneResult("skipped")
     store = open_store(settings)
-    # Before the deed: should it fail, or end with the process, it is not tried at every start.
+    # Marked first: if it fails, or the process ends, it is not tried again at every start.
     mark_pruned(base)
     try:
-        result = drop_by_rules(store, settings, Deadline(settings.deadline))
+        result = _prune_by_rules(store, settings)
     except ShadowsnapError as problem:
         append_log(base, kind="upkeep", what=str(problem), advice=problem.hint)
         return PruneResult("failed", error=problem)
@@ -251,27 +194,379 @@ def auto_prune(settings: Settings) -> PruneResult:
     return result
 
 
-def _is_due(settings: Settings) -> bool:
-    last = last_prune(settings.resolved_base())
-    if last is None:
-        return True
-    return datetime.now(UTC) - last >= timedelta(hours=settings.min_interval_hours)
+def _prune_by_rules(store: Store, settings: Settings) -> PruneResult:
+    deadline = Deadline(settings.deadline)
+    with begin_upkeep(store, deadline) as upkeep:
+        if upkeep is None:
+            return PruneResult("busy")
+        finish_migration(store, deadline)
+        plan, memory = plan_by_rules(store, settings, read_memory(store), deadline, _now())
+        dropped = apply_plan(store, plan, deadline)
+        compact_logs(store)
+        write_memory(store, memory)
+        return PruneResult("done", _applied_verdicts(plan, dropped), plan.attachments)
 
 
-def compact_logs(store: Store, deadline: Deadline) -> None:
-    """Drop the log lines that no kept checkpoint has to do with, in every project."""
-    finish_migration(store, deadline)
-    held = {name for ref, name in all_refs(store.git(deadline)).items() if ref.startswith(f"{CHECKPOINTS}/")}
+def _applied_verdicts(plan: Plan, dropped: list[Verdict]) -> tuple[Verdict, ...]:
+    """The verdicts of a plan, as far as they were applied."""
+    gone = {verdict.checkpoint.ref for verdict in dropped}
+    return tuple(
+        verdict
+        if verdict.keep or verdict.checkpoint.ref in gone
+        else replace(verdict, keep=True, reason="in use when it was to be dropped")
+        for verdict in plan.verdicts
+    )
+
+
+def _now() -> datetime:
+    return datetime.now(UTC)
+
+
+# --- planning ----------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What would be dropped, and why."""
+
+    inventory: Inventory
+    verdicts: tuple[Verdict, ...]
+    attachments: tuple[str, ...] = ()
+    """Refs of attachments that are dropped although their checkpoints stay."""
+    droppable: Mapping[str, list[Names]] = field(default_factory=dict)
+    """What may be dropped for the size limit, by project: refs that go together, oldest first."""
+    usage: Usage = Usage()
+    """What everything costs that stays by the rules, once that was measured."""
+    live_after: int = 0
+    fits: bool = True
+    """Whether the size limit is kept after this."""
+
+    @property
+    def dropped(self) -> list[Verdict]:
+        return [verdict for verdict in self.verdicts if not verdict.keep]
+
+
+def plan_by_rules(
+    store: Store, settings: Settings, memory: Memory, deadline: Deadline, now: datetime, *, orphans: bool = True
+) -> tuple[Plan, Memory]:
+    """What is dropped by count, age and missing directories, and what to remember."""
+    inventory = take_inventory(store, deadline)
+    facts, memory = _gather_facts(store, inventory.projects.values(), memory, now.timestamp())
+    limits = Limits(settings.max_snapshots, settings.retention_days, settings.orphan_grace_days, orphans)
+    verdicts = judge(inventory.checkpoints, facts, limits, now)
+    may_go = droppable(inventory.checkpoints, facts, limits, now)
+    days = settings.attachment_days
+    horizon = (now - timedelta(days=days)).timestamp() * 1000 if days > 0 else 0
+    old = [
+        ref
+        for ref in inventory.attachments
+        if moment_of(ref) < horizon or checkpoint_of(ref) not in inventory.refs
+    ]
+    return Plan(inventory, tuple(verdicts), tuple(old), may_go), memory
+
+
+def _gather_facts(
+    store: Store, projects: Iterable[Project], memory: Memory, now: float
+) -> tuple[dict[str, ProjectFacts], Memory]:
+    """The facts that the rules need, and what to remember of them for the next time."""
+    facts: dict[str, ProjectFacts] = {}
+    gone_since: dict[str, float] = {}
+    devices: dict[str, int] = {}
+    for project in projects:
+        touched = _seconds((read_json(store.project_file(project.id)) or {}).get("last_touch"))
+        place, device = find_place(project.workdir, memory.devices.get(project.id))
+        if device is not None:
+            devices[project.id] = device
+        since = None
+        if place == GONE:
+            since = _seconds(memory.gone_since.get(project.id))
+            if since is None or since > now or (touched or 0) > since:
+                since = now  # just now, or the clock was wrong, or it came back in between: its grace begins
+            gone_since[project.id] = since
+        history = fold(project, read_lines(store, project.id))
+        needed, turns = needed_checkpoints(store, history), tuple(_turn_states(history))
+        facts[project.id] = ProjectFacts(place, _moment(since), _moment(touched), needed, turns)
+    return facts, replace(memory, gone_since=gone_since, devices=devices)
+
+
+def _turn_states(history: History) -> Iterator[TurnStates]:
+    for turn in history.turns.values():
+        began_at = _moment(_seconds(turn.began_at))
+        if began_at is not None:
+            yield TurnStates(turn.number, began_at, turn.before, turn.after)
+
+
+def find_place(workdir: Path, device: int | None) -> tuple[str, int | None]:
+    """Whether a directory is here, gone or unreachable, and the file system of its parent directory.
+
+    An empty mount point looks like a directory that lost its contents, but its file system (`device` is the one it
+    had) differs."""
+    try:
+        parent = os.stat(workdir.parent).st_dev
+    except OSError:
+        return UNREACHABLE, device
+    try:
+        if stat.S_ISDIR(os.stat(workdir).st_mode):
+            return HERE, parent
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError:
+        return UNREACHABLE, device
+    return (GONE, device) if device is None or device == parent else (UNREACHABLE, device)
+
+
+def _moment(seconds: float | None) -> datetime | None:
+    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
+
+
+def _seconds(value: object) -> float | None:
+    """A time; None for other values of a damaged record."""
+    return float(value) if isinstance(value, (int, float)) and 0 <= value < _END_OF_TIME else None
+
+
+def plan_by_size(store: Store, settings: Settings, plan: Plan, deadline: Deadline) -> Plan:
+    """Measure what stays by the rules, and drop more until the size limits are kept: attachments within their own
+    limit first, then checkpoints."""
+    usage = measure(store.git(deadline), _holders(store, plan))
+    plan = _fit_attachments(replace(plan, usage=usage, live_after=usage.live), settings)
+    return _fit_checkpoints(plan, settings)
+
+
+def _holders(store: Store, plan: Plan) -> dict[str, list[Holder]]:
+    """What keeps objects in the store: by project, what is dropped last first."""
+    may_go = {ref for bundles in plan.droppable.values() for names in bundles for ref in names}
+    groups: dict[str, list[Holder]] = {}
+    for project, tree in CachedTrees(store).read().items():
+        groups.setdefault(project, []).append(Holder(f"cache of {project}", tree))
+    for verdict in plan.verdicts:
+        if verdict.keep and verdict.checkpoint.ref not in may_go:
+            holder = Holder(verdict.checkpoint.ref, verdict.checkpoint.id)
+            groups.setdefault(verdict.checkpoint.project, []).append(holder)
+    refs = plan.inventory.refs
+    for project, bundles in plan.droppable.items():
+        newest_first = (ref for names in reversed(bundles) for ref in names)
+        groups.setdefault(project, []).extend(Holder(ref, refs[ref]) for ref in newest_first)
+    groups[ATTACHMENTS] = [Holder(ref, refs[ref]) for ref in _staying_attachments(plan)]
+    return groups
+
+
+def _staying_attachments(plan: Plan) -> list[str]:
+    """Newest first. An attachment is dropped with its checkpoint at the latest."""
+    dropped = {attachment_of(verdict.checkpoint.ref) for verdict in plan.dropped} | set(plan.attachments)
+    return [ref for ref in plan.inventory.attachments if ref not in dropped]
+
+
+def _fit_attachments(plan: Plan, settings: Settings) -> Plan:
+    excess = plan.usage.alone(ATTACHMENTS) - _bytes(settings.max_attachments_mb)
+    if settings.max_attachments_mb <= 0 or excess <= 0:
+        return plan
+    oldest_first = [(ref,) for ref in reversed(_staying_attachments(plan))]
+    choice = choose(plan.usage, {ATTACHMENTS: oldest_first}, plan.usage.live - excess)
+    return replace(plan, attachments=(*plan.attachments, *choice.dropped), live_after=choice.live_after)
+
+
+def _fit_checkpoints(plan: Plan, settings: Settings) -> Plan:
+    limit = _bytes(settings.max_total_size_mb)
+    if settings.max_total_size_mb <= 0 or plan.live_after <= limit:
+        return plan
+    choice = choose(replace(plan.usage, live=plan.live_after), plan.droppable, limit)
+    dropped = set(choice.dropped)
+    reason = f"the store is larger than {settings.max_total_size_mb:g} MB"
+    verdicts = tuple(
+        replace(verdict, keep=False, reason=reason) if verdict.checkpoint.ref in dropped else verdict
+        for verdict in plan.verdicts
+    )
+    return replace(plan, verdicts=verdicts, live_after=choice.live_after, fits=choice.met)
+
+
+def _bytes(megabytes: float) -> int:
+    return int(megabytes * 1024 * 1024)
+
+
+# --- applying ----------------------------------------------------------------------------------
+
+
+def apply_plan(store: Store, plan: Plan, deadline: Deadline) -> list[Verdict]:
+    """Drop what the plan names, and return what was really dropped."""
+    by_project: dict[str, list[Verdict]] = {}
+    for verdict in plan.dropped:
+        by_project.setdefault(verdict.checkpoint.project, []).append(verdict)
+    done: list[Verdict] = []
+    for project, verdicts in by_project.items():
+        deadline.check("dropping checkpoints")
+        try:
+            done += _drop(store, plan.inventory.projects[project], verdicts, deadline)
+        except LockTimeout:
+            continue
+    _drop_attachments(store, plan, deadline)
+    return done
+
+
+def _drop(store: Store, project: Project, verdicts: list[Verdict], deadline: Deadline) -> list[Verdict]:
+    """Drop checkpoints of one project, except what is needed by now: the plan was made without its lock."""
+    orphaned = any(verdict.reason == ORPHANED for verdict in verdicts)
+    with locked_project(store, project, "prune", Deadline(_PROJECT_LOCK_SECONDS)):
+        if orphaned and find_place(project.workdir, None)[0] != GONE:
+            return []
+        pins = read_refs(store.git_dir, project.pins)
+        history = fold(project, read_lines(store, project.id))
+        needed = frozenset() if orphaned else needed_checkpoints(store, history)
+        newest = None if orphaned else newest_name(store, project)
+        dropped = [
+            verdict
+            for verdict in verdicts
+            if verdict.checkpoint.ref.rpartition("/")[2] not in pins
+            and verdict.checkpoint.id not in needed
+            and verdict.checkpoint.ref != newest
+        ]
+        delete_checkpoints(store, project, [verdict.checkpoint for verdict in dropped], deadline)
+        if orphaned and newest_name(store, project) is None:
+            forget_project(store, project)
+    return dropped
+
+
+def _drop_attachments(store: Store, plan: Plan, deadline: Deadline) -> None:
+    """Drop attachments whose checkpoints stay; the others went with theirs."""
+    with locked(store.store_lock(), "prune", deadline, shared=True):
+        dropped = []
+        for ref in plan.attachments:
+            checkpoint = checkpoint_of(ref)
+            # It may only seem to have no checkpoint, because both came while the refs were being listed.
+            is_new = checkpoint not in plan.inventory.refs and ref_exists(store.git_dir, checkpoint)
+            if ref_exists(store.git_dir, ref) and not is_new:
+                dropped.append(ref)
+        delete_refs(store.git(deadline), dropped)
+
+
+def compact_logs(store: Store) -> None:
+    """Drop the log lines that belong to no checkpoint any more, in every project. A log that cannot be written, as
+    on a full disk, stays as it is until the next run."""
     for project in known_projects(store):
-        with locked_project(store, project, "prune", deadline):
-            compact_log(store, project, held)
+        try:
+            with locked_project(store, project, "prune", Deadline(_PROJECT_LOCK_SECONDS)):
+                compact_log(store, project, set(read_refs(store.git_dir, project.refs).values()))
+        except (LockTimeout, OSError):
+            continue
+
+
+# --- keeping the size limit --------------------------------------------------------------------
+
+
+class Fitting:
+    """Measures the store if that is necessary, and does what follows from it."""
+
+    def __init__(self, upkeep: Upkeep, settings: Settings, memory: Memory, reclaim: str = WHEN_IT_PAYS) -> None:
+        self._upkeep = upkeep
+        self._settings = settings
+        self._limit = _bytes(settings.max_total_size_mb)
+        self._reclaim = reclaim
+        self.memory = memory
+        self.notes: list[str] = []
+
+    def run(self, plan: Plan, dropped: list[Verdict]) -> Plan:
+        """Bring the store within its limits; what else was dropped is added to `dropped`."""
+        store, deadline = self._upkeep.store, self._upkeep.deadline
+        if self._reclaim == ALL:
+            forget_unheld_caches(store, deadline)
+        if self._reclaim not in (ALL, ALWAYS) and self._is_settled():
+            if self._reclaim != NEVER:
+                consolidate(self._upkeep)
+            return plan
+        measured = plan_by_size(store, self._settings, plan, deadline)
+        if self._reclaim != NEVER and self._may_fit_after_repack(measured):
+            # Nothing has to be dropped for what only has to be packed better.
+            self._repack(measured)
+            measured = plan_by_size(store, self._settings, plan, deadline)
+        dropped += apply_plan(store, _only_new(measured, plan), deadline)
+        refs, on_disk = all_refs(self._upkeep.git), count_objects(self._upkeep.git).bytes
+        measurement = summarize(measured.usage, measured.live_after, refs, on_disk)
+        self.memory = replace(self.memory, measured=measurement)
+        if measured.fits:
+            self.memory = replace(self.memory, unmet="")
+        else:
+            self._report_unmet(measured, fingerprint(refs, self._limit))
+        if self._pays(measured):
+            self._repack(measured)
+        elif self._reclaim != NEVER:
+            consolidate(self._upkeep)
+        return measured
+
+    def _is_settled(self) -> bool:
+        """Whether nothing changed since the last measurement that would have consequences."""
+        last, refs = self.memory.measured, all_refs(self._upkeep.git)
+        if last is None or last.refs != fingerprint(refs):
+            return False
+        if self._limit and last.live > self._limit and self.memory.unmet != fingerprint(refs, self._limit):
+            return False
+        grown = count_objects(self._upkeep.git).bytes - last.on_disk
+        return grown < max(_WORTH, _WORTH_SHARE * last.on_disk)
+
+    def _may_fit_after_repack(self, measured: Plan) -> bool:
+        """Whether the store is too large, and much of it came since everything was packed together."""
+        live = measured.usage.live
+        if not self._limit or live <= self._limit:
+            return False
+        compact = list_packs(self._upkeep.store.git_dir).get(self.memory.compact_pack)
+        return live - (compact.size if compact else 0) > _WORTH_SHARE * live
+
+    def _pays(self, measured: Plan) -> bool:
+        """Whether a repack would free enough."""
+        usage = measured.usage
+        if self._reclaim in (ALWAYS, NEVER):
+            return self._reclaim == ALWAYS
+        if self._reclaim == ALL:
+            totals = count_objects(self._upkeep.git)
+            return measured.live_after < usage.live or totals.loose + totals.packed > usage.objects
+        is_over_limit = bool(self._limit) and usage.total > self._limit
+        least = _WORTH_OVER_LIMIT if is_over_limit else _WORTH
+        share = _WORTH_SHARE_OVER_LIMIT if is_over_limit else _WORTH_SHARE
+        return usage.total - measured.live_after > max(least, share * usage.total)
+
+    def _repack(self, measured: Plan) -> None:
+        try:
+            done = repack(self._upkeep, measured.live_after, deltas=not self.memory.too_slow)
+        except DeadlineExceeded:
+            self.memory = replace(self.memory, too_slow=True)
+            raise
+        # Sizes are different now.
+        self.memory = replace(self.memory, measured=None, too_slow=False, compact_pack=done.pack or "")
+        if not done.complete:
+            self.notes.append("too much changed while repacking; the space is reclaimed by the next run")
+
+    def _report_unmet(self, measured: Plan, state: str) -> None:
+        """Log that the limit cannot be kept, once for the same state of refs and limit."""
+        message = _unmet_message(measured, self._settings)
+        self.notes.append(message)
+        if self.memory.unmet != state:
+            self.memory = replace(self.memory, unmet=state)
+            advice = "raise max_total_size_mb, unpin or delete checkpoints, or drop projects you no longer need"
+            append_log(self._upkeep.store.base, kind="upkeep", what=message, advice=advice)
+
+
+def _unmet_message(plan: Plan, settings: Settings) -> str:
+    return (
+        f"the store cannot be kept below {settings.max_total_size_mb:g} MB: the newest and the pinned "
+        f"checkpoints alone need {plan.live_after / 2**20:.0f} MB"
+    )
+
+
+def _only_new(measured: Plan, plan: Plan) -> Plan:
+    """What was not dropped by the rules already."""
+    before = {verdict.checkpoint.ref for verdict in plan.dropped}
+    verdicts = tuple(each for each in measured.verdicts if each.keep or each.checkpoint.ref not in before)
+    attachments = tuple(ref for ref in measured.attachments if ref not in plan.attachments)
+    return replace(measured, verdicts=verdicts, attachments=attachments)
+
+
+# --- in the background -------------------------------------------------------------------------
 
 
 def main(arguments: list[str]) -> int:
     settings = settings_from_text(arguments[0])
-    _be_modest()
+    _lower_priority()
     try:
-        result = prune(open_store(settings), settings)
+        result = prune(store := open_store(settings), settings)
+        verify_newest(store, Deadline(settings.upkeep_deadline))
     except (ShadowsnapError, OSError) as problem:
         hint = getattr(problem, "hint", "")
         append_log(settings.resolved_base(), kind="upkeep", what=str(problem), advice=hint)
@@ -279,8 +574,8 @@ def main(arguments: list[str]) -> int:
     return 0 if result.error is None else 1
 
 
-def _be_modest() -> None:
-    if hasattr(os, "nice"):  # Windows was told when we were started
+def _lower_priority() -> None:
+    if hasattr(os, "nice"):  # on Windows the process was started with a low priority
         os.nice(19)
 
 

@@ -1,28 +1,28 @@
-"""What checkpoints cost: who holds which objects, and what dropping someone would free.
+"""What checkpoints cost, and what upkeep remembers of that between runs.
 
-A handful of git processes whatever the number of projects: what the tips are, one per level of
-directories to read trees, and the size on disk of every object that is held. (`rev-list
---disk-usage` gives one number per process: what each of 200 projects alone uses would take 200
-processes that each walk the whole store.) Objects that many checkpoints share are visited once
-per project; those that nobody holds, such as the history that came with a checkout's packs,
-not at all.
+Measuring takes a handful of git processes for any number of projects: the types of the tips, one process per level
+of directories to read trees, and the size on disk of every object. (`rev-list --disk-usage` gives one number per
+process: the share of each of 200 projects would take 200 walks of the store.) An object that many checkpoints
+share is visited once per project. Objects that no checkpoint needs are not visited.
 """
 
 from __future__ import annotations
 
-import os
+import hashlib
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from shadowsnap.deadline import Deadline
-from shadowsnap.errors import DamagedObject, DeadlineExceeded
+from shadowsnap.errors import DamagedObject
+from shadowsnap.files import read_json, write_json
+from shadowsnap.git.objects import stored_bytes
 from shadowsnap.git.reading import Graph, kinds_of, reachable
-from shadowsnap.git.repository import Git, count_objects, stored_bytes
-from shadowsnap.store.checkpoints import ATTACHMENTS, CHECKPOINTS, CachedTrees
+from shadowsnap.git.repository import Git
+from shadowsnap.store.checkpoints import ATTACHMENTS
 from shadowsnap.store.layout import Store
-from shadowsnap.upkeep.session import Look, fingerprint, read_memory, upkeep_session, write_memory
 
 
 class Holder(NamedTuple):
@@ -30,28 +30,26 @@ class Holder(NamedTuple):
 
     name: str
     tip: str
-    """The object that leads to all of them."""
+    """The object from which all of them can be reached."""
 
 
 @dataclass(frozen=True)
 class Usage:
     total: int = 0
-    """Bytes of all object files, whether anyone holds what is in them or not."""
+    """Bytes of all object files, needed or not."""
     live: int = 0
-    """Bytes of the objects that are held."""
+    """Bytes of the objects that have a holder."""
     shares: Mapping[tuple[str, ...], int] = field(default_factory=dict)
-    """Bytes by holders: in each group that has the objects, the one that goes last."""
+    """Bytes by holders. Of each group that has the objects, the holder that is dropped last is named."""
     group_of: Mapping[str, str] = field(default_factory=dict)
     damaged: frozenset[str] = frozenset()
-    """Holders whose objects are not all there."""
+    """Holders whose objects are not all in the store."""
     objects: int = 0
-    """How many objects are held."""
+    """How many objects have a holder."""
 
     def alone(self, group: str) -> int:
-        """What would be freed if a group went and nothing else did."""
-        return sum(
-            size for names, size in self.shares.items() if len(names) == 1 and self.group_of[names[0]] == group
-        )
+        """Bytes that would be freed if only this group were dropped."""
+        return self.all_alone().get(group, 0)
 
     def all_alone(self) -> dict[str, int]:
         found = dict.fromkeys(self.group_of.values(), 0)
@@ -62,9 +60,9 @@ class Usage:
 
 
 def measure(git: Git, groups: Mapping[str, Sequence[Holder]]) -> Usage:
-    """Account for the whole store. The holders of a group are given in the order in which they
-    stay: an object is charged to the first that has it, the last to let go of it."""
-    holders: dict[str, tuple[str, ...]] = {}
+    """Measure the store. In each group the holder that is dropped last comes first: an object is charged to the
+    first holder that has it."""
+    charged: dict[str, tuple[str, ...]] = {}
     damaged: set[str] = set()
     kinds = kinds_of(git, (holder.tip for group in groups.values() for holder in group))
     with Graph(git) as graph:
@@ -72,146 +70,126 @@ def measure(git: Git, groups: Mapping[str, Sequence[Holder]]) -> Usage:
         for group in groups.values():
             seen: set[str] = set()
             for holder in group:
-                if not _collect(graph, holder, kinds.get(holder.tip), seen, holders):
+                found: list[str] = []
+                try:
+                    for name in _reachable(graph, holder, kinds, seen):
+                        found.append(name)
+                except DamagedObject:
                     damaged.add(holder.name)
+                for name in found:
+                    charged[name] = (*charged.get(name, ()), holder.name)
+                seen.update(found)
     shares: dict[tuple[str, ...], int] = {}
     objects = 0
-    for name, size in disk_sizes(git, holders):
-        shares[holders[name]] = shares.get(holders[name], 0) + size
+    for name, size in disk_sizes(git, charged):
+        shares[charged[name]] = shares.get(charged[name], 0) + size
         objects += size > 0  # git knows the empty tree even if it is not stored
     group_of = {holder.name: group for group, members in groups.items() for holder in members}
     live = sum(shares.values())
     return Usage(stored_bytes(git.git_dir), live, shares, group_of, frozenset(damaged), objects)
 
 
-def _collect(
-    graph: Graph, holder: Holder, kind: bytes | None, seen: set[str], holders: dict[str, tuple[str, ...]]
-) -> bool:
-    """Charge everything a holder is the first of its group to have; False if something is
-    missing."""
-    if kind is None:
-        return False
-    found: list[str] = []
-    whole = True
-    try:
-        for name in reachable(graph, holder.tip, kind, seen):
-            found.append(name)
-    except DamagedObject:
-        whole = False
-    for name in found:
-        holders[name] = (*holders.get(name, ()), holder.name)
-    seen.update(found)
-    return whole
+def _reachable(graph: Graph, holder: Holder, kinds: Mapping[str, bytes], seen: set[str]) -> Iterator[str]:
+    if holder.tip not in kinds:
+        raise DamagedObject(id=holder.tip)
+    return reachable(graph, holder.tip, kinds[holder.tip], seen)
 
 
 def disk_sizes(git: Git, names: Iterable[str]) -> Iterator[tuple[str, int]]:
-    """What each of these objects takes in the store; those that are missing are left out."""
+    """The bytes that each of these objects takes in the store; missing ones are left out."""
     asked = "".join(f"{name}\n" for name in names).encode()
     if asked:
         rows = git.run("cat-file", "--batch-check=%(objectname) %(objectsize:disk)", stdin=asked).splitlines()
         yield from ((row[:40].decode(), int(row[41:])) for row in rows if not row.endswith(b" missing"))
 
 
-# --- dropping --------------------------------------------------------------------------------
+# --- memory between runs -----------------------------------------------------------------------
 
 
-class Dropping:
-    """Follows what is freed while holders go one after the other, in each group the last first."""
+@dataclass(frozen=True)
+class Measurement:
+    """What the last measurement found."""
 
-    def __init__(self, usage: Usage, droppable: Iterable[str]) -> None:
-        self._group_of = usage.group_of
-        self._waiting: list[tuple[set[str], int]] = []
-        self._held_by: dict[str, list[int]] = {}
-        may_go = set(droppable)
-        self.reclaimable: dict[str, float] = dict.fromkeys((usage.group_of[name] for name in may_go), 0.0)
-        """What each group holds and could let go of; what several hold counts in parts."""
-        for names, size in usage.shares.items():
-            if may_go.issuperset(names):
-                for name in names:
-                    self._held_by.setdefault(name, []).append(len(self._waiting))
-                self._waiting.append((set(names), size))
-                self._charge(names, size, 1)
+    refs: str = ""
+    """The state of all refs at that time (see `fingerprint`)."""
+    on_disk: int = 0
+    """Disk blocks of the object files, in bytes."""
+    total: int = 0
+    """Bytes of the object files."""
+    live: int = 0
+    """Bytes of the objects that have a holder."""
+    attachments: int = 0
+    alone: dict[str, int] = field(default_factory=dict)
+    """Bytes that would be freed with each project."""
 
-    def drop(self, name: str) -> int:
-        """Bytes that are freed by dropping one more holder."""
-        freed = 0
-        for number in self._held_by.get(name, ()):
-            names, size = self._waiting[number]
-            self._charge(names, size, -1)
-            names.discard(name)
-            if names:
-                self._charge(names, size, 1)
-            else:
-                freed += size
-        return freed
-
-    def _charge(self, names: Iterable[str], size: int, sign: int) -> None:
-        names = list(names)
-        for name in names:
-            self.reclaimable[self._group_of[name]] += sign * size / len(names)
+    @property
+    def unreachable(self) -> int:
+        return max(0, self.total - self.live)
 
 
-_ARCHIVES = ("legacy-", "corrupt-")
-
-
-def look_at(store: Store, refs: Mapping[str, str], deadline: Deadline) -> Look | None:
-    """What everything costs under these refs; None if that cannot be found out in time."""
-    known = read_memory(store).look
-    if known is not None and known.refs == fingerprint(refs):
-        return known
-    try:
-        look = _measure(store, refs, deadline)
-    except DeadlineExceeded:
-        return None
-    with upkeep_session(store, deadline) as session:
-        if session is not None:  # otherwise whoever is at it knows better
-            write_memory(store, replace(read_memory(store), look=look))
-    return look
-
-
-def as_look(usage: Usage, live: int, refs: Mapping[str, str], on_disk: int) -> Look:
-    """What is to be remembered of a measurement."""
+def summarize(usage: Usage, live: int, refs: Mapping[str, str], on_disk: int) -> Measurement:
     alone = usage.all_alone()
     attachments = alone.pop(ATTACHMENTS, 0)
-    return Look(fingerprint(refs), on_disk, usage.total, live, attachments, alone)
+    return Measurement(fingerprint(refs), on_disk, usage.total, live, attachments, alone)
 
 
-def archived_bytes(store: Store) -> int:
-    """Bytes in archives of older layouts and of damaged things. They are walked once: nobody
-    changes them."""
-    paths = [path for path in store.base.iterdir() if path.name.startswith(_ARCHIVES)]
-    known = read_memory(store).archives
-    if all(_version(path) in known for path in paths):
-        return sum(known[_version(path)] for path in paths)
-    found = {_version(path): _size_of(path) for path in paths}
-    with upkeep_session(store, Deadline(1)) as session:
-        if session is not None:
-            write_memory(store, replace(read_memory(store), archives=found))
-    return sum(found.values())
+def fingerprint(refs: Mapping[str, str], *more: object) -> str:
+    digest = hashlib.sha256(repr(more).encode())
+    for ref in sorted(refs):
+        digest.update(f"{ref} {refs[ref]}\n".encode())
+    return digest.hexdigest()
 
 
-def _measure(store: Store, refs: Mapping[str, str], deadline: Deadline) -> Look:
-    groups: dict[str, list[Holder]] = {ATTACHMENTS: []}
-    for project, tree in CachedTrees(store).read().items():
-        groups.setdefault(project, []).append(Holder(f"cache of {project}", tree))
-    for ref, name in refs.items():
-        top, _, project = ref.rpartition("/")[0].rpartition("/")
-        if top == CHECKPOINTS:
-            groups.setdefault(project, []).append(Holder(ref, name))
-        elif top == ATTACHMENTS:
-            groups[ATTACHMENTS].append(Holder(ref, name))
-    git = store.git(deadline)
-    usage = measure(git, groups)
-    return as_look(usage, usage.live, refs, count_objects(git).bytes)
+@dataclass(frozen=True)
+class Memory:
+    gone_since: dict[str, float] = field(default_factory=dict)
+    """When a project's directory was first found missing."""
+    devices: dict[str, int] = field(default_factory=dict)
+    """The file system of the parent directory of each project."""
+    measured: Measurement | None = None
+    unmet: str = ""
+    """The state of refs and limit for which the log already has that the size limit cannot be kept."""
+    compact_pack: str = ""
+    """The pack that the last full repack wrote."""
+    archives: dict[str, int] = field(default_factory=dict)
+    """Bytes of archived directories, which do not change."""
+    too_slow: bool = False
+    """The last full repack did not finish in time: the next one looks for no new deltas."""
 
 
-def _version(path: Path) -> str:
-    return f"{path.name} {path.lstat().st_mtime_ns}"
+def memory_file(store: Store) -> Path:
+    return store.git_dir / "upkeep.json"
 
 
-def _size_of(path: Path) -> int:
-    if not path.is_dir() or path.is_symlink():
-        return path.lstat().st_size
-    return sum(
-        os.lstat(os.path.join(folder, name)).st_size for folder, _, names in os.walk(path) for name in names
+def read_memory(store: Store) -> Memory:
+    """What is remembered; nothing, if the file is absent or damaged."""
+    record = read_json(memory_file(store)) or {}
+    return Memory(
+        gone_since=_numbers(record.get("gone_since"), float),
+        devices=_numbers(record.get("devices"), int),
+        measured=_measurement(record.get("measured")),
+        unmet=str(record.get("unmet", "")),
+        compact_pack=str(record.get("compact_pack", "")),
+        archives=_numbers(record.get("archives"), int),
+        too_slow=record.get("too_slow") is True,
     )
+
+
+def _measurement(record: Any) -> Measurement | None:
+    try:
+        sizes = {name: int(record[name]) for name in ("on_disk", "total", "live", "attachments")}
+        return Measurement(refs=str(record["refs"]), alone=_numbers(record["alone"], int), **sizes)
+    except (KeyError, TypeError, ValueError, OverflowError):
+        return None
+
+
+def _numbers(value: Any, kind: type) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        return {}
+    known = ((key, number) for key, number in value.items() if isinstance(number, (int, float)))
+    return {str(key): kind(number) for key, number in known if math.isfinite(number)}
+
+
+def write_memory(store: Store, memory: Memory) -> None:
+    with suppress(OSError):  # on a full disk it is measured again the next time
+        write_json(memory_file(store), asdict(memory))

@@ -1,66 +1,247 @@
-"""The state of the store at a glance, cheaply: a handful of processes, no walk of the store."""
+"""The state of the store: sizes, projects, limits, and what went wrong lately.
+
+It is cheap: a handful of git processes, and no walk of the store unless refs changed since it was last measured.
+"""
 
 from __future__ import annotations
 
+import os
 import shutil
+import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from shadowsnap.deadline import Deadline
-from shadowsnap.git.fixes import missing_fixes
+from shadowsnap.errors import DeadlineExceeded
+from shadowsnap.git.objects import count_objects
 from shadowsnap.git.reading import read_many
-from shadowsnap.git.repository import count_objects
-from shadowsnap.model import Checkpoint
+from shadowsnap.git.repository import missing_fixes
+from shadowsnap.model import Checkpoint, RemoteStatus, _Record
 from shadowsnap.settings import Settings
-from shadowsnap.store.checkpoints import CHECKPOINTS, PINS, all_refs, decode_checkpoint, moment_of
+from shadowsnap.store.checkpoints import (
+    ATTACHMENTS,
+    CHECKPOINTS,
+    PINS,
+    CachedTrees,
+    all_refs,
+    decode_checkpoint,
+    moment_of,
+)
 from shadowsnap.store.lanes import remotes_at_a_glance
-from shadowsnap.store.layout import Store, last_prune
+from shadowsnap.store.layout import ARCHIVE, Store, last_prune
 from shadowsnap.store.projects import Project, all_records, was_emptied
 from shadowsnap.store.troubles import read_log
-from shadowsnap.upkeep.exposure import exposure
-from shadowsnap.upkeep.prune import find_place
-from shadowsnap.upkeep.results import Limit, ProjectStatus, StoreStatus, Trouble
-from shadowsnap.upkeep.retention import HERE
-from shadowsnap.upkeep.session import Look, read_memory
-from shadowsnap.upkeep.size import archived_bytes, look_at
+from shadowsnap.upkeep.check_store import QUARANTINE
+from shadowsnap.upkeep.clear import bytes_of
+from shadowsnap.upkeep.reclaim import begin_upkeep
+from shadowsnap.upkeep.retention import HERE, UNREACHABLE
+from shadowsnap.upkeep.run import find_place
+from shadowsnap.upkeep.size import (
+    Holder,
+    Measurement,
+    fingerprint,
+    measure,
+    read_memory,
+    summarize,
+    write_memory,
+)
+from shadowsnap.upkeep.verify import verified_at
+
+_NEAR = 0.8
+_MOST_SHOWN = 20
+_LITTLE_SPACE = 512 << 20
+_MB = 1024 * 1024
+_MOVE_OUT = (
+    "a sandboxed agent could change or delete checkpoints. Move it out (shadowsnap docs settings: base, or "
+    "SHADOWSNAP_HOME)"
+)
+# What sandboxes let every command write to: temporary files (Codex, Gemini, Cursor), caches (Gemini).
+_TEMPORARY = ("/tmp", "/var/tmp", "/private/tmp", "/dev/shm")
+_CACHES = (".cache", ".npm", ".gemini")
+
+# What to do about files that were left out, by the reason.
+SKIPPED = {
+    "too-large": "raise max_file_size_mb if it should be captured",
+    "large-directory": "it is ignored; name single files in it, or take it out of the ignore rules",
+    "unreadable": "let the agent's user read it, or exclude it",
+    "special": "sockets, pipes and devices cannot be captured",
+    "changing": "it was being written; the next snapshot captures it",
+    "secret": "it looks like a secret; set include_secrets to capture such files",
+    "unstorable": "git cannot store a path of this name",
+    "undecided": "the ignore rules took too long; look for patterns with many wildcards",
+    "outside": "it is outside the project: name the directory it belongs to",
+    "repository": "the import could not read this repository",
+    "damaged": "its content was lost; the checkpoints before it may still have it",
+    "purged": "it was removed from the checkpoints with `shadowsnap purge`",
+}
+# What to do about failures, by the class of the error.
+FAILURES = {
+    "GitMissing": "install git, or put it on the PATH of the agent",
+    "DirectoryRefused": "work in a project's own directory, or name the files that matter",
+    "DeadlineExceeded": "raise the deadline setting, or exclude what is large",
+    "LockTimeout": "see what the process that holds the lock is doing; the lock ends with it",
+    "StoreUnusable": "check the disk and the permissions of the store's directory",
+    "DamagedObject": "run `shadowsnap doctor --repair`",
+    "GitFailed": "run `shadowsnap doctor`",
+    "OSError": "check the disk: free space, permissions",
+    "PermissionError": "check who owns the store's directory",
+}
+
+
+@dataclass(frozen=True)
+class ProjectStatus(_Record):
+    """One project. `place`: its directory is `here`, `gone` or `unreachable`."""
+
+    json_names = {
+        "checkpoints": "checkpoint_count",
+        "pinned": "pinned_count",
+        "newest": "newest_at",
+    }
+
+    id: str
+    workdir: str
+    exists: bool
+    checkpoints: int
+    pinned: int
+    newest: datetime | None
+    created_at: datetime | None
+    last_touch: datetime | None
+    bytes_alone: int | None
+    """Bytes that would be freed if only this project were dropped; None if unknown."""
+    place: str = "here"
+    verified_at: datetime | None = None
+    """When its newest checkpoint was last restored into a scratch directory and was exact."""
+
+
+@dataclass(frozen=True)
+class Trouble(_Record):
+    """Something that failed or was left out, and what to do about it."""
+
+    at: datetime
+    workdir: str
+    what: str
+    advice: str
+    kind: str = "failed"
+    """`failed`, `partial`, `refused`, `uncaptured` or `upkeep`."""
+    times: int = 1
+    paths: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Limit(_Record):
+    """A limit, how much of it is used (None: unknown), and whether that is near the limit or beyond."""
+
+    name: str
+    limit: float
+    used: float | None
+    near: bool = False
+    exceeded: bool = False
+
+
+@dataclass(frozen=True)
+class StoreStatus(_Record):
+    base: str
+    store_bytes: int
+    attachments_bytes: int | None
+    legacy_bytes: int
+    unreachable_bytes: int | None
+    projects: tuple[ProjectStatus, ...] = ()
+    limits: tuple[Limit, ...] = ()
+    last_prune: datetime | None = None
+    uncaptured: tuple[Trouble, ...] = ()
+    failures: tuple[Trouble, ...] = ()
+    warnings: tuple[str, ...] = ()
+    remotes: tuple[RemoteStatus, ...] = ()
+
+    @property
+    def total_bytes(self) -> int:
+        return self.store_bytes + self.legacy_bytes
+
+    @property
+    def checkpoints(self) -> int:
+        return sum(project.checkpoints for project in self.projects)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "total_bytes": self.total_bytes, "checkpoint_count": self.checkpoints}
 
 
 def read_status(store: Store, settings: Settings, deadline: Deadline) -> StoreStatus:
     git = store.git(deadline)
     refs, totals = all_refs(git), count_objects(git)
-    look = look_at(store, refs, deadline)
-    timelines = _by_project(refs)
+    measured = _measurement(store, refs, deadline)
+    timelines: dict[str, list[str]] = {}  # the refs of each project's checkpoints, newest first
+    for ref in sorted((ref for ref in refs if ref.startswith(f"{CHECKPOINTS}/")), reverse=True):
+        timelines.setdefault(ref.split("/")[2], []).append(ref)
     newest = _newest_checkpoints(store, refs, timelines, deadline)
-    projects = _projects(store, refs, timelines, newest, look)
-    limits = used_limits(settings, look, totals.bytes, projects)
+    projects = _projects(store, refs, timelines, newest, measured)
+    limits = _limits(settings, measured, totals.bytes, projects)
     return StoreStatus(
         base=str(store.base),
         store_bytes=totals.bytes,
-        attachments_bytes=look.attachments if look else None,
-        legacy_bytes=archived_bytes(store),
-        unreachable_bytes=look.unreachable if look else None,
+        attachments_bytes=measured.attachments if measured else None,
+        legacy_bytes=_archived_bytes(store),
+        unreachable_bytes=measured.unreachable if measured else None,
         projects=projects,
         limits=limits,
         last_prune=last_prune(store.base),
-        uncaptured=tuple(uncaptured(newest.values())),
+        uncaptured=tuple(_uncaptured(newest.values())),
         failures=tuple(failures(read_log(store.base))),
-        warnings=tuple(warnings(store, limits, projects)),
+        warnings=tuple(_warnings(store, limits, projects)),
         remotes=tuple(remotes_at_a_glance(store)),
     )
 
 
+# --- sizes -------------------------------------------------------------------------------------
+
+
+def _measurement(store: Store, refs: Mapping[str, str], deadline: Deadline) -> Measurement | None:
+    """What everything costs under these refs; None if measuring takes too long."""
+    known = read_memory(store).measured
+    if known is not None and known.refs == fingerprint(refs):
+        return known
+    try:
+        measured = _measure(store, refs, deadline)
+    except DeadlineExceeded:
+        return None
+    with begin_upkeep(store, deadline) as upkeep:
+        if upkeep is not None:  # otherwise the process that does upkeep writes what it measured
+            write_memory(store, replace(read_memory(store), measured=measured))
+    return measured
+
+
+def _measure(store: Store, refs: Mapping[str, str], deadline: Deadline) -> Measurement:
+    groups: dict[str, list[Holder]] = {ATTACHMENTS: []}
+    for project, tree in CachedTrees(store).read().items():
+        groups.setdefault(project, []).append(Holder(f"cache of {project}", tree))
+    for ref, name in refs.items():
+        top, _, project = ref.rpartition("/")[0].rpartition("/")
+        if top == CHECKPOINTS:
+            groups.setdefault(project, []).append(Holder(ref, name))
+        elif top == ATTACHMENTS:
+            groups[ATTACHMENTS].append(Holder(ref, name))
+    git = store.git(deadline)
+    usage = measure(git, groups)
+    return summarize(usage, usage.live, refs, count_objects(git).bytes)
+
+
+def _archived_bytes(store: Store) -> int:
+    """Bytes in archives of older layouts and in the quarantine. They do not change, so they are walked once."""
+    paths = [path for path in store.base.iterdir() if path.name.startswith((ARCHIVE, QUARANTINE))]
+    versions = {f"{path.name} {path.lstat().st_mtime_ns}": path for path in paths}
+    known = read_memory(store).archives
+    if versions.keys() <= known.keys():
+        return sum(known[version] for version in versions)
+    found = {version: bytes_of(path) for version, path in versions.items()}
+    with begin_upkeep(store, Deadline(1)) as upkeep:
+        if upkeep is not None:
+            write_memory(store, replace(read_memory(store), archives=found))
+    return sum(found.values())
+
+
 # --- projects ----------------------------------------------------------------------------------
-
-
-def _by_project(refs: Iterable[str]) -> dict[str, list[str]]:
-    """The refs of each project's checkpoints, newest first."""
-    found: dict[str, list[str]] = {}
-    for ref in sorted((ref for ref in refs if ref.startswith(f"{CHECKPOINTS}/")), reverse=True):
-        found.setdefault(ref.split("/")[2], []).append(ref)
-    return found
 
 
 def _newest_checkpoints(
@@ -80,7 +261,7 @@ def _projects(
     refs: Mapping[str, str],
     timelines: Mapping[str, list[str]],
     newest: Mapping[str, Checkpoint],
-    look: Look | None,
+    measured: Measurement | None,
 ) -> tuple[ProjectStatus, ...]:
     records, devices = all_records(store), read_memory(store).devices
     pins = [ref.split("/")[2] for ref in refs if ref.startswith(f"{PINS}/")]
@@ -88,7 +269,7 @@ def _projects(
     for project in sorted({*records, *timelines}):
         record, timeline = records.get(project, {}), timelines.get(project, [])
         workdir = record.get("workdir") or (newest[project].workdir if project in newest else "")
-        place = find_place(Path(workdir), devices.get(project))[0] if workdir else "unreachable"
+        place = find_place(Path(workdir), devices.get(project))[0] if workdir else UNREACHABLE
         found.append(
             ProjectStatus(
                 id=project,
@@ -99,8 +280,9 @@ def _projects(
                 newest=_moment(moment_of(timeline[0]) / 1000) if timeline else None,
                 created_at=_moment(record.get("created_at")),
                 last_touch=_moment(record.get("last_touch")),
-                bytes_alone=look.alone.get(project, 0) if look else None,
+                bytes_alone=measured.alone.get(project, 0) if measured else None,
                 place=place,
+                verified_at=_moment(verified_at(record)),
             )
         )
     return tuple(sorted(found, key=lambda each: each.newest.timestamp() if each.newest else 0, reverse=True))
@@ -115,13 +297,10 @@ def _moment(seconds: Any) -> datetime | None:
         return None
 
 
-_NEAR = 0.8
-_MOST_SHOWN = 20
-_LITTLE_SPACE = 512 << 20
-_MB = 1024 * 1024
+# --- limits and troubles -----------------------------------------------------------------------
 
 
-def uncaptured(newest: Iterable[Checkpoint]) -> Iterator[Trouble]:
+def _uncaptured(newest: Iterable[Checkpoint]) -> Iterator[Trouble]:
     """What the newest checkpoint of each project left out, by reason."""
     for checkpoint in newest:
         by_reason: dict[str, list[str]] = {}
@@ -129,16 +308,16 @@ def uncaptured(newest: Iterable[Checkpoint]) -> Iterator[Trouble]:
             by_reason.setdefault(skipped.why, []).append(skipped.path)
         for why, paths in sorted(by_reason.items()):
             shown = tuple(sorted(paths)[:_MOST_SHOWN])
-            facts = (checkpoint.created_at, checkpoint.workdir, why, about_skipped(why), "uncaptured")
+            facts = (checkpoint.created_at, checkpoint.workdir, why, SKIPPED.get(why, ""), "uncaptured")
             yield Trouble(*facts, times=len(paths), paths=shown)
 
 
 def failures(log: Sequence[dict[str, Any]]) -> list[Trouble]:
-    """The last failures, newest first, each told once with how often it was noted."""
+    """The last failures, newest first, each once with how often it was logged."""
     found: dict[tuple[str, str], Trouble] = {}
     for entry in reversed(log):
         if entry.get("kind") == "purged":
-            continue  # a person asked for it
+            continue  # on request
         what, workdir = str(entry.get("what", "")), str(entry.get("workdir", ""))
         known = found.get((workdir, what))
         if known is not None:
@@ -148,7 +327,7 @@ def failures(log: Sequence[dict[str, Any]]) -> list[Trouble]:
                 at=datetime.fromtimestamp(entry["at"], UTC),
                 workdir=workdir,
                 what=what,
-                advice=str(entry.get("advice") or about_failure(str(entry.get("error", "")), "")),
+                advice=str(entry.get("advice") or FAILURES.get(str(entry.get("error")), FAILURES["GitFailed"])),
                 kind=str(entry.get("kind", "failed")),
                 paths=tuple(str(path) for path in _listed(entry.get("paths"))),
             )
@@ -159,12 +338,12 @@ def _listed(value: Any) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def used_limits(
-    settings: Settings, look: Look | None, store_bytes: int, projects: Sequence[ProjectStatus]
+def _limits(
+    settings: Settings, measured: Measurement | None, store_bytes: int, projects: Sequence[ProjectStatus]
 ) -> tuple[Limit, ...]:
-    """How far each limit is used. What nobody holds any more does not count as used."""
-    size = (look.live if look else store_bytes) / _MB
-    attachments = look.attachments / _MB if look else None
+    """How much of each limit is used. Objects that no checkpoint needs any more do not count."""
+    size = (measured.live if measured else store_bytes) / _MB
+    attachments = measured.attachments / _MB if measured else None
     most = max((project.checkpoints for project in projects), default=0)
     return (
         _limit("max_total_size_mb", settings.max_total_size_mb, round(size, 3)),
@@ -174,13 +353,19 @@ def used_limits(
     )
 
 
-def warnings(store: Store, limits: Iterable[Limit], projects: Sequence[ProjectStatus]) -> Iterator[str]:
+def _limit(name: str, limit: float, used: float | None) -> Limit:
+    if limit <= 0 or used is None:
+        return Limit(name, limit, used)
+    return Limit(name, limit, used, near=_NEAR * limit <= used <= limit, exceeded=used > limit)
+
+
+def _warnings(store: Store, limits: Iterable[Limit], projects: Sequence[ProjectStatus]) -> Iterator[str]:
     for limit in limits:
         if limit.name == "max_total_size_mb" and (limit.near or limit.exceeded):
             largest = max(projects, key=lambda project: project.bytes_alone or 0, default=None)
-            named = f"; {largest.workdir} uses most" if largest and largest.bytes_alone else ""
+            most = f"; {largest.workdir} uses most" if largest and largest.bytes_alone else ""
             yield (
-                f"the checkpoints use {limit.used:.0f} of {limit.limit:g} MB{named}: when the limit is reached, "
+                f"the checkpoints use {limit.used:.0f} of {limit.limit:g} MB{most}: when the limit is reached, "
                 "the oldest checkpoints of the projects that use most go first"
             )
     exposed = exposure(store.base, [project.workdir for project in projects if project.workdir])
@@ -192,46 +377,31 @@ def warnings(store: Store, limits: Iterable[Limit], projects: Sequence[ProjectSt
     for project, record in all_records(store).items():
         if project not in held and not was_emptied(record):
             where = record.get("workdir", project)
-            yield f"the checkpoints of {where} are gone although nobody dropped them: run `shadowsnap doctor`"
+            yield f"the checkpoints of {where} are gone although they were not dropped: run `shadowsnap doctor`"
 
 
-def _limit(name: str, limit: float, used: float | None) -> Limit:
-    if limit <= 0 or used is None:
-        return Limit(name, limit, used)
-    return Limit(name, limit, used, near=_NEAR * limit <= used <= limit, exceeded=used > limit)
+# --- sandboxes ---------------------------------------------------------------------------------
 
 
-SKIPPED = {
-    "too-large": "raise max_file_size_mb if it should be captured",
-    "unreadable": "let the agent's user read it, or exclude it",
-    "special": "sockets, pipes and devices cannot be captured",
-    "changing": "it was being written to; the next snapshot takes it in",
-    "secret": "it looks like a secret; set include_secrets to capture such files",
-    "unstorable": "git cannot store a path of this name",
-    "undecided": "the ignore rules could not be had in time; look for patterns with many wildcards",
-    "outside": "it lies outside the project: name the directory it belongs to",
-    "repository": "the importer could not see into this repository",
-    "damaged": "its content was lost; the checkpoints before it may still have it",
-    "purged": "it was taken out of the checkpoints with `shadowsnap purge`",
-}
-
-FAILURES = {
-    "GitMissing": "install git, or put it on the PATH of the agent",
-    "DirectoryRefused": "work in a project's own directory, or name the files that matter",
-    "DeadlineExceeded": "raise the deadline setting, or exclude what is large",
-    "LockTimeout": "see what the process that holds the lock is doing; the lock goes with it",
-    "StoreUnusable": "check the disk and the permissions of the store's directory",
-    "DamagedObject": "run `shadowsnap doctor --repair`",
-    "GitFailed": "run `shadowsnap doctor`",
-    "OSError": "check the disk: free space, permissions",
-    "PermissionError": "check who owns the store's directory",
-}
+def exposure(base: Path, projects: Iterable[str | Path], more: Iterable[str | Path] = ()) -> str:
+    """Why an agent in a sandbox may be able to write to the store, in one sentence; empty if there is no sign of
+    it. `projects` are directories that agents work in, `more` what else their sandboxes are set to let them write
+    to."""
+    base = Path(os.path.realpath(base))
+    for project in projects:
+        if _holds(project, base):
+            return f"the store lies inside the project {project}, where agents write: {_MOVE_OUT}"
+    for folder in more:
+        if _holds(folder, base):
+            return f"the store lies in {folder}, which the settings of an agent let it write to: {_MOVE_OUT}"
+    for folder in (*_TEMPORARY, tempfile.gettempdir()):
+        if _holds(folder, base):
+            return f"the store lies in {folder}, which most sandboxes let agents write to: {_MOVE_OUT}"
+    for folder in (Path(os.path.expanduser("~"), name) for name in _CACHES):
+        if _holds(folder, base):
+            return f"the store lies in {folder}, which some sandboxes let agents write to: {_MOVE_OUT}"
+    return ""
 
 
-def about_skipped(why: str) -> str:
-    return SKIPPED.get(why, "")
-
-
-def about_failure(kind: str, hint: str) -> str:
-    """The error's own hint, or what usually helps."""
-    return hint or FAILURES.get(kind, "run `shadowsnap doctor`")
+def _holds(folder: str | Path, base: Path) -> bool:
+    return bool(os.fspath(folder)) and base.is_relative_to(os.path.realpath(folder))

@@ -17,11 +17,11 @@ from shadowsnap.agents.catalog import AGENTS
 from shadowsnap.agents.install import BACKUP, install
 from shadowsnap.agents.launcher import hook_command
 from shadowsnap.agents.reference import agents_markdown
+from shadowsnap.conversations import _PROMPT_LENGTH
 from shadowsnap.hook import client as hook
 from shadowsnap.hook import log as hooklog
 from shadowsnap.hook import session as turns
 from shadowsnap.hook.payload import read_event
-from shadowsnap.manager import _PROMPT_LENGTH
 
 HOOKS = (ROOT / "shadowsnap" / "docs" / "hooks.md").read_text()
 PAGE = (ROOT / "shadowsnap" / "docs" / "agents.md").read_text()

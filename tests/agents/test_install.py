@@ -743,7 +743,7 @@ def test_the_command_line(home: Path, project: Path, monkeypatch: pytest.MonkeyP
 
     assert main(["install", "claude", "--project", "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
-    assert [file["change"] for file in answer["files"]] == ["wrote"] * 4
+    assert [file["change"] for file in answer["settings_files"]] == ["wrote"] * 4
     assert (project / ".claude" / "settings.json").exists()
     assert main(["install", "claude", "--project"]) == 0
     assert "already installed" in capsys.readouterr().err

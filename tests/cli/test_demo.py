@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
 
 from shadowsnap.cli.main import main
+from shadowsnap.cli.schema import problems
 
 
 def test_the_demo_loses_work_and_brings_it_back(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     assert main(["--json", "demo"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert told["schema"] == 1
+    assert problems("demo", told) == []
     assert told["ok"] is True
-    assert "notes/ideas.md" in told["lost"]
-    assert [turn["prompt"] for turn in told["turns"]] == ["make the greeting friendlier", "clean the project up"]
-    assert len(told["hook_ms"]) == 4
+    assert told["lost"] == ["notes/ideas.md", "tests/test_cart.py"]
+    assert [entry["prompt"] for entry in told["entries"] if entry["kind"] == "turn"] == told["prompts"][::-1]
+    assert [entry["kind"] for entry in told["entries"]] == ["turn", "edits", "turn", "turn"]
+    assert told["prompts"][-1] == "clean the project up"
+    assert len(told["hook_ms"]) == len(told["calls"]) == 5
     assert told["directory"] is None
     assert told["seconds"] < 60
 
@@ -25,7 +29,14 @@ def test_the_demo_loses_work_and_brings_it_back(capsys: pytest.CaptureFixture[st
 def test_it_is_narrated_and_can_be_kept(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["demo", "--keep"]) == 0
     out, talk = capsys.readouterr()
-    assert "every byte of your uncommitted work is back" in talk
-    assert max(len(line) for line in talk.splitlines()) <= 110
+    assert "every byte of the lost files is back, and your edits stay" in talk
+    assert "~/shop    protected by claude, last check " in talk
+    assert max(len(line) for line in talk.splitlines()) <= 90
     project = Path(out.split("-C ")[1].split(" list")[0])
     assert (project / "notes/ideas.md").exists()
+
+
+def test_the_persons_own_settings_and_store_have_no_part_in_it(home: Path) -> None:
+    variables, files = dict(os.environ), sorted(home.rglob("*"))
+    assert main(["--json", "demo"]) == 0
+    assert (dict(os.environ), sorted(home.rglob("*"))) == (variables, files)

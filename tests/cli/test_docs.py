@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import shutil
@@ -13,7 +14,9 @@ from pathlib import Path
 import pytest
 from command_line import CommandLine
 
+from shadowsnap import CheckpointManager
 from shadowsnap.agents.catalog import AGENTS
+from shadowsnap.cli import schema
 from shadowsnap.cli.commands import command_names, load_all
 from shadowsnap.cli.commands.docs import FOLDER, topic_files
 from shadowsnap.cli.parser import GLOBAL_OPTIONS, command_parser, summary
@@ -126,22 +129,189 @@ def test_docs_go_through_the_pager(cli: CommandLine) -> None:
     assert (code, screen) == (0, "# The command line\n")
 
 
+# --- JSON -------------------------------------------------------------------------------------------------
+
+
+def test_the_page_about_json_is_current() -> None:
+    assert (FOLDER / "json.md").read_text("utf-8") == schema.markdown(), HOW
+
+
+def test_the_page_about_json_has_every_command() -> None:
+    assert set(schema.ANSWERS) == set(command_names())
+    for name in command_names():
+        assert f"\n### {name}\n" in schema.markdown()
+
+
+# Dashboards read thousands of lanes: their names and numbers are said in one word each.
+LANES = {("Lane", "project"), ("Lane", "turns")}
+
+
+def test_a_key_has_one_type_and_one_meaning() -> None:
+    kinds: dict[str, set[str]] = {}
+    for place, key, kind in schema.all_keys():
+        if (place, key) not in LANES:
+            kinds.setdefault(key, set()).add(kind)
+    assert {key: found for key, found in kinds.items() if len(found) > 1} == {}
+    assert set(schema.MEANINGS) == set(kinds)
+    assert all(schema.MEANINGS.values())
+
+
+def test_every_type_is_known() -> None:
+    plain = {"string", "integer", "number", "boolean", "moment", "object", "any"}
+    for place, key, kind in schema.all_keys():
+        assert kind.strip("[]").removesuffix("?") in {*plain, *schema.RECORDS}, (place, key)
+
+
+def test_what_is_not_documented_is_found() -> None:
+    """The other tests hold every answer against the page: this one shows that they could fail."""
+    answer = {"schema": 2, "checkpoint_id": "a", "files": ["x"]}
+    assert schema.problems("ls", answer) == []
+    assert schema.problems("ls", {**answer, "more": 1}) == ["more is not documented"]
+    assert schema.problems("ls", {**answer, "files": [1]}) == ["files[0] is no string: 1"]
+    assert schema.problems("ls", {"schema": 2, "files": []}) == ["checkpoint_id is missing"]
+    error = {"type": "t", "message": "m", "hint": ""}
+    assert schema.problems("ls", {"schema": 2, "error": error}) == []
+    assert schema.problems("ls", {"schema": 2, "error": None}) != []
+
+
+ANSWERS = [
+    ("statusline",), ("status",), ("status", "--store"),
+    ("list",), ("list", "--checkpoints"), ("list", "--all-projects"), ("log",),
+    ("list", "--all-projects", "--checkpoints"), ("list", "--restores"),
+    ("show", "1"), ("show", "1", "-p"),
+    ("show", "1:after"), ("diff",), ("diff", "1"), ("diff", "1", "2"), ("cat", "1", "README.md"), ("ls", "1"),
+    ("sessions",), ("sessions", "show", "sess"), ("show", "1", "--chat"), ("show", "1", "--chat", "-o", "c.json"),
+    ("sessions", "show", "sess", "--chat"), ("restore", "1", "-n"), ("undo", "-n"), ("revert", "1", "-n"),
+    ("undo", "-y"), ("redo", "-n"), ("redo", "-y"), ("restore", "1", "-y"), ("undo", "-y"), ("revert", "2", "-y"),
+    ("rollback",), ("rollback", "1"), ("rollback", "diff 1"), ("rollback", "pin 1"), ("rollback", "nothing"),
+    ("rollback", "help"), ("rollback", "1 --both"), ("snap",), ("pin", "1"), ("unpin", "1"),
+    ("label", "1", "good"), ("doctor",), ("doctor", "--repair"),
+    ("prune", "-n"), ("prune", "--max-snapshots", "1", "-y"), ("docs",),
+    ("docs", "cli"), ("help",), ("help", "list"), ("completion", "bash"), ("completion", "offer", "--", "li"),
+    ("install", "claude", "--dry-run"), ("install", "claude"), ("uninstall", "claude"),
+    ("purge", "README.md", "-n"), ("purge", "README.md", "-y"),
+    ("import", "elsewhere", "-C", "."), ("snap", "-m", "last", ".env"),
+    ("delete", "last", "--now", "-y"), ("clear", "-n"), ("clear", "-y"), ("clear-legacy", "-n"), ("demo",),
+]  # fmt: skip
+
+
+def test_every_command_answers_as_documented(
+    cli: CommandLine, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In this order, so that each finds something to answer with."""
+    monkeypatch.setattr("sys.stdin", io.StringIO(""))
+    manager = CheckpointManager()
+    (project / ".env").write_text("TOKEN=1\n")
+    for number in (1, 2):
+        messages = [{"role": "user", "content": "please"}]
+        manager.new_turn("session-1", f"turn {number}", conversation=messages, agent="claude")
+        manager.before_tool("Bash", {"command": "make"}, project)
+        (project / f"file-{number}").write_text("x\n")
+        manager.end_turn()
+    (project / "empty").write_text("mine\n")
+    cli("snap")
+    seen = set()
+    for words in ANSWERS:
+        ran = cli("--json", *words, code=None)
+        assert ran.err == ""
+        assert schema.problems(words[0], ran.answer) == [], words
+        assert '"error": null' not in ran.out
+        if "error" not in ran.answer:
+            seen.add(words[0])
+    elsewhere = {"bisect", "blame", "export", "fork", "mcp", "verify"}  # tests/questions has their answers
+    elsewhere |= {"lanes", "pull", "push", "remote", "resume"}  # test_remote.py
+    assert seen >= set(command_names()) - {"hook", "import"} - elsewhere  # there is nothing to import here
+
+
 # --- completion -------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
-def test_a_completion_script_knows_every_command(cli: CommandLine, shell: str) -> None:
+def test_a_completion_script_can_be_read_by_its_shell(cli: CommandLine, shell: str) -> None:
     script = cli("completion", shell).out
     assert cli.json("completion", shell)["script"] == script
-    for name in command_names():
-        assert re.search(rf"\b{name}\b", script)
+    assert "shadowsnap completion offer" in script
     program = shutil.which(shell)
     if program:
         subprocess.run([program, "-n"], input=script, text=True, check=True)
 
 
+def offered(cli: CommandLine, *words: str) -> dict[str, str]:
+    """What is offered for the last of these words, and what each means."""
+    answer = cli.json("completion", "offer", "--", *words)["offers"]
+    lines = cli("completion", "offer", "--", *words).out.splitlines()
+    assert lines == [f"{each['word']}\t{each['about']}".rstrip() for each in answer]
+    return {each["word"]: each["about"] for each in answer}
+
+
 @pytest.fixture
-def complete(cli: CommandLine, project: Path, tmp_path: Path) -> object:
+def history(cli: CommandLine, project: Path) -> CommandLine:
+    manager = CheckpointManager()
+    for number, session in ((1, "session-one"), (2, "session-two")):
+        manager.new_turn(session, f"what was asked\nin turn {number}")
+        manager.ensure_checkpoint(project)
+        (project / "src" / f"file-{number}").write_text("x\n")
+        manager.end_turn()
+    (project / "empty").write_text("mine\n")
+    cli("snap", "-m", "by hand")
+    cli("label", "2", "good")
+    (project / "src" / "main.py").unlink()
+    return cli
+
+
+def test_commands_and_options_are_offered(history: CommandLine) -> None:
+    assert set(offered(history, "")) == set(command_names())
+    assert set(offered(history, "un")) == {"undo", "unpin", "uninstall"}
+    assert offered(history, "restor") == {"restore": summary(load_all()["restore"])}
+    assert set(offered(history, "-C", "src", "res")) == {"restore", "resume"}
+    assert set(offered(history, "--j")) == {"--json"}
+    assert set(offered(history, "--json", "list", "--l")) == {"--limit"}
+    assert set(offered(history, "completion", "")) == {"bash", "zsh", "fish", "offer"}
+    assert set(offered(history, "revert", "--on-conflict", "")) == {"keep", "markers", "theirs"}
+    assert set(offered(history, "docs", "pro")) == {"promises"}
+    assert set(offered(history, "help", "res")) == {"restore", "resume"}
+    assert set(offered(history, "install", "cl")) == {"claude", "cline"}
+    assert set(offered(history, "uninstall", "")) >= set(AGENTS)
+
+
+@pytest.mark.parametrize("command", ["show", "restore", "diff", "cat", "ls", "pin", "unpin", "label", "delete"])
+def test_numbers_are_offered_with_what_was_asked(history: CommandLine, command: str) -> None:
+    words = offered(history, command, "")
+    assert words["2"] == "what was asked in turn 2" and words["1"] == "what was asked in turn 1"
+    assert words["3"] == "by hand" and words["good"] == "a label" and "last" in words
+    assert list(words)[:3] == ["3", "2", "1"]
+
+
+def test_only_turns_are_offered_where_only_turns_are_meant(history: CommandLine) -> None:
+    assert set(offered(history, "revert", "")) == set(offered(history, "revert", "--turn", "")) == {"1", "2"}
+    assert "@" in offered(history, "diff", "1", "")
+
+
+def test_sessions_are_offered(history: CommandLine) -> None:
+    for words in (("list", "--session", ""), ("revert", "--session", ""), ("sessions", "show", "")):
+        assert offered(history, *words) == {
+            "session-two": "what was asked in turn 2",
+            "session-one": "what was asked in turn 1",
+        }
+
+
+def test_files_of_the_state_are_offered_also_those_that_are_gone(history: CommandLine, project: Path) -> None:
+    assert set(offered(history, "restore", "2", "")) >= {"README.md", "src/"}
+    assert set(offered(history, "restore", "2", "src/")) == {"src/main.py", "src/file-1"}
+    assert set(offered(history, "restore", "2", "README.md", "src/m")) == {"src/main.py"}
+    assert set(offered(history, "cat", "1", "src/")) == {"src/main.py"}
+    assert set(offered(history, "diff", "2", "--", "src/f")) == {"src/file-1"}
+    assert set(offered(history, "-C", "src", "restore", "2", "")) == {"main.py", "file-1"}
+    assert offered(history, "snap", "READ") == {}  # the shell goes on with file names
+
+
+def test_nothing_is_offered_where_nothing_can_be_known(cli: CommandLine) -> None:
+    for words in (("restore", ""), ("nothing", ""), ("show", "1", "2", ""), ("docs", "cli", "")):
+        assert offered(cli, *words) == {}
+
+
+@pytest.fixture
+def complete(history: CommandLine, project: Path, tmp_path: Path) -> object:
     """What bash offers for a line; the last word is the one to complete."""
     bash = shutil.which("bash")
     if bash is None:
@@ -150,11 +320,11 @@ def complete(cli: CommandLine, project: Path, tmp_path: Path) -> object:
     binaries.mkdir()
     (binaries / "shadowsnap").write_text(f'#!/bin/sh\nexec "{sys.executable}" -I -m shadowsnap "$@"\n')
     (binaries / "shadowsnap").chmod(0o755)
-    script = cli("completion", "bash").out
+    script = history("completion", "bash").out
 
-    def offered(*words: str) -> set[str]:
+    def offered(*words: str, listing: bool = False) -> list[str]:
         given = " ".join(f"'{word}'" for word in ("shadowsnap", *words))
-        asking = f"COMP_WORDS=({given}); COMP_CWORD={len(words)}; _shadowsnap; "
+        asking = f"COMP_TYPE={63 if listing else 9}; COMP_WORDS=({given}); COMP_CWORD={len(words)}; _shadowsnap; "
         asking += "printf '%s\\n' \"${COMPREPLY[@]}\""
         done = subprocess.run(
             [bash, "-c", script + asking],
@@ -165,21 +335,15 @@ def complete(cli: CommandLine, project: Path, tmp_path: Path) -> object:
             check=True,
         )
         assert done.stderr == ""
-        return set(done.stdout.split())
+        return [line for line in done.stdout.splitlines() if line]
 
     return offered
 
 
-def test_bash_completes(cli: CommandLine, complete) -> None:  # type: ignore[no-untyped-def]
-    taken = cli.snap()
-    assert complete("un") >= {"undo", "unpin"}
-    assert complete("restor") == {"restore"}
-    assert complete("-C", "restore", "res") == {"restore"}
-    assert complete("--json", "list", "--l") == {"--limit"}
-    assert complete("completion", "") >= {"bash", "zsh", "fish"}
-    assert complete("docs", "pro") == {"promises"}
-    assert complete("install", "cl") == {"claude", "cline"}
-    assert complete("uninstall", "") >= set(AGENTS)
-    assert complete("show", taken[:3]) == {taken[:8]}
-    assert complete("show", "la") == {"last"}
-    assert complete("snap", "READ") == set()  # bash goes on with file names
+def test_bash_completes(complete) -> None:  # type: ignore[no-untyped-def]
+    assert complete("restor") == ["restore"]
+    assert complete("show", "") == ["3", "2", "1", "last", "good"]
+    assert complete("show", "", listing=True)[:2] == ["3     (by hand)", "2     (what was asked in turn 2)"]
+    assert complete("show", "2", listing=True) == ["2"]
+    assert complete("restore", "2", "src/m") == ["src/main.py"]
+    assert complete("snap", "READ") == []

@@ -11,9 +11,10 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
-from command_line import COMMAND, CommandLine
+from command_line import COMMAND, CommandLine, ageless
 
 from shadowsnap import __version__
+from shadowsnap.cli.commands import command_names
 from shadowsnap.cli.main import main
 from shadowsnap.cli.reference import EXIT_CODES, error_classes
 
@@ -30,21 +31,67 @@ def cli(
 
 def test_the_version_is_data(cli: CommandLine) -> None:
     assert cli("--version").out == f"shadowsnap {__version__}\n"
-    assert cli("--json", "--version").answer == {"schema": 1, "version": __version__}
+    assert cli("--json", "--version").answer == {"schema": 2, "version": __version__}
 
 
 def test_the_help_lists_every_command_and_fits_80_columns(cli: CommandLine) -> None:
     out = cli("--help").out
     listed = {line.split()[0] for line in out.splitlines() if line.startswith("  ")}
-    assert listed >= {"snap", "list", "log", "show", "diff", "restore", "undo", "redo", "docs", "completion"}
-    assert listed >= {"pin", "unpin", "label", "delete"}
+    assert listed >= {*command_names()}
     assert max(map(len, out.splitlines())) <= 80
+    assert "3:after" in out  # the ways to name a state
+    assert cli("help").out == cli("-h").out == out
+    assert cli.json("help")["help"] + "\n" == out
 
 
 def test_a_command_explains_itself(cli: CommandLine) -> None:
     out = cli("restore", "--help").out
-    assert out.startswith("usage: shadowsnap restore [ID] [PATH...] [--dry-run] [--yes]\n")
+    usage = "usage: shadowsnap restore [REF] [PATH...] [--plan TOKEN] [-n] [-y]"
+    assert out.startswith(f"{usage}\n\nBring the files back")
     assert "--dry-run" in out and "what would happen" in out
+    assert cli("help", "restore").out == cli("restore", "-h").out == out
+
+
+@pytest.mark.parametrize("name", command_names())
+def test_every_command_has_help(cli: CommandLine, name: str) -> None:
+    assert cli("help", name).out == cli(name, "--help").out
+    assert max(map(len, cli("help", name).out.splitlines())) <= 80
+    assert cli.json("help", name) == cli.json(name, "-h")
+
+
+def test_help_for_a_command_that_is_not_there(cli: CommandLine) -> None:
+    assert "did you mean list?" in cli("help", "lits", code=2).err
+
+
+# --- no command -----------------------------------------------------------------------------------------
+
+on_posix = pytest.mark.skipif(sys.platform == "win32", reason="no pty")
+
+
+@on_posix
+def test_without_a_command_a_terminal_shows_the_list(cli: CommandLine, project: Path) -> None:
+    cli.snap("the beginning")
+    code, screen = cli.terminal(NO_COLOR="1")
+    assert code == 0 and ageless(screen) == ageless(cli.terminal("list", NO_COLOR="1")[1])
+    assert "  1  now       the beginning" in ageless(screen)
+    code, screen = cli.terminal("-C", "src", "--no-color")
+    assert code == 0 and "the beginning" in screen
+
+
+@on_posix
+def test_without_a_command_and_without_history_the_first_steps_are_shown(cli: CommandLine) -> None:
+    code, screen = cli.terminal(NO_COLOR="1")
+    lines = screen.splitlines()
+    assert code == 0 and lines[0].endswith("no agent's hook has run here yet: shadowsnap install AGENT")
+    assert lines[1].startswith("no history yet")
+    assert lines[2] == cli("help").out.splitlines()[0]
+    assert cli.terminal("list")[0] == 3
+
+
+def test_without_a_command_and_without_a_terminal_the_usage_is_an_error(cli: CommandLine) -> None:
+    cli.snap()
+    assert "usage: shadowsnap" in cli(code=2).err
+    assert cli("--json", code=2).answer["error"]["type"] == "WrongUsage"
 
 
 @pytest.mark.parametrize(
@@ -59,10 +106,12 @@ def test_a_command_explains_itself(cli: CommandLine) -> None:
         (("list", "--limit", "x"), "--limit"),
         (("list", "--limit", "-1"), "--limit"),
         (("list", "--limi", "1"), "--limi"),
-        (("list", "--all", "--file", "x"), "--all"),
+        (("list", "--all-projects", "--file", "x"), "--all-projects"),
+        (("list", "--checkpoints", "--restores"), "--restores"),
         (("list", "--", "x"), "takes no paths"),
-        (("show",), "ID"),
+        (("show",), "REF"),
         (("diff", "a", "b", "c"), "c"),
+        (("diff", "@", "1"), "put it second"),
         (("label", "last"), "NAME"),
         (("label", "last", "x", "--remove"), "NAME"),
         (("completion", "tcsh"), "tcsh"),
@@ -93,7 +142,7 @@ def test_shared_options_stand_before_or_after_the_command(cli: CommandLine, proj
         ("list", "--json", "-C", "project"),
         ("--no-color", "-C", str(project.parent), "list", "-C", "project", "--json"),
     ):
-        assert len(cli(*words).answer["checkpoints"]) == 1
+        assert len(cli(*words).answer["entries"]) == 1
 
 
 # --- which project --------------------------------------------------------------------------------------
@@ -102,7 +151,7 @@ def test_shared_options_stand_before_or_after_the_command(cli: CommandLine, proj
 def test_a_subdirectory_means_the_project_above_it(cli: CommandLine, project: Path) -> None:
     cli.snap()
     os.chdir(project / "src")
-    assert cli.json("list")["workdir"] == str(project)
+    assert cli.json("list")["project"]["workdir"] == str(project)
     (project / "src" / "main.py").write_text("changed\n")
     assert cli.json("diff", "--", "main.py")["changes"][0]["path"] == "src/main.py"
     assert cli.json("diff", "--", "../README.md")["changes"] == []
@@ -113,12 +162,13 @@ def test_a_subdirectory_means_the_project_above_it(cli: CommandLine, project: Pa
 def test_the_nearest_of_two_projects_is_meant(cli: CommandLine, project: Path) -> None:
     cli.snap()
     cli("-C", "src", "snap")
-    assert cli.json("-C", "src", "list")["workdir"] == str(project)  # snap, too, went to the one that is known
+    known = cli.json("-C", "src", "list")["project"]["workdir"]
+    assert known == str(project)  # snap, too, went to the one that is known
     inner = project / "inner"
     (inner / ".git").mkdir(parents=True)
     (inner / "file").write_text("x")
     assert cli.json("-C", "inner", "snap")["checkpoint"]["workdir"] == str(inner)
-    assert cli.json("-C", "inner", "list")["workdir"] == str(inner)
+    assert cli.json("-C", "inner", "list")["project"]["workdir"] == str(inner)
 
 
 def test_the_project_of_somebody_above_is_not_taken_for_a_repository_without_checkpoints(
@@ -146,7 +196,8 @@ def test_a_directory_that_is_gone_still_has_its_checkpoints(cli: CommandLine, pr
     cli.snap()
     os.chdir(project.parent)
     shutil.rmtree(project)
-    assert len(cli.json("-C", "project", "list")["checkpoints"]) == 1
+    listed = cli.json("-C", "project", "list")
+    assert len(listed["entries"]) == 1 and listed["now"] is None
     error = cli.json("-C", "project", "restore", "last", "--yes", code=3)["error"]
     assert error["type"] == "DirectoryMissing" and "make an empty directory" in error["hint"]
     project.mkdir()
@@ -192,7 +243,8 @@ def test_without_checkpoints(cli: CommandLine, words: tuple[str, ...], code: int
     [
         (("show", "abcd"), 3, "NoSuchCheckpoint"),
         (("show", "last~7"), 3, "NoSuchCheckpoint"),
-        (("show", "7"), 3, "NoSuchCheckpoint"),
+        (("show", "7"), 3, "NoSuchTurn"),
+        (("show", "7:after"), 3, "NoSuchTurn"),
         (("show", "no-such-label"), 3, "NoSuchCheckpoint"),
         (("show", ""), 2, "MalformedReference"),
         (("restore", "last", "nothing", "--yes"), 3, "NoSuchPath"),
@@ -284,9 +336,9 @@ def test_any_file_name_survives_any_encoding(cli: CommandLine, project: Path, en
         assert b"\x1b" not in plain.stdout + plain.stderr
         answer = cli.process(*words, "--json", PYTHONIOENCODING=encoding, PYTHONUTF8="0")
         json.loads(answer.stdout.decode(encoding))
-    listed = json.loads(cli.process("diff", "1", "--json", PYTHONIOENCODING="ascii").stdout)["changes"]
+    listed = json.loads(cli.process("diff", "--json", PYTHONIOENCODING="ascii").stdout)["changes"]
     assert {os.fsencode(change["path"]) for change in listed} == set()  # the last snap holds them
-    listed = json.loads(cli.process("show", "1", "--json", PYTHONIOENCODING="ascii").stdout)["changes"]
+    listed = json.loads(cli.process("show", "2", "--json", PYTHONIOENCODING="ascii").stdout)["changes"]
     assert {os.fsencode(change["path"]) for change in listed} == set(NAMES)
 
 
@@ -312,7 +364,7 @@ def test_a_host_program_may_catch_the_output_as_text(cli: CommandLine, project: 
 def test_colour_is_for_terminals_unless_told_otherwise(cli: CommandLine) -> None:
     cli.snap()
     assert b"\x1b[" not in cli.process("list").stdout
-    assert b"\x1b[33m" in cli.process("list", FORCE_COLOR="1").stdout
+    assert b"\x1b[1m" in cli.process("list", FORCE_COLOR="1").stdout
     assert b"\x1b[" not in cli.process("list", FORCE_COLOR="0").stdout
     assert b"\x1b[" not in cli.process("list", FORCE_COLOR="1", NO_COLOR="1").stdout
     assert b"\x1b[" not in cli.process("list", "--no-color", FORCE_COLOR="1").stdout
@@ -322,7 +374,7 @@ def test_colour_is_for_terminals_unless_told_otherwise(cli: CommandLine) -> None
 @pytest.mark.skipif(sys.platform == "win32", reason="no pty")
 def test_colour_on_a_terminal(cli: CommandLine) -> None:
     cli.snap()
-    assert "\x1b[33m" in cli.terminal("list")[1]
+    assert "\x1b[1m" in cli.terminal("list")[1]
     assert "\x1b[" not in cli.terminal("list", NO_COLOR="1")[1]
     assert "\x1b[" not in cli.terminal("list", TERM="dumb")[1]
     assert "\x1b[" not in cli.terminal("--no-color", "list")[1]
@@ -361,7 +413,7 @@ def test_importing_main_loads_next_to_nothing() -> None:
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no sh")
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
-def test_without_any_output_the_deed_is_done_all_the_same(cli: CommandLine, closed: str) -> None:
+def test_without_any_output_it_is_done_all_the_same(cli: CommandLine, closed: str) -> None:
     words = ["sh", "-c", f'exec "$@" {closed}', "sh", *COMMAND, "snap"]
     done = subprocess.run(words, capture_output=True, check=False)
     assert (done.returncode, done.stderr) == (0, b"")

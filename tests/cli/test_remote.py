@@ -11,6 +11,7 @@ from command_line import CommandLine
 
 from helpers import manifest
 from shadowsnap import CheckpointManager
+from shadowsnap.cli import schema
 from shadowsnap.store import lanes
 
 
@@ -56,7 +57,8 @@ def answered(cli: CommandLine, *words: str, code: int = 0) -> dict[str, Any]:
     ran = cli("--json", *words, code=code)
     assert ran.err == ""
     found = json.loads(ran.out)
-    assert found["schema"] == 2
+    command = next(word for word in words if not word.startswith("-"))
+    assert schema.problems(command, found) == []
     assert isinstance(found, dict)
     return found
 
@@ -65,13 +67,13 @@ def test_from_a_sandbox_to_the_desk(machines: Machines, shelf: Path, tmp_path: P
     pytest.importorskip("pyrage")
     desk = machines("desk")
     made = answered(desk, "remote", "keygen")
-    assert Path(made["file"]).is_file()
+    assert Path(made["path"]).is_file()
     sandbox = machines("sandbox")
     machines.turn("sandbox", "write the report", report="draft")
     assert "encrypted for 1 recipient" in sandbox("remote", "add", "r", str(shelf), "--to", made["public_key"]).out
     assert "not yet" in sandbox("remote", "status").out
     assert sandbox("push").out.startswith("pushed to r: 2 checkpoints, 1 turn, ")
-    assert "unpushed  nothing" in sandbox("remote", "status").out
+    assert "everything is pushed" in sandbox("remote", "status").out
     assert sandbox("push").out.startswith("up to date: r has 2 checkpoints")
     desk = machines("desk")
     (lane,) = answered(desk, "lanes", str(shelf))["lanes"]
@@ -113,7 +115,7 @@ def test_list_shows_what_was_pulled_under_its_machine(machines: Machines, shelf:
     assert "cloud: 3 checkpoints" in work("pull").out
     out = work("list").out
     assert "on cloud" in out and "more from the cloud" in out
-    (lane,) = answered(work, "list")["lanes"]
+    (lane,) = answered(work, "list")["pulled_timelines"]
     assert lane["machine"] == "cloud"
     assert [entry["prompt"] for entry in lane["entries"]] == ["more from the cloud", "from the cloud"]
 
@@ -170,10 +172,12 @@ def test_status_has_the_age_of_unpushed_work(machines: Machines, shelf: Path) ->
     cli = machines("m")
     machines.turn("m", "work", a="1")
     cli("remote", "add", "r", str(shelf), "--plain")
-    (remote,) = answered(cli, "status")["remotes"]
-    assert remote["unpushed"] == 2 and remote["unpushed_since"]
-    assert "not pushed" in cli("status").out
+    remote = answered(cli, "status")["here"]["remote"]
+    assert remote["unpushed_count"] == 2 and remote["unpushed_since"]
+    assert "2 checkpoints not pushed" in cli("status").out
+    assert answered(cli, "status", "--store")["remotes"] == [remote]
+    assert "2 checkpoints not pushed" in cli("status", "--store").out
     cli("push")
-    assert answered(cli, "status")["remotes"][0]["unpushed"] == 0
+    assert answered(cli, "status")["here"]["remote"]["unpushed_count"] == 0
     assert (len(answered(cli, "remote", "list")["remotes"]), cli("remote", "remove").code) == (1, 0)
-    assert answered(cli, "status")["remotes"] == []
+    assert answered(cli, "status")["here"]["remote"] is None

@@ -46,20 +46,26 @@ def only_the_persons(project: Path) -> bool:
 def test_a_turn_is_taken_out_and_everything_else_stays(cli: CommandLine, project: Path) -> None:
     before = manifest(project)
     assert cli.json("revert", "--turn", "1", code=4)["error"]["type"] == "NotConfirmed"
-    assert cli("revert", "--turn", "1", "--dry-run").out.splitlines() == [
-        f"revert turn 1 in {project}",
-        "  write    text",
-        "  delete   agent.txt",
-        "1 to write, 1 to delete, 0 kept",
+    lines = cli("revert", "--turn", "1", "--dry-run").out.splitlines()
+    assert lines[0].startswith("from ") and lines[0].endswith(", take out turn 1: change the top")
+    assert lines[1:] == [
+        "  is overwritten  text       +1 -1",
+        "  is deleted      agent.txt  +0 -1",
+        "  1 overwritten, 1 deleted",
     ]
+    assert cli("revert", "1", "-n").out.splitlines() == lines
     assert manifest(project) == before
-    assert cli("revert", "--turn", "1", "--yes").out.splitlines()[-2:] == [
-        "revert of turn 1: 1 written, 1 deleted, 0 kept",
+    assert cli("revert", "1", "-y").out.splitlines() == [
+        "took out turn 1: change the top",
+        "  1 file written, 1 deleted",
+        "  wrote    text",
+        "  deleted  agent.txt",
         "to take it back: shadowsnap undo --yes",
     ]
     assert only_the_persons(project) and (project / "later.txt").exists()
-    assert cli("revert", "--turn", "1", "--yes").out == "nothing to revert: no trace of turn 1 is left\n"
-    cli("undo", "--yes")
+    again = cli("revert", "--turn", "1", "--yes").out
+    assert again == "nothing to revert: no trace of turn 1: change the top is left\n"
+    assert cli("undo", "--yes").out.startswith("took back the revert of turn 1\n")
     assert manifest(project) == before
 
 
@@ -70,11 +76,11 @@ def test_a_session_is_taken_out(cli: CommandLine, project: Path) -> None:
 
 
 @pytest.mark.parametrize(("how", "code"), [("keep", 1), ("markers", 0), ("theirs", 0)])
-def test_a_dispute_is_settled_as_asked(cli: CommandLine, project: Path, how: str, code: int) -> None:
+def test_a_conflict_is_settled_as_asked(cli: CommandLine, project: Path, how: str, code: int) -> None:
     disputed = (project / "text").read_text().replace("by the agent\n", "by both\n")
     (project / "text").write_text(disputed)
     ran = cli("revert", "--turn", "1", "--yes", "--on-conflict", how, code=code)
-    assert "  dispute  text (" in ran.out and "1 in dispute" in ran.out
+    assert "  conflict text (" in ran.out and "1 conflict" in ran.out
     after = (project / "text").read_text()
     if how == "keep":
         assert after == disputed
@@ -88,22 +94,36 @@ def test_a_dispute_is_settled_as_asked(cli: CommandLine, project: Path, how: str
 def test_what_is_wrong_is_told(cli: CommandLine) -> None:
     assert cli.json("revert", code=2)["error"]["type"] == "WrongUsage"
     assert cli.json("revert", "--turn", "1", "--session", "s1", code=2)["error"]["type"] == "WrongUsage"
+    assert cli.json("revert", "1", "--session", "s1", code=2)["error"]["type"] == "WrongUsage"
     assert cli.json("revert", "--turn", "9", "--yes", code=3)["error"]["type"] == "NoSuchTurn"
     assert cli.json("revert", "--session", "s", "--yes", code=3)["error"]["type"] == "NoSuchTurn"
 
 
 @needs_terminal
 def test_it_asks_on_a_terminal(cli: CommandLine, project: Path) -> None:
-    code, screen = cli.terminal("--no-color", "revert", "--turn", "1", answers=[("revert? [y/N] ", "n\n")])
-    assert code == 4 and "  delete   agent.txt\n" in screen and (project / "agent.txt").exists()
-    code, screen = cli.terminal("--no-color", "revert", "--turn", "1", answers=[("revert? [y/N] ", "y\n")])
+    question = "go ahead? [y]es [N]o [d]iff "
+    answers = [(question, "d\n"), (question, "n\n")]
+    code, screen = cli.terminal("--no-color", "revert", "--turn", "1", answers=answers)
+    assert code == 0 and "  is deleted      agent.txt  +0 -1\n" in screen and (project / "agent.txt").exists()
+    assert "\n-by the agent\n+line 1\n" in screen and "cancelled; nothing was changed\n" in screen
+    code, screen = cli.terminal("--no-color", "revert", "--turn", "1", answers=[(question, "y\n")])
     assert code == 0 and "to take it back: shadowsnap undo\n" in screen
     assert only_the_persons(project)
 
 
+def test_declining_a_plan_with_conflicts_is_no_failure(cli: CommandLine, project: Path) -> None:
+    (project / "text").write_text((project / "text").read_text().replace("by the agent\n", "by both\n"))
+    cli("revert", "1", "-n", code=1)
+    code, screen = cli.terminal("--no-color", "revert", "1", answers=[("go ahead? ", "n\n")])
+    assert code == 0 and "  conflict        text " in screen
+
+
 def test_the_list_tells_the_turns(cli: CommandLine) -> None:
-    lines = cli("list").out.splitlines()
-    assert all("turn 2" in line for line in lines[:2]) and all("turn 1" in line for line in lines[2:])
+    assert [(entry["number"], entry["kind"], entry["session_id"]) for entry in cli.entries()] == [
+        (2, "turn", "s2"), (None, "edits", None), (1, "turn", "s1"),
+    ]  # fmt: skip
+    cli("revert", "1", "-y")
+    assert [entry["status"] for entry in cli.entries() if entry["number"]] == ["done", "reverted"]
 
 
 # --- in a chat --------------------------------------------------------------------------------------------
@@ -118,17 +138,19 @@ def test_rollback_turn(chat: RollbackCommand, project: Path) -> None:
     before = manifest(project)
     answer = chat.run("/rollback turn 1")
     assert (answer.ok, answer.action) == (True, "turn") and only_the_persons(project)
-    assert str(answer).startswith("what turn 1 did is taken out: 1 path written, 1 deleted\n")
+    assert str(answer).startswith("took out turn 1: change the top: 1 file written, 1 deleted\n")
     assert str(answer).endswith("to take it back: /rollback undo")
     chat.run("/rollback undo")
     assert manifest(project) == before
 
 
-def test_rollback_turn_tells_disputes(chat: RollbackCommand, project: Path) -> None:
+def test_rollback_turn_tells_conflicts(chat: RollbackCommand, project: Path) -> None:
     (project / "text").write_text((project / "text").read_text().replace("by the agent\n", "by both\n"))
     answer = chat.run("/rollback turn 1")
-    assert answer.ok and str(answer).startswith("  disputed text (")
+    assert answer.ok and str(answer).startswith("  conflict text (")
     assert "by both" in (project / "text").read_text()
+    again = chat.run("/rollback turn 1")
+    assert not again.ok and str(again).startswith("could not take out turn 1: change the top\n  conflict text (")
 
 
 @pytest.mark.parametrize("line", ["/rollback session", "/rollback session s2"])

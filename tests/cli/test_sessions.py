@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -15,6 +16,7 @@ from helpers import manifest
 from shadowsnap import CheckpointManager
 from shadowsnap.agents.slash import RollbackCommand
 from shadowsnap.hook.payload import read_event
+from shadowsnap.store.conversations import spoken_messages
 
 TOKEN = "ghp_" + "aB3dE5gH7j" * 4
 
@@ -136,7 +138,7 @@ def test_a_prompt_is_kept_without_its_secrets(project: Path, manager: Checkpoint
 
 @pytest.mark.parametrize(
     ("event", "ends"),
-    [("Stop", ""), ("SessionEnd", "completed"), ("on_session_end", "completed"), ("TaskCancel", "failed")],
+    [("Stop", ""), ("SessionEnd", "completed"), ("on_session_end", ""), ("TaskCancel", "failed")],
 )
 def test_an_event_tells_whether_it_ends_the_session(event: str, ends: str) -> None:
     told = read_event("any", json.dumps({"hook_event_name": event}).encode())
@@ -167,16 +169,16 @@ def test_rollback_brings_back_files_chat_or_both(chat: RollbackCommand, project:
     before = manifest(project)
     only = chat.run("/rollback 2 --chat")
     assert only.ok and only.result is not None and manifest(project) == before
-    assert only.text.startswith("the conversation as it was, with 2 messages, at checkpoint ")
+    assert only.text == "the conversation as it was, with 2 messages, at before turn 2 (turn 2)"
     assert only.result.conversation.data == [{"number": 0}, {"number": 1}]
-    assert only.to_dict()["result"]["conversation"]["message_count"] == 2
+    assert only.to_dict()["restored"]["conversation"]["message_count"] == 2
     files = chat.run("/rollback --files 2")
     assert files.result is not None and files.result.conversation is None and files.result.written
     assert chat.run("/rollback undo").ok and manifest(project) == before
-    both = chat.run("/rollback 4 --both README.md")
+    both = chat.run("/rollback 1 --both README.md")
     assert both.result is not None and both.result.written == ("README.md",)
     assert both.text.splitlines()[-1] == "the conversation as it was, with 1 message"
-    plain = chat.run("/rollback 3")
+    plain = chat.run("/rollback 1")
     assert plain.result is not None and plain.result.conversation is None
 
 
@@ -185,8 +187,8 @@ def test_rollback_brings_back_files_chat_or_both(chat: RollbackCommand, project:
     [
         ("2 --chat --files", "--chat and --files cannot stand together"),
         ("2 --chat README.md", "--chat leaves all files alone"),
-        ("--both", "which checkpoint?"),
-        ("1 --chat", "no conversation is kept with checkpoint"),
+        ("--both", "back to which turn?"),
+        ("2:after --chat", "no conversation is kept with checkpoint"),
     ],
 )
 def test_what_cannot_be_is_said(chat: RollbackCommand, project: Path, line: str, why: str) -> None:
@@ -196,7 +198,7 @@ def test_what_cannot_be_is_said(chat: RollbackCommand, project: Path, line: str,
 
 
 def test_both_without_a_conversation_says_so(chat: RollbackCommand) -> None:
-    answer = chat.run("3 --both")
+    answer = chat.run("2:after --both")
     assert answer.ok and answer.text.endswith("note: no conversation is kept with it")
 
 
@@ -217,18 +219,39 @@ def cli(
 
 
 def test_sessions_are_listed_newest_first(cli: CommandLine) -> None:
-    rows = [row.split() for row in cli("sessions").out.splitlines()]
+    lines = cli("sessions").out.splitlines()
+    rows = [re.sub(r"  (now|\d+ s)  ", "  now  ", line).split() for line in lines]
     assert rows == [
-        ["Other", "Session", "active", "now", "0", "turns"],
-        ["s1", "completed", "now", "2", "turns", "test", "turn", "1"],
+        ["Other", "Se", "active", "now", "0", "turns"],
+        ["s1", "completed", "now", "2", "turns", "test", "turn", "1", "..", "turn", "2"],
     ]
+    assert max(map(len, lines)) <= 80
     assert cli("sessions", "list").out == cli("sessions").out
     told = cli.json("sessions")
     assert [(each["id"], each["status"]) for each in told["sessions"]] == [
         ("Other Session", "active"),
         ("s1", "completed"),
     ]
-    assert not told["more"]
+    assert told["more"] == 0
+
+
+def test_sessions_are_those_of_this_project_unless_asked_otherwise(
+    cli: CommandLine, base: Path, tmp_path: Path
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "x").write_text("x")
+    manager = CheckpointManager(base=base, fsync=False)
+    manager.new_turn("elsewhere-1234", "a long prompt " * 20, agent="codex")
+    manager.ensure_checkpoint(other)
+    (other / "x").write_text("y")
+    manager.end_turn()
+    assert [each["id"] for each in cli.json("sessions")["sessions"]] == ["Other Session", "s1"]
+    everywhere = cli.json("sessions", "--all-projects")["sessions"]
+    assert [each["id"] for each in everywhere] == ["elsewhere-1234", "Other Session", "s1"]
+    assert max(map(len, cli("sessions", "--all-projects").out.splitlines())) <= 80
+    assert cli.json("sessions", "show", "where-12")["session"]["id"] == "elsewhere-1234"
+    assert "no session yet" in cli("-C", str(tmp_path), "sessions").err
 
 
 def test_sessions_are_chosen(cli: CommandLine) -> None:
@@ -239,8 +262,9 @@ def test_sessions_are_chosen(cli: CommandLine) -> None:
     assert chosen("--file", "README.md") == ["s1"]
     assert chosen("--file", "notes") == []
     assert chosen("--text", "TURN 2") == ["s1"]
-    assert chosen("--since", "2999-01-01") == ["Other Session"]  # it still goes on
-    assert chosen("--limit", "1") == ["Other Session"] and cli.json("sessions", "--limit", "1")["more"]
+    assert chosen("--since", "2999-01-01") == []
+    assert chosen("--since", "2020-01-01") == ["Other Session", "s1"]
+    assert chosen("--limit", "1") == ["Other Session"] and cli.json("sessions", "--limit", "1")["more"] == 1
     assert chosen("--limit", "0") == ["Other Session", "s1"]
     assert "no session fits" in cli("sessions", "--status", "failed").err
 
@@ -249,9 +273,12 @@ def test_a_session_is_shown_with_its_turns(cli: CommandLine, project: Path) -> N
     shown = cli("sessions", "show", "s1").out.splitlines()
     assert shown[:3] == ["session s1", "agent    test", "status   completed"]
     newest, *_ = cli.json("sessions", "show", "s1")["session"]["turns"][::-1]
-    place = newest["places"][0]
-    assert f"   {place['before'][:8]} -> {place['after'][:8]}  {project}, turn 2" in shown
-    assert "2. just now, conversation kept, 2 messages: turn 2" in shown
+    assert (newest["places"][0]["turn"], newest["conversation_state"], newest["message_count"]) == (2, "kept", 2)
+    at = next(at for at, line in enumerate(shown) if line.startswith("turn 2  ("))
+    assert shown[at].endswith(", conversation kept, 2 messages)")
+    assert shown[at + 1 : at + 3] == ["  turn 2", f"  in {project}"]
+    cli("revert", "2", "-y")
+    assert "2 messages, taken back)" in cli("sessions", "show", "s1").out
     other = cli("sessions", "show", "Other Session").out
     assert "  edit-1: committed as " in other and "risk high" in other
 
@@ -282,9 +309,59 @@ def test_a_strange_id_cannot_do_anything_to_a_terminal(cli: CommandLine, base: P
 
 def test_rollback_on_the_command_line_takes_the_same_words(cli: CommandLine, project: Path) -> None:
     before = manifest(project)
-    ids = [each["id"] for each in cli.json("list")["checkpoints"]]
-    told = cli.json("rollback", ids[-1], "--chat")
-    assert told["result"]["conversation"]["data"] == [{"number": 0}] and manifest(project) == before
-    assert cli.json("rollback", f"/rollback {ids[-1]} --chat")["result"]["conversation"] is not None
-    both = cli.json("rollback", "--both", ids[-1])
-    assert both["result"]["conversation"]["message_count"] == 1 and manifest(project) != before
+    told = cli.json("rollback", "1", "--chat")
+    assert told["restored"]["conversation"]["data"] == [{"number": 0}] and manifest(project) == before
+    assert cli.json("rollback", "/rollback 1 --chat")["restored"]["conversation"] is not None
+    both = cli.json("rollback", "--both", "1")
+    assert both["restored"]["conversation"]["message_count"] == 1 and manifest(project) != before
+
+
+def test_a_conversation_is_printed_or_written_to_a_file(cli: CommandLine, project: Path) -> None:
+    for words in (("show", "2", "--chat"), ("sessions", "show", "s1", "--chat")):
+        assert cli(*words).out == '{"number": 0}\n{"number": 1}\n'
+        told = cli.json(*words)
+        assert (told["messages"], told["conversation"]["data"]) == (2, [{"number": 0}, {"number": 1}])
+        written = project / "chat.jsonl"
+        assert cli(*words, "-o", "chat.jsonl").out == f"wrote {written}, 2 messages\n"
+        assert written.read_text() == '{"number": 0}\n{"number": 1}\n'
+        assert cli.json(*words, "-o", "chat.jsonl")["path"] == str(written)
+        written.unlink()
+    assert cli.json("show", "2:after", "--chat", code=3)["error"]["type"] == "NoConversation"
+
+
+TRANSCRIPT = [
+    {"type": "summary", "summary": "an old one"},
+    {"type": "user", "message": {"role": "user", "content": "please write"}},
+    {"type": "assistant", "message": {"id": "m1", "role": "assistant", "content": [{"type": "text"}]}},
+    {"type": "assistant", "message": {"id": "m1", "role": "assistant", "content": [{"type": "tool_use"}]}},
+    {"type": "user", "message": {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t"}]}},
+    {"type": "file-history-snapshot"},
+    {"type": "assistant", "message": {"id": "m2", "role": "assistant", "content": [{"type": "text"}]}},
+]
+
+
+@pytest.mark.parametrize(
+    ("rows", "number"),
+    [
+        (TRANSCRIPT, 3),
+        ([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}, {"role": "tool"}], 2),
+        ({"messages": [{"role": "human", "content": "a"}, {"role": "ai", "content": "b"}]}, 2),
+        ([{"number": 0}, {"number": 1}], 2),  # of no known shape
+        ([], 0),
+        ("plain text", None),
+    ],
+)
+def test_messages_of_people_and_agents_are_counted_not_lines(rows: Any, number: int | None) -> None:
+    assert spoken_messages(rows) == number
+
+
+def test_a_transcript_is_counted_in_messages(
+    transcripts: Path, project: Path, manager: CheckpointManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    transcript = transcripts / "s1.jsonl"
+    transcript.write_text("".join(json.dumps(row) + "\n" for row in TRANSCRIPT))
+    write(project, transcript)
+    hook("Stop", project, transcript_path=str(transcript))
+    assert manager.session("s1").turns[0].message_count == 3
+    answer = RollbackCommand(manager, project).run("1 --chat")
+    assert answer.text.startswith("the conversation as it was, with 3 messages, at before turn 1")

@@ -205,7 +205,8 @@ MODULES = {
 
 def test_a_face_is_thin() -> None:
     lines = {path.stem: code_lines(path) for path in COMPAT.glob("*.py")}
-    assert {name for parts in MODULES.values() for name in parts} == {*lines} - {"__init__"}
+    exports = {"agent_trace", "git_ai"}  # formats that others read: no face of a system
+    assert {name for parts in MODULES.values() for name in parts} == {*lines} - {"__init__"} - exports
     totals = {original: sum(lines[name] for name in parts) for original, parts in MODULES.items()}
     assert {original: total for original, total in totals.items() if total >= 250} == {}
 

@@ -1,4 +1,4 @@
-"""Which git is run, and that nothing around us reaches it."""
+"""Which git is run, and that the environment of the host does not reach it."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shadowsnap.git.repository import MINIMUM, sealed_environment, usable_git
 
 @pytest.fixture(autouse=True)
 def _nothing_remembered() -> Iterator[None]:
-    """Whatever one test found on its PATH is not for the next one."""
+    """Forget which git an earlier test found on its PATH."""
     environment._usable_git.cache_clear()
     yield
     environment._usable_git.cache_clear()
@@ -58,10 +58,10 @@ def test_the_first_git_on_the_path_is_taken(monkeypatch: pytest.MonkeyPatch, tmp
 
 
 @pytest.mark.parametrize("entry", ["", ".", "bin", "./bin", ".."])
-def test_git_is_never_found_in_a_directory_that_depends_on_where_we_are(
+def test_git_is_never_taken_from_a_relative_directory(
     monkeypatch: pytest.MonkeyPatch, path: Path, tmp_path: Path, entry: str
 ) -> None:
-    """Otherwise a project with a program of that name would be asked to run it."""
+    """Otherwise a program named git in a project would run."""
     real = with_version(path, "git version 2.40.1")
     here = tmp_path / "here"
     (here / "bin").mkdir(parents=True)
@@ -90,14 +90,14 @@ def test_an_older_git_is_refused_with_both_versions_named(path: Path, version: s
     assert caught.value.hint
 
 
-def test_no_git_at_all_is_said_to_be_missing(path: Path) -> None:
+def test_without_git_the_error_is_git_missing(path: Path) -> None:
     with pytest.raises(GitMissing, match="git was not found on the PATH"):
         usable_git()
 
 
 @pytest.mark.parametrize("content", ["#!/bin/sh\nexit 1\n", "#!/no/such/interpreter\n", "\0\0\0", ""])
-def test_something_that_cannot_be_run_is_no_git(path: Path, content: str) -> None:
-    """On a Mac without developer tools, git is a stub that only says how to get them."""
+def test_a_file_that_cannot_be_run_is_not_used_as_git(path: Path, content: str) -> None:
+    """On a Mac without developer tools, git is a stub that prints how to get them."""
     (path / "git").write_text(content)
     (path / "git").chmod(0o755)
     with pytest.raises(GitMissing):
@@ -153,7 +153,7 @@ def test_a_git_that_was_installed_meanwhile_is_found(path: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize("damage", ["", "{", "[]", "null", '{"git": 1}', '{"git": [], "version": "x"}', "\0"])
-def test_a_damaged_memory_is_only_a_lost_memory(path: Path, tmp_path: Path, damage: str) -> None:
+def test_a_damaged_version_file_is_ignored(path: Path, tmp_path: Path, damage: str) -> None:
     with_version(path, "git version 2.40.1")
     memory = tmp_path / "memory.json"
     memory.write_text(damage)
@@ -163,12 +163,12 @@ def test_a_damaged_memory_is_only_a_lost_memory(path: Path, tmp_path: Path, dama
     assert times_asked(path) == 1
 
 
-def test_a_place_that_cannot_be_written_costs_only_the_memory(path: Path, tmp_path: Path) -> None:
+def test_a_version_file_that_cannot_be_written_is_no_error(path: Path, tmp_path: Path) -> None:
     with_version(path, "git version 2.40.1")
     assert usable_git(tmp_path / "none" / "memory.json") == str(path / "git")
 
 
-# --- what the front door says -----------------------------------------------------------------------
+# --- what the manager reports -----------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("version", "error"), [(None, GitMissing), ("git version 2.20.1", GitTooOld)])
@@ -199,7 +199,7 @@ def test_the_minimum_is_what_the_errors_promise() -> None:
 # --- the seal ---------------------------------------------------------------------------------------
 
 
-def test_only_what_git_needs_of_the_environment_is_let_in(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_what_git_needs_of_the_environment_is_passed_on(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("GIT_DIR", "GIT_TRACE", "SSH_AUTH_SOCK", "EDITOR", "GPG_TTY", "HOME", "XDG_CONFIG_HOME"):
         monkeypatch.setenv(name, "from outside")
     monkeypatch.setenv("TMPDIR", "/some/tmp")
@@ -288,7 +288,7 @@ print(open_store(Settings(base=base)).git().run("config", "--list", "--show-orig
 """
 
 
-def test_nothing_around_us_changes_what_git_does(
+def test_the_environment_of_the_host_does_not_change_what_git_does(
     base: Path, project: Path, tmp_path: Path, hostile: dict[str, str]
 ) -> None:
     (project / "mixed.txt").write_bytes(b"one\r\ntwo\n$Id$\n")

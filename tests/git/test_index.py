@@ -1,4 +1,4 @@
-"""The index file we write is one that git reads as its own, and git is the judge of it."""
+"""The index file we write is valid: git reads it and gives the same answers."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ steps = st.lists(st.dictionaries(paths, st.one_of(st.none(), leaves, leaves), ma
 
 
 def in_the_way(path: bytes, model: Model) -> list[bytes]:
-    """What cannot be in a tree together with this path."""
+    """The paths that exclude this one from a tree."""
     return [
         other for other in model
         if other != path and (other.startswith(path + b"/") or path.startswith(other + b"/"))
@@ -137,7 +137,7 @@ class small_blocks:
         index_module._BLOCK_ENTRIES = self._usual
 
 
-def test_an_index_that_lost_its_last_entry_is_an_empty_one(git: Git) -> None:
+def test_an_index_that_lost_its_last_entry_is_empty(git: Git) -> None:
     full = Index(git.index_file).write({b"a": Entry(REGULAR, EMPTY_BLOB, os.stat(git.work_tree))})
     empty = full.write({b"a": None})
     assert len(empty) == 0 and list(empty.paths()) == [] and empty.lookup([b"a"]) == {}
@@ -147,7 +147,7 @@ def test_an_index_that_lost_its_last_entry_is_an_empty_one(git: Git) -> None:
     assert list(again.paths()) == [b"b"]
 
 
-def test_an_absent_index_is_an_empty_one(tmp_path: Path) -> None:
+def test_an_absent_index_is_empty(tmp_path: Path) -> None:
     index = Index.load(tmp_path / "none")
     assert len(index) == 0 and index.checksum == ""
     assert not (tmp_path / "none").exists()
@@ -194,7 +194,7 @@ def test_the_table_of_blocks_is_what_git_reads_with_threads(git: Git) -> None:
     assert found != 25_000
 
 
-def test_adding_files_one_by_one_does_not_cut_a_block_each_time(git: Git) -> None:
+def test_adding_files_one_by_one_does_not_split_a_block_each_time(git: Git) -> None:
     seen, index = os.stat(git.work_tree), Index(git.index_file)
     for n in range(60):
         index = index.write({b"%03d" % n: Entry(REGULAR, EMPTY_BLOB, seen)})
@@ -202,12 +202,12 @@ def test_adding_files_one_by_one_does_not_cut_a_block_each_time(git: Git) -> Non
     assert len(index._blocks) == 1
 
 
-# --- what git is told about files -------------------------------------------------------------------
+# --- the stat data that git reads -------------------------------------------------------------------
 
 
 @pytest.fixture
 def write(git: Git) -> Callable[[dict[bytes, bytes]], dict[bytes, Entry]]:
-    """Write files into the work tree, and say what an index would hold of them."""
+    """Write files into the work tree, and return their index entries."""
 
     def write(files: Mapping[bytes, bytes]) -> dict[bytes, Entry]:
         made = {}
@@ -231,10 +231,10 @@ def differing(git: Git) -> set[bytes]:
 def test_git_finds_every_field_of_the_stat_data(git: Git, write: Write) -> None:
     made = write({b"file": b"12345", b"dir/other": b""})
     Index(git.index_file).write(made)
-    told = git.run("ls-files", "-s", "--debug").decode().split("\n")
+    lines = git.run("ls-files", "-s", "--debug").decode().split("\n")
     for path, item in made.items():
-        at = next(number for number, line in enumerate(told) if line.endswith(f"\t{path.decode()}"))
-        fields = " ".join(told[at + 1 : at + 6]).split()
+        at = next(number for number, line in enumerate(lines) if line.endswith(f"\t{path.decode()}"))
+        fields = " ".join(lines[at + 1 : at + 6]).split()
         seen = item.stat
         assert fields == [
             "ctime:", f"{seen.st_ctime_ns // 10**9}:{seen.st_ctime_ns % 10**9}",
@@ -244,8 +244,8 @@ def test_git_finds_every_field_of_the_stat_data(git: Git, write: Write) -> None:
         ]  # fmt: skip
 
 
-def test_git_takes_untouched_files_as_they_are_known(git: Git, write: Write) -> None:
-    """Nothing differs, though the content was never given to git: it did not look."""
+def test_git_trusts_the_stat_data_of_untouched_files(git: Git, write: Write) -> None:
+    """Nothing differs, although git never saw the content: it did not read the files."""
     made = write({b"a": b"one", b"b/c": b"two"})
     lies = {path: item._replace(id=BLOBS[1]) for path, item in made.items()}
     Index(git.index_file).write(lies)
@@ -279,7 +279,7 @@ def test_times_before_1970_and_far_ahead_are_kept_as_git_keeps_them(
 
 
 def test_git_never_opens_a_file_to_compare_it(git: Git, write: Write) -> None:
-    """Whatever is in its place, or in that of its .gitattributes: git would wait for a FIFO."""
+    """Neither the file nor its .gitattributes may be opened: git would wait for a FIFO."""
     made = write({b"racy": b"new content"})
     os.mkfifo(git.work_tree / ".gitattributes")
     old = {b"racy": made[b"racy"]._replace(id=object_id(b"blob", b"old content"))}
@@ -316,7 +316,7 @@ def sound(git: Git, write: Write) -> bytes:
 
 
 @given(data=st.data())
-def test_every_damage_to_the_file_is_noticed(git: Git, sound: bytes, data: st.DataObject) -> None:
+def test_any_damage_to_the_file_is_detected(git: Git, sound: bytes, data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(sound) - 1))
     damaged = data.draw(
         st.one_of(
@@ -331,7 +331,7 @@ def test_every_damage_to_the_file_is_noticed(git: Git, sound: bytes, data: st.Da
         Index.load(git.index_file)
 
 
-def test_an_index_that_git_wrote_is_not_taken_for_ours(git: Git) -> None:
+def test_an_index_that_git_wrote_is_refused(git: Git) -> None:
     git.run("update-index", "--add", "--cacheinfo", f"100644,{EMPTY_BLOB},a")
     with pytest.raises(MalformedObject):
         Index.load(git.index_file)

@@ -1,4 +1,4 @@
-"""What one operation adds to the store is one pack, there for everybody at once or not at all."""
+"""What one operation adds to the store is one pack, which appears at once or not at all."""
 
 from __future__ import annotations
 
@@ -51,42 +51,42 @@ def test_blobs_trees_and_commits_become_one_pack(store: Store) -> None:
     blob = new.add(deflate(b"blob", b"content"))
     tree = new.write(b"tree", tree_of(blob))
     commit = new.write(b"commit", b"tree %s\nauthor a <b> 1 +0000\ncommitter a <b> 1 +0000\n\nx" % tree.encode())
-    new.settle()
+    new.flush()
     assert [path.rpartition(".")[2] for path in files(store)] == ["idx", "pack"]
     assert store.git().run("cat-file", "blob", f"{commit}:file") == b"content"
     assert store.git().run("fsck", "--strict", "--no-dangling") == b""
 
 
-def test_git_sees_nothing_before_it_settles_and_everything_after(store: Store) -> None:
+def test_git_sees_nothing_before_the_flush_and_everything_after(store: Store) -> None:
     new = objects(store)
     name = new.write(b"blob", b"content")
     assert files(store) == [] and not is_there(store, name)
-    new.settle()
+    new.flush()
     assert is_there(store, name)
 
 
 def test_a_git_that_is_bound_to_it_sees_everything(store: Store) -> None:
-    """Whoever asks must not be told that an object is missing that was written just now."""
+    """An object that was just written must not be reported as missing."""
     new = objects(store)
-    git = store.git().bound(new=new)
+    git = store.git().bound(new_objects=new)
     name = new.write(b"blob", b"content")
     assert git.run("cat-file", "blob", name) == b"content"
     other = new.write(b"blob", b"other")
     assert git.run("cat-file", "blob", other) == b"other"
 
 
-def test_a_tree_can_be_read_before_it_settles_without_a_process(store: Store) -> None:
+def test_a_tree_can_be_read_before_the_flush_without_a_process(store: Store) -> None:
     new = objects(store)
     tree = tree_of(new.write(b"blob", b"content"))
     name = new.write(b"tree", tree)
     before = runner.processes_started
-    with ObjectReader(store.git().bound(new=new)) as reader:
+    with ObjectReader(store.git().bound(new_objects=new)) as reader:
         assert reader.read(name, b"tree") == tree
     assert runner.processes_started == before and files(store) == []
     with ObjectReader(store.git()) as other, pytest.raises(DamagedObject):
         other.read(name, b"tree")
-    new.settle()
-    assert new.unsettled_tree(name) is None
+    new.flush()
+    assert new.pending_tree(name) is None
     with ObjectReader(store.git()) as other:
         assert other.read(name, b"tree") == tree
 
@@ -97,37 +97,37 @@ def test_what_is_abandoned_leaves_nothing(store: Store) -> None:
     assert files(store) != []  # it went beyond what is held in memory
     new.abandon()
     new.abandon()
-    assert files(store) == [] and new.unsettled_tree(tree) is None
-    new.settle()
+    assert files(store) == [] and new.pending_tree(tree) is None
+    new.flush()
     assert files(store) == []
 
 
-def test_to_settle_twice_or_nothing_writes_nothing(store: Store) -> None:
+def test_an_empty_flush_writes_nothing(store: Store) -> None:
     new = objects(store)
-    new.settle()
+    new.flush()
     assert files(store) == []
     new.write(b"blob", b"content")
-    new.settle()
+    new.flush()
     once = files(store)
-    new.settle()
+    new.flush()
     assert files(store) == once
 
 
-def test_what_comes_after_it_settled_is_another_pack(store: Store) -> None:
+def test_objects_added_after_a_flush_are_another_pack(store: Store) -> None:
     new = objects(store)
     names = []
     for data in (b"one", b"two", b"three"):
         names.append(new.write(b"blob", data))
-        new.settle()
+        new.flush()
     assert len(files(store)) == 6 and all(is_there(store, name) for name in names)
 
 
-def test_the_same_objects_again_are_the_same_pack(store: Store) -> None:
-    """Not a new one each time, for a project that goes back and forth."""
+def test_the_same_objects_again_give_the_same_pack(store: Store) -> None:
+    """A project that changes back and forth gets no new pack each time."""
     for _ in range(3):
         new = objects(store)
         new.write(b"blob", b"content")
-        new.settle()
+        new.flush()
     assert len(files(store)) == 2
 
 
@@ -135,7 +135,7 @@ def test_a_damaged_pack_is_replaced_when_its_objects_are_written_again(store: St
     for _ in range(2):
         new = objects(store)
         name = new.write(b"blob", b"content")
-        new.settle()
+        new.flush()
         assert store.git().run("cat-file", "blob", name) == b"content"
         for path in files(store):
             os.chmod(store.git_dir / "objects" / path, 0o600)
@@ -149,7 +149,7 @@ def test_many_objects_do_not_need_memory_for_all_of_them(store: Store) -> None:
     try:
         for number in range(400):  # 25 MB
             new.add(deflate(b"blob", b"%d" % number + chunk))
-        new.settle()
+        new.flush()
         assert tracemalloc.get_traced_memory()[1] < 5 << 20
     finally:
         tracemalloc.stop()
@@ -158,22 +158,22 @@ def test_many_objects_do_not_need_memory_for_all_of_them(store: Store) -> None:
     assert is_there(store, object_id(b"blob", b"399" + chunk))
 
 
-def test_a_large_file_is_a_file_of_its_own(store: Store, tmp_path: Path) -> None:
-    """Going back and forth between two versions of it would otherwise take up its size each time."""
+def test_a_large_file_becomes_a_loose_object(store: Store, tmp_path: Path) -> None:
+    """Otherwise changing back and forth between two versions would store it again each time."""
     data = os.urandom(2 << 20)
     (tmp_path / "large").write_bytes(data)
     for _ in range(3):
         new = objects(store)
         with open(tmp_path / "large", "rb") as file:
             assert new.write_stream(file.fileno(), len(data), object_id(b"blob", data))
-        new.settle()
+        new.flush()
     assert [path.count("/") for path in files(store)] == [1] and "pack" not in files(store)[0]
 
 
-def write_and_settle(new: NewObjects, sizes: list[int]) -> None:
+def write_and_flush(new: NewObjects, sizes: list[int]) -> None:
     for size in sizes:
         new.write(b"blob", os.urandom(size))
-    new.settle()
+    new.flush()
 
 
 @pytest.mark.parametrize(("limit", "sizes"), [
@@ -191,7 +191,7 @@ def test_a_full_disk_leaves_nothing_half_visible(
         new = objects(store)
         try:
             with pytest.raises(OSError, match="too large"):
-                write_and_settle(new, sizes)
+                write_and_flush(new, sizes)
         finally:
             new.abandon()
 
@@ -217,8 +217,8 @@ def test_a_pack_that_cannot_be_put_in_place_leaves_nothing(
     with monkeypatch.context() as patch:
         patch.setattr(os, "replace", refuse)
         with pytest.raises(OSError, match="No space"):
-            new.settle()
+            new.flush()
     assert files(store) == []
     new.write(b"blob", b"content")
-    new.settle()
+    new.flush()
     assert is_there(store, name)

@@ -1,4 +1,4 @@
-"""Objects that we write are those that git knows by the same name."""
+"""Objects that we write have the same ids and content for git."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def test_git_reads_the_bytes_that_were_written(store: Store, data: bytes) -> Non
     assert git.run("cat-file", "blob", name) == data
 
 
-def test_the_names_of_nothing_are_those_of_git(store: Store) -> None:
+def test_the_ids_of_the_empty_blob_and_tree_are_those_of_git(store: Store) -> None:
     assert object_id(b"blob", b"") == EMPTY_BLOB == store.objects.write(b"blob", b"")
     assert object_id(b"tree", b"") == EMPTY_TREE == store.objects.write(b"tree", b"")
     assert store.git().run("fsck", "--full", "--strict", "--no-dangling") == b""
@@ -80,7 +80,7 @@ def test_a_large_file_is_written_from_its_open_file(store: Store, opened: Callab
 
 
 @pytest.mark.parametrize("now", [b"shorter", b"longer by a lot", b"other1", b""])
-def test_a_file_that_changed_since_it_was_named_is_not_written(
+def test_a_file_that_changed_since_it_was_hashed_is_not_written(
     store: Store, opened: Callable[[bytes], int], now: bytes
 ) -> None:
     named = object_id(b"blob", b"before")
@@ -146,7 +146,7 @@ def test_a_loose_object_is_read_without_a_process(store: Store) -> None:
 def test_packed_objects_are_read_without_a_process_or_through_one(
     store: Store, version: int, processes: int
 ) -> None:
-    """The first version of a pack's index is one of the things that are left to git."""
+    """Pack indexes of version 1 are left to git."""
     contents = [b"one", b"", b"x" * 200_000, b"new\nlines\n\n", b"blob 3\n"]
     names = [store.objects.write(b"blob", data) for data in contents]
     pack_everything(store, *names, version=version)
@@ -157,7 +157,7 @@ def test_packed_objects_are_read_without_a_process_or_through_one(
     assert runner.processes_started == before + processes
 
 
-def test_an_object_of_another_kind_is_not_taken_for_the_wanted_one(store: Store) -> None:
+def test_an_object_of_another_kind_is_refused(store: Store) -> None:
     loose, packed = store.objects.write(b"blob", b"loose"), store.objects.write(b"blob", b"p" * 9000)
     good = store.objects.write(b"blob", b"good")
     pack_everything(store, packed, good)
@@ -230,7 +230,7 @@ def test_readers_that_are_bound_to_one_process_share_it(store: Store, tmp_path: 
     batch.close()
 
 
-def test_a_shared_process_is_not_asked_about_another_repository(store: Store, tmp_path: Path) -> None:
+def test_a_shared_process_is_not_used_for_another_repository(store: Store, tmp_path: Path) -> None:
     other = open_store(Settings(base=tmp_path / "other"))
     name = other.objects.write(b"blob", b"theirs")
     pack_everything(other, name)
@@ -274,7 +274,7 @@ def hanging_git(tmp_path: Path) -> str:
 # --- what is there ----------------------------------------------------------------------------------
 
 
-def test_missing_and_empty_objects_are_told_apart_from_sound_ones(store: Store) -> None:
+def test_missing_and_empty_objects_are_found_among_intact_ones(store: Store) -> None:
     sound, packed, empty = (store.objects.write(b"blob", data) for data in (b"1", b"2", b"3"))
     pack_everything(store, packed)
     place(store, empty).chmod(0o644)
@@ -291,7 +291,7 @@ def test_missing_and_empty_objects_are_told_apart_from_sound_ones(store: Store) 
 
 @pytest.fixture
 def flushed(monkeypatch: pytest.MonkeyPatch) -> set[int]:
-    """The inodes of everything that was flushed so far."""
+    """The inodes of everything that was synced so far."""
     inodes: set[int] = set()
     really = os.fsync
 
@@ -303,29 +303,29 @@ def flushed(monkeypatch: pytest.MonkeyPatch) -> set[int]:
     return inodes
 
 
-def test_what_was_written_is_flushed_with_its_directories_once_it_settles(store: Store, flushed: set[int]) -> None:
+def test_a_flush_syncs_the_objects_and_their_directories(store: Store, flushed: set[int]) -> None:
     files = [place(store, store.objects.write(b"blob", b"%d" % number)) for number in range(5)]
-    store.objects.settle()
+    store.objects.flush()
     needed = {path for file in files for path in (file, file.parent, file.parent.parent)}
     assert {path.stat().st_ino for path in needed} <= flushed
     flushed.clear()
-    store.objects.settle()
+    store.objects.flush()
     assert flushed == set()
 
 
-def test_an_object_that_others_rely_on_is_replaced_only_by_one_that_is_flushed(
+def test_an_existing_object_is_replaced_only_by_a_synced_one(
     store: Store, flushed: set[int]
 ) -> None:
     file = place(store, store.objects.write(b"blob", b"x"))
-    store.objects.settle()
+    store.objects.flush()
     before = file.stat().st_ino
     store.objects.write(b"blob", b"x")
     assert file.stat().st_ino != before
     assert file.stat().st_ino in flushed
 
 
-def test_without_fsync_nothing_is_flushed(base: Path, flushed: set[int]) -> None:
+def test_without_fsync_nothing_is_synced(base: Path, flushed: set[int]) -> None:
     store = open_store(Settings(base=base, fsync=False))
     store.objects.write(b"blob", b"x")
-    store.objects.settle()
+    store.objects.flush()
     assert flushed == set()

@@ -1,4 +1,4 @@
-"""What we read out of a pack is what git reads out of it; whatever is odd is left to git."""
+"""What we read from a pack is what git reads from it. Anything unusual is left to git."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def write(repository: Path, data: bytes) -> str:
 
 
 def as_git_reads(repository: Path) -> dict[str, tuple[bytes, bytes]]:
-    """Name -> kind and content of every object there is."""
+    """Id -> kind and content of every object."""
     rest, found = git_bytes(repository, "cat-file", "--batch-all-objects", "--batch") + b"\n", {}
     while rest:
         header, _, rest = rest.partition(b"\n")
@@ -67,7 +67,7 @@ def pack_file(repository: Path, ending: str = "pack") -> Path:
 
 
 def versions(seed: int, number: int, size: int = 3000) -> list[bytes]:
-    """Files that have much in common, so that git stores most of them as differences."""
+    """Files with much in common, so that git stores most of them as deltas."""
     chance = random.Random(seed)
     text = bytearray(chance.randbytes(size))
     made = []
@@ -80,11 +80,11 @@ def versions(seed: int, number: int, size: int = 3000) -> list[bytes]:
 
 def history(repository: Path, contents: list[bytes]) -> None:
     """Commits of trees of blobs, each with many neighbours."""
-    told = b""
+    stream = b""
     for number, data in enumerate(contents):
-        told += b"commit refs/heads/main\ncommitter a <b> %d +0000\ndata 2\nx\n" % number
-        told += b"M 644 inline file-%04d\ndata %d\n%s\n" % (number, len(data), data)
-    git(repository, "fast-import", "--quiet", stdin=told)
+        stream += b"commit refs/heads/main\ncommitter a <b> %d +0000\ndata 2\nx\n" % number
+        stream += b"M 644 inline file-%04d\ndata %d\n%s\n" % (number, len(data), data)
+    git(repository, "fast-import", "--quiet", stdin=stream)
 
 
 def deltas(repository: Path) -> int:
@@ -96,7 +96,7 @@ def deltas(repository: Path) -> int:
 
 
 @pytest.mark.parametrize("by", ["offset", "name"])
-def test_every_object_of_a_history_of_differences_is_read(repository: Path, by: str) -> None:
+def test_every_object_of_a_history_of_deltas_is_read(repository: Path, by: str) -> None:
     history(repository, [b"", b"x", os.urandom(200_000), *versions(1, 30)])
     git(repository, "-c", f"repack.useDeltaBaseOffset={by == 'offset'}".lower(), "repack", "-adfq", "--depth=40")
     assert deltas(repository) > 30
@@ -142,7 +142,7 @@ def write_pack(repository: Path, contents: list[bytes]) -> list[str]:
     return names
 
 
-def test_many_objects_are_told_apart_by_their_names(repository: Path) -> None:
+def test_many_objects_are_found_by_their_ids(repository: Path) -> None:
     names = write_pack(repository, [b"%d" % number for number in range(5000)])
     assert {name[:2] for name in names} == {f"{byte:02x}" for byte in range(256)}
     packs = Packs(objects(repository))
@@ -152,7 +152,7 @@ def test_many_objects_are_told_apart_by_their_names(repository: Path) -> None:
         assert packs.read(name) is None
 
 
-def test_a_difference_by_name_may_lead_into_another_pack(repository: Path) -> None:
+def test_the_base_of_a_ref_delta_may_be_in_another_pack(repository: Path) -> None:
     """Git makes such packs only for sending; we follow them all the same."""
     old, new = versions(3, 2)
     base, name = object_id(b"blob", old), object_id(b"blob", new)
@@ -163,14 +163,14 @@ def test_a_difference_by_name_may_lead_into_another_pack(repository: Path) -> No
         shutil.rmtree(path)
     write_pack(repository, [old])
     entries = entries_of(thin)
-    assert (7, base) in {(kind, told) for kind, told, _ in entries}
-    (at,) = [at for _, told, at in entries if told == base]
+    assert (7, base) in {(kind, base_id) for kind, base_id, _ in entries}
+    (at,) = [at for _, base_id, at in entries if base_id == base]
     place_pack(repository, thin, {name: at})
     assert Packs(objects(repository)).read(name) == (b"blob", new)
 
 
 def two_commits(repository: Path, old: str, new: str) -> bytes:
-    """What `rev-list` is asked, to get what the second adds to the first."""
+    """The input of `rev-list` for what the second commit adds to the first."""
     trees = [git(repository, "mktree", stdin=f"100644 blob {blob}\tfile\n".encode()) for blob in (old, new)]
     first = git(repository, "commit-tree", "-m", "first", trees[0])
     second = git(repository, "commit-tree", "-m", "second", "-p", first, trees[1])
@@ -183,33 +183,34 @@ def entries_of(pack: bytes) -> list[tuple[int, str, int]]:
 
     at, found = 12, []
     for _ in range(int.from_bytes(pack[8:12], "big")):
-        start, kind, told = at, pack[at] >> 4 & 7, ""
+        start, kind, base_id = at, pack[at] >> 4 & 7, ""
         while pack[at] & 0x80:
             at += 1
         at += 1
         if kind == 7:
-            told, at = pack[at : at + 20].hex(), at + 20
+            base_id, at = pack[at : at + 20].hex(), at + 20
         inflate = zlib.decompressobj()
         inflate.decompress(pack[at:])
         at = len(pack) - len(inflate.unused_data)
-        found.append((kind, told, start))
+        found.append((kind, base_id, start))
     return found
 
 
 def place_pack(
     repository: Path, pack: bytes, offsets: dict[str, int], large: dict[str, int] | None = None
 ) -> None:
-    """A pack with an index that says where its objects are: with `large`, as in one of many gigabytes."""
+    """A pack with an index; with `large`, one that uses the table of large offsets."""
     large = large or {}
     stem = objects(repository) / "pack" / f"pack-{'a' * 40}"
     stem.with_suffix(".pack").write_bytes(pack)
     names = sorted({*offsets, *large})
     counts = [sum(int(name[:2], 16) <= byte for name in names) for byte in range(256)]
     beyond = sorted(large)
-    told = [1 << 31 | beyond.index(name) if name in beyond else offsets[name] for name in names]
+    offset_table = [1 << 31 | beyond.index(name) if name in beyond else offsets[name] for name in names]
     stem.with_suffix(".idx").write_bytes(b"".join((
         b"\377tOc\0\0\0\2", struct.pack(">256I", *counts), bytes.fromhex("".join(names)), bytes(4 * len(names)),
-        struct.pack(f">{len(names)}I", *told), struct.pack(f">{len(beyond)}Q", *(large[each] for each in beyond)),
+        struct.pack(f">{len(names)}I", *offset_table),
+        struct.pack(f">{len(beyond)}Q", *(large[each] for each in beyond)),
         bytes(40),
     )))  # fmt: skip
 
@@ -243,7 +244,7 @@ def test_objects_are_found_in_whichever_of_many_packs_they_are(repository: Path,
     assert packs.read(elsewhere) == (b"blob", b"elsewhere")
 
 
-def test_a_place_without_packs_does_not_hide_the_others(repository: Path, tmp_path: Path) -> None:
+def test_a_directory_without_packs_does_not_hide_the_others(repository: Path, tmp_path: Path) -> None:
     """Scratch objects have none at first."""
     (name,) = write_pack(repository, [b"found"])
     (tmp_path / "scratch").mkdir()
@@ -287,7 +288,7 @@ def index_of_another_version(repository: Path) -> None:
 
 
 def index_that_promises_billions(repository: Path) -> None:
-    """Room for that many names must not even be asked for."""
+    """Memory for that many ids must not be allocated."""
     overwrite(pack_file(repository, "idx"), FANOUT, struct.pack(">I", 0xFFFFFFF0) * 256)
 
 
@@ -304,7 +305,7 @@ def offset_in_a_table_that_is_not_there(repository: Path) -> None:
 
 
 def offset_that_no_file_has(repository: Path) -> None:
-    """The checksums behind it are taken for a table of large offsets."""
+    """Its offsets point into the checksums as if they were a table of large offsets."""
     overwrite(pack_file(repository, "idx"), NAMES + 24, struct.pack(">I", 1 << 31) + b"\xff" * 40)
 
 
@@ -316,16 +317,16 @@ def kind_that_is_none(repository: Path) -> None:
     overwrite(pack_file(repository), 12, b"\x50")
 
 
-def told_against_itself(repository: Path) -> None:
-    """A difference whose base is no byte before it."""
+def delta_against_itself(repository: Path) -> None:
+    """A delta whose base is at its own offset."""
     overwrite(pack_file(repository), 12, b"\x60\x00\x78\x01\x03\x00\x00\x00\x00\x01")
 
 
-def told_against_what_lies_before_the_file(repository: Path) -> None:
+def delta_against_a_negative_offset(repository: Path) -> None:
     overwrite(pack_file(repository), 12, b"\x60\xff\xff\x7f\x78\x01\x03\x00\x00\x00\x00\x01")
 
 
-def told_against_its_own_name(repository: Path) -> None:
+def delta_against_its_own_id(repository: Path) -> None:
     name = bytes.fromhex(object_id(b"blob", CONTENT))
     overwrite(pack_file(repository), 12, b"\x70" + name + b"\x78\x01\x03\x00\x00\x00\x00\x01")
 
@@ -343,7 +344,7 @@ def flipped_data(repository: Path) -> None:
 
 
 def another_object(repository: Path) -> None:
-    """It unpacks well, and is not what its name says."""
+    """It decompresses well, but its content has another id."""
     index = pack_file(repository, "idx").read_bytes()
     pack_file(repository).unlink()
     pack_file(repository, "idx").unlink()
@@ -364,24 +365,24 @@ DAMAGES = [
     no_pack, empty_pack, cut_pack, cut_within_the_data, empty_index, cut_index, cut_offsets,
     index_of_another_version, index_that_promises_billions, index_that_counts_backwards, offset_behind_the_end,
     offset_in_a_table_that_is_not_there, offset_that_no_file_has, offset_of_the_header, kind_that_is_none,
-    told_against_itself, told_against_what_lies_before_the_file, told_against_its_own_name, endless_size,
+    delta_against_itself, delta_against_a_negative_offset, delta_against_its_own_id, endless_size,
     another_size, flipped_data, another_object,
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_what_is_damaged_is_not_read_and_git_is_asked(repository: Path, damage: Callable[[Path], None]) -> None:
+def test_damaged_objects_are_left_to_git(repository: Path, damage: Callable[[Path], None]) -> None:
     (name,) = write_pack(repository, [CONTENT])
     damage(repository)
     assert Packs(objects(repository)).read(name) is None
 
 
 # Git itself would go round in the one, and believe the other.
-NOTICED = [damage for damage in DAMAGES if damage not in (told_against_its_own_name, another_object)]
+NOTICED = [damage for damage in DAMAGES if damage not in (delta_against_its_own_id, another_object)]
 
 
 @pytest.mark.parametrize("damage", NOTICED)
-def test_a_sound_copy_beside_a_damaged_one_is_found_by_git(base: Path, damage: Callable[[Path], None]) -> None:
+def test_an_intact_copy_beside_a_damaged_one_is_found_by_git(base: Path, damage: Callable[[Path], None]) -> None:
     store = open_store(Settings(base=base))
     (name,) = write_pack(store.git_dir, [CONTENT])
     damage(store.git_dir)
@@ -393,8 +394,8 @@ def test_a_sound_copy_beside_a_damaged_one_is_found_by_git(base: Path, damage: C
 
 
 @given(at=st.integers(0, 10**6), bits=st.integers(1, 255), which=st.sampled_from(["pack", "idx"]))
-def test_a_flipped_byte_is_never_believed(tmp_path: Path, at: int, bits: int, which: str) -> None:
-    """Whatever it does: the right content, or none."""
+def test_a_flipped_bit_never_gives_wrong_content(tmp_path: Path, at: int, bits: int, which: str) -> None:
+    """Every read gives the right content or none."""
     repository = tmp_path / "flipped"
     shutil.copytree(_packed_history(tmp_path), repository)
     try:
@@ -437,37 +438,37 @@ def test_packs_that_are_merged_meanwhile_are_left_to_git(base: Path) -> None:
 # --- whether many objects are there ---------------------------------------------------------------------
 
 
-def test_which_of_many_objects_are_held_is_told_without_reading_them(repository: Path) -> None:
+def test_packs_know_which_of_many_objects_they_contain(repository: Path) -> None:
     first = write_pack(repository, [b"%d" % number for number in range(600)])
     second = write_pack(repository, [b"other %d" % number for number in range(30)])
     packs = Packs(objects(repository))
-    assert packs.held([*first, *second, MISSING]) == {*first, *second}
-    assert packs.held(first[:3]) == {*first[:3]}  # a few among many
-    assert packs.held([MISSING]) == packs.held([]) == set()
+    assert packs.contained([*first, *second, MISSING]) == {*first, *second}
+    assert packs.contained(first[:3]) == {*first[:3]}  # a few among many
+    assert packs.contained([MISSING]) == packs.contained([]) == set()
     late = write_pack(repository, [b"written since"])
-    assert packs.held(late) == {*late}
+    assert packs.contained(late) == {*late}
 
 
 @pytest.mark.parametrize("damage", [no_pack, empty_pack, cut_pack, cut_within_the_data, empty_index, cut_index])
-def test_what_is_in_a_pack_that_is_cut_is_not_held(repository: Path, damage: Callable[[Path], None]) -> None:
+def test_a_truncated_pack_contains_nothing(repository: Path, damage: Callable[[Path], None]) -> None:
     (name,) = write_pack(repository, [CONTENT])
-    assert Packs(objects(repository)).held([name]) == {name}
+    assert Packs(objects(repository)).contained([name]) == {name}
     damage(repository)
-    assert Packs(objects(repository)).held([name]) == set()
+    assert Packs(objects(repository)).contained([name]) == set()
 
 
 def test_large_indexes_are_read_piece_by_piece(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     names = write_pack(repository, [b"%d" % number for number in range(2000)])
     monkeypatch.setattr(packed, "_SMALL_INDEX", 5000)
     packs = Packs(objects(repository))
-    assert packs.held([*names, MISSING]) == {*names} and packs.held([names[7], MISSING]) == {names[7]}
+    assert packs.contained([*names, MISSING]) == {*names} and packs.contained([names[7], MISSING]) == {names[7]}
     assert [packs.read(name) for name in names[:50]] == [(b"blob", b"%d" % number) for number in range(50)]
 
 
-def test_an_index_that_vanishes_while_packs_are_listed_does_no_harm(repository: Path) -> None:
-    """Upkeep packs anew beside us; what a link that leads nowhere says is the same."""
+def test_an_index_that_vanishes_while_packs_are_listed_is_skipped(repository: Path) -> None:
+    """As when upkeep repacks at the same time; a dangling link has the same effect."""
     (name,) = write_pack(repository, [CONTENT])
     (objects(repository) / "pack" / f"pack-{'b' * 40}.idx").symlink_to("nowhere")
     packs = Packs(objects(repository))
-    assert packs.held([name]) == packs.held([name], sound=True) == {name}
+    assert packs.contained([name]) == packs.contained([name], intact=True) == {name}
     assert packs.read(name) == (b"blob", CONTENT) and packs.size(name) == len(CONTENT)

@@ -1,4 +1,4 @@
-"""A pack that we write is one that git accepts without a word, or it is not there at all."""
+"""Git accepts every pack that we write; an unfinished one leaves nothing."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def write_pack(store: Store, contents: list[bytes]) -> list[str]:
 
 
 def verified(store: Store) -> dict[str, tuple[str, int]]:
-    """Name -> kind and size of every object, as `git verify-pack` finds it."""
+    """Id -> kind and size of every object, according to `git verify-pack`."""
     found = {}
     for index in folder(store).glob("*.idx"):
         for line in store.git().run("verify-pack", "-v", str(index)).decode().splitlines():
@@ -124,10 +124,10 @@ def test_the_index_is_byte_for_byte_the_one_that_git_would_write(store: Store, t
     assert index.read_bytes() == (tmp_path / "by-git.idx").read_bytes()
 
 
-def test_offsets_beyond_two_gigabytes_are_told_as_git_tells_them(
+def test_offsets_beyond_two_gigabytes_are_written_as_git_writes_them(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """git can be asked to treat smaller offsets as large ones; so can we."""
+    """Git has an option to treat smaller offsets as large ones."""
     monkeypatch.setattr(pack_module, "_LARGE_OFFSET", 1000)
     names = write_pack(store, [b"%d" % number for number in range(300)])
     (pack,), (index,) = folder(store).glob("*.pack"), folder(store).glob("*.idx")
@@ -139,7 +139,7 @@ def test_offsets_beyond_two_gigabytes_are_told_as_git_tells_them(
 # --- before, and instead ----------------------------------------------------------------------------
 
 
-def test_git_knows_nothing_of_a_pack_that_is_not_finished(store: Store) -> None:
+def test_git_does_not_see_an_unfinished_pack(store: Store) -> None:
     pack = PackWriter(store.git_dir / "objects", fsync=False)
     pack.add(deflate(b"blob", b"not yet"))
     assert store.git().run("count-objects", "-v").splitlines()[2:4] == [b"in-pack: 0", b"packs: 0"]

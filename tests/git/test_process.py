@@ -1,4 +1,4 @@
-"""A process that is ended takes its children along, and nothing of it stays behind."""
+"""A killed process takes its children along, and leaves nothing behind."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ if TYPE_CHECKING:
 
 @pytest.fixture(params=["posix_spawn", "subprocess"], autouse=True)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Each test runs both ways: a system without the one takes the other."""
+    """Run each test with `posix_spawn` and with `subprocess`."""
     if request.param == "subprocess":
         monkeypatch.delattr(os, "posix_spawn")
     return str(request.param)
 
 
 def started(script: Path) -> Process:
-    process = start_process(str(script), [], {"PATH": os.defpath}, talks=True)
+    process = start_process(str(script), [], {"PATH": os.defpath}, with_stdin=True)
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     return process
@@ -71,7 +71,7 @@ def test_children_and_their_children_die_with_the_process(tmp_path: Path, script
     assert all(pipe is not None and pipe.closed for pipe in (process.stdin, process.stdout, process.stderr))
 
 
-def test_a_second_end_does_nothing(tmp_path: Path) -> None:
+def test_killing_twice_is_no_error(tmp_path: Path) -> None:
     process = started(fake_git(tmp_path, "echo ready; sleep 1000"))
     kill_tree(process)
     kill_tree(process)
@@ -93,7 +93,7 @@ def test_unread_input_of_a_dead_process_is_no_error(tmp_path: Path) -> None:
     assert process.stdin.closed
 
 
-def test_another_thread_may_kill_and_leaves_the_rest_to_the_first(tmp_path: Path) -> None:
+def test_another_thread_may_kill_and_the_first_one_reaps(tmp_path: Path) -> None:
     with Lifeline(tmp_path / "line") as line:
         process = started(fake_git(tmp_path, f"{line.hold}\nsleep 1000 & echo ready; wait"))
         kill_without_reaping(process)
@@ -103,7 +103,7 @@ def test_another_thread_may_kill_and_leaves_the_rest_to_the_first(tmp_path: Path
     assert is_reaped(process.pid)
 
 
-def test_git_is_not_reached_by_the_ctrl_c_of_our_terminal(tmp_path: Path) -> None:
+def test_ctrl_c_in_the_terminal_does_not_reach_git(tmp_path: Path) -> None:
     process = started(fake_git(tmp_path, "echo ready; sleep 1000"))
     try:
         assert os.getsid(process.pid) != os.getsid(0)
@@ -140,7 +140,7 @@ def test_git_is_started_in_its_folder(tmp_path: Path) -> None:
         (PermissionError, lambda folder: folder.mkdir(0o600)),
     ],
 )
-def test_a_folder_that_cannot_be_entered_is_named(
+def test_the_error_names_a_folder_that_cannot_be_entered(
     error: type[OSError], make: Callable[[Path], object], tmp_path: Path
 ) -> None:
     if error is PermissionError and os.geteuid() == 0:
@@ -151,7 +151,7 @@ def test_a_folder_that_cannot_be_entered_is_named(
     assert caught.value.filename == tmp_path / "folder"
 
 
-def test_an_executable_that_is_gone_or_none_is_named(tmp_path: Path) -> None:
+def test_the_error_names_an_executable_that_cannot_be_run(tmp_path: Path) -> None:
     before = open_files()
     with pytest.raises(FileNotFoundError) as caught:
         printed(tmp_path / "gone")
@@ -177,7 +177,7 @@ def test_git_has_its_three_streams_and_what_it_is_to_keep_open(tmp_path: Path) -
 
 
 def test_git_dies_of_a_closed_pipe_as_usual(tmp_path: Path) -> None:
-    """Python ignores that signal, and a program keeps what its parent ignores."""
+    """Python ignores SIGPIPE, and a new program would inherit that."""
     process = started(fake_git(tmp_path, "echo ready; kill -s PIPE $$; sleep 1000"))
     assert process.wait() == -signal.SIGPIPE
     kill_tree(process)
@@ -200,12 +200,12 @@ def test_git_runs_in_a_host_that(habit: str, tmp_path: Path, way: str) -> None:
         "from shadowsnap.git.process import kill_tree, start_process\n"
         "fd = os.open(sys.argv[2], os.O_RDWR | os.O_CREAT)\n"
         f"{habit}\n"
-        "process = start_process(sys.argv[1], [], {'PATH': os.defpath}, talks=True, inherited=(fd,))\n"
-        "out, err = process.exchange(b'said', NO_DEADLINE, '')\n"
+        "process = start_process(sys.argv[1], [], {'PATH': os.defpath}, with_stdin=True, inherited=(fd,))\n"
+        "out, err = process.exchange(b'input', NO_DEADLINE, '')\n"
         "kill_tree(process)\n"
         "os.write(fd, b'%s %s %d' % (out, err, process.returncode))"
     )
     git = fake_git(tmp_path, "cat; printf oops >&2")
-    words = [sys.executable, "-c", script, str(git), str(tmp_path / "told")]
+    words = [sys.executable, "-c", script, str(git), str(tmp_path / "result")]
     subprocess.run(words, cwd=ROOT, check=True, stdin=subprocess.DEVNULL, timeout=30)
-    assert (tmp_path / "told").read_text() == "said oops 0"
+    assert (tmp_path / "result").read_text() == "input oops 0"

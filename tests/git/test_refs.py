@@ -1,4 +1,4 @@
-"""Refs that we make and find by file are git's refs, loose or packed."""
+"""Refs that we write and read as files are git's refs, loose or packed."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ def test_a_ref_that_exists_is_not_created_again(store: Store, packed: bool) -> N
     assert not list((store.git_dir / "refs").rglob("*.lock"))
 
 
-def test_of_many_who_create_the_same_ref_one_succeeds(store: Store) -> None:
+def test_of_many_processes_that_create_the_same_ref_one_succeeds(store: Store) -> None:
     names = [commit(store, b"%d" % number) for number in range(8)]
     created: list[str] = []
     barrier = threading.Barrier(len(names))
@@ -147,14 +147,14 @@ def test_a_part_of_a_name_is_not_a_ref(store: Store) -> None:
     assert read_refs(store.git_dir, "refs/shadowsnap/0123") == {}
 
 
-def test_where_there_are_no_refs_none_are_found(store: Store) -> None:
+def test_an_empty_prefix_has_no_refs(store: Store) -> None:
     assert newest_ref(store.git_dir, HERE) is None
     assert read_refs(store.git_dir, HERE) == {}
     assert list_refs(store.git(), ["refname"], HERE) == []
     assert not ref_exists(store.git_dir, f"{HERE}/1")
 
 
-def test_a_ref_in_the_making_is_not_one_yet(store: Store) -> None:
+def test_a_lock_file_is_not_a_ref(store: Store) -> None:
     create_ref(store.git_dir, f"{HERE}/1", commit(store), fsync=False)
     (store.git_dir / HERE / "2.lock").write_text("")
     assert newest_ref(store.git_dir, HERE) == f"{HERE}/1"
@@ -171,7 +171,7 @@ MESSAGES = [
 ]  # fmt: skip
 
 
-def test_messages_of_any_text_are_listed_whole(store: Store) -> None:
+def test_messages_of_any_text_are_listed_completely(store: Store) -> None:
     for number, message in enumerate(MESSAGES):
         create_ref(store.git_dir, f"{HERE}/{number:02d}", commit(store, message), fsync=False)
     rows = list_refs(store.git(), ["refname", "contents", "objectname"], HERE)
@@ -202,7 +202,7 @@ def test_deleted_refs_are_gone_and_the_others_stay(store: Store, packed: bool) -
     assert newest_ref(store.git_dir, HERE) == f"{HERE}/2"
 
 
-def test_deleting_what_somebody_else_deleted_is_no_error(store: Store) -> None:
+def test_deleting_a_deleted_ref_is_no_error(store: Store) -> None:
     create_ref(store.git_dir, f"{HERE}/1", commit(store), fsync=False)
     delete_refs(store.git(), [f"{HERE}/1", f"{HERE}/2"])
     delete_refs(store.git(), [f"{HERE}/1"])

@@ -1,4 +1,4 @@
-"""git is run in one way: bounded in time, cut off from everything around it, and heard to the end."""
+"""How git is run: with a deadline, in its own session, and with all of its output."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from shadowsnap.store.layout import open_store
 
 @pytest.fixture(params=["posix_spawn", "subprocess"], autouse=True)
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each test runs both ways: a system without the one takes the other."""
+    """Run each test with `posix_spawn` and with `subprocess`."""
     if request.param == "subprocess":
         monkeypatch.delattr(os, "posix_spawn")
 
@@ -40,7 +40,7 @@ def test_a_command_returns_what_it_printed(git: Git) -> None:
     assert git.run("rev-parse", "--is-bare-repository") == b"true\n"
 
 
-def test_a_failure_tells_the_command_the_status_and_the_reason(git: Git) -> None:
+def test_an_error_has_the_command_the_status_and_the_reason(git: Git) -> None:
     with pytest.raises(GitFailed) as caught:
         git.run("cat-file", "-t", "a" * 40)
     assert caught.value.facts["command"] == "cat-file"
@@ -48,7 +48,7 @@ def test_a_failure_tells_the_command_the_status_and_the_reason(git: Git) -> None
     assert "git cat-file failed with status 128: fatal: " in str(caught.value)
 
 
-def test_a_status_that_is_an_answer_is_no_failure(git: Git) -> None:
+def test_an_expected_exit_code_is_no_failure(git: Git) -> None:
     assert git.run("config", "--get", "no.such", ok=(0, 1)) == b""
     with pytest.raises(GitFailed):
         git.run("config", "--get", "no.such")
@@ -60,8 +60,8 @@ def test_much_input_and_much_output_do_not_block_each_other(git: Git) -> None:
     assert len(answer) == 10 * (len(b"%s blob 3000000\n" % name) + 3_000_001)
 
 
-def test_nobody_waits_for_input_that_never_comes(git: Git, tmp_path: Path) -> None:
-    """`git add` once waited for a standard input that nobody would ever close."""
+def test_git_does_not_wait_for_input_that_never_comes(git: Git, tmp_path: Path) -> None:
+    """`git add` once waited for a standard input that was never closed."""
     reader = git.bound(executable=str(fake_git(tmp_path / "bin", "cat; echo end")))
     assert reader.run("anything") == b"end\n"
 
@@ -119,7 +119,7 @@ def test_a_conversation_ends_at_the_deadline(git: Git, tmp_path: Path) -> None:
     assert process.returncode is not None
 
 
-def test_a_conversation_is_over_in_the_middle_of_an_answer(git: Git, tmp_path: Path) -> None:
+def test_a_conversation_can_end_in_the_middle_of_an_answer(git: Git, tmp_path: Path) -> None:
     with Lifeline(tmp_path / "line") as line:
         executable = fake_git(tmp_path / "bin", f"{line.hold}\nprintf 'whole\\nhalf'; sleep 1000 & wait")
         hanging = git.bound(executable=str(executable), deadline=Deadline(0.3))
@@ -157,7 +157,7 @@ def test_commands_side_by_side_do_not_outlive_their_block(git: Git, tmp_path: Pa
 
 
 def test_commands_run_side_by_side(git: Git, tmp_path: Path) -> None:
-    """Each waits for the other, so one after the other they would never end."""
+    """Each waits for the other, so run in sequence they would never end."""
     os.mkfifo(tmp_path / "there")
     os.mkfifo(tmp_path / "back")
     first = fake_git(tmp_path / "a", f"echo hello >'{tmp_path}/there'; cat '{tmp_path}/back'")
@@ -209,13 +209,13 @@ def test_names_are_never_patterns(git: Git, tmp_path: Path) -> None:
         assert bound.run("ls-files", "-o", "--", name) == name.encode() + b"\n"
 
 
-def test_settings_of_one_command_reach_it_whole(git: Git) -> None:
+def test_settings_of_one_command_reach_it_unchanged(git: Git) -> None:
     odd = "a=b c\"d'e\nf"
     assert git.bound(config=(f"shadowsnap.odd={odd}",)).run("config", "shadowsnap.odd").decode() == odd + "\n"
 
 
 def test_a_conversation_goes_on_however_much_git_complains(git: Git, tmp_path: Path) -> None:
-    """Nobody hears it, and it must not fill anything either."""
+    """Its errors are not read, and must not fill a pipe."""
     script = "read line; head -c 300000 /dev/zero >&2; echo answer"
     loud = git.bound(executable=str(fake_git(tmp_path / "bin", script)), deadline=Deadline(20))
     with loud.conversation("cat-file", "--batch") as process:
@@ -225,7 +225,7 @@ def test_a_conversation_goes_on_however_much_git_complains(git: Git, tmp_path: P
         assert process.stdout.readline() == b"answer\n"
 
 
-def test_of_many_complaints_the_first_are_told(git: Git, tmp_path: Path) -> None:
+def test_of_many_error_lines_the_first_are_reported(git: Git, tmp_path: Path) -> None:
     script = "for number in 1 2 3 4 5 6 7 8 9; do echo complaint $number >&2; done; exit 1"
     loud = git.bound(executable=str(fake_git(tmp_path / "bin", script)))
     with pytest.raises(GitFailed) as caught:

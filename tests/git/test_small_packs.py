@@ -1,4 +1,4 @@
-"""Every snapshot is a pack of its own: they do not pile up, and what happens to one does not spoil the rest."""
+"""Every snapshot writes a small pack. Packs do not pile up, and damage to one leaves the others alone."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from shadowsnap import CheckpointManager
 from shadowsnap.git import packs as pack_module
 from shadowsnap.git import repository as runner
 from shadowsnap.git.maintenance import list_packs
+from shadowsnap.git.objects import stored_bytes
 from shadowsnap.git.packs import note_repacked
-from shadowsnap.git.repository import stored_bytes
 from shadowsnap.store.locks import if_free
-from shadowsnap.upkeep.session import upkeep_lock
+from shadowsnap.upkeep.reclaim import upkeep_lock
 
 pytestmark = pytest.mark.shortcut
 
@@ -35,7 +35,7 @@ def test_thirty_snapshots_start_a_process_that_merges_their_packs(base: Path, pr
     taken += take_turns(manager, project, 1)
     assert (store.git_dir / "upkeep-started").exists()
     wait_until(lambda: len(list_packs(store.git_dir)) <= 3)
-    wait_until(lambda: nobody_is_at_it(base))
+    wait_until(lambda: upkeep_is_idle(base))
     check_sound(store)
     taken += take_turns(manager, project, 2)
     assert [each.id for each in manager.list_checkpoints(project)] == [each.id for each in reversed(taken)]
@@ -43,13 +43,13 @@ def test_thirty_snapshots_start_a_process_that_merges_their_packs(base: Path, pr
     assert (project / "file0").exists() and not (project / "file1").exists()
 
 
-def nobody_is_at_it(base: Path) -> bool:
+def upkeep_is_idle(base: Path) -> bool:
     with if_free(upkeep_lock(a_store(base)), "test") as held:
         return held is not None
 
 
 def test_snapshots_of_many_days_leave_few_packs(base: Path, project: Path) -> None:
-    """Upkeep now and then; each time there are few, and not one that is written anew each time."""
+    """Upkeep leaves few packs each time, and does not rewrite the large one each time."""
     manager = a_manager(base, max_snapshots=0)
     counts = []
     for _ in range(4):
@@ -62,7 +62,7 @@ def test_snapshots_of_many_days_leave_few_packs(base: Path, project: Path) -> No
 
 
 def test_going_back_and_forth_costs_space_only_until_upkeep(base: Path, project: Path) -> None:
-    """What a snapshot holds is written whether the store has it or not: a damaged copy is never trusted."""
+    """A snapshot writes its objects even if the store has them: a damaged copy is never trusted."""
     manager, contents = a_manager(base, max_snapshots=0), [noise("one", 50_000), noise("two", 50_000)]
     for turn in range(14):
         (project / "file").write_bytes(contents[turn % 2])
@@ -80,7 +80,7 @@ def test_going_back_and_forth_costs_space_only_until_upkeep(base: Path, project:
 
 
 def pack_with(kept: Kept, name: str) -> Path:
-    """The pack in which an object lies."""
+    """The pack that contains an object."""
     for index in (kept.store / "objects" / "pack").glob("*.idx"):
         if name in git(kept.store, "show-index", stdin=index.read_bytes()):
             return index.with_suffix(".pack")
@@ -154,7 +154,7 @@ def test_a_damaged_pack_leaves_the_other_checkpoints_as_they_were(
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("which", ["old", "new"])
-def test_the_doctor_names_a_damaged_pack_and_leaves_a_sound_store(
+def test_the_doctor_names_a_damaged_pack_and_leaves_an_intact_store(
     base: Path, project: Path, damage: Callable[[Path], None], which: str
 ) -> None:
     kept = keep(base, project)
@@ -210,7 +210,7 @@ def test_a_snapshot_killed_while_its_pack_is_put_in_place_leaves_what_upkeep_rem
         kept.assert_restores(checkpoint)
 
 
-def test_a_pack_that_somebody_removed_is_noticed_by_the_next_snapshot(tmp_path: Path, project: Path) -> None:
+def test_a_removed_pack_is_noticed_by_the_next_snapshot(tmp_path: Path, project: Path) -> None:
     manager = CheckpointManager(base=tmp_path / "base", background_upkeep=False)
     manager.snapshot(project)
     (project / "new").write_text("second")
@@ -227,7 +227,7 @@ def test_a_pack_that_somebody_removed_is_noticed_by_the_next_snapshot(tmp_path: 
     assert manifest(project) == before
 
 
-def test_packs_that_upkeep_joined_are_not_missed(tmp_path: Path, project: Path) -> None:
+def test_packs_that_upkeep_merged_do_not_count_as_lost(tmp_path: Path, project: Path) -> None:
     manager = CheckpointManager(base=tmp_path / "base", background_upkeep=False)
     manager.snapshot(project)
     (project / "new").write_text("second")

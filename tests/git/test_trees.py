@@ -39,7 +39,7 @@ def store(base: Path) -> Store:
 
 @pytest.fixture
 def git(store: Store, tmp_path: Path) -> Git:
-    """git with an index of its own: the other way to the same trees."""
+    """git with its own index, as a second way to build the same trees."""
     return store.git().bound(work_tree=tmp_path, index_file=tmp_path / "index")
 
 
@@ -78,7 +78,7 @@ steps = st.lists(st.dictionaries(paths, st.one_of(st.none(), leaves, leaves), ma
 
 
 def possible(step: dict[bytes, Leaf | None], known: dict[bytes, Leaf]) -> dict[bytes, Leaf | None]:
-    """The changes that can be told to git at once: no file is set both at and below a path, and
+    """The changes that git accepts in one command: no file is set both at and below a path, and
     only files are removed."""
     chosen: dict[bytes, Leaf | None] = {}
     for path, leaf in step.items():

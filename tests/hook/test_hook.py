@@ -16,9 +16,9 @@ import pytest
 from helpers import ROOT, git, wait_until
 from shadowsnap import CheckpointManager
 from shadowsnap.deadline import Deadline
-from shadowsnap.digests import bounded_id
 from shadowsnap.hook import log as hooklog
 from shadowsnap.hook.session import remove_old_sessions
+from shadowsnap.snapshot.tools import bounded_id
 from shadowsnap.store.layout import Store
 from shadowsnap.store.locks import locked
 from shadowsnap.store.projects import project_of
@@ -106,6 +106,20 @@ def test_a_second_directory_in_the_same_turn_is_taken_too(
     hook("claude", tool(project, name="Bash"))
     hook("claude", tool(project, file_path=str(other / "f")))
     hook("claude", tool(other, name="Bash"))
+    assert len(manager.list_checkpoints(project)) == len(manager.list_checkpoints(other)) == 1
+
+
+def test_a_command_that_names_another_project_has_it_taken_too(
+    project: Path, tmp_path: Path, manager: CheckpointManager
+) -> None:
+    other = tmp_path / "other"
+    other.mkdir()
+    git(other, "init")
+    (other / "f").write_text("1")
+    hook("claude", tool(project, name="Bash", command="make"))
+    hook("claude", tool(project, name="Bash", command="cd ../other && rm -rf f"))
+    assert manager.files(other, "last") == ["f"]
+    hook("claude", tool(project, name="Bash", command="cd ../other && rm -rf f"))
     assert len(manager.list_checkpoints(project)) == len(manager.list_checkpoints(other)) == 1
 
 

@@ -24,7 +24,7 @@ from shadowsnap.hook.client import run_hook
 RECORDED = ROOT / "tests" / "data" / "recorded"
 READERS = {
     "Read", "read_file", "read_files", "view", "read", "glob", "grep", "list", "ls", "search_files", "todowrite",
-    "Agent", "task", "spawn_agent", "TodoWrite", "report_intent", "ReadFolder", "read_many_files",
+    "Agent", "task", "spawn_agent", "TodoWrite", "report_intent", "ReadFolder", "read_many_files", "rg",
 }  # fmt: skip
 NESTED = ("extra", "tool_call", "sessionContext", "info", "preToolUse")
 OLD = ("old_string", "oldString", "old_str", "old_text", "before")

@@ -22,25 +22,24 @@ PACKAGE = "shadowsnap"
 
 # Bottom to top. A room imports from lower levels and from itself.
 LEVELS = [
-    {
-        "model", "events", "errors", "settings", "deadline", "files", "ownership", "steps",
-        "records", "digests", "lightjson", "moments",
-    },
+    {"model", "events", "errors", "settings", "patterns", "deadline", "files", "steps", "records", "lightjson"},
     {"git"},
     {"store"},
     {"snapshot"},
     {"restore", "upkeep", "remote"},
-    {"manager", "timeline", "turns", "aio", "warmup"},
+    {"manager", "timeline", "questions", "turns", "conversations", "aio", "warmup"},
     {"cli", "tui", "hook", "agents", "integrations", "compat", "__main__"},
 ]  # fmt: skip
 LEVEL_OF = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
 # Levels whose rooms may also import each other: the foundations, what a loop owns, and the front doors.
 NEIGHBOURLY = {0, len(LEVELS) - 2, len(LEVELS) - 1}
 
-MAY_RUN_PROCESSES = ("git/", "cli/ui.py", "upkeep/background.py", "agents/probe.py")
+MAY_RUN_PROCESSES = (
+    "git/", "cli/ui.py", "cli/demo_agent.py", "cli/commands/bisect.py", "upkeep/background.py", "agents/probe.py",
+)  # fmt: skip
 # A face reads the variables of the system that it stands for.
 MAY_READ_ENVIRONMENT = (
-    "cli/", "hook/", "agents/", "settings.py", "git/repository.py", "git/paths.py",
+    "cli/", "hook/", "agents/", "settings.py", "git/repository.py",
     "compat/hermes.py", "compat/praisonai_types.py",
 )  # fmt: skip
 # One of them is called at the start of a program and must not keep it from starting.

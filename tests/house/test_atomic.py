@@ -1,4 +1,4 @@
-"""A small file is seen as it was or as it is, never half."""
+"""A reader sees the old or the new content of a file, never half of it."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_what_was_written_is_read(tmp_path: Path, value: dict[str, Any], fsync: 
     assert [path.name for path in tmp_path.iterdir()] == ["file.json"]
 
 
-def test_a_folder_that_is_not_there_is_made(tmp_path: Path) -> None:
+def test_a_missing_folder_is_made(tmp_path: Path) -> None:
     write_bytes(tmp_path / "not" / "yet" / "file", b"x")
     assert (tmp_path / "not" / "yet" / "file").read_bytes() == b"x"
 
@@ -91,7 +91,7 @@ def test_a_full_disk_leaves_the_old_file_and_no_other(tmp_path: Path, as_user: C
     assert (tmp_path / "file").read_bytes() == b"old"
 
 
-def test_a_place_that_cannot_be_written_leaves_the_old_file(tmp_path: Path, as_user: Callable[..., Any]) -> None:
+def test_a_folder_that_cannot_be_written_keeps_the_old_file(tmp_path: Path, as_user: Callable[..., Any]) -> None:
     folder = tmp_path / "closed"
     folder.mkdir()
     write_bytes(folder / "file", b"old")

@@ -1,4 +1,4 @@
-"""A deadline is a moment, told in words when it has passed."""
+"""Deadlines: the remaining time, and the error when it is over."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from shadowsnap.deadline import NO_DEADLINE, Deadline
 from shadowsnap.errors import DeadlineExceeded
 
 
-def test_without_a_limit_nothing_ever_ends() -> None:
+def test_a_deadline_without_a_limit_never_raises() -> None:
     for unlimited in (NO_DEADLINE, Deadline(), Deadline(0)):
         assert unlimited.remaining() is None
         assert unlimited.check("waiting") is None
 
 
-def test_time_runs_down_to_nothing_and_no_further() -> None:
+def test_the_remaining_time_decreases_to_zero() -> None:
     ahead, over = Deadline(1000), Deadline(1e-9)
     first = ahead.remaining() or 0
     assert 0 < (ahead.remaining() or 0) <= first <= 1000
@@ -22,6 +22,6 @@ def test_time_runs_down_to_nothing_and_no_further() -> None:
     assert ahead.check("waiting") is None
 
 
-def test_the_error_says_how_long_and_what_for() -> None:
+def test_the_error_names_the_limit_and_the_work() -> None:
     with pytest.raises(DeadlineExceeded, match="the time limit of 1e-09 s ran out while counting sheep"):
         Deadline(1e-9).check("counting sheep")

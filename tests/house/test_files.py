@@ -1,4 +1,4 @@
-"""Temporary files are our own, and what is written is written whole."""
+"""Temporary files belong to one process, and writes are complete."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ def test_every_temporary_file_is_a_new_one_that_only_its_owner_reads(tmp_path: P
     assert all(path.stat().st_mode & 0o777 == 0o600 for _, path in opened)
 
 
-def test_a_folder_that_is_not_there_is_made(tmp_path: Path) -> None:
+def test_a_missing_folder_is_made(tmp_path: Path) -> None:
     descriptor, path = open_temporary(tmp_path / "not" / "yet", "tmp_")
     os.close(descriptor)
     assert path.parent == tmp_path / "not" / "yet"
 
 
-def test_a_file_left_by_a_dead_process_with_our_number_is_not_reused(tmp_path: Path) -> None:
+def test_a_file_left_by_a_dead_process_with_our_id_is_not_reused(tmp_path: Path) -> None:
     descriptor, path = open_temporary(tmp_path, "tmp_")
     os.close(descriptor)
     number = int(path.name.rpartition("_")[2])
@@ -43,7 +43,7 @@ def test_a_file_left_by_a_dead_process_with_our_number_is_not_reused(tmp_path: P
     assert [leftover.read_text() for leftover in leftovers] == ["theirs", "theirs"]
 
 
-def test_a_write_that_the_system_cuts_short_is_never_taken_for_done(
+def test_a_short_write_is_an_error(
     tmp_path: Path, as_user: Callable[..., Any]
 ) -> None:
     def write_more_than_fits() -> None:
@@ -58,14 +58,14 @@ def test_a_write_that_the_system_cuts_short_is_never_taken_for_done(
     assert [path.read_bytes() for path in tmp_path.iterdir()] == [b"more than "]
 
 
-def test_a_directory_is_flushed_and_a_missing_one_is_no_error(tmp_path: Path) -> None:
+def test_a_directory_is_synced_and_a_missing_one_is_no_error(tmp_path: Path) -> None:
     before = len(os.listdir("/proc/self/fd")) if os.path.isdir("/proc/self/fd") else 0
     sync_directory(tmp_path)
     sync_directory(tmp_path / "none")
     assert (len(os.listdir("/proc/self/fd")) if before else 0) == before
 
 
-def test_a_tree_is_removed_with_all_that_is_in_it(tmp_path: Path) -> None:
+def test_a_tree_is_removed_with_everything_in_it(tmp_path: Path) -> None:
     (tmp_path / "scratch" / "aa").mkdir(parents=True)
     (tmp_path / "scratch" / "aa" / "object").write_text("x")
     files.make_read_only(tmp_path / "scratch" / "aa" / "object")

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import copy
 import dataclasses
-import datetime
 import pickle
 import typing
 
 import pytest
 
-from shadowsnap import moments
 from shadowsnap.records import NamedTuple, dataclass, field, replace
 
 
@@ -159,9 +157,3 @@ def test_a_named_tuple_is_one() -> None:
         Pair()  # type: ignore[call-arg]
     with pytest.raises(AttributeError):
         pair.first = 2  # type: ignore[misc]
-
-
-def test_moments_are_those_of_datetime() -> None:
-    assert (moments.datetime, moments.timezone) == (datetime.datetime, datetime.timezone)
-    moment = moments.datetime.fromtimestamp(0.5, moments.timezone.utc)
-    assert pickle.loads(pickle.dumps(moment)).isoformat() == "1970-01-01T00:00:00.500000+00:00"

@@ -85,7 +85,7 @@ def test_the_command_line_and_the_hook_use_the_store_of_the_file(
     command = [sys.executable, "-m", "shadowsnap"]
     subprocess.run([*command, "hook", "claude"], input=json.dumps(event).encode(), check=True, timeout=60)
     listed = subprocess.run([*command, "--json", "list"], capture_output=True, check=True, timeout=60)
-    assert len(json.loads(listed.stdout)["checkpoints"]) == 1
+    assert len(json.loads(listed.stdout)["entries"]) == 1
     assert (tmp_path / "there" / "store").is_dir() and (tmp_path / "there" / "hook.log.jsonl").exists()
     assert not Path(base_folder()).exists()
 
@@ -252,11 +252,11 @@ def test_the_command_line_warns_and_goes_on(
     path = write_config("max_snapshots = 'many'\n")
     (project / ".shadowsnap.toml").write_text("enabled = false\n")
     ran = cli("snap")
-    assert ran.out.startswith("taken ")
+    assert ran.out.startswith("took snapshot 1 ")
     first, second = ran.err.splitlines()
     assert first.startswith(f"warning: {path}:1: max_snapshots is ignored")
     assert second.startswith(f"warning: {project}/.shadowsnap.toml: enabled: ignored")
-    assert cli.json("status")["settings"]["ignored"][0].startswith(f"{path}:1: ")
+    assert cli.json("status", "--store")["settings"]["ignored"][0].startswith(f"{path}:1: ")
     assert cli("docs").err == ""  # needs no settings
 
 

@@ -121,8 +121,9 @@ def test_runs_at_the_same_time_have_turns_of_their_own(manager: CheckpointManage
     assert prompts(manager, project) == ["ask a", "ask b"]
     file.write_text("a again\n")
     runs.end("a")
-    ended = manager.get(project, "last")
+    ended = manager.get(project, "1:after")
     assert (ended.kind, ended.session_id) == ("turn-end", "session-a")
+    assert [entry.status for entry in manager.timeline(project)] == ["running", "done"]
 
 
 def test_the_turn_of_the_managers_owner_is_left_alone(manager: CheckpointManager, project: Path) -> None:

@@ -57,7 +57,7 @@ def test_arguments_are_known_by_name_however_they_are_given(manager: CheckpointM
     tool(project / "a.local")
     tool(path="b.local")
     tool("x", file_path="c.local")
-    assert {"a.local", "b.local", "c.local"} <= set(manager.files(project, "last"))
+    assert {"a.local", "b.local", "c.local"} <= set(manager.files(project, manager.list_checkpoints(project)[0]))
 
 
 def test_a_tool_that_reads_takes_nothing(manager: CheckpointManager, project: Path, base: Path) -> None:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import dataclasses
 import inspect
+import pydoc
 import subprocess
 import sys
 import threading
@@ -16,7 +19,8 @@ import pytest
 
 import shadowsnap
 from helpers import ROOT, manifest
-from shadowsnap import AsyncCheckpointManager, CheckpointManager, steps
+from shadowsnap import AsyncCheckpointManager, CheckpointManager, Settings, steps
+from shadowsnap.cli.api_reference import STUB, stub_text
 from shadowsnap.errors import DirtyWorkingTree, NoSuchProject, StageClosed
 from shadowsnap.store.journal import read_journal
 from shadowsnap.store.layout import Store
@@ -85,37 +89,118 @@ def test_it_has_every_method_with_the_same_arguments(base: Path) -> None:
     assert inspect.signature(AsyncCheckpointManager.__init__) == initial
 
 
-def test_a_type_checker_knows_what_is_awaited(tmp_path: Path) -> None:
+def test_the_stub_is_current() -> None:
+    assert STUB.read_text("utf-8") == stub_text(), "run: python -m shadowsnap.cli.reference"
+
+
+def checked(tmp_path: Path, program: str) -> str:
+    """What a type checker says of a program."""
     script = tmp_path / "typed.py"
-    script.write_text(
-        "from shadowsnap import AsyncCheckpointManager, CheckpointManager\n"
-        "async def story(m: AsyncCheckpointManager) -> None:\n"
-        "    reveal_type(await m.ensure_checkpoint('.'))\n"
-        "    reveal_type(await m.list_checkpoints('.'))\n"
-        "    async with m.stage('.') as s:\n"
-        "        reveal_type(await s.commit('x'))\n"
-        "    await m.restore('.', 7)\n"
-        "reveal_type(CheckpointManager().restore('.', 'last'))\n"
-    )
+    script.write_text(program)
     command = [
         sys.executable,
         "-m",
         "mypy",
         "--strict",
-        "--no-incremental",
         "--follow-imports=silent",
-        str(script),
+        f"--cache-dir={tmp_path}/cache",
     ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    for told in (
-        'typed.py:3: note: Revealed type is "shadowsnap.model.Outcome"',
-        'list[shadowsnap.model.Checkpoint]"',
-        'typed.py:6: note: Revealed type is "shadowsnap.model.Checkpoint"',
-        'typed.py:7: error: Argument 2 to "restore" of "AsyncCheckpointManager" has incompatible type "int"',
-        'typed.py:8: note: Revealed type is "shadowsnap.model.RestoreResult"',
-    ):
-        assert told in done.stdout
-    assert "Found 1 error" in done.stdout
+    done = subprocess.run([*command, script], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode in (0, 1), done.stdout + done.stderr
+    return done.stdout
+
+
+CORRECT = """
+from shadowsnap import CheckpointManager, Entry, Event, Outcome
+
+def heard(event: Event) -> None: ...
+
+{begin}
+    m = {await_}{Manager}.from_settings(heard, max_snapshots=50, granularity="tool")
+    m = {Manager}(base="x", on_event=heard, granularity="turn", retention_days=3)
+    {await_}m.new_turn("s1", "do it", [{{"role": "user"}}], agent="mine")
+    outcome: Outcome = {await_}m.before_tool("Write", {{"file_path": "a"}}, ".")
+    if outcome.status == "already-taken" or outcome.protected:
+        {await_}m.end_turn(status="interrupted")
+    entries: list[Entry] = {await_}m.timeline(".", limit=3)
+    if entries[0].status == "undone" and entries[0].kind == "turn":
+        {await_}m.restore(".", entries[0])
+    for ref in ("3:after", 3, {await_}m.get(".", "last")):
+        {await_}m.diff(".", ref)
+    {await_}m.revert(".", turn=3, on_conflict="markers")
+    {await_}m.end_session("s1", "failed")
+    {await_}m.prune(dry_run=True, max_snapshots=5, reclaim="never")
+    if ({await_}m.session("s1")).status == "rolled_back":
+        {await_}m.sessions("completed")
+    {with_} m.stage(".") as stage:
+        reveal_type({await_}stage.commit("x"))
+"""
+KINDS = {
+    "sync": {"begin": "def story() -> None:", "await_": "", "with_": "with", "Manager": "CheckpointManager"},
+    "async": {
+        "begin": "from shadowsnap import AsyncCheckpointManager\nasync def story() -> None:",
+        "await_": "await ",
+        "with_": "async with",
+        "Manager": "AsyncCheckpointManager",
+    },
+}
+WRONG = [
+    ("{Manager}(max_snapshot=3)", 'Unexpected keyword argument "max_snapshot"'),
+    ('{Manager}(granularity="file")', 'Argument "granularity"'),
+    ("{await_}{Manager}.from_settings(max_snapshot=3)", 'Unexpected keyword argument "max_snapshot"'),
+    ("{await_}m.prune(max_snapshot=3)", 'Unexpected keyword argument "max_snapshot"'),
+    ('{await_}m.prune(reclaim="some")', 'Argument "reclaim"'),
+    ('{await_}m.restor(".", 3)', 'has no attribute "restor"'),
+    ('{await_}m.restore(".", 3.5)', 'Argument 2 to "restore"'),
+    ('{await_}m.revert(".", turn=3, on_conflict="mine")', 'Argument "on_conflict"'),
+    ('{await_}m.end_turn(status="stopped")', 'Argument "status"'),
+    ('{await_}m.end_session("s1", "exploded")', 'Argument 2 to "end_session"'),
+    ('({await_}m.before_tool("Write")).status == "token"', "Non-overlapping equality check"),
+    ('({await_}m.timeline("."))[0].status == "finished"', "Non-overlapping equality check"),
+    ('({await_}m.session("s1")).status == "done"', "Non-overlapping equality check"),
+]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_type_checker_accepts_a_correct_program(tmp_path: Path, kind: str) -> None:
+    said = checked(tmp_path, CORRECT.format(**KINDS[kind]))
+    assert 'Revealed type is "shadowsnap.model.Checkpoint"' in said and "Success" in said, said
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_type_checker_rejects_every_mistake(tmp_path: Path, kind: str) -> None:
+    words = KINDS[kind]
+    lines = [f"    {line.format(**words)}" for line, _ in WRONG]
+    head = f"from shadowsnap import CheckpointManager\n{words['begin']}\n    m = {words['Manager']}()\n"
+    said = checked(tmp_path, head + "\n".join(lines) + "\n").splitlines()
+    first = head.count("\n") + 1
+    for number, (line, expected) in enumerate(WRONG, first):
+        errors = [each for each in said if f"typed.py:{number}: error" in each]
+        assert any(expected in each for each in errors), (line, errors)
+    assert f"Found {len(WRONG)} errors" in said[-1], said
+
+
+def test_help_is_one_page_about_one_class() -> None:
+    page = pydoc.plain(pydoc.render_doc(CheckpointManager))
+    assert "inherited from" not in page and "Method resolution order" not in page
+    for name in public(CheckpointManager):
+        assert name in page and getattr(CheckpointManager, name).__doc__, name
+    assert " _snapshot(" not in page and "__annotations__" not in page
+
+
+def test_settings_are_written_down_alike_wherever_they_are() -> None:
+    """The fields, the arguments of a manager, and those of `from_settings` and `prune`."""
+    names = {field.name for field in dataclasses.fields(Settings)}
+    arguments = inspect.signature(CheckpointManager.__init__).parameters
+    assert set(arguments) - {"self", "on_event"} == names
+    defaults = {name: arguments[name].default for name in names}
+    assert defaults == {name: getattr(Settings(), name) for name in names}
+    tree = ast.parse(Path(inspect.getfile(Settings)).read_text())
+    (values,) = (
+        each for each in ast.walk(tree) if isinstance(each, ast.ClassDef) and each.name == "SettingValues"
+    )
+    given = [each.target for each in values.body if isinstance(each, ast.AnnAssign)]
+    assert {each.id for each in given if isinstance(each, ast.Name)} == names
 
 
 def test_the_package_names_it_and_loads_it_only_then() -> None:

@@ -21,7 +21,7 @@ from fakegit import fake_git
 import shadowsnap
 from helpers import ROOT, manifest
 from shadowsnap import CheckpointManager, events
-from shadowsnap.deadline import NO_DEADLINE, Deadline, Watch
+from shadowsnap.deadline import NO_DEADLINE, Deadline, ProgressReporter
 from shadowsnap.events import (
     CheckpointFailed,
     CheckpointSkipped,
@@ -352,7 +352,7 @@ def test_what_is_quick_is_not_called_slow(manager: CheckpointManager, project: P
 
 def test_moments_pass_one_by_one() -> None:
     told: list[tuple[str, int | None, int | None]] = []
-    watch = Watch(lambda doing, _, done, total: told.append((doing, done, total)), (0.0, 1000.0))
+    watch = ProgressReporter(lambda doing, _, done, total: told.append((doing, done, total)), (0.0, 1000.0))
     deadline = Deadline(2000.0, watch)
     assert deadline.patience() == 0.0
     deadline.check("first", 1, 2)
@@ -360,7 +360,8 @@ def test_moments_pass_one_by_one() -> None:
     assert told == [("first", 1, 2)]
     patience = deadline.patience()
     assert patience is not None and 0 < patience <= 1000.0
-    watched, limited = Deadline(0, Watch(lambda *_: None, (5.0,))), Deadline(3.0, Watch(lambda *_: None, (5.0,)))
+    reporter = ProgressReporter(lambda *_: None, (5.0,))
+    watched, limited = Deadline(0, reporter), Deadline(3.0, reporter)
     assert 3.0 < (watched.patience() or 0) <= 5.0 and 0 < (limited.patience() or 0) <= 3.0
     assert NO_DEADLINE.patience() is None
 

@@ -134,17 +134,21 @@ def test_an_ignored_file_that_is_named_later_in_a_turn_is_captured_then(base: Pa
     assert outcome.status == "taken"
     assert content(base, checkpoint_of(outcome), "x.log") == b"ignored"
     assert manager.ensure_checkpoint(project, paths=["x.log"]).status == "already-taken"
-    (first, second) = reversed(manager.list_checkpoints(project))
-    assert first.turn == second.turn == 1
+    assert {each.turn for each in manager.list_checkpoints(project)} == {1}
+    (entry,) = manager.timeline(project)  # and the state before the turn has it, too
+    assert entry.before and content(base, manager.get(project, 1), "x.log") == b"ignored"
 
 
-def test_turns_are_numbered_when_their_first_checkpoint_is_taken(base: Path, project: Path) -> None:
+def test_turns_are_numbered_in_the_order_they_begin_also_on_a_held_state(base: Path, project: Path) -> None:
     manager = CheckpointManager(base=base)
     for text in ("a", "a", "b", "b", "c"):
         (project / "README.md").write_text(text)
         manager.new_turn()
         manager.ensure_checkpoint(project)
-    assert [checkpoint.turn for checkpoint in manager.list_checkpoints(project)] == [3, 2, 1]
+    assert [checkpoint.turn for checkpoint in manager.list_checkpoints(project)] == [5, 3, 1]
+    turns = [entry for entry in manager.timeline(project) if entry.kind == "turn"]
+    assert [entry.number for entry in turns] == [5, 4, 3, 2, 1]
+    assert turns[0].before != turns[1].before == turns[2].before  # the fourth began where the third did
 
 
 def test_a_checkpoint_says_why_and_for_whom_it_was_taken(base: Path, project: Path) -> None:

@@ -8,9 +8,8 @@ from pathlib import Path
 import pytest
 
 from helpers import git, manifest, wait_until
-from shadowsnap import CheckpointManager
+from shadowsnap import CheckpointManager, warmup
 from shadowsnap.deadline import Deadline
-from shadowsnap.manager import warmup
 from shadowsnap.settings import settings_from_text, settings_to_text
 
 
@@ -19,7 +18,7 @@ def test_a_first_snapshot_is_there_when_it_is_needed(base: Path, project: Path) 
     (project / "film.bulky").write_text("left out by the settings of this manager\n")
     assert manager.warm_up(project)
     wait_until(lambda: project.resolve() in manager.projects())
-    first = manager.get(project, "last")
+    (first,) = manager.list_checkpoints(project)
     assert first.reason == "first snapshot"
     assert "film.bulky" not in manager.files(project, first.id)
     manager.new_turn()
@@ -109,7 +108,8 @@ def test_the_first_snapshot_is_taken_in_rounds(
     monkeypatch.setattr(os, "nice", lambda _: 0)
     assert warmup.main([settings_to_text(CheckpointManager(base=base).settings), str(project)]) == 0
     assert len(pauses) == 3
-    assert manager.get(project, "last").reason == "first snapshot"
+    assert manager.list_checkpoints(project)[0].reason == "first snapshot"
+    assert manager.timeline(project) == []  # the first turn begins on it
 
 
 def test_a_directory_that_is_refused_has_no_first_snapshot(

@@ -283,6 +283,6 @@ def test_without_the_extra_it_is_named(
 
     monkeypatch.delitem(sys.modules, "pyrage")
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(errors.ExtraMissing, match="pyrage"):
+    with pytest.raises(errors.ExtraMissing, match=r"shadowsnap\[remote\]"):
         desk.here().set_remote(desk.project, "shelf", str(shelf), [public])
     desk.manager.set_remote(desk.project, "shelf", str(shelf), plain=True)  # which does not need it

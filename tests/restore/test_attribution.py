@@ -1,8 +1,9 @@
-"""Who changed what: turns, single tool calls, and two sessions at once in one directory."""
+"""Attribution of changes: turns, single tool calls, and two sessions at once in one directory."""
 
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -11,7 +12,9 @@ import pytest
 from helpers import manifest
 from shadowsnap import Checkpoint, CheckpointManager
 from shadowsnap.errors import BadArguments, NoSuchTurn
-from shadowsnap.snapshot.attribution import Work, others_at_work, work_of_session, work_of_turn
+from shadowsnap.snapshot.attribution import Work, work_of_session, work_of_turn
+from shadowsnap.store.history import History, fold
+from shadowsnap.store.projects import Project
 
 LINES = "".join(f"line {number}\n" for number in range(40))
 
@@ -67,7 +70,7 @@ def test_a_snapshot_taken_during_a_turn_does_not_take_its_work_away(
     replace_line(files / "text.txt", 3, "by the agent")
     manager.snapshot(files, "taken by the person, right now")
     manager.end_turn()
-    assert kinds(manager, files) == ["turn", "manual", "turn-end"]
+    assert kinds(manager, files) == ["turn", "manual"]  # which is the end of the turn, too
     assert manager.revert(files, turn=1).written == ("text.txt",)
     assert (files / "text.txt").read_text() == LINES
 
@@ -88,7 +91,7 @@ def test_an_ignored_file_that_is_named_late_in_a_turn_gets_its_content_back(
     assert manifest(files) == before
 
 
-def test_files_that_a_turn_took_out_of_the_ignored_ones_are_not_deleted(
+def test_files_that_a_turn_stopped_ignoring_are_not_deleted(
     manager: CheckpointManager, files: Path
 ) -> None:
     (files / ".gitignore").write_text("*.tmp\n")
@@ -119,10 +122,10 @@ def test_a_file_that_was_too_large_before_is_not_deleted(base: Path, files: Path
 
 
 def call(manager: CheckpointManager, project: Path, path: str, number: int, text: str) -> None:
-    said = {"path": path, "line": number}
-    assert manager.before_tool("edit", said, cwd=project).status in ("taken", "unchanged")
+    arguments = {"path": path, "line": number}
+    assert manager.before_tool("edit", arguments, cwd=project).status in ("taken", "unchanged")
     replace_line(project / path, number, text)
-    assert manager.after_tool("edit", said, cwd=project).status == "taken"
+    assert manager.after_tool("edit", arguments, cwd=project).status == "taken"
 
 
 def test_each_call_has_a_checkpoint_before_and_after(by_tool: CheckpointManager, files: Path) -> None:
@@ -154,7 +157,7 @@ def test_what_the_person_does_between_two_calls_is_theirs(by_tool: CheckpointMan
 
 
 def test_with_turns_alone_the_same_is_the_agents(manager: CheckpointManager, files: Path) -> None:
-    """The test above tests something."""
+    """The counterpart of the test above: it can fail."""
     manager.new_turn(session_id="s1")
     manager.before_tool("edit", {"path": "text.txt"}, cwd=files)
     replace_line(files / "text.txt", 3, "agent")
@@ -205,7 +208,7 @@ def test_an_ignored_file_that_a_second_call_names_is_not_deleted(by_tool: Checkp
     assert manifest(files) == before
 
 
-def test_a_host_that_does_not_tell_when_a_call_is_over_has_whole_turns(
+def test_without_after_tool_a_turn_is_one_piece_of_work(
     by_tool: CheckpointManager, files: Path
 ) -> None:
     for number in (3, 4):
@@ -275,7 +278,7 @@ def test_max_snapshots_counts_turns_and_their_calls_go_with_them(by_tool: Checkp
     assert by_tool.prune(max_snapshots=1).dropped
 
 
-def test_a_granularity_that_is_none_is_refused(base: Path) -> None:
+def test_an_unknown_granularity_is_refused(base: Path) -> None:
     with pytest.raises(BadArguments, match="turn or tool"):
         CheckpointManager(base=base, granularity="line")
 
@@ -367,17 +370,18 @@ def test_a_session_whose_every_change_is_disputed_is_not_rolled_back(
     assert manager.session("s1").status == "rolled_back"
 
 
-def test_a_quiet_turn_on_a_held_state_makes_nothing_its_own(manager: CheckpointManager, files: Path) -> None:
+def test_a_quiet_turn_on_a_held_state_claims_no_work(manager: CheckpointManager, files: Path) -> None:
     manager.snapshot(files)
     manager.new_turn(session_id="s1")
     manager.ensure_checkpoint(files)
     manager.end_turn()
     (files / "person.txt").write_text("mine\n")
-    with pytest.raises(NoSuchTurn, match="no record of session s1 in"):
-        manager.revert(files, session_id="s1")
+    result = manager.revert(files, session_id="s1")
+    assert result.written == result.deleted == result.conflicts == () and result.undo_id is None
+    assert (files / "person.txt").exists()
 
 
-def test_two_turns_that_did_nothing_make_nothing_their_own_although_one_was_interrupted(
+def test_two_turns_that_did_nothing_claim_no_work_although_one_was_interrupted(
     manager: CheckpointManager, files: Path
 ) -> None:
     for _ in range(2):
@@ -412,15 +416,18 @@ def test_sessions_that_both_began_on_a_held_state_share_what_they_did(
     assert [each.ensure_checkpoint(files).status for each in two] == ["unchanged", "unchanged"]
     (files / "s1.txt").write_text("1\n")
     (files / "s2.txt").write_text("2\n")
-    assert [each.end_turn()[0].status for each in two] == ["taken", "taken"]
+    assert [each.end_turn()[0].status for each in two] == ["taken", "unchanged"]
     for session in ("s1", "s2"):
         result = two[0].revert(files, session_id=session)
         assert not result.deleted and [each.path for each in result.conflicts] == ["s1.txt", "s2.txt"]
-    marks = [each.metadata.get("shared") for each in two[0].list_checkpoints(files) if each.kind == "turn-end"]
-    assert marks == [["s1"], ["s2"]]
+    for number, other in ((2, "s2"), (3, "s1")):
+        plan = two[0].revert(files, turn=number, dry_run=True)
+        assert {each.why for each in plan.conflicts} == {shared_with(other)}
 
 
-def test_the_other_one_keeps_its_work_too(two: tuple[CheckpointManager, CheckpointManager], files: Path) -> None:
+def test_the_other_session_keeps_its_work_too(
+    two: tuple[CheckpointManager, CheckpointManager], files: Path
+) -> None:
     overlapping(two, files)
     result = two[1].revert(files, turn=2)
     assert {conflict.why for conflict in result.conflicts} == {"shared: changed while session s1 worked here, too"}
@@ -428,7 +435,7 @@ def test_the_other_one_keeps_its_work_too(two: tuple[CheckpointManager, Checkpoi
     assert (files / "both.txt").exists() and (files / "s1.txt").exists()
 
 
-def test_it_can_be_taken_along_if_asked(two: tuple[CheckpointManager, CheckpointManager], files: Path) -> None:
+def test_shared_work_is_reverted_if_asked(two: tuple[CheckpointManager, CheckpointManager], files: Path) -> None:
     overlapping(two, files)
     result = two[0].revert(files, session_id="s1", on_conflict="theirs")
     assert [conflict.path for conflict in result.conflicts] == ["both.txt", "other.txt"]
@@ -436,23 +443,25 @@ def test_it_can_be_taken_along_if_asked(two: tuple[CheckpointManager, Checkpoint
     assert (files / "text.txt").read_text() == with_lines(l35="s2 alone")
 
 
-def test_shared_turns_are_marked_in_the_list(
+def test_a_turn_that_is_alone_again_shares_nothing(
     two: tuple[CheckpointManager, CheckpointManager], files: Path
 ) -> None:
     overlapping(two, files)
-    assert marks(two[0], files) == {1: ["s2"], 2: ["s1"]}
     two[0].new_turn(session_id="s1")
     two[0].ensure_checkpoint(files)
-    replace_line(files / "text.txt", 4, "alone again")
+    replace_line(files / "text.txt", 20, "alone again")
     two[0].end_turn()
-    assert marks(two[0], files) == {1: ["s2"], 2: ["s1"], 3: None}
-    assert "shared" in two[0].list_checkpoints(files, limit=2, session_id="s2")[0].metadata
+    assert conflicts(two[0], files, 1) == {"both.txt", "other.txt"} == conflicts(two[0], files, 2)
+    assert conflicts(two[0], files, 3) == set()
 
 
-def marks(manager: CheckpointManager, project: Path) -> dict[int | None, list[str] | None]:
-    """What the closing checkpoint of each turn says."""
-    found = [each for each in manager.list_checkpoints(project) if each.kind == "turn-end"]
-    return {each.turn: each.metadata.get("shared") for each in found}
+def conflicts(manager: CheckpointManager, project: Path, turn: int) -> set[str]:
+    """The files that a revert of a turn would leave alone."""
+    return {each.path for each in manager.revert(project, turn=turn, dry_run=True).conflicts}
+
+
+def shared_with(session: str) -> str:
+    return f"shared: changed while session {session} worked here, too"
 
 
 def test_a_turn_that_is_still_open_counts_as_well(
@@ -469,7 +478,7 @@ def test_a_turn_that_is_still_open_counts_as_well(
     assert (files / "text.txt").read_text() == with_lines(l3="s1 alone", l20="s1, which is not done yet")
 
 
-def test_tool_calls_tell_whose_it_was(base: Path, files: Path) -> None:
+def test_tool_calls_show_whose_work_it_was(base: Path, files: Path) -> None:
     """Two turns at once, but no two calls: nothing is shared."""
     one, other = (CheckpointManager(base=base, granularity="tool", background_upkeep=False) for _ in range(2))
     one.new_turn(session_id="s1")
@@ -480,7 +489,7 @@ def test_tool_calls_tell_whose_it_was(base: Path, files: Path) -> None:
         call(one, files, "other.txt", number, f"s1 {number}")
     one.end_turn()
     other.end_turn()
-    assert not any("shared" in each.metadata for each in one.list_checkpoints(files))
+    assert conflicts(one, files, 1) == set() == conflicts(one, files, 2)
     assert one.revert(files, session_id="s1").conflicts == ()
     assert (files / "text.txt").read_text() == with_lines(l20="s2 0", l21="s2 1", l22="s2 2")
     assert (files / "other.txt").read_text() == LINES
@@ -522,7 +531,7 @@ def test_turns_one_after_the_other_share_nothing(
         manager.ensure_checkpoint(files)
         replace_line(files / "text.txt", number * 8, f"turn {number}")
         manager.end_turn()
-    assert not any("shared" in each.metadata for each in two[0].list_checkpoints(files))
+    assert all(conflicts(two[0], files, turn) == set() for turn in (1, 2, 3, 4))
     assert two[0].revert(files, session_id="s1").conflicts == ()
     assert (files / "text.txt").read_text() == with_lines(l8="turn 1", l24="turn 3")
 
@@ -541,39 +550,57 @@ def at(minute: float, kind: str, turn: int | None, session: str | None, **metada
     )  # fmt: skip
 
 
-def told(work: list[Work]) -> list[tuple[str, str | None, tuple[str, ...]]]:
+def described(work: list[Work]) -> list[tuple[str, str | None, tuple[str, ...]]]:
     return [(each.before.id, each.after.id if each.after else None, each.shared) for each in work]
 
 
-def test_a_turn_that_nobody_closed_ends_where_its_session_goes_on() -> None:
+def happened(*lines: tuple[str, float, dict[str, object]]) -> History:
+    """The history that some lines tell: what happened, in which minute, and its facts."""
+    return fold(Project("p", Path("/w")), [{"op": op, "at": minute * 60, **facts} for op, minute, facts in lines])
+
+
+def begin(minute: float, turn: int, session: str | None) -> tuple[str, float, dict[str, object]]:
+    return "begin", minute, {"turn": turn, "session": session, "before": f"{minute:g}"}
+
+
+def end(minute: float, turn: int) -> tuple[str, float, dict[str, object]]:
+    return "end", minute, {"turn": turn, "after": f"{minute:g}", "status": "done"}
+
+
+def test_an_unclosed_turn_ends_where_its_session_goes_on() -> None:
     past = [
         at(4, "turn", 2, "s1"),
         at(3, "manual", None, None),
         at(1, "turn", 1, "s1"),
     ]
-    assert told(work_of_turn(past, 1)) == [("1", "4", ())]
-    assert told(work_of_turn(past, 2)) == [("4", None, ())]
-    assert told(work_of_turn(past[1:], 1)) == [("1", "3", ())]  # the nearest thing to an end
+    history = happened(begin(1, 1, "s1"), begin(4, 2, "s1"))
+    assert described(work_of_turn(history, past, 1)) == [("1", "4", ())]
+    assert described(work_of_turn(history, past, 2)) == [("4", None, ())]
+    # The nearest thing to an end.
+    assert described(work_of_turn(happened(begin(1, 1, "s1")), past[1:], 1)) == [("1", "3", ())]
 
 
 def test_a_turn_that_was_left_open_long_ago_is_not_at_work_any_more() -> None:
-    def past(minute: float) -> list[Checkpoint]:
-        return [
+    def work(minute: float) -> list[tuple[str, str | None, tuple[str, ...]]]:
+        past = [
             at(minute + 1, "turn-end", 2, "s2", before=f"{minute:g}"),
             at(minute, "turn", 2, "s2"),
             at(1, "turn", 1, "s1"),
         ]
+        history = happened(begin(1, 1, "s1"), begin(minute, 2, "s2"), end(minute + 1, 2))
+        return described(work_of_turn(history, past, 2))
 
-    assert told(work_of_turn(past(30), 2)) == [("30", "31", ("s1",))]
-    assert told(work_of_turn(past(90), 2)) == [("90", "91", ())]
+    assert work(30) == [("30", "31", ("s1",))]
+    assert work(90) == [("90", "91", ())]
 
 
-def test_a_turn_without_its_beginning_cannot_be_told() -> None:
+def test_a_turn_without_its_beginning_cannot_be_attributed() -> None:
     past = [at(3, "turn-end", 2, "s1", before="gone")]
+    history = happened(("begin", 2, {"turn": 2, "before": "gone", "session": "s1"}), end(3, 2))
     with pytest.raises(NoSuchTurn, match="before turn 2"):
-        work_of_turn(past, 2)
-    assert work_of_turn(past, 7) == []
-    assert others_at_work([], past[0]) == []
+        work_of_turn(history, past, 2)
+    with pytest.raises(NoSuchTurn, match="turn 7"):
+        work_of_turn(history, past, 7)
 
 
 def test_a_stage_of_another_session_cuts_a_turn_too() -> None:
@@ -583,24 +610,41 @@ def test_a_stage_of_another_session_cuts_a_turn_too() -> None:
         at(3, "manual", None, None),
         at(1, "turn", 1, "s1"),
     ]
-    assert told(work_of_session(past, "s1")) == [("4", "5", ()), ("3", "4", ("s2",)), ("1", "3", ())]
-    assert told(work_of_session(past, "s2")) == [("3", "4", ("s1",))]
+    stage = ("stage", 4.0, {"number": 2, "before": "3", "after": "4", "session": "s2"})
+    history = happened(begin(1, 1, "s1"), stage, end(5, 1))
+    assert described(work_of_session(history, past, "s1")) == [("4", "5", ()), ("3", "4", ("s2",)), ("1", "3", ())]
+    assert described(work_of_session(history, past, "s2")) == [("3", "4", ("s1",))]
 
 
-def test_turns_that_changed_nothing_are_nobodys_business() -> None:
+def test_turns_that_changed_nothing_are_ignored() -> None:
     past = [
         at(5, "turn-end", 2, "s2", before="4"),
         at(4, "turn", 2, "s2"),
         at(1, "turn", 1, "s1"),
     ]
-    assert told(work_of_turn(past, 2, {1})) == [("4", "5", ())]
-    assert told(work_of_turn(past, 1, {1})) == [("1", "1", ())]
+    quiet = ("end", 6.0, {"turn": 1, "after": "1", "status": "done"})
+    history = happened(begin(1, 1, "s1"), begin(4, 2, "s2"), end(5, 2), quiet)
+    assert described(work_of_turn(history, past, 2)) == [("4", "5", ())]
+    assert described(work_of_turn(history, past, 1)) == [("1", "1", ())]
+
+
+def test_a_turn_of_which_only_named_files_were_captured_at_first_begins_with_all_files() -> None:
+    """The files that the first checkpoint does not know were not made by the turn."""
+    past = [
+        at(5, "turn-end", 1, "s1", before="2"),
+        at(2, "turn", 1, "s1"),
+        replace(at(1, "turn", 1, "s1"), scope="paths"),
+    ]
+    more = ("more", 2.0, {"turn": 1, "checkpoint": "2"})
+    assert described(work_of_turn(happened(begin(1, 1, "s1"), more, end(5, 1)), past, 1)) == [("2", "5", ())]
+    unclosed = happened(begin(1, 1, "s1"))
+    assert described(work_of_turn(unclosed, past[2:], 1)) == [("1", "1", ())]
 
 
 # --- which turns changed a file ---------------------------------------------------------------------
 
 
-def test_a_file_can_be_asked_for_its_turns(manager: CheckpointManager, files: Path) -> None:
+def test_the_turns_that_changed_a_file_are_listed(manager: CheckpointManager, files: Path) -> None:
     """A closing checkpoint shows what its turn did, an opening one what happened between the turns."""
     for turn in range(1, 6):
         manager.new_turn(session_id="s1")
@@ -658,7 +702,7 @@ def test_the_end_of_a_turn_closes_every_directory_it_touched(
 def test_stages_within_stages_within_a_turn_go_with_their_session(
     manager: CheckpointManager, files: Path, session: str | None
 ) -> None:
-    """Also if the host does not say for each stage whose it is."""
+    """Also if the host does not name the session of each stage."""
     manager.new_turn(session_id="s1")
     manager.ensure_checkpoint(files)
     with manager.stage(files, session_id=session):

@@ -1,7 +1,9 @@
-"""kill -9 at every step: the next call puts things right, tells the person, and nothing is lost."""
+"""kill -9 at every step: the next call puts things right and reports it, nothing is lost, and the operation log
+says once what happened."""
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections import Counter
@@ -42,7 +44,7 @@ class Story:
 
     @property
     def manager(self) -> CheckpointManager:
-        """A new one each time: whoever comes next is another process."""
+        """A new one each time: the next call comes from another process."""
         return CheckpointManager(base=self.base, fsync=False)
 
     def restore(self) -> None:
@@ -96,7 +98,7 @@ def begin(where: Path) -> Story:
 
 @pytest.fixture
 def again(tmp_path: Path) -> Callable[[], Story]:
-    """Makes the same story anew, as often as it is told."""
+    """Makes the same story again at each call."""
     made: list[Path] = []
 
     def fresh() -> Story:
@@ -111,11 +113,11 @@ def again(tmp_path: Path) -> Callable[[], Story]:
     return fresh
 
 
-def steps_of(deed: Callable[[], None]) -> Iterator[tuple[str, int]]:
+def steps_of(action: Callable[[], None]) -> Iterator[tuple[str, int]]:
     """Every step that an operation passes; of those that are passed often, the first and last at least."""
     passed: list[str] = []
     with listening(passed.append):
-        deed()
+        action()
     assert passed
     for name, times in Counter(passed).items():
         for which in sorted({0, times - 1, *range(0, times, max(1, times // samples(1)))}):
@@ -135,8 +137,31 @@ def assert_recovered(story: Story, restored: Picture, before: Picture, *, at: st
     after = manifest(story.project)
     assert after in (restored, before), f"{at}: half restored"
     if after != half:
-        assert "interrupted" in outcome.note, f"{at}: nobody was told"
+        assert "interrupted" in outcome.note, f"{at}: not reported"
     assert_sound(story.base, story.project)
+    assert_logged_once(story.base, at=at)
+
+
+def assert_logged_once(base: Path, *, at: str) -> None:
+    """The log has one line about each restore, and one beginning of each turn; and it mentions every checkpoint
+    that is not part of a restore."""
+    (log,) = base.glob("log/*.jsonl")
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    restores = [line["id"] for line in lines if line["op"] == "restore"]
+    assert len(restores) == len({*restores}), f"{at}: a restore is in the log twice"
+    for name in ("turn", "key"):
+        begun = [line[name] for line in lines if line["op"] == "begin"]
+        assert len(begun) == len({*begun}), f"{at}: a turn is in the log twice"
+    text = log.read_text()
+    (project,) = (path.stem for path in base.glob("log/*.jsonl"))
+    for each in CheckpointManager(base=base, fsync=False).list_checkpoints(_workdir(base, project)):
+        if each.kind != "pre-restore" and not each.metadata.get("revert"):
+            assert each.id in text, f"{at}: the log does not mention a checkpoint of kind {each.kind}"
+
+
+def _workdir(base: Path, project: str) -> str:
+    record = json.loads((base / "store" / "projects" / f"{project}.json").read_text())
+    return str(record["workdir"])
 
 
 # --- restore ----------------------------------------------------------------------------------------
@@ -148,7 +173,7 @@ def test_a_restore_killed_at_any_step_is_finished_or_never_began(again: Callable
     restored = manifest(story.project)
     assert {name for name, _ in points} >= {
         "capture:scanned", "snapshot:recorded", "restore:begun", "restore:staged", "restore:deleted-one",
-        "restore:wrote-one", "restore:settled", "restore:cleaned",
+        "restore:wrote-one", "restore:logged", "restore:settled", "restore:cleaned",
     }  # fmt: skip
     for name, which in points:
         story = again()
@@ -200,7 +225,7 @@ def test_an_undo_or_redo_killed_at_any_step_is_finished_or_never_began(
         half = without_staging(story.project)
         manager = story.manager
         back, forth = (manager.redo, manager.undo) if way == "undo" else (manager.undo, manager.redo)
-        # Whoever goes on walking along the chain finds it whole.
+        # The chain of undo and redo is complete.
         plan = manager.list_checkpoints(story.project)
         assert story.ids <= {each.id for each in plan}
         manager.diff(story.project, story.target)
@@ -210,17 +235,51 @@ def test_an_undo_or_redo_killed_at_any_step_is_finished_or_never_began(
         assert after in (here, there), f"half done at {name} #{which}"
         if after != half:
             assert "interrupted" in recovered.note
-        if after == there and way == "redo":
+        if after == there:
             back(story.project)
             assert manifest(story.project) == here
-        elif after == here:
-            forth(story.project)
-            assert manifest(story.project) == there
+        forth(story.project)
+        assert manifest(story.project) == there
         assert_sound(story.base, story.project)
+        assert_logged_once(story.base, at=f"{name} #{which}")
+
+
+@pytest.mark.parametrize("edited", [False, True], ids=["exactly", "by a merge"])
+def test_an_undo_of_a_turn_killed_at_any_step_is_finished_or_never_began(
+    again: Callable[[], Story], edited: bool
+) -> None:
+    def ready() -> tuple[Story, Picture]:
+        story = again()
+        manager = story.manager
+        manager.ensure_checkpoint(story.project)
+        (story.project / "README.md").write_text("by the agent\n")
+        (story.project / "folder" / "by the agent").write_text("made\n")
+        manager.end_turn()
+        if edited:
+            (story.project / "mine").write_text("made since\n")
+        story.ids = all_ids(story.manager, story.project)
+        return story, manifest(story.project)
+
+    story, _ = ready()
+    points = list(steps_of(story.undo))
+    there = manifest(story.project)
+    assert "restore:logged" in {name for name, _ in points}
+    for name, which in points:
+        story, here = ready()
+        assert killed_at(name, which, story.undo), name
+        assert_recovered(story, there, here, at=f"{name} #{which}")
+        if manifest(story.project) == there:
+            story.redo()
+            assert manifest(story.project) == here, f"no way forth after {name}"
+        story.undo()
+        assert manifest(story.project) == there, f"{name} #{which}"
+        story.undo()  # the turn before it
+        assert (story.project / "README.md").read_text() == "then\n"
+        assert (story.project / "mine").exists() == edited
 
 
 @pytest.mark.parametrize("next_call", ["restore", "undo", "redo", "manual"])
-def test_whatever_is_called_next_puts_things_right_and_says_so(
+def test_any_next_call_puts_things_right_and_reports_it(
     again: Callable[[], Story], next_call: str
 ) -> None:
     story = again()
@@ -238,9 +297,9 @@ def test_whatever_is_called_next_puts_things_right_and_says_so(
         assert manifest(story.project) == story.mutated
     elif next_call == "redo":
         events: list[str] = []
-        told = CheckpointManager(base=story.base, on_event=lambda event: events.append(event.kind))
-        with pytest.raises(Exception, match="no undone restore"):
-            told.redo(story.project)
+        listening_manager = CheckpointManager(base=story.base, on_event=lambda event: events.append(event.kind))
+        with pytest.raises(Exception, match="nothing was undone"):
+            listening_manager.redo(story.project)
         assert events == ["recovered"]  # the error carries no note, so the event does
         assert manifest(story.project) == restored
     else:
@@ -249,7 +308,7 @@ def test_whatever_is_called_next_puts_things_right_and_says_so(
     assert_sound(story.base, story.project)
 
 
-def test_looking_does_not_disturb_a_restore_that_died(again: Callable[[], Story]) -> None:
+def test_reading_does_not_disturb_a_restore_that_died(again: Callable[[], Story]) -> None:
     story = again()
     assert killed_at("restore:wrote-one", 1, story.restore)
     half = manifest(story.project)
@@ -261,7 +320,7 @@ def test_looking_does_not_disturb_a_restore_that_died(again: Callable[[], Story]
     assert "was finished" in manager.ensure_checkpoint(story.project).note
 
 
-def test_a_recovery_that_is_killed_too_is_recovered_from(again: Callable[[], Story]) -> None:
+def test_a_killed_recovery_is_recovered_from_too(again: Callable[[], Story]) -> None:
     story = again()
     story.restore()
     restored = manifest(story.project)
@@ -295,7 +354,7 @@ def test_what_was_written_between_the_crash_and_the_next_call_is_kept_in_a_check
 def test_a_crash_does_not_keep_a_directory_open_that_was_opened_for_the_restore(
     again: Callable[[], Story], as_user: Callable[..., object]
 ) -> None:
-    """A directory that nobody may write to is opened for the time of a restore; in one that the checkpoint
+    """A directory without write permission is opened for the time of a restore; in one that the checkpoint
     did not know, an ignored file stays, and so does the directory."""
     story = again()
     folder = story.project / "folder"
@@ -312,7 +371,7 @@ def test_a_crash_does_not_keep_a_directory_open_that_was_opened_for_the_restore(
     assert folder.stat().st_mode & 0o777 == 0o555
 
 
-def test_a_restore_in_a_directory_that_is_not_snapshotted_as_a_whole_is_recovered_too(
+def test_a_restore_in_a_directory_of_which_only_named_files_are_captured_is_recovered_too(
     home: Path, base: Path
 ) -> None:
     """The home directory: only named files are captured there."""
@@ -349,9 +408,9 @@ def test_a_snapshot_killed_at_any_step_costs_nothing(again: Callable[[], Story],
         return story
 
     points = list(steps_of(ready().snapshot))
-    assert {"capture:scanned", "capture:read", "snapshot:captured", "snapshot:recorded"} <= {
-        name for name, _ in points
-    }
+    assert {name for name, _ in points} >= {
+        "capture:scanned", "capture:read", "snapshot:captured", "snapshot:recorded", "snapshot:logged",
+    }  # fmt: skip
     for name, which in points:
         story = ready()
         assert killed_at(name, which, story.snapshot), name
@@ -363,6 +422,69 @@ def test_a_snapshot_killed_at_any_step_costs_nothing(again: Callable[[], Story],
         assert not story.manager.diff(story.project, outcome.checkpoint.id)
         assert len(all_ids(story.manager, story.project)) == len(story.ids) + 1
         assert_sound(story.base, story.project)
+        assert_logged_once(story.base, at=f"{name} #{which}")
+        story.undo()  # the turn that made all those changes
+        assert (story.project / "README.md").read_text() == "then\n" and not (story.project / "new").exists()
+
+
+def test_a_turn_whose_first_snapshot_was_killed_begins_once_and_keeps_its_number(
+    again: Callable[[], Story],
+) -> None:
+    """The next process of the same turn, as with hooks, takes it up again."""
+
+    def turn(story: Story) -> CheckpointManager:
+        manager = story.manager
+        manager.resume_turn({"session_id": "s1", "prompt": "do it", "key": "the same turn"})
+        return manager
+
+    def numbers(story: Story) -> list[int | None]:
+        return [entry.number for entry in story.manager.timeline(story.project) if entry.session_id == "s1"]
+
+    first = again()
+    for name, which in list(steps_of(lambda: turn(first).ensure_checkpoint(first.project))):
+        story = again()
+        assert killed_at(name, which, lambda: turn(story).ensure_checkpoint(story.project))  # noqa: B023
+        shown = numbers(story)
+        manager = turn(story)
+        assert manager.ensure_checkpoint(story.project).status in ("taken", "unchanged")
+        assert_logged_once(story.base, at=f"{name} #{which}")
+        assert len(numbers(story)) == 1 and shown in ([], numbers(story)), f"{name} #{which}: {shown}"
+        before = manifest(story.project)
+        (story.project / "README.md").write_text("by the agent\n")
+        manager.end_turn()
+        story.undo()
+        assert manifest(story.project) == before
+
+
+@pytest.mark.parametrize("granularity", ["turn", "tool"])
+def test_a_turn_whose_end_was_killed_is_taken_back_exactly(again: Callable[[], Story], granularity: str) -> None:
+    def ready() -> tuple[Story, Picture, CheckpointManager]:
+        story = again()
+        manager = CheckpointManager(base=story.base, fsync=False, granularity=granularity)  # type: ignore[arg-type]
+        manager.new_turn(session_id="s1", prompt="do it")
+        manager.before_tool("bash", {"command": "make"}, cwd=story.project)
+        before = manifest(story.project)
+        (story.project / "README.md").write_text("by the agent\n")
+        (story.project / "made").write_text("made\n")
+        return story, before, manager
+
+    def end(manager: CheckpointManager, story: Story) -> None:
+        manager.after_tool("bash", {"command": "make"}, cwd=story.project)
+        manager.end_turn()
+
+    story, _, manager = ready()
+    points = list(steps_of(lambda: end(manager, story)))
+    assert {name for name, _ in points} >= {"snapshot:recorded", "snapshot:logged", "snapshot:remembered"}
+    for name, which in points:
+        story, before, manager = ready()
+        assert killed_at(name, which, lambda: end(manager, story)), name  # noqa: B023
+        shown = {entry.number: entry.prompt for entry in story.manager.timeline(story.project)}
+        story.manager.snapshot(story.project)
+        assert_logged_once(story.base, at=f"{name} #{which}")
+        now = {entry.number: entry.prompt for entry in story.manager.timeline(story.project)}
+        assert {number: prompt for number, prompt in now.items() if number in shown} == shown
+        assert story.manager.undo(story.project).what == "turn 2: do it", name
+        assert manifest(story.project) == before, name
 
 
 def test_the_very_first_snapshot_killed_at_any_step_costs_nothing(project: Path, tmp_path: Path) -> None:
@@ -383,33 +505,33 @@ def test_the_very_first_snapshot_killed_at_any_step_costs_nothing(project: Path,
 # --- between the steps ------------------------------------------------------------------------------
 
 
-def killed_before(number: int, touches: int, deed: Callable[[], object]) -> bool:
+def killed_before(number: int, touches: int, action: Callable[[], object]) -> bool:
     """Kill an operation before one of its touches. How many there are depends a little on the clock (files
     of the very second are looked at twice), so the last few may not come."""
-    died = in_child(on_touch(number, deed, lambda _: die())) == -9
+    died = in_child(on_touch(number, action, lambda _: die())) == -9
     assert died or number > touches * 3 // 4, f"not killed at touch {number} of {touches}"
     return died
 
 
-@pytest.mark.parametrize("deed", ["restore", "undo"])
-def test_killed_before_any_touch_of_a_file_all_or_nothing_is_done(
-    again: Callable[[], Story], deed: str
+@pytest.mark.parametrize("operation", ["restore", "undo"])
+def test_an_operation_killed_before_any_touch_of_a_file_is_done_or_not_begun(
+    again: Callable[[], Story], operation: str
 ) -> None:
     def ready() -> Story:
         story = again()
-        if deed == "undo":
+        if operation == "undo":
             story.restore()
             story.ids = all_ids(story.manager, story.project)
         return story
 
     story = ready()
     before = manifest(story.project)
-    touches = touches_of(getattr(story, deed))
+    touches = touches_of(getattr(story, operation))
     after = manifest(story.project)
     assert touches > 50
     for number in range(0, touches, max(1, touches // samples(18))):
         story = ready()
-        if not killed_before(number, touches, getattr(story, deed)):
+        if not killed_before(number, touches, getattr(story, operation)):
             break
         assert story.ids <= all_ids(story.manager, story.project)
         outcome = story.manager.ensure_checkpoint(story.project)
@@ -434,11 +556,11 @@ def test_a_snapshot_killed_before_any_touch_of_a_file_costs_nothing(again: Calla
         assert_sound(story.base, story.project, debris=True)
 
 
-# --- what happens to a crash in the meantime --------------------------------------------------------
+# --- changes between the crash and recovery- --------------------------------------------------------
 
 
 def test_a_directory_that_was_made_anew_after_a_crash_is_left_alone(again: Callable[[], Story]) -> None:
-    """Somebody gave the half restored files up and cloned the project again."""
+    """The half restored files were removed, and the project was cloned again."""
     story = again()
     assert killed_at("restore:wrote-one", 1, story.restore)
     shutil.rmtree(story.project)
@@ -477,7 +599,7 @@ def test_a_restore_whose_way_back_was_deleted_after_the_crash_is_finished(again:
     assert_sound(story.base, story.project)
 
 
-def test_a_restore_of_which_nothing_is_kept_says_where_the_files_are(again: Callable[[], Story]) -> None:
+def test_a_restore_without_its_checkpoints_reports_where_the_files_are(again: Callable[[], Story]) -> None:
     story = again()
     assert killed_at("restore:wrote-one", 1, story.restore)
     (staging,) = (name for name in os.listdir(os.fsencode(story.project)) if name.startswith(STAGING))
@@ -489,8 +611,8 @@ def test_a_restore_of_which_nothing_is_kept_says_where_the_files_are(again: Call
     assert moved and {entry for entry in moved.values() if entry[0] != "dir"} <= set(held)
 
 
-def test_what_nobody_had_saved_is_not_removed_with_what_was_moved_aside(again: Callable[[], Story]) -> None:
-    """Somebody wrote to a file in the moment in which it was moved aside, and then the restore died."""
+def test_unsaved_content_is_not_removed_with_the_staging_directory(again: Callable[[], Story]) -> None:
+    """A file was written to in the moment in which it was moved aside, and then the restore died."""
     story = again()
     assert killed_at("restore:wrote-one", 1, story.restore)
     (staging,) = story.project.glob(os.fsdecode(STAGING) + "*")

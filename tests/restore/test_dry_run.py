@@ -1,4 +1,4 @@
-"""A dry run tells exactly what the real run then does, and changes nothing: neither files nor the store."""
+"""A dry run reports exactly what the real run then does, and changes nothing: neither files nor the store."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from restoring import all_ids, checkpoint, deeds, mtimes, store_picture
+from restoring import all_ids, checkpoint, file_changes, mtimes, store_picture
 
 from helpers import git, manifest
 from shadowsnap import CheckpointManager
@@ -83,7 +83,7 @@ def test_a_dry_run_is_the_plan_of_the_real_run(
     assert manifest(project) == files and mtimes(project) == times
     assert store_picture(base) == store
     result = manager.restore(project, target, paths=wanted)
-    assert deeds(result) == deeds(plan)
+    assert file_changes(result) == file_changes(plan)
     now = manifest(project)
     for path in plan.deleted:
         parents = [each for each in plan.written if each.startswith(path.rstrip("/"))]
@@ -96,11 +96,11 @@ def test_a_dry_run_is_the_plan_of_the_real_run(
     assert changed - folders <= touched
     before_undo = manager.undo(project, dry_run=True) if result.undo_id else None
     if before_undo is not None:
-        assert deeds(before_undo) == deeds(manager.undo(project))
+        assert file_changes(before_undo) == file_changes(manager.undo(project))
         assert manifest(project) == files
 
 
-def test_a_dry_run_tells_conflicts_where_the_real_run_refuses(
+def test_a_dry_run_reports_conflicts_where_the_real_run_refuses(
     manager: CheckpointManager, project: Path, target: str, base: Path
 ) -> None:
     (project / "README.md").unlink()
@@ -120,9 +120,9 @@ def test_a_dry_run_tells_conflicts_where_the_real_run_refuses(
     assert manifest(project) == files
 
 
-def test_a_dry_run_of_nothing_says_nothing(manager: CheckpointManager, project: Path, target: str) -> None:
+def test_a_dry_run_without_changes_reports_nothing(manager: CheckpointManager, project: Path, target: str) -> None:
     plan = manager.restore(project, target, dry_run=True)
-    assert deeds(plan) == ((), (), (), ()) and not plan.applied
+    assert file_changes(plan) == ((), (), (), ()) and not plan.applied
 
 
 def test_a_dry_run_of_undo_and_redo_moves_nothing(
@@ -138,4 +138,4 @@ def test_a_dry_run_of_undo_and_redo_moves_nothing(
         plan = walk(project, dry_run=True)
         assert plan.written and not plan.applied
         assert manifest(project) == files and store_picture(base) == store and all_ids(manager, project) == ids
-        assert deeds(walk(project)) == deeds(plan)
+        assert file_changes(walk(project)) == file_changes(plan)

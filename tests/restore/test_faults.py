@@ -1,4 +1,4 @@
-"""Full disks, closed directories, failing calls: a restore is done as a whole or not at all, and says so."""
+"""Full disks, closed directories, failing calls: a restore is done completely or not at all, and reports which."""
 
 from __future__ import annotations
 
@@ -76,12 +76,12 @@ def assert_put_back(manager: CheckpointManager, base: Path, project: Path, targe
 DONE, TOLD, BROKEN = 0, 10, 11
 
 
-def outcome_of(deed: Callable[[], object], which: int, then: Callable[[int], object]) -> int:
-    """What becomes of an operation in a child where calls fail: done, a clear error, or another one."""
+def outcome_of(action: Callable[[], object], which: int, then: Callable[[int], object]) -> int:
+    """The outcome of an operation in a child where calls fail: done, a clear error, or another error."""
 
     def act() -> None:
         try:
-            on_touch(which, deed, then)()
+            on_touch(which, action, then)()
         except ShadowsnapError:
             os._exit(TOLD)
         except OSError:
@@ -109,7 +109,7 @@ def fail_from_now_on(number: int) -> None:
         ("revert", fail_from_now_on, 8),
     ],
 )
-def test_whichever_call_fails_all_or_nothing_is_restored(
+def test_any_failing_call_leaves_all_or_nothing_restored(
     tmp_path: Path, way: str, fail: Callable[[int], None], times: int
 ) -> None:
     def ready(name: str) -> tuple[Path, Path, Callable[[], object]]:
@@ -126,14 +126,14 @@ def test_whichever_call_fails_all_or_nothing_is_restored(
         manager.restore(project, target)
         return base, project, lambda: manager.undo(project)
 
-    _, project, deed = ready("count")
-    touches = touches_of(deed)
+    _, project, action = ready("count")
+    touches = touches_of(action)
     after = manifest(project)
     outcomes = set()
     for at in range(0, touches + 1, max(1, touches // samples(times))):
-        base, project, deed = ready(str(at))
+        base, project, action = ready(str(at))
         before, ids = manifest(project), all_ids(CheckpointManager(base=base), project)
-        outcome = outcome_of(deed, at, fail)
+        outcome = outcome_of(action, at, fail)
         outcomes.add(outcome)
         found = {path: entry for path, entry in manifest(project).items() if not path.startswith(STAGING)}
         if outcome == DONE:
@@ -244,13 +244,13 @@ def test_a_disk_that_fills_up_in_between_leaves_all_or_nothing(small_disk: Path,
         assert_sound(base, project)
 
 
-def limited(size: int, deed: Callable[[], object]) -> type[BaseException] | None:
-    """Do something in a child that may write no file larger than this; the class of error it met."""
+def limited(size: int, action: Callable[[], object]) -> type[BaseException] | None:
+    """Run an action in a child that may write no file larger than this; returns the class of the error."""
 
     def act() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
         try:
-            deed()
+            action()
         except PresentNotSaved:
             os._exit(20)
         except RestoreFailed:
@@ -286,7 +286,7 @@ def test_a_limit_on_file_sizes_met_while_saving_costs_nothing(
 
 @pytest.fixture
 def immutable(tmp_path: Path) -> Iterator[Callable[[Path, bool], None]]:
-    """Make a path one that not even root may change, or take that back."""
+    """Make a path immutable even for root, or mutable again."""
     made: list[Path] = []
 
     def set_immutable(path: Path, on: bool) -> None:
@@ -304,7 +304,7 @@ def immutable(tmp_path: Path) -> Iterator[Callable[[Path, bool], None]]:
 
 
 @pytest.mark.parametrize("which", ["zz-last", "sub", "sub/file"])
-def test_what_cannot_be_changed_makes_everything_be_put_back(
+def test_an_immutable_path_makes_restore_put_everything_back(
     manager: CheckpointManager, base: Path, project: Path, immutable: Callable[[Path, bool], None], which: str
 ) -> None:
     if not shutil.which("chattr"):
@@ -325,7 +325,7 @@ def test_what_cannot_be_changed_makes_everything_be_put_back(
     assert_put_back(manager, base, project, target, before)
 
 
-def test_directories_nobody_may_write_to_are_opened_and_closed_again(
+def test_directories_without_write_permission_are_opened_and_closed_again(
     as_user: Callable[..., Any], base: Path, project: Path
 ) -> None:
     def story() -> None:
@@ -333,7 +333,7 @@ def test_directories_nobody_may_write_to_are_opened_and_closed_again(
         (project / "shut" / "deeper").mkdir(parents=True)
         for name in ("shut/a", "shut/deeper/b"):
             (project / name).write_text("then\n")
-        (project / "file").write_text("a directory nobody may write to, later\n")
+        (project / "file").write_text("later in a directory without write permission\n")
         (project / "shut" / "deeper").chmod(0o500)
         (project / "shut").chmod(0o555)
         target = checkpoint(manager, project).id
@@ -366,7 +366,7 @@ def test_directories_nobody_may_write_to_are_opened_and_closed_again(
     as_user(story)
 
 
-def test_a_directory_that_cannot_be_looked_into_makes_restore_refuse(
+def test_a_directory_that_cannot_be_entered_makes_restore_refuse(
     as_user: Callable[..., Any], base: Path, project: Path
 ) -> None:
     """What it holds by now cannot be saved, so what it held then cannot be brought back."""
@@ -397,7 +397,7 @@ def test_a_directory_that_cannot_be_listed_is_restored_by_name(
         target = checkpoint(manager, project).id
         original = manifest(project)
         (project / "src" / "main.py").write_text("now\n")
-        (project / "src" / "unseen").write_text("nobody can know of it\n")
+        (project / "src" / "unseen").write_text("written unseen\n")
         mutated = manifest(project)
         (project / "src").chmod(0o300)
         manager.restore(project, target)
@@ -433,7 +433,7 @@ def test_a_file_that_cannot_be_read_makes_restore_refuse_or_is_kept(
     as_user(story)
 
 
-def test_a_root_nobody_may_write_to_is_left_as_it_is(
+def test_a_project_directory_without_write_permission_is_left_as_it_is(
     as_user: Callable[..., Any], base: Path, project: Path
 ) -> None:
     def story() -> None:
@@ -530,7 +530,7 @@ def test_a_checkpoint_with_a_missing_file_is_not_restored_in_part(
 
 
 @pytest.mark.shortcut
-def test_a_damaged_object_is_met_before_any_file_is_touched(
+def test_a_damaged_object_is_noticed_before_any_file_is_touched(
     manager: CheckpointManager, base: Path, project: Path
 ) -> None:
     (project / "a").write_text("its object will be damaged\n")
@@ -539,10 +539,10 @@ def test_a_damaged_object_is_met_before_any_file_is_touched(
     (project / "README.md").write_text("now\n")
     before, times = manifest(project), mtimes(project)
     name = git(base / "store", "rev-parse", f"{target.id}:a")
-    place = loose_object(base / "store", name)
-    content = place.read_bytes()
-    place.chmod(0o644)
-    place.write_bytes(content[:-6])
+    damaged = loose_object(base / "store", name)
+    content = damaged.read_bytes()
+    damaged.chmod(0o644)
+    damaged.write_bytes(content[:-6])
     with pytest.raises(ShadowsnapError):
         manager.restore(project, target.id)
     assert manifest(project) == before and mtimes(project) == times
@@ -569,7 +569,7 @@ def test_content_that_the_store_has_lost_is_not_overwritten(
         assert (project / "README.md").read_text() == "only on disk by now\n"
 
 
-def test_what_root_restores_belongs_to_whom_it_belonged(manager: CheckpointManager, project: Path) -> None:
+def test_files_restored_by_root_keep_their_owner(manager: CheckpointManager, project: Path) -> None:
     if os.geteuid() != 0:
         pytest.skip("only root can give files away")
     for path in (project, *project.rglob("*")):

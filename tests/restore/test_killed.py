@@ -70,11 +70,11 @@ def test_no_debris_is_left_in_the_project(base: Path, tmp_path: Path) -> None:
 
     began = time.monotonic()
     manager.restore(project, target)
-    whole = time.monotonic() - began
+    duration = time.monotonic() - began
     chance = random.Random(20261117)
     for number in range(KILLS):
         wanted = other if state(project) == {"then"} else target
-        restore_killed_after(chance.uniform(0, whole), base, project, wanted)
+        restore_killed_after(chance.uniform(0, duration), base, project, wanted)
         next_call = CheckpointManager(base=base, background_upkeep=False, fsync=False)
         outcome = next_call.ensure_checkpoint(project)
         assert outcome.status in ("taken", "unchanged"), outcome

@@ -1,4 +1,4 @@
-"""What went wrong in other checkpoint systems when a state was brought back, each as a test."""
+"""Mistakes that other checkpoint systems made when they restored a state, each as a test."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ def manager(base: Path) -> CheckpointManager:
 # --- snapshots that failed --------------------------------------------------------------------------
 
 
-def with_small_files_only(deed: Callable[[], object]) -> bool:
-    """Do something in a child that cannot write a file of more than 50 kB; says whether it could do it."""
+def with_small_files_only(action: Callable[[], object]) -> bool:
+    """Run an action in a child that cannot write a file of more than 50 kB; returns whether it succeeded."""
 
     def act() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (50_000, 50_000))
-        deed()
+        action()
 
     return in_child(act) == 0
 
@@ -87,7 +87,7 @@ def test_a_file_that_was_ignored_then_is_kept_and_reported(manager: CheckpointMa
     assert result.written == (".gitignore",) and result.deleted == ()
 
 
-def test_an_older_gitignore_brought_back_does_not_clean_what_it_un_ignores(
+def test_an_older_gitignore_brought_back_does_not_delete_what_it_no_longer_ignores(
     manager: CheckpointManager, project: Path
 ) -> None:
     (project / ".gitignore").write_text("*.tmp\n")
@@ -103,7 +103,7 @@ def test_an_older_gitignore_brought_back_does_not_clean_what_it_un_ignores(
         assert (project / path).read_text() == "cannot be made again\n"
 
 
-def test_a_gitignore_that_did_not_exist_then_does_not_cost_what_it_ignores(
+def test_a_gitignore_that_did_not_exist_then_does_not_delete_what_it_ignores(
     manager: CheckpointManager, project: Path
 ) -> None:
     target = checkpoint(manager, project)
@@ -156,7 +156,7 @@ def test_a_file_that_was_unreadable_then_is_kept(
 ) -> None:
     def story() -> None:
         manager = CheckpointManager(base=base)
-        (project / "closed").write_text("nobody reads this\n")
+        (project / "closed").write_text("not readable\n")
         (project / "closed").chmod(0)
         (project / "vault").mkdir()
         (project / "vault" / "gold").write_text("all of it\n")
@@ -167,7 +167,7 @@ def test_a_file_that_was_unreadable_then_is_kept(
         checkpoint(manager, project)
         result = manager.restore(project, target.id)
         (project / "vault").chmod(0o700)
-        assert (project / "closed").read_text() == "nobody reads this\n"
+        assert (project / "closed").read_text() == "not readable\n"
         assert (project / "vault" / "gold").read_text() == "all of it\n"
         assert kept_paths(result)["closed"] == "unreadable at the checkpoint"
         assert kept_paths(result)["vault/gold"] == "unreadable at the checkpoint"
@@ -354,7 +354,7 @@ def test_a_subset_leaves_everyone_elses_edits_alone(manager: CheckpointManager, 
     assert (project / "idea").read_text() == "the person's new file\n"
 
 
-def test_a_rename_is_undone_whole(manager: CheckpointManager, project: Path) -> None:
+def test_a_rename_is_undone_completely(manager: CheckpointManager, project: Path) -> None:
     (project / "old-name").write_text("".join(f"line {n}\n" for n in range(200)))
     target = checkpoint(manager, project)
     original = manifest(project)
@@ -398,7 +398,7 @@ def test_a_name_with_wildcards_means_only_itself(
 def test_a_read_only_directory_never_leaves_the_tree_half_restored(
     as_user: Callable[..., Any], base: Path, project: Path
 ) -> None:
-    """The directory belongs to somebody else: its bits cannot be changed either."""
+    """The directory belongs to another user: its bits cannot be changed either."""
     manager = CheckpointManager(base=base)
     (project / "theirs").mkdir()
     for name in ("a", "theirs/b", "z"):
@@ -408,7 +408,7 @@ def test_a_read_only_directory_never_leaves_the_tree_half_restored(
         (project / name).write_text("now\n")
     (project / "theirs").chmod(0o555)
     if os.geteuid() != 0:
-        pytest.skip("only root can give a directory to somebody else")
+        pytest.skip("only root can give a directory to another user")
     os.chown(project / "theirs", 1, 1)
 
     def story() -> str:
@@ -437,7 +437,7 @@ def test_restoring_needs_no_clean_and_leaves_no_stash(manager: CheckpointManager
     assert git(project, "stash", "list") == ""
 
 
-def test_looking_at_a_plan_costs_nothing(manager: CheckpointManager, project: Path, base: Path) -> None:
+def test_a_dry_run_writes_nothing(manager: CheckpointManager, project: Path, base: Path) -> None:
     target = checkpoint(manager, project)
     (project / "README.md").write_text("changed\n")
     before, store = manifest(project), store_picture(base)

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from restoring import all_ids, assert_sound, checkpoint, deeds, mtimes
+from restoring import all_ids, assert_sound, checkpoint, file_changes, mtimes
 
 from helpers import git, manifest, snapshot_dotgit
 from shadowsnap import CheckpointManager
@@ -127,7 +127,7 @@ def test_a_directory_that_became_a_link_out_is_not_written_through(
     assert manifest(outside) == before
 
 
-def test_a_path_that_nobody_knows_is_a_clear_error(
+def test_an_unknown_path_is_a_clear_error(
     manager: CheckpointManager, project: Path, target: str
 ) -> None:
     change_everything(project)
@@ -153,7 +153,7 @@ def test_references_that_lead_nowhere_are_clear_errors(
             manager.restore(project, ref)
 
 
-def test_a_project_that_is_gone_is_told_how_to_come_back(
+def test_a_missing_project_directory_is_an_error_with_a_hint(
     manager: CheckpointManager, project: Path, target: str
 ) -> None:
     original = manifest(project)
@@ -177,7 +177,7 @@ def test_a_single_file_comes_back_alone(manager: CheckpointManager, project: Pat
     change_everything(project)
     before, times = manifest(project), mtimes(project)
     result = manager.restore(project, target, paths="src/main.py")
-    assert deeds(result)[:2] == (("src/main.py",), ())
+    assert file_changes(result)[:2] == (("src/main.py",), ())
     after, now = manifest(project), mtimes(project)
     assert after.pop(b"src/main.py") == ("file", 0o644, b"print('hello')\n")
     assert after == {path: before[path] for path in after}
@@ -282,7 +282,7 @@ def test_a_very_deep_path_comes_back(manager: CheckpointManager, project: Path) 
     assert manifest(project) == mutated
 
 
-# --- what stands in the way of a choice -------------------------------------------------------------
+# --- what is in the way of chosen paths --------------------------------------------------------------
 
 
 def test_a_file_above_a_chosen_path_is_not_removed_unasked(
@@ -327,7 +327,7 @@ def test_an_ignored_file_where_a_directory_was_is_saved_and_goes(
     assert manifest(project) == original
 
 
-def test_a_new_directory_that_holds_ignored_files_is_not_said_to_be_deleted(
+def test_a_new_directory_that_holds_ignored_files_is_not_reported_as_deleted(
     manager: CheckpointManager, project: Path, target: str
 ) -> None:
     (project / "fresh" / "empty").mkdir(parents=True)
@@ -381,10 +381,10 @@ def test_a_gitignore_that_became_a_directory_comes_back(manager: CheckpointManag
 
 
 @pytest.mark.parametrize("change", ["emptied", "deleted"])
-def test_what_a_gitignore_ignored_that_ignores_itself_is_left_alone(
+def test_files_ignored_by_a_gitignore_that_ignores_itself_are_left_alone(
     manager: CheckpointManager, project: Path, change: str
 ) -> None:
-    """It is in no checkpoint, and the one on disk says something else by now."""
+    """It is in no checkpoint, and the one on disk has other rules by now."""
     (project / "kiln").mkdir()
     (project / "kiln" / ".gitignore").write_text("*\n")
     (project / "kiln" / "built").write_text("there then and now\n")
@@ -427,7 +427,7 @@ def test_a_directory_in_place_of_a_link_to_itself_comes_back(manager: Checkpoint
     assert manifest(project) == mutated
 
 
-def test_an_ignored_directory_gets_its_bits_back_by_an_undo(manager: CheckpointManager, project: Path) -> None:
+def test_undo_restores_the_bits_of_an_ignored_directory(manager: CheckpointManager, project: Path) -> None:
     (project / ".gitignore").write_text("# nothing\n")
     (project / "spool").mkdir()
     target = checkpoint(manager, project).id
@@ -440,7 +440,7 @@ def test_an_ignored_directory_gets_its_bits_back_by_an_undo(manager: CheckpointM
 
 
 @pytest.mark.parametrize("pattern", ["*", "spool/"])
-def test_an_undo_takes_a_directory_away_that_was_made_where_it_is_ignored(
+def test_undo_removes_an_ignored_directory_that_a_restore_made(
     base: Path, project: Path, pattern: str
 ) -> None:
     manager = CheckpointManager(base=base, max_file_size_mb=0.01)
@@ -459,7 +459,7 @@ def test_an_undo_takes_a_directory_away_that_was_made_where_it_is_ignored(
     assert manifest(project) == restored
 
 
-def test_an_undo_takes_the_directories_away_that_a_chosen_empty_one_needed(
+def test_undo_removes_the_directories_that_a_chosen_empty_one_needed(
     manager: CheckpointManager, project: Path
 ) -> None:
     (project / "deep" / "er" / "empty").mkdir(parents=True)
@@ -484,7 +484,7 @@ def test_restoring_what_is_already_there_changes_nothing(
     for paths in ([], ["README.md"], ["src"], ["."]):
         result = manager.restore(project, target, paths=paths)
         assert result.applied and result.undo_id is None
-        assert deeds(result) == ((), (), (), ())
+        assert file_changes(result) == ((), (), (), ())
     assert manifest(project) == picture and mtimes(project) == times
     assert {path: os.stat(os.path.join(os.fsencode(project), path)).st_mtime_ns for path in picture} == folders
     assert all_ids(manager, project) == ids
@@ -558,7 +558,9 @@ def test_a_directory_that_is_a_link_by_now_is_still_meant_by_its_name(
     assert (project / "other" / "main.py").read_text() == "edited\n"
 
 
-def test_a_link_to_a_directory_that_was_one_then_is_followed(manager: CheckpointManager, project: Path) -> None:
+def test_a_path_through_a_link_that_the_checkpoint_holds_is_followed(
+    manager: CheckpointManager, project: Path
+) -> None:
     (project / "alias").symlink_to("src")
     target = checkpoint(manager, project).id
     (project / "src" / "main.py").write_text("now\n")

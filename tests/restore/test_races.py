@@ -1,4 +1,4 @@
-"""Somebody changes files, or presses Ctrl-C, while a restore is under way: nothing is lost."""
+"""Files change, or Ctrl-C is pressed, while a restore is under way: nothing is lost."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from restoring import STAGING, assert_sound, at_step, checkpoint, content_in, li
 from helpers import manifest
 from shadowsnap import CheckpointManager
 from shadowsnap.errors import RestoreRefused, RestoreStranded, ShadowsnapError
-from shadowsnap.restore import apply, restore
-from shadowsnap.restore import staging as asides
+from shadowsnap.restore import apply, restore, staging
 
 
 @pytest.fixture
@@ -47,14 +46,14 @@ def target(manager: CheckpointManager, project: Path) -> str:
     return target.id
 
 
-# --- a file changes between the plan and the deed ----------------------------------------------------
+# --- a file changes after it was planned -------------------------------------------------------------
 
 
 def overwrite(path: Path) -> None:
     path.write_text("written in the last moment\n")
 
 
-def overwrite_in_secret(path: Path) -> None:
+def overwrite_keeping_times(path: Path) -> None:
     """The same size, the same inode, and the time set back, as `rsync --inplace -t` does."""
     seen = path.stat()
     with open(path, "r+b") as file:
@@ -62,12 +61,12 @@ def overwrite_in_secret(path: Path) -> None:
     os.utime(path, ns=(seen.st_atime_ns, seen.st_mtime_ns))
 
 
-def save_like_an_editor(path: Path) -> None:
+def replace(path: Path) -> None:
     path.with_name("swap-file").write_text("saved by an editor\n")
     os.replace(path.with_name("swap-file"), path)
 
 
-def save_like_an_editor_in_secret(path: Path) -> None:
+def replace_keeping_times(path: Path) -> None:
     seen, other = path.stat(), path.with_name("swap-file")
     other.write_bytes(b"X" * seen.st_size)
     os.utime(other, ns=(seen.st_atime_ns, seen.st_mtime_ns))
@@ -91,9 +90,9 @@ def close(path: Path) -> None:
 
 CHANGES = [
     overwrite,
-    overwrite_in_secret,
-    save_like_an_editor,
-    save_like_an_editor_in_secret,
+    overwrite_keeping_times,
+    replace,
+    replace_keeping_times,
     turn_into_link,
     turn_into_directory,
     close,
@@ -145,7 +144,7 @@ def test_a_link_exchanged_for_a_file_with_the_same_bytes_is_not_lost(
     assert not (project / "link").is_symlink() and (project / "link").read_text() == "elsewhere"
 
 
-def test_a_file_that_was_only_looked_at_does_not_stop_a_restore(
+def test_a_file_with_a_new_time_but_the_same_content_does_not_stop_a_restore(
     manager: CheckpointManager, project: Path, target: str
 ) -> None:
     with at_step("restore:applying", lambda: os.utime(project / "README.md")):
@@ -223,17 +222,17 @@ def test_bits_are_not_set_through_a_link_that_leads_out(
     assert (outside / "main.py").stat().st_mode & 0o777 == 0o600
 
 
-def test_what_somebody_writes_to_a_restored_file_survives_the_way_back(
+def test_an_edit_of_a_restored_file_survives_the_rollback(
     manager: CheckpointManager, project: Path, target: str, base: Path
 ) -> None:
-    """README.md has been put in place; it is edited; then a later file makes the restore go back."""
+    """README.md has been put in place; it is edited; then a later file makes the restore roll back."""
 
-    def hear(step: str) -> None:
+    def on_step(step: str) -> None:
         if step == "restore:wrote-one" and (project / "README.md").read_text() == "# A project\n":
             (project / "README.md").write_text("edited after it came back\n")
             (project / "src" / "main.py").write_text("changed too\n")
 
-    with listening(hear), pytest.raises(RestoreRefused):
+    with listening(on_step), pytest.raises(RestoreRefused):
         manager.restore(project, target)
     assert (project / "README.md").read_text() == "edited after it came back\n"
     assert (project / "src" / "main.py").read_text() == "changed too\n"
@@ -243,15 +242,15 @@ def test_what_somebody_writes_to_a_restored_file_survives_the_way_back(
     assert_sound(base, project)
 
 
-def test_a_file_that_appears_where_a_deleted_one_was_survives_the_way_back(
+def test_a_file_that_appears_where_a_deleted_one_was_survives_the_rollback(
     manager: CheckpointManager, project: Path, target: str, base: Path
 ) -> None:
-    def hear(step: str) -> None:
+    def on_step(step: str) -> None:
         if step == "restore:wrote-one" and not (project / "new").exists():
             (project / "new").write_text("made once more\n")
             (project / "src" / "main.py").write_text("changed too\n")
 
-    with listening(hear), pytest.raises(RestoreRefused):
+    with listening(on_step), pytest.raises(RestoreRefused):
         manager.restore(project, target)
     assert (project / "new").read_text() == "made once more\n"
     assert (project / "README.md").read_text() == "# A PROJECT\n"
@@ -282,7 +281,7 @@ class CtrlC:
     """Raises KeyboardInterrupt when the n-th line of these modules is about to run."""
 
     def __init__(self, *numbers: int) -> None:
-        self._files = {apply.__file__, asides.__file__, restore.__file__}
+        self._files = {apply.__file__, staging.__file__, restore.__file__}
         self._numbers = set(numbers)
         self.lines = 0
 
@@ -344,7 +343,7 @@ def test_ctrl_c_at_any_line_leaves_all_or_nothing(
         outcome = manager.ensure_checkpoint(project)
         assert outcome.status in ("taken", "unchanged"), outcome.error
         if found not in (mutated, restored):
-            assert "restore" in outcome.note, f"at line {number} nobody was told"
+            assert "restore" in outcome.note, f"at line {number} there is no note"
         settled = manifest(project)
         assert settled in (mutated, restored), f"half done after line {number}"
         ends.add(settled == restored)
@@ -355,7 +354,7 @@ def test_ctrl_c_at_any_line_leaves_all_or_nothing(
     assert_sound(base, project)
 
 
-def test_a_second_ctrl_c_on_the_way_back_loses_nothing(
+def test_a_second_ctrl_c_during_the_rollback_loses_nothing(
     small: tuple[CheckpointManager, Path, str], base: Path
 ) -> None:
     manager, project, target = small
@@ -379,7 +378,7 @@ def test_a_second_ctrl_c_on_the_way_back_loses_nothing(
     assert_sound(base, project)
 
 
-def test_an_error_of_a_listener_is_no_reason_to_stop_half_way(
+def test_an_unexpected_error_in_the_middle_rolls_everything_back(
     manager: CheckpointManager, project: Path, target: str, base: Path
 ) -> None:
     """Whatever is raised in the middle, the files are as they were."""
@@ -395,7 +394,7 @@ def test_an_error_of_a_listener_is_no_reason_to_stop_half_way(
     assert manager.restore(project, target).note == ""
 
 
-def test_times_of_files_stay_when_a_restore_goes_back(
+def test_a_rollback_keeps_the_times_of_files(
     manager: CheckpointManager, project: Path, target: str
 ) -> None:
     times = mtimes(project)
@@ -406,7 +405,7 @@ def test_times_of_files_stay_when_a_restore_goes_back(
     assert {path for path in now if now[path] != times[path]} == {b"src/main.py"}
 
 
-# --- directories that change places while a restore is under way -----------------------------------------
+# --- directories that are replaced while a restore is under way -----------------------------------------
 
 
 @pytest.fixture
@@ -442,7 +441,7 @@ def test_nothing_is_put_back_into_another_directory(
     project, target = folders
     done: list[str] = []
 
-    def hear(step: str) -> None:
+    def on_step(step: str) -> None:
         if step == "restore:wrote-one":
             done.append(step)
             if len(done) == 1:
@@ -450,7 +449,7 @@ def test_nothing_is_put_back_into_another_directory(
             if len(done) == 2 and late:
                 (project / "z" / "last").write_text("written late\n")
 
-    with listening(hear), pytest.raises(RestoreStranded, match="another directory|Not a directory"):
+    with listening(on_step), pytest.raises(RestoreStranded, match="another directory|Not a directory"):
         manager.restore(project, target)
     assert list((project / "a").iterdir()) == []  # also where a link leads
     assert (project / "z" / "last").read_text() == ("written late\n" if late else "present\n")
@@ -458,14 +457,14 @@ def test_nothing_is_put_back_into_another_directory(
     assert content_in(base, saved.id, "a/one") == "present"
     manager.new_turn()
     outcome = manager.ensure_checkpoint(project)
-    assert outcome.checkpoint is not None and "was finished" in outcome.note  # who comes next finishes it
+    assert outcome.checkpoint is not None and "was finished" in outcome.note  # the next operation finishes it
     assert (project / "a" / "one").read_text() == (project / "z" / "last").read_text() == "then\n"
 
 
-def test_an_old_file_that_is_written_to_while_it_is_aside_survives_the_way_back(
+def test_an_old_file_that_is_written_to_in_staging_survives_the_rollback(
     manager: CheckpointManager, folders: tuple[Path, str]
 ) -> None:
-    """A program still has it open; and somebody saves the new one as well."""
+    """A program still has it open; and the new one is saved by an editor as well."""
     project, target = folders
     descriptor = os.open(project / "a" / "one", os.O_WRONLY | os.O_APPEND)
 

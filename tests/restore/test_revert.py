@@ -96,7 +96,7 @@ def test_later_turns_stay(manager: CheckpointManager, files: Path) -> None:
     assert (files / "second.txt").exists()
 
 
-def test_a_whole_session_goes_newest_turn_first(manager: CheckpointManager, files: Path) -> None:
+def test_a_session_is_reverted_newest_turn_first(manager: CheckpointManager, files: Path) -> None:
     before = manifest(files)
     for number in range(4):
         with Turn(manager, files, "s1"):
@@ -226,7 +226,7 @@ def test_binary_files_come_back_or_conflict(manager: CheckpointManager, files: P
     assert (files / "data.bin").read_bytes() == b"\0person" * 70
 
 
-def test_a_file_that_someone_edited_after_it_was_made_is_kept(manager: CheckpointManager, files: Path) -> None:
+def test_a_file_of_the_turn_that_was_edited_since_is_kept(manager: CheckpointManager, files: Path) -> None:
     with Turn(manager, files):
         (files / "made.txt").write_text("agent\n")
     (files / "made.txt").write_text("the person made it theirs\n")
@@ -235,7 +235,7 @@ def test_a_file_that_someone_edited_after_it_was_made_is_kept(manager: Checkpoin
     assert [conflict.path for conflict in result.conflicts] == ["made.txt"]
 
 
-def test_dry_run_tells_the_plan_and_changes_nothing(manager: CheckpointManager, files: Path, base: Path) -> None:
+def test_dry_run_returns_the_plan_and_changes_nothing(manager: CheckpointManager, files: Path, base: Path) -> None:
     conflicting(manager, files)
     before, checkpoints = manifest(files), manager.list_checkpoints(files)
     plan = manager.revert(files, turn=1, dry_run=True)
@@ -243,8 +243,8 @@ def test_dry_run_tells_the_plan_and_changes_nothing(manager: CheckpointManager, 
     assert manager.list_checkpoints(files) == checkpoints
     result = manager.revert(files, turn=1)
     assert not plan.applied and result.applied
-    told = [(each.written, each.deleted, each.kept, each.conflicts) for each in (plan, result)]
-    assert told[0] == told[1]
+    reported = [(each.written, each.deleted, each.kept, each.conflicts) for each in (plan, result)]
+    assert reported[0] == reported[1]
 
 
 def test_it_can_be_undone_and_redone(manager: CheckpointManager, files: Path) -> None:
@@ -319,7 +319,7 @@ def test_unclear_arguments_are_refused(
         manager.revert(files, **arguments)  # type: ignore[arg-type]
 
 
-def test_an_unknown_turn_is_said_to_be_unknown(manager: CheckpointManager, files: Path) -> None:
+def test_an_unknown_turn_is_an_error(manager: CheckpointManager, files: Path) -> None:
     with Turn(manager, files):
         replace_line(files / "text.txt", 3, "by the agent")
     with pytest.raises(NoSuchTurn, match="turn 7"):
@@ -352,12 +352,12 @@ PERSON = st.lists(
 )
 
 
-Deed = tuple[object, ...]
+Edit = tuple[object, ...]
 FEWER = max(1, settings().max_examples // 4)
 
 
-def act(project: Path, deeds: list[Deed]) -> None:
-    for name, target, *rest in deeds:
+def act(project: Path, edits: list[Edit]) -> None:
+    for name, target, *rest in edits:
         path = project / str(target)
         if name == "line":
             replace_line(path, rest[0], f"{rest[1]} at {rest[0]}")  # type: ignore[arg-type]
@@ -381,7 +381,7 @@ def scene(top: Path) -> Path:
 
 @given(st.lists(st.tuples(AGENT, PERSON), min_size=1, max_size=4))
 def test_reverting_the_agents_turns_leaves_exactly_the_persons_edits(
-    tmp_path_factory: pytest.TempPathFactory, story: list[tuple[list[Deed], list[Deed]]]
+    tmp_path_factory: pytest.TempPathFactory, story: list[tuple[list[Edit], list[Edit]]]
 ) -> None:
     top = tmp_path_factory.mktemp("story")
     project, alone = scene(top / "project"), scene(top / "alone")
@@ -401,7 +401,7 @@ def test_reverting_the_agents_turns_leaves_exactly_the_persons_edits(
 @settings(max_examples=FEWER)
 @given(st.lists(st.lists(st.tuples(AGENT, PERSON), min_size=1, max_size=3), min_size=1, max_size=3))
 def test_by_tool_calls_the_person_may_work_between_them(
-    tmp_path_factory: pytest.TempPathFactory, story: list[list[tuple[list[Deed], list[Deed]]]]
+    tmp_path_factory: pytest.TempPathFactory, story: list[list[tuple[list[Edit], list[Edit]]]]
 ) -> None:
     top = tmp_path_factory.mktemp("story")
     project, alone = scene(top / "project"), scene(top / "alone")
@@ -422,8 +422,8 @@ def test_by_tool_calls_the_person_may_work_between_them(
 
 @settings(max_examples=FEWER)
 @given(st.lists(st.tuples(AGENT, PERSON), min_size=1, max_size=4))
-def test_two_agents_whose_calls_take_turns_are_told_apart(
-    tmp_path_factory: pytest.TempPathFactory, story: list[tuple[list[Deed], list[Deed]]]
+def test_two_agents_whose_calls_take_turns_are_kept_apart(
+    tmp_path_factory: pytest.TempPathFactory, story: list[tuple[list[Edit], list[Edit]]]
 ) -> None:
     """What the person does above, a second agent does here, in a turn that begins and ends with that of
     the first."""
@@ -433,12 +433,12 @@ def test_two_agents_whose_calls_take_turns_are_told_apart(
     first, second = (CheckpointManager(**options) for _ in range(2))  # type: ignore[arg-type]
     first.new_turn(session_id="first")
     second.new_turn(session_id="second")
-    for deeds in story:
-        for manager, mine in zip((first, second), deeds, strict=True):
+    for edits in story:
+        for manager, mine in zip((first, second), edits, strict=True):
             manager.before_tool("bash", {}, cwd=project)
             act(project, mine)
             manager.after_tool("bash", {}, cwd=project)
-        act(alone, deeds[1])
+        act(alone, edits[1])
     for manager in (first, second):
         manager.end_turn()
     if any(each.session_id == "first" for each in first.list_checkpoints(project)):

@@ -1,4 +1,4 @@
-"""A revert touches only what the turn changed, does what its plan says, and can be undone."""
+"""A revert touches only what the turn changed, does what its plan announces, and can be undone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from restoring import deeds
+from restoring import file_changes
 
 from helpers import git, manifest
 from shadowsnap import CheckpointManager, RestoreResult, ShadowsnapError
@@ -60,7 +60,7 @@ def reverted(manager: CheckpointManager, project: Path, **arguments: Any) -> Res
     plan = manager.revert(project, dry_run=True, **arguments)
     assert manifest(project) == before and not plan.applied
     result = manager.revert(project, **arguments)
-    assert deeds(result) == deeds(plan) and result.applied
+    assert file_changes(result) == file_changes(plan) and result.applied
     after = manifest(project)
     if after != before:
         manager.undo(project)
@@ -206,7 +206,7 @@ def test_a_disputed_file_may_have_been_edited_since_the_last_snapshot(
         assert result.written == () and result.deleted == ()
 
 
-# --- the plan and the deed --------------------------------------------------------------------------
+# --- plans come true ------------------------------------------------------------------------------
 
 
 def attempted(manager: CheckpointManager, project: Path, **arguments: Any) -> None:

@@ -1,4 +1,4 @@
-"""Checkpoints of single files, where the directory as a whole is not captured."""
+"""Checkpoints of single files, where the directory itself is not captured."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from restoring import assert_sound, checkpoint, deeds, kept_paths
+from restoring import assert_sound, checkpoint, file_changes, kept_paths
 
 from helpers import manifest
 from shadowsnap import CheckpointManager
@@ -21,7 +21,7 @@ def manager(base: Path) -> CheckpointManager:
 
 @pytest.fixture
 def full_home(home: Path) -> Path:
-    """A home with files that are nobody's business."""
+    """A home directory with private files."""
     (home / ".bashrc").write_text("alias a=b\n")
     (home / "letter").write_text("private\n")
     (home / ".config").mkdir(exist_ok=True)
@@ -42,7 +42,7 @@ def test_a_file_in_the_home_directory_comes_back_alone(
     mutated = manifest(full_home)
     plan = manager.restore(full_home, target.id, dry_run=True)
     result = manager.restore(full_home, target.id)
-    assert deeds(result) == deeds(plan)
+    assert file_changes(result) == file_changes(plan)
     assert result.written == (".bashrc", ".config/tool.toml") and result.deleted == ()
     assert (full_home / ".bashrc").read_text() == "alias a=b\n"
     assert (full_home / ".config" / "tool.toml").stat().st_mode & 0o777 == 0o600
@@ -73,7 +73,7 @@ def test_a_file_that_did_not_exist_then_is_deleted_with_the_directories_made_for
     assert manifest(full_home) == before
 
 
-def test_a_directory_made_for_a_file_stays_if_somebody_else_uses_it(
+def test_a_directory_made_for_a_file_stays_if_it_holds_other_files(
     manager: CheckpointManager, full_home: Path
 ) -> None:
     target = checkpoint(manager, full_home, "new-dir/file")
@@ -84,7 +84,7 @@ def test_a_directory_made_for_a_file_stays_if_somebody_else_uses_it(
     assert sorted(os.listdir(full_home / "new-dir")) == ["mine"]
 
 
-def test_an_undo_takes_the_directories_away_that_a_restore_made(
+def test_undo_removes_the_directories_that_a_restore_made(
     manager: CheckpointManager, full_home: Path
 ) -> None:
     (full_home / "a" / "b").mkdir(parents=True)
@@ -156,7 +156,7 @@ def test_a_named_file_in_the_way_of_a_repository_is_refused(
         manager.restore(full_home, target.id)
 
 
-def test_named_files_of_a_whole_project_are_known_though_ignored(
+def test_named_files_of_a_project_are_restored_although_ignored(
     manager: CheckpointManager, project: Path, base: Path
 ) -> None:
     (project / "out.log").write_text("then\n")
@@ -173,7 +173,7 @@ def test_named_files_of_a_whole_project_are_known_though_ignored(
 
 
 @pytest.mark.parametrize(("name", "content"), [(".env", "SECRET=1\n"), ("large", "x" * 5000)])
-def test_an_undo_takes_away_what_later_captures_leave_out(
+def test_undo_removes_files_that_later_captures_leave_out(
     base: Path, project: Path, name: str, content: str
 ) -> None:
     """The checkpoint was taken under other settings."""

@@ -1,4 +1,4 @@
-"""Stages: kept as a whole or put back as a whole, also when their owner dies."""
+"""Stages: committed or put back together, also when their process dies."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from shadowsnap.errors import DirtyWorkingTree, NothingToUndo, StageClosed
 @pytest.fixture
 def manager(base: Path, project: Path) -> CheckpointManager:
     manager = CheckpointManager(base=base)
-    assert manager.ensure_checkpoint(project).status == "taken"
+    assert manager.snapshot(project).status == "taken"
     return manager
 
 
@@ -30,9 +30,9 @@ def edit_everything(project: Path) -> None:
     (project / "empty").mkdir()
 
 
-def fail_within_a_stage(manager: CheckpointManager, project: Path, deed: Callable[[], None]) -> None:
+def fail_within_a_stage(manager: CheckpointManager, project: Path, action: Callable[[], None]) -> None:
     with manager.stage(project):
-        deed()
+        action()
         raise ZeroDivisionError
 
 
@@ -52,10 +52,10 @@ def test_a_stage_commits_a_checkpoint_with_its_data(manager: CheckpointManager, 
 
 
 def test_a_stage_that_ends_well_is_committed(manager: CheckpointManager, project: Path) -> None:
-    with manager.stage(project, edit_id="e1", message="said beforehand") as stage:
+    with manager.stage(project, edit_id="e1", message="given beforehand") as stage:
         (project / "made.txt").write_text("made\n")
     assert stage.checkpoint is not None
-    assert manager.list_checkpoints(project)[0].reason == "said beforehand"
+    assert manager.list_checkpoints(project)[0].reason == "given beforehand"
 
 
 def test_an_exception_puts_everything_back(manager: CheckpointManager, project: Path) -> None:
@@ -72,7 +72,7 @@ def test_discard_puts_everything_back(manager: CheckpointManager, project: Path)
         result = stage.discard()
     assert manifest(project) == before
     assert "new/deep/file" in result.deleted
-    assert [each.kind for each in manager.list_checkpoints(project)] == ["pre-restore", "turn"]
+    assert [each.kind for each in manager.list_checkpoints(project)] == ["pre-restore", "manual"]
 
 
 def test_it_refuses_changes_that_no_checkpoint_holds(manager: CheckpointManager, project: Path) -> None:
@@ -97,7 +97,9 @@ def test_stray_ignored_files_do_not_count(manager: CheckpointManager, project: P
     assert not (project / "made.txt").exists()
 
 
-def test_an_older_checkpoint_that_holds_the_files_will_do(manager: CheckpointManager, project: Path) -> None:
+def test_a_stage_may_begin_on_an_older_checkpoint_that_holds_the_files(
+    manager: CheckpointManager, project: Path
+) -> None:
     first = manager.get(project, "last")
     (project / "later.txt").write_text("later\n")
     manager.new_turn()
@@ -129,7 +131,7 @@ def test_an_inner_stage_is_put_back_alone(manager: CheckpointManager, project: P
     assert (project / "outer.txt").exists()
 
 
-def test_an_outer_stage_takes_a_committed_inner_one_along(manager: CheckpointManager, project: Path) -> None:
+def test_discarding_an_outer_stage_undoes_a_committed_inner_one(manager: CheckpointManager, project: Path) -> None:
     before = manifest(project)
     with manager.stage(project, edit_id="outer") as outer:
         (project / "outer.txt").write_text("outer\n")
@@ -141,7 +143,7 @@ def test_an_outer_stage_takes_a_committed_inner_one_along(manager: CheckpointMan
 
 
 def die_within_a_stage(base: Path, project: Path, depth: int) -> None:
-    """In a child process: begin stages, change everything, die without a word."""
+    """In a child process: begin stages, change everything, and die."""
     child = os.fork()
     if child == 0:
         try:
@@ -156,7 +158,7 @@ def die_within_a_stage(base: Path, project: Path, depth: int) -> None:
 
 
 @pytest.mark.parametrize("depth", [1, 2])
-def test_a_stage_whose_owner_died_is_put_back_by_the_next_operation(
+def test_a_stage_whose_process_died_is_put_back_by_the_next_operation(
     manager: CheckpointManager, base: Path, project: Path, depth: int
 ) -> None:
     before = manifest(project)

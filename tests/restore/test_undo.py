@@ -1,4 +1,4 @@
-"""Undo returns to the state before the last restore, again and again; redo goes forward."""
+"""Undo takes back the last thing that happened, here mostly restores, again and again; redo goes forward."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from restoring import all_ids, checkpoint, mtimes
 from helpers import manifest
 from shadowsnap import CheckpointManager
 from shadowsnap.errors import NoSuchCheckpoint, NothingToRedo, NothingToUndo
-from shadowsnap.store import journal as journal_module
 
 
 @pytest.fixture
@@ -34,13 +33,23 @@ def version(project: Path) -> str:
     return (project / "README.md").read_text().strip()
 
 
-def test_without_a_restore_there_is_nothing_to_undo_or_redo(
-    manager: CheckpointManager, project: Path, three: list[str]
-) -> None:
-    with pytest.raises(NothingToUndo):
-        manager.undo(project)
-    with pytest.raises(NothingToRedo):
-        manager.redo(project)
+def test_without_a_change_there_is_nothing_to_undo_or_redo(manager: CheckpointManager, project: Path) -> None:
+    before = manifest(project)
+    for _ in range(2):
+        manager.new_turn(session_id="s1")
+        manager.ensure_checkpoint(project)
+        manager.end_turn()
+    (project / "mine").write_text("by the person\n")
+    manager.snapshot(project)
+    manager.new_turn(session_id="s2")
+    manager.ensure_checkpoint(project)
+    for dry_run in (True, False):
+        with pytest.raises(NothingToUndo):
+            manager.undo(project, dry_run=dry_run)
+        with pytest.raises(NothingToRedo):
+            manager.redo(project, dry_run=dry_run)
+    (project / "mine").unlink()
+    assert manifest(project) == before
 
 
 def test_many_steps_back_and_many_steps_forth(
@@ -57,6 +66,11 @@ def test_many_steps_back_and_many_steps_forth(
     for before, _ in reversed(steps):
         manager.undo(project)
         assert manifest(project) == before
+    for number in (1, 0):  # the turns before the first restore
+        steps.insert(0, (manifest(project), manifest(project)))
+        manager.undo(project)
+        assert version(project) == f"version {number}" and not (project / f"file-{number + 1}").exists()
+        steps[0] = (manifest(project), steps[0][1])
     with pytest.raises(NothingToUndo):
         manager.undo(project)
     for _, after in steps:
@@ -240,13 +254,15 @@ def test_projects_do_not_share_their_steps(
     manager.restore(project, three[0])
     manager.undo(other)
     assert (other / "file").read_text() == "now\n" and version(project) == "version 0"
+    manager.undo(other)  # the turn that changed the file
+    assert (other / "file").read_text() == "then\n" and version(project) == "version 0"
     with pytest.raises(NothingToUndo):
         manager.undo(other)
     manager.undo(project)
     assert version(project) == "version 2"
 
 
-def test_a_damaged_journal_is_told_and_set_aside(
+def test_a_damaged_journal_is_reported_and_set_aside(
     manager: CheckpointManager, project: Path, base: Path, three: list[str]
 ) -> None:
     manager.restore(project, three[0])
@@ -255,31 +271,68 @@ def test_a_damaged_journal_is_told_and_set_aside(
     manager.new_turn()
     outcome = manager.ensure_checkpoint(project)
     assert outcome.status in ("taken", "unchanged")
-    assert "undo and redo" in outcome.note
+    assert "journal of restores was damaged" in outcome.note
     assert [path for path in journal.parent.iterdir() if path != journal and "damaged" in path.name]
-    with pytest.raises(NothingToUndo):
-        manager.undo(project)
+    manager.undo(project)  # the log knows of the restore, not the journal
+    assert version(project) == "version 2"
     manager.restore(project, three[1])
     manager.undo(project)
-    assert version(project) == "version 0"
+    assert version(project) == "version 2"
 
 
-def test_a_hundred_steps_are_remembered(
-    project: Path, base: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Told with fewer: the number itself is all that differs."""
-    assert journal_module._DEPTH == 100
-    monkeypatch.setattr(journal_module, "_DEPTH", 20)
+def test_any_number_of_steps_is_remembered(project: Path, base: Path) -> None:
     quick = CheckpointManager(base=base, fsync=False)
     ids = []
     for number in range(2):
         (project / "README.md").write_text(f"version {number}\n")
-        ids.append(checkpoint(quick, project).id)
+        ids.append(quick.snapshot(project).checkpoint.id)  # type: ignore[union-attr]
     for number in range(25):
         quick.restore(project, ids[number % 2])
     (journal,) = (base / "store" / "journal").glob("*.json")
-    assert os.path.getsize(journal) < 20_000
-    for _ in range(20):
+    assert os.path.getsize(journal) < 1000
+    for number in reversed(range(25)):
+        assert version(project) == f"version {number % 2}"
         quick.undo(project)
     with pytest.raises(NothingToUndo):
         quick.undo(project)
+    for number in range(25):
+        quick.redo(project)
+        assert version(project) == f"version {number % 2}"
+
+
+def test_edits_after_an_undo_end_the_way_forth(
+    manager: CheckpointManager, project: Path, three: list[str]
+) -> None:
+    """Also if no snapshot has seen them. Without them, the way is open again."""
+    manager.restore(project, three[0])
+    manager.undo(project)
+    (project / "idea").write_text("made after the undo\n")
+    edited = manifest(project)
+    for dry_run in (True, False):
+        with pytest.raises(NothingToRedo):
+            manager.redo(project, dry_run=dry_run)
+    assert manifest(project) == edited
+    (project / "idea").unlink()
+    manager.redo(project)
+    assert version(project) == "version 0"
+
+
+def test_a_turn_after_an_undo_ends_the_way_forth(
+    manager: CheckpointManager, project: Path, three: list[str]
+) -> None:
+    """Also where it changed other files than the undo did."""
+    manager.restore(project, three[0], paths=["README.md"])
+    manager.undo(project)
+    manager.new_turn()
+    manager.ensure_checkpoint(project)
+    manager.end_turn()
+    assert manager.redo(project, dry_run=True).written == ("README.md",)
+    manager.new_turn()
+    manager.ensure_checkpoint(project)
+    (project / "file-2").write_text("by the agent\n")
+    for ended in (False, True):
+        if ended:
+            manager.end_turn()
+        with pytest.raises(NothingToRedo):
+            manager.redo(project)
+    assert version(project) == "version 2" and (project / "file-2").read_text() == "by the agent\n"

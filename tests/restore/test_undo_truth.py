@@ -250,8 +250,8 @@ def test_a_restore_into_a_closed_directory_is_exact_or_refused(
         left = {kept.path.rstrip("/") for kept in result.kept} | {item.path.rstrip("/") for item in target.skipped}
         restored = picture()
         same = {path for path in then.keys() | restored.keys() if then.get(path) != restored.get(path)}
-        told = {path for path in same if any(_is_below(os.fsdecode(path), above) for above in left)}
-        assert same == told, "different from the checkpoint, and not reported"
+        reported = {path for path in same if any(_is_below(os.fsdecode(path), above) for above in left)}
+        assert same == reported, "different from the checkpoint, and not reported"
         manager.undo(project)
         assert picture() == now
         folder.chmod(0o755)

@@ -16,10 +16,10 @@ from capturing import content, names, skipped
 
 from helpers import git
 from shadowsnap import CheckpointManager
-from shadowsnap.digests import bounded_id
 from shadowsnap.git.objects import object_id
 from shadowsnap.hook.client import run_hook
 from shadowsnap.settings import Layers, Settings
+from shadowsnap.snapshot.tools import bounded_id
 
 SLOW_RULES = "**/a/" * 25 + "b\n"
 

@@ -31,11 +31,12 @@ from shadowsnap.hook.log import log_event, log_file
 from shadowsnap.hook.log import read_log as read_hook_log
 from shadowsnap.hook.payload import read_event
 from shadowsnap.lightjson import loads
-from shadowsnap.settings import Layers, Settings, matches
+from shadowsnap.patterns import matches
+from shadowsnap.settings import Layers, Settings
 from shadowsnap.snapshot.tools import named_files
 from shadowsnap.store.checkpoints import decode_checkpoint
 from shadowsnap.store.conversations import from_transcript
-from shadowsnap.store.journal import Step, journal_from, paths_of, read_journal
+from shadowsnap.store.journal import journal_from, read_journal
 from shadowsnap.store.layout import Store, open_store
 from shadowsnap.store.projects import Project, known_projects, project_of
 from shadowsnap.store.statistics import _remembered
@@ -76,7 +77,7 @@ def test_files_that_are_nested_too_deeply_count_as_damaged(store: Store, known: 
     store.journal_file(known.id).write_text(record)
     store.project_file(known.id).write_text(record)
     (store.base / "log.jsonl").write_text(record + "\n")
-    assert read_journal(store, known).told
+    assert read_journal(store, known).note
     assert known_projects(store) == [] and read_log(store.base) == []
     assert from_transcript(f'{{"messages": {deep}}}'.encode()).count in (None, 1)
 
@@ -229,7 +230,18 @@ def test_a_pack_index_that_promises_gigabytes_is_not_believed(tmp_path: Path, as
 
 def _held_within_limits(objects: Path, name: str) -> object:
     _limit_memory()
-    return Packs(objects).held([name], sound=True)
+    return Packs(objects).contained([name], intact=True)
+
+
+def test_a_delta_with_an_endless_number_is_refused_at_once(tmp_path: Path) -> None:
+    names = [bytes([number + 1]) * 20 for number in range(2)]
+    delta = b"\5" + b"\xff" * (1 << 19) + b"\1"
+    entries = [entry(3, 5, zlib.compress(b"hello")), entry(7, len(delta), zlib.compress(delta), names[0])]
+    pack_of(tmp_path / "objects", entries, names)
+    began = time.process_time()
+    assert Packs(tmp_path / "objects").read(names[1].hex()) is None
+    assert Packs(tmp_path / "objects").size(names[1].hex()) is None
+    assert time.process_time() - began < 1
 
 
 @pytest.mark.parametrize("header", [b"blob -5", b"blob +5", b"blob 1_0", b"blob", b"blob x"])
@@ -396,13 +408,6 @@ def test_a_journal_with_something_else_than_paths_is_none(field: str, value: obj
     assert journal_from({"leftover": value}) is None
 
 
-@pytest.mark.parametrize("content", ["{}", '{"paths": 5}', '{"paths": [1]}', "[]", ""])
-def test_a_list_of_restored_paths_that_is_lost_is_reported(store: Store, known: Project, content: str) -> None:
-    (store.git_dir / "journal" / "x.paths").write_text(content)
-    with pytest.raises(MalformedObject):
-        paths_of(store, known, Step("ab" * 20, (), False, "x.paths"))
-
-
 def test_a_log_line_that_was_cut_short_does_not_take_the_next_one_along(base: Path, store: Store) -> None:
     (base / "log.jsonl").write_text('{"at": 1, "what": "cut')
     append_log(base, kind="failed", what="next")
@@ -447,8 +452,9 @@ def test_a_directory_may_be_called_like_the_home_of_an_unknown_user(
 
 
 def test_numbers_that_are_none_are_counted_again(store: Store, known: Project) -> None:
-    store.statistics_file(known.id).write_text('{"a b": [Infinity, 1, 2], "c d": [1, 2, 3], "e f": [NaN, 1, 1]}')
-    assert _remembered(store, known) == {("c", "d"): (1, 2, 3)}
+    rows = '{"a b": [Infinity, 1, 2, 0, 0], "c d": [1, 2, 3, 0, 1], "e f": [NaN, 1, 1, 0, 0]}'
+    store.statistics_file(known.id).write_text(rows)
+    assert _remembered(store, known) == {("c", "d"): (1, 2, 3, 0, 1)}
 
 
 # --- hooks ------------------------------------------------------------------------------------------------

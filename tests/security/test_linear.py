@@ -18,7 +18,8 @@ from shadowsnap.errors import MalformedObject
 from shadowsnap.git.index import tracked_paths
 from shadowsnap.git.trees import parse_tree, path_problem
 from shadowsnap.hook.payload import read_event
-from shadowsnap.settings import Layers, Settings, matches, parts
+from shadowsnap.patterns import matches, parts
+from shadowsnap.settings import Layers, Settings
 from shadowsnap.snapshot.ignore_rules import pattern_lines
 from shadowsnap.snapshot.secrets import is_secret
 from shadowsnap.snapshot.tools import named_files

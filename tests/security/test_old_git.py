@@ -12,8 +12,7 @@ from fakegit import fake_git
 from upkeep_stores import other_warnings
 
 from shadowsnap import CheckpointManager
-from shadowsnap.git.fixes import FIXED, is_fixed
-from shadowsnap.git.repository import MINIMUM
+from shadowsnap.git.repository import ATTRIBUTES_FIXED, MINIMUM, has_attributes_fix
 
 
 def git_that_says(
@@ -66,7 +65,7 @@ def test_a_newer_git_is_not_asked(
 
 def test_which_versions_are_fixed() -> None:
     for version in ((2, 34, 6), (2, 36, 5), (2, 38, 3), (2, 39, 1), (2, 40), (2, 40, 0), (2, 51, 2), (3, 0)):
-        assert is_fixed(version), version
+        assert has_attributes_fix(version), version
     for version in ((2, 34), (2, 34, 5), (2, 35, 5), (2, 38, 2), (2, 39), (2, 39, 0), (2, 33, 9)):
-        assert not is_fixed(version), version
-    assert [fixed[:2] for fixed in FIXED] == [(2, minor) for minor in range(MINIMUM[1], 40)]
+        assert not has_attributes_fix(version), version
+    assert [fixed[:2] for fixed in ATTRIBUTES_FIXED] == [(2, minor) for minor in range(MINIMUM[1], 40)]

@@ -11,7 +11,7 @@ from command_line import CommandLine
 
 from shadowsnap import CheckpointManager
 from shadowsnap.agents.sandboxes import writable_folders
-from shadowsnap.upkeep.exposure import exposure
+from shadowsnap.upkeep.status import exposure
 
 HOME = Path("/home/dev")
 
@@ -19,7 +19,7 @@ HOME = Path("/home/dev")
 @pytest.fixture
 def safe_tmp(monkeypatch: pytest.MonkeyPatch) -> None:
     """Tests lie in the directory of temporary files, which is warned about: here it is another one."""
-    monkeypatch.setattr("shadowsnap.upkeep.exposure._TEMPORARY", ("/nowhere",))
+    monkeypatch.setattr("shadowsnap.upkeep.status._TEMPORARY", ("/nowhere",))
     monkeypatch.setattr(tempfile, "gettempdir", lambda: "/nowhere-else")
 
 
@@ -44,7 +44,7 @@ def test_a_store_inside_a_project_is_warned_about(
 ) -> None:
     base = project / inside
     cli = CommandLine(project, base, monkeypatch, capsys)
-    found = cli.json("status")["warnings"]  # the current project, before anything was captured
+    found = cli.json("status", "--store")["warnings"]  # the current project, before anything was captured
     assert found[0].startswith(f"the store lies inside the project {project}")
     manager = CheckpointManager(base=base, background_upkeep=False)
     assert store_warnings(manager) == []
@@ -89,12 +89,12 @@ def test_what_the_settings_of_agents_open_up_is_warned_about(
     codex.write_text(f'[sandbox_workspace_write]\nwritable_roots = ["{base.parent}", 3, "relative"]\n')
     assert writable_folders() == [str(base.parent)]
     cli = CommandLine(project, base, monkeypatch, capsys)
-    assert "which the settings of an agent let it write to" in cli.json("status")["warnings"][0]
+    assert "which the settings of an agent let it write to" in cli.json("status", "--store")["warnings"][0]
     codex.write_text("[[[")
     claude.parent.mkdir()
     claude.write_text(json.dumps({"sandbox": {"filesystem": {"allowWrite": [f"/{base}", "~/x", "./y"]}}}))
     assert writable_folders() == [str(base), str(home / "x")]
-    assert "which the settings of an agent let it write to" in cli.json("status")["warnings"][0]
+    assert "which the settings of an agent let it write to" in cli.json("status", "--store")["warnings"][0]
     for text in ("[" * 100_000, '{"sandbox": []}', "null", '{"sandbox": {"filesystem": {"allowWrite": {}}}}'):
         claude.write_text(text)
         assert writable_folders() == []

@@ -8,7 +8,7 @@ import pytest
 
 from shadowsnap import Settings
 from shadowsnap.git.repository import Git
-from shadowsnap.snapshot.ignore_rules import DEFAULT_EXCLUDES, default_directory_names, exclude_file
+from shadowsnap.snapshot.ignore_rules import DEFAULT_DIRECTORY_NAMES, DEFAULT_EXCLUDES, exclude_file
 from shadowsnap.store.layout import open_store
 
 LEFT_OUT = [
@@ -58,8 +58,8 @@ def test_the_file_holds_every_pattern_and_says_that_it_is_rewritten() -> None:
     assert exclude_file(["!build/", "caf\udce9"]) == exclude_file() + b"!build/\ncaf\xe9\n"
 
 
-def test_directories_are_told_only_if_every_one_of_that_name_is_meant() -> None:
-    names = default_directory_names()
-    assert {"node_modules", ".git", "build", "__pycache__"} <= names
-    assert not any(set("*?[/") & set(name) for name in names)
-    assert "cache" not in names and ".yarn/cache" not in names and "*.egg-info" not in names
+def test_the_directory_names_are_those_of_patterns_without_a_wildcard_or_a_path() -> None:
+    names = DEFAULT_DIRECTORY_NAMES
+    assert {b"node_modules", b".git", b"build", b"__pycache__"} <= names
+    assert not any(set(b"*?[/") & set(name) for name in names)
+    assert b"cache" not in names and b".yarn/cache" not in names and b"*.egg-info" not in names

@@ -1,4 +1,4 @@
-"""What differs between two checkpoints, or a checkpoint and the files: said per file and as text, leaving
+"""What differs between two checkpoints, or a checkpoint and the files: per file and as a patch, leaving
 nothing behind."""
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from shadowsnap.errors import (
     ForeignCheckpoint,
     NoSuchCheckpoint,
     NoSuchProject,
+    NoSuchTurn,
     PathRefused,
 )
 
@@ -34,7 +35,7 @@ def manager(base: Path) -> CheckpointManager:
     return CheckpointManager(base=base)
 
 
-def told(diff: Diff) -> dict[str, tuple[str, int | None, int | None]]:
+def statuses(diff: Diff) -> dict[str, tuple[str, int | None, int | None]]:
     return {change.path: (change.status, change.insertions, change.deletions) for change in diff.changes}
 
 
@@ -67,7 +68,7 @@ def test_added_modified_and_deleted_files_with_line_counts(
     (project / "src" / "main.py").unlink()
     (project / "long").write_text("".join(f"{number}\n" for number in range(100) if number % 10))
     diff = both_ways(manager, base, project, first.id)
-    assert told(diff) == {
+    assert statuses(diff) == {
         "new": ("added", 3, 0),
         "README.md": ("modified", 1, 0),
         "src/main.py": ("deleted", 0, 1),
@@ -76,23 +77,23 @@ def test_added_modified_and_deleted_files_with_line_counts(
     }
     assert "+with a second line" in diff.text and "-print('hello')" in diff.text
     backwards = manager.diff(project, "last", first.id)
-    assert told(backwards)["new"] == ("deleted", 0, 3)
+    assert statuses(backwards)["new"] == ("deleted", 0, 3)
 
 
-def test_a_rename_is_told_as_two_changes(manager: CheckpointManager, base: Path, project: Path) -> None:
+def test_a_rename_is_a_deletion_and_an_addition(manager: CheckpointManager, base: Path, project: Path) -> None:
     """Undoing a rename without its source loses a file."""
     first = snap(base, project)
     (project / "src" / "main.py").rename(project / "src" / "other.py")
     diff = both_ways(manager, base, project, first.id)
-    assert told(diff) == {"src/main.py": ("deleted", 0, 1), "src/other.py": ("added", 1, 0)}
+    assert statuses(diff) == {"src/main.py": ("deleted", 0, 1), "src/other.py": ("added", 1, 0)}
 
 
-def test_binary_files_are_said_to_be_binary(manager: CheckpointManager, base: Path, project: Path) -> None:
+def test_binary_files_have_no_line_counts(manager: CheckpointManager, base: Path, project: Path) -> None:
     first = snap(base, project)
     (project / "data.bin").write_bytes(bytes(range(255, -1, -1)))
     (project / "new.bin").write_bytes(b"\0\1\2")
     diff = both_ways(manager, base, project, first.id)
-    assert told(diff) == {"data.bin": ("modified", None, None), "new.bin": ("added", None, None)}
+    assert statuses(diff) == {"data.bin": ("modified", None, None), "new.bin": ("added", None, None)}
     assert "Binary files a/data.bin and b/data.bin differ" in diff.text
 
 
@@ -105,7 +106,7 @@ def test_attributes_of_the_project_do_not_decide_what_is_binary(
     (project / "README.md").write_text("changed\n")
     (project / "src" / "main.py").write_text("changed\n")
     (project / "data.bin").write_bytes(b"\0changed")
-    assert told(both_ways(manager, base, project, first.id)) == {
+    assert statuses(both_ways(manager, base, project, first.id)) == {
         "README.md": ("modified", 1, 1),
         "src/main.py": ("modified", 1, 1),
         "data.bin": ("modified", None, None),
@@ -119,7 +120,7 @@ def test_changes_of_permission_bits_alone(manager: CheckpointManager, base: Path
     (project / "run.sh").chmod(0o644)
     (project / "src").chmod(0o700)
     diff = both_ways(manager, base, project, first.id)
-    assert told(diff) == {
+    assert statuses(diff) == {
         "README.md": ("modified", 0, 0),
         "run.sh": ("modified", 0, 0),
         "src/": ("modified", 0, 0),
@@ -136,7 +137,7 @@ def test_a_change_of_type(manager: CheckpointManager, base: Path, project: Path)
     (project / "link").unlink()
     (project / "link").write_text("a file now\n")
     diff = both_ways(manager, base, project, first.id)
-    assert {path: change[0] for path, change in told(diff).items()} == {
+    assert {path: change[0] for path, change in statuses(diff).items()} == {
         "README.md": "typechange",
         "link": "typechange",
     }
@@ -151,7 +152,7 @@ def test_a_file_that_becomes_a_directory_and_back(manager: CheckpointManager, ba
     shutil.rmtree(project / "src")
     (project / "src").write_text("flat\n")
     diff = both_ways(manager, base, project, first.id)
-    assert told(diff) == {
+    assert statuses(diff) == {
         "README.md": ("deleted", 0, 1),
         "README.md/inside": ("added", 1, 0),
         "src": ("added", 1, 0),
@@ -167,7 +168,7 @@ def test_empty_directories(manager: CheckpointManager, base: Path, project: Path
     (project / "new").mkdir()
     (project / "to be filled" / "file").write_text("")
     diff = both_ways(manager, base, project, first.id)
-    assert told(diff) == {
+    assert statuses(diff) == {
         "hollow/": ("deleted", 0, 0),
         "new/": ("added", 0, 0),
         "to be filled/file": ("added", 0, 0),
@@ -182,29 +183,29 @@ def test_names_of_every_kind(manager: CheckpointManager, base: Path, project: Pa
     for name in names:
         (project / name).write_text("x\n")
     diff = both_ways(manager, base, project, first.id)
-    assert told(diff) == dict.fromkeys(names, ("added", 1, 0))
+    assert statuses(diff) == dict.fromkeys(names, ("added", 1, 0))
     diff.to_dict()
 
 
-def test_what_is_not_captured_does_not_show(manager: CheckpointManager, base: Path, project: Path) -> None:
+def test_files_that_are_not_captured_do_not_appear(manager: CheckpointManager, base: Path, project: Path) -> None:
     first = snap(base, project)
     (project / ".env").write_text("TOKEN=hunter2\n")
     (project / "x.log").write_text("ignored\n")
     diff = manager.diff(project, first.id)
-    assert told(diff) == {} and "hunter2" not in diff.text
+    assert statuses(diff) == {} and "hunter2" not in diff.text
 
 
-def test_what_is_no_longer_captured_is_not_said_to_be_deleted(
+def test_a_file_that_is_no_longer_captured_is_not_reported_as_deleted(
     manager: CheckpointManager, base: Path, project: Path
 ) -> None:
     first = snap(base, project)
     (project / "README.md").write_bytes(b"grown" * (3 << 20))
     (project / "empty").unlink()
     diff = both_ways(manager, base, project, first.id)
-    assert told(diff) == {"README.md": ("modified", None, None), "empty": ("deleted", 0, 0)}
+    assert statuses(diff) == {"README.md": ("modified", None, None), "empty": ("deleted", 0, 0)}
     assert "not captured: too-large" in diff.text and "# A project" not in diff.text
     backwards = manager.diff(project, "last", first.id)
-    assert told(backwards) == {"README.md": ("modified", None, None), "empty": ("added", 0, 0)}
+    assert statuses(backwards) == {"README.md": ("modified", None, None), "empty": ("added", 0, 0)}
     assert "not captured: too-large" in backwards.text
 
 
@@ -218,7 +219,7 @@ def test_a_checkpoint_of_single_files_is_compared_with_those_alone(
     (home / ".bashrc").write_text("two\n")
     (home / "other").write_text("two\n")
     (home / "absent").write_text("here now\n")
-    assert told(manager.diff(home, "last")) == {".bashrc": ("modified", 1, 1), "absent": ("added", 1, 0)}
+    assert statuses(manager.diff(home, "last")) == {".bashrc": ("modified", 1, 1), "absent": ("added", 1, 0)}
 
 
 # --- some paths -------------------------------------------------------------------------------------
@@ -255,7 +256,7 @@ def test_only_some_paths(
     other = snap(base, project).id if against == "checkpoint" else None
     paths, expected = SUBSETS[subset]
     diff = manager.diff(project, first.id, other, paths=paths)
-    assert set(told(diff)) == expected
+    assert set(statuses(diff)) == expected
     named = {line.split(" b/")[1].strip('"') for line in diff.text.splitlines() if line.startswith("diff --git")}
     assert named == {path for path in expected if not path.endswith("/")}
     absolute = manager.diff(project, first.id, other, paths=[project / path for path in paths])
@@ -266,7 +267,7 @@ def test_only_some_paths(
 def test_one_path_may_be_given_without_a_list(manager: CheckpointManager, base: Path, project: Path) -> None:
     first = snap(base, project)
     changed_everywhere(project)
-    assert set(told(manager.diff(project, first.id, paths="README.md"))) == {"README.md"}
+    assert set(statuses(manager.diff(project, first.id, paths="README.md"))) == {"README.md"}
 
 
 def test_the_project_itself_means_everything(manager: CheckpointManager, base: Path, project: Path) -> None:
@@ -331,7 +332,7 @@ def everything_in(base: Path) -> dict[str, tuple[int, bytes]]:
 
 
 @pytest.mark.parametrize("many", [0, 300], ids=["few files", "many files"])
-def test_a_diff_leaves_no_object_and_the_index_as_it_was(
+def test_a_diff_leaves_no_object_and_an_unchanged_index(
     manager: CheckpointManager, base: Path, project: Path, many: int
 ) -> None:
     git(project, "init", "-q")
@@ -344,7 +345,7 @@ def test_a_diff_leaves_no_object_and_the_index_as_it_was(
     (project / "large").write_bytes(os.urandom(3 << 20))
     (project / ".gitignore").write_text("empty\n")
     before, theirs, directories = everything_in(base), snapshot_dotgit(project), sorted(base.rglob("*"))
-    assert len(told(manager.diff(project, first.id))) >= 4 + many
+    assert len(statuses(manager.diff(project, first.id))) >= 4 + many
     manager.diff(project, "last", "last")
     assert everything_in(base) == before
     assert sorted(base.rglob("*")) == directories
@@ -353,7 +354,7 @@ def test_a_diff_leaves_no_object_and_the_index_as_it_was(
 
 
 @posix
-def test_a_diff_of_what_cannot_be_read_leaves_nothing_either(
+def test_a_diff_with_unreadable_files_leaves_nothing_in_the_store(
     base: Path, project: Path, as_user: Callable[..., Any]
 ) -> None:
     def story() -> tuple[Any, bool]:
@@ -363,12 +364,12 @@ def test_a_diff_of_what_cannot_be_read_leaves_nothing_either(
         (project / "README.md").chmod(0)
         before = everything_in(base)
         diff = manager.diff(project, first.id)
-        return told(diff), everything_in(base) == before
+        return statuses(diff), everything_in(base) == before
 
     assert as_user(story) == ({"README.md": ("modified", None, None)}, True)
 
 
-def test_a_diff_of_a_late_deadline_leaves_nothing_either(base: Path, project: Path) -> None:
+def test_a_diff_that_runs_out_of_time_leaves_nothing_in_the_store(base: Path, project: Path) -> None:
     first = snap(base, project)
     for number in range(300):
         (project / f"new-{number}").write_text(f"{number}\n")
@@ -389,7 +390,7 @@ def test_a_diff_changes_nothing_for_the_next_snapshot(
     manager.diff(project, first.id)
     assert objects(base) == stored
     second = snap(base, project, status="taken")
-    assert told(manager.diff(project, first.id, second.id)) == {"README.md": ("modified", 1, 1)}
+    assert statuses(manager.diff(project, first.id, second.id)) == {"README.md": ("modified", 1, 1)}
 
 
 # --- what cannot be compared ------------------------------------------------------------------------
@@ -400,7 +401,9 @@ def test_errors_are_clear(manager: CheckpointManager, base: Path, project: Path,
         manager.diff(project, "last")
     first = snap(base, project)
     with pytest.raises(NoSuchCheckpoint):
-        manager.diff(project, "0000000")
+        manager.diff(project, "fffffff")
+    with pytest.raises(NoSuchTurn):
+        manager.diff(project, "7")
     with pytest.raises(NoSuchCheckpoint):
         manager.diff(project, "last", "last~1")
     other = tmp_path / "other"
@@ -411,4 +414,4 @@ def test_errors_are_clear(manager: CheckpointManager, base: Path, project: Path,
     remove_tree(project)
     with pytest.raises(DirectoryMissing):
         manager.diff(project, "last")
-    assert told(manager.diff(project, "last", "last")) == {}
+    assert statuses(manager.diff(project, "last", "last")) == {}

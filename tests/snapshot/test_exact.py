@@ -101,7 +101,7 @@ def test_attributes_deeper_down_and_in_the_repository_change_nothing(base: Path,
 
 
 @pytest.mark.parametrize("size", [(1 << 20) - 1, 1 << 20, (1 << 20) + 1, 3 << 20])
-def test_large_files_are_kept_whole(base: Path, empty: Path, size: int) -> None:
+def test_large_files_are_kept_completely(base: Path, empty: Path, size: int) -> None:
     data = os.urandom(4096) * (size // 4096 + 1)
     (empty / "large").write_bytes(data[:size])
     checkpoint = snap(base, empty)
@@ -276,7 +276,7 @@ def test_a_change_of_a_directorys_bits_is_noticed(base: Path, project: Path, bit
 
 
 @posix
-def test_bits_that_most_files_have_are_told_once(base: Path, empty: Path) -> None:
+def test_the_most_frequent_bits_are_recorded_once(base: Path, empty: Path) -> None:
     for number in range(50):
         (empty / str(number)).write_text("")
         (empty / str(number)).chmod(0o600)
@@ -422,38 +422,38 @@ def test_anything_may_become_anything(base: Path, empty: Path, before: str, afte
     assert captured(base, snap(base, empty)) == manifest(empty)
 
 
-def _make(place: Path, what: str) -> None:
+def _make(location: Path, what: str) -> None:
     if what in ("file", "executable"):
-        place.write_text(what)
-        place.chmod(0o755 if what == "executable" else 0o644)
+        location.write_text(what)
+        location.chmod(0o755 if what == "executable" else 0o644)
     elif what.startswith("link"):
-        place.symlink_to("other" if what == "link to a directory" else "other/inside")
+        location.symlink_to("other" if what == "link to a directory" else "other/inside")
     elif what != "nothing":
-        place.mkdir()
+        location.mkdir()
         if what != "empty directory":
-            (place / "inside").write_text(what)
+            (location / "inside").write_text(what)
         if what == "repository":
-            git(place, "init", "-q")
+            git(location, "init", "-q")
 
 
-def _unmake(place: Path) -> None:
-    if place.is_dir() and not place.is_symlink():
-        shutil.rmtree(place)
+def _unmake(location: Path) -> None:
+    if location.is_dir() and not location.is_symlink():
+        shutil.rmtree(location)
     else:
-        place.unlink(missing_ok=True)
+        location.unlink(missing_ok=True)
 
 
 # --- directories ------------------------------------------------------------------------------------
 
 
-def test_empty_directories_are_known(base: Path, project: Path) -> None:
+def test_empty_directories_are_captured(base: Path, project: Path) -> None:
     (project / "a" / "b" / "c").mkdir(parents=True)
     (project / "src" / "empty").mkdir()
     assert_exact(base, project)
     assert snap(base, project).metadata["empty_dirs"] == ["a", "a/b", "a/b/c", "src/empty"]
 
 
-def test_directories_with_only_ignored_files_are_known(base: Path, project: Path) -> None:
+def test_directories_with_only_ignored_files_are_captured_as_empty(base: Path, project: Path) -> None:
     (project / "logs").mkdir()
     (project / "logs" / "today.log").write_text("ignored")
     (project / "node_modules" / "x").mkdir(parents=True)
@@ -462,7 +462,7 @@ def test_directories_with_only_ignored_files_are_known(base: Path, project: Path
     assert snap(base, project, status="unchanged").id == checkpoint.id
 
 
-def test_a_directory_that_loses_its_last_file_is_known_as_empty(base: Path, project: Path) -> None:
+def test_a_directory_that_loses_its_last_file_is_captured_as_empty(base: Path, project: Path) -> None:
     (project / "deep" / "er").mkdir(parents=True)
     (project / "deep" / "er" / "file").write_text("")
     snap(base, project)
@@ -503,7 +503,7 @@ def test_a_lost_or_damaged_cache_changes_nothing(base: Path, project: Path) -> N
             assert snap(base, project, status="unchanged").id == checkpoint.id, (path.name, damage)
 
 
-def test_the_persons_repository_is_not_written(base: Path, project: Path) -> None:
+def test_the_users_repository_is_not_written(base: Path, project: Path) -> None:
     git(project, "init", "-q")
     git(project, "add", "README.md")
     git(project, "commit", "-q", "-m", "first")
@@ -514,7 +514,7 @@ def test_the_persons_repository_is_not_written(base: Path, project: Path) -> Non
     assert snapshot_dotgit(project) == before
 
 
-def test_a_project_that_was_deleted_and_made_anew_is_captured_as_it_is_now(base: Path, project: Path) -> None:
+def test_a_project_that_was_deleted_and_created_again_is_captured_as_it_is_now(base: Path, project: Path) -> None:
     snap(base, project)
     shutil.rmtree(project)
     (project / "README.md").mkdir(parents=True)
@@ -524,7 +524,7 @@ def test_a_project_that_was_deleted_and_made_anew_is_captured_as_it_is_now(base:
 
 
 @posix
-def test_two_names_of_one_file_are_two_files(base: Path, project: Path) -> None:
+def test_two_hard_links_are_captured_as_two_files(base: Path, project: Path) -> None:
     os.link(project / "README.md", project / "src" / "same")
     assert_exact(base, project)
     (project / "README.md").write_text("changed through one name\n")

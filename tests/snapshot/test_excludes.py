@@ -14,7 +14,10 @@ from hypothesis import strategies as st
 
 from helpers import git, manifest
 from shadowsnap import CheckpointManager
-from shadowsnap.snapshot.ignore_rules import PersonRepository, exclude_file
+from shadowsnap.snapshot.ignore_rules import UserRepository, exclude_file
+from shadowsnap.store.layout import Store
+from shadowsnap.store.projects import project_of
+from shadowsnap.store.stat_cache import forget_contents
 
 ORDINARY = {"README.md", "src/main.py", "data.bin", "empty", "run.sh", "private.txt", "link"}
 
@@ -30,13 +33,13 @@ def write(project: Path, *paths: str) -> None:
 
 def test_a_checkpoint_says_when_the_rules_leave_nothing_to_capture(base: Path, tmp_path: Path) -> None:
     manager = CheckpointManager(base=base, background_upkeep=False)
-    for name, rules, told in (("all", "*\n", True), ("some", "!*\n", False), ("none", None, False)):
+    for name, rules, expected_note in (("all", "*\n", True), ("some", "!*\n", False), ("none", None, False)):
         project = tmp_path / name
         project.mkdir()
         if rules is not None:
             (project / ".gitignore").write_text(rules)
         for outcome in (manager.snapshot(project), manager.snapshot(project)):
-            assert bool(outcome.note) == told, (name, outcome)
+            assert bool(outcome.note) == expected_note, (name, outcome)
     (tmp_path / "all" / ".gitignore").unlink()
     (tmp_path / "all" / "empty").mkdir()
     assert manager.snapshot(tmp_path / "all").note == ""
@@ -59,7 +62,7 @@ EXCLUDED = {
 
 
 @pytest.mark.parametrize("kind", EXCLUDED)
-def test_ordinary_excludes_are_left_out_without_a_word(base: Path, project: Path, kind: str) -> None:
+def test_excluded_files_are_left_out_and_not_listed_as_skipped(base: Path, project: Path, kind: str) -> None:
     write(project, *EXCLUDED[kind])
     checkpoint = snap(base, project)
     assert names(base, checkpoint) == ORDINARY
@@ -95,7 +98,7 @@ def test_the_gitignore_may_take_a_default_or_the_settings_back(base: Path, proje
     assert names(base, checkpoint) == ORDINARY | {"x.log", "build/a", "a.gen", ".gitignore"}
 
 
-def test_a_taken_back_directory_is_a_directory_like_any_other(base: Path, project: Path) -> None:
+def test_a_directory_that_is_included_again_is_captured_like_any_other(base: Path, project: Path) -> None:
     (project / ".gitignore").write_text("!build/\n")
     write(project, "build/deep/a")
     (project / "build" / "hollow").mkdir()
@@ -110,7 +113,7 @@ def test_a_taken_back_directory_is_a_directory_like_any_other(base: Path, projec
     assert skipped(checkpoint) == {"build/fifo": "special"}
 
 
-def test_the_persons_rules_count(base: Path, project: Path) -> None:
+def test_the_rules_of_the_users_repository_count(base: Path, project: Path) -> None:
     git(project, "init", "-q")
     write(project, "a.tmp", "deep/b.tmp", "deep/keep.tmp", "secret-plan", "deep/c")
     (project / ".gitignore").write_text("*.tmp\n")
@@ -121,7 +124,7 @@ def test_the_persons_rules_count(base: Path, project: Path) -> None:
     assert names(base, checkpoint) == ORDINARY | {"deep/keep.tmp", ".gitignore", "deep/.gitignore"}
 
 
-def test_the_gitignore_beats_the_persons_info_exclude(base: Path, project: Path) -> None:
+def test_the_gitignore_overrides_info_exclude(base: Path, project: Path) -> None:
     git(project, "init", "-q")
     write(project, "a.tmp")
     (project / ".git" / "info").mkdir(exist_ok=True)
@@ -141,7 +144,7 @@ def test_a_gitignore_counts_without_a_repository_too(base: Path, project: Path) 
 TRACKED = ("build/a.c", "env/b.py", "x.log", "deep/dist/c.js", "lib.so", "ignored.txt")
 
 
-def test_what_the_person_tracks_is_captured_although_excluded(base: Path, project: Path) -> None:
+def test_tracked_files_are_captured_although_excluded(base: Path, project: Path) -> None:
     git(project, "init", "-q")
     write(project, *TRACKED, "build/untracked", "other.log")
     (project / ".gitignore").write_text("ignored.txt\n")
@@ -155,7 +158,7 @@ def test_what_the_person_tracks_is_captured_although_excluded(base: Path, projec
     assert content(base, checkpoint, "build/a.c") == b"changed"
 
 
-def test_what_the_person_begins_or_ceases_to_track_is_noticed(base: Path, project: Path) -> None:
+def test_changes_to_what_is_tracked_are_noticed(base: Path, project: Path) -> None:
     git(project, "init", "-q")
     git(project, "add", "README.md")
     write(project, "build/a.c", "build/deep/b.c")
@@ -219,17 +222,17 @@ def test_a_project_inside_a_repository_knows_what_is_tracked_in_it(base: Path, t
 
 
 @pytest.mark.shortcut
-def test_their_index_is_read_again_only_when_it_changed(
+def test_the_users_index_is_read_again_only_when_it_changed(
     base: Path, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = []
-    real = PersonRepository.tracked
+    real = UserRepository.tracked
 
     def counted(*args: Any) -> Any:
         asked.append(args)
         return real(*args)
 
-    monkeypatch.setattr(PersonRepository, "tracked", counted)
+    monkeypatch.setattr(UserRepository, "tracked", counted)
     git(project, "init", "-q")
     git(project, "add", "README.md")
     snap(base, project)
@@ -322,7 +325,106 @@ def test_a_named_directory_means_the_files_in_it(base: Path, project: Path) -> N
     assert names(base, snap(base, project, "build")) == ORDINARY | {"build/a", "build/deep/b"}
 
 
-def test_a_named_path_that_is_not_there_is_no_problem(base: Path, project: Path) -> None:
+def grow(folder: Path, files: int = 1001, size: int = 1) -> None:
+    for number in range(files):
+        with open(folder / f"file{number}", "wb") as file:
+            file.truncate(size)
+
+
+@pytest.mark.parametrize(("files", "size"), [(1001, 1), (7, 10 << 20)])
+def test_a_named_directory_that_grows_too_large_is_left_out_and_listed(
+    base: Path, project: Path, files: int, size: int
+) -> None:
+    write(project, "build/a", "build/deep/b")
+    assert "build/deep/b" in names(base, snap(base, project, "build"))
+    grow(project / "build", files, size)
+    large = snap(base, project)
+    assert names(base, large) == ORDINARY
+    assert [(item.path, item.why) for item in large.skipped] == [("build/", "large-directory")]
+    assert snap(base, project).id == large.id
+    for file in (project / "build").glob("file*"):
+        file.unlink()
+    small = snap(base, project)
+    assert names(base, small) == ORDINARY | {"build/a", "build/deep/b"} and small.skipped == ()
+
+
+def test_a_named_directory_that_grew_is_not_walked_to_its_end(
+    base: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write(project, "build/a")
+    snap(base, project, "build")
+    for number in range(3600):
+        (project / "build" / str(number % 60) / str(number // 60)).mkdir(parents=True)
+    listed: list[str] = []
+    scandir = os.scandir
+
+    def note(path: Any) -> Any:
+        listed.append(str(path))
+        return scandir(path)
+
+    monkeypatch.setattr(os, "scandir", note)
+    checkpoint = snap(base, project)
+    assert [(item.path, item.why) for item in checkpoint.skipped] == [("build/", "large-directory")]
+    assert 0 < sum("/build" in path for path in listed) <= 1001
+
+
+def test_of_a_large_directory_that_is_not_ignored_only_ignored_directories_are_listed(
+    base: Path, project: Path
+) -> None:
+    write(project, "top/a.py", "top/x.log", "top/made/b", "top/node_modules/c")
+    (project / ".gitignore").write_text("made/\n")
+    usual = ORDINARY | {".gitignore", "top/a.py"}
+    assert names(base, snap(base, project, "top")) == usual | {"top/x.log", "top/made/b"}
+    grow(project / "top" / "made")
+    checkpoint = snap(base, project)
+    assert names(base, checkpoint) == usual
+    assert [(item.path, item.why) for item in checkpoint.skipped] == [("top/made/", "large-directory")]
+
+
+def test_files_stay_captured_that_are_named_themselves_in_a_directory_that_grew(base: Path, project: Path) -> None:
+    write(project, "build/a", "build/b")
+    snap(base, project, "build", "build/a")
+    grow(project / "build")
+    (project / "build" / "a").write_text("changed")
+    checkpoint = snap(base, project)
+    assert names(base, checkpoint) == ORDINARY | {"build/a"}
+    assert content(base, checkpoint, "build/a") == b"changed"
+
+
+def test_a_large_directory_that_is_named_explicitly_is_captured_then(base: Path, project: Path) -> None:
+    write(project, "build/a")
+    grow(project / "build")
+    assert len(names(base, snap(base, project, "build"))) == len(ORDINARY) + 1002
+    later = snap(base, project)
+    assert [(item.path, item.why) for item in later.skipped] == [("build/", "large-directory")]
+    assert len(names(base, snap(base, project, "build"))) == len(ORDINARY) + 1002
+
+
+def test_a_capture_from_nothing_leaves_the_same_large_directories_out(base: Path, project: Path) -> None:
+    write(project, "build/a")
+    snap(base, project, "build")
+    grow(project / "build")
+    warm = snap(base, project)
+    forget_contents(Store(base), project_of(project))
+    assert snap(base, project).id == warm.id
+
+
+def test_a_restore_brings_back_a_directory_that_is_too_large_now(base: Path, project: Path) -> None:
+    write(project, "build/a", "build/b")
+    before = snap(base, project, "build")
+    grow(project / "build")
+    snap(base, project)
+    (project / "build" / "a").write_text("changed")
+    (project / "build" / "b").unlink()
+    manager = CheckpointManager(base=base)
+    manager.restore(project, before.id)
+    assert (project / "build" / "a").read_text() != "changed" and (project / "build" / "b").exists()
+    assert (project / "build" / "file1000").exists()
+    manager.undo(project)
+    assert (project / "build" / "a").read_text() == "changed" and not (project / "build" / "b").exists()
+
+
+def test_a_named_path_that_does_not_exist_is_no_problem(base: Path, project: Path) -> None:
     checkpoint = snap(base, project, "new.log", "no/such/folder/file", "README.md/below")
     assert names(base, checkpoint) == ORDINARY and checkpoint.skipped == ()
 
@@ -353,7 +455,7 @@ def test_one_path_may_be_given_without_a_list(base: Path, project: Path) -> None
     assert outcome.checkpoint is not None and "x.log" in names(base, outcome.checkpoint)
 
 
-def test_what_was_skipped_of_the_named_stays_said(base: Path, project: Path) -> None:
+def test_a_named_file_that_was_skipped_stays_listed(base: Path, project: Path) -> None:
     """Otherwise the next snapshot of unchanged files would differ."""
     write(project, ".env")
     (project / ".gitignore").write_text(".env\n")
@@ -383,8 +485,8 @@ def test_a_project_in_a_repository_inherits_its_rules(
 ) -> None:  # fmt: skip
     """What is captured is what their git does not ignore. Where their rules ignore the project itself, they
     are not about it."""
-    place = tmp_path_factory.mktemp("inherit")
-    repository = place / "repository"
+    location = tmp_path_factory.mktemp("inherit")
+    repository = location / "repository"
     project = repository / "in" / "b" if deep else repository / "in"
     project.mkdir(parents=True)
     git(repository, "init", "-q", "--template=")
@@ -396,15 +498,15 @@ def test_a_project_in_a_repository_inherits_its_rules(
     write(project, *CANDIDATES)
     inside = project.relative_to(repository)
     if _ignored(repository, [str(inside)]) or (deep and _ignored(repository, ["in"])):
-        shutil.rmtree(place)
+        shutil.rmtree(location)
         return
     _rules(project / ".gitignore", own, ending)
-    checkpoint = snap(place / "base", project, fsync=False)
+    checkpoint = snap(location / "base", project, fsync=False)
     ignored = _ignored(repository, [f"{inside}/{path}" for path in CANDIDATES])
-    assert names(place / "base", checkpoint) - {".gitignore"} == {
+    assert names(location / "base", checkpoint) - {".gitignore"} == {
         path for path in CANDIDATES if f"{inside}/{path}" not in ignored
     }
-    shutil.rmtree(place)
+    shutil.rmtree(location)
 
 
 def _rules(path: Path, patterns: list[str], ending: str) -> None:
@@ -426,7 +528,7 @@ def _ignored(repository: Path, paths: list[str]) -> set[str]:
 
 @pytest.mark.parametrize("where", ["base", ".hidden/deep/base", "odd [name] *!"])
 @pytest.mark.parametrize("rules", ["", "!*\n", "!**/\n!base/\n!.hidden/\n"])
-def test_the_store_is_never_captured_wherever_it_lies(project: Path, where: str, rules: str) -> None:
+def test_the_store_is_never_captured_wherever_it_is(project: Path, where: str, rules: str) -> None:
     if rules:
         (project / ".gitignore").write_text(rules)
     base = project / where

@@ -8,22 +8,22 @@ from pathlib import Path
 
 import pytest
 
-from shadowsnap.snapshot.scan import directories_tell, kind_of
+from shadowsnap.snapshot.scan import directory_times_are_reliable, file_system_type
 
 
 def mounts(*rows: str) -> bytes:
-    """A list as the kernel gives it: "number, number of what it lies upon, place, kind" each."""
+    """Mountinfo as the kernel writes it, from rows of "id, parent id, path, type"."""
     lines = []
     for row in rows:
-        number, on, place, kind = row.split(" ", 3)
-        lines.append(f"{number} {on} 0:{number} / {place} rw,relatime shared:{number} - {kind} /dev/x rw\n")
+        number, on, location, kind = row.split(" ", 3)
+        lines.append(f"{number} {on} 0:{number} / {location} rw,relatime shared:{number} - {kind} /dev/x rw\n")
     return "".join(lines).encode()
 
 
 USUAL = ["20 1 / ext4", "21 20 /proc proc", "22 20 /home nfs4", "23 22 /home/me/local xfs", "24 20 /mnt fuse.x"]
 
 
-@pytest.mark.parametrize(("place", "kind"), [
+@pytest.mark.parametrize(("location", "kind"), [
     (b"/", b"ext4"),
     (b"/srv/project", b"ext4"),
     (b"/home", b"nfs4"),
@@ -34,12 +34,12 @@ USUAL = ["20 1 / ext4", "21 20 /proc proc", "22 20 /home nfs4", "23 22 /home/me/
     (b"/home/me/locality", b"nfs4"),
     (b"/mnt/far", b"fuse.x"),
 ])  # fmt: skip
-def test_the_nearest_mount_above_a_directory_counts(place: bytes, kind: bytes) -> None:
-    assert kind_of(place, mounts(*USUAL)) == kind
-    assert kind_of(place, mounts(*reversed(USUAL))) == kind  # the order of the list is nobody's promise
+def test_the_nearest_mount_above_a_directory_counts(location: bytes, kind: bytes) -> None:
+    assert file_system_type(location, mounts(*USUAL)) == kind
+    assert file_system_type(location, mounts(*reversed(USUAL))) == kind  # the order is not guaranteed
 
 
-@pytest.mark.parametrize(("name", "told"), [
+@pytest.mark.parametrize(("name", "escaped"), [
     (b"with space", r"with\040space"),
     (b"tab\there", r"tab\011here"),
     (b"new\nline", r"new\012line"),
@@ -49,42 +49,42 @@ def test_the_nearest_mount_above_a_directory_counts(place: bytes, kind: bytes) -
     (b"\\040", r"\134040"),
     ("é".encode(), "é"),
 ])  # fmt: skip
-def test_names_that_are_escaped_in_the_list_are_found(name: bytes, told: str) -> None:
-    listed = mounts("20 1 / ext4", f"21 20 /mnt/{told} nfs")
-    assert kind_of(b"/mnt/" + name, listed) == b"nfs"
-    assert kind_of(b"/mnt/" + name + b"/below", listed) == b"nfs"
-    assert kind_of(b"/mnt/other", listed) == b"ext4"
+def test_escaped_mount_points_are_found(name: bytes, escaped: str) -> None:
+    listed = mounts("20 1 / ext4", f"21 20 /mnt/{escaped} nfs")
+    assert file_system_type(b"/mnt/" + name, listed) == b"nfs"
+    assert file_system_type(b"/mnt/" + name + b"/below", listed) == b"nfs"
+    assert file_system_type(b"/mnt/other", listed) == b"ext4"
 
 
-def test_of_two_at_the_same_place_the_one_on_top_counts() -> None:
+def test_of_two_mounts_at_one_path_the_upper_one_counts() -> None:
     listed = mounts("20 1 / ext4", "21 20 /data xfs", "22 21 /data nfs")
-    assert kind_of(b"/data/project", listed) == b"nfs"
+    assert file_system_type(b"/data/project", listed) == b"nfs"
     listed = mounts("20 1 / ext4", "21 22 /data xfs", "22 20 /data nfs")
-    assert kind_of(b"/data/project", listed) == b"xfs"
+    assert file_system_type(b"/data/project", listed) == b"xfs"
 
 
-def test_what_another_mount_hides_does_not_count() -> None:
+def test_a_hidden_mount_does_not_count() -> None:
     """A local disk below a directory that a network was mounted over later."""
     before = mounts("20 1 / ext4", "21 20 /data/fast xfs", "22 20 /data nfs")
-    assert kind_of(b"/data/fast/project", before) == b"nfs"
+    assert file_system_type(b"/data/fast/project", before) == b"nfs"
     on_top = mounts("20 1 / ext4", "21 20 /data ext4", "22 21 /data/fast xfs", "23 21 /data nfs")
-    assert kind_of(b"/data/fast/project", on_top) == b"nfs"
+    assert file_system_type(b"/data/fast/project", on_top) == b"nfs"
     seen_again = mounts("20 1 / ext4", "21 20 /data nfs", "22 21 /data/fast xfs")
-    assert kind_of(b"/data/fast/project", seen_again) == b"xfs"
+    assert file_system_type(b"/data/fast/project", seen_again) == b"xfs"
 
 
-def test_a_root_that_lies_upon_another_counts() -> None:
-    assert kind_of(b"/project", mounts("1 1 / rootfs", "20 1 / overlay")) == b"overlay"
+def test_a_root_that_is_mounted_over_another_counts() -> None:
+    assert file_system_type(b"/project", mounts("1 1 / rootfs", "20 1 / overlay")) == b"overlay"
 
 
-def test_nothing_is_known_without_a_root() -> None:
-    assert kind_of(b"/project", b"") == b""
-    assert kind_of(b"/project", mounts("21 20 /elsewhere ext4")) == b""
+def test_without_a_root_the_type_is_unknown() -> None:
+    assert file_system_type(b"/project", b"") == b""
+    assert file_system_type(b"/project", mounts("21 20 /elsewhere ext4")) == b""
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="only there is such a list")
-def test_the_list_of_this_machine_is_understood() -> None:
+def test_the_mountinfo_of_this_machine_is_understood() -> None:
     listed = Path("/proc/self/mountinfo").read_bytes()
-    assert kind_of(b"/proc/self", listed) == b"proc"
-    assert not directories_tell(Path("/proc/self"))
-    assert kind_of(os.fsencode(Path.cwd()), listed) != b""
+    assert file_system_type(b"/proc/self", listed) == b"proc"
+    assert not directory_times_are_reliable(Path("/proc/self"))
+    assert file_system_type(os.fsencode(Path.cwd()), listed) != b""

@@ -29,7 +29,7 @@ SLACK_NS = 12_000_000
 
 FOLDERS = ("d", "d/s", "build", "d/build", "n")
 NAMES = ("a", "b", ".env", "x.log")
-PLACES = ("a", ".env", *FOLDERS, *(f"{folder}/{name}" for folder in FOLDERS for name in NAMES))
+PATHS = ("a", ".env", *FOLDERS, *(f"{folder}/{name}" for folder in FOLDERS for name in NAMES))
 RULES = (
     "", "a\n", "*.log\n!x.log\n", "d/\n", "/d/s\n", "*\n", "*\n!.gitignore\n", "!build/\n", "b\n!d/b\n",
     ".gitignore\n", "n/\n", "s/\n.env\n", "**/s/a\n", "/*\n!/d\n",
@@ -134,15 +134,15 @@ class Scene:
 
     def _kind(self, path: str) -> int:
         """The type of what is at a path, 0 for nothing. Links are not followed, on the way neither."""
-        place = self.project
+        found = self.project
         for name in path.split("/"):
-            if not stat.S_ISDIR(place.lstat().st_mode) or not os.path.lexists(place / name):
+            if not stat.S_ISDIR(found.lstat().st_mode) or not os.path.lexists(found / name):
                 return 0
-            place /= name
-        return stat.S_IFMT(place.lstat().st_mode)
+            found /= name
+        return stat.S_IFMT(found.lstat().st_mode)
 
     def _cleared(self, path: str) -> Path:
-        """The place of a path, with nothing there and directories on the way."""
+        """The path, with nothing at it and its parent directories created."""
         folder, _, _ = path.rpartition("/")
         if folder and self._kind(folder) != stat.S_IFDIR:
             self._cleared(folder).mkdir()
@@ -155,9 +155,9 @@ LONG = settings().max_examples > 1000
 """Then there is time for seconds to pass."""
 
 
-def happenings(places: list[str]) -> st.SearchStrategy[tuple[Any, ...]]:
-    """The name of a method of `Scene` and its arguments. Few places, so that much happens to each."""
-    anything = st.sampled_from(places)
+def happenings(locations: list[str]) -> st.SearchStrategy[tuple[Any, ...]]:
+    """The name of a method of `Scene` and its arguments. Few paths, so that much happens to each."""
+    anything = st.sampled_from(locations)
     return st.one_of(
         st.tuples(st.just("write"), anything, contents),
         st.tuples(st.just("overwrite_unnoticed"), anything, contents),
@@ -176,8 +176,8 @@ def happenings(places: list[str]) -> st.SearchStrategy[tuple[Any, ...]]:
     )
 
 
-stories = st.lists(st.sampled_from(PLACES), min_size=2, max_size=6, unique=True).flatmap(
-    lambda places: st.lists(st.lists(happenings(places), max_size=6), min_size=2, max_size=6)
+stories = st.lists(st.sampled_from(PATHS), min_size=2, max_size=6, unique=True).flatmap(
+    lambda locations: st.lists(st.lists(happenings(locations), max_size=6), min_size=2, max_size=6)
 )
 """Episodes; after each a snapshot is taken."""
 
@@ -194,9 +194,9 @@ def test_an_incremental_capture_equals_one_from_nothing(
     check(tmp_path_factory.mktemp("scene"), episodes)
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="nobody tells what happens in a directory")
+@pytest.mark.skipif(sys.platform != "linux", reason="inotify is needed")
 @given(st.booleans(), stories)
-def test_a_capture_of_what_a_watcher_tells_equals_one_from_nothing(
+def test_a_capture_with_a_watcher_equals_one_from_nothing(
     tmp_path_factory: pytest.TempPathFactory, repository: bool, episodes: list[list[tuple[Any, ...]]]
 ) -> None:
     if repository:
@@ -224,10 +224,10 @@ def check(top: Path, episodes: list[list[tuple[Any, ...]]], *, watching: bool = 
             incremental = manager().ensure_checkpoint(scene.project)
             assert incremental.status in ("taken", "unchanged"), incremental.error
             again = manager().ensure_checkpoint(scene.project)
-            assert (again.status, told(again.checkpoint)) == ("unchanged", told(incremental.checkpoint))
+            assert (again.status, facts_of(again.checkpoint)) == ("unchanged", facts_of(incremental.checkpoint))
             assert captured(scene.base, checkpoint_of(incremental)).items() <= manifest(scene.project).items()
             anew = from_nothing(scene)
-            assert told(anew.checkpoint) == told(incremental.checkpoint)
+            assert facts_of(anew.checkpoint) == facts_of(incremental.checkpoint)
             assert anew.status == "unchanged"
     finally:
         lasting.unwatch(scene.project)
@@ -246,7 +246,7 @@ def from_nothing(scene: Scene) -> Any:
     return outcome
 
 
-def told(checkpoint: Checkpoint | None) -> dict[str, Any]:
+def facts_of(checkpoint: Checkpoint | None) -> dict[str, Any]:
     """All that a checkpoint says about the files."""
     assert checkpoint is not None
     facts = {key: value for key, value in checkpoint.metadata.items() if not key.startswith("git_")}
@@ -254,7 +254,7 @@ def told(checkpoint: Checkpoint | None) -> dict[str, Any]:
 
 
 @pytest.mark.parametrize("named", [False, True])
-def test_files_of_a_directory_that_is_a_link_to_itself_by_now_are_gone(
+def test_files_of_a_directory_that_became_a_link_to_itself_are_gone(
     base: Path, project: Path, named: bool
 ) -> None:
     """Git cannot look at them and leaves them out of its report, as if they were unchanged."""
@@ -274,11 +274,11 @@ def test_files_of_a_directory_that_is_a_link_to_itself_by_now_are_gone(
     assert manifest(project) == mutated
 
 
-def test_rules_that_are_ignored_from_now_on_are_remembered(tmp_path: Path) -> None:
-    """Their directory did not change, so nobody would look there."""
+def test_rule_files_that_become_ignored_are_recorded(tmp_path: Path) -> None:
+    """Their directory did not change, so it would not be listed."""
     with everything_old():
         check(tmp_path / "scene", [[("rules", "d", "")], [("rules", "", ".gitignore\n")]])
 
 
-def test_a_directory_is_no_secret_though_a_file_of_its_name_was(tmp_path: Path) -> None:
+def test_a_directory_is_no_secret_although_a_file_of_its_name_was(tmp_path: Path) -> None:
     check(tmp_path / "scene", [[("write", ".env", b"one\n")], [("mkdir", ".env")]])

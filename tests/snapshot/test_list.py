@@ -61,22 +61,22 @@ def test_a_limit_shows_the_newest_and_changes_nothing_about_them(
     assert manager.list_checkpoints(project, limit=limit) == manager.list_checkpoints(project)[:limit]
 
 
-def test_only_those_of_one_session(manager: CheckpointManager, project: Path, history: list[Checkpoint]) -> None:
+def test_checkpoints_of_one_session(manager: CheckpointManager, project: Path, history: list[Checkpoint]) -> None:
     whole = {checkpoint.id: checkpoint for checkpoint in manager.list_checkpoints(project)}
-    for session, places in {"one": [2, 4], "two": [0, 3], "three": []}.items():
+    for session, positions in {"one": [2, 4], "two": [0, 3], "three": []}.items():
         found = manager.list_checkpoints(project, session_id=session)
-        assert found == [whole[history[place].id] for place in places], session
+        assert found == [whole[history[position].id] for position in positions], session
     assert manager.list_checkpoints(project, limit=1, session_id="one") == [whole[history[2].id]]
 
 
-def test_only_those_that_changed_one_path(
+def test_checkpoints_that_changed_one_path(
     manager: CheckpointManager, project: Path, history: list[Checkpoint]
 ) -> None:
-    places = {"a": [2, 3, 4], "b": [0, 3], "src/c": [1], "src": [1, 4], "data.bin": [1, 4], "nowhere": []}
-    for path, expected in places.items():
+    positions = {"a": [2, 3, 4], "b": [0, 3], "src/c": [1], "src": [1, 4], "data.bin": [1, 4], "nowhere": []}
+    for path, expected in positions.items():
         for given in (path, project / path):
             found = [checkpoint.id for checkpoint in manager.list_checkpoints(project, path=given)]
-            assert found == [history[place].id for place in expected], path
+            assert found == [history[position].id for position in expected], path
     assert len(manager.list_checkpoints(project, path="a", limit=2)) == 2
     (only,) = manager.list_checkpoints(project, path="b", session_id="two", limit=1)
     assert (only.files_changed, only.insertions, only.deletions) == (1, 1, 0)
@@ -87,12 +87,12 @@ def test_a_path_outside_is_refused(manager: CheckpointManager, project: Path, hi
         manager.list_checkpoints(project, path="../elsewhere")
 
 
-def test_a_directory_without_checkpoints_is_said_to_have_none(manager: CheckpointManager, project: Path) -> None:
+def test_a_directory_without_checkpoints_has_an_empty_list(manager: CheckpointManager, project: Path) -> None:
     with pytest.raises(NoSuchProject):
         manager.list_checkpoints(project)
 
 
-def test_reasons_of_any_text_come_back_as_they_are(manager: CheckpointManager, project: Path) -> None:
+def test_reasons_of_any_text_are_kept(manager: CheckpointManager, project: Path) -> None:
     reasons = [
         "plain", "", " spaces ", "two\nlines\n\nand more", "tab\tand\0nul", "{\"json\": 1}", "-n", "%00%(refname)",
         "caf\u00e9 \U0001f600", "\udcff", "x" * 5000, "tree 4b825dc\nauthor x", "-----BEGIN PGP SIGNATURE-----\nx",

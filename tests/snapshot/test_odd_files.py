@@ -1,4 +1,4 @@
-"""A FIFO, socket, device or huge file in place of a file that is usually read stops nothing."""
+"""A FIFO, socket, device or huge file in odd_path of a file that is usually read stops nothing."""
 
 from __future__ import annotations
 
@@ -30,55 +30,55 @@ pytestmark = pytest.mark.skipif(os.name == "nt", reason="there are no such files
 # --- odd files --------------------------------------------------------------------------------------
 
 
-def put_fifo(place: Path) -> None:
-    os.mkfifo(place)
+def put_fifo(odd_path: Path) -> None:
+    os.mkfifo(odd_path)
 
 
-def put_socket(place: Path) -> None:
+def put_socket(odd_path: Path) -> None:
     """By a short path: the address of a socket has room for some hundred bytes."""
-    folder = os.open(place.parent, os.O_RDONLY)
+    folder = os.open(odd_path.parent, os.O_RDONLY)
     here = os.open(".", os.O_RDONLY)
     try:
         os.fchdir(folder)
         with socket.socket(socket.AF_UNIX) as server:
-            server.bind(place.name)
+            server.bind(odd_path.name)
     finally:
         os.fchdir(here)
         os.close(here)
         os.close(folder)
 
 
-def put_device(place: Path) -> None:
+def put_device(odd_path: Path) -> None:
     """One that never comes to an end."""
     try:
-        os.mknod(place, 0o666 | stat.S_IFCHR, os.makedev(1, 5))
-        with open(place, "rb") as file:
+        os.mknod(odd_path, 0o666 | stat.S_IFCHR, os.makedev(1, 5))
+        with open(odd_path, "rb") as file:
             file.read(1)
     except OSError:
-        place.unlink(missing_ok=True)
+        odd_path.unlink(missing_ok=True)
         pytest.skip("only root may make a device, on a file system that allows it")
 
 
-def put_huge(place: Path) -> None:
-    with open(place, "wb") as file:
+def put_huge(odd_path: Path) -> None:
+    with open(odd_path, "wb") as file:
         try:
             file.truncate(HUGE)
         except OSError:
             pytest.skip("no file of some GB can be made here")
-    if place.stat().st_blocks * 512 > 1 << 20:
-        place.unlink()
+    if odd_path.stat().st_blocks * 512 > 1 << 20:
+        odd_path.unlink()
         pytest.skip("this file system has no sparse files")
 
 
-def put_directory(place: Path) -> None:
-    place.mkdir()
-    (place / "inside").write_text("inside\n")
+def put_directory(odd_path: Path) -> None:
+    odd_path.mkdir()
+    (odd_path / "inside").write_text("inside\n")
 
 
-def put_endless_link(place: Path) -> None:
+def put_endless_link(odd_path: Path) -> None:
     if not os.path.exists("/dev/zero"):
         pytest.skip("there is no /dev/zero here")
-    place.symlink_to("/dev/zero")
+    odd_path.symlink_to("/dev/zero")
 
 
 KINDS = {
@@ -108,16 +108,16 @@ LISTED = [
 ]
 # The inside of a nested repository's .git is no part of a checkpoint; and who reads the others is git alone.
 UNLISTED = ["x/.git/HEAD", "x/.git/config", "x/.git/index", ".git/info/attributes", ".git/packed-refs"]
-PLACES = LISTED + UNLISTED
+ODD_PATHS = LISTED + UNLISTED
 everything = pytest.mark.parametrize("kind", KINDS)
-everywhere = pytest.mark.parametrize("place", PLACES)
+everywhere = pytest.mark.parametrize("odd_path", ODD_PATHS)
 
 
-def put(kind: str, place: Path) -> None:
-    place.parent.mkdir(parents=True, exist_ok=True)
-    if os.path.lexists(place):
-        place.unlink()
-    KINDS[kind](place)
+def put(kind: str, odd_path: Path) -> None:
+    odd_path.parent.mkdir(parents=True, exist_ok=True)
+    if os.path.lexists(odd_path):
+        odd_path.unlink()
+    KINDS[kind](odd_path)
 
 
 @pytest.fixture
@@ -149,7 +149,7 @@ FILES = {
 }  # fmt: skip
 
 
-def bounded(deed: Callable[[], object]) -> None:
+def bounded(operation: Callable[[], object]) -> None:
     """Do something in a child: what hangs, or reads an endless file to its end, fails there, and takes
     neither the test run nor all memory of the machine with it."""
     import resource
@@ -160,16 +160,16 @@ def bounded(deed: Callable[[], object]) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (bound, hard))
         signal.signal(signal.SIGALRM, signal.SIG_DFL)
         signal.alarm(PATIENCE)
-        deed()
+        operation()
 
     code = in_child(act)
     assert code != -signal.SIGALRM, f"it was still hanging after {PATIENCE} s"
     assert code == 0, "see the error of the child"
 
 
-def soon(deed: Callable[[], Any]) -> Any:
+def soon(operation: Callable[[], Any]) -> Any:
     began = time.monotonic()
-    answer = deed()
+    answer = operation()
     took = time.monotonic() - began
     assert took < SOON, f"it took {took:.1f} s"
     return answer
@@ -183,41 +183,43 @@ def snapshot(manager: CheckpointManager, project: Path) -> Checkpoint:
     return outcome.checkpoint
 
 
-def is_listed(kind: str, place: str) -> bool:
-    return kind in WHY and place in LISTED
+def is_listed(kind: str, odd_path: str) -> bool:
+    return kind in WHY and odd_path in LISTED
 
 
-def captures_everything_else(base: Path, project: Path, kind: str, places: list[str], files: set[str]) -> None:
+def captures_everything_else(base: Path, project: Path, kind: str, odd_paths: list[str], files: set[str]) -> None:
     manager = CheckpointManager(base=base, deadline=DEADLINE, background_upkeep=False)
     taken = snapshot(manager, project)
     assert names(base, taken) >= files
-    listed = {place: why for place, why in skipped(taken).items() if place in places}
-    assert listed.items() >= {place: WHY[kind] for place in places if is_listed(kind, place)}.items()
+    listed = {odd_path: why for odd_path, why in skipped(taken).items() if odd_path in odd_paths}
+    assert listed.items() >= {odd_path: WHY[kind] for odd_path in odd_paths if is_listed(kind, odd_path)}.items()
 
 
 @everything
 @everywhere
-def test_a_first_snapshot_captures_everything_else(base: Path, work: Path, kind: str, place: str) -> None:
-    put(kind, work / place)
-    bounded(lambda: captures_everything_else(base, work, kind, [place], FILES))
+def test_a_first_snapshot_captures_everything_else(base: Path, work: Path, kind: str, odd_path: str) -> None:
+    put(kind, work / odd_path)
+    bounded(lambda: captures_everything_else(base, work, kind, [odd_path], FILES))
 
 
 @pytest.mark.parametrize("kind", ["fifo", "huge file"])
 @everywhere
-def test_a_later_snapshot_captures_everything_else(base: Path, work: Path, kind: str, place: str) -> None:
+def test_a_later_snapshot_captures_everything_else(base: Path, work: Path, kind: str, odd_path: str) -> None:
     snapshot(CheckpointManager(base=base, deadline=DEADLINE, background_upkeep=False), work)
-    put(kind, work / place)
+    put(kind, work / odd_path)
     (work / "new").write_text("new\n")
     (work / "src" / "main.py").write_text("changed\n")
-    bounded(lambda: captures_everything_else(base, work, kind, [place], FILES | {"new"}))
+    bounded(lambda: captures_everything_else(base, work, kind, [odd_path], FILES | {"new"}))
 
 
 @pytest.mark.parametrize("kind", ["fifo", "huge file"])
-@pytest.mark.parametrize("place", [".gitignore", "src/.gitattributes", ".git/HEAD", ".git/config", ".git/index"])
-def test_a_restore_of_other_paths_is_not_held_up(base: Path, work: Path, kind: str, place: str) -> None:
+@pytest.mark.parametrize(
+    "odd_path", [".gitignore", "src/.gitattributes", ".git/HEAD", ".git/config", ".git/index"]
+)
+def test_a_restore_of_other_paths_is_not_delayed(base: Path, work: Path, kind: str, odd_path: str) -> None:
     manager = CheckpointManager(base=base, deadline=DEADLINE, background_upkeep=False)
     target = snapshot(manager, work)
-    put(kind, work / place)
+    put(kind, work / odd_path)
     (work / "src" / "main.py").write_text("changed\n")
 
     def there_and_back() -> None:
@@ -225,13 +227,13 @@ def test_a_restore_of_other_paths_is_not_held_up(base: Path, work: Path, kind: s
         assert (work / "src" / "main.py").read_text() == "print('hello')\n"
         soon(lambda: manager.undo(work))
         assert (work / "src" / "main.py").read_text() == "changed\n"
-        assert os.path.lexists(work / place)
+        assert os.path.lexists(work / odd_path)
 
     bounded(there_and_back)
 
 
 @pytest.mark.parametrize("kind", ["fifo", "huge file"])
-def test_many_odd_files_at_once_stop_nothing_either(base: Path, work: Path, kind: str) -> None:
-    for place in PLACES:
-        put(kind, work / place)
-    bounded(lambda: captures_everything_else(base, work, kind, PLACES, FILES))
+def test_many_odd_files_at_once_stop_nothing(base: Path, work: Path, kind: str) -> None:
+    for odd_path in ODD_PATHS:
+        put(kind, work / odd_path)
+    bounded(lambda: captures_everything_else(base, work, kind, ODD_PATHS, FILES))

@@ -23,10 +23,10 @@ LARGE = "1,2,3\n" * 1000
 def cold(tmp_path: Path, project: Path, **settings: Any) -> tuple[Any, ...]:
     """What a capture into a store of its own says."""
     number = sum(1 for _ in tmp_path.glob("cold-*"))
-    return told(snap(tmp_path / f"cold-{number}", project, **settings))
+    return facts_of(snap(tmp_path / f"cold-{number}", project, **settings))
 
 
-def told(checkpoint: Checkpoint) -> tuple[Any, ...]:
+def facts_of(checkpoint: Checkpoint) -> tuple[Any, ...]:
     """Tree and facts of a checkpoint, which do not depend on what was known before it. (Which bits are
     called the usual ones does depend on that.)"""
     facts = {name: checkpoint.metadata.get(name) for name in ("empty_dirs", "excludes", "rules")}
@@ -100,11 +100,11 @@ def test_a_file_stays_in_later_checkpoints_after_a_restore_across_the_change(
 
     again = snap(base, work, **change.settings)
     assert {"app.py", change.path} <= names(base, again)
-    assert told(again) == cold(tmp_path, work, **change.settings)
+    assert facts_of(again) == cold(tmp_path, work, **change.settings)
     (work / "app.py").write_text("the next turn\n")
     later = snap(base, work, status="taken", **change.settings)
     assert {"app.py", change.path} <= names(base, later)
-    assert told(later) == cold(tmp_path, work, **change.settings)
+    assert facts_of(later) == cold(tmp_path, work, **change.settings)
 
 
 @everyway
@@ -140,7 +140,7 @@ def test_what_is_left_out_from_now_on_is_what_a_capture_from_nothing_leaves_out(
         later = snap(base, work, status="taken", **change.later)
         assert change.path not in names(base, later)
         assert skipped(later).get(change.path) == change.why
-        assert told(later) == cold(tmp_path, work, **change.later)
+        assert facts_of(later) == cold(tmp_path, work, **change.later)
 
 
 # Whether the last checkpoint before the restore holds the changed file already.
@@ -292,7 +292,7 @@ def test_a_file_that_is_ignored_named_and_then_not_ignored_any_more_is_captured_
         checkpoint = snap(base, project, "notes.txt", status="taken")
         assert content(base, checkpoint, "notes.txt") == b"notes\n"
     assert captured(base, checkpoint) == manifest(project)
-    assert told(checkpoint) == cold(tmp_path, project)
+    assert facts_of(checkpoint) == cold(tmp_path, project)
 
 
 # --- names that are not plain -----------------------------------------------------------------------
@@ -325,7 +325,7 @@ def test_an_ignored_file_with_a_line_break_in_its_name_is_captured_if_a_tool_nam
     assert content(base, outcome.checkpoint, path) == b"precious\n"
 
 
-def test_a_whole_text_under_a_key_for_paths_does_no_harm(base: Path, project: Path) -> None:
+def test_text_under_a_key_for_paths_does_no_harm(base: Path, project: Path) -> None:
     manager = CheckpointManager(base=base)
     manager.new_turn()
     text = "".join(f"line {number} of a program / with slashes\n" for number in range(200))

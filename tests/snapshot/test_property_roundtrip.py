@@ -12,7 +12,7 @@ from typing import Any
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from random_trees import LARGE, Change, Node, build, changes, mutate, trees, wild_changes, wild_trees
-from restoring import deeds, mtimes
+from restoring import file_changes, mtimes
 
 from helpers import Entry, manifest, remove_tree
 from shadowsnap import CheckpointManager
@@ -62,14 +62,14 @@ def restores_and_comes_back(where: Path, tree: dict[bytes, Node], mutations: lis
 
 
 @given(tree=trees, mutations=changes)
-def test_every_state_comes_back_exactly(tmp_path: Path, tree: dict[bytes, Node], mutations: list[Change]) -> None:
+def test_every_state_is_restored_exactly(tmp_path: Path, tree: dict[bytes, Node], mutations: list[Change]) -> None:
     restores_and_comes_back(tmp_path, tree, mutations)
 
 
-def test_every_state_comes_back_exactly_to_somebody_who_is_not_root(
+def test_every_state_is_restored_exactly_for_an_ordinary_user(
     tmp_path: Path, as_user: Callable[..., Any]
 ) -> None:
-    """Directories that nobody may write to are an obstacle for them only."""
+    """Unlike for root, read-only directories are an obstacle."""
 
     @settings(max_examples=EXAMPLES // 2, database=None)
     @given(tree=trees, mutations=changes)
@@ -83,7 +83,7 @@ def test_every_state_comes_back_exactly_to_somebody_who_is_not_root(
 
 
 @given(tree=trees, mutations=changes, numbers=st.lists(st.integers(0, 1000), min_size=1, max_size=3))
-def test_only_the_chosen_paths_come_back(
+def test_only_the_chosen_paths_are_restored(
     tmp_path: Path, tree: dict[bytes, Node], mutations: list[Change], numbers: list[int]
 ) -> None:
     with fresh(tmp_path) as (manager, project):
@@ -155,7 +155,7 @@ def leads_through_a_link(path: bytes, picture: Picture) -> bool:
 
 @given(tree=wild_trees, mutations=wild_changes, again=wild_changes)
 @example(tree={}, mutations=[("add", 0, (b"a", ("file", b"1", 0o644)))], again=[("delete", 0, None)])
-def test_nothing_is_lost_though_a_part_is_not_captured(
+def test_nothing_is_lost_although_a_part_is_not_captured(
     tmp_path: Path, tree: dict[bytes, Node], mutations: list[Change], again: list[Change]
 ) -> None:
     with fresh(tmp_path, max_file_size_mb=LARGE / 1024 / 1024) as (manager, project):
@@ -169,7 +169,7 @@ def test_nothing_is_lost_though_a_part_is_not_captured(
             mutated = manifest(project)
             plan = manager.restore(project, target.id, dry_run=True)
             result = manager.restore(project, target.id)
-            assert deeds(plan) == deeds(result) and result.conflicts == ()
+            assert file_changes(plan) == file_changes(result) and result.conflicts == ()
             restored = manifest(project)
             for path in captured:
                 assert restored[path] == original[path], f"{path!r} is not as it was"
@@ -177,8 +177,8 @@ def test_nothing_is_lost_though_a_part_is_not_captured(
                 if mutated[path][0] == original[path][0]:
                     assert path in restored, f"{path!r} was there then and now, and is gone"
             for path in mutated.keys() - restored.keys():
-                told = {os.fsencode(each.rstrip("/")) for each in result.deleted}
-                assert mutated[path][0] == "dir" or path in told, f"{path!r} went without a word"
+                reported = {os.fsencode(each.rstrip("/")) for each in result.deleted}
+                assert mutated[path][0] == "dir" or path in reported, f"{path!r} was deleted without being listed"
             if restored == mutated:
                 continue
             manager.undo(project)

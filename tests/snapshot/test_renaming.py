@@ -1,4 +1,4 @@
-"""Files that change places at one stroke, and what happens where the system does not know how."""
+"""Atomic exchanges of files, and what happens where the system does not support them."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def folder(tmp_path: Path) -> Path:
 
 
 @on_linux
-def test_two_files_change_places(folder: Path) -> None:
+def test_two_files_are_exchanged(folder: Path) -> None:
     inodes = (folder / "one").stat().st_ino, (folder / "sub" / "three").stat().st_ino
     with Worktree(folder) as here, here.within(b"sub") as there:
         assert here.exchange(b"one", there, b"three")
@@ -56,21 +56,21 @@ def test_two_files_change_places(folder: Path) -> None:
 
 
 @on_linux
-def test_a_file_and_a_directory_change_places(folder: Path) -> None:
+def test_a_file_and_a_directory_are_exchanged(folder: Path) -> None:
     with Worktree(folder) as here:
         assert here.exchange(b"one", here, b"sub")
     assert (folder / "one" / "three").read_text() == "third\n" and (folder / "sub").read_text() == "first\n"
 
 
 @on_linux
-def test_what_is_not_there_does_not_change_places(folder: Path) -> None:
+def test_a_missing_path_cannot_be_exchanged(folder: Path) -> None:
     with Worktree(folder) as here, pytest.raises(FileNotFoundError):
         here.exchange(b"one", here, b"missing")
     assert (folder / "one").read_text() == "first\n"
 
 
 @on_linux
-def test_an_exchange_is_told_to_who_listens_for_renames(folder: Path) -> None:
+def test_an_exchange_raises_the_audit_event_of_a_rename(folder: Path) -> None:
     def heard() -> list[str]:
         events: list[str] = []
         sys.addaudithook(lambda event, _: events.append(event) if event == "os.rename" else None)
@@ -86,7 +86,7 @@ def test_an_exchange_is_told_to_who_listens_for_renames(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("without", [None, *WITHOUT])
-def test_nothing_is_moved_onto_something(
+def test_a_move_never_replaces_anything(
     folder: Path, without: Callable[[pytest.MonkeyPatch], None] | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if without is not None:
@@ -105,7 +105,7 @@ def test_nothing_is_moved_onto_something(
 
 
 @pytest.mark.parametrize("refuses", WITHOUT)
-def test_where_files_cannot_change_places_that_is_said(
+def test_an_unsupported_exchange_is_reported(
     folder: Path, refuses: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refuses(monkeypatch)
@@ -115,10 +115,10 @@ def test_where_files_cannot_change_places_that_is_said(
     assert manifest(folder) == before
 
 
-# --- directories as places of their own -------------------------------------------------------------
+# --- directories as worktrees of their own -----------------------------------------------------------
 
 
-def test_a_place_stays_the_directory_it_was_whatever_its_name_leads_to(folder: Path) -> None:
+def test_an_open_subdirectory_stays_the_same_directory_after_a_rename(folder: Path) -> None:
     with Worktree(folder) as here, here.within(b"sub") as there:
         (folder / "sub").rename(folder / "away")
         (folder / "elsewhere").mkdir()
@@ -131,14 +131,14 @@ def test_a_place_stays_the_directory_it_was_whatever_its_name_leads_to(folder: P
 
 
 @pytest.mark.parametrize("name", [b"one", b"missing", b"link", b"link/deeper", b"one/deeper"])
-def test_only_a_real_directory_is_a_place(folder: Path, name: bytes) -> None:
+def test_only_a_real_directory_can_be_opened(folder: Path, name: bytes) -> None:
     (folder / "sub" / "deeper").mkdir()
     (folder / "link").symlink_to("sub")
     with Worktree(folder) as here, pytest.raises(NotADirectoryError):
         here.within(name)
 
 
-def test_places_leave_no_descriptor_open(folder: Path) -> None:
+def test_subdirectories_leave_no_descriptor_open(folder: Path) -> None:
     (folder / "sub" / "a" / "b").mkdir(parents=True)
     before = sorted(os.listdir("/proc/self/fd")) if sys.platform == "linux" else []
     with Worktree(folder) as here:
@@ -156,7 +156,7 @@ def test_places_leave_no_descriptor_open(folder: Path) -> None:
 
 @on_linux
 def test_a_file_that_is_restored_is_never_missing(tmp_path: Path, project: Path, base: Path) -> None:
-    """Somebody looks for it all the time, as a dev server does."""
+    """Another process opens it all the time, as a dev server does."""
     manager = CheckpointManager(base=base, fsync=False)
     target = checkpoint(manager, project).id
     path, end = project / "src" / "main.py", tmp_path / "end"
@@ -185,7 +185,7 @@ def test_a_file_that_is_restored_is_never_missing(tmp_path: Path, project: Path,
 
 @pytest.mark.parametrize("many", [False, True])
 @pytest.mark.parametrize("without", WITHOUT)
-def test_a_restore_works_where_files_cannot_change_places(
+def test_a_restore_works_without_exchanges(
     project: Path, base: Path, many: bool, without: Callable[[pytest.MonkeyPatch], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:  # fmt: skip
@@ -209,7 +209,7 @@ def test_a_restore_works_where_files_cannot_change_places(
 
 
 @pytest.mark.parametrize("without", WITHOUT)
-def test_a_restore_goes_back_where_files_cannot_change_places(
+def test_a_failing_restore_is_rolled_back_without_exchanges(
     project: Path, base: Path, without: Callable[[pytest.MonkeyPatch], None], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     without(monkeypatch)

@@ -23,20 +23,20 @@ def write(project: Path, *paths: str) -> None:
         (project / path).write_text(f"{path}\n")
 
 
-def repository(place: Path, *paths: str, commit: bool = True) -> Path:
-    place.mkdir(parents=True, exist_ok=True)
-    git(place, "init", "-q")
-    write(place, *paths)
+def repository(folder_path: Path, *paths: str, commit: bool = True) -> Path:
+    folder_path.mkdir(parents=True, exist_ok=True)
+    git(folder_path, "init", "-q")
+    write(folder_path, *paths)
     if commit:
-        git(place, "add", "-A")
-        git(place, "commit", "-q", "-m", "first")
-    return place
+        git(folder_path, "add", "-A")
+        git(folder_path, "commit", "-q", "-m", "first")
+    return folder_path
 
 
 def pictures(top: Path) -> Pictures:
     """Every `.git` below a directory, exactly."""
-    places = [folder for folder, names, files in os.walk(top) if ".git" in (*names, *files)]
-    return {place: snapshot_dotgit(place) for place in places if "/.git/" not in place}
+    tops = [folder for folder, names, files in os.walk(top) if ".git" in (*names, *files)]
+    return {folder_path: snapshot_dotgit(folder_path) for folder_path in tops if "/.git/" not in folder_path}
 
 
 # --- projects of every kind -------------------------------------------------------------------------
@@ -111,7 +111,7 @@ def _broken(top: Path) -> Path:
 
 
 def _locked(top: Path) -> Path:
-    """Somebody's git is at work, or died there."""
+    """A git process is running there, or died."""
     project = repository(top / "project", "a", "src/b")
     (project / ".git" / "index.lock").write_text("")
     (project / ".git" / "HEAD.lock").write_text("")
@@ -271,7 +271,7 @@ def test_a_submodule_that_is_not_checked_out_is_an_empty_directory(base: Path, t
     assert captured(base, snap(base, project)) == manifest(project)
 
 
-def test_moving_a_file_into_the_place_of_a_repository_and_back(base: Path, project: Path) -> None:
+def test_a_repository_is_replaced_by_a_file_and_back(base: Path, project: Path) -> None:
     repository(project / "thing", "a")
     snap(base, project)
     (project / "thing").rename(project.parent / "aside")
@@ -285,7 +285,7 @@ def test_moving_a_file_into_the_place_of_a_repository_and_back(base: Path, proje
 # --- what a checkpoint says about the person's repository -------------------------------------------
 
 
-def test_a_checkpoint_names_their_commit_and_branch(base: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_records_the_users_commit_and_branch(base: Path, tmp_path: Path) -> None:
     project = repository(tmp_path / "project", "a")
     head = git(project, "rev-parse", "HEAD")
     checkpoint = snap(base, project)
@@ -310,7 +310,7 @@ def test_a_new_commit_of_the_same_files_is_no_new_checkpoint(base: Path, tmp_pat
 # --- independence -----------------------------------------------------------------------------------
 
 
-def test_a_checkpoint_does_not_depend_on_the_persons_repository(base: Path, tmp_path: Path) -> None:
+def test_a_checkpoint_does_not_depend_on_the_users_repository(base: Path, tmp_path: Path) -> None:
     project = repository(tmp_path / "project", *(f"{number}/file" for number in range(50)))
     git(project, "repack", "-q", "-a", "-d")
     write(project, "loose")
@@ -338,7 +338,7 @@ def test_a_snapshot_taken_inside_a_git_hook_is_one_of_the_project(
     assert snapshot_dotgit(other) == before
 
 
-def test_two_worktrees_are_two_projects_that_share_what_is_equal(base: Path, tmp_path: Path) -> None:
+def test_two_worktrees_are_two_projects_that_share_equal_objects(base: Path, tmp_path: Path) -> None:
     main = repository(tmp_path / "main", *(f"file-{number}" for number in range(20)))
     git(main, "worktree", "add", "-q", "-b", "other", str(tmp_path / "other"))
     one, two = snap(base, main), snap(base, tmp_path / "other")
@@ -348,7 +348,7 @@ def test_two_worktrees_are_two_projects_that_share_what_is_equal(base: Path, tmp
     assert content(base, snap(base, tmp_path / "other", status="taken"), "file-1") == b"changed"
 
 
-def test_an_edit_that_their_git_does_not_see_is_captured(base: Path, tmp_path: Path) -> None:
+def test_an_edit_that_the_users_git_does_not_see_is_captured(base: Path, tmp_path: Path) -> None:
     """Of the same size, in the same second, with the old time: git compares times by the second."""
     project = tmp_path / "project"
     project.mkdir()

@@ -1,6 +1,6 @@
 """A directory whose time is the same holds nothing new: what the scan makes of that is what git lists.
 
-Every story is told with all directories at rest, so that only those which changed are looked into, and again
+Every story runs with all directories at rest, so that only those which changed are looked into, and again
 the long way, in which git lists everything; the checkpoints have to be the same, object for object."""
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from helpers import git, remove_tree
 from shadowsnap import CheckpointManager
 from shadowsnap.model import Checkpoint
 from shadowsnap.snapshot import scan
-from shadowsnap.snapshot.scan import directories_tell
+from shadowsnap.snapshot.scan import directory_times_are_reliable
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import project_of
 from shadowsnap.store.stat_cache import load_cache
@@ -70,7 +70,7 @@ class Both:
 
 @pytest.fixture
 def both(project: Path) -> Both:
-    assert directories_tell(project)
+    assert directory_times_are_reliable(project)
     for folder in ("src/deep/er", "docs", "hollow/inner", "skipping", "logs", "node_modules/x", "other"):
         (project / folder).mkdir(parents=True)
     (project / "src" / "deep" / "er" / "file.py").write_text("deep\n")
@@ -284,7 +284,7 @@ STORIES = [
 
 
 @pytest.mark.parametrize("story", STORIES)
-def test_what_happened_is_found_as_if_everything_were_listed(both: Both, story: Callable[[Path], None]) -> None:
+def test_changes_are_found_as_if_everything_were_listed(both: Both, story: Callable[[Path], None]) -> None:
     story(both.project)
     both.snapshots_agree()
     both.comes_to_rest()
@@ -303,9 +303,9 @@ def test_what_happened_is_found_as_if_everything_were_listed(both: Both, story: 
     (rules_that_ignore_themselves, lambda project: (project / "docs" / ".gitignore").unlink()),
     (new_nested_repository, lambda project: shutil.rmtree(project / "nested" / ".git")),
 ], ids=["file", "directory", "places", "rules", "repository"])  # fmt: skip
-def test_what_happened_there_and_back_is_found(both: Both, back: tuple[Callable[[Path], Any], ...]) -> None:
-    for deed in back:
-        deed(both.project)
+def test_changes_that_are_reversed_are_found(both: Both, back: tuple[Callable[[Path], Any], ...]) -> None:
+    for action in back:
+        action(both.project)
         both.snapshots_agree()
         both.comes_to_rest()
 
@@ -320,7 +320,7 @@ def test_a_new_file_is_captured_and_an_ignored_one_is_not(both: Both) -> None:
     assert new == {"src/deep/new.py", "hollow/inner/file"}
 
 
-def test_directories_of_the_same_age_that_change_places_are_told_apart(both: Both) -> None:
+def test_two_directories_of_the_same_age_that_are_swapped_are_noticed(both: Both) -> None:
     """Made in the same tick of the clock, they have the same time; and moving one does not change the time of
     those within."""
     for _ in range(200):
@@ -340,7 +340,7 @@ def test_directories_of_the_same_age_that_change_places_are_told_apart(both: Bot
     assert {name for name in held if name.startswith("pair")} == {"pair/a/in/two", "pair/b/in/one"}
 
 
-def test_what_changed_a_moment_ago_is_looked_at_again(both: Both) -> None:
+def test_recent_changes_are_examined_again(both: Both) -> None:
     """Something may follow within the same tick of the clock."""
     real = scan.file_system_time
     with pytest.MonkeyPatch.context() as patch:  # as if the clock had not advanced since

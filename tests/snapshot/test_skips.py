@@ -1,4 +1,4 @@
-"""What is not captured is said, with its reason, and never costs the other files their protection."""
+"""What is not captured is listed with its reason, and never costs the other files their protection."""
 
 from __future__ import annotations
 
@@ -109,16 +109,16 @@ def test_an_unreadable_directory_costs_only_itself(
     os.mkfifo(project / "closed" / "fifo")
 
     def story() -> list[Any]:
-        open_, told = snap(base, project), []
-        told.append((skipped(open_), names(base, open_)))
+        open_, seen = snap(base, project), []
+        seen.append((skipped(open_), names(base, open_)))
         (project / "closed").chmod(bits)
         closed = snap(base, project)
-        told.append((skipped(closed), names(base, closed)))
-        told.append(snap(base, project).id == closed.id)
+        seen.append((skipped(closed), names(base, closed)))
+        seen.append(snap(base, project).id == closed.id)
         (project / "closed").chmod(0o755)
         again = snap(base, project)
-        told.append(again.tree == open_.tree and again.skipped == open_.skipped)
-        return told
+        seen.append(again.tree == open_.tree and again.skipped == open_.skipped)
+        return seen
 
     inside = {"closed/file", "closed/deeper/file", "closed/deeper/still/file"}
     assert as_user(story) == [
@@ -131,7 +131,7 @@ def test_an_unreadable_directory_costs_only_itself(
 
 @posix
 @pytest.mark.parametrize("bits", [0o000, 0o444, 0o311])
-def test_a_directory_that_was_never_readable_is_said_to_be_so(
+def test_a_directory_that_was_never_readable_is_listed(
     base: Path, project: Path, as_user: Callable[..., Any], bits: int
 ) -> None:
     (project / "closed" / "deeper").mkdir(parents=True)
@@ -160,7 +160,7 @@ def test_a_named_file_in_an_unreadable_directory_does_no_harm(
 
 
 @posix
-def test_what_could_not_be_read_is_never_passed_off_as_current(
+def test_an_unreadable_file_is_never_captured_with_older_content(
     base: Path, project: Path, as_user: Callable[..., Any]
 ) -> None:
     """An older content of a file that cannot be read any more is not its content now."""
@@ -187,12 +187,12 @@ def test_fifos_sockets_and_devices_are_left_out_without_waiting(base: Path, proj
         os.chdir(project)  # the path of a socket must be short
         listener.bind("socket")
         os.chdir("/")
-        told = {"fifo": "special", "src/fifo": "special", "socket": "special"}
+        seen = {"fifo": "special", "src/fifo": "special", "socket": "special"}
         if os.geteuid() == 0:
             os.mknod(project / "device", 0o020666, os.makedev(1, 3))
-            told["device"] = "special"
+            seen["device"] = "special"
         checkpoint = snap(base, project, deadline=20)
-    assert skipped(checkpoint) == told
+    assert skipped(checkpoint) == seen
     assert names(base, checkpoint) == ORDINARY
     assert snap(base, project, status="unchanged").id == checkpoint.id
 
@@ -225,8 +225,8 @@ class Restless:
 
     def __init__(self, file: Path, times: int, monkeypatch: pytest.MonkeyPatch) -> None:
         self.file, self.left = file, times
-        self.real = files._bytes
-        monkeypatch.setattr(files, "_bytes", self.read)
+        self.real = files._read_all
+        monkeypatch.setattr(files, "_read_all", self.read)
 
     def read(self, descriptor: int, size: int) -> Any:
         found = self.real(descriptor, size)
@@ -246,7 +246,7 @@ def test_a_file_that_changes_once_while_it_is_read_is_read_again(
     assert checkpoint.skipped == ()
 
 
-def test_a_file_that_keeps_changing_is_left_out_and_said_to_be(
+def test_a_file_that_keeps_changing_is_listed_as_skipped(
     base: Path, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     restless = Restless(project / "README.md", 2, monkeypatch)
@@ -257,7 +257,7 @@ def test_a_file_that_keeps_changing_is_left_out_and_said_to_be(
     assert content(base, snap(base, project), "README.md") == (project / "README.md").read_bytes()
 
 
-def test_an_older_content_of_a_changing_file_is_not_passed_off_as_current(
+def test_a_changing_file_is_never_captured_with_older_content(
     base: Path, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     snap(base, project)
@@ -283,7 +283,7 @@ def test_a_large_file_that_changes_between_its_two_readings_is_left_out(
             os.utime(large)
         return found
 
-    monkeypatch.setattr(files, "_bytes", then_write)
+    monkeypatch.setattr(files, "_read_all", then_write)
     checkpoint = snap(base, project)
     assert names(base, checkpoint) in (ORDINARY, ORDINARY | {"large"})
     if "large" in names(base, checkpoint):
@@ -347,7 +347,7 @@ def test_the_settings_may_include_secrets_and_leave_them_out_again(base: Path, p
     assert ".env" in names(base, snap(base, project, include_secrets=True))
 
 
-def test_secrets_in_a_directory_of_their_own_are_mentioned_every_time(base: Path, project: Path) -> None:
+def test_secrets_in_a_directory_of_their_own_are_listed_every_time(base: Path, project: Path) -> None:
     (project / "secrets").mkdir()
     (project / "secrets" / ".env").write_text("TOKEN=hunter2")
     with everything_old():
@@ -358,7 +358,7 @@ def test_secrets_in_a_directory_of_their_own_are_mentioned_every_time(base: Path
         assert skipped(snap(base, project, status="taken")) == {"secrets/.env": "secret"}
 
 
-def test_a_secret_that_does_not_exist_is_not_mentioned(base: Path, project: Path) -> None:
+def test_a_secret_that_does_not_exist_is_not_listed(base: Path, project: Path) -> None:
     assert snap(base, project, ".env").skipped == ()
 
 
@@ -430,7 +430,7 @@ def _take(base: Path, project: Path) -> Any:
     return snap(base, project, max_file_size_mb=1)
 
 
-def test_the_outcome_says_what_was_skipped_too(base: Path, project: Path) -> None:
+def test_the_outcome_lists_what_was_skipped(base: Path, project: Path) -> None:
     (project / ".env").write_text("")
     manager = CheckpointManager(base=base)
     outcome = manager.ensure_checkpoint(project, paths=["/etc/passwd", "../elsewhere"])
@@ -465,5 +465,5 @@ def test_a_gitignore_of_any_kind_does_no_harm(
         return [names(base, second) >= ORDINARY, first.id != second.id, third.id == second.id, skipped(third)]
 
     why = {"unreadable": "unreadable", "too large": "too-large"}
-    told = {".gitignore": why[kind]} if kind in why else {}
-    assert as_user(story) == [True, True, True, told]
+    seen = {".gitignore": why[kind]} if kind in why else {}
+    assert as_user(story) == [True, True, True, seen]

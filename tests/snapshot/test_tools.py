@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
+import time
 from collections.abc import Callable
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +14,7 @@ import pytest
 from helpers import git
 from shadowsnap import CheckpointManager
 from shadowsnap.git import repository as runner
-from shadowsnap.snapshot.tools import may_write, named_files, named_folders, plain_path
+from shadowsnap.snapshot.tools import command_projects, may_write, named_files, named_folders, plain_path
 
 PATCH = """\
 *** Begin Patch
@@ -42,7 +45,8 @@ def manager(base: Path) -> CheckpointManager:
     Delete ApplyPatch Shell create bash powershell write developer__write developer__edit developer__shell
     developer__text_editor fs_write execute_bash patch terminal write_to_file replace_in_file execute_command
     write_code run_command mcp__filesystem__write_file mcp__anything__read_file write_bash exec_command
-    shell local_shell PowerShell process something_nobody_knows""".split(),  # noqa: SIM905
+    shell local_shell PowerShell process monitor run_commands editor write_stdin Agent task spawn_agent skill
+    save_memory EnterWorktree KillShell an_unknown_tool""".split(),  # noqa: SIM905
 )
 def test_tools_that_write_and_every_shell_count_as_writing(tool: str) -> None:
     assert may_write(tool)
@@ -53,9 +57,10 @@ def test_tools_that_write_and_every_shell_count_as_writing(tool: str) -> None:
     """Read Glob Grep LS NotebookRead WebFetch WebSearch TodoWrite read_file list_directory search_file_content
     view glob report_intent read webfetch fs_read developer__tree developer__read_image list_files
     ask_followup_question codebase_search readFile READ_FILE update_plan view_image final_answer
-    transfer_to_agent""".split(),  # noqa: SIM905
+    transfer_to_agent rg read_files search_codebase fetch_web_content ask_question todo__todo_write
+    analyze__analyze skills_list vision_analyze TaskList request_user_input""".split(),  # noqa: SIM905
 )
-def test_tools_that_are_known_to_read_do_not(tool: str) -> None:
+def test_tools_that_are_known_to_read_do_not_count_as_writing(tool: str) -> None:
     assert not may_write(tool)
 
 
@@ -102,7 +107,7 @@ def test_the_files_a_tool_input_names(tool_input: Any, files: list[str]) -> None
     assert named_files(tool_input) == files
 
 
-def test_an_input_that_never_ends_names_nothing_more() -> None:
+def test_the_paths_of_an_endless_input_are_bounded() -> None:
     deep: Any = {"path": "a"}
     for _ in range(10_000):
         deep = [deep]
@@ -135,12 +140,12 @@ def test_the_directories_a_command_is_to_run_in() -> None:
 # --- before a tool --------------------------------------------------------------------------------------
 
 
-def test_a_tool_that_reads_starts_nothing(manager: CheckpointManager, project: Path, base: Path) -> None:
+def test_a_tool_that_reads_takes_no_snapshot(manager: CheckpointManager, project: Path, base: Path) -> None:
     assert manager.before_tool("Read", {"file_path": "README.md"}, project).status == "not-needed"
     assert not base.exists()
 
 
-def test_a_disabled_manager_says_so(project: Path, base: Path) -> None:
+def test_a_disabled_manager_takes_no_snapshot(project: Path, base: Path) -> None:
     manager = CheckpointManager(enabled=False, base=base)
     assert manager.before_tool("Write", {"file_path": "README.md"}, project).status == "disabled"
     assert not base.exists()
@@ -163,7 +168,7 @@ def test_a_long_prompt_is_cut(manager: CheckpointManager, project: Path) -> None
     assert len(manager.before_tool("Bash", {}, project).checkpoint.metadata["prompt"]) == 2000
 
 
-def test_the_project_around_the_current_directory_is_meant(manager: CheckpointManager, project: Path) -> None:
+def test_the_project_around_the_current_directory_is_captured(manager: CheckpointManager, project: Path) -> None:
     git(project, "init")
     outcome = manager.before_tool("Bash", {"command": "make"}, project / "src")
     assert outcome.checkpoint.workdir == str(project.resolve())
@@ -179,7 +184,7 @@ def test_an_ignored_file_is_captured_if_a_tool_names_it(manager: CheckpointManag
     assert "other.local" not in manager.files(project, "last")
 
 
-def test_a_file_of_another_project_is_that_projects_snapshot(
+def test_a_file_of_another_project_takes_a_snapshot_of_that_project(
     manager: CheckpointManager, project: Path, tmp_path: Path
 ) -> None:
     other = tmp_path / "other"
@@ -218,7 +223,7 @@ def test_a_file_directly_in_the_home_directory_is_captured_alone(
     assert (home / ".bashrc").read_text() == "alias ll=ls\n"
 
 
-def test_an_agent_in_the_home_directory_is_refused_but_its_named_files_are_safe(
+def test_in_the_home_directory_only_named_files_are_captured(
     manager: CheckpointManager, home: Path
 ) -> None:
     (home / "notes").write_text("1")
@@ -227,7 +232,7 @@ def test_an_agent_in_the_home_directory_is_refused_but_its_named_files_are_safe(
     assert manager.files(home, "last") == ["notes"]
 
 
-def test_an_agent_in_the_home_directory_keeps_the_projects_safe_whose_files_it_names(
+def test_in_the_home_directory_the_projects_of_named_files_are_captured(
     manager: CheckpointManager, home: Path
 ) -> None:
     project = home / "project"
@@ -270,22 +275,77 @@ def test_every_root_of_a_workspace_is_taken(manager: CheckpointManager, project:
     assert manager.list_checkpoints(second) and manager.list_checkpoints(project)
 
 
-def test_a_directory_that_a_tool_names_is_not_captured_file_by_file(
-    manager: CheckpointManager, project: Path, home: Path
-) -> None:
+def ignored_directory(project: Path) -> Path:
+    """A directory that git ignores, with a file and a directory that is excluded by default."""
     git(project, "init")
     (project / ".gitignore").write_text("cache/\n")
-    (project / "cache").mkdir()
-    (project / "cache" / "big").write_text("generated")
+    folder = project / "cache"
+    (folder / "deep" / "node_modules").mkdir(parents=True)
+    (folder / "deep" / "notes").write_text("mine\n")
+    (folder / "deep" / "node_modules" / "module.js").write_text("installed")
+    return folder
+
+
+def test_an_ignored_directory_is_captured_if_a_tool_names_it(manager: CheckpointManager, project: Path) -> None:
+    folder = ignored_directory(project)
+    assert manager.before_tool("delete_directory", {"path": "cache"}, project).status == "taken"
+    assert [path for path in manager.files(project, "last") if "cache" in path] == ["cache/deep/notes"]
+    shutil.rmtree(folder)
+    manager.restore(project, "last")
+    assert (folder / "deep" / "notes").read_text() == "mine\n"
+
+
+def test_an_ignored_directory_that_a_later_tool_names_is_captured_then(
+    manager: CheckpointManager, project: Path
+) -> None:
+    ignored_directory(project)
+    manager.before_tool("Bash", {"command": "make"}, project)
+    assert manager.before_tool("delete_directory", {"path": "cache"}, project).status == "taken"
+    assert "cache/deep/notes" in manager.files(project, "last")
+    assert manager.before_tool("delete_directory", {"path": "cache"}, project).status == "already-taken"
+
+
+def test_a_directory_that_is_excluded_by_default_is_captured_only_if_it_is_named_itself(
+    manager: CheckpointManager, project: Path
+) -> None:
+    module = ignored_directory(project) / "deep" / "node_modules"
+    manager.before_tool("delete_directory", {"path": str(module.parent)}, project)
+    assert "cache/deep/node_modules/module.js" not in manager.files(project, "last")
+    manager.before_tool("delete_directory", {"path": str(module)}, project)
+    assert "cache/deep/node_modules/module.js" in manager.files(project, "last")
+
+
+@pytest.mark.parametrize(("files", "size"), [(1001, 1), (2, 33 << 20)])
+def test_a_large_ignored_directory_does_not_hold_up_a_tool_that_names_it(
+    manager: CheckpointManager, project: Path, files: int, size: int
+) -> None:
+    folder = ignored_directory(project)
+    for number in range(files):
+        with open(folder / f"file{number}", "wb") as file:
+            file.truncate(size)
+    assert manager.before_tool("delete_directory", {"path": "cache"}, project).status == "taken"
+    assert not any("cache" in path for path in manager.files(project, "last"))
+
+
+def test_directories_outside_any_project_are_not_captured(
+    manager: CheckpointManager, project: Path, home: Path, tmp_path: Path
+) -> None:
     (home / "unrelated").write_text("x")
-    manager.before_tool("mcp__fs__list", {"path": str(project / "cache")}, project)
-    manager.before_tool("mcp__fs__list", {"path": str(home)}, project)
-    manager.before_tool("mcp__fs__list", {"path": "/"}, project)
-    assert "cache/big" not in manager.files(project, "last")
+    (tmp_path / "downloads").mkdir()
+    (tmp_path / "downloads" / "film").write_text("x")
+    for path in (str(home), "/", str(tmp_path / "downloads")):
+        manager.before_tool("mcp__fs__list", {"path": path}, project)
     assert manager.projects() == [project.resolve()]
 
 
-def test_a_persons_git_directory_is_never_captured(manager: CheckpointManager, project: Path) -> None:
+def test_a_directory_in_a_refused_one_is_not_captured(manager: CheckpointManager, home: Path) -> None:
+    (home / "photos").mkdir()
+    (home / "photos" / "one.jpg").write_text("x")
+    assert manager.before_tool("delete_directory", {"path": "photos"}, home).status == "refused"
+    assert manager.projects() == []
+
+
+def test_a_git_directory_is_never_captured(manager: CheckpointManager, project: Path) -> None:
     git(project, "init")
     manager.before_tool("Edit", {"file_path": str(project / ".git" / "config")}, project)
     assert manager.projects() == [project.resolve()]
@@ -293,7 +353,7 @@ def test_a_persons_git_directory_is_never_captured(manager: CheckpointManager, p
 
 
 @pytest.mark.parametrize("cwd", ["", "/does/not/exist", "bad\0path", None])
-def test_a_current_directory_that_is_no_use_does_not_raise(
+def test_an_unusable_current_directory_does_not_raise(
     manager: CheckpointManager, project: Path, cwd: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(project)
@@ -312,7 +372,7 @@ def test_an_odd_input_still_leaves_the_project_safe(
     assert manager.before_tool("Write", tool_input, project).status == "taken"
 
 
-def test_a_named_file_that_cannot_be_reached_costs_the_others_nothing(
+def test_a_named_file_that_cannot_be_reached_does_not_prevent_a_snapshot(
     base: Path, project: Path, as_user: Callable[..., Any]
 ) -> None:
     (project / "closed").mkdir()
@@ -358,11 +418,14 @@ def test_a_resumed_turn_still_protects_an_ignored_file_that_is_new_to_it(
     other = CheckpointManager(base=base, fsync=False)
     other.resume_turn(manager.turn_state())
     assert other.before_tool("Write", {"file_path": "my.local"}, project).status == "taken"
-    assert [each.turn for each in manager.list_checkpoints(project)] == [1, 1]
+    assert "my.local" in manager.files(project, "last"), "the state before the turn holds it now"
+    # The first state, the one with the file, and the first with the file added, which is before the turn.
+    assert [each.turn for each in manager.list_checkpoints(project)] == [1, 1, 1]
+    assert len(manager.timeline(project)) == 1
 
 
 @pytest.mark.parametrize("state", [{}, {"places": [{}]}, {"places": 7}, {"places": [None]}, None])
-def test_a_turn_that_cannot_be_read_is_one_that_just_began(
+def test_a_damaged_turn_state_is_a_new_turn(
     manager: CheckpointManager, project: Path, state: Any
 ) -> None:
     manager.resume_turn(state)
@@ -378,3 +441,142 @@ def test_relative_paths_are_relative_to_the_current_directory(
     monkeypatch.chdir(project / "src")
     manager.before_tool("Write", {"file_path": "x.local"})
     assert "src/x.local" in manager.files(project, "last")
+
+
+# --- shell commands -------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Path:
+    """Another project, beside the one that the agent works in."""
+    other = tmp_path / "other project"
+    (other / "src").mkdir(parents=True)
+    git(other, "init")
+    (other / "src" / "app.py").write_text("1\n")
+    return other
+
+
+COMMANDS = {
+    "a path": "rm -rf {other}/src",
+    "a file": "rm {other}/src/app.py",
+    "a relative path": "rm -rf ../other{space}project/src",
+    "single quotes": "rm -rf '../other project/src'",
+    "double quotes": 'rm -rf "../other project"/src',
+    "part of a word in quotes": "rm -rf ../'other project'/src",
+    "an apostrophe in quotes": "git commit -m \"don't\" && rm -rf '../other project/src'",
+    "an open quote": "echo don't && rm -rf {plain}/src",
+    "a directory to work in": "cd ../other{space}project && make clean",
+    "a directory without its path": "cd .. && rm -rf other{space}project",
+    "a directory for git": "git -C {other} reset --hard",
+    "an option with a value": "agent --add-dir={other} -p tidy",
+    "an option and a value": "agent --add-dir {other} -p tidy",
+    "a short option": "make -C{other} clean",
+    "an assignment": "dd if=/dev/zero of={other}/src/app.py",
+    "a redirection": "echo>{other}/src/app.py",
+    "a wildcard": "rm -rf {other}/src/*.py",
+    "braces": "rm -rf {other}/{{src,lib}}",
+    "a volume": "docker run -v {other}:/data image",
+    "a script in a script": "bash -lc 'rm -rf {other}/src'",
+    "Python": "python3 -c \"import shutil; shutil.rmtree('{plain}/src')\"",
+    "a subshell": "(cd src; ls); echo $(rm -rf {other}/src)",
+    "several lines": "set -e\nls\nrm -rf \\\n  {other}/src\n",
+    "a file URI": "code file://{plain}/src/app.py",
+}
+
+
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
+def test_a_shell_command_protects_the_project_of_a_path_that_it_names(
+    manager: CheckpointManager, project: Path, other: Path, command: str
+) -> None:
+    plain = other.with_name("plain")  # for what cannot escape a space
+    plain.symlink_to(other)
+    escaped = str(other).replace(" ", "\\ ")
+    command = command.format(other=escaped, space="\\ ", plain=plain)
+    assert manager.before_tool("Bash", {"command": "make"}, project).status == "taken"
+    assert manager.before_tool("Bash", {"command": command}, project).status == "taken"
+    assert manager.files(other, "last") == ["src/app.py"]
+    assert manager.before_tool("Bash", {"command": command}, project).status == "already-taken"
+
+
+@pytest.mark.parametrize(
+    "tool_input",
+    [
+        "rm -rf ../other",
+        {"commands": ["make", "rm -rf ../other"]},
+        {"command": ["bash", "-lc", "rm -rf ../other"]},
+        {"command": "rm", "args": ["-r", "../other"]},
+        {"cmd": "cd ../other && make"},
+        {"code": "shutil.rmtree('../other')"},
+        {"chars": "cd ../other\n"},
+    ],
+)
+def test_commands_are_found_in_the_inputs_of_all_agents(
+    manager: CheckpointManager, project: Path, other: Path, tool_input: Any
+) -> None:
+    other = other.rename(other.with_name("other"))
+    manager.before_tool("Bash", tool_input, project)
+    assert manager.files(other, "last") == ["src/app.py"]
+
+
+def test_home_is_found_by_its_variable_and_its_sign(manager: CheckpointManager, project: Path, home: Path) -> None:
+    for number, path in enumerate(("~/code/0", "$HOME/code/1", '"${HOME}/code/2"')):
+        (home / "code" / str(number) / ".git").mkdir(parents=True)
+        manager.before_tool("Bash", {"command": f"rm -rf {path}"}, project)
+    assert len(manager.projects()) == 4
+
+
+def test_a_link_in_the_project_that_leads_to_another_one_protects_that_one(
+    manager: CheckpointManager, project: Path, other: Path
+) -> None:
+    (project / "near").symlink_to(other)
+    manager.before_tool("Bash", {"command": "cd near/ && rm -rf src"}, project)
+    assert manager.files(other, "last") == ["src/app.py"]
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["rm -rf ~", "rm -rf ~/", "rm -rf $HOME", "rm -rf /", "rm -rf /*", "cd / && ls", "cd .. && ls", "ls /usr/bin",
+     "make > /dev/null 2>&1", "/usr/bin/env python3 -V", "rm -rf ../no/such/path", "curl https://example.com/a/../b",
+     "rm -rf src ./src {project}/src", "rm -rf ../folder", "cat '", "", "\0", "~nobody/x", "echo \ud800/../x"],
+)  # fmt: skip
+def test_a_shell_command_protects_nothing_that_is_no_project(
+    manager: CheckpointManager, project: Path, tmp_path: Path, command: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    command = command.replace("{project}", str(project))
+    assert manager.before_tool("Bash", {"command": command}, project).status == "taken"
+    assert manager.projects() == [project.resolve()]
+
+
+def test_the_content_of_a_patch_is_no_command(manager: CheckpointManager, project: Path, other: Path) -> None:
+    patch = PATCH.replace("-a", f"-rm -rf '{other}'")
+    manager.before_tool("apply_patch", {"command": patch}, project)
+    manager.before_tool("Write", {"file_path": "a.sh", "content": f"rm -rf '{other}'"}, project)
+    assert manager.projects() == [project.resolve()]
+    manager.before_tool("Bash", {"command": f"apply_patch <<'X'\n{patch}X\nrm -rf '{other}'"}, project)
+    assert len(manager.projects()) == 2
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["'", '"', "/x ", "../y ", "cd .. ", "a=b:/c ", "\\ ", "(", "*/", "~ ", "../y%d ", "~user%d ", "cd .. cd a ",
+     "cd ../a/b/../b%d "],
+)  # fmt: skip
+@pytest.mark.parametrize("count", [1, 100])
+def test_long_commands_do_not_take_long(tmp_path: Path, piece: str, count: int) -> None:
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    size = 4_000_000 // len(piece) // count
+    pieces = (piece % number if "%d" in piece else piece for number in range(size * count))
+    commands = {"commands": ["".join(islice(pieces, size)) for _ in range(count)]}
+    start = time.perf_counter()
+    assert command_projects(commands, str(tmp_path / "a"), tmp_path) == []
+    assert time.perf_counter() - start < 5  # it takes 0.2 s; machines that run tests are busy
+
+
+def test_a_change_of_directory_holds_for_the_rest_of_one_command(tmp_path: Path) -> None:
+    cwd, other = tmp_path / "a", tmp_path / "other"
+    for folder in (cwd / "sub", other / ".git"):
+        folder.mkdir(parents=True)
+    base = tmp_path / "base"
+    assert command_projects({"command": "cd sub && cd .. && cd .. && rm -r other"}, str(cwd), base) == [other]
+    assert command_projects({"commands": ["cd ..", "rm -r other"]}, str(cwd), base) == []

@@ -30,7 +30,7 @@ import shadowsnap
 from helpers import Entry, git, manifest
 from shadowsnap import Checkpoint, CheckpointManager
 from shadowsnap.errors import ShadowsnapError
-from shadowsnap.snapshot.ignore_rules import default_directory_names, exclude_file
+from shadowsnap.snapshot.ignore_rules import DEFAULT_DIRECTORY_NAMES, exclude_file
 
 pytestmark = pytest.mark.skipif(os.name == "nt", reason="FIFOs, permission bits and hard links are those of POSIX")
 
@@ -156,7 +156,7 @@ class Scene:
     # --- files
 
     def write(self, path: str, content: bytes) -> None:
-        """A new file in the place of whatever is there."""
+        """A new file that replaces whatever exists there."""
         self._cleared(path).write_bytes(content)
 
     def edit(self, path: str) -> None:
@@ -257,7 +257,7 @@ class Scene:
     # --- settings
 
     def set(self, name: str, value: Any) -> None:
-        """A setting of whoever takes the next snapshot."""
+        """A setting of the process that takes the next snapshot."""
         self.limits.setdefault(self.who, {})[name] = value
         if self.who in self._managers:
             self._managers[self.who].settings = CheckpointManager(**self.settings(self.who)).settings
@@ -359,7 +359,7 @@ class Scene:
         return any(self._kind(parent) == stat.S_IFLNK for parent in parents)
 
     def _cleared(self, path: str) -> Path:
-        """The place of a path, with nothing there and directories on the way."""
+        """The path, with nothing at it and its parent directories created."""
         folder = path.rpartition("/")[0]
         if folder and self._kind(folder) != stat.S_IFDIR:
             self._cleared(folder).mkdir()
@@ -411,14 +411,16 @@ def files_to_hold(scene: Scene, there: dict[bytes, Entry], limits: dict[str, Any
 
 def named_files(scene: Scene, there: dict[bytes, Entry]) -> set[bytes]:
     """Files that tools named, and those in directories that they named, but for what is excluded by default."""
-    closed = {os.fsencode(name) for name in default_directory_names()}
     tops = [os.fsencode(name) for name in scene.names]
     return {
         path
         for path in there
         for top in tops
         if path == top
-        or (path.startswith(top + b"/") and not closed & set(path[len(top) + 1 :].split(b"/")[:-1]))
+        or (
+            path.startswith(top + b"/")
+            and DEFAULT_DIRECTORY_NAMES.isdisjoint(path[len(top) + 1 :].split(b"/")[:-1])
+        )
     }
 
 
@@ -443,7 +445,7 @@ def ignored(scene: Scene, there: dict[bytes, Entry], excludes: tuple[str, ...]) 
             (place / "work").mkdir()
             if (above / ".gitignore").is_file():
                 shutil.copy(above / ".gitignore", place / ".gitignore")
-            if check_ignore(place, [b"work"]):  # the rules up there are not about a project that they ignore
+            if check_ignore(place, [b"work"]):  # rules that ignore the project do not apply inside it
                 (place / ".gitignore").unlink(missing_ok=True)
                 (place / ".git" / "info" / "exclude").unlink(missing_ok=True)
             inside = b"work/"
@@ -470,7 +472,7 @@ def check_ignore(place: Path, paths: list[bytes], *options: str) -> set[bytes]:
     return {path[2:] for path in done.stdout.split(b"\0")[:-1]}
 
 
-def tell(top: Path, process: Process, layout: str, steps: list[Step], *, watching: bool = False) -> None:
+def play(top: Path, process: Process, layout: str, steps: list[Step], *, watching: bool = False) -> None:
     """Let a story happen, and judge after each step."""
     scene = Scene(Path(tempfile.mkdtemp(dir=top)), layout, process, watching)
     try:
@@ -506,7 +508,7 @@ LONG = settings().max_examples > 1000
 
 
 def actions(places: list[str]) -> st.SearchStrategy[Action]:
-    """Few places, so that much happens to each."""
+    """Few paths, so that much happens to each."""
     place, folder, which = st.sampled_from(places), st.sampled_from(("", "d", "gen")), st.integers(0, 9)
     content, rules, end = st.sampled_from(CONTENTS), st.sampled_from(RULES), st.sampled_from(ENDS)
     files = st.one_of(
@@ -570,7 +572,7 @@ stories = st.lists(st.sampled_from(PLACES), min_size=2, max_size=4, unique=True)
 def test_a_snapshot_from_the_cache_equals_one_from_nothing_and_holds_every_file(
     tmp_path: Path, process: Process, layout: str, watching: bool, story: list[Step]
 ) -> None:
-    tell(tmp_path, process, layout, story, watching=watching)
+    play(tmp_path, process, layout, story, watching=watching)
 
 
 # --- stories that once went wrong -------------------------------------------------------------------
@@ -625,19 +627,19 @@ def test_a_file_that_is_left_out_from_now_on_and_then_named(tmp_path: Path, proc
         Step((("edit", each.path),), how="turn"),
         Step((("delete", each.path),), who="second"),
     ]
-    tell(tmp_path, process, layout_for(change), story)
+    play(tmp_path, process, layout_for(change), story)
 
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_a_restore_and_an_undo_across_a_change_of_what_is_captured(
     tmp_path: Path, process: Process, change: str
 ) -> None:
-    tell(tmp_path, process, layout_for(change), across(change))
+    play(tmp_path, process, layout_for(change), across(change))
 
 
 @pytest.mark.skipif(not CAN_WATCH, reason="only Linux reports what happens in a directory")
 def test_a_restore_and_an_undo_across_a_change_in_a_watched_directory(tmp_path: Path, process: Process) -> None:
-    tell(tmp_path, process, "repository", across("a directory in .gitignore"), watching=True)
+    play(tmp_path, process, "repository", across("a directory in .gitignore"), watching=True)
 
 
 def across(change: str) -> list[Step]:
@@ -659,4 +661,4 @@ def test_another_process_with_other_settings_in_between(tmp_path: Path, process:
         Step((("restore", 0), ("edit", "d/data.csv")), who="process"),
         Step((("undo",),), who="second"),
     ]
-    tell(tmp_path, process, "alone", story)
+    play(tmp_path, process, "alone", story)

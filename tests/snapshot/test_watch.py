@@ -31,22 +31,24 @@ from shadowsnap.snapshot import scan as filesystems
 from shadowsnap.snapshot import take as snapshot
 from shadowsnap.snapshot import watch as inotify
 from shadowsnap.snapshot import watch as watching
-from shadowsnap.snapshot.watch import Inotify, Touched, Watcher, decoded
+from shadowsnap.snapshot.watch import Inotify, Touched, Watcher, decode
 from shadowsnap.snapshot.worktree import Worktree
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import project_of
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="nobody tells what happens in a directory")
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="inotify is needed")
 
 EXAMPLES = max(1, settings().max_examples // 2)
 SMALL_MB = 4000 / 2**20
 
 
 def snapshot_by(manager: CheckpointManager, project: Path) -> tuple[Any, ...]:
-    """Everything a new snapshot says of the files, with the name of every object."""
+    """Everything a new snapshot says of the files, with the name of every object. (Its number says how many there
+    were before.)"""
     checkpoint = checkpoint_of(manager.snapshot(project))
     listed = git(manager.settings.resolved_base() / "store", "ls-tree", "-r", "-t", "-z", checkpoint.id)
-    return checkpoint.tree, checkpoint.metadata, checkpoint.skipped, listed.split("\0")
+    metadata = {name: value for name, value in checkpoint.metadata.items() if name != "number"}
+    return checkpoint.tree, metadata, checkpoint.skipped, listed.split("\0")
 
 
 class Pair:
@@ -140,7 +142,7 @@ def watching_and_scanning_agree(
 
 @settings(max_examples=EXAMPLES)
 @given(tree=trees, steps=st.lists(changes, min_size=1, max_size=4), early=st.booleans())
-def test_what_a_watcher_tells_is_what_a_scan_finds(
+def test_a_watcher_reports_what_a_scan_finds(
     tmp_path: Path, tree: dict[bytes, Node], steps: list[list[Change]], early: bool
 ) -> None:
     watching_and_scanning_agree(tmp_path, tree, steps, early)
@@ -148,7 +150,7 @@ def test_what_a_watcher_tells_is_what_a_scan_finds(
 
 @settings(max_examples=EXAMPLES)
 @given(tree=wild_trees, steps=st.lists(wild_changes, min_size=1, max_size=4), early=st.booleans())
-def test_what_a_watcher_tells_is_what_a_scan_finds_where_much_is_ignored(
+def test_a_watcher_reports_what_a_scan_finds_where_much_is_ignored(
     tmp_path: Path, tree: dict[bytes, Node], steps: list[list[Change]], early: bool
 ) -> None:
     watching_and_scanning_agree(tmp_path, tree, steps, early)
@@ -157,7 +159,9 @@ def test_what_a_watcher_tells_is_what_a_scan_finds_where_much_is_ignored(
 # --- what it costs ----------------------------------------------------------------------------------
 
 
-def test_nothing_touched_costs_no_process_and_no_look(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_changes_no_process_starts_and_no_file_is_examined(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
     looked: list[bytes] = []
     real = Worktree.lstat
     monkeypatch.setattr(Worktree, "lstat", lambda self, path: (looked.append(path), real(self, path))[1])
@@ -169,7 +173,7 @@ def test_nothing_touched_costs_no_process_and_no_look(pair: Pair, monkeypatch: p
     assert pair.agree()
 
 
-def test_the_index_is_not_read_again_as_long_as_it_is_the_same(
+def test_an_unchanged_index_is_not_read_again(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     loads: list[Path] = []
@@ -183,12 +187,12 @@ def test_the_index_is_not_read_again_as_long_as_it_is_the_same(
     assert loads == [index]
 
 
-def test_nothing_of_it_is_imported_unless_it_is_asked_for(base: Path, project: Path) -> None:
+def test_the_watcher_is_imported_only_when_it_is_used(base: Path, project: Path) -> None:
     story = f"""
 import sys
 from shadowsnap import CheckpointManager
 CheckpointManager(base={os.fspath(base)!r}, background_upkeep=False).snapshot({os.fspath(project)!r})
-of_watching = (".inotify", ".engine.watching", ".touched", "ctypes", "threading")
+of_watching = (".snapshot.watch", "ctypes")
 sys.exit(", ".join(name for name in sys.modules if name.endswith(of_watching)) or 0)
 """
     subprocess.run([sys.executable, "-c", story], check=True, cwd=ROOT)
@@ -197,7 +201,7 @@ sys.exit(", ".join(name for name in sys.modules if name.endswith(of_watching)) o
 # --- whatever is not known is scanned ---------------------------------------------------------------
 
 
-def test_lost_events_are_made_up_for_by_a_scan(pair: Pair) -> None:
+def test_lost_events_lead_to_a_scan(pair: Pair) -> None:
     limit = int(Path("/proc/sys/fs/inotify/max_queued_events").read_bytes())
     if limit > 50_000:
         pytest.skip("it takes too many events")
@@ -205,7 +209,7 @@ def test_lost_events_are_made_up_for_by_a_scan(pair: Pair) -> None:
     for _ in range(limit // 2):
         noise.touch()
         noise.unlink()
-    os.rename(pair.project / "src", pair.project / "moved")  # of which nobody is told any more
+    os.rename(pair.project / "src", pair.project / "moved")  # no event reports it any more
     (pair.project / "src").mkdir()
     assert not pair.agree()
     (pair.project / "moved" / "main.py").write_text("after the move")
@@ -214,14 +218,14 @@ def test_lost_events_are_made_up_for_by_a_scan(pair: Pair) -> None:
     assert pair.agree()
 
 
-def test_an_event_of_lost_events_is_understood() -> None:
-    (event,) = decoded(struct.pack("iIII", -1, inotify.OVERFLOW, 0, 0))
+def test_an_overflow_event_is_decoded() -> None:
+    (event,) = decode(struct.pack("iIII", -1, inotify.OVERFLOW, 0, 0))
     assert event == (-1, inotify.OVERFLOW, b"")
     two = struct.pack("iIII8s", 3, inotify.CREATE, 0, 8, b"a") + struct.pack("iIII", 4, inotify.ATTRIB, 0, 0)
-    assert [event.name for event in decoded(two)] == [b"a", b""]
+    assert [event.name for event in decode(two)] == [b"a", b""]
 
 
-def test_where_too_much_is_watched_already_everything_is_scanned(
+def test_without_free_watches_everything_is_scanned(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def full(self: Inotify, directory: bytes) -> int:
@@ -242,10 +246,10 @@ def test_where_too_much_is_watched_already_everything_is_scanned(
     assert [pair.agree(), pair.agree()] == [False, True]
 
 
-def test_a_snapshot_by_somebody_else_is_taken_into_account(pair: Pair) -> None:
-    (pair.project / "new.txt").write_text("seen by somebody else first")
-    somebody = CheckpointManager(base=pair.watching.settings.base, max_file_size_mb=SMALL_MB, deadline=0)
-    somebody.snapshot(pair.project)
+def test_a_snapshot_by_another_manager_is_taken_into_account(pair: Pair) -> None:
+    (pair.project / "new.txt").write_text("captured by another manager first")
+    other_manager = CheckpointManager(base=pair.watching.settings.base, max_file_size_mb=SMALL_MB, deadline=0)
+    other_manager.snapshot(pair.project)
     assert not pair.agree()
     (pair.project / "new.txt").write_text("changed")
     assert pair.agree()
@@ -270,13 +274,13 @@ def test_after_a_while_everything_is_scanned(pair: Pair, monkeypatch: pytest.Mon
 def test_where_something_is_mounted_everything_is_scanned(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     inside = os.fsencode(pair.project / "src")
     mounts = [b"1 0 8:1 / / rw - ext4 /dev/a rw", b"2 1 0:9 / %s rw - nfs b rw" % inside]
-    monkeypatch.setattr(filesystems, "_list_of_mounts", lambda: b"\n".join(mounts))
+    monkeypatch.setattr(filesystems, "_read_mountinfo", lambda: b"\n".join(mounts))
     assert not pair.agree()
     mounts.pop()
     assert [pair.agree(), pair.agree()] == [False, True]
 
 
-def test_a_directory_in_place_of_the_project_is_another_one(pair: Pair, tmp_path: Path) -> None:
+def test_a_directory_that_replaces_the_project_is_scanned(pair: Pair, tmp_path: Path) -> None:
     os.rename(pair.project, tmp_path / "away")
     pair.project.mkdir()
     (pair.project / "other.txt").write_text("other")
@@ -287,7 +291,7 @@ def test_a_directory_in_place_of_the_project_is_another_one(pair: Pair, tmp_path
     assert pair.agree()
 
 
-def test_a_directory_above_the_project_may_be_another_one_as_well(tmp_path: Path) -> None:
+def test_a_replaced_directory_above_the_project_is_noticed(tmp_path: Path) -> None:
     outer, project = tmp_path / "outer", tmp_path / "outer" / "project"
     for text in ("then", "another"):
         project.mkdir(parents=True)
@@ -305,7 +309,7 @@ def test_a_directory_above_the_project_may_be_another_one_as_well(tmp_path: Path
     pair.watching.unwatch(project)
 
 
-def test_a_directory_in_place_of_another_is_watched_instead(pair: Pair, tmp_path: Path) -> None:
+def test_a_directory_that_replaces_another_is_watched(pair: Pair, tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "main.py").write_text("from elsewhere")
     os.rename(pair.project / "src", tmp_path / "away")
@@ -318,7 +322,7 @@ def test_a_directory_in_place_of_another_is_watched_instead(pair: Pair, tmp_path
     assert pair.agree()
 
 
-def test_a_snapshot_that_fails_forgets_no_event(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_failing_snapshot_loses_no_event(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     (pair.project / "src" / "main.py").write_text("changed")
     with monkeypatch.context() as patch:
         patch.setattr(snapshot, "keep_capture", failing)
@@ -355,10 +359,10 @@ def test_what_happens_in_a_new_directory_before_it_is_watched_is_found(
     assert snapshot_by(pair.watching, pair.project) == snapshot_by(pair.scanning, pair.project)
 
 
-# --- what no event tells ----------------------------------------------------------------------------
+# --- changes without an event -----------------------------------------------------------------------
 
 
-def test_a_file_that_is_written_to_by_another_name_is_noticed(pair: Pair, tmp_path: Path) -> None:
+def test_a_write_through_a_hard_link_outside_is_noticed(pair: Pair, tmp_path: Path) -> None:
     os.link(pair.project / "README.md", tmp_path / "outside")
     pair.watching.unwatch(pair.project)
     assert pair.watching.watch(pair.project)
@@ -370,7 +374,7 @@ def test_a_file_that_is_written_to_by_another_name_is_noticed(pair: Pair, tmp_pa
 
 
 @pytest.mark.parametrize("place", ["src/second", "made/there/second"])
-def test_a_second_name_that_is_made_inside_makes_everything_be_scanned(pair: Pair, place: str) -> None:
+def test_a_new_hard_link_leads_to_a_scan(pair: Pair, place: str) -> None:
     (pair.project / place).parent.mkdir(parents=True, exist_ok=True)
     os.link(pair.project / "README.md", pair.project / place)
     for text in ("by the second name", "and once more by that name"):
@@ -380,7 +384,7 @@ def test_a_second_name_that_is_made_inside_makes_everything_be_scanned(pair: Pai
         assert pair.watching.contents(pair.project, "last", ["README.md"]) == {"README.md": text.encode()}
 
 
-def test_a_file_that_is_written_to_through_memory_is_noticed(pair: Pair) -> None:
+def test_a_write_through_a_memory_map_is_noticed(pair: Pair) -> None:
     with open(pair.project / "mapped", "w+b") as file:
         file.write(bytes(3000))
         file.flush()
@@ -418,7 +422,7 @@ def test_restoring_and_undoing_are_noticed_like_anything_else(pair: Pair) -> Non
     assert pair.agree()
 
 
-def test_looking_at_the_present_forgets_no_event(pair: Pair) -> None:
+def test_a_diff_with_the_present_loses_no_event(pair: Pair) -> None:
     (pair.project / "src" / "main.py").write_text("changed")
     for _ in range(2):
         assert [change.path for change in pair.watching.diff(pair.project, "last").changes] == ["src/main.py"]
@@ -436,7 +440,7 @@ def descriptors() -> list[str]:
     return [f"/proc/self/fd/{name}" for name in os.listdir("/proc/self/fd")]
 
 
-def test_who_stops_watching_leaves_nothing_open(base: Path, project: Path) -> None:
+def test_closing_leaves_no_descriptor_open(base: Path, project: Path) -> None:
     manager, before = CheckpointManager(base=base), open_queues()
     manager.unwatch(project)
     for _ in range(3):
@@ -451,7 +455,7 @@ def test_who_stops_watching_leaves_nothing_open(base: Path, project: Path) -> No
     assert open_queues() == before
 
 
-def test_a_child_leaves_the_events_to_its_parent(pair: Pair) -> None:
+def test_a_forked_child_leaves_the_events_to_its_parent(pair: Pair) -> None:
     (pair.project / "new.txt").write_text("new")
     child = os.fork()
     if child == 0:
@@ -472,16 +476,16 @@ def test_where_no_snapshot_would_be_taken_nothing_is_watched(
     assert not CheckpointManager(base=base, enabled=False).watch(project)
 
 
-def test_where_others_may_write_unseen_nothing_is_watched(
+def test_a_network_file_system_is_not_watched(
     base: Path, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(filesystems, "_mounts", lambda: [(b"", b"nfs")])
+    monkeypatch.setattr(filesystems, "_read_mountinfo", lambda: b"1 0 0:1 / / rw - nfs server:/ rw")
     manager = CheckpointManager(base=base)
     assert not manager.watch(project)
     assert manager.snapshot(project)
 
 
-def test_a_directory_that_may_not_be_read_is_looked_at_each_time(
+def test_an_unreadable_directory_is_examined_each_time(
     as_user: Callable[..., Any], tmp_path: Path, project: Path
 ) -> None:
     as_user(_a_directory_is_closed_and_opened, tmp_path, project)

@@ -82,7 +82,7 @@ def test_an_edit_of_the_same_size_in_the_second_of_a_snapshot_is_captured_by_the
 ) -> None:
     manager = CheckpointManager(base=base, background_upkeep=False)
     if watched and not manager.watch(coarse):
-        pytest.skip("the system does not tell what happens in a directory here")
+        pytest.skip("directories cannot be watched here")
     for _ in range(2):  # so that the watcher knows
         manager.new_turn()
         manager.ensure_checkpoint(coarse)
@@ -104,7 +104,7 @@ def test_an_edit_of_the_same_size_in_the_second_of_a_snapshot_is_captured_by_the
         manager.unwatch(coarse)
 
 
-def test_snapshots_of_settled_files_are_unchanged_there_too(base: Path, coarse: Path) -> None:
+def test_snapshots_of_settled_files_are_unchanged(base: Path, coarse: Path) -> None:
     first = snap(base, coarse)
     time.sleep(2.1)
     for _ in range(3):
@@ -116,7 +116,7 @@ def test_snapshots_of_settled_files_are_unchanged_there_too(base: Path, coarse: 
 
 @pytest.fixture
 def rounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Every time that Python is told of a file is a whole second, as on such a file system. (Git is not
+    """Every file time that Python sees is a whole second, as on such a file system. (Git is not
     fooled by that: what it compares is not tested here.)"""
 
     def without_nanoseconds(seen: os.stat_result) -> os.stat_result:
@@ -129,7 +129,7 @@ def rounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for name in ("stat", "lstat", "fstat"):
         real = getattr(os, name)
-        monkeypatch.setattr(os, name, lambda *told, _real=real, **more: without_nanoseconds(_real(*told, **more)))
+        monkeypatch.setattr(os, name, lambda *args, _real=real, **more: without_nanoseconds(_real(*args, **more)))
 
 
 @pytest.mark.usefixtures("rounded")
@@ -152,7 +152,7 @@ def test_with_whole_seconds_alone_a_file_made_in_the_second_of_a_snapshot_is_cap
 
 
 def same_size_edit(path: Path, text: str) -> None:
-    """Change the bytes, and nothing that `stat` tells but the change time, which no program can set."""
+    """Change the bytes, and no stat data but the change time, which no program can set."""
     seen = path.stat()
     with open(path, "r+") as file:
         file.write(text)
@@ -199,11 +199,11 @@ def test_with_a_clock_that_is_ahead_an_edit_of_the_same_size_right_after_a_snaps
 
 @pytest.mark.usefixtures("ahead")
 @needs_change_times
-@pytest.mark.skipif(sys.platform != "linux", reason="nothing tells what happens in a directory elsewhere")
+@pytest.mark.skipif(sys.platform != "linux", reason="inotify is needed")
 def test_with_a_clock_that_is_ahead_watching_misses_nothing(base: Path, project: Path) -> None:
     manager = CheckpointManager(base=base, background_upkeep=False)
     if not manager.watch(project):
-        pytest.skip("the system does not tell what happens in a directory here")
+        pytest.skip("directories cannot be watched here")
     file = project / "src" / "main.py"
     try:
         for number in range(10):

@@ -33,7 +33,6 @@ from shadowsnap.store import checkpoints
 from shadowsnap.store.checkpoints import (
     delete_checkpoints,
     files_of,
-    find_checkpoint,
     list_checkpoints,
     newest_checkpoint,
     newest_name,
@@ -43,6 +42,7 @@ from shadowsnap.store.checkpoints import (
     set_pinned,
     text_to_remember,
 )
+from shadowsnap.store.history import resolve
 from shadowsnap.store.layout import Store, open_store
 from shadowsnap.store.projects import Project, project_of, touch_record
 
@@ -73,7 +73,7 @@ def listed(store: Store, project: Project, **options: Any) -> list[Checkpoint]:
 
 
 def find(store: Store, project: Project, ref: str) -> Checkpoint:
-    return find_checkpoint(store, project, ref, NO_DEADLINE)
+    return resolve(store, project, ref, NO_DEADLINE)
 
 
 # --- recording --------------------------------------------------------------------------------------
@@ -273,6 +273,8 @@ def test_full_hashes_and_prefixes_of_any_length_are_found(
         git(store.git_dir, "repack", "-adq")
     for made in three:
         for length in range(4, 41):
+            if length < 7 and made.id[:length].isdigit():
+                continue  # a number
             if sum(other.id.startswith(made.id[:length]) for other in three) == 1:
                 assert find(store, known, made.id[:length]) == made
                 assert find(store, known, made.id[:length].upper()) == made
@@ -320,7 +322,7 @@ def test_a_prefix_that_fits_several_is_ambiguous_and_names_them(store: Store, kn
     seen: dict[str, Checkpoint] = {}
     for number in range(2000):  # two of some hundred share four digits
         made = record_checkpoint(store, known, EMPTY_TREE, str(number), {}, 1_700_000_000_000 + number)
-        if (twin := seen.setdefault(made.id[:4], made)) is not made:
+        if not made.id[:4].isdigit() and (twin := seen.setdefault(made.id[:4], made)) is not made:
             break
     else:
         pytest.fail("no two ids began alike")
@@ -388,7 +390,8 @@ def test_different_labels_stay_different(base: Path, project: Path, labels: list
 
 
 @pytest.mark.parametrize("label", [
-    "", "-x", "x" * 101, "last", "last~2", "12", "abcd", "0123456789abcdef", " x", "x ", "new\nline", "tab\t",
+    "", "-x", "x" * 101, "last", "last~2", "12", "7", "1234", "999999", "12345678", "1" * 50, "\u0663", "3:after",
+    "@", "abcd", "12f4", "DEAD", "0123456", "0123456789abcdef", " x", "x ", "new\nline", "tab\t",
     "\0", "\udcff", "\u200b", "\u4e2d" * 30, "A" * 90,
 ])  # fmt: skip
 def test_what_could_not_be_used_as_a_reference_is_no_label(

@@ -137,13 +137,13 @@ def test_a_conversation_is_what_it_was_when_it_was_handed_over(project: Path, ma
 def test_it_is_kept_while_the_turn_still_goes_on(base: Path, project: Path, manager: CheckpointManager) -> None:
     taken = take_turn(manager, project, 1, conversation=talk(3))
     again = CheckpointManager(base=base, fsync=False)  # another program, as after a crash
-    manager._scribe.wait()
+    manager._jobs.wait()
     assert again.restore(project, taken.id, conversation=True).conversation.message_count == 3
 
 
 def test_the_tool_does_not_wait_for_it(project: Path, manager: CheckpointManager) -> None:
     gate = threading.Event()
-    manager._scribe.later(lambda: assert_waited(gate))
+    manager._jobs.add(lambda: assert_waited(gate))
     taken = take_turn(manager, project, 1, conversation=talk(3))
     gate.set()
     manager.end_turn()
@@ -240,7 +240,7 @@ def test_a_transcript_is_kept_as_long_as_it_was(tmp_path: Path, project: Path, m
         file.write(json.dumps(message(2)) + "\n")
     manager.end_turn(transcript)
     before = manager.restore(project, taken.id, conversation=True, files=False).conversation
-    after = manager.restore(project, "last", conversation=True, files=False).conversation
+    after = manager.restore(project, "1:after", conversation=True, files=False).conversation
     assert (before.data, before.message_count) == (talk(2), 2)
     assert (after.data, after.message_count) == (talk(3), 3)
 

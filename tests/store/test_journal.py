@@ -1,10 +1,9 @@
-"""The journal: what is under way and the ways back, or an honest new beginning."""
+"""The journal: what is under way, or an honest new beginning."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shadowsnap import CheckpointManager, Settings
-from shadowsnap.errors import NothingToUndo
-from shadowsnap.store.journal import Journal, OpenRestore, Step, read_journal, write_journal
+from shadowsnap.store.journal import Journal, OpenRestore, OpenStage, read_journal, write_journal
 from shadowsnap.store.layout import Store, open_store
 from shadowsnap.store.projects import Project, project_of
 
@@ -29,14 +27,16 @@ def known(project: Path) -> Project:
     return project_of(project)
 
 
-# Names that are not UTF-8 are told with surrogates.
+# Names that are not UTF-8 have surrogates.
 names = st.text(st.characters(exclude_categories=()), max_size=10)
 paths = st.lists(names, max_size=3).map(tuple)
-steps = st.lists(st.builds(Step, names, paths), max_size=4).map(tuple)
+operations = st.dictionaries(st.sampled_from(["id", "kind", "undoes"]), names | st.integers(), max_size=3)
 begun = st.none() | st.builds(
-    OpenRestore, names, names, paths, paths, st.booleans(), st.sampled_from(["restore", "undo", "redo"])
+    OpenRestore, names, names, paths, paths, st.booleans(), st.booleans(), paths, operations
 )
-journals = st.builds(Journal, open=begun, undo=steps, redo=steps, leftover=paths)
+stages = st.lists(st.builds(OpenStage, names, names), max_size=2).map(tuple)
+journals = st.builds(Journal, open=begun, stages=stages, leftover=paths)
+STAGE = Journal(stages=(OpenStage("a", "stage-1.lock"),))
 
 
 @given(journal=journals)
@@ -45,31 +45,34 @@ def test_what_was_written_is_read(store: Store, known: Project, journal: Journal
     assert read_journal(store, known) == journal
 
 
-def test_without_a_journal_there_is_nothing_to_undo(store: Store, known: Project) -> None:
+def test_without_a_journal_nothing_is_under_way(store: Store, known: Project) -> None:
     assert read_journal(store, known) == Journal()
-    assert read_journal(store, known).told == ""
+    assert read_journal(store, known).note == ""
 
 
 def test_projects_have_journals_of_their_own(store: Store, known: Project, tmp_path: Path) -> None:
-    write_journal(store, known, Journal(undo=(Step("a"),)))
+    write_journal(store, known, STAGE)
     assert read_journal(store, project_of(tmp_path)) == Journal()
 
 
-def test_the_oldest_steps_are_dropped_and_the_newest_stay(store: Store, known: Project) -> None:
-    steps = tuple(Step(str(number)) for number in range(150))
-    write_journal(store, known, Journal(undo=steps, redo=steps))
+def test_what_format_1_kept_in_it_is_passed_over(store: Store, known: Project) -> None:
+    """Its ways back and forth went to the log; they are no damage."""
+    begun = {"before": "a", "target": "b", "paths": [], "staging": ["s"], "applying": True, "then": "undo"}
+    old = {"open": begun, "undo": [["a", [], False]], "redo": [["b", "file.paths", True]], "at": "c"}
+    store.journal_file(known.id).write_text(json.dumps(old))
     found = read_journal(store, known)
-    assert found.undo == found.redo == steps[-100:]
+    operation = {"id": "b-a", "kind": "undo", "returns": True}  # it is finished as what it was
+    assert found == Journal(open=OpenRestore("a", "b", (), ("s",), applying=True, operation=operation))
 
 
 # --- damage -----------------------------------------------------------------------------------------
 
-SOUND = {"open": None, "undo": [["a", []]], "redo": [], "leftover": []}
+SOUND = {"open": None, "stages": [["a", "b"]], "leftover": []}
 DAMAGED = [
     b"", b"\0\0\0\0", b'{"open": nu', b"[]", b"null",
     *(json.dumps({**SOUND, **odd}).encode() for odd in [
-        {"open": {}}, {"open": []}, {"open": {"before": "a", "target": "b"}}, {"open": "x"}, {"undo": None},
-        {"undo": [["a"]]}, {"undo": [[]]}, {"undo": 7}, {"redo": [None]}, {"redo": {"a": 1}}, {"undo": [["a", 5]]},
+        {"open": {}}, {"open": []}, {"open": {"before": "a", "target": "b"}}, {"open": "x"}, {"stages": None},
+        {"stages": [["a"]]}, {"stages": [[]]}, {"stages": 7}, {"leftover": None}, {"leftover": 5},
     ]),
 ]  # fmt: skip
 
@@ -79,12 +82,12 @@ def test_a_damaged_journal_is_set_aside_and_starts_anew(store: Store, known: Pro
     path = store.journal_file(known.id)
     path.write_bytes(damage)
     found = read_journal(store, known)
-    assert found == Journal() and "damaged" in found.told
+    assert found == Journal() and "damaged" in found.note
     assert not path.exists()
     assert path.with_suffix(".damaged").read_bytes() == damage
-    assert read_journal(store, known).told == ""  # said once
-    write_journal(store, known, Journal(undo=(Step("b"),)))
-    assert read_journal(store, known).undo == (Step("b"),)
+    assert read_journal(store, known).note == ""  # said once
+    write_journal(store, known, STAGE)
+    assert read_journal(store, known) == STAGE
 
 
 def test_a_journal_that_cannot_be_read_now_is_not_taken_for_damaged(
@@ -117,10 +120,6 @@ def test_the_person_is_told_of_a_damaged_journal_and_snapshots_go_on(base: Path,
     outcome = manager.ensure_checkpoint(project)
     assert outcome.status == "taken" and "damaged" in outcome.note
     assert any("damaged" in getattr(event, "note", "") for event in events)
-    with pytest.raises(NothingToUndo):
-        manager.undo(project)
-    assert len(manager.list_checkpoints(project)) == 3  # nothing but the order of steps is lost
-
-
-def test_a_step_is_a_state_and_the_paths_of_it() -> None:
-    assert replace(Step("a", ("x",)), paths=()) == Step("a")
+    assert len(manager.list_checkpoints(project)) == 3
+    manager.undo(project)  # what can be undone is in the log
+    assert (project / "README.md").read_text() == "changed"

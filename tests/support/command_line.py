@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import select
 import signal
 import subprocess
@@ -17,6 +18,7 @@ from typing import Any
 import pytest
 
 from shadowsnap.cli.main import main
+from shadowsnap.cli.schema import problems
 
 COMMAND = [sys.executable, "-m", "shadowsnap"]
 
@@ -32,7 +34,7 @@ class Ran:
         """The one object on stdout."""
         assert self.out.count("\n") == 1 and self.out.endswith("\n"), self.out
         found = json.loads(self.out)
-        assert isinstance(found, dict) and found["schema"] == 1
+        assert isinstance(found, dict) and found["schema"] == 2
         return found
 
 
@@ -51,17 +53,19 @@ class CommandLine:
         monkeypatch.delenv("LESS", raising=False)
         monkeypatch.chdir(project)
 
-    def __call__(self, *words: str, code: int = 0) -> Ran:
-        """In this process."""
+    def __call__(self, *words: str, code: int | None = 0) -> Ran:
+        """In this process; with any exit code if that is None."""
         self._capsys.readouterr()
         found = main(list(words))
         out, err = self._capsys.readouterr()
-        assert found == code, f"exit code {found} of {words}\n{out}\n{err}"
+        assert code in (None, found), f"exit code {found} of {words}\n{out}\n{err}"
         return Ran(found, out, err)
 
     def json(self, *words: str, code: int = 0) -> dict[str, Any]:
+        """The answer as an object, which has to be what the documentation says."""
         ran = self("--json", *words, code=code)
         assert ran.err == ""
+        assert problems(command_of(words), ran.answer) == []
         return ran.answer
 
     def snap(self, reason: str = "manual") -> str:
@@ -70,7 +74,13 @@ class CommandLine:
         return found
 
     def ids(self) -> list[str]:
-        return [each["id"] for each in self.json("list")["checkpoints"]]
+        """The checkpoints, newest first."""
+        return [each["id"] for each in self.json("list", "--checkpoints", "--limit", "0")["checkpoints"]]
+
+    def entries(self, *words: str) -> list[dict[str, Any]]:
+        """The timeline, newest first."""
+        found: list[dict[str, Any]] = self.json("list", "--limit", "0", *words)["entries"]
+        return found
 
     def process(self, *words: str | bytes, **env: str) -> subprocess.CompletedProcess[bytes]:
         """In a process of its own, without a terminal."""
@@ -88,6 +98,19 @@ class CommandLine:
         """In a process of its own on a terminal: each answer is typed once its question is there.
         Returns the exit code and everything that stood on the screen."""
         return on_terminal([*COMMAND, *words], self.project, answers, {"TERM": "xterm", "PAGER": "cat", **env})
+
+
+def ageless(text: str) -> str:
+    """A list in which everything happened just now, however slow the machine is."""
+    return re.sub(r"^( *(?:\d+|\.)  )(?:now| *\d+) (?:s  |min|h  |   ) ", r"\1now     ", text, flags=re.MULTILINE)
+
+
+def command_of(words: Sequence[str]) -> str:
+    """The command among these words."""
+    left = list(words)
+    while left and left[0].startswith("-"):
+        left = left[2:] if left[0] == "-C" else left[1:]
+    return left[0] if left else ""
 
 
 def on_terminal(

@@ -282,6 +282,38 @@ def strange_journal(kept: Kept) -> None:
     (kept.store / "journal" / f"{kept.id}.json").write_text('{"open": 5, "undo": {"a": 1}, "redo": "x"}')
 
 
+def log_of(kept: Kept) -> Path:
+    return kept.base / "log" / f"{kept.id}.jsonl"
+
+
+def no_log(kept: Kept) -> None:
+    log_of(kept).unlink()
+
+
+def no_logs(kept: Kept) -> None:
+    shutil.rmtree(kept.base / "log")
+
+
+def empty_log(kept: Kept) -> None:
+    truncate(log_of(kept))
+
+
+def garbage_in_log(kept: Kept) -> None:
+    """The first line is garbage, the others are as they were."""
+    first, *others = log_of(kept).read_bytes().splitlines(keepends=True)
+    log_of(kept).write_bytes(b"\0" * (len(first) - 1) + b"\n" + b"".join(others))
+
+
+def folder_for_log(kept: Kept) -> None:
+    log_of(kept).unlink()
+    log_of(kept).mkdir()
+
+
+def file_for_logs(kept: Kept) -> None:
+    shutil.rmtree(kept.base / "log")
+    (kept.base / "log").write_text("not a folder")
+
+
 def empty_blob_that_is_on_disk(kept: Kept) -> None:
     truncate(kept.object(kept.blob("data.bin")))
 
@@ -342,6 +374,12 @@ WHOLE: dict[Damage, str] = {
     folder_for_record: "record-damaged",
     garbage_journal: "journal-damaged",
     strange_journal: "journal-damaged",
+    no_log: "log-lost",
+    no_logs: "log-lost",
+    empty_log: "log-lost",
+    garbage_in_log: "log-damaged",
+    folder_for_log: "log-damaged",
+    file_for_logs: "log-damaged",
     empty_blob_that_is_on_disk: "object-damaged",
     cut_blob_that_is_on_disk: "object-damaged",
     wrong_blob_that_is_on_disk: "object-damaged",

@@ -33,13 +33,13 @@ def forced(way: str) -> Iterator[None]:
     assert way in WAYS
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writing, "_FEW", 0 if way == "on" else _NO_LIMIT)
-        patch.setattr(scan, "directories_tell", lambda _: way == "on")
+        patch.setattr(scan, "directory_times_are_reliable", lambda _: way == "on")
         patch.setattr(staging, "FEW", 0 if way == "on" else staging.FEW)
         patch.setattr(staging, "_MANY", 1 if way == "on" else _NO_LIMIT)
         if way == "off":
             patch.setattr(NewObjects, "add", _write_loose)
             patch.setattr(Packs, "read", lambda *_, **__: None)
-            patch.setattr(Packs, "held", lambda *_, **__: set())
+            patch.setattr(Packs, "contained", lambda *_, **__: set())
             patch.setattr(scan._Scan, "_changes", lambda _: None)
             patch.setattr(statistics, "_remembered", lambda *_: {})
             patch.setattr(renaming, "_system_call", lambda: None)

@@ -1,5 +1,5 @@
-"""What the tests of restore, undo and crashes share: taking checkpoints, pictures of a store, acting in
-the middle of an operation."""
+"""Shared by the tests of restore, undo and crashes: taking checkpoints, pictures of a store, acting in the
+middle of an operation."""
 
 from __future__ import annotations
 
@@ -35,8 +35,8 @@ def kept_paths(result: RestoreResult) -> dict[str, str]:
     return {kept.path: kept.why for kept in result.kept}
 
 
-def deeds(result: RestoreResult) -> tuple[object, ...]:
-    """Everything a plan says about files."""
+def file_changes(result: RestoreResult) -> tuple[object, ...]:
+    """What a result reports about files."""
     return result.written, result.deleted, result.kept, result.conflicts
 
 
@@ -53,7 +53,7 @@ def mtimes(project: Path) -> dict[bytes, int]:
 
 
 def store_picture(base: Path) -> dict[bytes, Entry]:
-    """Everything in a store but its lock files, which say who came last, and what listing remembers."""
+    """Everything in a store but its lock files, which name the last process, and cached statistics."""
     return {
         path: entry
         for path, entry in manifest(base).items()
@@ -80,8 +80,8 @@ def assert_sound(base: Path, project: Path, *, debris: bool = False) -> None:
         ["git", "--git-dir", base / "store", "fsck", "--full", "--no-dangling"],
         capture_output=True, text=True, check=False,
     )  # fmt: skip
-    said = [line for line in fsck.stderr.splitlines() if "HEAD points to an unborn branch" not in line]
-    assert (fsck.returncode, said) == (0, []), fsck.stdout + fsck.stderr
+    complaints = [line for line in fsck.stderr.splitlines() if "HEAD points to an unborn branch" not in line]
+    assert (fsck.returncode, complaints) == (0, []), fsck.stdout + fsck.stderr
 
 
 def content_in(base: Path, checkpoint: str, path: str) -> str:
@@ -90,7 +90,7 @@ def content_in(base: Path, checkpoint: str, path: str) -> str:
 
 
 def samples(usual: int) -> int:
-    """Of how many moments of an operation a test tries each: more of them with a thorough profile."""
+    """How many moments of an operation a test tries: more with a thorough profile."""
     return usual if settings().max_examples <= 25 else 4 * usual
 
 
@@ -98,9 +98,9 @@ def samples(usual: int) -> int:
 
 
 @contextmanager
-def listening(heard: Callable[[str], None]) -> Iterator[None]:
-    """Hear of every step that is passed."""
-    steps.listener = heard
+def listening(listener: Callable[[str], None]) -> Iterator[None]:
+    """Call the listener at every step that is passed."""
+    steps.listener = listener
     try:
         yield
     finally:
@@ -108,16 +108,16 @@ def listening(heard: Callable[[str], None]) -> Iterator[None]:
 
 
 @contextmanager
-def at_step(name: str, deed: Callable[[], object]) -> Iterator[None]:
-    """Do something once, when a step is passed for the first time; fails if it never is."""
+def at_step(name: str, action: Callable[[], object]) -> Iterator[None]:
+    """Run an action once, when a step is first passed; fails if it never is."""
     done: list[str] = []
 
-    def hear(step: str) -> None:
+    def on_step(step: str) -> None:
         if step == name and not done:
             done.append(step)
-            deed()
+            action()
 
-    with listening(hear):
+    with listening(on_step):
         yield
     assert done, f"step {name} was never passed"
 
@@ -125,8 +125,8 @@ def at_step(name: str, deed: Callable[[], object]) -> Iterator[None]:
 # --- children that die ------------------------------------------------------------------------------
 
 
-def in_child(deed: Callable[[], object]) -> int:
-    """Do something in a forked child: 0 if it was done, 1 if it raised, -9 if it was killed."""
+def in_child(action: Callable[[], object]) -> int:
+    """Run an action in a forked child: 0 if it finished, 1 if it raised, -9 if it was killed."""
     with warnings.catch_warnings():
         # The test runner has threads; none of them matters to a child that only acts and exits.
         warnings.simplefilter("ignore", DeprecationWarning)
@@ -134,7 +134,7 @@ def in_child(deed: Callable[[], object]) -> int:
     if child == 0:
         code = 1
         try:
-            deed()
+            action()
             code = 0
         except BaseException:
             traceback.print_exc()
@@ -147,21 +147,21 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def killed_at(name: str, which: int, deed: Callable[[], object]) -> bool:
-    """Do something in a child that is killed when it passes a step for the n-th time (from 0); says
-    whether it came there."""
+def killed_at(name: str, which: int, action: Callable[[], object]) -> bool:
+    """Run an action in a child that is killed when it passes a step for the n-th time (from 0). Returns whether
+    it got there."""
 
     def act() -> None:
         seen: list[str] = []
 
-        def hear(step: str) -> None:
+        def on_step(step: str) -> None:
             if step == name:
                 seen.append(step)
                 if len(seen) > which:
                     die()
 
-        with listening(hear):
-            deed()
+        with listening(on_step):
+            action()
 
     return in_child(act) == -signal.SIGKILL
 
@@ -174,10 +174,10 @@ _TOUCHES = {
 }  # fmt: skip
 
 
-def on_touch(which: int, deed: Callable[[], object], then: Callable[[int], object]) -> Callable[[], int]:
-    """To be called in a child: does something, and from the n-th touch of a file on calls `then` before
-    each, with a number that counts up from 0. Returns how many touches there were. (An audit hook cannot
-    be taken away again, hence the child.)"""
+def on_touch(which: int, action: Callable[[], object], then: Callable[[int], object]) -> Callable[[], int]:
+    """A function for a child to call: it runs the action, and from the n-th touch of a file on calls `then`
+    before each, with a number that counts up from 0. It returns the number of touches. (An audit hook cannot be
+    removed again, hence the child.)"""
 
     def act() -> int:
         state = {"touches": 0, "on": True}
@@ -198,7 +198,7 @@ def on_touch(which: int, deed: Callable[[], object], then: Callable[[int], objec
 
         sys.addaudithook(hook)
         try:
-            deed()
+            action()
         finally:
             state["on"] = False
         return state["touches"]
@@ -206,12 +206,12 @@ def on_touch(which: int, deed: Callable[[], object], then: Callable[[int], objec
     return act
 
 
-def touches_of(deed: Callable[[], object]) -> int:
+def touches_of(action: Callable[[], object]) -> int:
     """How often an operation touches files, counted in a child."""
     readable, writable = os.pipe()
 
     def count() -> None:
-        os.write(writable, str(on_touch(10**9, deed, lambda _: None)()).encode())
+        os.write(writable, str(on_touch(10**9, action, lambda _: None)()).encode())
 
     assert in_child(count) == 0
     os.close(writable)

@@ -12,7 +12,7 @@ from shadowsnap import CheckpointManager
 from shadowsnap.model import Checkpoint
 from shadowsnap.settings import Settings
 from shadowsnap.store.layout import Store, open_store
-from shadowsnap.upkeep.results import StoreStatus
+from shadowsnap.upkeep.status import StoreStatus
 
 
 def a_manager(base: Path, **settings: object) -> CheckpointManager:

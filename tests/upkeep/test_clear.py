@@ -1,4 +1,4 @@
-"""Clearing a project or everything: a plan first, bytes freed, and nobody else's checkpoints touched."""
+"""Clearing a project or everything: a plan first, bytes freed, and no other checkpoints touched."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def left_of(kept: Kept) -> list[str]:
 # --- one project ------------------------------------------------------------------------------------
 
 
-def test_the_plan_of_a_clear_tells_what_would_go_and_changes_nothing(
+def test_the_plan_of_a_clear_shows_what_would_be_dropped_and_changes_nothing(
     base: Path, project: Path, other: Path
 ) -> None:
     kept = two_projects(base, project, other)
@@ -86,7 +86,7 @@ def test_what_two_projects_share_is_not_freed(base: Path, project: Path, tmp_pat
     assert (twin / "large.bin").read_bytes() == (project / "large.bin").read_bytes()
 
 
-def test_after_a_clear_the_next_snapshot_begins_anew(base: Path, project: Path) -> None:
+def test_after_a_clear_the_next_snapshot_starts_a_new_history(base: Path, project: Path) -> None:
     kept = keep(base, project)
     kept.manager.clear(project)
     outcome = CheckpointManager(base=base, fsync=False).ensure_checkpoint(project, "anew")
@@ -158,7 +158,7 @@ def test_nothing_at_all_is_cleared_while_a_restore_is_unfinished(
 # --- everything -------------------------------------------------------------------------------------
 
 
-def test_clearing_everything_tells_first_and_then_frees_the_bytes(base: Path, project: Path, other: Path) -> None:
+def test_clearing_everything_has_a_plan_and_frees_the_bytes(base: Path, project: Path, other: Path) -> None:
     kept = two_projects(base, project, other)
     before = manifest(base)
     plan = kept.manager.clear_all(dry_run=True)
@@ -186,7 +186,7 @@ def test_after_everything_was_cleared_snapshots_go_on(base: Path, project: Path)
     kept.assert_restores(outcome.checkpoint)
 
 
-def test_what_was_set_aside_and_archives_are_not_cleared(base: Path, project: Path) -> None:
+def test_the_quarantine_and_archives_are_not_cleared(base: Path, project: Path) -> None:
     kept = keep(base, project)
     garbage_journal(kept)
     aside = kept.manager.doctor(repair=True).set_aside

@@ -1,4 +1,4 @@
-"""The doctor: every damage is made for real, named, and mended without losing what is intact."""
+"""The doctor: every damage is made for real, reported, and repaired without losing what is intact."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ from damaging import WHOLE, Damage, Kept, flip, keep, offset_of, pack_of, packed
 from helpers import git, manifest
 from shadowsnap import CheckpointManager
 from shadowsnap.deadline import NO_DEADLINE
-from shadowsnap.errors import DeadlineExceeded, LockTimeout
-from shadowsnap.model import Checkup
+from shadowsnap.errors import DeadlineExceeded, LockTimeout, NothingToRedo
+from shadowsnap.model import Checkup, Entry
 from shadowsnap.store.locks import locked
 from shadowsnap.upkeep import doctor
 
@@ -29,7 +29,7 @@ def codes(checkup: Checkup) -> set[str]:
 
 
 def picture(folder: Path) -> dict[bytes, tuple[str, int, bytes | None]]:
-    apart = (b"store/locks", b".log", b"log")
+    apart = (b"store/locks", b".log.lock", b"log.jsonl")
     return {name: entry for name, entry in manifest(folder).items() if not name.startswith(apart)}
 
 
@@ -72,7 +72,7 @@ def test_without_a_store_there_is_nothing_to_examine_and_nothing_is_made(base: P
 
 
 @pytest.mark.parametrize("damage", WHOLE, ids=lambda damage: damage.__name__)
-def test_the_doctor_names_the_damage_and_says_what_to_do_without_doing_it(
+def test_an_examination_reports_the_damage_and_its_repair_and_changes_nothing(
     base: Path, project: Path, damage: Damage
 ) -> None:
     kept = keep(base, project)
@@ -87,7 +87,7 @@ def test_the_doctor_names_the_damage_and_says_what_to_do_without_doing_it(
 
 
 @pytest.mark.parametrize("damage", WHOLE, ids=lambda damage: damage.__name__)
-def test_a_repair_mends_the_damage_and_no_checkpoint_is_lost(base: Path, project: Path, damage: Damage) -> None:
+def test_a_repair_removes_the_damage_and_no_checkpoint_is_lost(base: Path, project: Path, damage: Damage) -> None:
     kept = keep(base, project)
     damage(kept)
     checkup = repaired(kept)
@@ -97,7 +97,7 @@ def test_a_repair_mends_the_damage_and_no_checkpoint_is_lost(base: Path, project
     kept.assert_restores(kept.new)
 
 
-def test_what_was_in_the_way_is_set_aside_and_not_deleted(base: Path, project: Path) -> None:
+def test_damaged_files_go_to_the_quarantine_and_are_not_deleted(base: Path, project: Path) -> None:
     kept = keep(base, project)
     damaging.garbage_record(kept)
     damaging.garbage_ref(kept)
@@ -108,19 +108,19 @@ def test_what_was_in_the_way_is_set_aside_and_not_deleted(base: Path, project: P
     assert {b'{"workdir": "/', b"\0" * 41, b"[core\n\0\0\0"} <= found
 
 
-def test_a_project_record_is_written_anew_from_its_checkpoints(base: Path, project: Path) -> None:
+def test_a_project_record_is_written_again_from_its_checkpoints(base: Path, project: Path) -> None:
     kept = keep(base, project)
     path = kept.store / "projects" / f"{kept.id}.json"
     before = json.loads(path.read_text())
     damaging.list_for_record(kept)
     repaired(kept)
     after = json.loads(path.read_text())
-    assert after["workdir"] == before["workdir"] and after["turn"] == before["turn"] == 2
+    assert after["workdir"] == before["workdir"] and after["next_number"] == before["next_number"] == 3
     assert after["created_at"] == pytest.approx(kept.old.created_at.timestamp(), abs=0.01)
     assert after["last_touch"] == pytest.approx(kept.new.created_at.timestamp(), abs=0.01)
 
 
-def test_refs_that_were_lost_come_back_at_the_moment_they_were_made(base: Path, project: Path) -> None:
+def test_lost_refs_come_back_with_their_times(base: Path, project: Path) -> None:
     kept = keep(base, project)
     damaging.no_refs(kept)
     repaired(kept)
@@ -155,11 +155,16 @@ def test_a_checkpoint_that_lost_a_file_is_kept_without_it(
     assert (checkup.checkpoints, checkup.intact) == (2, 1)
     repaired(kept)
 
-    new, mended = kept.manager.list_checkpoints(project)
+    new, replacement = kept.manager.list_checkpoints(project)
     assert new.id == kept.new.id
-    assert mended.metadata["mended_from"] == kept.old.id and mended.created_at == kept.old.created_at
-    assert (mended.reason, mended.turn, mended.pinned, mended.label) == ("first", 1, True, "before all")
-    assert [(item.path, item.why) for item in mended.skipped] == [("README.md", "damaged")]
+    assert replacement.metadata["mended_from"] == kept.old.id and replacement.created_at == kept.old.created_at
+    assert (replacement.reason, replacement.turn, replacement.pinned, replacement.label) == (
+        "first",
+        1,
+        True,
+        "before all",
+    )
+    assert [(item.path, item.why) for item in replacement.skipped] == [("README.md", "damaged")]
 
     result = kept.manager.restore(project, "before all")
     assert [(item.path, item.why) for item in result.kept] == [("README.md", "damaged at the checkpoint")]
@@ -174,28 +179,28 @@ def test_a_checkpoint_that_lost_a_directory_is_kept_without_it(base: Path, proje
     kept = keep(base, project)
     kept.object(git(kept.store, "rev-parse", f"{kept.old.id}:src")).unlink()
     repaired(kept)
-    mended = kept.manager.list_checkpoints(project)[1]
-    assert [(item.path, item.why) for item in mended.skipped] == [("src/", "damaged")]
-    kept.manager.restore(project, mended.id)
+    replacement = kept.manager.list_checkpoints(project)[1]
+    assert [(item.path, item.why) for item in replacement.skipped] == [("src/", "damaged")]
+    kept.manager.restore(project, replacement.id)
     expected = dict(kept.pictures[kept.old.id])
     expected |= {name: entry for name, entry in kept.pictures[kept.new.id].items() if name.startswith(b"src")}
     assert manifest(project) == expected
 
 
 @pytest.mark.parametrize("which", ["commit", "tree"])
-def test_a_checkpoint_of_which_nothing_is_left_is_set_aside_and_the_others_stay(
+def test_a_checkpoint_without_commit_or_tree_goes_to_the_quarantine_and_the_others_stay(
     base: Path, project: Path, which: str
 ) -> None:
     kept = keep(base, project)
     truncate(kept.object(kept.old.id if which == "commit" else kept.old.tree))
     aside = repaired(kept).set_aside
     assert [each.id for each in kept.manager.list_checkpoints(project)] == [kept.new.id]
-    told = [path.read_text() for path in Path(aside or "").rglob(f"*{kept.old.id[:12]}*")]
-    assert any(kept.old.id in text for text in told)
+    notes = [path.read_text() for path in Path(aside or "").rglob(f"*{kept.old.id[:12]}*")]
+    assert any(kept.old.id in text for text in notes)
     kept.assert_restores(kept.new)
 
 
-def test_undo_leads_to_the_mended_checkpoint(base: Path, project: Path) -> None:
+def test_undo_leads_to_the_repaired_checkpoint(base: Path, project: Path) -> None:
     kept = keep(base, project)
     kept.change("run.sh", "#!/bin/sh\nexit 1\n")
     kept.manager.restore(project, kept.old.id)  # undo leads to what was there just now
@@ -207,7 +212,7 @@ def test_undo_leads_to_the_mended_checkpoint(base: Path, project: Path) -> None:
     assert (project / "README.md").read_text() == "# Changed\n"
 
 
-def test_content_that_only_the_persons_repository_still_has_comes_back(base: Path, project: Path) -> None:
+def test_content_that_only_the_projects_repository_has_comes_back(base: Path, project: Path) -> None:
     git(project, "init", "-q")
     git(project, "add", "README.md")
     git(project, "commit", "-q", "-m", "theirs")
@@ -218,7 +223,7 @@ def test_content_that_only_the_persons_repository_still_has_comes_back(base: Pat
     kept.assert_restores(kept.old)
 
 
-def test_a_cache_that_takes_lost_content_for_stored_is_forgotten(base: Path, project: Path) -> None:
+def test_a_cache_that_counts_lost_content_as_stored_is_forgotten(base: Path, project: Path) -> None:
     """Else the same content, should it come back, would not be stored again."""
     kept = keep(base, project)
     kept.object(kept.blob("data.bin")).unlink()
@@ -232,7 +237,7 @@ def test_a_cache_that_takes_lost_content_for_stored_is_forgotten(base: Path, pro
     kept.assert_restores(outcome.checkpoint)
 
 
-def test_when_all_objects_are_gone_the_next_snapshot_begins_anew(base: Path, project: Path) -> None:
+def test_when_all_objects_are_gone_the_next_snapshot_starts_a_new_history(base: Path, project: Path) -> None:
     kept = keep(base, project)
     shutil.rmtree(kept.store / "objects")
     assert "folder-missing" in codes(kept.manager.doctor())
@@ -249,14 +254,14 @@ def test_when_all_objects_are_gone_the_next_snapshot_begins_anew(base: Path, pro
 # --- packs ------------------------------------------------------------------------------------------
 
 
-def test_the_readable_objects_of_a_damaged_pack_are_taken_over(base: Path, project: Path) -> None:
+def test_the_readable_objects_of_a_damaged_pack_are_written_again(base: Path, project: Path) -> None:
     kept = packed(base, project)
     flip(pack_of(kept), offset_of(kept, kept.blob("README.md", kept.old)) + 2, 4)
     assert {"pack-damaged", "checkpoint-incomplete"} & codes(kept.manager.doctor()) >= {"pack-damaged"}
     checkup = repaired(kept)
     assert list(Path(checkup.set_aside or "").rglob("*.pack")) != []
-    new, mended = kept.manager.list_checkpoints(project)
-    assert new.id == kept.new.id and [item.path for item in mended.skipped] == ["README.md"]
+    new, replacement = kept.manager.list_checkpoints(project)
+    assert new.id == kept.new.id and [item.path for item in replacement.skipped] == ["README.md"]
     kept.assert_restores(kept.new)
 
 
@@ -297,7 +302,7 @@ def test_of_a_pack_that_is_cut_short_the_beginning_is_saved(base: Path, project:
     kept.assert_restores(newest)
 
 
-def test_with_pack_and_index_damaged_git_reads_as_far_as_it_gets(base: Path, project: Path) -> None:
+def test_with_pack_and_index_damaged_git_reads_as_far_as_it_can(base: Path, project: Path) -> None:
     kept = packed(base, project)
     pack = pack_of(kept)
     flip(pack.with_suffix(".idx"), 1100, 40)
@@ -309,7 +314,7 @@ def test_with_pack_and_index_damaged_git_reads_as_far_as_it_gets(base: Path, pro
 
 
 @pytest.mark.parametrize("which", ["blob", "tree", "commit"])
-def test_an_object_with_something_behind_it_loses_nothing(base: Path, project: Path, which: str) -> None:
+def test_an_object_file_with_trailing_bytes_loses_nothing(base: Path, project: Path, which: str) -> None:
     """Git does not read such an object, although all of its content is there."""
     kept = keep(base, project)
     names = {"blob": kept.blob("data.bin", kept.old), "tree": kept.old.tree, "commit": kept.old.id}
@@ -323,7 +328,7 @@ def test_an_object_with_something_behind_it_loses_nothing(base: Path, project: P
     kept.assert_restores(kept.old)
 
 
-# --- what is not ours to mend -----------------------------------------------------------------------
+# --- what cannot be repaired -----------------------------------------------------------------------
 
 
 def test_a_store_of_a_newer_version_is_refused_and_left_alone(base: Path, project: Path) -> None:
@@ -339,7 +344,7 @@ def test_a_store_of_a_newer_version_is_refused_and_left_alone(base: Path, projec
     assert picture(base) == before
 
 
-def test_a_clock_that_was_set_back_is_told_and_needs_no_repair(base: Path, project: Path) -> None:
+def test_a_clock_that_was_set_back_is_reported_and_needs_no_repair(base: Path, project: Path) -> None:
     kept = keep(base, project)
     later = int(time.time() * 1000) + 3_600_000
     os.rename(kept.store / kept.new.ref, kept.refs / f"{later}-{kept.new.id[:12]}")
@@ -350,12 +355,12 @@ def test_a_clock_that_was_set_back_is_told_and_needs_no_repair(base: Path, proje
     assert [each.id for each in kept.manager.list_checkpoints(project)] == [third.id, kept.new.id, kept.old.id]
 
 
-def test_what_a_killed_process_left_is_told_and_removed(base: Path, project: Path) -> None:
+def test_what_a_killed_process_left_is_reported_and_removed(base: Path, project: Path) -> None:
     kept = keep(base, project)
     left = [kept.store / "indexes" / f"{kept.id}.4711.tmp", kept.store / "objects" / "pack" / "tmp_pack_x"]
     for path in left:
         path.write_bytes(b"half")
-    assert kept.manager.doctor().findings == ()  # it may belong to someone who is at work
+    assert kept.manager.doctor().findings == ()  # it may belong to a running process
     for path in left:
         os.utime(path, (1, 1))
     scratch = kept.store / "scratch-upkeep-4711"
@@ -409,18 +414,18 @@ def closed_by(base: Path, project: Path, what: str) -> tuple[set[str], set[str],
     "an object", "objects", "a fan-out directory", "refs", "the refs of the project", "the project's record",
     "the index", "the locks", "the store's lock", "the store", "the base",
 ])  # fmt: skip
-def test_what_keeps_ourselves_out_is_opened_again(
+def test_files_that_deny_access_to_their_owner_are_opened_again(
     base: Path, project: Path, as_user: Callable[..., Any], what: str
 ) -> None:
-    seen, mended, _, complete = as_user(closed_by, base, project, what)
-    assert "closed" in seen and "closed" in mended
+    seen, repaired_codes, _, complete = as_user(closed_by, base, project, what)
+    assert "closed" in seen and "closed" in repaired_codes
     assert complete
 
 
 # --- beside others ----------------------------------------------------------------------------------
 
 
-def test_nothing_is_mended_while_somebody_is_at_work(base: Path, project: Path) -> None:
+def test_nothing_is_repaired_while_another_process_works(base: Path, project: Path) -> None:
     kept = keep(base, project)
     damaging.garbage_record(kept)
     before = picture(base)
@@ -436,7 +441,7 @@ def test_nothing_is_mended_while_somebody_is_at_work(base: Path, project: Path) 
 # --- leftovers --------------------------------------------------------------------------------------
 
 
-def test_what_a_restore_without_a_record_left_is_set_aside(base: Path, project: Path) -> None:
+def test_staging_of_a_restore_without_a_record_goes_to_the_quarantine(base: Path, project: Path) -> None:
     kept = keep(base, project)
     left = project / ".shadowsnap-restore-1-1"
     (left / "old").mkdir(parents=True)
@@ -456,7 +461,7 @@ def test_two_repairs_have_directories_of_their_own(base: Path, project: Path) ->
     assert len(list(base.glob("corrupt-*"))) == 2
 
 
-def test_several_damages_at_once_are_mended_in_one_go(base: Path, project: Path) -> None:
+def test_several_damages_are_repaired_at_once(base: Path, project: Path) -> None:
     kept = keep(base, project)
     for damage in (
         damaging.empty_blob_that_is_on_disk, damaging.dangling_ref, damaging.garbage_index,
@@ -469,13 +474,130 @@ def test_several_damages_at_once_are_mended_in_one_go(base: Path, project: Path)
     kept.assert_restores(kept.new)
 
 
+# --- the operation log ------------------------------------------------------------------------------
+
+
+def with_history(kept: Kept) -> list[Entry]:
+    """A turn with a prompt, one that changes nothing, a snapshot, and a restore that was undone and redone."""
+    manager, project = kept.manager, kept.project
+    for text in ("written by the agent\n", None):
+        manager.new_turn("a-session", "write it")
+        manager.ensure_checkpoint(project)
+        if text is not None:
+            kept.change("agent.txt", text)
+        manager.end_turn()
+    kept.change("mine.txt", "edited by hand\n")
+    manager.snapshot(project, "by hand")
+    kept.change("mine.txt", "edited again\n")
+    manager.restore(project, "1")
+    manager.undo(project)
+    manager.redo(project)
+    return manager.timeline(project, restores=True)
+
+
+def facts(entries: list[Entry]) -> list[tuple[object, ...]]:
+    return [(each.number, each.kind, each.prompt, each.reason, each.before, each.after) for each in entries]
+
+
+def test_a_lost_log_is_written_again_from_the_checkpoints(base: Path, project: Path) -> None:
+    kept = keep(base, project)
+    before = with_history(kept)
+    damaging.no_log(kept)
+    assert codes(kept.manager.doctor()) == {"log-lost"}
+    repaired(kept)
+    after = kept.manager.timeline(project, restores=True)
+    # Only the log knew of the turn that changed nothing.
+    unchanged = [entry for entry in before if entry.kind == "turn" and entry.before == entry.after]
+    assert [entry.number for entry in unchanged] == [4]
+    assert facts(after) == facts([entry for entry in before if entry not in unchanged])
+    with pytest.raises(NothingToRedo):
+        kept.manager.redo(project)
+
+
+def test_a_number_that_only_the_lost_log_knew_is_not_given_again(base: Path, project: Path) -> None:
+    kept = keep(base, project)
+    kept.manager.ensure_checkpoint(project)  # a turn on a state that is held already
+    kept.manager.end_turn()
+    assert [entry.number for entry in kept.manager.timeline(project)] == [3, 2, 1]
+    damaging.no_log(kept)
+    repaired(kept)
+    kept.change()
+    kept.manager.new_turn("a-session", "the next")
+    kept.manager.ensure_checkpoint(project)
+    assert [entry.number for entry in kept.manager.timeline(project) if entry.kind == "turn"] == [4, 2, 1]
+
+
+@pytest.mark.parametrize("which", range(11))
+def test_any_damaged_line_is_written_again_from_the_checkpoints(base: Path, project: Path, which: int) -> None:
+    kept = keep(base, project)
+    before = with_history(kept)
+    log = damaging.log_of(kept)
+    rows = log.read_bytes().splitlines(keepends=True)
+    assert len(rows) == 10
+    if which < len(rows):
+        rows[which] = rows[which][:40] + b"\0" * 50 + b"\n"
+    else:
+        rows.append(b'{"op":"end","at":17')  # torn, as by a crash
+    log.write_bytes(b"".join(rows))
+
+    torn = which == len(rows) - 1 == 10
+    assert codes(kept.manager.doctor()) == (set() if torn else {"log-damaged"})
+    checkup = kept.manager.doctor(repair=True)
+    assert kept.manager.doctor().healthy and (torn or checkup.set_aside)
+    after = facts(kept.manager.timeline(project, restores=True))
+    missing = [entry for entry in before if facts([entry])[0] not in after]
+    # Of a turn that changed nothing there is no checkpoint to tell its lines again from.
+    assert [entry.number for entry in missing] == ([4] if which in (4, 5) else []), missing
+    assert len(after) == len(before) - (which == 4)
+
+
+def test_lines_about_checkpoints_that_never_existed_do_no_harm(base: Path, project: Path) -> None:
+    kept = keep(base, project)
+    strange, now = "0123456789" * 4, time.time()
+    lines = [
+        {"op": "begin", "at": now, "turn": 77, "before": strange, "session": "s", "prompt": "never"},
+        {"op": "end", "at": now, "turn": 77, "after": strange, "status": "done"},
+        {"op": "snapshot", "at": now, "number": 78, "checkpoint": strange},
+        {
+            "op": "restore",
+            "at": now,
+            "id": "x",
+            "kind": "undo",
+            "target": strange,
+            "before": strange,
+            "undoes": 76,
+        },
+        {"op": "something of a later version", "at": now},
+    ]
+    with damaging.log_of(kept).open("a") as log:
+        log.writelines(f"{json.dumps(line)}\n" for line in lines)
+    assert kept.manager.doctor() == Checkup(str(base), checkpoints=2, intact=2)
+    numbers = [entry.number for entry in kept.manager.timeline(project)]
+    assert {1, 2} <= set(numbers)
+    kept.assert_restores(kept.old)
+    kept.assert_restores(kept.new)
+    kept.manager.prune(reclaim="always")
+    assert [entry.number for entry in kept.manager.timeline(project) if entry.kind == "turn"] == [2, 1]
+
+
+def test_a_project_of_format_1_has_no_lost_log(base: Path, project: Path) -> None:
+    """A log is written on first use; before that there is nothing to report."""
+    kept = keep(base, project)
+    record = kept.store / "projects" / f"{kept.id}.json"
+    known = json.loads(record.read_text())
+    del known["next_number"]
+    record.write_text(json.dumps(known))
+    damaging.no_log(kept)
+    assert kept.manager.doctor().findings == ()
+
+
 # --- the documentation ------------------------------------------------------------------------------
 
 
 def test_the_documentation_lists_every_code() -> None:
     package = Path(doctor.__file__).parent
     text = "".join(path.read_text() for path in package.glob("*.py"))
-    known = set(re.findall(r'Finding\(\s*"([a-z-]+)"', text)) | set(doctor.REPAIRS)
+    known = set(re.findall(r'Finding\(\s*"([a-z-]+)"', text)) | doctor.REPAIRABLE
     page = (package.parent / "docs" / "healing.md").read_text()
     table = set(re.findall(r"`([a-z-]+)`", "".join(line for line in page.splitlines() if line.startswith("| `"))))
     assert known == table

@@ -41,7 +41,7 @@ def sharing_without_pause(lock: Path, holders: int) -> Iterator[list[int]]:
             thread.join()
 
 
-def test_the_store_can_be_had_alone_although_it_is_always_shared(tmp_path: Path) -> None:
+def test_the_exclusive_lock_is_granted_although_the_lock_is_always_shared(tmp_path: Path) -> None:
     lock = tmp_path / "store.lock"
     with sharing_without_pause(lock, 6) as counts:
         for _ in range(20):
@@ -54,7 +54,7 @@ def test_the_store_can_be_had_alone_although_it_is_always_shared(tmp_path: Path)
             os.sched_yield()
 
 
-def test_who_shares_the_store_is_not_kept_out_by_upkeep_that_waits_for_a_long_snapshot(tmp_path: Path) -> None:
+def test_shared_locks_are_granted_while_upkeep_waits_for_a_long_snapshot(tmp_path: Path) -> None:
     lock, waits = tmp_path / "store.lock", []
     with locked(lock, "a long snapshot", Deadline(5), shared=True):
         waiting = threading.Thread(target=_wait_in_vain, args=(lock,))
@@ -83,7 +83,7 @@ def test_a_lock_is_taken_only_if_it_is_free(tmp_path: Path) -> None:
         assert third is not None
 
 
-def test_no_ref_escapes_a_reader_while_refs_are_packed(tmp_path: Path) -> None:
+def test_a_reader_sees_every_ref_while_refs_are_packed(tmp_path: Path) -> None:
     git(tmp_path, "init", "-q", "--bare", "store")
     store, prefix = tmp_path / "store", "refs/shadowsnap/p"
     tree = git(store, "hash-object", "-t", "tree", "-w", "/dev/null")
@@ -109,7 +109,7 @@ def test_no_ref_escapes_a_reader_while_refs_are_packed(tmp_path: Path) -> None:
         packing.join()
 
 
-def test_a_ref_is_created_although_its_directory_keeps_vanishing(tmp_path: Path) -> None:
+def test_a_ref_is_created_although_its_directory_keeps_disappearing(tmp_path: Path) -> None:
     folder, over = tmp_path / "refs" / "shadowsnap" / "p", threading.Event()
 
     def remove_empty_directories() -> None:

@@ -1,4 +1,4 @@
-"""Limits that hold: pruning a real store."""
+"""Pruning a real store."""
 
 from __future__ import annotations
 
@@ -19,8 +19,9 @@ from shadowsnap.deadline import NO_DEADLINE
 from shadowsnap.store.locks import if_free
 from shadowsnap.store.projects import project_of
 from shadowsnap.store.troubles import read_log
-from shadowsnap.upkeep.prune import carry_out, plan_by_rules
-from shadowsnap.upkeep.session import read_memory, upkeep_lock, write_memory
+from shadowsnap.upkeep.reclaim import upkeep_lock
+from shadowsnap.upkeep.run import apply_plan, plan_by_rules
+from shadowsnap.upkeep.size import read_memory, write_memory
 
 DAY = 86400.0
 
@@ -73,7 +74,7 @@ def test_the_newest_stay_with_their_ids_and_dates_and_restore_exactly(base: Path
         assert manifest(project) == states[checkpoint.id]
 
 
-def test_a_dry_run_tells_what_prune_does_and_changes_nothing(base: Path, project: Path) -> None:
+def test_a_dry_run_shows_what_prune_does_and_changes_nothing(base: Path, project: Path) -> None:
     manager = a_manager(base, max_snapshots=2)
     take_turns(manager, project, 5)
     before = manifest(base)
@@ -104,10 +105,10 @@ def test_pins_survive_and_labels_go_with_what_is_dropped(base: Path, project: Pa
     manager = a_manager(base, max_snapshots=2)
     taken = take_turns(manager, project, 6)
     manager.pin(project, taken[0].id)
-    manager.label(project, taken[1].id, "dropped")
+    manager.label(project, taken[2].id, "dropped")
     manager.label(project, taken[5].id, "kept")
     manager.prune(reclaim="always")
-    assert ids(manager, project) == [taken[5].id, taken[0].id]
+    assert ids(manager, project) == [taken[5].id, taken[1].id, taken[0].id]  # the pinned turn ends with the second
     refs = git(a_store(base).git_dir, "for-each-ref", "--format=%(refname)", "refs/shadowsnap-labels").split()
     assert [ref.rpartition("/")[2] for ref in refs] == ["kept"]
     assert manager.get(project, "kept").id == taken[5].id
@@ -119,7 +120,7 @@ def test_what_was_pinned_after_the_plan_was_made_stays(base: Path, project: Path
     store = a_store(base)
     plan, _ = plan_by_rules(store, manager.settings, read_memory(store), NO_DEADLINE, datetime.now(UTC))
     manager.pin(project, taken[1].id)
-    dropped = carry_out(store, plan, NO_DEADLINE)
+    dropped = apply_plan(store, plan, NO_DEADLINE)
     assert {verdict.checkpoint.id for verdict in dropped} == {taken[0].id, taken[2].id}
     assert ids(manager, project) == [taken[4].id, taken[3].id, taken[1].id]
 
@@ -130,7 +131,7 @@ def test_what_became_the_newest_after_the_plan_was_made_stays(base: Path, projec
     store = a_store(base)
     plan, _ = plan_by_rules(store, manager.settings, read_memory(store), NO_DEADLINE, datetime.now(UTC))
     manager.delete(project, [taken[2].id, taken[3].id])
-    carry_out(store, plan, NO_DEADLINE)
+    apply_plan(store, plan, NO_DEADLINE)
     assert ids(manager, project) == [taken[1].id]
 
 
@@ -200,7 +201,7 @@ def test_checkpoints_of_a_lost_directory_go_after_a_time_of_grace(base: Path, tm
     check_sound(store)
 
 
-def test_a_directory_that_came_back_has_its_grace_anew(base: Path, tmp_path: Path) -> None:
+def test_a_directory_that_came_back_has_its_full_grace_again(base: Path, tmp_path: Path) -> None:
     manager, lost = a_manager(base, orphan_grace_days=7), tmp_path / "lost"
     take_turns(manager, lost, 2)
     shutil.rmtree(lost)
@@ -265,7 +266,7 @@ def test_what_only_has_to_be_packed_better_is_not_dropped(base: Path, project: P
     check_sound(a_store(base))
 
 
-def test_a_limit_that_cannot_be_kept_is_said_once_and_not_tried_again(base: Path, project: Path) -> None:
+def test_a_limit_that_cannot_be_kept_is_logged_once_and_not_tried_again(base: Path, project: Path) -> None:
     manager = a_manager(base, max_total_size_mb=0.5)
     taken = take_turns(manager, project, 3, size=600_000, files=1)
     first = manager.prune()
@@ -287,7 +288,7 @@ def test_a_limit_that_cannot_be_kept_is_said_once_and_not_tried_again(base: Path
     assert "cannot be kept" in manager.prune().notes[0]  # something changed: it was tried again
 
 
-def test_a_past_that_costs_nothing_is_not_given_up_for_a_limit_that_cannot_be_kept(
+def test_history_that_costs_nothing_is_not_dropped_for_a_limit_that_cannot_be_kept(
     base: Path, project: Path
 ) -> None:
     manager = a_manager(base, max_total_size_mb=0.5)
@@ -303,7 +304,7 @@ def test_pins_survive_the_size_limit(base: Path, project: Path) -> None:
     taken = take_turns(manager, project, 4, size=300_000, files=1)
     manager.pin(project, taken[0].id)
     manager.prune()
-    assert ids(manager, project) == [taken[3].id, taken[0].id]
+    assert ids(manager, project) == [taken[3].id, taken[1].id, taken[0].id]
 
 
 # --- attachments --------------------------------------------------------------------------------------
@@ -356,10 +357,10 @@ def test_attachments_have_an_age_limit_of_their_own(base: Path, project: Path) -
 # --- one at a time, and damage ------------------------------------------------------------------------
 
 
-def test_two_do_not_prune_at_once(base: Path, project: Path) -> None:
+def test_two_processes_do_not_prune_at_once(base: Path, project: Path) -> None:
     manager = a_manager(base, max_snapshots=1, upkeep_deadline=0.3)
     take_turns(manager, project, 3)
-    with if_free(upkeep_lock(a_store(base)), "somebody else") as held:
+    with if_free(upkeep_lock(a_store(base)), "another process") as held:
         assert held is not None
         assert manager.prune().status == "busy"
         assert len(ids(manager, project)) == 3
@@ -379,7 +380,7 @@ def test_a_damaged_checkpoint_does_not_keep_the_limits_from_holding(base: Path, 
     assert len(result.dropped) == 3  # one of the damaged project, two of the other
 
 
-def test_lost_refs_are_not_taken_for_dropped_checkpoints(base: Path, tmp_path: Path) -> None:
+def test_lost_refs_do_not_count_as_dropped_checkpoints(base: Path, tmp_path: Path) -> None:
     """Their objects are the last chance to get them back."""
     manager = a_manager(base)
     take_turns(manager, tmp_path / "lost", 3)
@@ -405,7 +406,7 @@ def test_after_all_refs_were_lost_nothing_of_them_is_reclaimed_although_snapshot
         git(a_store(base).git_dir, "rev-list", "--objects", checkpoint.id)
 
 
-def test_a_project_whose_checkpoints_were_all_deleted_keeps_nobody_from_reclaiming(
+def test_a_project_whose_checkpoints_were_all_deleted_does_not_prevent_reclaiming(
     base: Path, tmp_path: Path
 ) -> None:
     manager = a_manager(base)
@@ -432,3 +433,174 @@ def test_a_damaged_number_does_not_keep_the_store_from_its_limits(base: Path, pr
     assert manager.prune().status == "done"
     assert len(ids(manager, project)) == 2
     assert manager.status().checkpoints == 2
+
+
+# --- the operation log --------------------------------------------------------------------------------
+
+
+def numbers(manager: CheckpointManager, project: Path) -> list[int | None]:
+    return [entry.number for entry in manager.timeline(project) if entry.kind in ("turn", "snapshot")]
+
+
+def a_turn(manager: CheckpointManager, project: Path, text: str | None) -> None:
+    """A turn that writes a text, or nothing."""
+    manager.new_turn("a-session", f"write {text}")
+    assert manager.ensure_checkpoint(project).protected
+    if text is not None:
+        (project / "written").write_text(text)
+    manager.end_turn()
+
+
+def log_lines(base: Path, project: Path) -> list[dict[str, object]]:
+    path = base / "log" / f"{project_of(project).id}.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_every_turn_that_is_listed_after_a_prune_can_be_restored(base: Path, project: Path) -> None:
+    manager, states = a_manager(base, max_snapshots=3), {}
+    manager.snapshot(project, "by hand")
+    for number in range(2, 9):  # each begins on the state that the one before left
+        states[number] = manifest(project)
+        a_turn(manager, project, str(number))
+    states[9] = manifest(project)
+    a_turn(manager, project, None)
+    assert not any(entry.before == entry.after for entry in manager.timeline(project)[1:])
+    manager.prune(reclaim="always")
+    assert numbers(manager, project)[:4] == [9, 8, 7, 6]
+    for number in (6, 7, 8, 9):
+        manager.restore(project, str(number))
+        assert manifest(project) == states[number]
+    for number in (6, 7):
+        manager.restore(project, f"{number}:after")
+        assert manifest(project) == states[number + 1]
+    check_sound(a_store(base))
+
+
+def test_a_turn_on_a_snapshot_outlives_the_snapshots_turn(base: Path, project: Path) -> None:
+    """The state before the oldest turn that stays was recorded by a snapshot, which is beyond the limit."""
+    manager = a_manager(base, max_snapshots=2)
+    manager.snapshot(project, "by hand")
+    before = manifest(project)
+    a_turn(manager, project, "one")
+    a_turn(manager, project, "two")
+    for _ in range(3):
+        manager.prune(reclaim="always")
+    assert numbers(manager, project) == [3, 2, 1]
+    manager.restore(project, "2")
+    assert manifest(project) == before
+
+
+def test_pruning_for_size_keeps_the_states_of_turns_that_stay(base: Path, project: Path) -> None:
+    manager, states = a_manager(base, max_total_size_mb=1), {}
+    for number in range(1, 9):
+        states[number] = manifest(project)
+        manager.new_turn("a-session")
+        manager.ensure_checkpoint(project)
+        (project / "large").write_bytes(noise(number, 300_000))
+        manager.end_turn()
+    result = manager.prune(reclaim="always")
+    assert result.dropped
+    held = set(ids(manager, project))
+    turns = [entry for entry in manager.timeline(project) if entry.kind == "turn" and entry.after in held]
+    assert 2 <= len(turns) < 8
+    for entry in turns:
+        assert entry.number is not None
+        manager.restore(project, str(entry.number))
+        assert manifest(project) == states[entry.number]
+
+
+def test_a_prune_drops_the_lines_of_what_is_gone_and_keeps_those_that_the_list_shows(
+    base: Path, project: Path
+) -> None:
+    manager = a_manager(base, max_snapshots=3)
+    for number in range(1, 11):
+        a_turn(manager, project, str(number))
+    manager.undo(project)
+    manager.redo(project)
+    manager.revert(project, turn=9, on_conflict="theirs")
+    before = {entry.number: entry for entry in manager.timeline(project, restores=True)}
+    manager.prune(reclaim="always")
+    after = manager.timeline(project, restores=True)
+    assert {entry.number for entry in after} >= {10, 9, 8, None}
+    for entry in after:
+        if entry.kind == "turn":
+            assert entry == before[entry.number]
+    assert [entry.status for entry in after if entry.number in (9, 10)] == ["done", "reverted"]
+    left = {line.get("turn") for line in log_lines(base, project) if line["op"] == "begin"}
+    assert 10 in left and 1 not in left and len(left) <= 5
+    again = log_lines(base, project)
+    manager.prune(reclaim="always")
+    assert log_lines(base, project) == again
+
+
+def test_what_was_undone_does_not_come_back_because_a_restore_is_forgotten(base: Path, project: Path) -> None:
+    manager = a_manager(base, max_snapshots=1)
+    a_turn(manager, project, "one")
+    a_turn(manager, project, "two")
+    manager.pin(project, "1")
+    manager.undo(project)
+    (project / "mine").write_text("edited")
+    manager.restore(project, "2:after")  # from here on there is nothing to redo
+    forgotten = manager.timeline(project, restores=True)[0]
+    (project / "mine").write_text("edited again")
+    a_turn(manager, project, "three")
+    before = {entry.number: entry.status for entry in manager.timeline(project)}
+    manager.delete(project, [str(forgotten.before), str(forgotten.after)])
+    manager.prune(reclaim="always")
+    after = {entry.number: entry.status for entry in manager.timeline(project)}
+    assert before[2] == after[2] == "done"
+    assert after.items() <= before.items()
+
+
+def test_every_line_of_a_kept_checkpoint_stays(base: Path, project: Path) -> None:
+    manager = a_manager(base, max_snapshots=2)
+    a_turn(manager, project, "first")
+    manager.pin(project, "1")
+    for number in range(5):
+        a_turn(manager, project, str(number))
+        (project / "mine").write_text(str(number))
+        manager.snapshot(project, f"by hand {number}")
+        manager.restore(project, "last")
+    manager.end_session("a-session", "completed")
+    manager.prune(reclaim="always")
+    lines = log_lines(base, project)
+    mentioned = {value for line in lines for value in line.values() if isinstance(value, str)}
+    kept = set(ids(manager, project))
+    assert kept <= mentioned
+    assert {line["turn"] for line in lines if line["op"] == "begin"} >= {1}
+    assert [line["op"] for line in lines].count("session") == 1
+    assert len(manager.sessions()) == 1
+
+
+def test_numbers_are_not_given_again_after_their_lines_were_dropped(base: Path, project: Path) -> None:
+    manager = a_manager(base, max_snapshots=1)
+    for number in range(1, 5):
+        a_turn(manager, project, str(number))
+    taken = manager.list_checkpoints(project)
+    manager.delete(project, [each.id for each in taken])
+    manager.prune(reclaim="always")
+    assert [line["op"] for line in log_lines(base, project)] == ["numbers"]
+    for damage in ("nothing", "record", "log"):
+        if damage == "record":
+            a_store(base).project_file(project_of(project).id).unlink()
+        if damage == "log":
+            (base / "log" / f"{project_of(project).id}.jsonl").unlink()
+        (project / "written").write_text(damage)
+        fresh = a_manager(base, max_snapshots=1)
+        a_turn(fresh, project, f"after {damage}")
+        fresh.prune(reclaim="always")
+    assert numbers(a_manager(base), project)[0] == 7
+
+
+def test_a_session_of_which_nothing_is_left_is_forgotten(base: Path, project: Path) -> None:
+    manager = a_manager(base, max_snapshots=1)
+    manager.new_turn("an-older-session", "older")
+    manager.ensure_checkpoint(project)
+    (project / "written").write_text("older")
+    manager.end_turn()
+    manager.end_session("an-older-session", "completed")
+    for number in range(3):
+        a_turn(manager, project, str(number))
+    assert {each.id for each in manager.sessions()} == {"an-older-session", "a-session"}
+    manager.prune(reclaim="always")
+    assert {each.id for each in manager.sessions()} == {"a-session"}

@@ -1,4 +1,4 @@
-"""A prune that was asked for waits for upkeep that is under way, and then does what is left."""
+"""A prune on request waits for upkeep of another process, and then does the rest."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ time.sleep(float(sys.argv[2]))
 
 @contextmanager
 def upkeep_for(seconds: float, base: Path) -> Iterator[None]:
-    """Another process is at it for so long, or until the block is left."""
+    """Another process does upkeep for so long, or until the block ends."""
     lock = base / "store" / "locks" / "upkeep.lock"
     lock.parent.mkdir(exist_ok=True)
     command = [sys.executable, "-c", HOLDER, str(lock), str(seconds)]
@@ -65,14 +65,14 @@ def test_it_waits_and_then_prunes(full: CheckpointManager, base: Path, project: 
     assert 0.5 < took < 20
 
 
-def test_it_goes_on_soon_after_the_other_is_done(full: CheckpointManager, base: Path) -> None:
+def test_it_goes_on_soon_after_the_other_process_is_done(full: CheckpointManager, base: Path) -> None:
     with upkeep_for(0.5, base):
         began = time.monotonic()
         assert full.prune().status == "done"
     assert time.monotonic() - began < 5
 
 
-def test_what_it_waits_for_is_bounded(base: Path, project: Path, full: CheckpointManager) -> None:
+def test_the_wait_is_bounded(base: Path, project: Path, full: CheckpointManager) -> None:
     impatient = CheckpointManager(base=base, background_upkeep=False, max_snapshots=3, upkeep_deadline=1.0)
     with upkeep_for(60, base):
         began = time.monotonic()

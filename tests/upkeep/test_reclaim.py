@@ -1,4 +1,4 @@
-"""Reclaiming space: nothing that anyone needs goes, whatever happens meanwhile; and nothing is left behind."""
+"""Reclaiming space: nothing that is needed is removed, whatever happens meanwhile, and nothing is left behind."""
 
 from __future__ import annotations
 
@@ -24,47 +24,44 @@ from shadowsnap.store.layout import Store
 from shadowsnap.store.locks import locked
 from shadowsnap.store.projects import project_of
 from shadowsnap.store.stat_cache import load_cache
-from shadowsnap.upkeep import reclaim
-from shadowsnap.upkeep import run as sizing
-from shadowsnap.upkeep.check_store import clear_debris
-from shadowsnap.upkeep.reclaim import Shed, consolidate, shed
-from shadowsnap.upkeep.session import Session, upkeep_session
+from shadowsnap.upkeep import reclaim, run
+from shadowsnap.upkeep.reclaim import Repacked, Upkeep, begin_upkeep, clear_debris, consolidate, repack
 
 
 @contextmanager
-def session(store: Store, deadline: Deadline = NO_DEADLINE) -> Iterator[Session]:
-    with upkeep_session(store, deadline) as found:
+def upkeep_of(store: Store, deadline: Deadline = NO_DEADLINE) -> Iterator[Upkeep]:
+    with begin_upkeep(store, deadline) as found:
         assert found is not None
         yield found
 
 
-def shed_now(store: Store, **options: Any) -> Shed:
-    with session(store) as upkeep:
-        return shed(upkeep, 1 << 20, **options)
+def repack_now(store: Store, **options: Any) -> Repacked:
+    with upkeep_of(store) as upkeep:
+        return repack(upkeep, 1 << 20, **options)
 
 
 @pytest.fixture
 def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]], None]:
     """Do something after the new pack was written and before the old ones are removed."""
 
-    def arrange(deed: Callable[[], object]) -> None:
+    def arrange(action: Callable[[], object]) -> None:
         real = reclaim.alone
 
         @contextmanager
-        def after_the_deed(*arguments: Any) -> Iterator[None]:
-            deed()
+        def after_the_action(*arguments: Any) -> Iterator[None]:
+            action()
             with real(*arguments):
                 yield
 
-        monkeypatch.setattr(reclaim, "alone", after_the_deed)
+        monkeypatch.setattr(reclaim, "alone", after_the_action)
 
     return arrange
 
 
-# --- shedding -----------------------------------------------------------------------------------------
+# --- repacking ----------------------------------------------------------------------------------------
 
 
-def test_what_nobody_needs_goes_and_everything_else_restores_exactly(base: Path, project: Path) -> None:
+def test_what_is_not_needed_is_removed_and_everything_else_restores_exactly(base: Path, project: Path) -> None:
     manager, states = a_manager(base), {}
     for turn in range(6):
         (project / "src" / "main.py").write_bytes(noise(turn, 3000))
@@ -73,7 +70,7 @@ def test_what_nobody_needs_goes_and_everything_else_restores_exactly(base: Path,
     manager.delete(project, dropped)
     store = a_store(base)
     before = object_count(store)
-    assert shed_now(store).complete
+    assert repack_now(store).complete
     assert object_count(store) == before - 3 * 4  # a commit, two trees, a file
     check_sound(store)
     for name in states.keys() - set(dropped):
@@ -81,23 +78,23 @@ def test_what_nobody_needs_goes_and_everything_else_restores_exactly(base: Path,
         assert manifest(project) == states[name]
 
 
-def test_shedding_twice_changes_nothing(base: Path, project: Path) -> None:
+def test_repacking_twice_changes_nothing(base: Path, project: Path) -> None:
     """The second pack has the name of the first: it must not be removed as an old one."""
     take_turns(a_manager(base), project, 3)
     store = a_store(base)
-    first = shed_now(store)
+    first = repack_now(store)
     before = object_count(store)
-    assert shed_now(store) == first
+    assert repack_now(store) == first
     assert (object_count(store), [*list_packs(store.git_dir)]) == (before, [first.pack])
     check_sound(store)
 
 
-def test_snapshots_go_on_from_their_cache_after_shedding(base: Path, project: Path) -> None:
+def test_snapshots_go_on_from_their_cache_after_a_repack(base: Path, project: Path) -> None:
     manager = a_manager(base)
     taken = take_turns(manager, project, 3)
     manager.delete(project, taken[2].id)  # the cache builds on a tree that no checkpoint holds any more
     store = a_store(base)
-    shed_now(store)
+    repack_now(store)
     assert load_cache(store, project_of(project)).tree == taken[2].tree
     (project / "one more").write_text("new\n")
     now = manifest(project)
@@ -115,14 +112,14 @@ def test_a_cache_whose_tree_is_gone_is_forgotten(base: Path, project: Path) -> N
     state = store.index_file(f"{project_of(project).id}.json")
     tree = load_cache(store, project_of(project)).tree
     state.write_text(state.read_text().replace(tree, "1" * 40))
-    shed_now(store)
+    repack_now(store)
     assert not state.exists()
     (project / "one more").write_text("new\n")
     take(manager, project)
     check_sound(store)
 
 
-def test_the_store_is_held_alone_only_for_an_instant(base: Path, project: Path, monkeypatch: Any) -> None:
+def test_the_store_is_locked_exclusively_only_for_an_instant(base: Path, project: Path, monkeypatch: Any) -> None:
     take_turns(a_manager(base), project, 10, size=300_000)
     real, held = reclaim.alone, []
 
@@ -134,7 +131,7 @@ def test_the_store_is_held_alone_only_for_an_instant(base: Path, project: Path, 
             held.append(time.monotonic() - began)
 
     monkeypatch.setattr(reclaim, "alone", timed)
-    shed_now(a_store(base))
+    repack_now(a_store(base))
     assert len(held) == 1
     assert held[0] < 1.0
 
@@ -142,7 +139,7 @@ def test_the_store_is_held_alone_only_for_an_instant(base: Path, project: Path, 
 # --- interleavings ------------------------------------------------------------------------------------
 
 
-def test_a_snapshot_taken_meanwhile_is_whole(base: Path, project: Path, meanwhile: Any) -> None:
+def test_a_snapshot_taken_meanwhile_is_complete(base: Path, project: Path, meanwhile: Any) -> None:
     manager = a_manager(base)
     take_turns(manager, project, 3)
     (project / "src" / "main.py").write_bytes(noise("old", 3000))
@@ -157,26 +154,26 @@ def test_a_snapshot_taken_meanwhile_is_whole(base: Path, project: Path, meanwhil
 
     meanwhile(snapshot)
     store = a_store(base)
-    assert shed_now(store).complete
+    assert repack_now(store).complete
     check_sound(store)
 
 
 def test_an_object_that_is_needed_again_and_was_not_written_again_stays(
     base: Path, project: Path, meanwhile: Any
 ) -> None:
-    """As when a checkout is taken over whose packs the store already has."""
+    """A snapshot may find an object in an old pack and not write it again."""
     manager = a_manager(base)
     old = take_turns(manager, project, 3)[1]
     state = git(a_store(base).git_dir, "rev-list", "--objects", old.id)
     manager.delete(project, old.id)
     store = a_store(base)
     meanwhile(lambda: git(store.git_dir, "update-ref", old.ref, old.id))
-    assert shed_now(store).complete
+    assert repack_now(store).complete
     check_sound(store)
     assert git(store.git_dir, "rev-list", "--objects", old.id) == state
 
 
-def test_an_empty_file_is_not_taken_for_the_object_that_is_needed_again(
+def test_an_empty_file_does_not_count_as_the_object_that_is_needed_again(
     base: Path, project: Path, meanwhile: Any
 ) -> None:
     manager = a_manager(base)
@@ -191,7 +188,7 @@ def test_an_empty_file_is_not_taken_for_the_object_that_is_needed_again(
         git(store.git_dir, "update-ref", old.ref, old.id)
 
     meanwhile(poison_and_need)
-    assert shed_now(store).complete
+    assert repack_now(store).complete
     (store.git_dir / "objects" / old.id[:2] / old.id[2:]).unlink()
     check_sound(store)
 
@@ -208,7 +205,7 @@ def test_a_tree_that_a_cache_needs_again_stays(base: Path, project: Path, meanwh
         state.write_text(state.read_text().replace(tree, old.tree))
 
     meanwhile(point_back)
-    assert shed_now(store).complete
+    assert repack_now(store).complete
     assert git(store.git_dir, "rev-list", "--objects", old.tree)
     assert state.exists()
 
@@ -226,7 +223,7 @@ def test_a_pack_that_was_written_again_meanwhile_stays(base: Path, project: Path
     write_pack()
     (written,) = list_packs(store.git_dir).keys() - before
     meanwhile(write_pack)
-    shed_now(store)
+    repack_now(store)
     assert written in list_packs(store.git_dir)
 
 
@@ -240,15 +237,15 @@ def test_if_too_much_is_needed_again_nothing_is_removed(
     meanwhile(lambda: git(store.git_dir, "update-ref", old.ref, old.id))
     monkeypatch.setattr(reclaim, "_MOST_STRAYS", 1)
     before = object_count(store)
-    assert not shed_now(store).complete
+    assert not repack_now(store).complete
     assert object_count(store) == before
     check_sound(store)
     monkeypatch.undo()
-    assert shed_now(store).complete
+    assert repack_now(store).complete
     check_sound(store)
 
 
-def test_refs_that_get_lost_meanwhile_stop_it(base: Path, tmp_path: Path, meanwhile: Any) -> None:
+def test_refs_that_are_lost_meanwhile_stop_the_repack(base: Path, tmp_path: Path, meanwhile: Any) -> None:
     manager = a_manager(base)
     take_turns(manager, tmp_path / "one", 2)
     take_turns(manager, tmp_path / "two", 2)
@@ -256,19 +253,19 @@ def test_refs_that_get_lost_meanwhile_stop_it(base: Path, tmp_path: Path, meanwh
     known = project_of(tmp_path / "one")
     before = object_count(store)
     meanwhile(lambda: [path.unlink() for path in (store.git_dir / known.refs).iterdir()])
-    with pytest.raises(Exception, match="gone although nobody dropped them"):
-        shed_now(store)
+    with pytest.raises(CheckpointsLost):
+        repack_now(store)
     assert object_count(store) == before
 
 
 # --- bounds -------------------------------------------------------------------------------------------
 
 
-def test_a_disk_without_room_is_seen_first(base: Path, project: Path) -> None:
+def test_free_disk_space_is_checked_first(base: Path, project: Path) -> None:
     take_turns(a_manager(base), project, 3)
     store = a_store(base)
     consolidated = manifest(store.git_dir / "objects")
-    with session(store) as upkeep, pytest.raises(DiskTooFull), upkeep.writing_packs(1 << 60, "repacking"):
+    with upkeep_of(store) as upkeep, pytest.raises(DiskTooFull), upkeep.writing_packs(1 << 60, "repacking"):
         pass
     assert manifest(store.git_dir / "objects") == consolidated
     assert not list(store.git_dir.glob("scratch-*"))
@@ -280,9 +277,9 @@ def test_when_time_runs_out_nothing_is_lost_and_nothing_left_behind(base: Path, 
     store, seen = a_store(base), set()
     for tenths in (1, 2, 3, 5, 8, 13, 21, 34):
         deadline = Deadline(tenths / 100)
-        with session(store, deadline) as upkeep:
+        with upkeep_of(store, deadline) as upkeep:
             try:
-                shed(upkeep, 1 << 20)
+                repack(upkeep, 1 << 20)
                 seen.add("finished")
             except DeadlineExceeded:
                 seen.add("ran out")
@@ -292,19 +289,19 @@ def test_when_time_runs_out_nothing_is_lost_and_nothing_left_behind(base: Path, 
     assert len(manager.list_checkpoints(project)) == 3
 
 
-def test_after_running_out_of_time_the_next_run_spares_itself_new_deltas(
+def test_after_running_out_of_time_the_next_run_looks_for_no_new_deltas(
     base: Path, project: Path, monkeypatch: Any
 ) -> None:
-    manager, real, wanted = a_manager(base), sizing.shed, []
+    manager, real, wanted = a_manager(base), run.repack, []
     take_turns(manager, project, 4)
 
-    def hurried(session: Session, size: int, *, deltas: bool) -> Shed:
+    def hurried(upkeep: Upkeep, size: int, *, deltas: bool) -> Repacked:
         wanted.append(deltas)
         if len(wanted) == 1:
             raise Deadline(1).exceeded("packing")
-        return real(session, size, deltas=deltas)
+        return real(upkeep, size, deltas=deltas)
 
-    monkeypatch.setattr(sizing, "shed", hurried)
+    monkeypatch.setattr(run, "repack", hurried)
     assert isinstance(manager.prune(reclaim="always").error, DeadlineExceeded)
     assert manager.prune(reclaim="always").error is None
     assert manager.prune(reclaim="always").error is None
@@ -320,7 +317,7 @@ def test_loose_objects_are_packed_in_batches(base: Path, project: Path) -> None:
     store = a_store(base)
     unpack(store.git_dir)
     before = object_count(store)
-    with session(store) as upkeep, upkeep.writing_packs(0, "packing") as aside:
+    with upkeep_of(store) as upkeep, upkeep.writing_packs(0, "packing") as aside:
         assert pack_loose(aside, 7) == before
     packs = list_packs(store.git_dir)
     assert len(packs) == -(-before // 7)
@@ -337,7 +334,7 @@ def test_a_damaged_loose_object_stays_for_the_doctor_and_the_rest_is_packed(base
     damaged = loose_object(store.git_dir, names[3])
     damaged.chmod(0o644)
     damaged.write_bytes(b"")
-    with session(store) as upkeep, upkeep.writing_packs(0, "packing") as aside:
+    with upkeep_of(store) as upkeep, upkeep.writing_packs(0, "packing") as aside:
         assert pack_loose(aside, 1000) == len(names) - 1
     assert [*loose_names(store.git_dir)] == [names[3]]
 
@@ -348,7 +345,7 @@ def test_many_packs_become_few(base: Path, project: Path) -> None:
     store = a_store(base)
     before = object_count(store)
     assert len(list_packs(store.git_dir)) == 15 > reclaim.MANY_PACKS
-    with session(store) as upkeep:
+    with upkeep_of(store) as upkeep:
         consolidate(upkeep)
     assert len(list_packs(store.git_dir)) <= 2
     assert object_count(store) == before
@@ -361,14 +358,18 @@ def test_many_refs_are_packed(base: Path, project: Path, monkeypatch: Any) -> No
     taken = take_turns(manager, project, 6)
     monkeypatch.setattr(reclaim, "MANY_REFS", 5)
     store = a_store(base)
-    with session(store) as upkeep:
+    with upkeep_of(store) as upkeep:
         consolidate(upkeep)
     assert not (store.git_dir / project_of(project).refs).exists()
     assert [each.id for each in manager.list_checkpoints(project)] == [each.id for each in reversed(taken)]
     take(manager, _changed(project))
     manager.pin(project, taken[0].id)
     manager.prune(max_snapshots=3)
-    assert [each.id for each in manager.list_checkpoints(project)][1:] == [taken[5].id, taken[0].id]
+    assert [each.id for each in manager.list_checkpoints(project)][1:] == [
+        taken[5].id,
+        taken[1].id,  # the pinned turn ended with it
+        taken[0].id,
+    ]
 
 
 def _changed(project: Path) -> Path:
@@ -395,18 +396,18 @@ from upkeep_stores import a_store
 from shadowsnap.deadline import NO_DEADLINE
 from shadowsnap.git import maintenance as loose, maintenance as packs
 from shadowsnap.upkeep import reclaim
-from shadowsnap.upkeep.session import upkeep_session
+from shadowsnap.upkeep.reclaim import begin_upkeep
 
 where = sys.argv[2]
 def die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
 
 if where == "while packing loose objects":
-    loose._remove = die
+    loose._remove_loose = die
 elif where == "while moving a pack in":
     packs._move = lambda source, target: die() if target.suffix == ".idx" else os.replace(source, target)
 elif where == "before removing":
-    reclaim._remove_old = die
+    reclaim._remove_packs = die
 elif where == "while removing":
     real = packs.remove_pack
     def half(git_dir, name):
@@ -415,8 +416,8 @@ elif where == "while removing":
     reclaim.remove_pack = half
 
 store = a_store(Path(sys.argv[1]))
-with upkeep_session(store, NO_DEADLINE) as session:
-    reclaim.shed(session, 1 << 20)
+with begin_upkeep(store, NO_DEADLINE) as upkeep:
+    reclaim.repack(upkeep, 1 << 20)
 """
 
 
@@ -428,7 +429,7 @@ def test_a_killed_run_loses_nothing_and_the_next_one_clears_up(base: Path, proje
     manager = a_manager(base)
     taken = take_turns(manager, project, 6)
     store = a_store(base)
-    shed_now(store)
+    repack_now(store)
     taken += take_turns(manager, project, 2)
     manager.delete(project, [each.id for each in taken[:4]])
     if where == "while packing loose objects":
@@ -474,7 +475,7 @@ def make_debris(store: Store) -> list[Path]:
     return [*files, store.git_dir / "scratch-p-1"]
 
 
-def test_debris_goes_and_nothing_else(base: Path, project: Path) -> None:
+def test_debris_is_removed_and_nothing_else(base: Path, project: Path) -> None:
     manager = a_manager(base)
     take_turns(manager, project, 2)
     manager.prune()
@@ -482,7 +483,7 @@ def test_debris_goes_and_nothing_else(base: Path, project: Path) -> None:
     before = manifest(store.git_dir)
     debris = make_debris(store)
     assert len(debris) == 12
-    with session(store):
+    with upkeep_of(store):
         assert clear_debris(store, NO_DEADLINE) == len(debris)
     after = manifest(store.git_dir)
     made = {b"objects/00", b"refs/shadowsnap/x", b"locks/store.gate"}
@@ -491,11 +492,11 @@ def test_debris_goes_and_nothing_else(base: Path, project: Path) -> None:
     }
 
 
-def test_debris_of_a_process_that_is_at_work_stays(base: Path, project: Path) -> None:
+def test_debris_stays_while_another_process_works(base: Path, project: Path) -> None:
     take_turns(a_manager(base), project, 2)
     store = a_store(base)
     debris = make_debris(store)
-    with locked(store.store_lock(), "snapshot", NO_DEADLINE, shared=True), session(store):
+    with locked(store.store_lock(), "snapshot", NO_DEADLINE, shared=True), upkeep_of(store):
         assert clear_debris(store, Deadline(0.3)) == 0
         assert all(path.exists() for path in debris)
 
@@ -509,10 +510,10 @@ def test_a_git_that_outlived_its_killed_parent_keeps_the_next_run_waiting(base: 
         "from pathlib import Path\n"
         "from upkeep_stores import a_store\n"
         "from shadowsnap.deadline import NO_DEADLINE\n"
-        "from shadowsnap.upkeep.session import upkeep_session\n"
+        "from shadowsnap.upkeep.reclaim import begin_upkeep\n"
         "store = a_store(Path(sys.argv[1]))\n"
-        "with upkeep_session(store, NO_DEADLINE) as session:\n"
-        "    with session.git.conversation('cat-file', '--batch') as git:\n"
+        "with begin_upkeep(store, NO_DEADLINE) as upkeep:\n"
+        "    with upkeep.git.conversation('cat-file', '--batch') as git:\n"
         "        os.set_inheritable(git.stdin.fileno(), True)\n"
         "        print(git.pid, flush=True)\n"
         "        os.kill(os.getpid(), signal.SIGSTOP)\n"
@@ -525,12 +526,12 @@ def test_a_git_that_outlived_its_killed_parent_keeps_the_next_run_waiting(base: 
         process.kill()
         process.wait()
     try:
-        with upkeep_session(store, NO_DEADLINE) as refused:
+        with begin_upkeep(store, NO_DEADLINE) as refused:
             assert refused is None
     finally:
         os.kill(orphan, signal.SIGKILL)
     while True:
-        with upkeep_session(store, NO_DEADLINE) as granted:
+        with begin_upkeep(store, NO_DEADLINE) as granted:
             if granted is not None:
                 break
 
@@ -541,14 +542,14 @@ def test_objects_that_were_packed_before_they_were_flushed_do_not_fail_the_snaps
     take_turns(a_manager(base), project, 1)
     store = Store(base, fsync=True)
     name = store.objects.write(b"blob", noise("unsettled", 100))
-    with session(store) as upkeep, upkeep.writing_packs(0, "packing") as aside:
+    with upkeep_of(store) as upkeep, upkeep.writing_packs(0, "packing") as aside:
         pack_loose(aside, 1000)
     assert name not in loose_names(store.git_dir)
-    store.objects.settle()
+    store.objects.flush()
     assert git(store.git_dir, "cat-file", "-t", name) == "blob"
 
 
-def test_a_project_that_began_while_refs_were_listed_is_not_taken_for_lost(base: Path, project: Path) -> None:
+def test_a_project_that_began_while_refs_were_listed_does_not_count_as_lost(base: Path, project: Path) -> None:
     manager = a_manager(base)
     manager.snapshot(project)
     reclaim.check_refs_are_there(a_store(base), [])  # as they were listed before that

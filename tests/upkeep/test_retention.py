@@ -1,4 +1,4 @@
-"""What stays and what goes: the rules of retention, without a store."""
+"""Retention: which checkpoints stay and which are dropped, without a store."""
 
 from __future__ import annotations
 
@@ -9,7 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shadowsnap.model import Checkpoint
-from shadowsnap.upkeep.retention import FIRM, GONE, UNREACHABLE, Limits, ProjectFacts, judge, units
+from shadowsnap.upkeep.retention import (
+    FIRM,
+    GONE,
+    UNREACHABLE,
+    Limits,
+    ProjectFacts,
+    TurnStates,
+    droppable,
+    judge,
+    units,
+)
 
 NOW = datetime(2026, 6, 1, tzinfo=UTC)
 
@@ -73,7 +83,8 @@ def test_a_closing_checkpoint_without_a_turn_counts_for_itself() -> None:
 
 def test_going_back_and_forth_does_not_push_turns_out_and_is_bounded_too() -> None:
     turns = [checkpoint(days, turn=40 - days) for days in range(20, 23)]
-    undone = [checkpoint(days, "pre-restore") for days in range(1, 11)]
+    undone = [checkpoint(days, "pre-restore") for days in range(1, 6)]
+    undone += [checkpoint(days, "manual", metadata={"revert": True}) for days in range(6, 11)]
     past = timeline(*turns, *undone)
     assert kept(past, Limits(max_snapshots=3)) == [*undone[:3], *turns]
 
@@ -83,7 +94,7 @@ def test_pinned_checkpoints_count_but_stay() -> None:
     assert kept(past, Limits(max_snapshots=4)) == [past[0], past[1], past[5], past[6]]
 
 
-def test_with_everything_pinned_the_newest_stays_all_the_same() -> None:
+def test_with_everything_pinned_the_newest_stays_too() -> None:
     past = timeline(*(checkpoint(days, turn=10 - days, pinned=days > 1) for days in range(1, 8)))
     assert kept(past, Limits(max_snapshots=2)) == past
 
@@ -98,7 +109,7 @@ def test_old_checkpoints_go_but_the_newest_of_a_project_stays() -> None:
     assert kept(ancient, Limits(retention_days=30)) == ancient[:1]
 
 
-def test_the_reason_tells_an_unused_project_from_an_old_checkpoint() -> None:
+def test_the_reason_distinguishes_an_unused_project_from_an_old_checkpoint() -> None:
     past = timeline(checkpoint(100, turn=2), checkpoint(200, turn=1))
     unused = ProjectFacts(last_touch=NOW - timedelta(days=99))
     used = ProjectFacts(last_touch=NOW)
@@ -145,7 +156,7 @@ def test_a_pinned_checkpoint_outlives_its_directory() -> None:
     assert kept(past, Limits(), facts) == [past[1]]
 
 
-def test_a_volume_that_is_not_mounted_loses_nothing_by_that() -> None:
+def test_a_volume_that_is_not_mounted_loses_nothing() -> None:
     past = timeline(checkpoint(100, turn=2), checkpoint(200, turn=1))
     facts = ProjectFacts(UNREACHABLE, gone_since=NOW - timedelta(days=700))
     assert kept(past, Limits(retention_days=30), facts) == past
@@ -169,7 +180,7 @@ PASTS = st.lists(
 
 
 @given(PASTS, st.integers(0, 8), st.sampled_from([0, 5, 1000]))
-def test_the_promises_hold_for_any_past(
+def test_the_promises_hold_for_any_history(
     past: list[tuple[str, int | None, bool, str]], most: int, days: int
 ) -> None:
     given = timeline(
@@ -183,10 +194,11 @@ def test_the_promises_hold_for_any_past(
     assert {each.ref for each in given if each.pinned} <= staying
     assert {each.ref for each in given[:1]} <= staying
     for unit in units(given):
-        assert len({each.ref in staying for each in unit}) == 1
+        assert len({each.ref in staying for each in unit.checkpoints}) == 1
     free = [verdict for verdict in verdicts if verdict.reason not in FIRM]
     for apart in (True, False):
-        group = [each for each in units(given) if (each[0].kind == "pre-restore") == apart]
+        group = [each.checkpoints for each in units(given)]
+        group = [each for each in group if (each[0].kind == "pre-restore") == apart]
         kept_here = [each for each in group if each[0].ref in staying]
         firm = [each for each in group if not any(verdict.checkpoint in each for verdict in free)]
         if most:
@@ -196,7 +208,11 @@ def test_the_promises_hold_for_any_past(
             assert loose == sorted(loose, reverse=True)  # the oldest go first
 
 
-# --- the beginning of a turn ------------------------------------------------------------------------
+# --- the states before and after a turn -------------------------------------------------------------
+
+
+def turn_at(days_ago: float, number: int, before: Checkpoint, after: Checkpoint | None = None) -> TurnStates:
+    return TurnStates(number, NOW - timedelta(days=days_ago), before.id, after.id if after else None)
 
 
 def test_the_oldest_turn_that_stays_keeps_the_state_before_it() -> None:
@@ -205,4 +221,92 @@ def test_the_oldest_turn_that_stays_keeps_the_state_before_it() -> None:
     past = [replace(each, metadata={"before": older.id}) for each, older in zip(past, olders, strict=True)]
     assert kept(past, Limits(max_snapshots=3)) == past[:4]  # three turns, and where the oldest began
     assert kept(past[:4], Limits(max_snapshots=3)) == past[:4]
-    assert kept(past, Limits(max_snapshots=3, retention_days=5.5)) == past[:3]  # age is another matter
+    assert kept(past, Limits(max_snapshots=3, retention_days=5.5)) == past[:4]  # however old it is
+    assert kept(past, Limits(retention_days=4.5)) == past[:3]  # turns 5 and 6, and where 5 began
+
+
+def test_a_turn_on_a_state_that_a_snapshot_recorded_keeps_that_state() -> None:
+    held = checkpoint(100, "manual")
+    later = [checkpoint(days, "manual") for days in (3, 2, 1)]
+    past = timeline(held, checkpoint(50, "manual"), *later)
+    turns = (turn_at(1.5, 1, held),)  # it is still running
+    assert kept(past, Limits(max_snapshots=2)) == past[:2]
+    assert kept(past, Limits(max_snapshots=2), ProjectFacts(turns=turns)) == [*past[:2], held]
+    assert kept(past, Limits(retention_days=30), ProjectFacts(turns=turns)) == [*past[:3], held]
+    assert reasons(past, Limits(max_snapshots=2), ProjectFacts(turns=turns))[-1] == (
+        "a turn that stays begins or ends with it"
+    )
+    beyond = (turn_at(2.5, 1, held),)  # two snapshots are newer
+    assert kept(past, Limits(max_snapshots=2), ProjectFacts(turns=beyond)) == past[:2]
+
+
+def test_a_turn_keeps_the_state_after_it_too() -> None:
+    before, after, newest = checkpoint(9, turn=1), checkpoint(8, "manual"), checkpoint(1, "manual")
+    other = checkpoint(7, "manual", pinned=True)
+    turns = (turn_at(9, 1, before, after),)
+    past = timeline(replace(before, pinned=True), after, other, newest)
+    assert kept(past, Limits(max_snapshots=1), ProjectFacts(turns=turns)) == past
+
+
+def test_one_turn_does_not_keep_the_chain_of_all_turns_before_it() -> None:
+    ends = [checkpoint(30 - turn, "turn-end", turn) for turn in range(1, 21)]
+    turns = tuple(turn_at(30.5 - turn, turn, ends[turn - 2], ends[turn - 1]) for turn in range(2, 21))
+    past = timeline(*ends)
+    for most in range(1, 10):
+        assert kept(past, Limits(max_snapshots=most), ProjectFacts(turns=turns)) == past[: most + 1]
+
+
+def test_turns_that_changed_nothing_push_no_other_turn_out_and_keep_only_so_many_states() -> None:
+    states = [checkpoint(100 - day, turn=day) for day in range(1, 31)]
+    unchanged = tuple(turn_at(50 + day / 100, 100 + day, states[day], states[day]) for day in range(1, 21))
+    past = timeline(*states, *(checkpoint(days, turn=200 - days) for days in (1, 2)))
+    staying = kept(past, Limits(max_snapshots=4), ProjectFacts(turns=unchanged))
+    assert staying[:4] == past[:4]
+    assert [each.turn for each in staying[4:]] == [5, 4, 3, 2]  # those of the four newest of these turns
+
+
+@given(
+    PASTS,
+    st.lists(st.tuples(st.integers(1, 12), st.integers(0, 29), st.integers(0, 29)), max_size=12),
+    st.integers(1, 8),
+)
+def test_every_turn_that_stays_has_its_states(
+    past: list[tuple[str, int | None, bool, str]], told: list[tuple[int, int, int]], most: int
+) -> None:
+    given = timeline(
+        *(
+            checkpoint(number + 1, kind, turn, pinned=pinned, scope=scope)
+            for number, (kind, turn, pinned, scope) in enumerate(past)
+        )
+    )
+    known = {
+        number: TurnStates(number, given[first].created_at, given[first].id, given[last].id)
+        for number, first, last in told
+        if max(first, last) < len(given)
+    }
+    facts = ProjectFacts(turns=tuple(known.values()))
+    staying = {each.id for each in kept(given, Limits(most), facts)}
+    within = {each.id for each in kept(given, Limits(most))}
+    assert within <= staying
+    turns = [each for each in units(given, facts.turns) if any(own.id in within for own in each.checkpoints)]
+    for unit in turns:
+        assert unit.states <= staying
+    assert len(staying - within) <= 2 * (len(turns) + most)
+    pinned = [each for each in given if each.pinned]
+    bundles = droppable({"p": given}, {"p": facts}, Limits(most), NOW)["p"]
+    names = [name for bundle in bundles for name in bundle]
+    assert len(names) == len(set(names)) and not {each.ref for each in pinned} & set(names)
+    assert set(names) <= {each.ref for each in given if each.id in staying}
+
+
+def test_for_a_size_limit_a_state_goes_with_the_newest_turn_that_needs_it() -> None:
+    first, *ends = [checkpoint(9 - turn, "turn-end" if turn else "manual", turn or None) for turn in range(5)]
+    states = [first, *ends]
+    turns = tuple(turn_at(9.5 - turn, turn, states[turn - 1], states[turn]) for turn in range(1, 5))
+    given, facts = timeline(*states), ProjectFacts(turns=turns)
+    bundles = droppable({"p": given}, {"p": facts}, Limits(), NOW)["p"]
+    # Turn 4 is the newest and firm, and so is where it began. Turn 3 began with the end of turn 2.
+    assert bundles == [(first.ref,), (ends[0].ref,), (ends[1].ref,)]
+    unchanged = TurnStates(9, NOW, first.id, first.id)
+    bundles = droppable({"p": given}, {"p": replace(facts, turns=(*turns, unchanged))}, Limits(), NOW)["p"]
+    assert bundles == [(ends[0].ref,), (ends[1].ref,), (first.ref,)]

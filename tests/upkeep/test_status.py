@@ -1,4 +1,4 @@
-"""The store at a glance: what `status` knows, also from other processes, and what it advises."""
+"""What `status` reports, also from other processes, and what it advises."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_projects_with_what_they_alone_use(base: Path, tmp_path: Path) -> None:
     assert status.base == str(base)
 
 
-def test_a_directory_that_is_gone_is_told(base: Path, tmp_path: Path) -> None:
+def test_a_missing_directory_is_reported(base: Path, tmp_path: Path) -> None:
     manager = a_manager(base)
     take_turns(manager, tmp_path / "lost", 1)
     manager.status()
@@ -109,7 +109,7 @@ def test_a_store_that_gets_near_its_limit_warns_before_it_is_full(base: Path, pr
     assert str(project) in other_warnings(a_manager(base, max_total_size_mb=1).status())[0]
 
 
-def test_what_nobody_holds_any_more_does_not_count_against_the_limit(base: Path, project: Path) -> None:
+def test_unreachable_objects_do_not_count_against_the_limit(base: Path, project: Path) -> None:
     manager = a_manager(base, max_total_size_mb=1)
     taken = take_turns(manager, project, 2, size=600_000, files=1)
     assert other_warnings(manager.status())
@@ -129,7 +129,7 @@ def test_a_prune_by_hand_within_the_limits_counts_as_the_last_one(base: Path, pr
     assert manager.auto_prune().status == "skipped"
 
 
-def test_the_last_prune_is_told(base: Path, project: Path) -> None:
+def test_the_last_prune_is_reported(base: Path, project: Path) -> None:
     manager = a_manager(base)
     take_turns(manager, project, 1)
     manager.auto_prune()
@@ -140,7 +140,7 @@ def test_the_last_prune_is_told(base: Path, project: Path) -> None:
 # --- what was not captured ----------------------------------------------------------------------------
 
 
-def test_what_the_last_snapshots_left_out_is_told_with_advice(base: Path, project: Path) -> None:
+def test_what_the_last_snapshots_left_out_is_reported_with_advice(base: Path, project: Path) -> None:
     manager = a_manager(base, max_file_size_mb=0.01)
     (project / "large.dat").write_bytes(noise("large", 20_000))
     os.mkfifo(project / "pipe")
@@ -184,7 +184,7 @@ def test_a_failure_in_one_process_is_known_to_the_next(base: Path, project: Path
     assert 0 <= time.time() - newest.at.timestamp() < 60
 
 
-def test_a_snapshot_that_ran_out_of_time_is_told(base: Path, project: Path) -> None:
+def test_a_snapshot_that_ran_out_of_time_is_reported(base: Path, project: Path) -> None:
     take(a_manager(base), project)
     manager = a_manager(base, deadline=0.000001)
     (project / "more").write_text("x")
@@ -194,14 +194,14 @@ def test_a_snapshot_that_ran_out_of_time_is_told(base: Path, project: Path) -> N
     assert failure.advice
 
 
-def test_what_was_done_disabled_or_in_order_is_not_noted(base: Path, project: Path) -> None:
+def test_successful_and_disabled_snapshots_are_not_logged(base: Path, project: Path) -> None:
     take(a_manager(base), project)
     a_manager(base, enabled=False).ensure_checkpoint(project)
     a_manager(base).ensure_checkpoint(project)
     assert read_log(base) == []
 
 
-def test_the_same_words_are_noted_once_in_a_while(base: Path, project: Path, home: Path) -> None:
+def test_the_same_failure_is_logged_once_in_a_while(base: Path, project: Path, home: Path) -> None:
     manager = a_manager(base)
     take(manager, project)
     for _ in range(50):
@@ -236,7 +236,7 @@ def test_a_damaged_log_line_hides_no_other(base: Path) -> None:
     assert [entry["what"] for entry in read_log(base)] == ["first", "second"]
 
 
-def test_many_processes_may_note_at_once(base: Path) -> None:
+def test_many_processes_may_log_at_once(base: Path) -> None:
     base.mkdir()
     script = (
         "import sys; from pathlib import Path; from shadowsnap.store.troubles import append_log\n"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from shadowsnap.cli.context import Context
-from shadowsnap.errors import NoSuchPath
+from shadowsnap.errors import NoSuchPath, NotCaptured
 
 GROUP = "taking and looking"
 
@@ -21,12 +21,11 @@ def run(args: argparse.Namespace, context: Context) -> int:
     content = context.manager.contents(context.workdir, checkpoint.id, [path]).get(path)
     if content is None:
         why = next((item.why for item in checkpoint.skipped if item.path == path), None)
-        problem = NoSuchPath(path=path, ref=args.ref)
         if why is not None:
-            problem.hint = f"it was not captured: {why}"
-        raise problem
+            raise NotCaptured(state=args.ref, path=path, why=why)
+        raise NoSuchPath(path=path, ref=args.ref)
     if context.ui.json:
         text = content.decode("utf-8", "surrogateescape")
-        return context.ui.answer({"path": path, "checkpoint": checkpoint.id, "content": text})
+        return context.ui.answer({"path": path, "checkpoint_id": checkpoint.id, "content": text})
     context.ui.raw(content)
     return 0

@@ -28,30 +28,30 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    def deed(dry_run: bool) -> ClearReport:
+    def operation(dry_run: bool) -> ClearReport:
         if args.all:
             return context.manager.clear_all(dry_run)
         return context.manager.clear(context.workdir, dry_run)
 
-    return clear_out(context, args, deed, "every checkpoint" if args.all else "these checkpoints")
+    return clear_out(context, args, operation, "every checkpoint" if args.all else "these checkpoints")
 
 
 def clear_out(
-    context: Context, args: argparse.Namespace, deed: Callable[[bool], ClearReport], what: str
+    context: Context, args: argparse.Namespace, operation: Callable[[bool], ClearReport], what: str
 ) -> int:
-    """Run `deed(dry_run)` after showing what will be gone, and asking."""
+    """Run `operation(dry_run)` after showing what will be gone, and asking."""
     ui = context.ui
     with working(ui, "looking"):
-        plan = deed(True)
+        plan = operation(True)
     lines = list(_lines(plan))
     if args.dry_run:
         return ui.answer(plan.to_dict(), lines)
     if not plan.items:
-        return ui.answer(deed(False).to_dict(), "nothing to clear")
-    if not args.yes:
-        ui.confirm(f"clear {what} for good?", lines, f"{what} would be gone")
+        return ui.answer(operation(False).to_dict(), "nothing to clear")
+    if not args.yes and not ui.confirm(f"clear {what} for good?", lines, f"{what} would be gone"):
+        return ui.cancelled()
     with working(ui, "clearing"):
-        report = deed(False)
+        report = operation(False)
     later = f"; {size(report.pending_bytes)} will be freed by upkeep" if report.pending_bytes else ""
     cleared = "\n".join(f"cleared {_item(item)}" for item in report.items)
     return ui.answer(report.to_dict(), [cleared, f"freed {size(report.bytes_freed)}{later}"])

@@ -1,13 +1,14 @@
 """Print the completion script of a shell.
 
 bash: eval "$(shadowsnap completion bash)" in ~/.bashrc; zsh: the same in ~/.zshrc, after compinit;
-fish: shadowsnap completion fish > ~/.config/fish/completions/shadowsnap.fish.
+fish: shadowsnap completion fish > ~/.config/fish/completions/shadowsnap.fish. Commands and options are completed,
+numbers of turns with what was asked, session ids, labels, and the files of a state. The scripts ask
+`shadowsnap completion offer`, which prints what fits a line: a word and what it means, with a tab between them.
 """
 
 from __future__ import annotations
 
 import argparse
-from typing import NamedTuple
 
 from shadowsnap.cli.context import Context
 
@@ -15,160 +16,80 @@ GROUP = "more"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=("bash", "zsh", "fish"), help="which shell")
+    parser.add_argument("shell", choices=("bash", "zsh", "fish", "offer"), help="which shell")
+    parser.set_defaults(paths=[])
+    parser.usage_end = ["[-- WORD...]"]  # type: ignore[attr-defined]
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    script = {"bash": _bash, "zsh": _zsh, "fish": _fish}[args.shell](_known())
+    if args.shell == "offer":
+        from shadowsnap.cli.completing import offers
+
+        found = offers(args.paths)
+        listed = [{"word": word, "about": about} for word, about in found]
+        return context.ui.answer({"offers": listed}, [f"{word}\t{about}".rstrip() for word, about in found])
+    script = _SCRIPTS[args.shell]
     return context.ui.answer({"shell": args.shell, "script": script}, script.rstrip("\n"))
 
 
-class _Known(NamedTuple):
-    """What there is to complete after one command."""
-
-    name: str
-    summary: str
-    options: tuple[tuple[str, str, bool], ...]
-    """Name, help, whether it takes a value."""
-    words: tuple[str, ...]
-    takes_checkpoints: bool
-    takes_files: bool
-
-
-def _known() -> list[_Known]:
-    from shadowsnap.agents import NAMES
-    from shadowsnap.cli.commands import load_all
-    from shadowsnap.cli.commands.docs import topic_files
-    from shadowsnap.cli.parser import command_parser, summary
-
-    found = []
-    for name, module in load_all().items():
-        parser = command_parser(name, module)
-        plain = [action for action in parser._actions if not action.option_strings]
-        metavars = {action.metavar for action in plain}
-        words = [str(word) for action in plain for word in action.choices or ()]
-        words += [*(topic_files() if "TOPIC" in metavars else ()), *(NAMES if "AGENT" in metavars else ())]
-        options = tuple(
-            (option, action.help or "", action.nargs != 0)
-            for action in parser._actions
-            for option in action.option_strings
-        )
-        found.append(
-            _Known(
-                name,
-                summary(module),
-                options,
-                tuple(words),
-                takes_checkpoints=bool(metavars & {"ID", "A", "B"}),
-                takes_files=parser.get_default("paths") is not None or "PATH" in metavars,
-            )
-        )
-    return found
-
-
-# --- bash ------------------------------------------------------------------------------------
-
+# Where several words fit, bash shows what they mean; what is completed is the word alone.
 _BASH = """\
 # bash completion of shadowsnap
-_shadowsnap() {{
-    local current=${{COMP_WORDS[COMP_CWORD]}} command="" choices="" at
-    for ((at = 1; at < COMP_CWORD; at++)); do
-        case ${{COMP_WORDS[at]}} in
-            -C) ((at++)) ;;
-            -*) ;;
-            *) command=${{COMP_WORDS[at]}}; break ;;
-        esac
+_shadowsnap() {
+    local line word about wide=0
+    local -a words=() abouts=()
+    while IFS= read -r line; do
+        word=${line%%$'\\t'*} about=""
+        [[ $line == *$'\\t'* ]] && about=${line#*$'\\t'}
+        words+=("$word") abouts+=("$about")
+        ((${#word} > wide)) && wide=${#word}
+    done < <(shadowsnap completion offer -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+    COMPREPLY=()
+    local at
+    for at in "${!words[@]}"; do
+        if ((${#words[@]} > 1)) && [[ -n ${abouts[at]} && ${COMP_TYPE:-0} == 63 ]]; then
+            COMPREPLY+=("$(printf '%-*s  (%s)' "$wide" "${words[at]}" "${abouts[at]}")")
+        else
+            COMPREPLY+=("${words[at]}")
+        fi
     done
-    case $command in
-        "") choices="{commands} {options}" ;;
-{cases}
-    esac
-    COMPREPLY=($(compgen -W "$choices" -- "$current"))
-}}
-_shadowsnap_ids() {{
-    shadowsnap list --limit 0 2>/dev/null | awk '{{ print $2 }}'
-}}
+    [[ ${COMPREPLY[0]:-} == */ ]] && compopt -o nospace 2>/dev/null
+    return 0
+}
 complete -o default -F _shadowsnap shadowsnap
 """
 
-_GLOBAL = "-C --json --no-color --version --help"
-
-
-def _bash(known: list[_Known]) -> str:
-    cases = []
-    for each in known:
-        choices = [*(name for name, _, _ in each.options), *each.words]
-        choices += ["last", "$(_shadowsnap_ids)"] if each.takes_checkpoints else []
-        cases.append(f'        {each.name}) choices="{" ".join(choices)}" ;;')
-    return _BASH.format(commands=" ".join(each.name for each in known), options=_GLOBAL, cases="\n".join(cases))
-
-
-# --- zsh -------------------------------------------------------------------------------------
-
 _ZSH = """\
 #compdef shadowsnap
-_shadowsnap() {{
-    local command="" at
-    local -a commands ids
-    commands=({commands})
-    for ((at = 2; at < CURRENT; at++)); do
-        case $words[at] in
-            -C) ((at++)) ;;
-            -*) ;;
-            *) command=$words[at]; break ;;
-        esac
-    done
-    case $command in
-        "") _describe command commands; compadd -- {options} ;;
-{cases}
-    esac
-}}
-_shadowsnap_ids() {{
-    ids=(last ${{(f)"$(shadowsnap list --limit 0 2>/dev/null | awk '{{ print $2 }}')"}})
-    compadd -a ids
-}}
+_shadowsnap() {
+    local line word
+    local -a offered shown
+    while IFS= read -r line; do
+        word=${line%%$'\\t'*}
+        offered+=("$word")
+        [[ $line == *$'\\t'* ]] && shown+=("$word  -- ${line#*$'\\t'}") || shown+=("$word")
+    done < <(shadowsnap completion offer -- "${(@)words[2,CURRENT]}" 2>/dev/null)
+    if ((${#offered})); then
+        compadd -l -d shown -a offered
+    else
+        _files
+    fi
+}
 compdef _shadowsnap shadowsnap
 """
 
+_FISH = """\
+# fish completion of shadowsnap
+function __shadowsnap_offers
+    set -l words (commandline -opc)[2..-1] (commandline -ct)
+    set -l offered (shadowsnap completion offer -- $words 2>/dev/null)
+    if test (count $offered) -gt 0
+        printf '%s\\n' $offered
+    else
+        __fish_complete_path (commandline -ct)
+    end
+end
+complete -c shadowsnap -f -a '(__shadowsnap_offers)'
+"""
 
-def _zsh(known: list[_Known]) -> str:
-    cases = []
-    for each in known:
-        deeds = ["compadd -- " + " ".join([*(name for name, _, _ in each.options), *each.words])]
-        deeds += ["_shadowsnap_ids"] if each.takes_checkpoints else []
-        deeds += ["_files"] if each.takes_files else []
-        cases.append(f"        {each.name}) {'; '.join(deeds)} ;;")
-    commands = " ".join(_quoted(f"{each.name}:{each.summary.replace(':', ' -')}") for each in known)
-    return _ZSH.format(commands=commands, options=_GLOBAL, cases="\n".join(cases))
-
-
-# --- fish ------------------------------------------------------------------------------------
-
-
-def _fish(known: list[_Known]) -> str:
-    lines = [
-        "# fish completion of shadowsnap",
-        "function __shadowsnap_ids",
-        "    echo last",
-        "    shadowsnap list --limit 0 2>/dev/null | awk '{ print $2 }'",
-        "end",
-        "complete -c shadowsnap -f",
-        "complete -c shadowsnap -n __fish_use_subcommand -l version",
-    ]
-    for each in known:
-        start = f"complete -c shadowsnap -n '__fish_seen_subcommand_from {each.name}'"
-        lines.append(f"complete -c shadowsnap -n __fish_use_subcommand -a {each.name} -d {_quoted(each.summary)}")
-        for name, text, takes_value in each.options:
-            kind = f"-l {name[2:]}" if name.startswith("--") else f"-s {name[1:]}"
-            lines.append(f"{start} {kind}{' -r' if takes_value else ''} -d {_quoted(text)}")
-        if each.words:
-            lines.append(f"{start} -a {_quoted(' '.join(each.words))}")
-        if each.takes_checkpoints:
-            lines.append(f"{start} -a '(__shadowsnap_ids)'")
-        if each.takes_files:
-            lines.append(f"{start} -F")
-    return "\n".join(lines) + "\n"
-
-
-def _quoted(text: str) -> str:
-    return "'" + text.replace("\\", "").replace("'", "") + "'"
+_SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}

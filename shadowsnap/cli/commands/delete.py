@@ -19,9 +19,9 @@ GROUP = "keeping"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("refs", metavar="ID", nargs="+", help="the checkpoints")
+    parser.add_argument("refs", metavar="REF", nargs="+", help="the states: numbers of the list, labels, ids")
     parser.add_argument("--now", action="store_true", help="reclaim the space at once")
-    parser.add_argument("--yes", action="store_true", help="do it without asking")
+    parser.add_argument("-y", "--yes", action="store_true", help="do it without asking")
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
@@ -33,9 +33,10 @@ def run(args: argparse.Namespace, context: Context) -> int:
     if not args.yes:
         number = count(len(chosen), "checkpoint")
         plan = [f"  {checkpoint.short_id}  {described(checkpoint)}" for checkpoint in chosen.values()]
-        ui.confirm(f"delete {number} for good?", plan, f"{number} would be gone")
+        if not ui.confirm(f"delete {number} for good?", plan, f"{number} would be gone"):
+            return ui.cancelled()
     gone = context.manager.delete(context.workdir, list(chosen))
-    answer = {"deleted": [checkpoint.to_dict() for checkpoint in gone]}
+    answer = {"checkpoints": [checkpoint.to_dict() for checkpoint in gone]}
     lines = [f"deleted {checkpoint.short_id}  {described(checkpoint)}" for checkpoint in gone]
     if not args.now:
         return ui.answer(answer, lines)
@@ -44,4 +45,4 @@ def run(args: argparse.Namespace, context: Context) -> int:
     if not reclaimed.complete:
         ui.say(f"{ui.talk_ink('yellow', 'warning:')} the space was not reclaimed: {safe(reclaimed.why)}")
     lines.append(f"freed {size(reclaimed.bytes_freed)}")
-    return ui.answer({**answer, "reclaimed": reclaimed.to_dict()}, lines, code=0 if reclaimed.complete else 1)
+    return ui.answer({**answer, **reclaimed.to_dict()}, lines, code=0 if reclaimed.complete else 1)

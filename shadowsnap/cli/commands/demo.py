@@ -1,20 +1,24 @@
 """Show the main job end to end, in a temporary directory.
 
-A scripted agent works on a small project with real tools, one of them `rm -rf`, with the hook in
-place. Then the timeline, what was lost, the rollback, the undo, and how long snapshots took.
+A scripted agent works on a small project with real tools, one of them `rm -rf`, with the hook in place. Then
+the timeline, what was lost, undo, redo and restore, and how long hooks and snapshots took.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shadowsnap.cli.context import Context
+from shadowsnap.cli.ui import Ui
 
 if TYPE_CHECKING:
-    from shadowsnap.cli.demo_agent import DemoAgent
+    from shadowsnap.cli.demo_agent import Call, DemoAgent
     from shadowsnap.manager import CheckpointManager
 
 GROUP = "more"
@@ -30,97 +34,130 @@ def run(args: argparse.Namespace, context: Context) -> int:
 
     top = Path(tempfile.mkdtemp(prefix="shadowsnap-demo-")).resolve()
     try:
-        told = _Demo(context, top).play()
+        with _at_home_in(top):
+            answer = _Demo(context.ui, top).play()
     finally:
         if not args.keep:
             shutil.rmtree(top, ignore_errors=True)
-    told["directory"] = str(top) if args.keep else None
-    look = f"Kept: SHADOWSNAP_HOME={top}/store shadowsnap -C {top}/project list"
-    return context.ui.answer(told, [look] if args.keep else [], code=0 if told["ok"] else 1)
+    answer["directory"] = str(top) if args.keep else None
+    look = f"Kept: HOME={top} SHADOWSNAP_HOME={top}/store shadowsnap -C {top}/shop list"
+    return context.ui.answer(answer, [look] if args.keep else [], code=0 if answer["ok"] else 1)
+
+
+@contextmanager
+def _at_home_in(top: Path) -> Iterator[None]:
+    """The demo has a home of its own: neither the person's settings nor their store have a part in it."""
+    names = [name for name in os.environ if name.startswith(("SHADOWSNAP_", "XDG_", "CLAUDE_"))]
+    saved = {name: os.environ.get(name) for name in (*names, "HOME")}
+    for name in names:
+        del os.environ[name]
+    os.environ |= {"HOME": str(top), "SHADOWSNAP_HOME": str(top / "store")}
+    try:
+        yield
+    finally:
+        for name in ("SHADOWSNAP_HOME", *saved):
+            os.environ.pop(name, None)
+        os.environ |= {name: value for name, value in saved.items() if value is not None}
+
+
+class _Plain(Ui):
+    """A terminal of 80 columns without colour."""
+
+    def __init__(self) -> None:
+        super().__init__(plain=True)
+
+    @property
+    def width(self) -> int:
+        return 80
 
 
 class _Demo:
-    def __init__(self, context: Context, top: Path) -> None:
+    def __init__(self, ui: Ui, top: Path) -> None:
         from shadowsnap.cli.demo_agent import DemoAgent
         from shadowsnap.manager import CheckpointManager
 
-        self._ui = context.ui
-        self._project = top / "project"
+        self._ui = ui
+        self._project = top / "shop"
         self._project.mkdir()
-        self._manager: CheckpointManager = CheckpointManager(base=top / "store")
-        self._agent: DemoAgent = DemoAgent(self._project, top / "store")
+        self._manager: CheckpointManager = CheckpointManager.from_settings()
+        self._agent: DemoAgent = DemoAgent(self._project)
 
     def play(self) -> dict[str, Any]:
+        from shadowsnap.agents.install import install
+        from shadowsnap.cli.demo_agent import TURNS
+
         began = time.perf_counter()
+        install("claude")
         self._agent.make_project()
-        work = _picture(self._project)
-        self._title("1. A project, with work that is committed nowhere")
-        self._show(*sorted(work))
-        turns = self._let_agent_work()
-        lost = sorted(set(work) - set(_picture(self._project)))
+        self._title("1. A project, with notes that are committed nowhere")
+        self._show(*sorted(_files(self._project)))
+        for number, (prompt, calls) in enumerate(TURNS, 1):
+            if number == len(TURNS):
+                self._agent.edit_by_hand()
+            work = _files(self._project)
+            self._let_agent_work(number, prompt, calls)
+        lost = sorted(set(work) - set(_files(self._project)))
         self._show(f"gone: {', '.join(lost)}", style="red")
-        entries = self._timeline()
-        disaster = entries[0]["number"]
-        diff = self._compare(disaster)
-        ok, snapshots = self._go_back_and_forth(disaster, work)
+        self._agent.edit_later()
+        entries, picture = self._timeline()
+        patch = self._compare(len(TURNS))
+        ok = self._go_back_and_forth(len(TURNS), {name: work[name] for name in lost})
+        snapshots = self._time_snapshots()
         return {
             "ok": ok,
-            "turns": turns,
+            "prompts": [prompt for prompt, _ in TURNS],
+            "calls": [str(call) for _, calls in TURNS for call in calls],
             "lost": lost,
+            "picture": picture,
             "entries": entries,
-            "diff": diff,
+            "patch": patch,
             "hook_ms": [round(each, 1) for each in self._agent.hook_ms],
             "snapshot_ms": snapshots,
             "seconds": round(time.perf_counter() - began, 2),
         }
 
-    def _let_agent_work(self) -> list[dict[str, Any]]:
-        from shadowsnap.cli.demo_agent import TURNS
+    def _let_agent_work(self, number: int, prompt: str, calls: Sequence[Call]) -> None:
+        self._title(f'{number + 1}. You ask: "{prompt}"')
+        self._agent.begin_turn(number, prompt)
+        for call in calls:
+            self._agent.call(number, call)
+            self._show(f"{str(call):<44} (hook {self._agent.hook_ms[-1]:.0f} ms)")
+        self._agent.end_turn(number)
 
-        done = []
-        for number, (prompt, calls) in enumerate(TURNS, 1):
-            self._title(f'{number + 1}. You say: "{prompt}"')
-            self._agent.begin_turn(number, prompt)
-            for call in calls:
-                self._agent.call(number, call)
-                self._show(f"{str(call):<44} (hook {self._agent.hook_ms[-1]:.0f} ms)")
-            self._agent.end_turn(number)
-            done.append({"prompt": prompt, "calls": [str(call) for call in calls]})
-        return done
+    def _timeline(self) -> tuple[list[dict[str, Any]], list[str]]:
+        """The timeline as `shadowsnap` shows it on a terminal of 80 columns."""
+        from shadowsnap.cli.commands.list import picture
 
-    def _timeline(self) -> list[dict[str, Any]]:
-        from shadowsnap.cli.tables import timeline_lines
-
-        self._title("4. The timeline: shadowsnap")
-        found, now = self._manager.timeline(self._project), self._manager.now(self._project)
-        self._show(*timeline_lines(found, now, self._ui.width - 4, self._ui.talk_ink))
-        return [entry.to_dict() for entry in found]
+        self._title("5. What happened: shadowsnap")
+        entries, now = self._manager.timeline(self._project), self._manager.now(self._project)
+        context = Context(_Plain(), here=str(self._project))
+        lines = picture(context, entries, now, hints=True)
+        self._show(*lines)
+        return [entry.to_dict() for entry in entries], lines
 
     def _compare(self, number: int) -> str:
-        self._title(f"5. What turn {number} did: shadowsnap diff {number}")
+        self._title(f"6. What turn {number} did: shadowsnap diff {number} --stat")
         diff = self._manager.diff(self._project, number, f"{number}:after")
         for change in diff.changes:
             self._show(f"{change.status:<10} {change.path}")
         return diff.text
 
-    def _go_back_and_forth(self, number: int, work: dict[str, bytes]) -> tuple[bool, list[float]]:
-        self._title("6. Back: shadowsnap undo")
-        after = _picture(self._project)
+    def _go_back_and_forth(self, number: int, lost: dict[str, bytes]) -> bool:
+        """Whether everything that was lost comes back, and the person's later edit stays."""
+        after = _files(self._project)
+        self._title("7. Back: shadowsnap undo")
         result = self._manager.undo(self._project)
-        self._show(f"took back {result.what}")
-        back = _picture(self._project)
-        self._show(f"{len(result.written)} files written, {len(result.deleted)} deleted")
-        whole = all(back.get(name) == data for name, data in work.items() if name != "greeter/__init__.py")
-        self._show("every byte of your uncommitted work is back" if whole else "NOT everything is back")
-        self._title(f"7. And forth: shadowsnap redo, and back once more: shadowsnap restore {number}")
+        self._show(f"took back {result.what}", *(f"  wrote    {path}" for path in result.written))
+        back = _files(self._project)
+        whole = all(back.get(name) == data for name, data in lost.items()) and back["cart.py"] == after["cart.py"]
+        self._show("every byte of the lost files is back, and your edits stay" if whole else "NOT all is back")
+        self._title(f"8. And forth: shadowsnap redo; and back once more: shadowsnap restore {number}")
         self._manager.redo(self._project)
-        redone = _picture(self._project) == after
+        redone = _files(self._project) == after
         self._manager.restore(self._project, number)
-        undone = _picture(self._project) == back
+        undone = all(_files(self._project).get(name) == data for name, data in lost.items())
         self._show("redo brought the agent's state, restore yours" if undone and redone else "this FAILED")
-        snapshots = self._time_snapshots()
-        self._title(f"A snapshot of this project takes {min(snapshots):.1f} ms.")
-        return whole and undone and redone, snapshots
+        return whole and undone and redone
 
     def _time_snapshots(self) -> list[float]:
         taken = []
@@ -130,6 +167,9 @@ class _Demo:
             began = time.perf_counter()
             self._manager.ensure_checkpoint(self._project, "timed")
             taken.append(round((time.perf_counter() - began) * 1000, 1))
+        hooks = sorted(self._agent.hook_ms)
+        hook = f"A hook took {hooks[len(hooks) // 2]:.0f} ms, most of it the start of Python"
+        self._title(f"{hook}; a snapshot alone takes {min(taken):.1f} ms.")
         return taken
 
     def _title(self, text: str) -> None:
@@ -140,7 +180,7 @@ class _Demo:
             self._ui.say(f"    {self._ui.talk_ink(style, line) if style else line}")
 
 
-def _picture(project: Path) -> dict[str, bytes]:
+def _files(project: Path) -> dict[str, bytes]:
     """Every file outside .git with its bytes."""
     return {
         path.relative_to(project).as_posix(): path.read_bytes()

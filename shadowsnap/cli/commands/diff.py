@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from shadowsnap.cli.context import Context
 from shadowsnap.cli.tables import change_lines, patch_lines
+from shadowsnap.errors import WrongUsage
 
 if TYPE_CHECKING:
     from shadowsnap.model import Diff
@@ -29,12 +30,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, context: Context) -> int:
     ui = context.ui
-    first, second, words = _sides(args, context)
-    diff: Diff = context.manager.diff(context.workdir, first, second, paths=context.paths(args.paths))
+    with context.working("comparing"):
+        diff, words = _compare(args, context)
     if not diff:
         ui.say(f"no difference between {words}")
-    if ui.json:
-        return ui.answer(diff.to_dict())
+    if ui.json:  # no checkpoint holds the state after some files were restored
+        return ui.answer({**diff.to_dict(), "from_id": diff.from_id or None})
     if args.stat:
         return ui.answer({}, change_lines(diff.changes, ui.width, ui.ink))
     if not ui.on_terminal and not ui.ink.on:
@@ -45,18 +46,22 @@ def run(args: argparse.Namespace, context: Context) -> int:
     return 0
 
 
-def _sides(args: argparse.Namespace, context: Context) -> tuple[str, str | None, str]:
-    """The two states, None for the files as they are now, and what they are in words."""
+def _compare(args: argparse.Namespace, context: Context) -> tuple[Diff, str]:
+    """What differs, and the two states in words."""
+    from shadowsnap.model import Diff
+
+    manager, paths, present = context.manager, context.paths(args.paths), "the files as they are now"
     if args.a in (None, "@"):
-        newest = context.manager.now(context.workdir)
-        since = newest.checkpoint or context.manager.list_checkpoints(context.workdir, limit=1)[0].id
-        return since, None, f"{newest.since} and the files as they are now"
-    first = context.checkpoint(args.a)
-    if args.b is not None:
-        second = None if args.b == "@" else context.checkpoint(args.b).id
-        return first.id, second, f"{args.a} and {'the files as they are now' if second is None else args.b}"
-    if args.a.isdigit():
-        entry = next(each for each in context.manager.timeline(context.workdir) if each.number == int(args.a))
-        if entry.kind == "turn" and entry.after is not None:
-            return first.id, entry.after, f"the beginning and the end of turn {args.a}"
-    return first.id, None, f"{args.a} and the files as they are now"
+        if args.b is not None:
+            raise WrongUsage(why="@ is the newer state: put it second")
+        now = manager.now(context.workdir, paths)
+        return Diff(now.checkpoint_id or "", None, now.changes, now.patch), f"{now.name} and {present}"
+    first, second, words = context.checkpoint(args.a).id, None, f"{args.a} and {present}"
+    if args.b is not None and args.b != "@":
+        second, words = context.checkpoint(args.b).id, f"{args.a} and {args.b}"
+    elif args.b is None and args.a.isdigit():
+        entries = manager.timeline(context.workdir)
+        entry = next((each for each in entries if each.number == int(args.a) and each.kind == "turn"), None)
+        if entry is not None and entry.after is not None:
+            second, words = entry.after, f"the beginning and the end of turn {args.a}"
+    return manager.diff(context.workdir, first, second, paths), words

@@ -1,6 +1,6 @@
 """Look for damage in the store, and mend it.
 
-Without --repair nothing is changed: it tells what is wrong, what that means and what would be done.
+Without --repair nothing is changed: it shows what is wrong, what that means and what would be done.
 What cannot be saved is set aside, never deleted. The exit code is 1 if something is left that
 fails or is lost.
 """
@@ -25,7 +25,7 @@ _STYLES = {"error": "red", "warning": "yellow", "info": "dim"}
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--repair", action="store_true", help="mend what can be mended")
-    parser.add_argument("--dry-run", action="store_true", help="with --repair: only tell what it would do")
+    parser.add_argument("--dry-run", action="store_true", help="with --repair: only show what it would do")
 
 
 def run(args: argparse.Namespace, context: Context) -> int:

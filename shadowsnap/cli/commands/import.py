@@ -41,5 +41,5 @@ def _lines(report: ImportReport) -> Iterator[str]:
     for item in report.items:
         if item.status == "failed":
             yield f"  failed: {item.original_id[:8]} of {safe(item.workdir)}: {one_line(item.why)}"
-    deed = "imported" if report.applied else "to import"
-    yield f"{report.imported} {deed}, {report.skipped} skipped, {report.failed} failed"
+    verb = "imported" if report.applied else "to import"
+    yield f"{report.imported} {verb}, {report.skipped} skipped, {report.failed} failed"

@@ -73,7 +73,7 @@ def tell_changes(
         if args.dry_run:
             lines += [safe(line, keep="\t") for line in change.diff().splitlines()]
         else:
-            lines.append(f"{_deed(change)} {safe(str(change.path))}")
+            lines.append(f"{_change_word(change)} {safe(str(change.path))}")
     for change in changes:
         if change.why_kept:
             ui.say(f"left as it is: {safe(str(change.path))}: {change.why_kept}")
@@ -82,13 +82,18 @@ def tell_changes(
     elif not args.dry_run:
         ui.say(f"{args.agent}: {done}; running sessions may need a restart")
     files = [
-        {"path": str(change.path), "change": _deed(change), "kept": change.why_kept, "diff": change.diff()}
+        {
+            "path": str(change.path),
+            "change": _change_word(change),
+            "why_kept": change.why_kept,
+            "patch": change.diff(),
+        }
         for change in changes
     ]
-    return ui.answer({"agent": args.agent, "dry_run": args.dry_run, "files": files}, lines)
+    return ui.answer({"agent": args.agent, "dry_run": args.dry_run, "settings_files": files}, lines)
 
 
-def _deed(change: FileChange) -> str:
+def _change_word(change: FileChange) -> str:
     if not change.changes:
         return "unchanged"
     return "removed" if change.after is None else "wrote" if change.before is None else "changed"

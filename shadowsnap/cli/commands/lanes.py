@@ -1,4 +1,4 @@
-"""List the lanes at a remote: whose work is there, and how old it is.
+"""List the lanes at a remote: whose work is there, how old it is.
 
 URL is the address of a remote; without it, this project's. It works in any directory. Encrypted lanes show their
 names only with the key that opens them.

@@ -6,7 +6,7 @@ import argparse
 
 from shadowsnap.cli.context import Context
 from shadowsnap.cli.text import safe
-from shadowsnap.errors import NoSuchPath
+from shadowsnap.errors import NoSuchPath, NotCaptured
 
 GROUP = "taking and looking"
 
@@ -23,5 +23,6 @@ def run(args: argparse.Namespace, context: Context) -> int:
         path = context.path(args.path).rstrip("/")
         files = [each for each in files if path in ("", ".") or each == path or each.startswith(f"{path}/")]
         if not files:
-            raise NoSuchPath(path=path, ref=args.ref)
-    return context.ui.answer({"checkpoint": checkpoint.id, "files": files}, [safe(each) for each in files])
+            why = next((item.why for item in checkpoint.skipped if item.path == path), None)
+            raise NotCaptured(state=args.ref, path=path, why=why) if why else NoSuchPath(path=path, ref=args.ref)
+    return context.ui.answer({"checkpoint_id": checkpoint.id, "files": files}, [safe(each) for each in files])

@@ -19,7 +19,7 @@ from shadowsnap.cli.ui import working
 from shadowsnap.errors import WrongUsage
 
 if TYPE_CHECKING:
-    from shadowsnap.upkeep.results import PruneResult
+    from shadowsnap.upkeep.run import PruneResult
 
 GROUP = "keeping"
 
@@ -30,7 +30,7 @@ _LIMITS = {
     "max_attachments_mb": ("MB", float, "size of kept conversations"),
 }
 _WORDS = {
-    "busy": "another process is at it",
+    "busy": "another process is pruning",
     "skipped": "nothing is stored yet",
     "disabled": "shadowsnap is disabled by its settings",
 }
@@ -58,7 +58,8 @@ def run(args: argparse.Namespace, context: Context) -> int:
             return ui.answer(plan.to_dict(), _lines(plan, ui.width))
         if plan.dropped:
             number = count(len(plan.dropped), "checkpoint")
-            ui.confirm(f"drop {number} for good?", _lines(plan, ui.width), f"{number} would be gone")
+            if not ui.confirm(f"drop {number} for good?", _lines(plan, ui.width), f"{number} would be gone"):
+                return ui.cancelled()
     with working(ui, "pruning"):
         result = manager.prune(orphans=orphans, **limits)
     for note in result.notes:

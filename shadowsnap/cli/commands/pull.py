@@ -31,4 +31,4 @@ def run(args: argparse.Namespace, context: Context) -> int:
     for each in reports:
         new = f"{size(each.bytes)} fetched" if each.status == "pulled" else "up to date"
         lines.append(f"{each.lane}  {safe(each.machine)}: {count(each.checkpoints, 'checkpoint')}, {new}")
-    return ui.answer({"lanes": [each.to_dict() for each in reports]}, lines)
+    return ui.answer({"pulled": [each.to_dict() for each in reports]}, lines)

@@ -45,7 +45,8 @@ def run(args: argparse.Namespace, context: Context) -> int:
         if args.dry_run:
             return ui.answer(plan.to_dict(), _lines(plan))
         number = count(len(plan.checkpoints), "checkpoint")
-        ui.confirm("purge it for good?", _lines(plan, most=_MOST_SHOWN), f"{number} would be changed")
+        if not ui.confirm("purge it for good?", _lines(plan, most=_MOST_SHOWN), f"{number} would be changed"):
+            return ui.cancelled()
     try:
         with working(ui, "purging"):
             result = manager.purge(context.workdir, paths)

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from shadowsnap.cli.context import Context
-from shadowsnap.cli.plans import add_plan_options, carry_out, numbers_of
-from shadowsnap.cli.text import one_line, safe
+from shadowsnap.cli.plans import add_plan_options, carry_out, headline
+from shadowsnap.cli.states import short_path
+from shadowsnap.cli.text import one_line
 
 if TYPE_CHECKING:
     from shadowsnap.model import RestoreResult
@@ -28,7 +29,8 @@ def run(args: argparse.Namespace, context: Context) -> int:
         context,
         args,
         operation,
-        title=lambda plan: f"redo {one_line(plan.what)} in {safe(str(context.workdir))}",
-        done=lambda result: f"brought back {one_line(result.what)}: {numbers_of(result)}",
+        verb="redoing",
+        title=lambda plan: f"in {short_path(context.workdir)}, redo {one_line(plan.what)}",
+        done=lambda result: headline("brought back", result, context),
         back="undo",
     )

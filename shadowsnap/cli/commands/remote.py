@@ -12,9 +12,10 @@ import argparse
 import os
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from shadowsnap.cli.context import Context
+from shadowsnap.cli.tables import remote_text
 from shadowsnap.cli.text import ago, count, safe
 from shadowsnap.errors import NoRemote, WrongUsage
 
@@ -63,7 +64,7 @@ def _add(args: argparse.Namespace, context: Context) -> int:
             "it overwrites what must be new: a copy of this machine that pushes at the same moment can replace the"
             " last push, which the next one notices"
         )
-    return context.ui.answer({"remote": _facts(made)}, lines)
+    return context.ui.answer({"remote": context.manager.remote_status(context.workdir)[0].to_dict()}, lines)
 
 
 def _list(args: argparse.Namespace, context: Context) -> int:
@@ -85,21 +86,14 @@ def _status_lines(each: RemoteStatus) -> Iterator[str]:
     yield f"remote    {safe(each.name)}, {safe(each.url)}{' (not encrypted)' if each.plain else ''}"
     yield f"lane      {each.lane or 'begins with the first push'}"
     yield f"pushed    {ago(each.pushed_at) if each.pushed_at else 'not yet'}"
-    yield f"unpushed  {unpushed_text(each)}"
-    if each.error:
-        yield f"failed    {count(each.attempts, 'time')}: {safe(each.error)}"
-
-
-def unpushed_text(each: RemoteStatus) -> str:
-    if each.unpushed_since is None:
-        return "nothing"
-    return f"{count(each.unpushed, 'checkpoint')}, the oldest from {ago(each.unpushed_since)}"
+    yield f"state     {remote_text(each)}"
 
 
 def _remove(args: argparse.Namespace, context: Context) -> int:
+    found = context.manager.remote_status(context.workdir)
     gone = context.manager.remove_remote(context.workdir)
     line = f"{safe(gone.name)} is no remote of this project any more; what is at {safe(gone.url)} stays there"
-    return context.ui.answer({"removed": _facts(gone)}, line)
+    return context.ui.answer({"remote": found[0].to_dict()}, line)
 
 
 def _keygen(args: argparse.Namespace, context: Context) -> int:
@@ -115,12 +109,7 @@ def _keygen(args: argparse.Namespace, context: Context) -> int:
         "give the public key to every machine that pushes: shadowsnap remote add NAME URL --to KEY",
         "keep a copy of the private key: nothing can be read without it",
     ]
-    return context.ui.answer({"public_key": public, "file": str(path)}, lines)
-
-
-def _facts(remote: Any) -> dict[str, Any]:
-    names = ("name", "url", "recipients", "plain", "conversations", "conditions")
-    return {name: getattr(remote, name) for name in names}
+    return context.ui.answer({"public_key": public, "path": str(path)}, lines)
 
 
 _ACTIONS = {"add": _add, "list": _list, "remove": _remove, "status": _status, "keygen": _keygen}

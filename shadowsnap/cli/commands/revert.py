@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from shadowsnap.cli.context import Context
-from shadowsnap.cli.plans import add_plan_options, carry_out, numbers_of
-from shadowsnap.cli.text import one_line, safe
+from shadowsnap.cli.plans import add_plan_options, carry_out, headline
+from shadowsnap.cli.states import short_path
+from shadowsnap.cli.text import one_line
 from shadowsnap.errors import WrongUsage
 
 if TYPE_CHECKING:
@@ -40,19 +41,21 @@ def run(args: argparse.Namespace, context: Context) -> int:
 
     def operation(dry_run: bool, paths: Sequence[str]) -> RestoreResult:
         result = context.manager.revert(context.workdir, turn, args.session, dry_run, args.on_conflict)
-        conflicts[:] = result.conflicts
+        if args.dry_run or not dry_run:  # a plan that is declined is no failure
+            conflicts[:] = result.conflicts
         return result
 
     def done(result: RestoreResult) -> str:
         if not (result.written or result.deleted or result.conflicts):
             return f"nothing to revert: no trace of {one_line(result.what)} is left"
-        return f"took out {one_line(result.what)}: {numbers_of(result)}"
+        return headline("took out", result, context)
 
     carry_out(
         context,
         args,
         operation,
-        title=lambda plan: f"take {one_line(plan.what)} out of {safe(str(context.workdir))}",
+        verb="reverting",
+        title=lambda plan: f"from {short_path(context.workdir)}, take out {one_line(plan.what)}",
         done=done,
         back="undo",
     )

@@ -1,7 +1,7 @@
 """Answer one line of /rollback for a chat program.
 
-Made for programs that can only run commands. It never asks: a rollback can itself be taken back. What is not
-right is said in the answer, and the exit code is 0 then too: agents hide the output of a command that fails.
+Made for programs that can only run commands. It never asks: a rollback can itself be taken back. The answer also
+says what is wrong with a line, and the exit code is 0 then too: agents hide the output of a command that fails.
 `shadowsnap rollback help` has the whole grammar.
 """
 

@@ -1,6 +1,6 @@
 """List the sessions of this project, or show one.
 
-`list` (which is meant where nothing is said) has a line for each session, newest first: a short id that works
+`list`, the default, has a line for each session, newest first: a short id that works
 wherever an id is asked for, status, age, turns, agent, and the first and last prompt. `show ID` has its turns with
 their numbers, whether the conversation is kept, and what became of its stages; with --chat it prints the
 conversation.
@@ -9,7 +9,7 @@ conversation.
 from __future__ import annotations
 
 import argparse
-import json
+import os
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from shadowsnap.cli.context import Context
 from shadowsnap.cli.tables import moment_text
-from shadowsnap.cli.text import age, ago, count, cut, one_line, pad
+from shadowsnap.cli.text import age, ago, columns, count, cut, one_line, pad, safe
 from shadowsnap.errors import NoConversation, WrongUsage
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     if args.what == "show":
         if args.session is None:
             raise WrongUsage(why="sessions show needs the id of a session")
-        session = context.manager.session(args.session)
+        session = context.manager.session(args.session, context.workdir)
         return _last_conversation(session, args.output, context) if args.chat else _show(session, context.ui)
     if args.session is not None:
         raise WrongUsage(why=f"{args.session!r} does not belong there; sessions show {args.session} shows one")
@@ -61,10 +61,13 @@ def run(args: argparse.Namespace, context: Context) -> int:
     if len(found) > len(shown):
         context.ui.say(f"{len(found) - len(shown)} more: --limit 0 shows all")
     if not found:
-        narrow = args.status or args.text or args.since or args.file
-        context.ui.say("no session fits" if narrow else "no session yet")
+        context.ui.say("no session fits" if _is_narrow(args) else "no session yet")
     data = {"sessions": [each.to_dict() for each in shown], "more": len(found) - len(shown)}
     return context.ui.answer(data, _rows(shown, found, context.ui))
+
+
+def _is_narrow(args: argparse.Namespace) -> bool:
+    return any((args.status, args.text, args.since, args.file))
 
 
 def _rows(shown: list[Session], found: list[Session], ui: Ui) -> Iterator[str]:
@@ -80,12 +83,12 @@ def _rows(shown: list[Session], found: list[Session], ui: Ui) -> Iterator[str]:
         turns = count(len(each.turns), "turn")
         row = (one_line(names[each.id]), each.status, when, turns, one_line(each.agent or ""))
         cells.append((row, ends))
-    wide = [max((len(row[at]) for row, _ in cells), default=0) for at in range(5)]
+    wide = [max((columns(row[at]) for row, _ in cells), default=0) for at in range(5)]
     for row, ends in cells:
         facts = "  ".join(pad(text, size) for text, size in zip(row, wide, strict=True) if size)
-        room = max(12, ui.width - len(facts) - 2)
-        half = room if len(ends) < 2 else (room - 5) // 2
-        yield f"{facts}  {' ... '.join(cut(text, half) for text in ends)}".rstrip()
+        room = max(12, ui.width - columns(facts) - 2)
+        half = room if len(ends) < 2 else (room - 4) // 2
+        yield f"{facts}  {' .. '.join(cut(text, half) for text in ends)}".rstrip()
 
 
 def _show(session: Session, ui: Ui) -> int:
@@ -154,20 +157,29 @@ def _last_conversation(session: Session, output: str | None, context: Context) -
 
 
 def _write(conversation: Any, output: str | None, context: Context) -> int:
+    from shadowsnap.store.conversations import spoken_messages
+
     text = _conversation_text(conversation.data)
-    number = conversation.message_count
+    number = spoken_messages(conversation.data)
     messages = "" if number is None else f", {count(number, 'message')}"
     if output:
-        Path(output).write_text(text, "utf-8", errors="surrogatepass")
-        data = {"file": output, "messages": number, "session_id": conversation.session_id}
-        return context.ui.answer(data, f"wrote {output}{messages}")
-    return context.ui.answer({"conversation": conversation.to_dict()}, text.removesuffix("\n"))
+        path = os.path.join(context.here, output)
+        Path(path).write_text(text, "utf-8", errors="surrogatepass")
+        data = {"path": path, "messages": number, "session_id": conversation.session_id}
+        return context.ui.answer(data, f"wrote {safe(path)}{messages}")
+    if context.ui.json:
+        return context.ui.answer({"conversation": conversation.to_dict(), "messages": number})
+    shown = safe(text, keep="\n\t") if context.ui.on_terminal else text
+    return context.ui.answer({}, shown.removesuffix("\n"))
 
 
 def _conversation_text(data: Any) -> str:
+    import json  # the help imports every command, and needs no JSON
+
     if isinstance(data, str):
         return data if data.endswith("\n") else f"{data}\n"
     rows = data if isinstance(data, list) else [data]
+
     return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
 
 

@@ -12,10 +12,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from shadowsnap.cli.context import Context
+from shadowsnap.cli.states import entry_of
 from shadowsnap.cli.tables import change_lines, duration_text, moment_text, patch_lines, prompt_of
 from shadowsnap.cli.text import one_line, safe
 
 if TYPE_CHECKING:
+    from shadowsnap.cli.ui import Ui
     from shadowsnap.model import Change, Checkpoint, Diff, Entry
 
 GROUP = "taking and looking"
@@ -38,44 +40,37 @@ def run(args: argparse.Namespace, context: Context) -> int:
 
 
 def _entry(word: str, context: Context) -> Entry | None:
-    """The entry that a number or `last` stands for."""
-    entries = context.manager.timeline(context.workdir)
-    if word.isdigit():
-        found = next((entry for entry in entries if entry.number == int(word)), None)
-        if found is None:
-            context.checkpoint(word)  # raises, and says which numbers there are
-        return found
-    if word == "last" or word.startswith("last~"):
-        wanted = context.checkpoint(word).id
-        return next((entry for entry in entries if entry.number is not None and entry.state == wanted), None)
-    return None
+    """The turn or snapshot that a number, `last` or a label stands for; None for another state."""
+    target = context.checkpoint(word)
+    named = word.isdigit() or word == "last" or word.startswith("last~") or word == target.label
+    return entry_of(word, target, context.manager.timeline(context.workdir)) if named else None
 
 
 def _show_entry(entry: Entry, args: argparse.Namespace, context: Context) -> int:
     from shadowsnap.timeline import lasting_effects
 
     ui, manager = context.ui, context.manager
+    state = manager.get(context.workdir, entry)
+    whole = state.scope == "tree"
+    files = [] if whole else manager.files(context.workdir, state.id)
     diff: Diff | None = None
-    if entry.before is not None and (entry.after is not None or entry.status == "running"):
+    if whole and entry.before is not None and (entry.after is not None or entry.status == "running"):
         diff = manager.diff(context.workdir, entry.before, entry.after)
     tools = manager.tools_of(context.workdir, entry.number) if entry.kind == "turn" and entry.number else []
     effects = lasting_effects(tools)
     data = {
         "entry": entry.to_dict(),
         "changes": [change.to_dict() for change in diff.changes] if diff is not None else [],
-        "tools": tools,
+        "files": files,
+        "tools": [{"tool": each[0], "about": each[1]} for each in tools if len(each) == 2],
         "not_taken_back": effects,
     }
-    if args.patch and diff is not None:
-        data["patch"] = diff.text
-    lines = [*_heading(entry), *_asked(entry), *_tools(tools)]
-    if diff is not None and diff.changes:
-        lines += ["", *change_lines(diff.changes, ui.width, ui.ink)]
-    elif diff is not None:
-        lines += ["", "no file was changed"]
+    if args.patch:
+        data["patch"] = diff.text if diff is not None else ""
+    lines = [*_heading(entry, state), *_asked(entry), *_tools(tools), *_changes(entry, diff, files, ui)]
     lines += _not_captured(entry)
     if effects:
-        lines += ["", "no rollback takes back what may have left this directory:"]
+        lines += ["", "what may have gone beyond this directory, and no rollback takes back:"]
         lines += [f"  {safe(effect)}" for effect in effects]
     lines += ["", *_commands(entry, context)]
     if args.patch and diff is not None and diff.text:
@@ -83,7 +78,19 @@ def _show_entry(entry: Entry, args: argparse.Namespace, context: Context) -> int
     return ui.answer(data, lines)
 
 
-def _heading(entry: Entry) -> Iterator[str]:
+def _changes(entry: Entry, diff: Diff | None, files: list[str], ui: Ui) -> Iterator[str]:
+    if diff is not None and diff.changes:
+        yield ""
+        yield from change_lines(diff.changes, ui.width, ui.ink)
+    elif diff is not None:
+        yield from ("", "no file was changed")
+    elif files:
+        yield from ("", "only these files were captured:", *(f"  {safe(path)}" for path in files))
+    elif entry.kind == "turn":
+        yield from ("", "how it left the files is not known: it was never closed")
+
+
+def _heading(entry: Entry, state: Checkpoint) -> Iterator[str]:
     name = "turn" if entry.kind == "turn" else "snapshot"
     status = f" ({entry.status})" if entry.status and entry.status != "done" else ""
     yield f"{name} {entry.number}{status}"
@@ -100,6 +107,7 @@ def _heading(entry: Entry) -> Iterator[str]:
     for label, value in (("before", entry.before), ("after", entry.after)):
         if value:
             yield f"{label:9} {value[:12]}"
+    yield from (f"{label:9} {value}" for label, value in _git_facts(state))
 
 
 def _asked(entry: Entry) -> Iterator[str]:
@@ -113,7 +121,7 @@ def _tools(tools: list[list[str]]) -> Iterator[str]:
     if tools:
         yield ""
         yield "tools:"
-        yield from (f"  {safe(name)}  {safe(about)}".rstrip() for name, about in tools)
+        yield from ("  " + "  ".join(map(safe, each)).rstrip() for each in tools)
 
 
 def _not_captured(entry: Entry) -> Iterator[str]:
@@ -182,7 +190,6 @@ def _checkpoint_text(
 
 
 def _facts(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
-    facts = checkpoint.metadata
     yield "taken", moment_text(checkpoint.created_at)
     yield "of", one_line(checkpoint.workdir)
     yield "kind", checkpoint.kind + (f", turn {checkpoint.turn}" if checkpoint.turn else "")
@@ -196,6 +203,11 @@ def _facts(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
         yield "session", one_line(str(checkpoint.session_id))
     if checkpoint.tool:
         yield "tool", one_line(str(checkpoint.tool))
-    if facts.get("git_head") or facts.get("git_branch"):
-        where = f" on {facts['git_branch']}" if facts.get("git_branch") else ""
-        yield "git", one_line(f"{str(facts.get('git_head') or 'no commit')[:12]}{where}")
+    yield from _git_facts(checkpoint)
+
+
+def _git_facts(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
+    """Where the person's own repository was."""
+    head, branch = (checkpoint.metadata.get(name) for name in ("git_head", "git_branch"))
+    if head or branch:
+        yield "git", one_line(f"{str(head or 'no commit')[:12]}{f' on {branch}' if branch else ''}")

@@ -30,19 +30,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    outcome = context.manager.snapshot(context.workdir, args.reason, paths=list(_files(args.paths, context)))
+    with context.working("taking a snapshot"):
+        outcome = context.manager.snapshot(context.workdir, args.reason, paths=list(_files(args.paths, context)))
     if outcome.note:
         context.ui.say(safe(outcome.note))
     checkpoint = _with_statistics(outcome.checkpoint, context)
     # Named files of a directory that is too broad are all that was asked for; if time ran out, they are not.
     complete = outcome.error is None or isinstance(outcome.error, DirectoryRefused)
     done = complete and outcome.status != "disabled"
-    named = {context.path(word).rstrip("/") for word in args.paths}
-    lacking = [item for item in outcome.skipped if item.path in named]
+    named = {os.path.normpath(context.path(word)) for word in args.paths}
+    lacking = [item for item in outcome.skipped if item.path.rstrip("/") in named]
     data = {**outcome.to_dict(), **({"checkpoint": checkpoint.to_dict()} if checkpoint else {})}
-    lines = _lines(outcome, checkpoint)
+    lines = _lines(outcome, checkpoint, _number(checkpoint, context))
     for item in lacking:
-        context.ui.say(f"error: {safe(item.path)} was NOT captured: {item.why}")
+        context.ui.say(f"{context.ui.talk_ink('red', 'error:')} {safe(item.path)} was NOT captured: {item.why}")
     return context.ui.answer(data, lines, code=4 if lacking else 0 if done else 1)
 
 
@@ -50,6 +51,14 @@ def _with_statistics(checkpoint: Checkpoint | None, context: Context) -> Checkpo
     """As it stands in the list, with what it changed; that is the newest, unless others are at work."""
     newest = context.manager.list_checkpoints(context.workdir, limit=1) if checkpoint else []
     return newest[0] if checkpoint and newest and newest[0].id == checkpoint.id else checkpoint
+
+
+def _number(checkpoint: Checkpoint | None, context: Context) -> int | None:
+    """The number of the snapshot in the timeline; None if the state was already held by a turn."""
+    if checkpoint is None:
+        return None
+    entries = context.manager.timeline(context.workdir)
+    return next((each.number for each in entries if each.kind == "snapshot" and each.after == checkpoint.id), None)
 
 
 def _files(words: list[str], context: Context) -> Iterator[str]:
@@ -75,14 +84,15 @@ def _files_below(top: str, context: Context) -> Iterator[str]:
                 yield os.path.relpath(os.path.join(folder, name), context.workdir)
 
 
-def _lines(outcome: Outcome, checkpoint: Checkpoint | None) -> list[str]:
+def _lines(outcome: Outcome, checkpoint: Checkpoint | None, number: int | None) -> list[str]:
     if checkpoint is None:
         return [_WORDS.get(outcome.status, outcome.status)]
+    name = f"snapshot {number}" if number is not None else f"state {checkpoint.short_id}"
     if outcome.status == "unchanged":
-        what = f"nothing changed since this one, {ago(checkpoint.created_at)}: {described(checkpoint)}"
+        lines = [f"nothing changed since {name}, {ago(checkpoint.created_at)}: {described(checkpoint)}"]
     else:
-        what = "  ".join(part for part in (described(checkpoint), changed(checkpoint)) if part)
-    lines = [f"{outcome.status} {checkpoint.short_id}  {what}"]
+        facts = (f"took {name}", described(checkpoint), changed(checkpoint))
+        lines = ["  ".join(part for part in facts if part)]
     if outcome.error is not None:
         lines.append(f"  only the named files: {safe(str(outcome.error))}")
     return lines + [f"  not captured: {safe(item.path)} ({item.why})" for item in outcome.skipped]

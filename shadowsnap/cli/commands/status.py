@@ -1,184 +1,172 @@
-"""Show the store at a glance, and what needs attention.
+"""Show whether this directory is protected, and what changed since.
 
-Where it is, how large, which projects it has, how close the limits are, what was not captured, what
-failed lately and what to do about it, and which agents have the hook.
+By which agent's hook, when it last ran and with what result, what changed since the newest known state, what is
+not captured, how much history there is, and what is wrong with the command that mends it. --store shows the
+store instead: its size, its projects, and how close the limits are.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
-from dataclasses import replace
-from datetime import UTC
+from collections.abc import Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shadowsnap.cli.context import Context
-from shadowsnap.cli.text import age, ago, count, cut_path, one_line, safe, size, wrapped
-from shadowsnap.cli.ui import Ui, working
+from shadowsnap.cli.states import tilde
+from shadowsnap.cli.tables import now_text, remote_text
+from shadowsnap.cli.text import ago, count, cut, cut_path, one_line, safe, wrapped
+from shadowsnap.errors import NoSuchProject, ShadowsnapError
 
 if TYPE_CHECKING:
-    from shadowsnap.agents.install import Installed
-    from shadowsnap.model import RemoteStatus
-    from shadowsnap.upkeep.results import Limit, ProjectStatus, StoreStatus, Trouble
+    from shadowsnap.agents.protection import AgentHere
+    from shadowsnap.model import Entry, Now, RemoteStatus
 
 GROUP = "taking and looking"
 
-_SHOWN = 10
-_HOOKS_READ = 200
-_AGENT_FACTS = ("agent", "path", "scope", "current")
-_TROUBLED = ("failed", "refused", "partial", "settings")
+_MOST_NAMED = 3
+_LONGEST_PATH = 50
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    """It takes none."""
+    parser.add_argument("--store", action="store_true", help="the store instead of this directory")
 
 
 def run(args: argparse.Namespace, context: Context) -> int:
-    from shadowsnap.agents.install import installed
-    from shadowsnap.agents.sandboxes import writable_folders
-    from shadowsnap.hook.log import read_log
+    if args.store:
+        from shadowsnap.cli.store_status import show_store
+
+        return show_store(context)
+    return _show_here(context)
+
+
+def _show_here(context: Context) -> int:
+    from shadowsnap.agents.protection import agents_here, moment_of
+
+    with context.working("looking at the files"):
+        entries, now, problem = _look(context)
+        agents = agents_here(context.workdir)
+    protection = context.protection
+    remote = next(iter(context.manager.remote_status(context.workdir)), None)
+    troubles = [*([(str(problem), problem.hint)] if problem else []), *_troubles(context, agents)]
+    newest = None
+    if now is not None and now.name is not None:
+        newest = {"name": now.name, "number": now.number, "checkpoint_id": now.checkpoint_id}
+    since = None if now is None or now.files_changed is None else {
+        "files_changed": now.files_changed, "insertions": now.insertions, "deletions": now.deletions,
+    }  # fmt: skip
+    here: dict[str, Any] = {
+        "workdir": str(context.workdir),
+        "protected": protection.protected,
+        "protection": protection.text,
+        "since": _iso(moment_of(protection.since)),
+        "agents": [each.to_dict() for each in agents],
+        "newest": newest,
+        "changed_since": since,
+        "not_captured": [item.to_dict() for item in now.skipped] if now is not None else [],
+        "remote": remote.to_dict() if remote is not None else None,
+        "turn_count": sum(entry.kind == "turn" for entry in entries),
+        "snapshot_count": sum(entry.kind == "snapshot" for entry in entries),
+    }
+    data = {
+        "here": here,
+        "enabled": context.manager.settings.enabled,
+        "troubles": [{"what": what, "advice": advice} for what, advice in troubles],
+    }
+    return context.ui.answer(data, _lines(context, entries, now, agents, troubles, remote))
+
+
+def _iso(when: datetime | None) -> str | None:
+    return None if when is None else when.isoformat()
+
+
+def _look(context: Context) -> tuple[list[Entry], Now | None, ShadowsnapError | None]:
+    """What happened here, how the files are, and what kept us from seeing that."""
+    entries: list[Entry] = []
+    try:
+        entries = context.manager.timeline(context.workdir)
+        return entries, context.manager.now(context.workdir), None
+    except NoSuchProject:
+        return entries, None, None
+    except ShadowsnapError as problem:
+        return entries, None, problem
+
+
+def _lines(
+    context: Context,
+    entries: Sequence[Entry],
+    now: Now | None,
+    agents: Sequence[AgentHere],
+    troubles: Sequence[tuple[str, str]],
+    remote: RemoteStatus | None,
+) -> Iterator[str]:
+    from shadowsnap.cli.commands.list import heading
     from shadowsnap.settings import config_file
-    from shadowsnap.upkeep.exposure import exposure
 
     ui = context.ui
-    with working(ui, "looking at the store"):
-        status = context.manager.status()
-        agents = installed(context.workdir)
-    exposed = exposure(Path(status.base), [context.workdir], writable_folders())
-    if exposed and not any(text.startswith("the store lies ") for text in status.warnings):
-        status = replace(status, warnings=(exposed, *status.warnings))
-    hooks = read_log(_HOOKS_READ)
-    data = {
-        **status.to_dict(),
-        "settings": {"file": config_file(), "ignored": context.manager.warnings},
-        "agents": [{name: getattr(each, name) for name in _AGENT_FACTS} for each in agents],
-        "hooks": hooks[:_SHOWN],
-    }
-    return ui.answer(data, _Lines(ui).all(status, agents, hooks))
+    yield heading(context)
+    if not context.manager.settings.enabled:
+        yield ui.ink("red", "SNAPSHOTS ARE DISABLED: nothing is protected. Set enabled = true, and see that")
+        yield ui.ink("red", f"SHADOWSNAP_ENABLED is not set: {cut_path(tilde(config_file()), ui.width - 34)}")
+    for each in agents:
+        yield from _row(context, each.agent, each.text)
+    yield from _row(context, "changed", now_text(now) if now is not None else "no history yet")
+    if now is not None and now.skipped:
+        paths = [(cut_path(safe(item.path), _LONGEST_PATH), item.why) for item in now.skipped[:_MOST_NAMED]]
+        named = ", ".join(f"{path} ({why})" for path, why in paths)
+        more = f" and {len(now.skipped) - _MOST_NAMED} more" if len(now.skipped) > _MOST_NAMED else ""
+        yield from _row(context, "not held", f"{count(len(now.skipped), 'path')}: {named}{more}")
+    if entries:
+        yield from _row(context, "history", _history(entries))
+    if remote is not None:
+        yield from _row(context, "remote", remote_text(remote))
+    yield from _row(context, "store", f"{_base(context)}  (shadowsnap status --store)")
+    for what, advice in troubles:
+        text = f"trouble: {one_line(what)}{f'  -> {one_line(advice)}' if advice else ''}"
+        yield from (ui.ink("yellow", line) for line in wrapped(text, ui.width))
 
 
-class _Lines:
-    """The status for people, section by section; an empty section is left out."""
-
-    def __init__(self, ui: Ui) -> None:
-        self._ui = ui
-        self._ink = ui.ink
-        self._width = ui.width
-
-    def all(self, status: StoreStatus, agents: list[Installed], hooks: list[dict[str, Any]]) -> Iterator[str]:
-        yield from self._summary(status)
-        yield from self._section("warnings", (self._bullet(text) for text in status.warnings))
-        fancy = self._ui.fancy
-        shown = status.projects[:_SHOWN]
-        table = fancy.project_table(shown, self._width - 2) if fancy and shown else self._projects(shown)
-        more = len(status.projects) - len(shown)
-        rest = [f"  ... and {more} more (--json has all)"] if more else []
-        yield from self._section("projects", [*table, *rest])
-        bars = fancy.limit_bars(status.limits) if fancy else [""] * len(status.limits)
-        limits = zip(map(_limit, status.limits), bars, strict=True)
-        yield from self._section("limits", (f"{text}  {bar}".rstrip() for text, bar in limits))
-        yield from self._section("remotes", map(_remote, status.remotes))
-        yield from self._section("not captured", map(self._uncaptured, status.uncaptured))
-        yield from self._section("failed lately", map(self._failure, status.failures[:_SHOWN]))
-        yield from self._section("agents with the hook", map(_agent, agents) if agents else [_NO_AGENT])
-        yield from self._section("hooks lately", self._hooks(hooks))
-
-    def _summary(self, status: StoreStatus) -> Iterator[str]:
-        spare = f", {size(status.unreachable_bytes)} of it to be freed" if status.unreachable_bytes else ""
-        yield f"store       {safe(status.base)}"
-        yield f"size        {size(status.store_bytes)}{spare}"
-        if status.attachments_bytes:
-            yield f"            {size(status.attachments_bytes)} of it conversations"
-        if status.legacy_bytes:
-            yield f"            and {size(status.legacy_bytes)} in archives of older tools"
-        yield f"holds       {count(status.checkpoints, 'checkpoint')} of {count(len(status.projects), 'project')}"
-        yield f"last prune  {ago(status.last_prune) if status.last_prune else 'not yet'}"
-
-    def _section(self, title: str, items: Any) -> Iterator[str]:
-        lines = [line for item in items for line in ([item] if isinstance(item, str) else item)]
-        if lines:
-            yield ""
-            yield self._ink("bold", f"{title}:")
-            yield from lines
-
-    def _projects(self, projects: tuple[ProjectStatus, ...]) -> Iterator[str]:
-        if projects:
-            yield self._ink("dim", f"  {'count':5}  {'newest':10}  {'alone':>7}  {'':8}  directory")
-        for project in projects:
-            alone = "" if project.bytes_alone is None else size(project.bytes_alone)
-            pins = f"{project.pinned} pinned" if project.pinned else ""
-            newest = age(project.newest) if project.newest else "empty"
-            start = f"  {project.checkpoints:5}  {newest:10}  {alone:>7}  {pins:8}  "
-            place = "" if project.exists else f" ({project.place})"
-            room = max(20, self._width - len(start) - len(place))
-            yield f"{start}{cut_path(safe(project.workdir), room)}{place}"
-
-    def _uncaptured(self, trouble: Trouble) -> Iterator[str]:
-        shown = ", ".join(one_line(path) for path in trouble.paths[:3])
-        more = f" and {trouble.times - 3} more" if trouble.times > 3 else ""
-        yield from self._bullet(f"{trouble.workdir}: {trouble.what}: {shown}{more}")
-        yield from self._advice(trouble)
-
-    def _failure(self, trouble: Trouble) -> Iterator[str]:
-        times = f" ({trouble.times} times)" if trouble.times > 1 else ""
-        where = "" if trouble.workdir in trouble.what else f"{trouble.workdir}: "
-        yield from self._bullet(f"{ago(trouble.at)}{times}: {where}{trouble.what}")
-        yield from self._advice(trouble)
-
-    def _advice(self, trouble: Trouble) -> Iterator[str]:
-        if trouble.advice:
-            yield from wrapped(f"-> {trouble.advice}", self._width, "    ")
-
-    def _hooks(self, hooks: list[dict[str, Any]]) -> Iterator[str]:
-        """The last one, which shows that they run, and those that went wrong."""
-        for at, entry in enumerate(hooks):
-            troubled = entry.get("status") in _TROUBLED
-            if at == 0 or troubled:
-                told = [entry.get("agent"), entry.get("event"), entry.get("tool"), entry.get("status")]
-                what = " ".join(str(each) for each in told if each)
-                error = f": {entry['error']}" if entry.get("error") else ""
-                yield from self._bullet(f"{_when(entry)}: {what}{error}")
-            if at >= _SHOWN:
-                return
-
-    def _bullet(self, text: str) -> list[str]:
-        first, *rest = wrapped(text, self._width - 2) or [""]
-        return [f"  {first}", *(line for each in rest for line in wrapped(each, self._width, "    "))]
+def _row(context: Context, name: str, text: str) -> Iterator[str]:
+    first, *rest = wrapped(text, context.ui.width - 10) or [""]
+    yield f"{name:8}  {first}"
+    yield from (f"{'':10}{line}" for line in rest)
 
 
-_NO_AGENT = "  none: shadowsnap install AGENT"
+def _history(entries: Sequence[Entry]) -> str:
+    turns, snapshots = (sum(entry.kind == kind for entry in entries) for kind in ("turn", "snapshot"))
+    parts = [count(turns, "turn")] if turns else []
+    parts += [count(snapshots, "snapshot")] if snapshots else []
+    began = min((entry.began_at for entry in entries if entry.began_at is not None), default=None)
+    return ", ".join(parts) + (f"; the first {ago(began)}" if began is not None else "")
 
 
-def _limit(limit: Limit) -> str:
-    if limit.limit <= 0:
-        return f"  {limit.name:18}  no limit"
-    if limit.used is None:
-        return f"  {limit.name:18}  {limit.limit:g}"
-    word = "  exceeded" if limit.exceeded else "  nearly reached" if limit.near else ""
-    most = " in the largest project" if limit.name == "max_snapshots" else ""
-    share = "" if most else f" ({100 * limit.used / limit.limit:.0f}%)"
-    return f"  {limit.name:18}  {limit.used:.4g} of {limit.limit:g}{most}{share}{word}"
+def _base(context: Context) -> str:
+    return cut(tilde(context.manager.settings.resolved_base()), context.ui.width)
 
 
-def _remote(each: RemoteStatus) -> Iterator[str]:
-    waits = "everything is pushed"
-    if each.unpushed_since is not None:
-        waits = f"{count(each.unpushed, 'checkpoint')} not pushed, the oldest from {ago(each.unpushed_since)}"
-    yield f"  {safe(each.workdir)}: {safe(each.name)}, {waits}"
-    if each.error:
-        yield f"    the last {count(each.attempts, 'attempt')} failed: {one_line(each.error)}"
+def _troubles(context: Context, agents: Sequence[AgentHere]) -> Iterator[tuple[str, str]]:
+    """What is wrong here, and the command or setting that mends it."""
+    from shadowsnap.agents.sandboxes import writable_folders
+    from shadowsnap.git.repository import missing_fixes
+    from shadowsnap.store.layout import Store
+    from shadowsnap.store.troubles import read_log
+    from shadowsnap.upkeep.status import exposure, failures
 
-
-def _agent(each: Installed) -> str:
-    other = "" if each.current else " (starts another program)"
-    return f"  {each.agent:9} {each.scope:8} {safe(each.path)}{other}"
-
-
-def _when(entry: dict[str, Any]) -> str:
-    from datetime import datetime
-
+    manager = context.manager
+    base = Path(manager.settings.resolved_base())
+    yield from ((each.problem, each.mend) for each in agents if each.problem)
+    last = max((each.last_run_at for each in agents if each.last_run_at is not None), default=None)
+    for failure in failures(read_log(base)):
+        if failure.workdir == str(context.workdir) and (last is None or failure.at >= last):
+            yield f"{ago(failure.at)}: {failure.what}", failure.advice
+            break
     try:
-        return ago(datetime.fromtimestamp(entry["time"], UTC))
-    except (KeyError, TypeError, ValueError, OverflowError, OSError):
-        return "some time"
+        unfixed = missing_fixes(Store(base).git())
+    except (ShadowsnapError, OSError):
+        unfixed = ""  # without git, or without a store, there are other troubles
+    if unfixed:
+        yield unfixed, "install a newer git"
+    exposed = exposure(base, [context.workdir], writable_folders())
+    if exposed:
+        yield exposed.partition(":")[0], "move it out: shadowsnap docs settings, base"

@@ -1,6 +1,6 @@
 """Take the hook out of an agent's settings again.
 
-If nobody else changed a file since it was put in, the file is again what it was before, byte for
+If a file was not changed otherwise since it was put in, it is again what it was before, byte for
 byte. Checkpoints stay.
 """
 

@@ -1,0 +1,219 @@
+"""Writing what turns did as authorship notes of git-ai, by its standard 3.0.0.
+
+For each commit that the timeline reaches back to: which of the lines that it brought in came from which session.
+The notes are kept under `refs/notes/ai` of the person's repository, where git-ai and others read them. A note of
+another tool is never replaced.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shadowsnap.compat.agent_trace import runs
+from shadowsnap.deadline import Deadline
+from shadowsnap.errors import BadArguments
+from shadowsnap.git.hunks import hunks_of_texts, parse_hunks
+from shadowsnap.git.repository import Git
+from shadowsnap.manager import CheckpointManager
+from shadowsnap.model import Author
+from shadowsnap.questions import Story, Tracer, Version
+from shadowsnap.snapshot.ignore_rules import UserRepository, find_repository
+from shadowsnap.store.layout import open_store
+from shadowsnap.store.projects import Project, project_of
+
+SCHEMA = "authorship/3.0.0"
+REF = "refs/notes/ai"
+_MOST_COMMITS = 1000
+_OURS = {"exported_by": "shadowsnap"}
+_NOTHING = "0" * 40
+_BINARY_WITHIN = 8000
+_NEAR = 10
+
+
+@dataclass(frozen=True)
+class Note:
+    """The note of one commit. `status`: `written`, `unchanged`, `foreign` (of another tool) or `planned`."""
+
+    commit: str
+    text: str
+    lines: int
+    status: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"commit": self.commit, "lines": self.lines, "status": self.status}
+
+
+def export_notes(
+    manager: CheckpointManager, working_dir: str | Path, *, dry_run: bool = False
+) -> list[Note]:
+    """Write the notes of all commits that hold lines of a turn, newest first."""
+    manager.get(working_dir, "last")  # raises if nothing is known of the directory
+    store, project = open_store(manager.settings), project_of(working_dir)
+    deadline = Deadline(manager.settings.upkeep_deadline)
+    repository = find_repository(project.workdir)
+    if repository is None:
+        raise BadArguments(what=f"--git-notes: {project.workdir} is not in a git repository")
+    story = Story(store, project, deadline)
+    person = ("user.name=shadowsnap", "user.email=shadowsnap@localhost", "core.fsmonitor=false")
+    theirs = Git(store.git(deadline).executable, repository.git_dir, config=person, deadline=deadline)
+    notes = []
+    with Tracer(store.git(deadline), story, story.moments) as tracer:
+        commits = _Commits(theirs, repository, project)
+        for commit, at in commits.since(_begin(story)):
+            lines: dict[str, dict[str, list[int]]] = {}
+            sessions: dict[str, Any] = {}
+            for path, blob, added in commits.added_lines(commit):
+                if '"' in path or "\n" in path:
+                    continue  # the format has no way to write such a name
+                origins = _origins(tracer, story, commits, os.fsencode(path), blob, at)
+                for number in added:
+                    who = origins[number - 1] if number <= len(origins) else None
+                    if who is not None and who.who == "turn":
+                        key, session = _session(project, who)
+                        sessions[session] = _session_record(who, project)
+                        lines.setdefault(commits.prefix + path, {}).setdefault(key, []).append(number)
+            if lines:
+                text = note_text(commit, lines, sessions)
+                total = sum(len(some) for keys in lines.values() for some in keys.values())
+                notes.append(Note(commit, text, total, _write(theirs, commit, text, dry_run=dry_run)))
+    return notes
+
+
+def note_text(commit: str, lines: dict[str, dict[str, list[int]]], sessions: dict[str, Any]) -> str:
+    """An authorship log: which lines of which file are of which session, then what is known of the sessions."""
+    rows = []
+    for path, keys in sorted(lines.items()):
+        rows.append(f'"{path}"' if any(char.isspace() for char in path) else path)
+        for key, numbers in sorted(keys.items(), key=lambda item: item[1]):
+            ranges = (str(first) if first == last else f"{first}-{last}" for first, last in runs(numbers))
+            rows.append(f"  {key} {','.join(ranges)}")
+    known: dict[str, Any] = {"schema_version": SCHEMA, "base_commit_sha": commit, "prompts": {}}
+    known["sessions"] = dict(sorted(sessions.items()))
+    return "\n".join([*rows, "---", json.dumps(known, indent=2)]) + "\n"
+
+
+class _Commits:
+    """The commits of the person's repository."""
+
+    def __init__(self, git: Git, repository: UserRepository, project: Project) -> None:
+        self._git = git
+        inside = project.workdir.relative_to(repository.top).as_posix()
+        self.prefix = "" if inside == "." else f"{inside}/"
+
+    def since(self, seconds: float) -> Iterator[tuple[str, float]]:
+        """The newest commits, and when each was made. Of a merge, the lines came with its parents."""
+        words = ("log", f"-{_MOST_COMMITS}", "--no-merges", "--format=%H %ct", f"--since=@{int(seconds)}", "HEAD")
+        for row in self._git.run(*words, ok=range(256)).decode().splitlines():
+            commit, _, at = row.partition(" ")
+            yield commit, float(at)
+
+    def added_lines(self, commit: str) -> Iterator[tuple[str, str, list[int]]]:
+        """For each file of the project that a commit changed: its path in the project, its version, and the
+        numbers of the lines that are new."""
+        tree = ("diff-tree", "--root", "--no-commit-id", "-r", "--no-renames")
+        raw = self._git.run(*tree, "-z", "--raw", "--no-abbrev", commit).split(b"\0")
+        patch = ("-p", "-U0", "--full-index", "--text", "--minimal", "--no-ext-diff", "--no-textconv")
+        hunks = parse_hunks(self._git.run(*tree, *patch, commit))
+        for facts, path in zip(raw[0::2], raw[1::2], strict=False):
+            _, mode, old, new, _ = facts.decode().split(" ")
+            name = os.fsdecode(path)
+            if mode not in ("100644", "100755") or new == _NOTHING or not name.startswith(self.prefix):
+                continue
+            added = [
+                hunk.new + 1 + line for hunk in hunks.get((old, new), ()) for line in range(hunk.new_count)
+            ]
+            yield name.removeprefix(self.prefix), new, added
+
+    def content(self, blob: str) -> bytes:
+        return self._git.run("cat-file", "blob", blob)
+
+
+def _origins(
+    tracer: Tracer, story: Story, commits: _Commits, path: bytes, blob: str, at: float
+) -> Sequence[Author | None]:
+    """Who brought in each line of a committed version: by a state that has just this version, else by the lines
+    that it shares with the one that is most like it, of those about that time."""
+    versions = [
+        (abs(_seconds(moment.author) - at), order, version)
+        for order, (moment, version) in enumerate(zip(story.moments, tracer.trace(path), strict=True))
+        if version is not None and version.blob is not None
+    ]
+    same = [each for each in versions if each[2].blob == blob]
+    if same:
+        return [author for author, _ in min(same)[2].origins]
+    if not versions:
+        return []
+    data = commits.content(blob)
+    if b"\0" in data[:_BINARY_WITHIN]:
+        return []
+    near = {version.blob: version for _, _, version in sorted(versions, key=lambda each: each[:2])[:_NEAR]}
+    return max((_mapped(tracer, version, data) for version in near.values()), key=lambda each: -each.count(None))
+
+
+def _mapped(tracer: Tracer, version: Version, data: bytes) -> list[Author | None]:
+    assert version.blob is not None
+    found: list[Author | None] = []
+    at = 0
+    for hunk in hunks_of_texts(tracer.git, tracer.content(version.blob), data):
+        found += [author for author, _ in version.origins[at : hunk.old]]
+        found += [None] * hunk.new_count
+        at = hunk.old + hunk.old_count
+    return found + [author for author, _ in version.origins[at:]]
+
+
+def _session(project: Project, who: Author) -> tuple[str, str]:
+    """The key of a turn's lines, and its session's: both are the same each time."""
+    session = f"s_{_digest(f'{_tool(who)}:{_conversation(who, project)}')}"
+    return f"{session}::t_{_digest(f'{project.id}:{who.number}')}", session
+
+
+def _session_record(who: Author, project: Project) -> dict[str, Any]:
+    identity = {"tool": _tool(who), "id": _conversation(who, project), "model": "unknown"}
+    return {"agent_id": identity, "custom_attributes": dict(_OURS)}
+
+
+def _tool(who: Author) -> str:
+    return who.agent or "unknown"
+
+
+def _conversation(who: Author, project: Project) -> str:
+    return who.session_id or f"{project.id}-{who.number}"
+
+
+def _digest(text: str) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:14]
+
+
+def _write(git: Git, commit: str, text: str, *, dry_run: bool) -> str:
+    there = git.run("notes", f"--ref={REF}", "show", commit, ok=range(256)).decode("utf-8", "replace")
+    if there and not _is_ours(there):
+        return "foreign"
+    if there.strip() == text.strip():
+        return "unchanged"
+    if dry_run:
+        return "planned"
+    git.run("notes", f"--ref={REF}", "add", "--force", "--file=-", commit, stdin=text.encode("utf-8", "replace"))
+    return "written"
+
+
+def _is_ours(note: str) -> bool:
+    """Whether every session of a note was exported here."""
+    try:
+        sessions = json.loads(note.partition("\n---\n")[2])["sessions"].values()
+        return all(session["custom_attributes"] == _OURS for session in sessions)
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return False
+
+
+def _begin(story: Story) -> float:
+    return min((_seconds(moment.author) for moment in story.moments), default=0.0)
+
+
+def _seconds(author: Author) -> float:
+    return author.at.timestamp() if author.at is not None else 0.0

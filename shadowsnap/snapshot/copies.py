@@ -1,0 +1,203 @@
+"""A state written out as a directory of its own, and the check that such a directory is exact.
+
+`verify`, `bisect` and `fork` use it. The project itself is not touched: a copy goes into an empty directory.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import stat
+import tempfile
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from pathlib import Path
+
+from shadowsnap.deadline import Deadline
+from shadowsnap.errors import DamagedObject, GitFailed, MalformedObject, UnsafeTree
+from shadowsnap.git.reading import ObjectReader
+from shadowsnap.git.repository import Git
+from shadowsnap.git.trees import DIRECTORY, LINK, Leaf, TreeReader
+from shadowsnap.model import Checkpoint, Verification
+from shadowsnap.snapshot.content import holds
+from shadowsnap.snapshot.states import State
+from shadowsnap.snapshot.worktree import Worktree, parents
+from shadowsnap.store.layout import Store
+
+_PREFIX = "shadowsnap-"
+_LEFT_BEHIND = 86400.0
+"""A scratch directory that is older than this many seconds, and whose process is gone, is removed."""
+_MOST_PROBLEMS = 20
+
+
+def write_copy(
+    git: Git,
+    state: State,
+    folder: Path,
+    damaged: list[str] | None = None,
+    changes: Mapping[bytes, Leaf | None] | None = None,
+) -> list[bytes]:
+    """Write the files of a state into an empty directory; their paths. `changes` are paths that differ from its
+    tree. Files whose content is lost are added to `damaged`; without that list, the first one raises."""
+    with ObjectReader(git) as reader, Worktree(folder) as top:
+        leaves = _leaves(state, reader)
+        for path, leaf in (changes or {}).items():
+            leaves.pop(path, None)
+            if leaf is not None:
+                leaves[path] = leaf
+        folders = _folders(state, leaves)
+        for path in sorted(folders):
+            top.mkdir(path, 0o700)
+        for directory, names in _by_folder(leaves).items():
+            with top.within(directory) as place:
+                for name in names:
+                    path = directory + b"/" + name if directory else name
+                    mode, blob = leaves[path]
+                    git.deadline.check("writing files")
+                    try:
+                        data = reader.read(blob, b"blob")
+                    except DamagedObject:
+                        if damaged is None:
+                            raise
+                        damaged.append(f"{os.fsdecode(path)}: its content is lost")
+                        continue
+                    place.create(name, data, link=mode == LINK)
+                    if mode != LINK:
+                        place.chmod(name, state.bits(path, mode))
+        for path in sorted(folders, reverse=True):  # the innermost first: a closed one cannot be entered
+            top.chmod(path, state.bits(path, DIRECTORY))
+    return list(leaves)
+
+
+def differences_of_copy(git: Git, state: State, folder: Path) -> list[str]:
+    """What in a directory is not as the state says, in words; nothing if all of it is."""
+    found = []
+    with ObjectReader(git) as reader, Worktree(folder) as place:
+        expected: dict[bytes, Leaf] = _leaves(state, reader)
+        expected |= dict.fromkeys(_folders(state, expected), (DIRECTORY, ""))
+        present = dict(_entries(folder))
+        for path in sorted(present.keys() - expected.keys()):
+            found.append(f"{os.fsdecode(path)}: it is not in the checkpoint")
+        for path, (mode, blob) in sorted(expected.items()):
+            git.deadline.check("comparing files")
+            seen = present.get(path)
+            if seen is None:
+                found.append(f"{os.fsdecode(path)}: it is missing")
+            elif not holds(place, path, seen, mode, blob):
+                found.append(f"{os.fsdecode(path)}: it has another type or content")
+            elif mode != LINK and stat.S_IMODE(seen.st_mode) != state.bits(path, mode):
+                bits = f"{stat.S_IMODE(seen.st_mode):o} and not {state.bits(path, mode):o}"
+                found.append(f"{os.fsdecode(path)}: its permission bits are {bits}")
+    return found
+
+
+def verify(store: Store, checkpoint: Checkpoint, deadline: Deadline) -> Verification:
+    """Restore a checkpoint into a scratch directory and compare it byte for byte with what it says."""
+    git, state, damaged, count = store.git(deadline), State.of_checkpoint(checkpoint), list[str](), 0
+    with scratch_folder("verify") as folder:
+        try:
+            count = len(write_copy(git, state, folder, damaged))
+            problems = damaged or differences_of_copy(git, state, folder)
+        except (DamagedObject, MalformedObject, UnsafeTree, GitFailed) as problem:
+            problems = [str(problem)]
+    at = datetime.fromtimestamp(time.time(), UTC)
+    shown = tuple(problems[:_MOST_PROBLEMS])
+    return Verification(checkpoint.id, not problems, at, count, len(problems), shown)
+
+
+def _leaves(state: State, reader: ObjectReader) -> dict[bytes, Leaf]:
+    """Every file of a state. Names that no checkpoint may hold raise `UnsafeTree`."""
+    found: dict[bytes, Leaf] = {}
+    tree = TreeReader(state.tree, lambda name: reader.read(name, b"tree"))
+    for path in tree.files_below(b""):
+        leaf = tree.find(path)
+        assert leaf is not None
+        found[path] = leaf
+    return found
+
+
+def _folders(state: State, leaves: dict[bytes, Leaf]) -> set[bytes]:
+    folders = set(state.bare)
+    for path in (*leaves, *state.bare):
+        folders.update(parents(path))
+    return folders - {b""}
+
+
+def _by_folder(leaves: dict[bytes, Leaf]) -> dict[bytes, list[bytes]]:
+    grouped: dict[bytes, list[bytes]] = {}
+    for path in sorted(leaves):
+        folder, _, name = path.rpartition(b"/")
+        grouped.setdefault(folder, []).append(name)
+    return grouped
+
+
+def _entries(folder: Path) -> Iterator[tuple[bytes, os.stat_result]]:
+    """Everything below a directory, links not followed."""
+    top, waiting = os.fsencode(folder), [b""]
+    while waiting:
+        inside = waiting.pop()
+        with os.scandir(os.path.join(top, inside)) as entries:
+            for entry in entries:
+                path = inside + b"/" + entry.name if inside else entry.name
+                yield path, entry.stat(follow_symlinks=False)
+                if entry.is_dir(follow_symlinks=False):
+                    waiting.append(path)
+
+
+# --- scratch directories -----------------------------------------------------------------------------
+
+
+@contextmanager
+def scratch_folder(purpose: str) -> Iterator[Path]:
+    """A private directory outside every project, which is removed at the end."""
+    _remove_left_behind()
+    folder = Path(os.path.realpath(tempfile.mkdtemp(prefix=f"{_PREFIX}{purpose}-{os.getpid()}-")))
+    try:
+        yield folder
+    finally:
+        remove_copy(folder)
+
+
+def remove_copy(folder: Path) -> None:
+    """Remove a directory of ours, also where its state has directories that are closed to writing."""
+    for directory, names, _ in os.walk(folder):
+        for name in names:
+            path = os.path.join(directory, name)
+            if not os.path.islink(path):
+                os.chmod(path, 0o700)  # before `os.walk` enters it
+    shutil.rmtree(folder, ignore_errors=True)
+
+
+def _remove_left_behind() -> None:
+    """Remove what processes left that were killed."""
+    try:
+        names = os.listdir(tempfile.gettempdir())
+    except OSError:
+        return
+    for name in names:
+        parts = name.split("-")
+        if not name.startswith(_PREFIX) or len(parts) < 4 or not parts[2].isdigit():
+            continue
+        folder = Path(tempfile.gettempdir(), name)
+        try:
+            seen = folder.lstat()
+        except OSError:
+            continue
+        own = not hasattr(os, "getuid") or seen.st_uid == os.getuid()
+        old = time.time() - seen.st_mtime > _LEFT_BEHIND
+        if own and old and stat.S_ISDIR(seen.st_mode) and not _is_alive(int(parts[2])):
+            remove_copy(folder)
+
+
+def _is_alive(pid: int) -> bool:
+    if os.name == "nt":
+        return True  # there, asking would end it
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except (OSError, OverflowError):
+        pass
+    return True

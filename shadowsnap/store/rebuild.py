@@ -1,0 +1,295 @@
+"""The log lines that checkpoints stand for: of one whose line was never written, of a log that was lost, and of
+a store of format 1.
+
+A checkpoint's own facts (kind, turn, session, prompt, what a restore was) are enough for its line. What they do
+not have is how a turn ended that changed nothing, and restores for which nothing had to be saved.
+
+Format 1 kept sessions in `sessions/*.json`, the ways back and forth in the journal, and turns that changed
+nothing in the project's record. Its turns keep their numbers; snapshots, and turns that had none, get the next.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from shadowsnap.files import read_json
+from shadowsnap.git.refs import ref_names
+from shadowsnap.model import Checkpoint
+from shadowsnap.records import Any, dataclass
+from shadowsnap.store.checkpoints import ATTACHMENTS
+from shadowsnap.store.layout import Store
+from shadowsnap.store.log import Line, next_number
+from shadowsnap.store.log import as_number as _count
+from shadowsnap.store.projects import Project
+
+# Lines of the same moment: a turn begins before it says more, and ends last.
+_ORDER = {"begin": 0, "end": 2}
+_REVERT = re.compile(r"revert of (?:turn (?P<turn>\d+)|session (?P<session>.+)|stage .+)")
+_BACK = re.compile(r"before (?:restore|undo|redo) to ([0-9a-f]{8})")
+
+
+def rebuilt_lines(store: Store, project: Project, newest_first: Sequence[Checkpoint]) -> list[Line]:
+    """The whole log of a project that has none, from its checkpoints and the records of format 1."""
+    record = read_json(store.project_file(project.id)) or {}
+    old = _Format1(store, project, record, {each.id: each for each in newest_first})
+    taken = {each.id for each in old.reverts.values()}
+    listed = [each for each in reversed(newest_first) if each.id not in taken]
+    lines = [line for _, some in lines_from(listed, ()) for line in some]
+    lines += old.lines(lines)
+    _complete(lines, old.known)
+    lines += _conversations(store, project, newest_first, lines)
+    lines.sort(key=lambda line: (line["at"], _ORDER.get(line["op"], 1)))
+    number = max(next_number(lines), _count(record.get("next_number")), 1 + _count(record.get("turn")))
+    keys: dict[str, int] = {}
+    for line in lines:
+        name = {"begin": "turn", "snapshot": "number", "stage": "number"}.get(line["op"])
+        if name is not None and name not in line and line.get("status") != "discarded":
+            line[name], number = number, number + 1
+        if line["op"] == "begin" and "key" in line:
+            keys[line["key"]] = line["turn"]
+    for line in lines:
+        if "of" in line:  # it belongs to a turn that has its number only now
+            line["turn"] = keys.get(line.pop("of"))
+    kept = [line for line in lines if line["op"] not in ("end", "conversation") or line.get("turn")]
+    return [{"op": "numbers", "at": kept[0]["at"], "number": number - 1}, *kept] if kept else []
+
+
+def lines_from(
+    checkpoints: Iterable[Checkpoint], known: Sequence[Line]
+) -> Iterator[tuple[Checkpoint, list[Line]]]:
+    """The lines that would have been written for these checkpoints, given oldest first, in a log with these
+    lines."""
+    begins = [line for line in known if line["op"] == "begin"]
+    begun, befores = {line.get("turn") for line in begins}, {line.get("before") for line in begins}
+    for each in checkpoints:
+        at = each.created_at.timestamp()
+        lines: list[Line] = []
+        amended = each.id if each.metadata.get("amends") else None
+        if each.kind == "warm-up":
+            pass
+        elif amended is not None or (each.kind in ("turn", "turn-end") and each.turn is not None):
+            if each.turn not in begun:
+                begun.add(each.turn)
+                before = each.id if amended or each.kind == "turn" else each.metadata.get("before")
+                facts = {"turn": each.turn, "before": before, "session": each.session_id}
+                facts |= {name: each.metadata.get(name) for name in ("agent", "parent", "prompt", "key")}
+                lines.append(_line("begin", at, held=each.kind == "turn-end" or None, **facts))
+            elif amended or (each.kind == "turn" and not each.metadata.get("call") and each.id not in befores):
+                lines.append(_line("more", at, turn=each.turn, checkpoint=each.id, before=amended))
+            lines += _end_of(each, at) if amended is None else []
+        elif each.kind == "stage":
+            before = each.metadata.get("before")
+            lines.append(_snapshot(each, "stage", before=before, after=each.id, status="committed"))
+        elif each.kind == "pre-restore":
+            about = each.metadata.get("restore")
+            if isinstance(about, dict):
+                about = {name: value for name, value in about.items() if name not in ("op", "at")}
+                lines.append(_line("restore", at, **{**about, "before": each.id}))
+        elif not each.metadata.get("revert"):
+            lines.append(_snapshot(each, "snapshot", checkpoint=each.id))
+        yield each, lines
+
+
+def identity_of(line: Line) -> tuple[Any, ...]:
+    """Equal for two lines of which one is enough."""
+    names = {"begin": ("turn",), "more": ("checkpoint",), "call": ("turn", "before"), "call-end": ("after",)}
+    names |= {"end": ("turn", "after"), "snapshot": ("checkpoint",), "stage": ("after",), "restore": ("id",)}
+    return line["op"], *(str(line.get(name)) for name in names.get(line["op"], ()))
+
+
+def _complete(lines: list[Line], known: Mapping[str, Checkpoint]) -> None:
+    """Add what follows from other lines: a turn that closed its tool calls is over, and a restore of everything
+    led to what it restored."""
+    ended = {line.get("turn") for line in lines if line["op"] == "end"}
+    last = {line["turn"]: line for line in lines if line["op"] == "call-end"}
+    for turn, line in last.items():
+        if turn not in ended:
+            lines.append(_line("end", line["at"], turn=turn, after=line["after"], status="done"))
+    for line in lines:
+        if line["op"] == "restore" and not line.get("paths") and line.get("target") in known:
+            line.setdefault("after", known[line["target"]].tree)
+
+
+def _end_of(each: Checkpoint, at: float) -> list[Line]:
+    call, before = each.metadata.get("call"), each.metadata.get("before")
+    if each.kind == "turn":
+        return [_line("call", at, turn=each.turn, before=each.metadata.get("within") or each.id)] if call else []
+    if call:
+        return [_line("call-end", at, turn=each.turn, before=before, after=each.id)]
+    return [_line("end", at, turn=each.turn, after=each.id, tree=each.tree, status=each.metadata.get("ended"))]
+
+
+def _snapshot(each: Checkpoint, op: str, **facts: Any) -> Line:
+    about = {name: each.metadata.get(name) for name in ("number", "edit_id", "risk_tier")}
+    at = each.created_at.timestamp()
+    return _line(op, at, reason=each.reason, session=each.session_id, **about, **facts)
+
+
+def _conversations(
+    store: Store, project: Project, checkpoints: Iterable[Checkpoint], lines: Sequence[Line]
+) -> list[Line]:
+    """Lines for the conversations that are kept with the states of turns and that no line is about yet."""
+    attached = f"{ATTACHMENTS}/{project.id}"
+    kept = set(ref_names(store.git_dir, attached))
+    noted = {ref for line in lines for ref in line.get("refs", ())}
+    found = []
+    for each in checkpoints:
+        ref = f"{attached}/{each.ref.rpartition('/')[2]}"
+        if each.turn is not None and ref.rpartition("/")[2] in kept and ref not in noted:
+            found.append(_line("conversation", each.created_at.timestamp(), turn=each.turn, refs=[ref]))
+    return found
+
+
+# --- format 1 ----------------------------------------------------------------------------------------
+
+
+@dataclass
+class _Format1:
+    """What format 1 kept beside the checkpoints of one project."""
+
+    store: Store
+    project: Project
+    record: Mapping[str, Any]
+    known: Mapping[str, Checkpoint]
+
+    @property
+    def reverts(self) -> dict[str, Checkpoint]:
+        """The states that reverts made, by the first digits of their ids: they are no snapshots of anybody."""
+        goals = {found[1] for each in self.known.values() if (found := _BACK.fullmatch(each.reason))}
+        made = [each for each in self.known.values() if each.kind == "manual" and each.id[:8] in goals]
+        return {each.id[:8]: each for each in made if _REVERT.fullmatch(each.reason)}
+
+    def lines(self, lines: list[Line]) -> list[Line]:
+        """The lines that have to be added; some that are there learn what the records know."""
+        found = self._sessions(lines)
+        ended = {line["turn"] for line in (*lines, *found) if line["op"] == "end" and "turn" in line}
+        return [*found, *self._quiet([*lines, *found], ended), *self._steps()]
+
+    def _quiet(self, lines: Sequence[Line], ended: set[Any]) -> list[Line]:
+        """Turns and tool calls that changed nothing were noted in the project's record: they are over."""
+        begun = {line["turn"]: line for line in lines if line["op"] == "begin" and "turn" in line}
+        found = []
+        for turn in _listed(self.record, "quiet_turns"):
+            if turn in begun and turn not in ended:
+                at, before = begun[turn]["at"], begun[turn].get("before")
+                found.append(_line("end", at, turn=turn, after=before, status="done"))
+        for before in _listed(self.record, "quiet_calls"):
+            call = next((each for each in lines if each["op"] == "call" and each.get("before") == before), None)
+            if call is not None:
+                found.append(_line("call-end", call["at"], turn=call["turn"], before=before, after=before))
+        return found
+
+    def _sessions(self, lines: list[Line]) -> list[Line]:
+        """What the records of sessions say of this project: agents, prompts, conversations, how turns ended, and
+        turns that have no checkpoint of their own."""
+        begun = {line["turn"]: line for line in lines if line["op"] == "begin"}
+        ended = {line["turn"] for line in lines if line["op"] == "end"}
+        found: list[Line] = []
+        for path in sorted((self.store.base / "sessions").glob("[!.]*.json")):
+            record = read_json(path) or {}
+            session = record.get("id")
+            if not isinstance(session, str):
+                continue
+            here = list[Line]()
+            for row in _rows(record.get("turns")):
+                for place in _rows(row.get("places")):
+                    if place.get("project") == self.project.id:
+                        here += self._turn(record, session, row, place, begun, ended)
+            for edit in _rows(record.get("edits")):
+                if edit.get("status") == "discarded" and edit.get("workdir") == str(self.project.workdir):
+                    facts = {name: edit.get(name) for name in ("edit_id", "risk_tier", "status")}
+                    here.append(_line("stage", _moment(edit.get("at")), session=session, **facts))
+            if here or any(line.get("session") == session for line in lines):
+                status = record.get("status")
+                if status in ("completed", "failed", "rolled_back"):
+                    here.append(_line("session", _moment(record.get("ended")), session=session, status=status))
+            found += here
+        return found
+
+    def _turn(
+        self, record: Line, session: str, row: Line, place: Line, begun: dict[Any, Line], ended: set[Any]
+    ) -> list[Line]:
+        number, before, after = place.get("turn"), place.get("before"), place.get("after")
+        at, key = _moment(row.get("began")), str(row.get("key") or f"{session} {row.get('began')}")
+        about = {"session": session, "agent": record.get("agent"), "parent": record.get("parent")}
+        about |= {"prompt": row.get("prompt"), "key": key}
+        refs = [ref for ref in row.get("attachments") or () if f"/{self.project.id}/" in str(ref)]
+        if row.get("attached") is True:  # a conversation that came from elsewhere
+            facts = {"checkpoint": before, "refs": refs, "messages": row.get("messages"), "turn": number}
+            return [_line("attach", at, began=at, **about, **facts)] if before in self.known else []
+        found = []
+        if number in begun:
+            begin = begun[number]
+            begin.update({name: value for name, value in about.items() if isinstance(value, str)})
+            begin["at"] = min(begin["at"], at) if at else begin["at"]
+        elif before in self.known:  # on a state that was held: it has a number only if it was given one
+            begin = _line("begin", at, before=before, held=True, **about)
+            if isinstance(number, int) and number > 0:
+                begin["turn"] = begun.setdefault(number, begin) and number
+            found.append(begin)
+        else:
+            return []
+        of: dict[str, Any] = {"turn": begin["turn"]} if "turn" in begin else {"of": key}
+        if isinstance(row.get("ended"), (int, float)) and of.get("turn") not in ended:
+            known = place.get("status") in ("taken", "unchanged")
+            status = "done" if known else "interrupted"
+            found.append(_line("end", _moment(row["ended"]), after=after if known else None, status=status, **of))
+            ended |= {of["turn"]} if "turn" in of else set()
+        if refs or row.get("not_kept"):
+            facts = {"refs": refs or None, "messages": row.get("messages"), "why": row.get("not_kept")}
+            found.append(_line("conversation", at, **of, **facts))
+        return found
+
+    def _steps(self) -> list[Line]:
+        """The ways back and forth that the journal kept, oldest first: what could be undone, then what could be
+        redone."""
+        path = self.store.journal_file(self.project.id)
+        journal = read_json(path) or {}
+        lines: list[Line] = []
+        for kind, name in (("restore", "undo"), ("undo", "redo")):
+            rows = journal.get(name)
+            for place, row in enumerate(rows if isinstance(rows, list) else ()):
+                if not (isinstance(row, list) and len(row) >= 2 and row[0] in self.known):
+                    continue
+                paths = row[1]
+                if isinstance(paths, str):
+                    paths = (read_json(path.parent / paths) or {}).get("paths", [])
+                saved = self.known[row[0]]
+                facts: dict[str, Any] = {"id": f"format-1-{name}-{place}", "kind": kind, "before": saved.id}
+                facts |= {"paths": paths, "exact": row[2:] == [True], **self._goal(saved)}
+                if kind == "undo":
+                    facts |= {"kind": kind, "undoes": f"format-1-undone-{place}"}
+                last = lines[-1]["at"] if lines else 0.0
+                lines.append(_line("restore", max(saved.created_at.timestamp(), last), **facts))
+        if lines and isinstance(journal.get("at"), str):
+            lines[-1]["after"] = journal["at"]
+        return lines
+
+    def _goal(self, saved: Checkpoint) -> dict[str, Any]:
+        """Where a restore went, as the reason of the state that it saved says."""
+        found = _BACK.fullmatch(saved.reason) if saved.kind == "pre-restore" else None
+        goal = next((each for each in self.known.values() if found and each.id.startswith(found[1])), None)
+        revert = _REVERT.fullmatch(goal.reason) if goal is not None and goal.id[:8] in self.reverts else None
+        facts: dict[str, Any] = {"target": goal.id if goal is not None else saved.id}
+        if revert is not None:
+            facts["kind"] = "revert"
+            facts |= {"turn": int(revert["turn"])} if revert["turn"] else {"session": revert["session"]}
+        return facts
+
+
+def _line(op: str, at: float, **facts: Any) -> Line:
+    return {"op": op, "at": at, **{name: value for name, value in facts.items() if value is not None}}
+
+
+def _rows(value: Any) -> list[Line]:
+    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []
+
+
+def _listed(record: Mapping[str, Any], name: str) -> list[Any]:
+    found = record.get(name)
+    return [each for each in found if isinstance(each, (int, str))] if isinstance(found, list) else []
+
+
+def _moment(value: Any) -> float:
+    return float(value) if isinstance(value, (int, float)) and not isinstance(value, bool) else 0.0

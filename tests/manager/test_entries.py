@@ -1,0 +1,297 @@
+"""What happens, and which entries it has: every row of the table in `docs how-it-works`."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from helpers import ROOT
+from shadowsnap import CheckpointManager
+from shadowsnap.cli.api_reference import api_markdown
+from shadowsnap.model import Entry
+from shadowsnap.store.layout import Store
+from shadowsnap.store.log import change_lines
+from shadowsnap.store.projects import project_of
+
+DOCS = ROOT / "shadowsnap" / "docs"
+PAGE = (DOCS / "how-it-works.md").read_text("utf-8")
+TABLE = re.findall(r"^\| (.+?) \| ((?:`[^`]+`(?:, )?)+|none) \| ?(.*?) ?\|$", PAGE, re.MULTILINE)
+
+
+class Scene:
+    """A directory, and an agent that works in it by the API or by hooks."""
+
+    def __init__(self, base: Path, project: Path) -> None:
+        self.base, self.project = base, project
+        self.manager = self.another()
+
+    def another(self, **settings: Any) -> CheckpointManager:
+        return CheckpointManager(base=self.base, fsync=False, background_upkeep=False, **settings)
+
+    def write(self, text: str, name: str = "README.md") -> None:
+        (self.project / name).write_text(f"{text}\n")
+
+    def begin(self, prompt: str = "do it", session: str = "s1", manager: CheckpointManager | None = None) -> None:
+        manager = manager or self.manager
+        manager.new_turn(session, prompt)
+        assert manager.before_tool("Write", {"file_path": "README.md"}, self.project).protected
+
+    def turn(self, text: str, session: str = "s1") -> None:
+        self.begin(f"write {text}", session)
+        self.write(text)
+        self.manager.end_turn()
+
+    def hook(self, event: str, **facts: Any) -> None:
+        about = {"session_id": "s1", "cwd": str(self.project), "hook_event_name": event, **facts}
+        command = [sys.executable, "-m", "shadowsnap", "hook", "claude"]
+        variables = {"SHADOWSNAP_HOME": str(self.base), "SHADOWSNAP_BACKGROUND_UPKEEP": "false"}
+        environment = {**os.environ, **variables, "PYTHONPATH": str(ROOT)}
+        subprocess.run(command, input=json.dumps(about).encode(), env=environment, check=True, cwd=self.project)
+
+    def tool(self, **facts: Any) -> None:
+        self.hook("PreToolUse", tool_name="Write", tool_input={"file_path": "README.md"}, **facts)
+
+    def entries(self) -> list[Entry]:
+        return self.manager.timeline(self.project)
+
+
+def finishes(scene: Scene) -> None:
+    scene.turn("one")
+    (entry,) = scene.entries()
+    assert (entry.prompt, entry.session_id, entry.files_changed) == ("write one", "s1", 1)
+
+
+def under_way(scene: Scene) -> None:
+    scene.begin()
+    scene.write("half")
+    assert scene.entries()[0].after is None
+    assert scene.manager.undo(scene.project).what == "turn 1: do it"
+    assert (scene.project / "README.md").read_text() == "# A project\n"
+    scene.manager.redo(scene.project)
+
+
+def next_prompt_comes(scene: Scene) -> None:
+    scene.hook("UserPromptSubmit", prompt="one", prompt_id="t1")
+    scene.tool(prompt_id="t1")
+    scene.write("one")
+    scene.hook("UserPromptSubmit", prompt="two", prompt_id="t2")
+    scene.tool(prompt_id="t2")
+    scene.write("two")
+    scene.hook("Stop", prompt_id="t2")
+    entries = [entry for entry in scene.entries() if entry.kind == "turn"]
+    text = scene.manager.contents(scene.project, "1:after", ["README.md"])["README.md"]
+    assert text == b"one\n" and entries[1].ended_at is not None
+
+
+def hour_later(scene: Scene) -> None:
+    scene.begin()
+    scene.write("half")
+    store, project = Store(scene.base, fsync=False), project_of(scene.project)
+    change_lines(store, project.id, lambda line: {**line, "at": time.time() - 3700})
+
+
+def host_never_closes(scene: Scene) -> None:
+    scene.begin("one")
+    scene.write("one")
+    scene.begin("two")
+    scene.write("two")
+    second, first = scene.entries()
+    assert first.after == second.before and first.files_changed == 1
+
+
+def held(scene: Scene) -> None:
+    scene.turn("one")
+    scene.turn("two")
+    second, first = scene.entries()
+    assert second.before == first.after
+    assert len(scene.manager.list_checkpoints(scene.project)) == 3
+
+
+def changes_nothing(scene: Scene) -> None:
+    scene.begin()
+    scene.manager.end_turn()
+    (entry,) = scene.entries()
+    assert entry.before == entry.after and entry.files_changed == 0
+
+
+def only_a_question(scene: Scene) -> None:
+    scene.manager.take_first(scene.project)  # as at the start of a session: no entry either
+    scene.manager.new_turn("s1", "what is in here?")
+    assert scene.manager.before_tool("Read", {"file_path": "README.md"}, scene.project).status == "not-needed"
+    scene.manager.end_turn()
+
+
+def edits_between(scene: Scene) -> None:
+    scene.turn("one")
+    scene.write("mine")
+    scene.turn("two")
+    second, edits, first = scene.entries()
+    assert (edits.before, edits.after) == (first.after, second.before)
+    assert edits.files_changed == 1 and edits.number is None
+
+
+def two_sessions(scene: Scene) -> None:
+    other = scene.another()
+    scene.begin("one", "s1")
+    scene.write("one", "one.txt")
+    scene.begin("two", "s2", other)
+    scene.write("both were at work")
+    scene.manager.end_turn()
+    scene.write("two", "two.txt")
+    other.end_turn()
+    assert [entry.session_id for entry in scene.entries()] == ["s2", "s1"]
+    plan = scene.manager.revert(scene.project, turn=1, dry_run=True)
+    assert [kept.path for kept in plan.conflicts] == ["README.md"] and plan.deleted == ("one.txt",)
+
+
+def two_directories(scene: Scene) -> None:
+    other = scene.project.parent / "other"
+    other.mkdir()
+    scene.begin()
+    scene.manager.before_tool("Write", {"file_path": str(other / "x")}, other)
+    for folder in (scene.project, other):
+        (folder / "x").write_text("x")
+    scene.manager.end_turn()
+    assert described(scene.manager.timeline(other)) == "`turn 1 done`"
+    (only,) = scene.manager.session("s1").turns
+    assert len(only.places) == 2
+
+
+def subagent(scene: Scene) -> None:
+    scene.hook("UserPromptSubmit", prompt="ask a helper", prompt_id="t1")
+    scene.tool(prompt_id="t1")
+    scene.hook("UserPromptSubmit", prompt="you are a helper", prompt_id="t1", agent_id="helper-1")
+    scene.tool(prompt_id="t1", agent_id="helper-1")
+    scene.write("by the helper")
+    scene.hook("SubagentStop", prompt_id="t1", agent_id="helper-1")
+    scene.hook("Stop", prompt_id="t1")
+    (entry,) = scene.entries()
+    assert (entry.prompt, entry.files_changed) == ("ask a helper", 1)
+
+
+def message_added(scene: Scene) -> None:
+    scene.hook("UserPromptSubmit", prompt="do it", prompt_id="t1")
+    scene.tool(prompt_id="t1")
+    scene.write("one")
+    scene.hook("UserPromptSubmit", prompt="and hurry", prompt_id="t1")
+    scene.write("two")
+    scene.hook("Stop", prompt_id="t1")
+    assert scene.entries()[0].prompt == "do it"
+
+
+def background_task(scene: Scene) -> None:
+    running = [{"id": "b1", "status": "running"}]
+    scene.hook("UserPromptSubmit", prompt="start the build", prompt_id="t1")
+    scene.tool(prompt_id="t1")
+    scene.hook("Stop", prompt_id="t1", background_tasks=running)
+    scene.write("by the task")
+    assert scene.entries()[0].status == "running"
+    scene.hook("UserPromptSubmit", prompt="<task-notification>b1 is done</task-notification>", prompt_id="t2")
+    scene.hook("Stop", prompt_id="t2")
+    (entry,) = scene.entries()
+    assert entry.files_changed == 1 and entry.prompt == "start the build"
+
+
+def tool_by_tool(scene: Scene) -> None:
+    manager = scene.another(granularity="tool")
+    manager.new_turn("s1", "two calls")
+    for number in (1, 2):
+        manager.before_tool("Write", {"n": number}, scene.project)
+        scene.write("by the agent", f"agent{number}.txt")
+        manager.after_tool("Write", {"n": number}, scene.project)
+        scene.write("by the person", f"mine{number}.txt")
+    manager.end_turn()
+    plan = manager.revert(scene.project, turn=1, dry_run=True)
+    assert plan.deleted == ("agent1.txt", "agent2.txt")
+
+
+def by_hand(scene: Scene) -> None:
+    scene.manager.snapshot(scene.project, "by hand")
+
+
+def stage_kept(scene: Scene) -> None:
+    scene.manager.snapshot(scene.project)
+    with scene.manager.stage(scene.project) as stage:
+        scene.write("staged")
+        stage.commit("kept")
+
+
+def stage_put_back(scene: Scene) -> None:
+    scene.manager.snapshot(scene.project)
+    with scene.manager.stage(scene.project) as stage:
+        scene.write("staged")
+        stage.discard()
+    assert scene.manager.timeline(scene.project, restores=True)[0].kind == "restore"
+
+
+def undone(scene: Scene) -> None:
+    scene.turn("one")
+    scene.manager.undo(scene.project)
+
+
+def reverted(scene: Scene) -> None:
+    scene.turn("one")
+    scene.manager.revert(scene.project, turn=1)
+
+
+def restored(scene: Scene) -> None:
+    scene.turn("one")
+    scene.manager.restore(scene.project, 1)
+    assert [entry.kind for entry in scene.manager.timeline(scene.project, restores=True)] == ["restore", "turn"]
+
+
+CASES: dict[str, Callable[[Scene], None]] = {
+    "a turn that the agent finishes": finishes,
+    "a turn that is under way": under_way,
+    "the next prompt comes while a turn is open": next_prompt_comes,
+    "a turn that is never closed, an hour later": hour_later,
+    "a host that never closes a turn": host_never_closes,
+    "a turn that begins on a state that is held": held,
+    "a turn that changes nothing": changes_nothing,
+    "a question, and only reading tools": only_a_question,
+    "edits of the person between two turns": edits_between,
+    "two sessions at once in one directory": two_sessions,
+    "one turn in two directories": two_directories,
+    "a subagent inside a turn": subagent,
+    "a message added while the agent works": message_added,
+    "a background task that writes after the stop": background_task,
+    'each tool call on its own (`granularity = "tool"`)': tool_by_tool,
+    "a snapshot by hand or by a host": by_hand,
+    "a stage that is kept": stage_kept,
+    "a stage that is put back": stage_put_back,
+    "a turn that is undone": undone,
+    "a turn that is reverted": reverted,
+    "a restore": restored,
+}
+
+
+def described(entries: list[Entry]) -> str:
+    words = [(each.kind, str(each.number or ""), each.status or "") for each in entries]
+    return ", ".join(f"`{' '.join(filter(None, each))}`" for each in words) or "none"
+
+
+def test_the_table_has_exactly_these_cases() -> None:
+    assert [row[0] for row in TABLE] == list(CASES)
+
+
+@pytest.mark.parametrize(("case", "entries"), [row[:2] for row in TABLE])
+def test_a_row_of_the_table(base: Path, project: Path, case: str, entries: str) -> None:
+    scene = Scene(base, project)
+    CASES[case](scene)
+    assert described(scene.entries()) == entries
+
+
+def test_the_page_about_the_api_is_current_and_complete() -> None:
+    text = (DOCS / "api.md").read_text("utf-8")
+    assert text == api_markdown(), "run: python -m shadowsnap.cli.reference"
+    for name in dir(CheckpointManager):
+        assert name.startswith("_") or f"#### {name}\n" in text, name
