@@ -66,27 +66,16 @@ def test_a_push_is_a_pack_then_a_manifest_and_the_next_is_small(sandbox: Machine
     assert second.bytes < 5000
 
 
-def test_one_changed_file_of_many_costs_little(sandbox: MachineUnderTest) -> None:
-    for number in range(500):
-        folder = sandbox.project / f"folder {number // 25}"
-        folder.mkdir(exist_ok=True)
-        (folder / f"{number}.txt").write_text(f"file {number} " * 20)
-    sandbox.turn("many", many__txt="")
-    assert sandbox.push().bytes > 20_000
-    sandbox.turn("one of them", **{"folder 0/7__txt": "changed"})
-    assert sandbox.push().bytes < 5_000
-
-
-def test_one_changed_file_of_a_large_directory_costs_little_too(
+def test_one_changed_file_of_a_large_directory_costs_little(
     sandbox: MachineUnderTest, home_machine: MachineUnderTest, shelf: Path
 ) -> None:
     """The directory itself is told against the one that the remote has."""
-    for number in range(1000):
+    for number in range(300):
         (sandbox.project / "sub" / f"{number}.txt").write_text(f"file {number}\n")
     sandbox.turn("many", many__txt="")
-    sandbox.push()
+    assert sandbox.push().bytes > 10_000
     sandbox.turn("one of them", **{"sub/7__txt": "changed"})
-    assert sandbox.push().bytes < 6_000  # the directory alone has 30,000
+    assert sandbox.push().bytes < 3_000
     home_machine.here().resume("sandbox", home_machine.project / "new", url=str(shelf))
     assert manifest(home_machine.project / "new") == manifest(sandbox.project)
 

@@ -6,9 +6,10 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import shutil
 import struct
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,36 +24,55 @@ from shadowsnap.remote.checking import line_problem
 from shadowsnap.remote.manifest import parse_manifest
 
 
-@pytest.fixture
-def shelf(tmp_path: Path) -> Path:
-    made = tmp_path / "shelf"
-    made.mkdir()
-    return made
+@pytest.fixture(scope="module")
+def stages(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, dict[int, Path]]]:
+    """A lane, and the shelf as it was after each of four pushes."""
+    top = tmp_path_factory.mktemp("stages")
+    shelf = top / "shelf"
+    shelf.mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        machine = MachineUnderTest.make("sandbox", top, patch)
+        machine.turn("write a", a__txt="one\n")
+        machine.here().set_remote(machine.project, "shelf", str(shelf), plain=True)
+        found = {}
+        for number, text in enumerate(("two", "three", "four", ""), 1):
+            machine.push()
+            found[number] = shutil.copytree(shelf, top / f"shelf-{number}")
+            machine.turn(text or "the last", a__txt=text)
+        yield machine.own_lane().lane, found
 
 
 @pytest.fixture
-def sandbox(tmp_path: Path, shelf: Path, monkeypatch: pytest.MonkeyPatch) -> MachineUnderTest:
-    made = MachineUnderTest.make("sandbox", tmp_path, monkeypatch)
-    made.turn("write a", a__txt="one\n")
-    made.here().set_remote(made.project, "shelf", str(shelf), plain=True)
-    made.push()
-    return made
+def shelf(tmp_path: Path, stages: tuple[str, dict[int, Path]]) -> Path:
+    return shutil.copytree(stages[1][1], tmp_path / "shelf")
+
+
+_readers: list[MachineUnderTest] = []
 
 
 @pytest.fixture
-def reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> MachineUnderTest:
-    made = MachineUnderTest.make("reader", tmp_path, monkeypatch)
-    made.turn("something of its own", own__txt="own")
-    return made
+def reader(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[MachineUnderTest]:
+    """A machine with work of its own. What is refused leaves it as it was, so the next test can have it."""
+    if not _readers:
+        made = MachineUnderTest.make("reader", tmp_path_factory.mktemp("reader"), monkeypatch)
+        made.turn("something of its own", own__txt="own")
+        _readers.append(made)
+    made = _readers.pop()
+    made.monkeypatch = monkeypatch
+    before = store_of(made)
+    yield made
+    if store_of(made) == before and [*made.project.iterdir()] == [made.project / "own.txt"]:
+        _readers.append(made)
 
 
 class Lane:
     """A lane at the shelf, to be tampered with."""
 
-    def __init__(self, shelf: Path, machine: MachineUnderTest) -> None:
-        self.name = machine.own_lane().lane
-        self.folder = shelf / "shadowsnap-lanes/v1/lanes" / self.name
-        self.machine = machine
+    def __init__(self, shelf: Path, name: str) -> None:
+        self.name = name
+        self.folder = shelf / "shadowsnap-lanes/v1/lanes" / name
 
     def manifest(self, number: int = 1) -> Path:
         return self.folder / f"m-{number:010d}"
@@ -76,8 +96,8 @@ class Lane:
 
 
 @pytest.fixture
-def lane(shelf: Path, sandbox: MachineUnderTest) -> Lane:
-    return Lane(shelf, sandbox)
+def lane(shelf: Path, stages: tuple[str, dict[int, Path]]) -> Lane:
+    return Lane(shelf, stages[0])
 
 
 def store_of(machine: MachineUnderTest) -> tuple[str, list[str]]:
@@ -156,7 +176,7 @@ def test_a_manifest_of_another_lane_in_its_place(
     other.turn("other work", other__txt="1")
     other.manager.set_remote(other.project, "shelf", str(shelf), plain=True)
     other.push()
-    theirs = Lane(shelf, other)
+    theirs = Lane(shelf, other.own_lane().lane)
     lane.manifest().write_bytes(theirs.manifest().read_bytes())
     refused(reader, lane, shelf, "belongs to lane")
     # With its name made to fit, the carrier still says whose it is.
@@ -184,15 +204,13 @@ def test_something_else_in_the_place_of_a_file(
 
 
 @pytest.fixture
-def grown(lane: Lane, reader: MachineUnderTest, sandbox: MachineUnderTest, shelf: Path) -> Lane:
+def grown(lane: Lane, reader: MachineUnderTest, stages: tuple[str, dict[int, Path]], shelf: Path) -> Lane:
     """A lane that the reader knows up to the second push, and that grew since."""
-    sandbox.turn("second", a__txt="two")
-    sandbox.push()
-    accepted(reader, lane, shelf)
-    sandbox.turn("third", a__txt="three")
-    sandbox.push()
-    sandbox.turn("fourth", a__txt="four")
-    sandbox.push()
+    for stage in (2, 4):
+        shutil.rmtree(shelf)
+        shutil.copytree(stages[1][stage], shelf)
+        if stage == 2:
+            accepted(reader, lane, shelf)
     reader.project = reader.project / "new"
     return lane
 

@@ -63,8 +63,7 @@ def resumed(reader: MachineUnderTest, shelf: Path) -> dict[bytes, object]:
     return dict(manifest(folder))
 
 
-@pytest.mark.parametrize("pushed_before", [False, True])
-@pytest.mark.parametrize("step", PUSH)
+@pytest.mark.parametrize(("step", "pushed_before"), [*((step, True) for step in PUSH), ("push:sent", False)])
 def test_a_push_that_dies_is_finished_or_forgotten_by_the_next(
     sandbox: MachineUnderTest, reader: MachineUnderTest, shelf: Path, step: str, pushed_before: bool
 ) -> None:
@@ -104,8 +103,7 @@ def test_a_push_that_died_after_its_manifest_is_seen(
     assert resumed(reader, shelf) == manifest(sandbox.project)
 
 
-@pytest.mark.parametrize("pulled_before", [False, True])
-@pytest.mark.parametrize("step", PULL)
+@pytest.mark.parametrize(("step", "pulled_before"), [*((step, True) for step in PULL), ("pull:stored", False)])
 def test_a_pull_that_dies_is_done_again(
     sandbox: MachineUnderTest, reader: MachineUnderTest, shelf: Path, step: str, pulled_before: bool
 ) -> None:
@@ -154,8 +152,10 @@ def failing(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Failing]]:
         yield Failing
 
 
-@pytest.mark.parametrize("how", ["refuse", "full", "lose", "half"])
-@pytest.mark.parametrize("write", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("write", "how"),
+    [(1, "full"), (1, "lose"), (1, "half"), (2, "refuse"), (2, "lose"), (2, "half"), (3, "refuse")],
+)
 def test_a_remote_that_fails_is_never_said_to_have_it(
     sandbox: MachineUnderTest, reader: MachineUnderTest, shelf: Path, failing: type[Failing], how: str, write: int
 ) -> None:
