@@ -14,7 +14,7 @@ import shutil
 import struct
 import zlib
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -120,6 +120,35 @@ def put_in_place(git: Git) -> None:
     for index in sorted((git.scratch_objects / "pack").glob("pack-*.idx")):
         sync_files(index.parent.glob(f"{index.stem}.*"))
         _put_in_place(git, index.stem)
+
+
+def take_packs(source: Git, target: Git, wanted: Collection[str]) -> int:
+    """Give a repository the packs of another that have wanted objects which it does not have; their size. Files
+    are shared where the file system can do that."""
+    asked = "".join(f"{name}\n" for name in wanted).encode()
+    answer = target.run("cat-file", "--batch-check=%(objectname)", "--buffer", stdin=asked).decode("ascii")
+    missing = {row.split()[0] for row in answer.splitlines() if row.endswith(" missing")}
+    total, folder = 0, target.git_dir / "objects" / "pack"
+    for index in sorted((source.git_dir / "objects" / "pack").glob("pack-*.idx")):
+        found = source.run("show-index", stdin=index.read_bytes()).decode("ascii").splitlines()
+        if missing.isdisjoint(row.split()[1] for row in found):
+            continue
+        total += index.with_suffix(".pack").stat().st_size
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in (index.with_suffix(".pack"), index):
+            _share(path, folder / path.name)
+    sync_directory(folder)
+    return total
+
+
+def _share(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        return
+    except OSError:  # another file system, or one without links
+        shutil.copyfile(source, target)
+    sync_files([target])
 
 
 def _move(source: Path, target: Path) -> None:

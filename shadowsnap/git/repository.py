@@ -19,7 +19,7 @@ from shadowsnap import lightjson as json
 from shadowsnap.deadline import NO_DEADLINE, Deadline
 from shadowsnap.errors import GitFailed, GitMissing, GitTooOld
 from shadowsnap.files import remove_tree
-from shadowsnap.git.process import kill_tree, start_process
+from shadowsnap.git.process import kill_tree, kill_without_reaping, start_process
 from shadowsnap.records import NamedTuple, dataclass, replace
 
 TYPE_CHECKING = False
@@ -178,16 +178,17 @@ class Running:
         self._stdin = stdin
         self._ok = ok
         self._deadline = deadline
+        self.errors = b""
 
     def output(self) -> bytes:
         """Wait for the end of the command and return what it printed."""
         process = self._process
         try:
-            out, err = process.exchange(self._stdin, self._deadline, f"git {self._command} was running")
+            out, self.errors = process.exchange(self._stdin, self._deadline, f"git {self._command} was running")
         finally:
             kill_tree(process)
         if process.returncode not in self._ok:
-            message = _shortened(err.decode("utf-8", "replace").strip())
+            message = _shortened(self.errors.decode("utf-8", "replace").strip())
             raise GitFailed(command=self._command, status=process.returncode, stderr=message)
         return out
 
@@ -195,6 +196,10 @@ class Running:
     def status(self) -> int | None:
         """The exit code; None before `output`."""
         return self._process.returncode
+
+    def stop(self) -> None:
+        """Kill the command from another thread than the one that waits for its output."""
+        kill_without_reaping(self._process)
 
     def abandon(self) -> None:
         """Kill the command, if it still runs."""
@@ -224,6 +229,8 @@ _NETWORK = (
     "GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSH_VARIANT", "GIT_ASKPASS", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM",
     "GIT_CONFIG_NOSYSTEM", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "GIT_SSL_CERT", "GIT_SSL_KEY", "GIT_PROXY_COMMAND",
 )  # fmt: skip
+# A pack from elsewhere may claim that a few bytes stand for gigabytes: git makes room for no more than this.
+_MOST_MEMORY = "256m"
 _NETWORK_SEALED = ("GIT_NO_REPLACE_OBJECTS", "GIT_NO_LAZY_FETCH", "GIT_TERMINAL_PROMPT", "LC_ALL")
 
 
@@ -235,7 +242,7 @@ def network_environment() -> dict[str, str]:
         if not name.startswith(("GIT_", "PYTHON")) or name in _NETWORK
     }
     kept["PATH"] = safe_search_path(kept.get("PATH", os.defpath))
-    return {**kept, **{name: _SEALED[name] for name in _NETWORK_SEALED}}
+    return {**kept, **{name: _SEALED[name] for name in _NETWORK_SEALED}, "GIT_ALLOC_LIMIT": _MOST_MEMORY}
 
 
 def usable_git(memory: Path | None = None) -> str:

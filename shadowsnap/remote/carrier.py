@@ -1,8 +1,8 @@
 """The carrier: a git tree that says everything about a lane which its checkpoints do not say themselves.
 
     about            JSON: format, lane, identity of the project, machine, parent lane
-    checkpoints/     pieces of JSON lines: id, time, pin and label of each checkpoint, oldest first
-    log/             pieces of the operation log
+    checkpoints-N    pieces of JSON lines: id, time, pin and label of each checkpoint, oldest first
+    log-N            pieces of the operation log
     meta/<name>      the conversations kept with a checkpoint, if the lane carries them
 
 Where a piece ends depends on the lines in it alone. So a push that adds a line changes the last piece, and one
@@ -77,40 +77,56 @@ def _portable(store: Store, line: Line) -> Line:
 
 def write_carrier(objects: LooseObjects, contents: Contents, lane: OwnLane) -> tuple[str, tuple[str, ...]]:
     """Write the tree of a lane; its id, and the blobs it is made of."""
-    blobs: list[str] = []
+    return write_rows(objects, about_lane(lane), mark_rows(contents), contents.lines, contents.attachments)
 
-    def piece(data: bytes) -> Leaf:
-        blobs.append(objects.write(b"blob", data))
-        return REGULAR, blobs[-1]
 
-    about = {
+def about_lane(lane: OwnLane) -> Line:
+    return {
         "format": FORMAT,
         "lane": lane.lane,
         "identity": lane.identity.to_dict(),
         "machine": {"id": lane.machine, "name": machine_name()},
         "parent": lane.parent,
     }
-    top = {b"about": piece(_line(about))}
-    marks = (_mark(contents, name, commit) for name, commit in contents.checkpoints.items())
-    for name, rows in ((b"checkpoints", marks), (b"log", map(_line, contents.lines))):
-        folder = {b"%06d" % number: piece(data) for number, data in enumerate(_pieces(rows))}
-        top[name] = (DIRECTORY, objects.write(b"tree", format_tree(folder)))
-    if contents.attachments:
-        kept = {name.encode(): (DIRECTORY, tree) for name, tree in contents.attachments.items()}
-        top[b"meta"] = (DIRECTORY, objects.write(b"tree", format_tree(kept)))
+
+
+def mark_rows(contents: Contents) -> list[Line]:
+    return [_mark(contents, name, commit) for name, commit in contents.checkpoints.items()]
+
+
+def write_rows(
+    objects: LooseObjects, about: Line, marks: Iterable[Line], lines: Iterable[Line], attachments: dict[str, str]
+) -> tuple[str, tuple[str, ...]]:
+    blobs: list[str] = []
+
+    def piece(data: bytes) -> Leaf:
+        blobs.append(objects.write(b"blob", data))
+        return REGULAR, blobs[-1]
+
+    top = {b"about": piece(encoded(about))}
+    for name, rows in ((b"checkpoints", marks), (b"log", lines)):
+        pieces = _pieces(map(encoded, rows))
+        top |= {b"%s-%06d" % (name, number): piece(data) for number, data in enumerate(pieces)}
+    if attachments:
+        top[b"meta"] = (DIRECTORY, write_attachments(objects, attachments))
     return objects.write(b"tree", format_tree(top)), tuple(blobs)
 
 
-def _mark(contents: Contents, name: str, commit: str) -> bytes:
+def write_attachments(objects: LooseObjects, attachments: dict[str, str]) -> str:
+    kept = {name.encode(): (DIRECTORY, tree) for name, tree in attachments.items()}
+    return objects.write(b"tree", format_tree(kept))
+
+
+def _mark(contents: Contents, name: str, commit: str) -> Line:
     mark: Line = {"id": commit, "ms": int(name[:13])}
     if name in contents.pins:
         mark["pinned"] = True
     if commit in contents.labels:
         mark["label"] = contents.labels[commit]
-    return _line(mark)
+    return mark
 
 
-def _line(value: Line) -> bytes:
+def encoded(value: Line) -> bytes:
     return json.dumps(value, sort_keys=True, separators=(",", ":")).encode("ascii") + b"\n"
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from shadowsnap.errors import DamagedObject, LaneRefused, MalformedObject, Unsaf
 from shadowsnap.git.objects import EMPTY_TREE, is_object_id
 from shadowsnap.git.reading import ObjectReader, object_sizes, read_many
 from shadowsnap.git.repository import Git
-from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, LINK, REGULAR, parse_tree, path_problem
+from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, LINK, REGULAR, Leaf, parse_tree, path_problem
 from shadowsnap.store.lanes import (
     LANE_NAME,
     Identity,
@@ -36,22 +36,22 @@ MOST_FILE_BYTES = 256 << 30
 DEEPEST = 1_000
 _MOST_DELTA = 128 << 20
 """git holds an object in memory that it puts together from a delta."""
-_MOST_SMALL = 64 << 20
+MOST_SMALL = 64 << 20
 """No commit, tree or piece of a carrier is larger."""
-_MOST_LINES = 1_000_000
+MOST_LINES = 1_000_000
 _LONGEST_TEXT = 1 << 16
 _COMMIT = re.compile(
     rb"tree ([0-9a-f]{40})\nauthor shadowsnap <shadowsnap@localhost> (\d{1,11}) \+0000\n"
     rb"committer shadowsnap <shadowsnap@localhost> (\d{1,11}) \+0000\n\n"
 )
 _MODES = (DIRECTORY, REGULAR, EXECUTABLE, LINK)
-_CARRIER = {b"about", b"checkpoints", b"log", b"meta"}
+_CARRIER = re.compile(rb"about|meta|(?:checkpoints|log)-\d{6}")
 # What git thinks of these files' contents does not matter: they are the person's, and are only written back.
-_ANY_CONTENT = ",".join(
-    f"gitmodules{each}=ignore"
+_MODULES = tuple(
+    f"gitmodules{each}"
     for each in ("Missing", "Blob", "Large", "Name", "Symlink", "Url", "Path", "Update", "Parse")
 )
-_ATTRIBUTES = ",".join(f"gitattributes{each}=ignore" for each in ("Missing", "Large", "LineLength", "Blob"))
+ANY_CONTENT = (*_MODULES, *(f"gitattributes{each}" for each in ("Missing", "Large", "LineLength", "Blob")))
 
 
 # --- packs -------------------------------------------------------------------------------------------
@@ -63,8 +63,8 @@ def index_pack(git: Git, pack: Path, lane: str, known: set[str]) -> set[str]:
     it anywhere in the store."""
     _scan_pack(pack, lane)
     end = pack.stat().st_size - 20
-    digits = _indexed(git, pack, f"{_ANY_CONTENT},{_ATTRIBUTES}")
-    digits = digits or _indexed(git, pack, _ANY_CONTENT)  # git before 2.39.1 does not look at .gitattributes
+    digits = _indexed(git, pack, ANY_CONTENT)
+    digits = digits or _indexed(git, pack, _MODULES)  # git before 2.39.1 does not look at .gitattributes
     if not digits:
         raise LaneRefused(lane=lane, why="a pack does not hold what it should: git found it damaged")
     assert git.scratch_objects is not None
@@ -76,9 +76,10 @@ def index_pack(git: Git, pack: Path, lane: str, known: set[str]) -> set[str]:
     return {row[1] for row in rows} - borrowed
 
 
-def _indexed(git: Git, pack: Path, ignored: str) -> str:
+def _indexed(git: Git, pack: Path, ignored: Iterable[str]) -> str:
     """The name of the pack, once git has taken it; empty if it did not."""
-    with git.conversation("index-pack", "--stdin", "--fix-thin", f"--strict={ignored}") as process:
+    strict = ",".join(f"{each}=ignore" for each in ignored)
+    with git.conversation("index-pack", "--stdin", "--fix-thin", f"--strict={strict}") as process:
         assert process.stdin is not None and process.stdout is not None
         try:
             with pack.open("rb") as file:
@@ -116,7 +117,7 @@ def _scan_pack(pack: Path, lane: str) -> None:
                         raise refused(f"claims to hold an object of {result} bytes")
                     size = result
                 elif kind in (1, 2, 3):
-                    if kind != 3 and size > _MOST_SMALL:
+                    if kind != 3 and size > MOST_SMALL:
                         raise refused(f"claims to hold a tree or commit of {size} bytes")
                     reader.inflate(size)
                 else:
@@ -202,33 +203,42 @@ class _Bytes:
 class CheckedCarrier:
     """What a lane says about itself, after it was found to be sound."""
 
-    def __init__(self, git: Git, tree: str, lane: str, allowed: set[str]) -> None:
+    def __init__(
+        self, lane: str, about: Any, rows: Iterable[Any], lines: Iterable[Any], attachments: dict[bytes, Leaf]
+    ) -> None:
         self._lane = lane
-        self._allowed = allowed
-        with ObjectReader(git) as reader:
-            try:
-                top = parse_tree(reader.read(tree, b"tree"))
-                if not {b"about", b"checkpoints", b"log"} <= top.keys() <= _CARRIER:
-                    raise self._refused("does not have the form of one")
-                self._check_pieces(reader, top)
-                about = json.loads(reader.read(top[b"about"][1], b"blob"))
-                rows = list(_bounded(read_rows(reader, top[b"checkpoints"]), MOST_CHECKPOINTS))
-                self.lines: list[Line] = list(_bounded(read_rows(reader, top[b"log"]), _MOST_LINES))
-                kept = parse_tree(reader.read(top[b"meta"][1], b"tree")) if b"meta" in top else {}
-            except (UnsafeTree, MalformedObject, DamagedObject, ValueError, RecursionError) as problem:
-                raise self._refused(f"cannot be read ({problem})") from None
         self._read_about(about)
-        self.attachments = {name.decode("ascii", "replace"): leaf[1] for name, leaf in kept.items()}
-        if any(leaf[0] != DIRECTORY for leaf in kept.values()):
+        self.attachments = {name.decode("ascii", "replace"): leaf[1] for name, leaf in attachments.items()}
+        if any(leaf[0] != DIRECTORY for leaf in attachments.values()):
             raise self._refused("has an attachment that is none")
-        self.marks = [self._mark(row) for row in rows]
+        self.rows = [*rows]
+        self.marks = [self._mark(row) for row in self.rows]
         if len({mark.id for mark in self.marks}) != len(self.marks):
             raise self._refused("names a checkpoint twice")
+        self.lines: list[Line] = [*lines]
         for line in self.lines:
             if (why := line_problem(line)) is not None:
                 raise self._refused(f"has a log line that cannot be: {why}")
 
+    @classmethod
+    def read(cls, git: Git, tree: str, lane: str, allowed: set[str]) -> CheckedCarrier:
+        """The carrier in a tree."""
+        with ObjectReader(git) as reader:
+            try:
+                top = parse_tree(reader.read(tree, b"tree"))
+                if b"about" not in top or not all(map(_CARRIER.fullmatch, top)):
+                    raise carrier_refused(lane, "does not have the form of one")
+                _check_pieces(git, top, lane, allowed)
+                about = json.loads(reader.read(top[b"about"][1], b"blob"))
+                rows = list(_bounded(read_rows(reader, top, b"checkpoints-"), MOST_CHECKPOINTS))
+                lines = list(_bounded(read_rows(reader, top, b"log-"), MOST_LINES))
+                kept = parse_tree(reader.read(top[b"meta"][1], b"tree")) if b"meta" in top else {}
+            except (UnsafeTree, MalformedObject, DamagedObject, ValueError, RecursionError) as problem:
+                raise carrier_refused(lane, f"cannot be read ({problem})") from None
+        return cls(lane, about, rows, lines, kept)
+
     def _read_about(self, about: Any) -> None:
+        self.about: Any = about
         identity = identity_from(about.get("identity") or {}) if isinstance(about, dict) else None
         machine = about.get("machine") if isinstance(about, dict) else None
         if identity is None or not isinstance(machine, dict) or about.get("format") != 1:
@@ -239,23 +249,6 @@ class CheckedCarrier:
         self.machine = Machine(str(machine["id"]), readable(machine.get("name")))
         parent = about.get("parent")
         self.parent = parent if isinstance(parent, str) and LANE_NAME.fullmatch(parent) else None
-
-    def _check_pieces(self, reader: ObjectReader, top: dict[bytes, tuple[int, str]]) -> None:
-        pieces = [top[b"about"]]
-        _checked_ids(self._lane, [each for _, each in top.values()], self._allowed)
-        for name in (b"checkpoints", b"log"):
-            if top[name][0] != DIRECTORY:
-                raise self._refused("does not have the form of one")
-            pieces += parse_tree(reader.read(top[name][1], b"tree")).values()
-        _checked_ids(self._lane, [each for _, each in pieces], self._allowed)
-        if any(mode != REGULAR for mode, _ in pieces):
-            raise self._refused("does not have the form of one")
-        total = 0
-        for _, piece in pieces:
-            size = reader.size(piece)
-            total += _MOST_SMALL + 1 if size is None else size
-        if total > _MOST_SMALL:
-            raise self._refused("is too large, or not complete")
 
     def _mark(self, row: Any) -> Mark:
         if not isinstance(row, dict) or not isinstance(row.get("id"), str) or not is_object_id(row["id"]):
@@ -268,7 +261,26 @@ class CheckedCarrier:
         return mark_from(row, self.attachments)
 
     def _refused(self, why: str) -> LaneRefused:
-        return LaneRefused(lane=self._lane, why=f"its carrier {why}")
+        return carrier_refused(self._lane, why)
+
+
+def carrier_refused(lane: str, why: str) -> LaneRefused:
+    return LaneRefused(lane=lane, why=f"its carrier {why}")
+
+
+def _check_pieces(git: Git, top: dict[bytes, Leaf], lane: str, allowed: set[str]) -> None:
+    pieces = [leaf for name, leaf in top.items() if name != b"meta"]
+    _checked_ids(lane, [each for _, each in top.values()], allowed)
+    if any(mode != REGULAR for mode, _ in pieces):
+        raise carrier_refused(lane, "does not have the form of one")
+    check_small(git, [each for _, each in pieces], lane)
+
+
+def check_small(git: Git, names: Collection[str], lane: str) -> None:
+    """See to it that some objects of a carrier are all there, and together small enough to be read."""
+    sizes = object_sizes(git, sorted({*names}))
+    if len(sizes) < len({*names}) or sum(sizes.values()) > MOST_SMALL:
+        raise carrier_refused(lane, "is too large, or not complete")
 
 
 def _bounded(rows: Iterable[Any], most: int) -> Iterator[Any]:
@@ -348,7 +360,7 @@ def _checked_ids(lane: str, names: Iterable[str], allowed: set[str]) -> list[str
 
 
 def _tree_of(lane: str, mark: Mark, kind: bytes, data: bytes) -> str:
-    header = _COMMIT.match(data) if kind == b"commit" and len(data) <= _MOST_SMALL else None
+    header = _COMMIT.match(data) if kind == b"commit" and len(data) <= MOST_SMALL else None
     if header is None or header[2] != header[3]:
         raise LaneRefused(lane=lane, why=f"{mark.id[:12]} is not a checkpoint")
     try:

@@ -10,10 +10,10 @@ from typing import Any
 from shadowsnap import lightjson as json
 from shadowsnap.errors import AmbiguousLane, KeyNeeded, LaneRefused, NoSuchLane
 from shadowsnap.model import _Record
-from shadowsnap.remote.manifest import HEADS, MOST_BYTES, Head, lane_folder, manifest_number, parse_head
+from shadowsnap.remote.manifest import HEADS, MOST_BYTES, Head, lane_folder, parse_head
 from shadowsnap.remote.sealing import Opener, is_sealed
 from shadowsnap.remote.storage import Item, Storage, TooLarge
-from shadowsnap.store.lanes import LANE_NAME, identity_from, readable
+from shadowsnap.store.lanes import LANE_NAME, readable
 
 _AT_ONCE = 32
 _MOST_LANES = 1_000_000
@@ -78,25 +78,24 @@ def _lane(head: Head, item: Item, opener: Opener, stored: bytes | None) -> Lane:
     lane = replace(lane, encrypted=is_sealed(stored))
     try:
         about = json.loads(opener.open(stored, lane.lane))
-        identity = identity_from(about["identity"])
-    except (KeyNeeded, LaneRefused, ValueError, KeyError, TypeError):
+    except (KeyNeeded, LaneRefused, ValueError, RecursionError):
         return lane
-    if identity is None or not lane.lane.startswith(f"{identity.id}/"):
+    if not isinstance(about, dict):
         return lane
     return replace(
         lane,
-        project=identity.name or identity.id,
+        project=readable(about.get("name")) or identity_id,
         machine=readable(about.get("machine")) or lane.machine,
         readable=True,
         parent=_lane_name(about.get("parent")),
-        origin=identity.origin,
+        origin=readable(about.get("origin"), 500),
     )
 
 
 def find_lane(storage: Storage, opener: Opener, word: str) -> str:
     """The lane that a person means: its id, a part of it, or the name of its project or machine."""
     if LANE_NAME.fullmatch(word):
-        if any(manifest_number(item.name) for item in storage.items(lane_folder(word))):
+        if any(True for _ in storage.items(lane_folder(word))):
             return word
         raise NoSuchLane(lane=word, url=storage.url)
     lanes = list_lanes(storage, opener)

@@ -141,13 +141,13 @@ def head_name(lane: str, number: int, newest: int, turns: int, size: int) -> str
     return f"{head_folder(lane)}{number:010d}-{newest:013d}-{turns}-{size}"
 
 
-def with_content(head: str, data: bytes) -> str:
+def with_content(head: str, data: bytes, longest: int = _LONGEST_HEAD) -> str:
     """A head that says in its name what it holds, so that listing is enough to read it; without, if that would be
     too long a name."""
     text = base64.urlsafe_b64encode(data).decode("ascii")
     parts = [text[at : at + _PART] for at in range(0, len(text), _PART)]
     name = "/".join((head, *(f"x{part}" for part in parts)))
-    return name if len(name) <= _LONGEST_HEAD else head
+    return name if len(name) <= longest else head
 
 
 class Head(NamedTuple):

@@ -22,7 +22,7 @@ _T = TypeVar("_T")
 class ObjectStorage:
     """A bucket, or a folder in one."""
 
-    reads_slowly = True
+    reads_slowly, keeps_heads = True, False
 
     def __init__(self, url: str) -> None:
         try:
@@ -103,7 +103,7 @@ class ObjectStorage:
     def put_file(self, name: str, source: Path) -> None:
         self._asked(lambda: self._api.put(self._store, name, source))
 
-    def put_new(self, name: str, data: bytes) -> bool:
+    def put_new(self, name: str, data: bytes, head: str = "") -> bool:
         exists = (self._api.exceptions.AlreadyExistsError, self._api.exceptions.PreconditionError)
         try:
             self._api.put(self._store, name, data, mode="create")

@@ -13,13 +13,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import LaneRefused, NoSuchLane
 from shadowsnap.files import remove_tree
-from shadowsnap.git.maintenance import put_in_place
+from shadowsnap.git.maintenance import put_in_place, take_packs
+from shadowsnap.git.repository import Git
 from shadowsnap.model import _Record
+from shadowsnap.remote.carrier import write_rows
+from shadowsnap.remote.chain import read_chain
 from shadowsnap.remote.checking import CheckedCarrier, check_checkpoints, check_trees, index_pack
+from shadowsnap.remote.git_storage import GitStorage
 from shadowsnap.remote.manifest import (
     MOST_BYTES,
     Manifest,
@@ -65,7 +70,8 @@ def pull_lane(
     with locked(folder(store) / "pull.lock", "pull", deadline):
         for _ in range(3):
             try:
-                return _Pull(store, storage, lane, opener, deadline).run()
+                is_chain = isinstance(storage, GitStorage) and storage.is_chain(lane)
+                return (_ChainPull if is_chain else _Pull)(store, storage, lane, opener, deadline).run()
             except _Changed as changed:
                 problem = changed
             finally:
@@ -74,9 +80,9 @@ def pull_lane(
 
 
 class _Pull:
-    def __init__(self, store: Store, storage: Storage, lane: str, opener: Opener, deadline: Deadline) -> None:
+    def __init__(self, store: Store, storage: Any, lane: str, opener: Opener, deadline: Deadline) -> None:
         self._store = store
-        self._storage = storage
+        self._storage: Storage = storage
         self._lane = lane
         self._opener = opener
         self._deadline = deadline
@@ -109,28 +115,35 @@ class _Pull:
                 pack.unlink()
             if last[0].carrier not in allowed:
                 raise self._refused("its carrier did not come with it")
-            carrier = CheckedCarrier(git, last[0].carrier, self._lane, allowed)
-            check_checkpoints(git, self._lane, carrier.marks, allowed)
-            check_trees(git, self._lane, {*carrier.attachments.values()}, allowed)
-            step("pull:checked")
+            carrier = CheckedCarrier.read(git, last[0].carrier, self._lane, allowed)
+            self._check(git, carrier, allowed)
             put_in_place(git)
             step("pull:stored")
-            found = PulledLane(
-                lane=self._lane,
-                commit="",
-                carrier=last[0].carrier,
-                checkpoints=tuple(mark.id for mark in carrier.marks),
-                identity=carrier.identity,
-                machine=carrier.machine,
-                number=last[0].number,
-                digest=last[1],
-                key_digest=_key_digest(last[0]),
-                url=self._storage.url,
-                parent=carrier.parent,
-            )
-            found = keep_pulled(self._store, found, self._deadline)
+            found = self._keep(carrier, last[0].carrier, last[0].number, last[1], _key_digest(last[0]))
         step("pull:kept")
         return self._report("pulled", found, sum(manifest.pack_bytes for manifest, _ in came)), found
+
+    def _check(self, git: Git, carrier: CheckedCarrier, allowed: set[str]) -> None:
+        """Check everything that a carrier leads to."""
+        check_checkpoints(git, self._lane, carrier.marks, allowed)
+        check_trees(git, self._lane, {*carrier.attachments.values()}, allowed)
+        step("pull:checked")
+
+    def _keep(self, carrier: CheckedCarrier, tree: str, number: int, digest: str, key_digest: str) -> PulledLane:
+        found = PulledLane(
+            lane=self._lane,
+            commit="",
+            carrier=tree,
+            checkpoints=tuple(mark.id for mark in carrier.marks),
+            identity=carrier.identity,
+            machine=carrier.machine,
+            number=number,
+            digest=digest,
+            key_digest=key_digest,
+            url=self._storage.url,
+            parent=carrier.parent,
+        )
+        return keep_pulled(self._store, found, self._deadline)
 
     # --- manifests ------------------------------------------------------------------------------------
 
@@ -138,10 +151,7 @@ class _Pull:
         numbers = (manifest_number(item.name) for item in self._storage.items(lane_folder(self._lane)))
         newest = max((number for number in numbers if number is not None), default=0)
         if self._known is not None and newest < self._known.number:
-            raise self._refused(
-                f"the remote shows manifest {newest}, and {self._known.number} was seen there before:"
-                " it was set back to an older state"
-            )
+            raise self._set_back(newest, self._known.number)
         if not newest:
             raise NoSuchLane(lane=self._lane, url=self._storage.url)
         return newest
@@ -224,8 +234,42 @@ class _Pull:
         name = lane.identity.name or lane.identity.id
         return PullReport(status, lane.lane, name, lane.machine.name, lane.number, len(lane.checkpoints), size)
 
+    def _set_back(self, newest: int, known: int) -> LaneRefused:
+        seen = f"the remote shows manifest {newest}, and {known} was seen there before"
+        return self._refused(f"{seen}: it was set back to an older state")
+
     def _refused(self, why: str) -> LaneRefused:
         return LaneRefused(lane=self._lane, why=why)
+
+
+class _ChainPull(_Pull):
+    """A pull of a plain lane on a git server (see `chain`). git hashed and checked every object as it came, into a
+    repository of its own. There the lane is checked; then its packs become the store's."""
+
+    _storage: GitStorage
+
+    def run(self) -> tuple[PullReport, PulledLane]:
+        git, tip = self._storage.fetched(self._lane)
+        git = git.bound(deadline=self._deadline)
+        step("pull:fetched")
+        known = self._known
+        if known is not None and known.digest == tip:
+            return self._report("up-to-date", known, 0), known
+        allowed = set(git.run("rev-list", "--objects", "--no-object-names", tip).decode("ascii").split())
+        carrier, number = read_chain(git, tip, self._lane, allowed)
+        if known is not None and number < known.number:
+            raise self._set_back(number, known.number)
+        if known is not None and number == known.number:
+            raise self._refused(f"manifest {number} is another than the one that was seen before")
+        self._check(git, carrier, allowed)
+        with locked(self._store.store_lock(), "pull", self._deadline, shared=True):
+            size = take_packs(git, self._store.git(self._deadline), allowed)
+            rows = (carrier.about, carrier.rows, carrier.lines, carrier.attachments)
+            tree, _ = write_rows(self._store.objects, *rows)
+            step("pull:stored")
+            found = self._keep(carrier, tree, number, tip, known.key_digest if known is not None else "")
+        step("pull:kept")
+        return self._report("pulled", found, size), found
 
 
 def _key_digest(manifest: Manifest) -> str:

@@ -26,6 +26,8 @@ from shadowsnap.git.objects import LooseObjects
 from shadowsnap.git.repository import Git
 from shadowsnap.model import _Record
 from shadowsnap.remote.carrier import Contents, read_contents, write_carrier
+from shadowsnap.remote.chain import add_commit, forget_older
+from shadowsnap.remote.git_storage import GitStorage, head_message
 from shadowsnap.remote.identity import identity_of, new_identity
 from shadowsnap.remote.manifest import (
     LONGEST_CHAIN,
@@ -104,7 +106,9 @@ def push(store: Store, project: Project, deadline: Deadline) -> PushReport:
     waiting = read_waiting(store, project.id)
     folder(store).mkdir(mode=0o700, parents=True, exist_ok=True)
     with locked(lane_lock(store, project.id), "push", deadline):
-        report = _Push(store, project, remote, deadline).run()
+        storage = open_storage(remote.url, store)
+        kind = ChainPush if remote.plain and isinstance(storage, GitStorage) else Push
+        report = kind(store, project, remote, storage, deadline).run()
     if waiting is not None:
         remove_waiting(store, waiting)
     return report
@@ -130,16 +134,18 @@ def readable_note(remote: Remote) -> str:
     )
 
 
-class _Push:
+class Push:
     """One push of one project."""
 
-    def __init__(self, store: Store, project: Project, remote: Remote, deadline: Deadline) -> None:
+    def __init__(
+        self, store: Store, project: Project, remote: Remote, storage: Any, deadline: Deadline
+    ) -> None:
         self._store = store
         self._project = project
         self._remote = remote
         self._deadline = deadline
         self._sealer = Sealer(() if remote.plain else remote.recipients)
-        self._storage: Storage = open_storage(remote.url, store)
+        self._storage: Storage = storage
         self._sending = folder(store) / f"{project.id}.sending"
         remove_tree(self._sending)  # a push that died left it
         self._notes: list[str] = []
@@ -164,26 +170,35 @@ class _Push:
         pending = self._lane.pending
         if not pending:
             return
-        there = self._manifest(int(pending["number"]))
-        if there is not None and digest_of(there) == pending["digest"]:
+        there = self._digest_there(int(pending["number"]))
+        if there == pending["digest"]:
             self._acknowledge()
-        elif there is not None:
+        elif there:
             self._go_on_as_another("another machine wrote to this lane")
         else:
-            self._storage.delete([pack_name(self._lane.lane, pack) for pack in pending["packs"][-1:]])
-            self._remember(pending={})
+            self._forget_pending()
+
+    def _forget_pending(self) -> None:
+        packs = self._lane.pending["packs"][-1:]
+        self._storage.delete([pack_name(self._lane.lane, pack) for pack in packs])
+        self._remember(pending={})
 
     def _check_what_is_there(self) -> bool:
         """Whether what was pushed before is gone from the remote, so that everything has to be sent again."""
         if not self._lane.number:
             return False
-        there = self._manifest(self._lane.number)
-        if there is not None and digest_of(there) != self._lane.digest:
+        there = self._digest_there(self._lane.number)
+        if there and there != self._lane.digest:
             self._go_on_as_another("its last manifest is not the one that this machine wrote")
             return False
-        if there is None:
+        if not there:
             self._notes.append("what was pushed before is gone from the remote, so everything was pushed again")
-        return there is None
+        return not there
+
+    def _digest_there(self, number: int) -> str:
+        """What the remote has under a number; empty if it has nothing."""
+        there = self._manifest(number)
+        return "" if there is None else digest_of(there)
 
     def _manifest(self, number: int) -> bytes | None:
         try:
@@ -203,19 +218,14 @@ class _Push:
 
     def _push(self, *, anew: bool) -> PushReport | None:
         """Send what is new; None if the next manifest turned out to be another machine's."""
-        lane = self._lane
         # Nothing that is listed is reclaimed before it is packed.
         busy = locked(self._store.store_lock(), "push", self._deadline, shared=True)
         with busy, _scratch(self._store) as scratch:
-            contents = read_contents(
-                self._store, self._project, self._deadline, conversations=self._remote.conversations
-            )
-            if not contents.checkpoints:
-                raise NoSuchProject(workdir=self._project.workdir)
-            objects = LooseObjects(scratch / "objects", fsync=False)
-            carrier, blobs = write_carrier(objects, contents, lane)
+            contents = self._contents()
             anew = anew or self._must_begin_anew(contents)
-            if carrier == lane.carrier and not anew:
+            objects = LooseObjects(scratch / "objects", fsync=False)
+            carrier, blobs = write_carrier(objects, contents, self._lane)
+            if carrier == self._lane.carrier and not anew:
                 self._write_head()
                 return self._report("up-to-date", contents, 0)
             git = self._store.git(self._deadline).bound(scratch_objects=scratch / "objects", config=_PACKING)
@@ -224,6 +234,13 @@ class _Push:
             return self._send(pack, contents, carrier, blobs, anew=anew)
         finally:
             remove_tree(pack.parent)
+
+    def _contents(self) -> Contents:
+        conversations = self._remote.conversations
+        contents = read_contents(self._store, self._project, self._deadline, conversations=conversations)
+        if not contents.checkpoints:
+            raise NoSuchProject(workdir=self._project.workdir)
+        return contents
 
     def _must_begin_anew(self, contents: Contents) -> bool:
         """Whether the next push needs nothing that was pushed before: a person purged something, or much was
@@ -278,27 +295,16 @@ class _Push:
             key="" if self._remote.plain else own_key(self._store, self._project.id),
         )
         data = self._sealer.seal(manifest.encoded())
-        gone = len({*lane.checkpoints} - {*contents.checkpoints.values()})
-        self._remember(
-            pending={
-                "number": number,
-                "first": manifest.first,
-                "digest": digest_of(data),
-                "carrier": carrier,
-                "checkpoints": list(contents.checkpoints.values()),
-                "blobs": list(blobs),
-                "packs": [*(() if anew else lane.packs), digest],
-                "bytes": size + (0 if anew else lane.bytes),
-                "dropped": 0 if anew else lane.dropped + gone,
-                "turns": contents.turns,
-                "newest": contents.newest,
-            }
-        )
+        packs = (*(() if anew else lane.packs), digest)
+        total = size + (0 if anew else lane.bytes)
+        self._note_pending(contents, carrier, digest_of(data), anew=anew, blobs=blobs, packs=packs, bytes=total)
+        head = head_name(lane.lane, number, contents.newest, contents.turns, total)
+        remark = head_message(head, self._sealer.seal(self._about())) if self._storage.keeps_heads else ""
         step("push:noted")
         self._storage.put_file(pack_name(lane.lane, digest), pack)
         self._read_back(pack_name(lane.lane, digest), digest, size)
         step("push:sent")
-        self._storage.put_new(manifest_name(lane.lane, number), data)
+        self._storage.put_new(manifest_name(lane.lane, number), data, remark)
         step("push:manifest")
         there = self._manifest(number)
         if there is None:
@@ -308,6 +314,31 @@ class _Push:
             return None
         self._acknowledge()
         return self._report("pushed", contents, size + len(data))
+
+    def _note_pending(
+        self, contents: Contents, carrier: str, digest: str, *, anew: bool, **more: Any
+    ) -> None:
+        """Write down what the lane is once the remote has what is sent now."""
+        lane, checkpoints = self._lane, list(contents.checkpoints.values())
+        number, gone = lane.number + 1, len({*lane.checkpoints} - {*checkpoints})
+        pending = {
+            "number": number,
+            "first": number if anew else lane.first,
+            "digest": digest,
+            "carrier": carrier,
+            "checkpoints": checkpoints,
+            "dropped": 0 if anew else lane.dropped + gone,
+            "turns": contents.turns,
+            "newest": contents.newest,
+        }
+        self._remember(pending={**pending, **more})
+
+    def _about(self) -> bytes:
+        """What `lanes` shows beside the numbers."""
+        identity, parent = self._lane.identity, self._lane.parent
+        about = {"machine": machine_name(), "name": identity.name, "origin": identity.origin, "parent": parent}
+        shown = {name: value for name, value in about.items() if value}
+        return json.dumps(shown, separators=(",", ":")).encode("ascii")
 
     def _read_back(self, name: str, digest: str, size: int) -> None:
         if size <= _READ_BACK:
@@ -340,17 +371,17 @@ class _Push:
     def _write_head(self) -> None:
         """Let `lanes` show the lane. It is derived: a failure here is no failure of the push."""
         lane = self._lane
+        if self._storage.keeps_heads:
+            return
         head = head_name(lane.lane, lane.number, lane.newest, lane.turns, lane.bytes)
-        about = {"identity": lane.identity.to_dict(), "machine": machine_name(), "parent": lane.parent}
         try:
             there = [item.name for item in self._storage.items(head_folder(lane.lane))]
             current = [name for name in there if name == head or name.startswith(f"{head}/")][:1]
             if not current:
-                data = self._sealer.seal(json.dumps(about).encode())
+                data = self._sealer.seal(self._about())
                 current = [with_content(head, data) if self._storage.reads_slowly else head]
                 self._storage.put(current[0], data)
             self._storage.delete([name for name in there if name not in current])
-            self._storage.finish()
         except RemoteFailed as problem:
             self._notes.append(f"lanes may show an older state: {problem}")
 
@@ -360,6 +391,7 @@ class _Push:
             names = [item.name for item in self._storage.items(lane_folder(lane))]
             old = [name for name in names if (number := manifest_number(name)) is not None and number < first]
             self._storage.delete([*old, *(pack_name(lane, pack) for pack in packs)])
+            self._storage.finish()
         except RemoteFailed as problem:
             self._notes.append(f"older packs are still at the remote: {problem}")
 
@@ -374,6 +406,50 @@ class _Push:
             self._remember(readable_named=True)
         sizes = (len(contents.checkpoints), contents.turns)
         return PushReport(status, lane.lane, self._remote.name, lane.number, sent, *sizes, tuple(self._notes))
+
+
+class ChainPush(Push):
+    """A push to a plain lane on a git server (see `chain`): one commit on top of the last, with a lease."""
+
+    _storage: GitStorage
+
+    def _digest_there(self, number: int) -> str:
+        tip, lane = self._storage.tip(self._lane.lane), self._lane
+        return "" if tip == lane.digest and number != lane.number else tip
+
+    def _forget_pending(self) -> None:
+        self._remember(pending={})
+
+    def _push(self, *, anew: bool) -> PushReport | None:
+        lane, store = self._lane, self._store
+        expected = "" if anew else lane.digest
+        kept = folder(store) / f"{self._project.id}.chain"
+        # Held while the server takes it: git reads the objects as it sends them.
+        with locked(store.store_lock(), "push", self._deadline, shared=True):
+            contents = self._contents()
+            anew = anew or self._must_begin_anew(contents) or not (kept / f"{lane.digest}.json").exists()
+            if anew:
+                remove_tree(kept)
+            (kept / "pack").mkdir(mode=0o700, parents=True, exist_ok=True)
+            git, objects = store.git(self._deadline).bound(scratch_objects=kept), LooseObjects(kept, fsync=False)
+            head = head_name(lane.lane, lane.number + 1, contents.newest, contents.turns, lane.bytes)
+            added = add_commit(git, objects, contents, lane, head_message(head, self._about()), anew=anew)
+            if added is None:
+                return self._report("up-to-date", contents, 0)
+            commit, anew = added
+            self._note_pending(contents, commit, commit, anew=anew, blobs=(), packs=(), bytes=lane.bytes)
+            step("push:noted")
+            sent = self._storage.replace(git, lane.lane, expected, commit)
+        step("push:manifest")
+        if sent is None:
+            return None
+        self._acknowledge()
+        self._remember(bytes=sent + (0 if anew else lane.bytes))
+        forget_older(kept, commit)
+        return self._report("pushed", contents, sent)
+
+    def _remove_older(self, first: int, packs: set[str]) -> None:
+        """Nothing: the ref does not lead to it any more."""
 
 
 @contextmanager

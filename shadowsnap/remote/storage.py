@@ -40,6 +40,8 @@ class Storage(Protocol):
     url: str
     reads_slowly: bool
     """Whether each thing that is read costs a round trip, as in an object store."""
+    keeps_heads: bool
+    """Whether the head that comes with a manifest is all that `lanes` needs."""
 
     def items(self, prefix: str) -> Iterator[Item]:
         """Everything below a prefix that ends in a slash, in any order."""
@@ -57,9 +59,9 @@ class Storage(Protocol):
 
     def put_file(self, name: str, source: Path) -> None: ...
 
-    def put_new(self, name: str, data: bytes) -> bool:
+    def put_new(self, name: str, data: bytes, head: str = "") -> bool:
         """Write it only if there is nothing of that name; False if there is. It is there as a whole or not at
-        all."""
+        all. `head`: what `lanes` shows from then on, for storages that keep that with it."""
 
     def delete(self, names: Iterable[str]) -> None:
         """Remove what is there of these."""
@@ -121,7 +123,7 @@ def probe(storage: Storage, name: str) -> bool:
 class DirectoryStorage:
     """A directory: a mounted disk, a share, a folder that something else carries on."""
 
-    reads_slowly = False
+    reads_slowly = keeps_heads = False
 
     def __init__(self, root: Path, url: str) -> None:
         self.url = url
@@ -188,7 +190,7 @@ class DirectoryStorage:
         with self._failing(), source.open("rb") as file:
             self._place(name, lambda target: _write(target, iter(lambda: file.read(_CHUNK), b"")))
 
-    def put_new(self, name: str, data: bytes) -> bool:
+    def put_new(self, name: str, data: bytes, head: str = "") -> bool:
         with self._failing():
             return self._place(name, lambda target: _write(target, [data]), only_new=True)
 

@@ -30,7 +30,7 @@ from shadowsnap.files import read_json, remove_tree, write_bytes, write_json
 from shadowsnap.git.objects import is_object_id
 from shadowsnap.git.reading import ObjectReader, read_many
 from shadowsnap.git.refs import delete_refs, list_refs, read_ref, read_refs, set_ref
-from shadowsnap.git.trees import DIRECTORY, REGULAR, Leaf, parse_tree
+from shadowsnap.git.trees import REGULAR, Leaf, parse_tree
 from shadowsnap.model import Checkpoint, RemoteStatus
 from shadowsnap.records import replace as replace_record
 from shadowsnap.store.checkpoints import decode_checkpoint
@@ -247,7 +247,8 @@ def forget_remote(store: Store, project: str, *, lane: bool) -> None:
     """Forget the remote of a project; with `lane` also what the remote is known to hold."""
     gone = [folder(store) / f"{project}.json", folder(store) / "queue" / project]
     if lane:
-        remove_tree(folder(store) / f"{project}.sending")
+        for ending in ("sending", "chain"):
+            remove_tree(folder(store) / f"{project}.{ending}")
         gone += [folder(store) / f"{project}.{ending}" for ending in ("lane.json", "key", "lock")]
     for path in gone:
         path.unlink(missing_ok=True)
@@ -467,7 +468,7 @@ def checkpoints_of(store: Store, lane: PulledLane, deadline: Deadline) -> list[C
 def lines_in(store: Store, lane: PulledLane, deadline: Deadline) -> list[Line]:
     """The log of a pulled lane. It was checked when it came."""
     with ObjectReader(store.git(deadline)) as reader:
-        return list(read_rows(reader, parse_tree(reader.read(lane.carrier, b"tree")).get(b"log")))
+        return list(read_rows(reader, parse_tree(reader.read(lane.carrier, b"tree")), b"log-"))
 
 
 @dataclass(frozen=True)
@@ -489,7 +490,7 @@ def marks_in(store: Store, lane: PulledLane, deadline: Deadline) -> list[Mark]:
         if b"meta" in top:
             trees = parse_tree(reader.read(top[b"meta"][1], b"tree"))
             kept = {name.decode(): leaf[1] for name, leaf in trees.items()}
-        return [mark_from(row, kept) for row in read_rows(reader, top.get(b"checkpoints"))]
+        return [mark_from(row, kept) for row in read_rows(reader, top, b"checkpoints-")]
 
 
 def mark_from(row: Line, attachments: dict[str, str]) -> Mark:
@@ -499,11 +500,9 @@ def mark_from(row: Line, attachments: dict[str, str]) -> Mark:
     return Mark(row["id"], moment, row.get("pinned") is True, label, attachments.get(name))
 
 
-def read_rows(reader: ObjectReader, leaf: Leaf | None) -> Iterator[Line]:
-    """The JSON lines of a folder of pieces, in order."""
-    if leaf is None or leaf[0] != DIRECTORY:
-        return
-    for _, (mode, piece) in sorted(parse_tree(reader.read(leaf[1], b"tree")).items()):
-        if mode == REGULAR:
+def read_rows(reader: ObjectReader, carrier: dict[bytes, Leaf], kind: bytes) -> Iterator[Line]:
+    """The JSON lines in the pieces of one kind, in order."""
+    for name, (mode, piece) in sorted(carrier.items()):
+        if name.startswith(kind) and mode == REGULAR:
             for row in reader.read(piece, b"blob").splitlines():
                 yield json.loads(row)

@@ -375,8 +375,8 @@ class Forger:
         }  # fmt: skip
         carrier = self.tree(
             ("100644", b"about", self.add(BLOB, json.dumps(about).encode())),
-            ("40000", b"checkpoints", self.tree(("100644", b"000000", marks))),
-            ("40000", b"log", self.tree(("100644", b"000000", log))),
+            ("100644", b"checkpoints-000000", marks),
+            ("100644", b"log-000000", log),
         )
         data = pack_of(*(entry(kind, data) for kind, data in self._objects.values()), *self.raw)
         self._lane.replace_pack(data, carrier=carrier)

@@ -186,7 +186,7 @@ def test_a_storage_that_ignores_conditions_is_noticed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shelf: Path
 ) -> None:
     class Careless(storages.DirectoryStorage):
-        def put_new(self, name: str, data: bytes) -> bool:
+        def put_new(self, name: str, data: bytes, head: str = "") -> bool:
             self.put(name, data)
             return True
 
