@@ -96,6 +96,8 @@ class Settings:
     """`turn`: a snapshot before the first writing tool of a turn. `tool`: before and after each of them."""
     background_upkeep: bool = True
     """Start upkeep as a process of its own when enough has piled up."""
+    sync: bool = False
+    """Push projects that have a remote by itself, in the background, after turns."""
 
     @property
     def max_file_bytes(self) -> int | None:

@@ -19,6 +19,7 @@ from shadowsnap.model import Checkpoint, EditOutcome, Entry, Session, SessionTur
 from shadowsnap.records import Any, NamedTuple, dataclass, field, replace
 from shadowsnap.store.checkpoints import ATTACHMENTS, list_checkpoints, newest_name, take_inventory, touching
 from shadowsnap.store.history import History, Operation, Snapshot, Turn, fold, read_history
+from shadowsnap.store.lanes import PulledLane, checkpoints_of, lines_in
 from shadowsnap.store.layout import Store
 from shadowsnap.store.log import log_file, logged_projects, read_lines
 from shadowsnap.store.projects import Project, known_projects
@@ -74,8 +75,22 @@ def read_timeline(
 ) -> Timeline:
     """The whole timeline. With `path`, only entries that changed it; `counted`: with counts of files and lines."""
     history = read_history(store, project, deadline)
-    known = {each.id: each for each in list_checkpoints(store, project, deadline, statistics=False)}
-    made = _Entries(history, known)
+    checkpoints = list_checkpoints(store, project, deadline, statistics=False)
+    return _timeline(store, history, checkpoints, deadline, path, counted=counted)
+
+
+def read_lane_timeline(store: Store, lane: PulledLane, deadline: Deadline, *, counted: bool = True) -> Timeline:
+    """The timeline of another machine, as far as it was pulled."""
+    history = fold(lane.project, lines_in(store, lane, deadline))
+    return _timeline(store, history, checkpoints_of(store, lane, deadline), deadline, counted=counted)
+
+
+def _timeline(
+    store: Store, history: History, checkpoints: Iterable[Checkpoint], deadline: Deadline,
+    path: bytes | None = None, *, counted: bool,
+) -> Timeline:  # fmt: skip
+    project = history.project
+    made = _Entries(history, {each.id: each for each in checkpoints})
     entries = [entry for entry, _ in made.rows]
     if counted or path is not None:
         pairs = (pair for _, pair in made.rows if pair is not None)

@@ -10,7 +10,7 @@ from shadowsnap.cli.text import age, ago, columns, count, cut, cut_path, one_lin
 from shadowsnap.cli.ui import Ink
 
 if TYPE_CHECKING:  # imported for annotations only
-    from shadowsnap.model import Change, Checkpoint, Entry, Now
+    from shadowsnap.model import Change, Checkpoint, Entry, Now, RemoteStatus
 
 _LEAST_TEXT = 12
 _LEAST_PATH = 20
@@ -56,6 +56,17 @@ def timeline_lines(
         line = f"{mark:>{number}}  {ink('dim', pad(age_text, when))}  {text}  {_signs(pad(change, end), ink)}"
         lines.append((f"{line}  {ink('dim', session)}" if session else line).rstrip())
     return [cut(line, width) if not ink.on else line for line in lines]
+
+
+def remote_text(remote: RemoteStatus) -> str:
+    """What a remote does not have yet."""
+    text = f"{safe(remote.name)}, everything is pushed"
+    if remote.unpushed_since is not None:
+        number, since = count(remote.unpushed, "checkpoint"), ago(remote.unpushed_since)
+        text = f"{safe(remote.name)}, {number} not pushed, the oldest from {since}"
+    if remote.error:
+        text += f"; {count(remote.attempts, 'attempt')} failed: {one_line(remote.error)}"
+    return text
 
 
 def now_text(now: Now) -> str:
