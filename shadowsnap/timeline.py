@@ -539,18 +539,27 @@ def session_by_part(store: Store, deadline: Deadline, part: str, project: Projec
     return fitting[0] if fitting else part
 
 
+_SHORTEST_ID = 8
+
+
 def short_session_ids(names: Iterable[str]) -> dict[str, str]:
     """For each session id a short part that no other one has: agents begin theirs with the date or the time, so
     the part need not be the beginning."""
     names = sorted(set(names))
-    return {name: _short_part(name, [other for other in names if other != name]) for name in names}
+    holders: dict[str, list[str]] = {}
+    for name in names:
+        for part in {name[at : at + _SHORTEST_ID] for at in range(len(name) - _SHORTEST_ID + 1)}:
+            holders.setdefault(part, []).append(name)
+    return {name: _short_part(name, holders) for name in names}
 
 
-def _short_part(name: str, others: list[str]) -> str:
-    for length in range(8, len(name)):
+def _short_part(name: str, holders: dict[str, list[str]]) -> str:
+    """`holders`: which names have a part of the shortest length."""
+    for length in range(_SHORTEST_ID, len(name)):
         for start in (0, len(name) - length):
             part = name[start : start + length]
-            if not any(part in other for other in others) and part.strip("-_. ") == part:
+            others = (other for other in holders[part[:_SHORTEST_ID]] if other != name)
+            if part.strip("-_. ") == part and not any(part in other for other in others):
                 return part
     return name
 
