@@ -67,7 +67,7 @@ def carry_out(
     if result.note:
         ui.say(safe(result.note))
     line = context.line(back, *(() if ui.interactive else ("--yes",))) if result.undo_id else None
-    lines = [done(result), *_what_was_done(result, plan)]
+    lines = [done(result), *what_was_done(result, plan)]
     lines += [f"to take it back: {line}"] if line else []
     return ui.answer({**result.to_dict(), "dry_run": False, **({"undo": line} if line else {})}, lines)
 
@@ -183,7 +183,7 @@ def _sum(plan: RestoreResult, context: Context) -> str:
     return ", ".join(parts)
 
 
-def _what_was_done(result: RestoreResult, plan: RestoreResult | None) -> list[str]:
+def what_was_done(result: RestoreResult, plan: RestoreResult | None) -> list[str]:
     """What was done; nothing if the plan was shown and is what happened."""
     if plan is not None and (plan.written, plan.deleted) == (result.written, result.deleted):
         return [] if result.written or result.deleted else [f"  kept     {_why(kept)}" for kept in result.kept]

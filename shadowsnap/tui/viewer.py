@@ -1,0 +1,576 @@
+"""The viewer: turns on the left, the files of one turn and the diff of one file on the right.
+
+Everything it knows comes from the manager. What may take long runs in a thread, so that the keys always answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import ClassVar, TypeVar
+
+from rich.text import Text
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.timer import Timer
+from textual.widgets import Static
+from textual.worker import Worker, WorkerState
+
+from shadowsnap.cli.context import Context
+from shadowsnap.cli.states import diff_of_entry, tilde
+from shadowsnap.cli.tables import entry_text, line_counts, now_text, path_mark
+from shadowsnap.cli.text import columns, count, cut, cut_path, one_line, pad, safe
+from shadowsnap.errors import DirectoryMissing, ShadowsnapError
+from shadowsnap.model import Change, Entry, Kept, Now, Session
+from shadowsnap.tui.dialogs import KEYS, Chooser, Question, Reader, Row, Typed
+from shadowsnap.tui.lines import Lines, widest
+from shadowsnap.tui.operations import Operation, Plan, go_back, redo, take_out, undo
+from shadowsnap.tui.patches import Line, pairs, patch_of_file, side_by_side, split_patch, unified
+from shadowsnap.tui.sessions import conversation_of, project_rows, session_choices
+
+T = TypeVar("T")
+
+_READING = "reading the timeline ..."
+_SETTLE = 0.04
+"""Seconds that the cursor rests on a row before its files are read."""
+_LOOK_AGAIN = 2.0
+_SHARE = 20
+"""Looking again takes at most one part in so many of the time: it holds the lock of the project."""
+_FEET = (
+    "enter go back before it   t take this turn out   space choose files   z undo  Z redo  p pin",
+    "enter go back  t take out  space choose files  = preview  z undo  Z redo  p pin",
+)
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the panes on the right show: changed files, the patch of each, and what there is to say besides."""
+
+    heading: str
+    changes: tuple[Change, ...] = ()
+    patches: dict[str, str] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+
+
+class Viewer(App[int]):
+    """The whole screen."""
+
+    CSS = """
+    Screen { background: ansi_default; color: ansi_default; }
+    Static { background: ansi_default; color: ansi_default; height: 1; }
+    Horizontal, Vertical { background: ansi_default; }
+    #turns { width: 38%; min-width: 28; max-width: 60; border-right: solid ansi_bright_black; }
+    #files { height: 30%; min-height: 4; }
+    #diff { height: 1fr; }
+    """
+    ENABLE_COMMAND_PALETTE = False
+    TITLE = "shadowsnap"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("q", "leave", show=False),
+        Binding("ctrl+c", "leave", show=False, priority=True),
+        Binding("ctrl+q", "leave", show=False, priority=True),
+        Binding("enter", "go_back", show=False),
+        Binding("t", "take_out", show=False),
+        Binding("space", "choose_file", show=False),
+        Binding("z", "undo", show=False),
+        Binding("Z", "redo", show=False),
+        Binding("p", "pin", show=False),
+        Binding("equals_sign,=", "preview", show=False),
+        Binding("v", "side_by_side", show=False),
+        Binding("h", "history", show=False),
+        Binding("H", "history_of", show=False),
+        Binding("s", "sessions", show=False),
+        Binding("o", "projects", show=False),
+        Binding("slash,/", "find", show=False),
+        Binding("question_mark,?", "keys", show=False),
+        Binding("escape", "everything", show=False),
+        Binding("r", "look_again", show=False),
+        Binding("right_square_bracket", "next_file(1)", show=False),
+        Binding("left_square_bracket", "next_file(-1)", show=False),
+    ]
+
+    def __init__(self, context: Context, first: Future[list[Entry]] | None = None) -> None:
+        """`first` is the timeline, if it is being read already."""
+        super().__init__(ansi_color=True)
+        self._first = first
+        self._entries: list[Entry] = []
+        self._now: Now | None = None
+        self._look = Look("Files")
+        self._chosen: set[str] = set()
+        self._path: str | None = None
+        """The file whose history is shown."""
+        self._find = ""
+        self._preview = False
+        self._side_by_side = False
+        self._busy = ""
+        """What is being done to the files."""
+        self._said = self._trouble = ""
+        self._timer: Timer | None = None
+        self._project(context)
+
+    def _project(self, context: Context) -> None:
+        self._where = context
+        self._manager, self._workdir = context.manager, context.workdir
+        self._protection = ""
+        context.progress = self._say_from_thread
+
+    def compose(self) -> ComposeResult:
+        yield Static(id="head")
+        with Horizontal():
+            yield Lines(id="turns")
+            with Vertical():
+                yield Lines(id="files")
+                yield Lines(id="diff", select=False)
+        yield Static(id="status")
+        yield Static(id="foot")
+
+    def on_mount(self) -> None:
+        self._turns, self._files, self._diff = (
+            self.query_one(f"#{name}", Lines) for name in ("turns", "files", "diff")
+        )
+        self._turns.say("Turns")
+        self._diff.say("Diff")
+        self._turns.focus()
+        self._say(_READING)
+        self._draw_head()
+        self._read(self._first)
+        self._first = None
+
+    def on_resize(self) -> None:
+        self._draw_head()
+
+    # --- what takes long, in a thread ---------------------------------------------------------------------
+
+    def _in_thread(
+        self,
+        group: str,
+        job: Callable[[], T],
+        then: Callable[[T], None],
+        otherwise: Callable[[Exception], None] | None = None,
+        after: float = 0.0,
+    ) -> None:
+        """Run a job `after` some seconds and hand its result on, unless another one of the group came later."""
+
+        async def run() -> None:
+            await asyncio.sleep(after)
+            try:
+                result = await asyncio.to_thread(job)
+            except (ShadowsnapError, OSError) as problem:
+                (otherwise or self._complain)(problem)
+            else:
+                then(result)
+
+        self.run_worker(run(), group=group, exclusive=True, exit_on_error=False)
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        if event.state == WorkerState.ERROR and event.worker.error is not None:
+            self._busy = ""
+            self._complain(event.worker.error)
+
+    def _complain(self, problem: BaseException) -> None:
+        hint = getattr(problem, "hint", "")
+        known = isinstance(problem, (ShadowsnapError, OSError))
+        text = f"{problem}{f' ({hint})' if hint else ''}" if known else f"this should not happen: {problem!r}"
+        self._say(text, "bold red")
+
+    def _say(self, text: str, style: str = "") -> None:
+        self._said = text
+        shown = Text(f" {one_line(text)}", style, no_wrap=True, overflow="ellipsis")
+        self.screen_stack[0].query_one("#status", Static).update(shown)
+
+    def _say_from_thread(self, text: str) -> None:
+        self.call_later(self._say, text)
+
+    # --- the timeline ---------------------------------------------------------------------------------------
+
+    def _read(self, first: Future[list[Entry]] | None = None) -> None:
+        """Read the timeline, then how the files are now, and after a while both again."""
+        manager, workdir, path, began = self._manager, self._workdir, self._path, time.monotonic()
+
+        def entries() -> list[Entry]:
+            return first.result() if first is not None else manager.timeline(workdir, path=path)
+
+        def read(found: list[Entry]) -> None:
+            if found != self._entries or not self._turns.rows:
+                self._entries = found
+                self._show_turns()
+            if self._said == _READING:
+                self._say("")
+            self._in_thread("now", lambda: self._read_now(workdir), looked, failed)
+
+        def looked(found: tuple[Now | None, str]) -> None:
+            changed = found[0] != self._now
+            self._now, self._protection = found
+            self._draw_head()
+            self._turns.refresh()
+            if changed and self._turns.row is None:
+                self._read_look()
+            again()
+
+        def failed(problem: Exception) -> None:
+            if str(problem) != self._trouble:  # the same trouble is not said every other second
+                self._trouble = str(problem)
+                self._complain(problem)
+            again()
+
+        def again() -> None:
+            if self._timer is not None:
+                self._timer.stop()
+            self._timer = self.set_timer(max(_LOOK_AGAIN, _SHARE * (time.monotonic() - began)), self._read)
+
+        self._in_thread("read", entries, read, failed)
+
+    def _read_now(self, workdir: Path) -> tuple[Now | None, str]:
+        protection = self._protection or self._where.protection.text
+        try:
+            return self._manager.now(workdir), protection
+        except DirectoryMissing:
+            return None, protection
+
+    def _show_turns(self) -> None:
+        """The rows that fit what is looked for, with the cursor where it was."""
+        here, found = self._turns.row, self._find.casefold()
+        rows: list[Entry | None] = [] if found or self._path else [None]
+        rows += [entry for entry in self._entries if found in f"{entry.number} {entry_text(entry)}".casefold()]
+        cursor = next((at for at, row in enumerate(rows) if _identity(row) == _identity(here)), 0)
+        heading = f"History of {safe(self._path)}" if self._path else "Turns"
+        self._turns.say(f"{heading} with {safe(self._find)!r}" if found else heading)
+        self._turns.show(rows, self._draw_turn, cursor=cursor)
+        if not rows:
+            self._say("nothing fits; esc shows everything")
+        self._read_look()
+
+    def _draw_turn(self, entry: Entry | None, width: int) -> Text:
+        if entry is None:
+            about = "now" if self._now is None else f"now: {now_text(self._now)}"
+            return Text.assemble(("@ ", "bold"), cut(about, max(1, width - 2)))
+        mark = f"{entry.number if entry.number is not None else '.'} "
+        files = _file_counts(entry)
+        room = max(1, width - columns(mark) - columns(files) - 1)
+        style = "dim" if entry.kind == "edits" or entry.status in ("undone", "reverted") else ""
+        text = Text.assemble((mark, "bold"), (pad(cut(entry_text(entry), room), room), style), " ")
+        for word in files.split(" "):
+            text.append(word, _SIGNS.get(word[:1], ""))
+            text.append(" ")
+        return text
+
+    def _draw_head(self) -> None:
+        keys, width = "/ find   ? keys   q quit", self.size.width
+        room = max(10, width - len(keys) - 3)
+        path = cut_path(tilde(self._workdir), max(10, room - min(30, columns(self._protection)) - 3))
+        left = cut(f" {path}   {one_line(self._protection)}", room)
+        self.query_one("#head", Static).update(Text(f"{pad(left, room)}  {keys}", "bold", no_wrap=True))
+        foot = next((text for text in _FEET if len(text) < width), _FEET[-1])
+        self.query_one("#foot", Static).update(Text(f" {foot}", "bold", no_wrap=True, overflow="ellipsis"))
+
+    # --- the files and the diff -------------------------------------------------------------------------------
+
+    def on_lines_moved(self, event: Lines.Moved) -> None:
+        if event.pane is self._turns:
+            self._chosen.clear()
+            self._read_look()
+        elif event.pane is self._files:
+            self._show_diff()
+
+    def on_lines_chosen(self, event: Lines.Chosen) -> None:
+        if event.pane is self._turns:
+            self.action_go_back()
+        elif event.pane is self._files:
+            self.action_choose_file()
+
+    def _read_look(self) -> None:
+        entry = self._turns.row
+        if entry is None and self._turns.rows:
+            self._show_look(_look_at_now(self._now))
+            return
+        if entry is None:
+            self._show_look(Look("Files"))
+            return
+        read = self._look_back if self._preview else self._look_at
+        self._in_thread("look", lambda: read(entry), self._show_look, after=_SETTLE)
+
+    def _look_at(self, entry: Entry) -> Look:
+        """What an entry changed."""
+        heading = f"Files of {_name(entry)}"
+        diff = diff_of_entry(self._manager, self._workdir, entry)
+        skipped = tuple(f"not captured: {safe(item.path)} ({item.why})" for item in entry.skipped)
+        if diff is None:
+            return Look(heading, remarks=("what it changed is not known: a state of it is missing", *skipped))
+        return self._only_path(Look(heading, diff.changes, split_patch(diff.text), skipped))
+
+    def _look_back(self, entry: Entry) -> Look:
+        """What going back would do to the files as they are now."""
+        heading = f"Going back to {_goal(entry)} would change"
+        if entry.state is None:
+            return Look(heading, remarks=("there is no state to go back to",))
+        plan = self._manager.restore(self._workdir, entry.state, self._paths(), dry_run=True)
+        remarks = [_why(each) for each in (*plan.kept, *plan.conflicts)]
+        changes = plan.changes  # none of very many
+        changes = changes or tuple(Change(path, "modified") for path in plan.written)
+        changes += () if plan.changes else tuple(Change(path, "deleted") for path in plan.deleted)
+        return self._only_path(Look(heading, changes, split_patch(plan.patch), tuple(remarks)))
+
+    def _only_path(self, look: Look) -> Look:
+        """In the history of a file, that file alone."""
+        if self._path is None:
+            return look
+        inside = f"{self._path}/"
+        changes = tuple(each for each in look.changes if each.path == self._path or each.path.startswith(inside))
+        return Look(look.heading, changes, look.patches, look.remarks)
+
+    def _show_look(self, look: Look) -> None:
+        here, same = self._files.row, self._look.heading == look.heading
+        self._look = look
+        rows: list[Change | str] = [*look.changes, *look.remarks]
+        if not rows:
+            rows = ["no file differs" if self._turns.row is None or self._preview else "no file was changed"]
+        cursor = next((at for at, row in enumerate(rows) if row == here), 0) if same else 0
+        more = f" ({count(len(look.changes), 'file')})" if look.changes else ""
+        self._files.say(f"{look.heading}{more}")
+        self._files.show(rows, self._draw_file, cursor=cursor)
+        self._show_diff()
+
+    def _draw_file(self, row: Change | str, width: int) -> Text:
+        if isinstance(row, str):
+            return Text(cut(row, width), "dim")
+        mark, style = path_mark(row)
+        counts = line_counts(row)
+        room = max(1, width - columns(counts) - 5)
+        sign = "*" if row.path.rstrip("/") in self._chosen else " "
+        name = pad(cut_path(safe(row.path), room), room)
+        return Text.assemble((sign, "bold magenta"), (f"{mark} ", style), name, " ", (counts, "dim"))
+
+    def _show_diff(self) -> None:
+        row = self._files.row
+        if not isinstance(row, Change):
+            self._diff.say("Diff")
+            self._diff.show([row or ""] if isinstance(row, str) else [], lambda text, width: Text(text))
+            return
+        part = self._look.patches.get(row.path.rstrip("/"), "")
+        self._in_thread("diff", lambda: patch_of_file(part, row.path), lambda lines: self._draw_diff(row, lines))
+
+    def _draw_diff(self, row: Change, lines: list[Line]) -> None:
+        self._diff.say(f"Diff of {safe(row.path)}")
+        if not lines:
+            about = "a directory" if row.path.endswith("/") else "the text of this change is not shown"
+            lines = [Line("!", Text(about))]
+        if self._side_by_side:
+            self._diff.show(pairs(lines), side_by_side)
+        else:
+            self._diff.show(lines, unified, wide=widest([line.text for line in lines]) + 2)
+
+    # --- keys: looking ------------------------------------------------------------------------------------------
+
+    def action_preview(self) -> None:
+        self._preview = not self._preview
+        self._read_look()
+
+    def action_side_by_side(self) -> None:
+        self._side_by_side = not self._side_by_side
+        self._show_diff()
+
+    def action_next_file(self, by: int) -> None:
+        self._files.move_to(self._files.cursor + by)
+
+    def action_find(self) -> None:
+        def show(text: str | None) -> None:
+            self._find = text or ""
+            self._show_turns()
+
+        self.push_screen(Typed("find:", self._find, show), show)
+
+    def action_everything(self) -> None:
+        """Leave the history of a file, and what was looked for."""
+        self._find = ""
+        self._chosen.clear()
+        self._history_of(None)
+
+    def action_history(self) -> None:
+        row = self._files.row
+        if isinstance(row, Change):
+            self._history_of(row.path.rstrip("/"))
+        else:
+            self.action_history_of()
+
+    def action_history_of(self) -> None:
+        def typed(path: str | None) -> None:
+            if path:
+                self._history_of(path)
+
+        self.push_screen(Typed("history of the file:", self._path or ""), typed)
+
+    def _history_of(self, path: str | None) -> None:
+        self._path = path
+        self._entries = []
+        self._say(_READING)
+        self._read()
+
+    def action_sessions(self) -> None:
+        width, manager, workdir = self.size.width, self._manager, self._workdir
+
+        def choose(rows: Sequence[Row]) -> None:
+            if rows:
+                self.push_screen(Chooser("Sessions", rows, "enter reads the conversation   esc closes"), read)
+            else:
+                self._say("no session yet")
+
+        def read(session: Session | None) -> None:
+            if session is not None:
+                self._in_thread("conversation", lambda: conversation_of(manager, session, width), self._show_text)
+
+        self._in_thread("sessions", lambda: session_choices(manager, workdir, width), choose)
+
+    def _show_text(self, text: tuple[str, Sequence[Text]]) -> None:
+        self.push_screen(Reader(*text))
+
+    def action_projects(self) -> None:
+        def choose(rows: Sequence[Row]) -> None:
+            self.push_screen(Chooser("Projects", rows, "enter opens   esc closes"), opened)
+
+        def opened(workdir: Path | None) -> None:
+            if workdir is not None:
+                self._project(Context(self._where.ui, [str(workdir)]))
+                self._now = None
+                self._draw_head()
+                self.action_everything()
+
+        self._in_thread("projects", lambda: project_rows(self._manager), choose)
+
+    def action_keys(self) -> None:
+        self.push_screen(Reader("Keys", [Text(line) for line in KEYS.splitlines()]))
+
+    def action_look_again(self) -> None:
+        self._trouble = ""
+        self._say(_READING)
+        self._read()
+
+    def action_leave(self) -> None:
+        if self._busy:
+            self._say(f"{self._busy} ...: wait until it is done")
+        else:
+            self.exit(0)
+
+    # --- keys: changing -------------------------------------------------------------------------------------
+
+    def _paths(self) -> list[str]:
+        """The files that are chosen; in the history of a file, that file."""
+        return sorted(self._chosen) or ([self._path] if self._path else [])
+
+    def action_choose_file(self) -> None:
+        row = self._files.row
+        if not self._files.has_focus:
+            self._files.focus()
+        elif isinstance(row, Change):
+            self._chosen ^= {row.path.rstrip("/")}
+            self._files.refresh()
+            self._files.move_to(self._files.cursor + 1)
+            chosen = f"{count(len(self._chosen), 'file')} chosen: enter brings back only these"
+            self._say(chosen if self._chosen else "")
+
+    def action_go_back(self) -> None:
+        entry = self._turns.row
+        if entry is None or entry.state is None:
+            self._say("there is nothing to go back to here: choose a turn")
+        else:
+            self._propose(go_back(self._where, entry, self._paths()))
+
+    def action_take_out(self) -> None:
+        entry = self._turns.row
+        if entry is None or entry.kind != "turn" or entry.number is None:
+            self._say("only a turn can be taken out: choose one")
+        else:
+            self._propose(take_out(self._where, entry.number))
+
+    def action_undo(self) -> None:
+        self._propose(undo(self._where))
+
+    def action_redo(self) -> None:
+        self._propose(redo(self._where))
+
+    def action_pin(self) -> None:
+        entry = self._turns.row
+        if entry is None or entry.state is None:
+            self._say("only a turn or a snapshot can be pinned: choose one")
+            return
+        change, verb = (self._manager.unpin, "unpinned") if entry.pinned else (self._manager.pin, "pinned")
+
+        def pinned(_: object) -> None:
+            self._say(f"{verb} {_goal(entry)}; p takes it back")
+            self._read()
+
+        self._in_thread("apply", lambda: change(self._workdir, entry.state), pinned)
+
+    def _propose(self, operation: Operation) -> None:
+        """Make the plan, show it and ask; then carry it out, and say what happened."""
+        if self._busy:
+            self._say(f"{self._busy} ...: wait until it is done")
+            return
+
+        def ask(plan: Plan) -> None:
+            self._say("")
+            lines = [Text(line) for line in plan.lines]
+            if plan.changes_files:
+                self.push_screen(Question(plan.title, lines), lambda yes: apply(plan) if yes else None)
+            else:
+                self.push_screen(Reader(plan.title, lines))
+
+        def apply(plan: Plan) -> None:
+            self._busy = operation.verb
+            self._say(f"{operation.verb} ...")
+            self._in_thread("apply", lambda: operation.apply(plan), done, failed)
+
+        def done(told: str) -> None:
+            self._busy = ""
+            self._chosen.clear()
+            self._say(told, "bold")
+            self._read()
+
+        def failed(problem: Exception) -> None:
+            self._busy = ""
+            self._complain(problem)
+
+        self._say("making the plan ...")
+        self._in_thread("plan", operation.plan, ask)
+
+
+# --- in words --------------------------------------------------------------------------------------------------
+
+_SIGNS = {"+": "green", "-": "red", "~": "yellow"}
+
+
+def _identity(entry: Entry | None) -> object:
+    """What an entry is known by when the timeline is read again."""
+    return entry and (entry.kind, entry.number or (entry.before, entry.began_at))
+
+
+def _name(entry: Entry) -> str:
+    return "your own edits" if entry.number is None else f"{entry.kind} {entry.number}"
+
+
+def _goal(entry: Entry) -> str:
+    """Where going back to an entry leads."""
+    return _name(entry) if entry.kind == "snapshot" else f"before {_name(entry)}"
+
+
+def _file_counts(entry: Entry) -> str:
+    """`+1 -2 ~3`: files that were added, deleted and changed."""
+    added, deleted = entry.files_added or 0, entry.files_deleted or 0
+    numbers = (("+", added), ("-", deleted), ("~", (entry.files_changed or 0) - added - deleted))
+    return " ".join(f"{sign}{number}" for sign, number in numbers if number)
+
+
+def _why(kept: Kept) -> str:
+    return f"kept: {safe(kept.path)} ({kept.why})"
+
+
+def _look_at_now(now: Now | None) -> Look:
+    if now is None:
+        return Look("Files")
+    skipped = tuple(f"not captured: {safe(item.path)} ({item.why})" for item in now.skipped)
+    heading = f"Changed since {now.name}" if now.name else "Files"
+    return Look(heading, now.changes, split_patch(now.patch), skipped)
