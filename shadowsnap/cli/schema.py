@@ -264,6 +264,7 @@ ANSWERS: dict[str, dict[str, Keys]] = {
             "hooks": "[object]",
         },
     },
+    "ui": {},
     "undo": {"": _RESTORE},
     "uninstall": {"": _SETTINGS},
     "unpin": {"": {"checkpoints": "[Checkpoint]"}},
@@ -596,13 +597,19 @@ def all_keys() -> Iterator[tuple[str, str, str]]:
             yield from ((command, key.removesuffix("?"), kind.removesuffix("?")) for key, kind in keys.items())
 
 
+_WITHOUT = {
+    "hook": "It answers in the way that its agent wants; see `docs hooks`.",
+    "ui": "It is for people, on a terminal; see `docs ui`.",
+}
+
+
 def markdown() -> str:
     """The page `docs json`."""
     lines = [_HEAD]
     for command, forms in ANSWERS.items():
         lines.append(f"### {command}\n")
         if not forms:
-            lines.append("It answers in the way that its agent wants; see `docs hooks`.\n")
+            lines.append(f"{_WITHOUT[command]}\n")
         for form, keys in forms.items():
             lines += [f"`{command} {form}`:\n" if form else f"`{command}`:\n", *_listed(keys), ""]
     lines.append("### Instead\n")

@@ -13,27 +13,26 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
-from shadowsnap.tui.lines import Lines
+from shadowsnap.tui.lines import Lines, widest
 
 KEYS = """\
-up down pgup pgdn home end   move        tab   the next pane
-left right                   scroll the diff sideways
-]  [        the next file, the one before it
-=           what going back would do to the files as they are now, or what the turn changed
-v           the diff side by side, or unified
-enter       go back to before this turn (of a snapshot: to it); the plan is shown first
-t           take this turn out and keep what came later; the plan is shown first
-space       choose files: only these are brought back
-z  Z        undo the last thing that happened; redo
-p           pin, so that no limit drops it; again: unpin
-h  H        the history of this file; of a file that you name, deleted ones too
-s  o        sessions with their conversations; other projects
-/           find in what was asked; esc shows everything again
-r           look again now (new turns appear by themselves)
-q           quit
+up down pgup pgdn   move          tab    the next pane
+left right          sideways      ] [    the next file, or the last
+=       what going back would do to the files as they are now
+v       the diff side by side, or unified
+enter   go back to before this turn; to a snapshot
+t       take this turn out and keep what came later
+space   choose files: enter brings back only these
+z Z     undo the last thing that happened; redo
+p       pin, so that no limit drops it; again: unpin
+h H     the history of this file; of one that you name
+s o     sessions with their conversations; other projects
+/       find in what was asked; esc shows everything again
+r q     look again now; quit
 
-A number is a turn or a snapshot, . your own edits, @ the files as they are now.
-+1 -2 ~3 are files that were added, deleted and changed."""
+3 is a turn or snapshot, . your own edits, @ the files as they
+are now. +1 -2 ~3: files that were added, deleted, changed. What
+changes files shows its plan and asks. New turns come by themselves."""
 
 
 class Dialog(ModalScreen[Any]):
@@ -80,7 +79,7 @@ class Reader(Dialog):
         pane.parent.styles.max_height = "90%"  # type: ignore[union-attr]
         pane.styles.max_height = max(3, self.app.size.height - 6)
         pane.say(self._title)
-        pane.show(self._lines)
+        pane.show(self._lines, wide=widest(self._lines))
         pane.focus()
 
 

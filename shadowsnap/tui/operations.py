@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from shadowsnap.cli.context import Context
 from shadowsnap.cli.plans import careful, exchanged_in_words, numbers_of, plan_lines, what_happened, what_was_done
-from shadowsnap.cli.states import check_held, state_in_words
+from shadowsnap.cli.states import check_held
 from shadowsnap.cli.text import ago, count, one_line, safe
 from shadowsnap.cli.ui import Ink
 from shadowsnap.model import Entry, RestoreResult
@@ -55,17 +55,25 @@ class Operation:
         return "; ".join(parts)
 
 
+def entry_in_words(entry: Entry) -> str:
+    return "your own edits" if entry.number is None else f"{entry.kind} {entry.number}"
+
+
+def goal_in_words(entry: Entry) -> str:
+    """Where going back to an entry leads."""
+    return entry_in_words(entry) if entry.kind == "snapshot" else f"before {entry_in_words(entry)}"
+
+
 def go_back(context: Context, entry: Entry, paths: Sequence[str]) -> Operation:
     """To before a turn, or to a snapshot: all files, or some."""
     manager, workdir = context.manager, context.workdir
-    word = str(entry.number) if entry.number is not None else str(entry.state)
-    target = manager.get(workdir, entry)
-    name, about = state_in_words(word, target, manager.timeline(workdir))
+    target, name = manager.get(workdir, entry), goal_in_words(entry)
+    about = one_line(entry.prompt or entry.reason)
     which = f" of {count(len(paths), 'file')}" if paths else ""
 
     def run(dry_run: bool) -> RestoreResult:
         if paths and dry_run:
-            check_held(manager, workdir, target, word, paths)
+            check_held(manager, workdir, target, name, paths)
         return manager.restore(workdir, target.id, paths, dry_run=dry_run)
 
     def also() -> list[str]:
@@ -77,7 +85,7 @@ def go_back(context: Context, entry: Entry, paths: Sequence[str]) -> Operation:
         context,
         "restoring",
         run,
-        title=lambda plan: f"Go back to {name}{which} ({ago(target.created_at)}): {about}",
+        title=lambda plan: f"Go back to {name}{which} ({ago(target.created_at)}){f': {about}' if about else ''}",
         done=lambda result: f"restored to {name}: {numbers_of(result)}",
         back="z",
         also=also,

@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from itertools import zip_longest
 
 from rich.style import Style
-from rich.syntax import Syntax
 from rich.text import Text
 
 from shadowsnap.cli.text import safe
@@ -72,7 +71,8 @@ def patch_of_file(part: str, path: str) -> list[Line]:
         head = _HUNK.match(line)
         if head is not None:
             inside, old, new = True, int(head[1]), int(head[2])
-            found.append(Line("@", Text(f"line {new}  {safe(head[3], keep=chr(9)).strip()}".rstrip())))
+            about = safe(head[3].strip(), keep="\t").expandtabs(_TAB)
+            found.append(Line("@", Text(f"line {max(new, 1)}  {about}".rstrip())))
         elif line.startswith(("old mode ", "deleted file mode ")):
             inside = False  # of a path that became something else there are two parts
         elif inside and sign == "\\":
@@ -110,7 +110,11 @@ def _remarks(lines: Sequence[str]) -> Iterator[Line]:
 
 def _coloured(lines: list[Line], path: str) -> list[Line]:
     """The same lines in the colours of the language, which the name of the file tells."""
-    lexer, painted = _lexer(path, lines), {at: line.text for at, line in enumerate(lines)}
+    from rich.syntax import Syntax  # the lexers would make up a sixth of the start
+
+    lexer, painted = "", {at: line.text for at, line in enumerate(lines)}
+    if _is_small(lines):
+        lexer = Syntax.guess_lexer(os.path.basename(path), "\n")  # by the name alone: the contents decide nothing
     for sign in "-+" if lexer else "":
         side = [at for at, line in enumerate(lines) if line.sign in (" ", sign)]
         code = "\n".join(lines[at].text.plain for at in side)
@@ -124,14 +128,13 @@ def _coloured(lines: list[Line], path: str) -> list[Line]:
 
 def _styled(sign: str, text: Text) -> Text:
     """Green, red, or as it is, where the language has no colour of its own."""
-    return Text(text.plain, _STYLES.get(sign, Style()), spans=[span for span in text.spans if span.style])
+    spans = [span for span in text.spans if isinstance(span.style, Style)]  # others are about the background
+    return Text(text.plain, _STYLES.get(sign, Style()), spans=spans)
 
 
-def _lexer(path: str, lines: Sequence[Line]) -> str:
-    size = sum(len(line.text) for line in lines)
-    if size > _MOST_COLOURED or any(len(line.text) > _MOST_COLUMNS for line in lines):
-        return ""
-    return Syntax.guess_lexer(os.path.basename(path), "\n")  # by the name alone: the contents decide nothing
+def _is_small(lines: Sequence[Line]) -> bool:
+    sizes = [len(line.text) for line in lines]
+    return sum(sizes) <= _MOST_COLOURED and max(sizes, default=0) <= _MOST_COLUMNS
 
 
 # --- drawing -----------------------------------------------------------------------------------------

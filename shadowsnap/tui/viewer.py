@@ -19,17 +19,17 @@ from textual.binding import Binding, BindingType
 from textual.containers import Horizontal, Vertical
 from textual.timer import Timer
 from textual.widgets import Static
-from textual.worker import Worker, WorkerState
+from textual.worker import Worker, WorkerState, WorkType
 
 from shadowsnap.cli.context import Context
 from shadowsnap.cli.states import diff_of_entry, tilde
-from shadowsnap.cli.tables import entry_text, line_counts, now_text, path_mark
+from shadowsnap.cli.tables import entry_text, line_counts, path_mark
 from shadowsnap.cli.text import columns, count, cut, cut_path, one_line, pad, safe
 from shadowsnap.errors import DirectoryMissing, ShadowsnapError
 from shadowsnap.model import Change, Entry, Kept, Now, Session
 from shadowsnap.tui.dialogs import KEYS, Chooser, Question, Reader, Row, Typed
 from shadowsnap.tui.lines import Lines, widest
-from shadowsnap.tui.operations import Operation, Plan, go_back, redo, take_out, undo
+from shadowsnap.tui.operations import Operation, Plan, entry_in_words, go_back, goal_in_words, redo, take_out, undo
 from shadowsnap.tui.patches import Line, pairs, patch_of_file, side_by_side, split_patch, unified
 from shadowsnap.tui.sessions import conversation_of, project_rows, session_choices
 
@@ -64,6 +64,7 @@ class Viewer(App[int]):
     Screen { background: ansi_default; color: ansi_default; }
     Static { background: ansi_default; color: ansi_default; height: 1; }
     Horizontal, Vertical { background: ansi_default; }
+    #status { height: auto; min-height: 1; max-height: 3; }
     #turns { width: 38%; min-width: 28; max-width: 60; border-right: solid ansi_bright_black; }
     #files { height: 30%; min-height: 4; }
     #diff { height: 1fr; }
@@ -165,7 +166,8 @@ class Viewer(App[int]):
             else:
                 then(result)
 
-        self.run_worker(run(), group=group, exclusive=True, exit_on_error=False)
+        work: WorkType[None] = run  # not a coroutine: one that is never begun would warn
+        self.run_worker(work, group=group, exclusive=True, exit_on_error=False)
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         if event.state == WorkerState.ERROR and event.worker.error is not None:
@@ -180,8 +182,7 @@ class Viewer(App[int]):
 
     def _say(self, text: str, style: str = "") -> None:
         self._said = text
-        shown = Text(f" {one_line(text)}", style, no_wrap=True, overflow="ellipsis")
-        self.screen_stack[0].query_one("#status", Static).update(shown)
+        self.screen_stack[0].query_one("#status", Static).update(Text(f" {one_line(text)}", style))
 
     def _say_from_thread(self, text: str) -> None:
         self.call_later(self._say, text)
@@ -247,8 +248,7 @@ class Viewer(App[int]):
 
     def _draw_turn(self, entry: Entry | None, width: int) -> Text:
         if entry is None:
-            about = "now" if self._now is None else f"now: {now_text(self._now)}"
-            return Text.assemble(("@ ", "bold"), cut(about, max(1, width - 2)))
+            return Text.assemble(("@ ", "bold"), cut(f"now{_now_in_short(self._now)}", max(1, width - 2)))
         mark = f"{entry.number if entry.number is not None else '.'} "
         files = _file_counts(entry)
         room = max(1, width - columns(mark) - columns(files) - 1)
@@ -296,7 +296,7 @@ class Viewer(App[int]):
 
     def _look_at(self, entry: Entry) -> Look:
         """What an entry changed."""
-        heading = f"Files of {_name(entry)}"
+        heading = f"Files of {entry_in_words(entry)}"
         diff = diff_of_entry(self._manager, self._workdir, entry)
         skipped = tuple(f"not captured: {safe(item.path)} ({item.why})" for item in entry.skipped)
         if diff is None:
@@ -305,7 +305,7 @@ class Viewer(App[int]):
 
     def _look_back(self, entry: Entry) -> Look:
         """What going back would do to the files as they are now."""
-        heading = f"Going back to {_goal(entry)} would change"
+        heading = f"Going back {'to ' if entry.kind == 'snapshot' else ''}{goal_in_words(entry)}"
         if entry.state is None:
             return Look(heading, remarks=("there is no state to go back to",))
         plan = self._manager.restore(self._workdir, entry.state, self._paths(), dry_run=True)
@@ -500,7 +500,7 @@ class Viewer(App[int]):
         change, verb = (self._manager.unpin, "unpinned") if entry.pinned else (self._manager.pin, "pinned")
 
         def pinned(_: object) -> None:
-            self._say(f"{verb} {_goal(entry)}; p takes it back")
+            self._say(f"{verb} {goal_in_words(entry)}; p takes it back")
             self._read()
 
         self._in_thread("apply", lambda: change(self._workdir, entry.state), pinned)
@@ -548,20 +548,18 @@ def _identity(entry: Entry | None) -> object:
     return entry and (entry.kind, entry.number or (entry.before, entry.began_at))
 
 
-def _name(entry: Entry) -> str:
-    return "your own edits" if entry.number is None else f"{entry.kind} {entry.number}"
-
-
-def _goal(entry: Entry) -> str:
-    """Where going back to an entry leads."""
-    return _name(entry) if entry.kind == "snapshot" else f"before {_name(entry)}"
-
-
 def _file_counts(entry: Entry) -> str:
     """`+1 -2 ~3`: files that were added, deleted and changed."""
     added, deleted = entry.files_added or 0, entry.files_deleted or 0
     numbers = (("+", added), ("-", deleted), ("~", (entry.files_changed or 0) - added - deleted))
     return " ".join(f"{sign}{number}" for sign, number in numbers if number)
+
+
+def _now_in_short(now: Now | None) -> str:
+    if now is None or now.files_changed is None:
+        return ""
+    files = count(now.files_changed, "file") if now.files_changed else "no file"
+    return f": {files} {'differ' if now.files_changed > 1 else 'differs'}"
 
 
 def _why(kept: Kept) -> str:
