@@ -39,11 +39,10 @@ class Dialog(ModalScreen[Any]):
     """A box in the middle. Escape closes it."""
 
     DEFAULT_CSS = """
-    Dialog { align: center middle; background: transparent; }
+    Dialog { align: center middle; }
     Dialog > Vertical { width: 90%; max-width: 110; height: auto; max-height: 90%; border: round ansi_blue;
                         padding: 0 1; background: ansi_default; color: ansi_default; }
     Dialog Static { background: ansi_default; color: ansi_default; }
-    Dialog .tall { height: 1fr; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [Binding("escape,q", "dismiss(None)", show=False)]
 

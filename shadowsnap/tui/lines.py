@@ -23,6 +23,10 @@ Draw = Callable[[Any, int], Text]
 _CURSOR = Style(reverse=True)
 _CURSOR_ELSEWHERE = Style(bold=True)
 _LINE = Style(dim=True)
+_ACTIONS = {
+    "up,k": "move(-1)", "down,j": "move(1)", "pageup": "page(-1)", "pagedown": "page(1)",
+    "home,g": "move(-1000000000)", "end,G": "move(1000000000)", "left": "sideways(-8)", "right": "sideways(8)",
+}  # fmt: skip
 
 
 class Lines(ScrollView, can_focus=True):
@@ -35,14 +39,7 @@ class Lines(ScrollView, can_focus=True):
             scrollbar-corner-color: ansi_default; background: ansi_default; color: ansi_default; }
     """
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("up,k", "move(-1)", show=False),
-        Binding("down,j", "move(1)", show=False),
-        Binding("pageup", "page(-1)", show=False),
-        Binding("pagedown", "page(1)", show=False),
-        Binding("home,g", "move(-1000000000)", show=False),
-        Binding("end,G", "move(1000000000)", show=False),
-        Binding("left", "sideways(-8)", show=False),
-        Binding("right", "sideways(8)", show=False),
+        Binding(key, action, show=False) for key, action in _ACTIONS.items()
     ]
 
     class Moved(Message):

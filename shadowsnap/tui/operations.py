@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from shadowsnap.cli.context import Context
 from shadowsnap.cli.plans import careful, exchanged_in_words, numbers_of, plan_lines, what_happened, what_was_done
@@ -67,25 +68,25 @@ def goal_in_words(entry: Entry) -> str:
 def go_back(context: Context, entry: Entry, paths: Sequence[str]) -> Operation:
     """To before a turn, or to a snapshot: all files, or some."""
     manager, workdir = context.manager, context.workdir
-    target, name = manager.get(workdir, entry), goal_in_words(entry)
-    about = one_line(entry.prompt or entry.reason)
+    name, asked = goal_in_words(entry), one_line(entry.prompt or entry.reason)
+    about = f": {asked}" if asked else ""
     which = f" of {count(len(paths), 'file')}" if paths else ""
 
     def run(dry_run: bool) -> RestoreResult:
         if paths and dry_run:
-            check_held(manager, workdir, target, name, paths)
-        return manager.restore(workdir, target.id, paths, dry_run=dry_run)
+            check_held(manager, workdir, manager.get(workdir, entry), name, paths)
+        return manager.restore(workdir, entry, paths, dry_run=dry_run)
 
     def also() -> list[str]:
         if paths:
             return []
-        return exchanged_in_words(*manager.exchanged(workdir, target.id), manager.now(workdir).files_changed or 0)
+        return exchanged_in_words(*manager.exchanged(workdir, entry), manager.now(workdir).files_changed or 0)
 
     return Operation(
         context,
         "restoring",
         run,
-        title=lambda plan: f"Go back to {name}{which} ({ago(target.created_at)}){f': {about}' if about else ''}",
+        title=lambda plan: f"Go back to {name}{which} ({ago(plan.target.created_at)}){about}",
         done=lambda result: f"restored to {name}: {numbers_of(result)}",
         back="z",
         also=also,
@@ -94,35 +95,36 @@ def go_back(context: Context, entry: Entry, paths: Sequence[str]) -> Operation:
 
 def take_out(context: Context, turn: int) -> Operation:
     """What one turn did; everything else stays."""
-    return Operation(
-        context,
-        "reverting",
-        lambda dry_run: context.manager.revert(context.workdir, turn, dry_run=dry_run),
-        title=lambda plan: f"Take out {one_line(plan.what)}",
-        done=lambda result: f"{what_happened('took out', result)}: {numbers_of(result)}",
-        back="z",
-    )
+
+    def run(dry_run: bool) -> RestoreResult:
+        return context.manager.revert(context.workdir, turn, dry_run=dry_run)
+
+    return _taking_back(context, "reverting", run, "took out", "z")
 
 
 def undo(context: Context) -> Operation:
     """The last thing that happened."""
-    return Operation(
-        context,
-        "undoing",
-        lambda dry_run: context.manager.undo(context.workdir, dry_run),
-        title=lambda plan: f"Undo {one_line(plan.what)}",
-        done=lambda result: f"{what_happened('took back', result)}: {numbers_of(result)}",
-        back="Z",
-    )
+    run = partial(context.manager.undo, context.workdir)
+    return _taking_back(context, "undoing", run, "took back", "Z")
 
 
 def redo(context: Context) -> Operation:
     """The last undo is taken back."""
+    run = partial(context.manager.redo, context.workdir)
+    return _taking_back(context, "redoing", run, "brought back", "z")
+
+
+_TITLES = {"took out": "Take out", "took back": "Undo", "brought back": "Redo"}
+
+
+def _taking_back(
+    context: Context, verb: str, run: Callable[[bool], RestoreResult], did: str, back: str
+) -> Operation:
     return Operation(
         context,
-        "redoing",
-        lambda dry_run: context.manager.redo(context.workdir, dry_run),
-        title=lambda plan: f"Redo {one_line(plan.what)}",
-        done=lambda result: f"{what_happened('brought back', result)}: {numbers_of(result)}",
-        back="z",
+        verb,
+        run,
+        title=lambda plan: f"{_TITLES[did]} {one_line(plan.what)}",
+        done=lambda result: f"{what_happened(did, result)}: {numbers_of(result)}",
+        back=back,
     )

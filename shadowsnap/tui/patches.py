@@ -20,7 +20,7 @@ _MOST_COLUMNS = 400
 _MOST_LINES = 20_000
 _TAB = 4
 _STYLES = {"+": Style(color="green"), "-": Style(color="red"), "@": Style(color="cyan"), "!": Style(bold=True)}
-_HUNK = re.compile(r"@@ -(\d+)(?:,\d+)? \+(\d+)(?:,\d+)? @@ ?(.*)")
+_HUNK = re.compile(r"@@ -\d+(?:,\d+)? \+(\d{1,10})(?:,\d+)? @@ ?(.*)")
 _ESCAPES = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13}
 _KINDS = {"100": "file", "120": "symbolic link", "040": "directory", "160": "repository"}
 
@@ -31,8 +31,6 @@ class Line:
 
     sign: str
     text: Text
-    number: int | None = None
-    """The number of the line in its file: in the new one, unless it was taken out."""
 
 
 def split_patch(patch: str) -> dict[str, str]:
@@ -64,22 +62,20 @@ def _unescaped(escape: str) -> bytes:
 def patch_of_file(part: str, path: str) -> list[Line]:
     """The lines of one file's patch, harmless. Permission changes and binary files are said in words."""
     found, lines = list[Line](), part.removesuffix("\n").split("\n") if part else []
-    cut, inside, old, new = len(lines) > _MOST_LINES, False, 0, 0
+    cut, inside = len(lines) > _MOST_LINES, False
     found += _remarks(lines)
     for line in lines[:_MOST_LINES]:
         sign, text = line[:1], safe(line[1:], keep="\t").expandtabs(_TAB)
         head = _HUNK.match(line)
         if head is not None:
-            inside, old, new = True, int(head[1]), int(head[2])
-            about = safe(head[3].strip(), keep="\t").expandtabs(_TAB)
-            found.append(Line("@", Text(f"line {max(new, 1)}  {about}".rstrip())))
+            inside, about = True, safe(head[2].strip(), keep="\t").expandtabs(_TAB)
+            found.append(Line("@", Text(f"line {max(int(head[1]), 1)}  {about}".rstrip())))
         elif line.startswith(("old mode ", "deleted file mode ")):
             inside = False  # of a path that became something else there are two parts
         elif inside and sign == "\\":
             found.append(Line("!", Text("(no newline at the end)")))
         elif inside and sign in ("+", "-", " "):
-            found.append(Line(sign, Text(text), old if sign == "-" else new))
-            old, new = old + (sign != "+"), new + (sign != "-")
+            found.append(Line(sign, Text(text)))
     if cut:
         found.append(Line("!", Text(f"... and {len(lines) - _MOST_LINES} more lines")))
     return _coloured(found, path)
@@ -123,7 +119,7 @@ def _coloured(lines: list[Line], path: str) -> list[Line]:
         for at, text in zip(side, texts, strict=False):
             if text.plain == lines[at].text.plain:
                 painted[at] = text
-    return [Line(line.sign, _styled(line.sign, painted[at]), line.number) for at, line in enumerate(lines)]
+    return [Line(line.sign, _styled(line.sign, painted[at])) for at, line in enumerate(lines)]
 
 
 def _styled(sign: str, text: Text) -> Text:

@@ -45,6 +45,12 @@ _FEET = (
     "enter go back before it   t take this turn out   space choose files   z undo  Z redo  p pin",
     "enter go back  t take out  space choose files  = preview  z undo  Z redo  p pin",
 )
+_ACTIONS = {
+    "enter": "go_back", "t": "take_out", "space": "choose_file", "z": "undo", "Z": "redo", "p": "pin",
+    "equals_sign": "preview", "v": "side_by_side", "right_square_bracket": "next_file(1)",
+    "left_square_bracket": "next_file(-1)", "h": "history", "H": "history_of", "s": "sessions", "o": "projects",
+    "slash": "find", "escape": "everything", "r": "look_again", "question_mark": "keys", "q": "leave",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -62,6 +68,7 @@ class Viewer(App[int]):
 
     CSS = """
     Screen { background: ansi_default; color: ansi_default; }
+    ModalScreen { background: transparent; }
     Static { background: ansi_default; color: ansi_default; height: 1; }
     Horizontal, Vertical { background: ansi_default; }
     #status { height: auto; min-height: 1; max-height: 3; }
@@ -72,27 +79,8 @@ class Viewer(App[int]):
     ENABLE_COMMAND_PALETTE = False
     TITLE = "shadowsnap"
     BINDINGS: ClassVar[list[BindingType]] = [
-        Binding("q", "leave", show=False),
-        Binding("ctrl+c", "leave", show=False, priority=True),
-        Binding("ctrl+q", "leave", show=False, priority=True),
-        Binding("enter", "go_back", show=False),
-        Binding("t", "take_out", show=False),
-        Binding("space", "choose_file", show=False),
-        Binding("z", "undo", show=False),
-        Binding("Z", "redo", show=False),
-        Binding("p", "pin", show=False),
-        Binding("equals_sign,=", "preview", show=False),
-        Binding("v", "side_by_side", show=False),
-        Binding("h", "history", show=False),
-        Binding("H", "history_of", show=False),
-        Binding("s", "sessions", show=False),
-        Binding("o", "projects", show=False),
-        Binding("slash,/", "find", show=False),
-        Binding("question_mark,?", "keys", show=False),
-        Binding("escape", "everything", show=False),
-        Binding("r", "look_again", show=False),
-        Binding("right_square_bracket", "next_file(1)", show=False),
-        Binding("left_square_bracket", "next_file(-1)", show=False),
+        Binding("ctrl+c,ctrl+q", "leave", show=False, priority=True),
+        *(Binding(key, action, show=False) for key, action in _ACTIONS.items()),
     ]
 
     def __init__(self, context: Context, first: Future[list[Entry]] | None = None) -> None:
@@ -112,28 +100,27 @@ class Viewer(App[int]):
         """What is being done to the files."""
         self._said = self._trouble = ""
         self._timer: Timer | None = None
-        self._project(context)
+        self._turns, self._files, self._diff = Lines(id="turns"), Lines(id="files"), Lines(id="diff", select=False)
+        self._head, self._status, self._foot = Static(id="head"), Static(id="status"), Static(id="foot")
+        self._open(context)
 
-    def _project(self, context: Context) -> None:
+    def _open(self, context: Context) -> None:
         self._where = context
         self._manager, self._workdir = context.manager, context.workdir
         self._protection = ""
         context.progress = self._say_from_thread
 
     def compose(self) -> ComposeResult:
-        yield Static(id="head")
+        yield self._head
         with Horizontal():
-            yield Lines(id="turns")
+            yield self._turns
             with Vertical():
-                yield Lines(id="files")
-                yield Lines(id="diff", select=False)
-        yield Static(id="status")
-        yield Static(id="foot")
+                yield self._files
+                yield self._diff
+        yield self._status
+        yield self._foot
 
     def on_mount(self) -> None:
-        self._turns, self._files, self._diff = (
-            self.query_one(f"#{name}", Lines) for name in ("turns", "files", "diff")
-        )
         self._turns.say("Turns")
         self._diff.say("Diff")
         self._turns.focus()
@@ -182,7 +169,7 @@ class Viewer(App[int]):
 
     def _say(self, text: str, style: str = "") -> None:
         self._said = text
-        self.screen_stack[0].query_one("#status", Static).update(Text(f" {one_line(text)}", style))
+        self._status.update(Text(f" {one_line(text)}", style))
 
     def _say_from_thread(self, text: str) -> None:
         self.call_later(self._say, text)
@@ -209,7 +196,8 @@ class Viewer(App[int]):
             self._now, self._protection = found
             self._draw_head()
             self._turns.refresh()
-            if changed and self._turns.row is None:
+            row = self._turns.row
+            if changed and (row is None or row.status == "running" or self._preview):
                 self._read_look()
             again()
 
@@ -264,9 +252,9 @@ class Viewer(App[int]):
         room = max(10, width - len(keys) - 3)
         path = cut_path(tilde(self._workdir), max(10, room - min(30, columns(self._protection)) - 3))
         left = cut(f" {path}   {one_line(self._protection)}", room)
-        self.query_one("#head", Static).update(Text(f"{pad(left, room)}  {keys}", "bold", no_wrap=True))
+        self._head.update(Text(f"{pad(left, room)}  {keys}", "bold", no_wrap=True))
         foot = next((text for text in _FEET if len(text) < width), _FEET[-1])
-        self.query_one("#foot", Static).update(Text(f" {foot}", "bold", no_wrap=True, overflow="ellipsis"))
+        self._foot.update(Text(f" {foot}", "bold", no_wrap=True, overflow="ellipsis"))
 
     # --- the files and the diff -------------------------------------------------------------------------------
 
@@ -292,7 +280,12 @@ class Viewer(App[int]):
             self._show_look(Look("Files"))
             return
         read = self._look_back if self._preview else self._look_at
-        self._in_thread("look", lambda: read(entry), self._show_look, after=_SETTLE)
+
+        def failed(problem: Exception) -> None:
+            self._complain(problem)
+            self._show_look(Look(f"Files of {entry_in_words(entry)}", remarks=(one_line(str(problem)),)))
+
+        self._in_thread("look", lambda: read(entry), self._show_look, failed, after=_SETTLE)
 
     def _look_at(self, entry: Entry) -> Look:
         """What an entry changed."""
@@ -430,14 +423,22 @@ class Viewer(App[int]):
 
     def action_projects(self) -> None:
         def choose(rows: Sequence[Row]) -> None:
-            self.push_screen(Chooser("Projects", rows, "enter opens   esc closes"), opened)
+            self.push_screen(Chooser("Projects", rows, "enter opens   esc closes"), chosen)
 
-        def opened(workdir: Path | None) -> None:
+        def chosen(workdir: Path | None) -> None:
             if workdir is not None:
-                self._project(Context(self._where.ui, [str(workdir)]))
-                self._now = None
-                self._draw_head()
-                self.action_everything()
+                self._in_thread("project", lambda: context_of(workdir), opened)
+
+        def context_of(workdir: Path) -> Context:
+            context = Context(self._where.ui, [str(workdir)])
+            assert context.manager and context.workdir  # made here, in the thread
+            return context
+
+        def opened(context: Context) -> None:
+            self._open(context)
+            self._now = None
+            self._draw_head()
+            self.action_everything()
 
         self._in_thread("projects", lambda: project_rows(self._manager), choose)
 
