@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 from rich.text import Text
 from textual.app import App, ComposeResult
@@ -24,10 +24,10 @@ from textual.worker import Worker, WorkerState, WorkType
 from shadowsnap.cli.context import Context
 from shadowsnap.cli.states import diff_of_entry, tilde
 from shadowsnap.cli.tables import entry_text, line_counts, path_mark
-from shadowsnap.cli.text import columns, count, cut, cut_path, one_line, pad, safe
+from shadowsnap.cli.text import ago, columns, count, cut, cut_path, one_line, pad, safe
 from shadowsnap.errors import DirectoryMissing, ShadowsnapError
 from shadowsnap.model import Change, Entry, Kept, Now, Session
-from shadowsnap.tui.dialogs import KEYS, Chooser, Question, Reader, Row, Typed
+from shadowsnap.tui.dialogs import KEYS, Chooser, Dialog, Question, Reader, Row, Typed
 from shadowsnap.tui.lines import Lines, widest
 from shadowsnap.tui.operations import Operation, Plan, entry_in_words, go_back, goal_in_words, redo, take_out, undo
 from shadowsnap.tui.patches import Line, pairs, patch_of_file, side_by_side, split_patch, unified
@@ -261,6 +261,7 @@ class Viewer(App[int]):
     def on_lines_moved(self, event: Lines.Moved) -> None:
         if event.pane is self._turns:
             self._chosen.clear()
+            self._say(cut(_about(self._turns.row), self.size.width - 2))
             self._read_look()
         elif event.pane is self._files:
             self._show_diff()
@@ -357,6 +358,11 @@ class Viewer(App[int]):
         else:
             self._diff.show(lines, unified, wide=widest([line.text for line in lines]) + 2)
 
+    def _ask(self, dialog: Dialog, then: Callable[[Any], None] | None = None) -> None:
+        """Open a dialog, unless one is open: what is typed there must not answer a question that comes late."""
+        if len(self.screen_stack) == 1:
+            self.push_screen(dialog, then)
+
     # --- keys: looking ------------------------------------------------------------------------------------------
 
     def action_preview(self) -> None:
@@ -375,7 +381,7 @@ class Viewer(App[int]):
             self._find = text or ""
             self._show_turns()
 
-        self.push_screen(Typed("find:", self._find, show), show)
+        self._ask(Typed("find:", self._find, show), show)
 
     def action_everything(self) -> None:
         """Leave the history of a file, and what was looked for."""
@@ -395,7 +401,7 @@ class Viewer(App[int]):
             if path:
                 self._history_of(path)
 
-        self.push_screen(Typed("history of the file:", self._path or ""), typed)
+        self._ask(Typed("history of the file:", self._path or ""), typed)
 
     def _history_of(self, path: str | None) -> None:
         self._path = path
@@ -408,7 +414,7 @@ class Viewer(App[int]):
 
         def choose(rows: Sequence[Row]) -> None:
             if rows:
-                self.push_screen(Chooser("Sessions", rows, "enter reads the conversation   esc closes"), read)
+                self._ask(Chooser("Sessions", rows, "enter reads the conversation   esc closes"), read)
             else:
                 self._say("no session yet")
 
@@ -419,11 +425,11 @@ class Viewer(App[int]):
         self._in_thread("sessions", lambda: session_choices(manager, workdir, width), choose)
 
     def _show_text(self, text: tuple[str, Sequence[Text]]) -> None:
-        self.push_screen(Reader(*text))
+        self._ask(Reader(*text))
 
     def action_projects(self) -> None:
         def choose(rows: Sequence[Row]) -> None:
-            self.push_screen(Chooser("Projects", rows, "enter opens   esc closes"), chosen)
+            self._ask(Chooser("Projects", rows, "enter opens   esc closes"), chosen)
 
         def chosen(workdir: Path | None) -> None:
             if workdir is not None:
@@ -443,7 +449,7 @@ class Viewer(App[int]):
         self._in_thread("projects", lambda: project_rows(self._manager), choose)
 
     def action_keys(self) -> None:
-        self.push_screen(Reader("Keys", [Text(line) for line in KEYS.splitlines()]))
+        self._ask(Reader("Keys", [Text(line) for line in KEYS.splitlines()]))
 
     def action_look_again(self) -> None:
         self._trouble = ""
@@ -504,7 +510,7 @@ class Viewer(App[int]):
             self._say(f"{verb} {goal_in_words(entry)}; p takes it back")
             self._read()
 
-        self._in_thread("apply", lambda: change(self._workdir, entry.state), pinned)
+        self._in_thread("pin", lambda: change(self._workdir, entry.state), pinned)
 
     def _propose(self, operation: Operation) -> None:
         """Make the plan, show it and ask; then carry it out, and say what happened."""
@@ -516,9 +522,9 @@ class Viewer(App[int]):
             self._say("")
             lines = [Text(line) for line in plan.lines]
             if plan.changes_files:
-                self.push_screen(Question(plan.title, lines), lambda yes: apply(plan) if yes else None)
+                self._ask(Question(plan.title, lines), lambda yes: apply(plan) if yes else None)
             else:
-                self.push_screen(Reader(plan.title, lines))
+                self._ask(Reader(plan.title, lines))
 
         def apply(plan: Plan) -> None:
             self._busy = operation.verb
@@ -547,6 +553,16 @@ _SIGNS = {"+": "green", "-": "red", "~": "yellow"}
 def _identity(entry: Entry | None) -> object:
     """What an entry is known by when the timeline is read again."""
     return entry and (entry.kind, entry.number or (entry.before, entry.began_at))
+
+
+def _about(entry: Entry | None) -> str:
+    """Who did it, when, and the whole of what was asked."""
+    if entry is None:
+        return ""
+    moment = entry.ended_at if entry.kind == "edits" else entry.began_at
+    facts = (entry_in_words(entry), one_line(entry.agent or ""), ago(moment) if moment else "")
+    asked = one_line(entry.prompt or entry.reason)
+    return ", ".join(filter(None, facts)) + (f": {asked}" if asked else "")
 
 
 def _file_counts(entry: Entry) -> str:

@@ -68,6 +68,7 @@ def test_it_begins_with_now_and_shows_what_each_turn_changed(shop: Shop) -> None
         assert "Changed since the end of turn 3" in driver.screen and "+print(total([1, 2]))" in driver.screen
         assert driver.app._turns.row is None
         screen = right(await driver.press("down"))
+        assert driver.said.startswith("turn 3, claude, ") and driver.said.endswith(": clean the project up")
         assert "Files of turn 3 (2 files)" in screen and " D README.md" in screen and "-my own note" in screen
         assert "-def test_total():" in await driver.press("right_square_bracket")
         assert [len(line) for line in driver.screen.splitlines()] == [80] * 24
@@ -340,6 +341,26 @@ def test_the_keys_answer_while_git_is_slow(shop: Shop, monkeypatch: pytest.Monke
         assert "-my own note" in await driver.until(lambda screen: "Diff of README.md" in screen)
 
     view(shop.directory, story)
+
+
+def test_a_plan_that_comes_late_is_not_answered_by_what_is_typed(
+    fresh: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fresh.tell()
+    before, gate = helpers.manifest(fresh.directory), threading.Event()
+
+    async def story(driver: Driver) -> None:
+        manager = driver.app._manager
+        restore = manager.restore
+        await driver.press("down")
+        monkeypatch.setattr(manager, "restore", lambda *args, **more: gate.wait(20) and restore(*args, **more))
+        await driver._pilot.press("enter", "slash", "y")
+        gate.set()
+        await driver.settled()
+        await driver.type("yyy")
+        assert "go ahead?" not in driver.screen and helpers.manifest(fresh.directory) == before
+
+    view(fresh.directory, story)
 
 
 # --- inside -------------------------------------------------------------------------------------------

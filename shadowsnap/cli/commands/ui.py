@@ -26,7 +26,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
         problem = ExtraMissing(command="ui")
         problem.hint = "pip install 'shadowsnap[ui]'; or choose from the list of shadowsnap restore"
         raise problem
-    if not (context.ui.interactive and context.ui.on_terminal):
+    if not (context.ui.interactive and context.ui.on_terminal and context.ui.redraws):
         missing = WrongUsage(why="ui needs a terminal, and this is none")
         missing.hint = "shadowsnap list has the same timeline, --json for programs"
         raise missing
