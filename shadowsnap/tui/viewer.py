@@ -25,7 +25,7 @@ from shadowsnap.cli.context import Context
 from shadowsnap.cli.states import diff_of_entry, tilde
 from shadowsnap.cli.tables import entry_text, line_counts, path_mark
 from shadowsnap.cli.text import ago, columns, count, cut, cut_path, one_line, pad, safe
-from shadowsnap.errors import DirectoryMissing, ShadowsnapError
+from shadowsnap.errors import ShadowsnapError
 from shadowsnap.model import Change, Entry, Kept, Now, Session
 from shadowsnap.tui.dialogs import KEYS, Chooser, Dialog, Question, Reader, Row, Typed
 from shadowsnap.tui.lines import Lines, widest
@@ -189,9 +189,9 @@ class Viewer(App[int]):
                 self._show_turns()
             if self._said == _READING:
                 self._say("")
-            self._in_thread("now", lambda: self._read_now(workdir), looked, failed)
+            self._in_thread("now", self._read_now, looked, failed)
 
-        def looked(found: tuple[Now | None, str]) -> None:
+        def looked(found: tuple[Now, str]) -> None:
             changed = found[0] != self._now
             self._now, self._protection = found
             self._draw_head()
@@ -214,12 +214,8 @@ class Viewer(App[int]):
 
         self._in_thread("read", entries, read, failed)
 
-    def _read_now(self, workdir: Path) -> tuple[Now | None, str]:
-        protection = self._protection or self._where.protection.text
-        try:
-            return self._manager.now(workdir), protection
-        except DirectoryMissing:
-            return None, protection
+    def _read_now(self) -> tuple[Now, str]:
+        return self._manager.now(self._workdir), self._protection or self._where.protection.text
 
     def _show_turns(self) -> None:
         """The rows that fit what is looked for, with the cursor where it was."""
@@ -585,7 +581,7 @@ def _why(kept: Kept) -> str:
 
 def _look_at_now(now: Now | None) -> Look:
     if now is None:
-        return Look("Files")
+        return Look("Files", remarks=("how the files are now is not known",))
     skipped = tuple(f"not captured: {safe(item.path)} ({item.why})" for item in now.skipped)
     heading = f"Changed since {now.name}" if now.name else "Files"
     return Look(heading, now.changes, split_patch(now.patch), skipped)

@@ -299,6 +299,19 @@ def test_a_damaged_store_is_a_message(fresh: Shop) -> None:
     view(fresh.directory, story)
 
 
+def test_a_directory_that_is_gone_is_a_message(fresh: Shop) -> None:
+    fresh.tell()
+    shutil.rmtree(fresh.directory)
+
+    async def story(driver: Driver) -> None:
+        assert "is not there" in driver.said and "how the files are now is not known" in driver.screen
+        assert "-my own note" in await driver.press("down")
+        await driver.press("enter")
+        assert "is not there" in driver.said
+
+    view(fresh.directory, story)
+
+
 def test_a_store_that_cannot_be_written_is_a_message(
     fresh: Shop, as_user: Callable[..., Any], tmp_path: Path
 ) -> None:
