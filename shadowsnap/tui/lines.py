@@ -64,15 +64,18 @@ class Lines(ScrollView, can_focus=True):
         self._select = select
         self._draw: Draw = lambda row, width: row
 
-    def show(self, rows: Sequence[Any], draw: Draw | None = None, *, cursor: int = 0, wide: int = 0) -> None:
-        """Other rows, with the cursor on one of them; `wide`: they have so many columns, to be scrolled."""
+    def show(
+        self, rows: Sequence[Any], draw: Draw | None = None, *, cursor: int = 0, wide: int = 0, keep: bool = False
+    ) -> None:
+        """Other rows, with the cursor on one of them; `wide`: they have so many columns, to be scrolled; `keep`: what
+        was scrolled stays so."""
         self.rows = rows
         self._draw = draw or self._draw
         self.cursor = max(0, min(cursor, len(rows) - 1))
         self.virtual_size = Size(wide, len(rows) + 1)
         if self._select:
             self._reveal()
-        else:
+        elif not keep:
             self.scroll_to(0, 0, animate=False)
         self.refresh()
 

@@ -26,7 +26,7 @@ from shadowsnap.cli.states import diff_of_entry, tilde
 from shadowsnap.cli.tables import entry_text, line_counts, path_mark
 from shadowsnap.cli.text import ago, columns, count, cut, cut_path, one_line, pad, safe
 from shadowsnap.errors import ShadowsnapError
-from shadowsnap.model import Change, Entry, Kept, Now, Session
+from shadowsnap.model import Change, Entry, Now, Session
 from shadowsnap.tui.dialogs import KEYS, Chooser, Dialog, Question, Reader, Row, Typed
 from shadowsnap.tui.lines import Lines, widest
 from shadowsnap.tui.operations import Operation, Plan, entry_in_words, go_back, goal_in_words, redo, take_out, undo
@@ -88,7 +88,7 @@ class Viewer(App[int]):
         super().__init__(ansi_color=True)
         self._first = first
         self._entries: list[Entry] = []
-        self._now: Now | None = None
+        self._now: Now | None
         self._look = Look("Files")
         self._chosen: set[str] = set()
         self._path: str | None = None
@@ -99,6 +99,8 @@ class Viewer(App[int]):
         self._busy = ""
         """What is being done to the files."""
         self._said = self._trouble = ""
+        self._shown: object = None
+        """Whose diff is shown."""
         self._timer: Timer | None = None
         self._turns, self._files, self._diff = Lines(id="turns"), Lines(id="files"), Lines(id="diff", select=False)
         self._head, self._status, self._foot = Static(id="head"), Static(id="status"), Static(id="foot")
@@ -107,7 +109,8 @@ class Viewer(App[int]):
     def _open(self, context: Context) -> None:
         self._where = context
         self._manager, self._workdir = context.manager, context.workdir
-        self._protection = ""
+        self._now, self._protection = None, ""
+        self.workers.cancel_group(self, "now")
         context.progress = self._say_from_thread
 
     def compose(self) -> ComposeResult:
@@ -193,7 +196,7 @@ class Viewer(App[int]):
 
         def looked(found: tuple[Now, str]) -> None:
             changed = found[0] != self._now
-            self._now, self._protection = found
+            (self._now, self._protection), self._trouble = found, ""
             self._draw_head()
             self._turns.refresh()
             row = self._turns.row
@@ -221,7 +224,7 @@ class Viewer(App[int]):
         """The rows that fit what is looked for, with the cursor where it was."""
         here, found = self._turns.row, self._find.casefold()
         rows: list[Entry | None] = [] if found or self._path else [None]
-        rows += [entry for entry in self._entries if found in f"{entry.number} {entry_text(entry)}".casefold()]
+        rows += [each for each in self._entries if found in f"{each.number or ''} {entry_text(each)}".casefold()]
         cursor = next((at for at, row in enumerate(rows) if _identity(row) == _identity(here)), 0)
         heading = f"History of {safe(self._path)}" if self._path else "Turns"
         self._turns.say(f"{heading} with {safe(self._find)!r}" if found else heading)
@@ -269,20 +272,18 @@ class Viewer(App[int]):
             self.action_choose_file()
 
     def _read_look(self) -> None:
-        entry = self._turns.row
-        if entry is None and self._turns.rows:
-            self._show_look(_look_at_now(self._now))
-            return
-        if entry is None:
-            self._show_look(Look("Files"))
-            return
-        read = self._look_back if self._preview else self._look_at
+        entry, now, preview = self._turns.row, self._now if self._turns.rows else None, self._preview
+
+        def look() -> Look:
+            if entry is None:
+                return _look_at_now(now)
+            return self._look_back(entry) if preview else self._look_at(entry)
 
         def failed(problem: Exception) -> None:
             self._complain(problem)
-            self._show_look(Look(f"Files of {entry_in_words(entry)}", remarks=(one_line(str(problem)),)))
+            self._show_look(Look("Files", remarks=(one_line(str(problem)),)))
 
-        self._in_thread("look", lambda: read(entry), self._show_look, failed, after=_SETTLE)
+        self._in_thread("look", look, self._show_look, failed, after=_SETTLE if entry else 0.0)
 
     def _look_at(self, entry: Entry) -> Look:
         """What an entry changed."""
@@ -299,11 +300,11 @@ class Viewer(App[int]):
         if entry.state is None:
             return Look(heading, remarks=("there is no state to go back to",))
         plan = self._manager.restore(self._workdir, entry.state, self._paths(), dry_run=True)
-        remarks = [_why(each) for each in (*plan.kept, *plan.conflicts)]
+        remarks = tuple(f"kept: {safe(kept.path)} ({kept.why})" for kept in plan.kept)
         changes = plan.changes  # none of very many
         changes = changes or tuple(Change(path, "modified") for path in plan.written)
         changes += () if plan.changes else tuple(Change(path, "deleted") for path in plan.deleted)
-        return self._only_path(Look(heading, changes, split_patch(plan.patch), tuple(remarks)))
+        return self._only_path(Look(heading, changes, split_patch(plan.patch), remarks))
 
     def _only_path(self, look: Look) -> Look:
         """In the history of a file, that file alone."""
@@ -338,6 +339,7 @@ class Viewer(App[int]):
     def _show_diff(self) -> None:
         row = self._files.row
         if not isinstance(row, Change):
+            self.workers.cancel_group(self, "diff")
             self._diff.say("Diff")
             self._diff.show([row or ""] if isinstance(row, str) else [], lambda text, width: Text(text))
             return
@@ -345,14 +347,16 @@ class Viewer(App[int]):
         self._in_thread("diff", lambda: patch_of_file(part, row.path), lambda lines: self._draw_diff(row, lines))
 
     def _draw_diff(self, row: Change, lines: list[Line]) -> None:
+        shown = (_identity(self._turns.row), self._preview, self._side_by_side, row.path)
+        keep, self._shown = shown == self._shown, shown  # a file that changes while it is read stays where it is
         self._diff.say(f"Diff of {safe(row.path)}")
         if not lines:
             about = "a directory" if row.path.endswith("/") else "the text of this change is not shown"
             lines = [Line("!", Text(about))]
         if self._side_by_side:
-            self._diff.show(pairs(lines), side_by_side)
+            self._diff.show(pairs(lines), side_by_side, keep=keep)
         else:
-            self._diff.show(lines, unified, wide=widest([line.text for line in lines]) + 2)
+            self._diff.show(lines, unified, wide=widest([line.text for line in lines]) + 2, keep=keep)
 
     def _ask(self, dialog: Dialog, then: Callable[[Any], None] | None = None) -> None:
         """Open a dialog, unless one is open: what is typed there must not answer a question that comes late."""
@@ -438,7 +442,6 @@ class Viewer(App[int]):
 
         def opened(context: Context) -> None:
             self._open(context)
-            self._now = None
             self._draw_head()
             self.action_everything()
 
@@ -573,10 +576,6 @@ def _now_in_short(now: Now | None) -> str:
         return ""
     files = count(now.files_changed, "file") if now.files_changed else "no file"
     return f": {files} {'differ' if now.files_changed > 1 else 'differs'}"
-
-
-def _why(kept: Kept) -> str:
-    return f"kept: {safe(kept.path)} ({kept.why})"
 
 
 def _look_at_now(now: Now | None) -> Look:
