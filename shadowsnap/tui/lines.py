@@ -67,8 +67,8 @@ class Lines(ScrollView, can_focus=True):
     def show(
         self, rows: Sequence[Any], draw: Draw | None = None, *, cursor: int = 0, wide: int = 0, keep: bool = False
     ) -> None:
-        """Other rows, with the cursor on one of them; `wide`: they have so many columns, to be scrolled; `keep`: what
-        was scrolled stays so."""
+        """Other rows, with the cursor on one of them. `wide`: they have so many columns, to be scrolled. `keep`:
+        stay where it was scrolled to."""
         self.rows = rows
         self._draw = draw or self._draw
         self.cursor = max(0, min(cursor, len(rows) - 1))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import os
+import re
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -17,6 +18,7 @@ from textual.scroll_view import ScrollView
 from viewing import DISCOUNT, IN_A_CLASS, Driver, Shop, view
 
 import helpers
+from shadowsnap.cli.commands.docs import FOLDER
 from shadowsnap.tui import lines, viewer
 
 TURNS = ["@ now", "3 clean the project up", ". (your own edits)", "2 Now please", "1 add a discount"]
@@ -374,6 +376,38 @@ def test_a_plan_that_comes_late_is_not_answered_by_what_is_typed(
         assert "go ahead?" not in driver.screen and helpers.manifest(fresh.directory) == before
 
     view(fresh.directory, story)
+
+
+# --- the page about it --------------------------------------------------------------------------------
+
+PAGE = (FOLDER / "ui.md").read_text("utf-8")
+
+
+def test_the_picture_in_the_documentation_is_what_it_shows(shop: Shop) -> None:
+    picture = PAGE.partition("```text\n")[2].partition("```")[0].splitlines()[1:]
+
+    async def story(driver: Driver) -> None:
+        shown = [line.rstrip() for line in (await driver.press("down")).splitlines()]
+        assert [line for line in picture if line and line not in shown] == []
+
+    view(shop.directory, story)
+    assert len(picture) > 10
+
+
+def test_every_key_is_documented() -> None:
+    names = {"slash": "/", "equals_sign": "=", "question_mark": "?", "left_square_bracket": "[",
+             "right_square_bracket": "]", "escape": "escape", "enter": "enter", "space": "space"}  # fmt: skip
+    for key in viewer._ACTIONS:
+        name = names.get(key, key)
+        assert f"`{name}`" in PAGE or f"| {name} |" in PAGE or name == "escape" and name in PAGE, key
+
+
+@pytest.mark.parametrize("name", ["ui-diff.svg", "ui-plan.svg"])
+def test_a_picture_is_drawn_and_loads_nothing(name: str) -> None:
+    assert f"]({name})" in PAGE
+    picture = (FOLDER / name).read_text("utf-8")
+    assert "clean&#160;the&#160;project&#160;up" in picture
+    assert not re.search(r"<(script|image|foreignObject)|url\(\s*[\"']?http|@import|href=", picture)
 
 
 # --- inside -------------------------------------------------------------------------------------------
