@@ -23,8 +23,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(args: argparse.Namespace, context: Context) -> int:
     if find_spec("textual") is None:
-        problem = ExtraMissing(command="ui")
-        problem.hint = "pip install 'shadowsnap[ui]'; or choose from the list of shadowsnap restore"
+        problem = ExtraMissing(what="`shadowsnap ui`", extra="ui")
+        problem.hint = "without it, shadowsnap restore lets you choose from the timeline"
         raise problem
     if not (context.ui.interactive and context.ui.on_terminal and context.ui.redraws):
         missing = WrongUsage(why="ui needs a terminal, and this is none")
