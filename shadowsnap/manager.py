@@ -623,6 +623,7 @@ class CheckpointManager:
     @_retry_after_repair
     def now(self, working_dir: PathLike, paths: Sequence[PathLike] = ()) -> Now:
         """How the files on disk differ from the newest state that is known of them: all files, or some."""
+        from shadowsnap.restore.undo import tree_after
         from shadowsnap.snapshot.states import State, compare
         from shadowsnap.timeline import read_timeline
 
@@ -636,7 +637,10 @@ class CheckpointManager:
             capture = begin_capture(space)
             here = State.of_capture(capture)
             then = replace(here, tree=newest.tree)  # after a restore of some paths, only the tree is known
-            if newest.checkpoint is not None:
+            if newest.operation is not None and newest.tree != here.tree:
+                if tree_after(space, newest.operation) is None:
+                    return Now(name=newest.name)
+            elif newest.checkpoint is not None:
                 then = State.of_checkpoint(resolve(store, project, newest.checkpoint, space.deadline))
             changes, patch = compare(space.git, then, here, chosen)
             skipped = tuple(Skipped(os.fsdecode(path), why) for path, why in sorted(capture.skipped.items()))
