@@ -26,7 +26,7 @@ from shadowsnap.store.checkpoints import (
     record_checkpoint,
     text_to_remember,
 )
-from shadowsnap.store.history import Turn, begun_turn, complete_log, ensure_log, note, take_number
+from shadowsnap.store.history import Turn, begun_turn, complete_log, ensure_log, logged_end, note, take_number
 from shadowsnap.store.projects import read_record, touch_record, was_emptied
 from shadowsnap.store.stat_cache import Modes, load_cache
 
@@ -126,6 +126,8 @@ def keep_capture(capture: Capture, request: Request) -> Taken:
     ensure_log(space.store, space.project, space.deadline)
     same = _newest_if_same(space, capture, state)
     begun = _begun(space, request)
+    if (ended := _ended(space, request)) is not None:
+        return Taken(ended, False, request.turn)
     if same is not None and not request.always:
         capture.remember()
         number, begins = _number(space, request, begun, new=False)
@@ -183,6 +185,17 @@ def _begun(space: Workspace, request: Request) -> Turn | None:
     if request.kind != "turn" or request.turn is not None:
         return None
     return begun_turn(space.store, space.project, dict(request.facts).get("key"))
+
+
+def _ended(space: Workspace, request: Request) -> Checkpoint | None:
+    """The state at the end of a turn, if an earlier attempt ended it: what changed since is not its work."""
+    facts = dict(request.facts)
+    if request.kind != "turn-end" or "ended" not in facts:
+        return None
+    line = logged_end(space.store, space.project, request.turn, facts.get("again", 0))
+    if line is None or not isinstance(line.get("after"), str):
+        return None
+    return find_checkpoint(space.store, space.project, line["after"], space.deadline)
 
 
 def _state_before(capture: Capture, request: Request, begun: Turn) -> str | None:
@@ -274,8 +287,8 @@ def _log(
         note(store, project, "call-end", turn=number, before=facts.get("before"), after=checkpoint.id)
     elif request.kind == "turn-end":
         ended, tools = facts.get("ended", "done"), facts.get("tools")
-        tree = checkpoint.tree
-        note(store, project, "end", turn=number, after=checkpoint.id, tree=tree, status=ended, tools=tools)
+        about = {"tree": checkpoint.tree, "status": ended, "tools": tools, "again": facts.get("again")}
+        note(store, project, "end", turn=number, after=checkpoint.id, **about)
     elif request.kind == "manual" and not held:
         about = {"session": session, "reason": request.reason}
         note(store, project, "snapshot", number=number, checkpoint=checkpoint.id, **about)

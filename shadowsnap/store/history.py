@@ -371,6 +371,13 @@ def begun_turn(store: Store, project: Project, key: str | None) -> Turn | None:
     return next((turn for turn in turns.values() if turn.key == key), None)
 
 
+def logged_end(store: Store, project: Project, number: int | None, again: int) -> Line | None:
+    """The line that ended a turn just now, or ended it once more after it was gone on with so often: the process
+    died before it could say so, and the next one tries to end it. Only the end of the log is searched."""
+    ends = (line for line in last_lines(store, project.id) if line["op"] == "end" and line.get("turn") == number)
+    return next((line for line in ends if line.get("again", 0) == again), None)
+
+
 def take_number(store: Store, project: Project, deadline: Deadline) -> int:
     """The next number of the project: never used before, never used again. The caller holds the lock."""
     number = _number(read_record(store, project).get("next_number"))

@@ -144,6 +144,23 @@ def test_a_hook_that_is_killed_does_not_begin_the_turn_twice(
     assert manager.contents(project, 1, ["README.md"]) == {"README.md": before}
 
 
+@pytest.mark.parametrize("step", ["snapshot:captured", "snapshot:recorded", "snapshot:logged"])
+def test_a_stop_that_is_killed_is_made_good_by_the_next_one(
+    project: Path, manager: CheckpointManager, step: str
+) -> None:
+    stop = {**tool(project), "hook_event_name": "Stop"}
+    hook("claude", tool(project))
+    change(project, "by the agent\n")
+    assert killed_at(step, 0, lambda: run_hook("claude", json.dumps(stop).encode()))
+    if step == "snapshot:captured":
+        hook("claude", stop)
+    (project / "other.txt").write_text("mine\n")
+    hook("claude", stop)
+    hook("claude", tool(project, turn="t2"))
+    entries = [(entry.kind, entry.status, entry.files_changed) for entry in manager.timeline(project)]
+    assert entries == [("turn", "running", None), ("edits", None, 1), ("turn", "done", 1)]
+
+
 def test_a_subdirectory_is_the_same_project(project: Path, manager: CheckpointManager) -> None:
     git(project, "init")
     hook("claude", tool(project))
