@@ -497,7 +497,7 @@ MEANINGS = {
     "projects": "the projects of the store",
     "prompt": "what the person asked, without secrets",
     "prompts": "what was asked",
-    "protected": "of a snapshot: the state before this turn is safe; of a directory: a hook ran here",
+    "protected": "of a snapshot: the state before this turn is safe; of a directory: a hook is there and works",
     "protection": "the same in words",
     "public_key": "what others encrypt with",
     "pulled": "the lanes that were pulled",

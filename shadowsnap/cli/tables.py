@@ -71,8 +71,10 @@ def remote_text(remote: RemoteStatus) -> str:
 
 def now_text(now: Now) -> str:
     """How the files differ from the newest known state, in words."""
-    if now.name is None or now.files_changed is None:
+    if now.name is None:
         return "nothing is known of the files yet"
+    if now.files_changed is None:
+        return f"the files differ from {now.name}"
     if now.files_changed == 0:
         return f"the files are as at {now.name}"
     verb = "differs" if now.files_changed == 1 else "differ"
