@@ -180,7 +180,7 @@ class _Entries:
 
     def _snapshot(self, snapshot: Snapshot) -> None:
         taken = self._known.get(snapshot.checkpoint or "")
-        before = snapshot.before or (self.newest.checkpoint if self.newest else None)
+        before = snapshot.before or _held_by(self.newest)
         self._add(
             Entry(
                 number=snapshot.number,
@@ -267,7 +267,7 @@ class _Entries:
                 kind="edits",
                 began_at=began.created_at if began is not None else None,
                 ended_at=_moment(at),
-                before=self.newest.checkpoint,
+                before=_held_by(self.newest),
                 after=seen.id,
             ),
             self.newest.tree,
@@ -278,6 +278,13 @@ class _Entries:
         if entry.kind != "restore":
             self.inside |= 1 << len(self.rows)
         self.rows.append((entry, (old, new) if old and new else None))
+
+
+def _held_by(state: State | None) -> str | None:
+    """The checkpoint that holds a state; after a restore, the one that it led to."""
+    if state is None or state.checkpoint is not None or state.operation is None:
+        return state.checkpoint if state is not None else None
+    return state.operation.reached
 
 
 def _discard_of(stage: Snapshot, history: History) -> str | None:
@@ -680,8 +687,7 @@ def lasting_effects(tools: Iterable[Sequence[str]]) -> list[str]:
     for name, about in (each for each in tools if len(each) == 2):
         if not about or "/" in name:
             continue
-        for effect, pattern in _LASTING:
-            if re.search(pattern, about):
-                found.append(f"{about[:100]}: {effect}")
-                break
+        effects = [effect for effect, pattern in _LASTING if re.search(pattern, about)]
+        if effects:
+            found.append(f"{about[:100]}: {', '.join(effects)}")
     return found
