@@ -54,6 +54,9 @@ _UNITS = {b"bytes": 1, b"KiB": 1 << 10, b"MiB": 1 << 20, b"GiB": 1 << 30}
 _MOST_LISTED = 1 << 30
 """Bytes that a listing of lanes may be."""
 _LOOK_SECONDS = 0.2
+_COMPLAINTS = ("fatal: ", "error: ", "remote: ", " ! ")
+"""How lines begin that are more than progress."""
+_LONGEST_WHY = 1000
 Files = dict[str, Leaf]
 
 
@@ -329,7 +332,10 @@ class GitStorage:
         try:
             return running.output()
         except (GitFailed, DeadlineExceeded) as problem:
-            raise RemoteFailed(url=self.url, why=str(problem.facts.get("stderr") or problem)) from problem
+            lines = re.split(r"[\r\n]+", running.errors.decode("utf-8", "replace"))
+            told = [line for line in lines if line.startswith(_COMPLAINTS)]
+            why = "; ".join(told)[:_LONGEST_WHY] or problem.facts.get("stderr") or problem
+            raise RemoteFailed(url=self.url, why=why) from problem
 
 
 def write_commit(

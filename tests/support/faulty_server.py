@@ -50,6 +50,7 @@ class Faulty:
         back.request(request.command, request.path, body, headers)
         answer = back.getresponse()
         data = answer.read()
+        back.close()
         request.send_response(answer.status)
         for name, value in answer.getheaders():
             if name.lower() not in ("transfer-encoding", "content-length", "connection"):
