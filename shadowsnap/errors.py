@@ -305,6 +305,13 @@ class ForkRefused(ShadowsnapError):
     hint = "name a directory that does not exist yet, or an empty one"
 
 
+class ReportRefused(ShadowsnapError):
+    """nothing was written to {path}: {why}"""
+
+    exit_code = 4
+    hint = "name another file, or -o - for the standard output"
+
+
 class BisectFailed(ShadowsnapError):
     """no turn can be named: {why}"""
 

@@ -59,17 +59,23 @@ class Timeline:
     history: History
     entries: tuple[Entry, ...]
     newest: State | None
-    inside: frozenset[int] = frozenset()
-    """The entries, by their position, whose work is in the files."""
-    inside_of: dict[str, frozenset[int]] = field(default_factory=dict)
+    inside: int = 0
+    """The entries whose work is in the files: a bit for the position of each. Sets of positions would take a
+    gigabyte for ten thousand turns."""
+    inside_of: dict[str, int] = field(default_factory=dict)
     """The same for each checkpoint."""
 
     def exchanged(self, checkpoint: str) -> tuple[list[Entry], list[Entry]]:
         """The entries whose work a restore to this checkpoint takes out of the files, and those whose work it
         brings back, newest first. Both are empty for a state that is not known to the log."""
         then = self.inside_of.get(checkpoint, self.inside)
-        out, back = sorted(self.inside - then), sorted(then - self.inside)
+        out, back = _positions(self.inside & ~then), _positions(then & ~self.inside)
         return [self.entries[at] for at in reversed(out)], [self.entries[at] for at in reversed(back)]
+
+
+def _positions(bits: int) -> list[int]:
+    """The positions of the bits that are set, ascending."""
+    return [at for at, digit in enumerate(reversed(f"{bits:b}")) if digit == "1"]
 
 
 def read_timeline(
@@ -117,7 +123,7 @@ def _timeline(
         entries = [with_counts(entry, numbers.get(pair) if pair else None) for entry, pair in made.rows]
     if path is not None:
         return Timeline(history, tuple(entry for entry in entries if entry.files_changed), made.newest)
-    return Timeline(history, tuple(entries), made.newest, frozenset(made.inside), made.inside_of)
+    return Timeline(history, tuple(entries), made.newest, made.inside, made.inside_of)
 
 
 class _Entries:
@@ -134,9 +140,9 @@ class _Entries:
         self.rows: list[tuple[Entry, tuple[str, str] | None]] = []
         """Entries, and the trees before and after each, where both are known."""
         self.newest: State | None = None
-        self.inside: frozenset[int] = frozenset()
-        self.inside_of: dict[str, frozenset[int]] = {}
-        self._inside_before: dict[str, frozenset[int]] = {}
+        self.inside = 0
+        self.inside_of: dict[str, int] = {}
+        self._inside_before: dict[str, int] = {}
         """The same before each operation."""
         self._walk()
 
@@ -246,19 +252,19 @@ class _Entries:
         elif operation.before != operation.target:
             self.newest = None  # the log was rebuilt, and where some paths led is not known
 
-    def _inside_after(self, operation: Operation) -> frozenset[int]:
+    def _inside_after(self, operation: Operation) -> int:
         """Whose work is in the files after an operation."""
         if operation.kind == "revert":
-            return frozenset(
-                at
-                for at in self.inside
+            return sum(
+                1 << at
+                for at in _positions(self.inside)
                 if (operation.turn is None or self.rows[at][0].number != operation.turn)
                 and (operation.session_id is None or self.rows[at][0].session_id != operation.session_id)
             )
         if operation.kind == "undo":
             undoes = operation.line.get("undoes")
             if isinstance(undoes, int):
-                return frozenset(at for at in self.inside if self.rows[at][0].number != undoes)
+                return sum(1 << at for at in _positions(self.inside) if self.rows[at][0].number != undoes)
             return self._inside_before.get(str(undoes), self.inside)
         if operation.kind == "redo":
             return self._inside_before.get(str(operation.line.get("redoes")), self.inside)
@@ -293,7 +299,7 @@ class _Entries:
 
     def _add(self, entry: Entry, old: str | None, new: str | None) -> None:
         if entry.kind != "restore":
-            self.inside |= {len(self.rows)}
+            self.inside |= 1 << len(self.rows)
         self.rows.append((entry, (old, new) if old and new else None))
 
 
@@ -558,18 +564,27 @@ def session_by_part(store: Store, deadline: Deadline, part: str, project: Projec
     return fitting[0] if fitting else part
 
 
+_SHORTEST_ID = 8
+
+
 def short_session_ids(names: Iterable[str]) -> dict[str, str]:
     """For each session id a short part that no other one has: agents begin theirs with the date or the time, so
     the part need not be the beginning."""
     names = sorted(set(names))
-    return {name: _short_part(name, [other for other in names if other != name]) for name in names}
+    holders: dict[str, list[str]] = {}
+    for name in names:
+        for part in {name[at : at + _SHORTEST_ID] for at in range(len(name) - _SHORTEST_ID + 1)}:
+            holders.setdefault(part, []).append(name)
+    return {name: _short_part(name, holders) for name in names}
 
 
-def _short_part(name: str, others: list[str]) -> str:
-    for length in range(8, len(name)):
+def _short_part(name: str, holders: dict[str, list[str]]) -> str:
+    """`holders`: which names have a part of the shortest length."""
+    for length in range(_SHORTEST_ID, len(name)):
         for start in (0, len(name) - length):
             part = name[start : start + length]
-            if not any(part in other for other in others) and part.strip("-_. ") == part:
+            others = (other for other in holders[part[:_SHORTEST_ID]] if other != name)
+            if part.strip("-_. ") == part and not any(part in other for other in others):
                 return part
     return name
 

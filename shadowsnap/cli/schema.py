@@ -212,6 +212,7 @@ ANSWERS: dict[str, dict[str, Keys]] = {
     },
     "verify": {"": _fields(model.Verification)},
     "redo": {"": _RESTORE},
+    "report": {"": {"file": "string", "bytes": "integer", "turn_count": "integer", "cut": "[string]"}},
     "remote": {
         "": {"remote": "RemoteStatus"},
         "list": {"remotes": "[RemoteStatus]"},
@@ -382,6 +383,7 @@ MEANINGS = {
     "created_at": "when a checkpoint or project was made",
     "culprit": "what led to the first bad state",
     "current": "whether the hook starts this very program",
+    "cut": "what was left out of a report to keep it small",
     "data": "what the host handed over: messages, another JSON value, or text",
     "deleted": "paths that were deleted, or would be",
     "deletions": "lines that went; null: binary or not known",

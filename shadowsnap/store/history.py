@@ -171,6 +171,7 @@ class History:
     operations: dict[str, Operation] = field(default_factory=dict)
     other_numbers: dict[int, int] = field(default_factory=dict)
     """Further numbers that a turn was given, and the one that it goes by."""
+    number_of_key: dict[str, int] = field(default_factory=dict)
     closing_sessions: set[str | None] = field(default_factory=set)
     """The sessions whose host closes turns."""
     sessions: dict[str, Line] = field(default_factory=dict)
@@ -203,14 +204,13 @@ class History:
     def is_reverted(self, number: int) -> bool:
         """Whether a revert of the turn, or of its session, stands."""
         turn = self.turns[number]
-        for step in self.done:
-            operation = self.operations.get(str(step.thing[1])) if step.thing[0] == "operation" else None
-            if operation is None or operation.kind != "revert":
-                continue
-            whole = operation.session_id is not None and operation.session_id == turn.session_id
-            if operation.turn == number or (whole and turn.position < operation.position):
-                return True
-        return False
+        reverts = set()
+        for identity, operation in self.operations.items():
+            if operation.kind == "revert":
+                whole = operation.session_id is not None and operation.session_id == turn.session_id
+                if operation.turn == number or (whole and turn.position < operation.position):
+                    reverts.add(("operation", identity))
+        return bool(reverts) and any(step.thing in reverts for step in self.done)
 
     def status_of(self, turn: Turn) -> str:
         if self.is_undone(turn.number):
@@ -475,8 +475,8 @@ def _begin(history: History, line: Line, position: int) -> None:
     number, key = _number(line.get("turn")), _text(line.get("key")) or ""
     if number is None or number in history.turns:
         return
-    same = next((turn.number for turn in history.turns.values() if key and turn.key == key), None)
-    if same is not None:  # an attempt that failed half way had begun it already
+    same = history.number_of_key.setdefault(key, number) if key else number
+    if same != number:  # an attempt that failed half way had begun it already
         history.other_numbers[number] = same
         return
     turn = Turn(

@@ -7,6 +7,7 @@ project removes it from them, too: nothing of it is left below the base.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -230,7 +231,9 @@ def _forget_in_turns(folder: Path, mentions: Mentions, names: set[str]) -> None:
                 path.unlink(missing_ok=True)
         except LockTimeout:
             path.unlink(missing_ok=True)
-        path.with_suffix(".tools").unlink(missing_ok=True)
+        names.add(path.stem)
+    for name, suffix in itertools.product(names, (".tools", ".lock")):
+        Path(folder, name + suffix).unlink(missing_ok=True)
 
 
 def _forget_in_log(log: Path, mentions: Mentions) -> None:

@@ -178,7 +178,7 @@ ANSWERS = [
     ("statusline",), ("status",), ("status", "--store"),
     ("list",), ("list", "--checkpoints"), ("list", "--all-projects"), ("log",),
     ("list", "--all-projects", "--checkpoints"), ("list", "--restores"),
-    ("show", "1"), ("show", "1", "-p"),
+    ("show", "1"), ("show", "1", "-p"), ("report", "-o", "../report.html"),
     ("show", "1:after"), ("diff",), ("diff", "1"), ("diff", "1", "2"), ("cat", "1", "README.md"), ("ls", "1"),
     ("sessions",), ("sessions", "show", "sess"), ("show", "1", "--chat"), ("show", "1", "--chat", "-o", "c.json"),
     ("sessions", "show", "sess", "--chat"), ("restore", "1", "-n"), ("undo", "-n"), ("revert", "1", "-n"),

@@ -55,7 +55,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
         working_dir=None if args.all_projects and args.file is None else context.workdir,
         path=None if args.file is None else context.path(args.file),
         text=args.text,
-        since=None if args.since is None else _moment(args.since),
+        since=None if args.since is None else moment_of(args.since),
     )
     shown = found[: args.limit or None]
     if len(found) > len(shown):
@@ -183,7 +183,8 @@ def _conversation_text(data: Any) -> str:
     return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
 
 
-def _moment(text: str) -> datetime:
+def moment_of(text: str) -> datetime:
+    """A moment as people write it."""
     try:
         return datetime.fromisoformat(text).astimezone()
     except ValueError:
