@@ -244,7 +244,7 @@ def test_pulled_entries_are_listed_with_their_machine_and_used_by_nothing_here(
     # Nothing of it is this project's.
     assert [entry.to_dict() for entry in home_machine.manager.timeline(home_machine.project)] == own
     with pytest.raises(errors.NoSuchCheckpoint):
-        home_machine.manager.get(home_machine.project, theirs[0].before or "")
+        home_machine.manager.restore(home_machine.project, theirs[0].before or "")
     home_machine.manager.undo(home_machine.project)
     with pytest.raises(errors.NothingToUndo):
         home_machine.manager.undo(home_machine.project)
