@@ -100,7 +100,7 @@ from shadowsnap.store.checkpoints import (
     set_pinned,
     unfinished_purges,
 )
-from shadowsnap.store.history import History, ensure_log, note, read_history, resolve
+from shadowsnap.store.history import History, ensure_log, logged_end, note, read_history, resolve
 from shadowsnap.store.journal import read_journal
 from shadowsnap.store.layout import OWN_OBJECTS, REFS_LOST, Store, mark_pruned, open_store
 from shadowsnap.store.projects import (
@@ -381,6 +381,7 @@ class CheckpointManager:
         """Close the turn with a snapshot of each directory that it touched. `conversation` is what was said up
         to now, as in `new_turn`; `status` is `interrupted` if the agent did not finish."""
         turn, outcomes = self._turn, list[Outcome]()
+        turn.again += turn.ended
         for part in list(turn.projects.values()):
             if part.outcome is None or not part.is_whole or part.project is None:
                 continue
@@ -663,6 +664,7 @@ class CheckpointManager:
     @_retry_after_repair
     def now(self, working_dir: PathLike, paths: Sequence[PathLike] = ()) -> Now:
         """How the files on disk differ from the newest state that is known of them: all files, or some."""
+        from shadowsnap.restore.undo import tree_after
         from shadowsnap.snapshot.states import State, compare
         from shadowsnap.timeline import read_timeline
 
@@ -676,7 +678,10 @@ class CheckpointManager:
             capture = begin_capture(space)
             here = State.of_capture(capture)
             then = replace(here, tree=newest.tree)  # after a restore of some paths, only the tree is known
-            if newest.checkpoint is not None:
+            if newest.operation is not None and newest.tree != here.tree:
+                if tree_after(space, newest.operation) is None:
+                    return Now(name=newest.name)
+            elif newest.checkpoint is not None:
                 then = State.of_checkpoint(resolve(store, project, newest.checkpoint, space.deadline))
             changes, patch = compare(space.git, then, here, chosen)
             skipped = tuple(Skipped(os.fsdecode(path), why) for path, why in sorted(capture.skipped.items()))
@@ -1655,7 +1660,7 @@ class CheckpointManager:
         try:
             facts = (*turn.facts(), ("before", part.began or part.before), ("call", part.call_count or None))
             if status:
-                facts = (*facts, ("ended", status), ("tools", turn.tools or None))
+                facts = (*facts, ("ended", status), ("tools", turn.tools or None), ("again", turn.again or None))
             facts = tuple(fact for fact in facts if fact[1] is not None)
             outcome, *_ = self._snapshot(project, Request(reason, "turn-end", part.number, facts), [])
             if outcome.checkpoint is not None and outcome.error is None:
@@ -1673,7 +1678,10 @@ class CheckpointManager:
         store = self._store()
         after = part.after.checkpoint if part.after is not None else None
         with locked_project(store, part.project, "end of turn", self._deadline()):
+            if logged_end(store, part.project, part.number, turn.again) is not None:
+                return
             facts: dict[str, Any] = {"turn": part.number, "status": status, "tools": turn.tools or None}
+            facts["again"] = turn.again or None
             if after is not None:
                 facts |= {"after": after.id, "tree": after.tree}
             note(store, part.project, "end", **facts)

@@ -44,12 +44,14 @@ _ABANDONED_AFTER = 3600.0
 
 
 class State(NamedTuple):
-    """A known state of the files: its checkpoint (None: only the tree is known), its tree, and what it is."""
+    """A known state of the files: its checkpoint (None: only the tree is known), its tree, what it is, and the
+    restore that led to it."""
 
     checkpoint: str | None
     tree: str
     name: str
     number: int | None
+    operation: Operation | None = None
 
 
 @dataclass(frozen=True)
@@ -248,7 +250,7 @@ class _Entries:
         )
         self.inside = inside
         if operation.after:
-            self.newest = State(None, operation.after, f"the {reason}", None)
+            self.newest = State(None, operation.after, f"the {reason}", None, operation)
         elif operation.before != operation.target:
             self.newest = None  # the log was rebuilt, and where some paths led is not known
 

@@ -264,6 +264,7 @@ ANSWERS: dict[str, dict[str, Keys]] = {
             "hooks": "[object]",
         },
     },
+    "ui": {},
     "undo": {"": _RESTORE},
     "uninstall": {"": _SETTINGS},
     "unpin": {"": {"checkpoints": "[Checkpoint]"}},
@@ -496,7 +497,7 @@ MEANINGS = {
     "projects": "the projects of the store",
     "prompt": "what the person asked, without secrets",
     "prompts": "what was asked",
-    "protected": "of a snapshot: the state before this turn is safe; of a directory: a hook ran here",
+    "protected": "of a snapshot: the state before this turn is safe; of a directory: a hook is there and works",
     "protection": "the same in words",
     "public_key": "what others encrypt with",
     "pulled": "the lanes that were pulled",
@@ -596,13 +597,19 @@ def all_keys() -> Iterator[tuple[str, str, str]]:
             yield from ((command, key.removesuffix("?"), kind.removesuffix("?")) for key, kind in keys.items())
 
 
+_WITHOUT = {
+    "hook": "It answers in the way that its agent wants; see `docs hooks`.",
+    "ui": "It is for people, on a terminal; see `docs ui`.",
+}
+
+
 def markdown() -> str:
     """The page `docs json`."""
     lines = [_HEAD]
     for command, forms in ANSWERS.items():
         lines.append(f"### {command}\n")
         if not forms:
-            lines.append("It answers in the way that its agent wants; see `docs hooks`.\n")
+            lines.append(f"{_WITHOUT[command]}\n")
         for form, keys in forms.items():
             lines += [f"`{command} {form}`:\n" if form else f"`{command}`:\n", *_listed(keys), ""]
     lines.append("### Instead\n")

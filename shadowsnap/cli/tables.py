@@ -71,8 +71,10 @@ def remote_text(remote: RemoteStatus) -> str:
 
 def now_text(now: Now) -> str:
     """How the files differ from the newest known state, in words."""
-    if now.name is None or now.files_changed is None:
+    if now.name is None:
         return "nothing is known of the files yet"
+    if now.files_changed is None:
+        return f"the files differ from {now.name}"
     if now.files_changed == 0:
         return f"the files are as at {now.name}"
     verb = "differs" if now.files_changed == 1 else "differ"
@@ -187,11 +189,16 @@ def change_lines(changes: Sequence[Change], width: int, ink: Ink) -> Iterator[st
     paths = [cut_path(safe(change.path), room) for change in changes]
     wide = max(map(columns, paths))
     for change, path, lines in zip(changes, paths, numbers, strict=True):
-        mark, style = _MARKS.get(change.status, ("?", "dim"))
+        mark, style = path_mark(change)
         yield f"  {ink(style, mark)} {pad(path, wide)}  {lines}".rstrip()
     more = sum(change.insertions or 0 for change in changes)
     less = sum(change.deletions or 0 for change in changes)
     yield f"  {count(len(changes), 'path')}, +{more} -{less}"
+
+
+def path_mark(change: Change) -> tuple[str, str]:
+    """A letter for what happened to a path, and its colour."""
+    return _MARKS.get(change.status, ("?", "dim"))
 
 
 def line_counts(change: Change) -> str:

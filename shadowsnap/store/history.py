@@ -363,12 +363,19 @@ def is_logged(store: Store, project: Project, operation: str) -> bool:
     return any(line["op"] == "restore" and line.get("id") == operation for line in read_lines(store, project.id))
 
 
-def begun_number(store: Store, project: Project, key: str | None) -> int | None:
-    """The number of the turn with this key, if it began in this project just now: the process died, or failed and
-    tries again. Only the end of the log is searched."""
+def begun_turn(store: Store, project: Project, key: str | None) -> Turn | None:
+    """The turn with this key, if it began in this project just now: the process died, or ran out of time, and the
+    next one tries again. Only the end of the log is searched."""
     lines = last_lines(store, project.id) if key else ()
-    found = [line for line in lines if line["op"] == "begin" and line.get("key") == key]
-    return _number(found[-1].get("turn")) if found else None
+    turns = fold(project, (line for line in lines if line["op"] in ("begin", "more"))).turns
+    return next((turn for turn in turns.values() if turn.key == key), None)
+
+
+def logged_end(store: Store, project: Project, number: int | None, again: int) -> Line | None:
+    """The line that ended a turn just now, or ended it once more after it was gone on with so often: the process
+    died before it could say so, and the next one tries to end it. Only the end of the log is searched."""
+    ends = (line for line in last_lines(store, project.id) if line["op"] == "end" and line.get("turn") == number)
+    return next((line for line in ends if line.get("again", 0) == again), None)
 
 
 def take_number(store: Store, project: Project, deadline: Deadline) -> int:

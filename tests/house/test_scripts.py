@@ -12,7 +12,10 @@ import pytest
 
 from helpers import ROOT
 
-COMMANDS = ["scripts/bench", "scripts/fuzz", "scripts/shadowsnap", "scripts/soak", "scripts/test", ".ci/run"]
+COMMANDS = [
+    "scripts/bench", "scripts/fuzz", "scripts/screenshots", "scripts/shadowsnap", "scripts/soak", "scripts/test",
+    ".ci/run",
+]  # fmt: skip
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="bash scripts")
 
