@@ -722,9 +722,9 @@ class CheckpointManager:
     @_retry_after_repair
     def get(self, working_dir: PathLike, ref: Reference) -> Checkpoint:
         """The checkpoint that a reference stands for: the number of a turn (the state before it) or snapshot,
-        `3:after`, `last`, `last~2`, a label, or digits of an id."""
+        `3:after`, `last`, `last~2`, a label, or digits of an id; with `MACHINE:` before it, there."""
         store, project = self._known(working_dir)
-        return self._resolve(store, project, ref)
+        return self._look_up(store, project, ref)
 
     @_retry_after_repair
     def diff(
@@ -739,10 +739,10 @@ class CheckpointManager:
 
         store, project = self._known(working_dir)
         chosen = [path_inside(project.workdir, path) for path in _as_list(paths)]
-        first = self._resolve(store, project, ref)
+        first = self._look_up(store, project, ref)
         old = State.of_checkpoint(first)
         if other is not None and other != "@":
-            second = self._resolve(store, project, other)
+            second = self._look_up(store, project, other)
             changes, text = compare(store.git(self._deadline()), old, State.of_checkpoint(second), chosen)
             return Diff(first.id, second.id, changes, text)
         _check_there(project)
@@ -754,7 +754,7 @@ class CheckpointManager:
     def files(self, working_dir: PathLike, ref: Reference) -> list[str]:
         """Every file that a checkpoint holds."""
         store, project = self._known(working_dir)
-        return files_of(store, self._resolve(store, project, ref), self._deadline())
+        return files_of(store, self._look_up(store, project, ref), self._deadline())
 
     @_retry_after_repair
     def contents(self, working_dir: PathLike, ref: Reference, paths: Sequence[str]) -> dict[str, bytes]:
@@ -762,7 +762,7 @@ class CheckpointManager:
         from shadowsnap.store.checkpoints import contents_of
 
         store, project = self._known(working_dir)
-        return contents_of(store, self._resolve(store, project, ref), paths, self._deadline())
+        return contents_of(store, self._look_up(store, project, ref), paths, self._deadline())
 
     # --- questions ------------------------------------------------------------------------------------
 
@@ -1254,6 +1254,7 @@ class CheckpointManager:
         if project.workdir.is_dir():
             with self._opened(store, project, "purge"):
                 pass  # an interrupted restore is finished now
+        self._forget_pulled(store, project)
         taken = self._take_out(project.workdir, wanted)
         deadline = Deadline(self.settings.upkeep_deadline)
         return finish(store, project, taken, deadline, self._waiting(store), step)
@@ -1338,6 +1339,7 @@ class CheckpointManager:
                 pass  # an interrupted restore is finished now
         self._jobs.wait()  # they may be about to write something of it
         self._turn.projects.pop(project.id, None)  # what was safe in this turn is not any more
+        self._forget_pulled(store, project)
         deadline = Deadline(self.settings.upkeep_deadline)
         return clear(store, project, self._deadline(), deadline, self._waiting(store))
 
@@ -1465,6 +1467,13 @@ class CheckpointManager:
             found.append(LaneEntries(lane.lane, name, lane.machine.name, tuple(entries)))
         return found
 
+    def _forget_pulled(self, store: Store, project: Project) -> None:
+        """Drop what was pulled of this project: it may hold what the person wants to be rid of."""
+        from shadowsnap.store.lanes import forget_pulled
+
+        if lanes := self._pulled_of(store, project):
+            forget_pulled(store, lanes, self._deadline())
+
     def _pulled_of(self, store: Store, project: Project) -> list[PulledLane]:
         from shadowsnap.git.refs import ref_folders
         from shadowsnap.remote.identity import identity_of
@@ -1487,19 +1496,21 @@ class CheckpointManager:
         key: PathLike | None = None,
         dry_run: bool = False,
     ) -> Resumed:
-        """Restore the last safe state of a lane: into `directory`, or `working_dir` if that is a checkout of the
-        same project, or a new directory of the project's name. As with any restore, what is there is saved
-        first. The project goes on from there as a lane of its own, whose parent is this one."""
+        """Restore the last safe state of a lane, or with `LANE:3` another one: into `directory`, or `working_dir`
+        if that is a checkout of the same project, or a new directory of the project's name. As with any restore,
+        what is there is saved first. The project goes on from there as a lane of its own, whose parent is this
+        one."""
         from shadowsnap.remote.lanes import find_lane
         from shadowsnap.remote.pull import pull_lane
         from shadowsnap.remote.sealing import Opener
         from shadowsnap.remote.setup import place_to_resume, storage_of
         from shadowsnap.remote.storage import open_storage
-        from shadowsnap.timeline import read_lane_timeline
+        from shadowsnap.timeline import read_lane_timeline, state_in_lane
 
         store, here = self._store(), Path(working_dir or os.getcwd())
         opener, deadline = Opener(None if key is None else Path(key)), Deadline(self.settings.upkeep_deadline)
         storage = open_storage(url, store) if url else storage_of(store, project_of(here))
+        lane, _, ref = lane.partition(":")
         name = find_lane(storage, opener, lane)
         _, pulled = pull_lane(store, storage, name, opener, deadline)
         place, new = place_to_resume(store, pulled, here, Path(directory) if directory else None, deadline)
@@ -1507,7 +1518,11 @@ class CheckpointManager:
         why = refusal(project.workdir, store.base)
         if why is not None:
             raise DirectoryRefused(workdir=project.workdir, why=why)
-        target, state = _last_safe_state(store, pulled, read_lane_timeline(store, pulled, deadline, counted=False))
+        if ref:
+            target, state = state_in_lane(store, pulled, ref, deadline), ref
+        else:
+            timeline = read_lane_timeline(store, pulled, deadline, counted=False)
+            target, state = _last_safe_state(store, pulled, timeline)
         result, sessions = self._resume(store, project, pulled, target, state, dry_run=dry_run, new=new)
         return Resumed(
             lane=pulled.lane,
@@ -1881,6 +1896,25 @@ class CheckpointManager:
                 raise NoSuchTurn(workdir=project.workdir, what=f"a state before {ref.reason or 'that entry'}")
             ref = ref.state
         return resolve(store, project, str(ref), self._deadline())
+
+    def _look_up(self, store: Store, project: Project, ref: Reference) -> Checkpoint:
+        """The same for looking at a state only, which may be one of another machine: `MACHINE:3`, or its id."""
+        try:
+            return self._resolve(store, project, ref)
+        except NoSuchCheckpoint as problem:
+            machine, _, rest = str(ref.id if isinstance(ref, Checkpoint) else ref).rpartition(":")
+            if rest == "after":
+                machine, _, number = machine.rpartition(":")
+                rest = f"{number}:after"
+            from shadowsnap.timeline import state_in_lane
+
+            for lane in self._pulled_of(store, project):
+                if machine in ("", lane.machine.name, lane.machine.id, lane.lane):
+                    try:
+                        return state_in_lane(store, lane, rest, self._deadline())
+                    except NoSuchCheckpoint:
+                        continue
+            raise problem
 
     def _session_id(self, part: str, project: Project | None = None) -> str:
         """The whole id of a session that is named by a unique part of it."""

@@ -13,11 +13,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from datetime import UTC, datetime
 
 from shadowsnap.deadline import Deadline
-from shadowsnap.errors import AmbiguousReference
+from shadowsnap.errors import AmbiguousReference, NoSuchCheckpoint
 from shadowsnap.git.refs import read_refs
 from shadowsnap.model import Checkpoint, EditOutcome, Entry, Session, SessionTurn, TurnPlace
 from shadowsnap.records import Any, NamedTuple, dataclass, field, replace
-from shadowsnap.store.checkpoints import ATTACHMENTS, list_checkpoints, newest_name, take_inventory, touching
+from shadowsnap.store.checkpoints import (
+    ATTACHMENTS,
+    LAST,
+    NUMBER,
+    list_checkpoints,
+    newest_name,
+    take_inventory,
+    touching,
+)
 from shadowsnap.store.history import History, Operation, Snapshot, Turn, fold, read_history
 from shadowsnap.store.lanes import PulledLane, checkpoints_of, lines_in
 from shadowsnap.store.layout import Store
@@ -85,6 +93,23 @@ def read_lane_timeline(store: Store, lane: PulledLane, deadline: Deadline, *, co
     """The timeline of another machine, as far as it was pulled."""
     history = fold(lane.project, lines_in(store, lane, deadline))
     return _timeline(store, history, checkpoints_of(store, lane, deadline), deadline, counted=counted)
+
+
+def state_in_lane(store: Store, lane: PulledLane, ref: str, deadline: Deadline) -> Checkpoint:
+    """The checkpoint of a pulled lane that a number, `N:after`, `last~N`, a label or a hash prefix stands for
+    there."""
+    known = None
+    if re.fullmatch(LAST, ref) or re.fullmatch(NUMBER, ref):
+        known = fold(lane.project, lines_in(store, lane, deadline)).checkpoint_of(ref)
+    word = known or ref
+    found = [
+        each
+        for each in checkpoints_of(store, lane, deadline)
+        if each.label == word or (len(word) >= 4 and each.id.startswith(word))
+    ]
+    if len(found) != 1:
+        raise NoSuchCheckpoint(ref=ref, workdir=f"lane {lane.lane}")
+    return found[0]
 
 
 def _timeline(

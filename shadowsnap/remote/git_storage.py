@@ -30,9 +30,9 @@ from shadowsnap.git.reading import ObjectReader
 from shadowsnap.git.repository import Git, Running
 from shadowsnap.git.trees import DIRECTORY, REGULAR, Leaf, format_tree, parse_tree
 from shadowsnap.remote.checking import ANY_CONTENT
-from shadowsnap.remote.manifest import HEADS, MOST_BYTES, MOST_PACK_BYTES, digest_of, lane_folder, with_content
+from shadowsnap.remote.manifest import HEADS, MOST_BYTES, MOST_PACK_BYTES, lane_folder, with_content
 from shadowsnap.remote.storage import TOP, Item, TooLarge
-from shadowsnap.store.lanes import LANE_NAME, folder
+from shadowsnap.store.lanes import LANE_NAME, mirror_of
 from shadowsnap.store.layout import Store, store_files
 
 REFS = "refs/shadowsnap-lanes/v1"
@@ -46,7 +46,7 @@ _NETWORK = (
     f"core.hooksPath={os.devnull}", "push.gpgSign=false", "push.followTags=false", "push.recurseSubmodules=no",
     "fetch.recurseSubmodules=false", "fetch.writeCommitGraph=false", "protocol.ext.allow=never", "gc.auto=0",
     "maintenance.auto=false", "transfer.fsckObjects=true", "core.askPass=", "fetch.unpackLimit=1",
-    "pack.compression=9",
+    "pack.compression=9", "http.lowSpeedLimit=1", "http.lowSpeedTime=60",
     "core.bigFileThreshold=64m", *(f"fetch.fsck.{each}=ignore" for each in ANY_CONTENT),
 )  # fmt: skip
 _SENT = re.compile(rb"Writing objects: 100% \(\d+/\d+\), ([\d.]+) (bytes|KiB|MiB|GiB)")
@@ -54,6 +54,9 @@ _UNITS = {b"bytes": 1, b"KiB": 1 << 10, b"MiB": 1 << 20, b"GiB": 1 << 30}
 _MOST_LISTED = 1 << 30
 """Bytes that a listing of lanes may be."""
 _LOOK_SECONDS = 0.2
+_COMPLAINTS = ("fatal: ", "error: ", "remote: ", " ! ")
+"""How lines begin that are more than progress."""
+_LONGEST_WHY = 1000
 Files = dict[str, Leaf]
 
 
@@ -64,7 +67,7 @@ class GitStorage:
 
     def __init__(self, url: str, local: Store) -> None:
         self.url = url
-        self._dir = folder(local) / f"{digest_of(url.encode())[:16]}.git"
+        self._dir = mirror_of(local, url)
         _make_repository(self._dir)
         self._git = Git(local.git().executable, self._dir, deadline=Deadline(_SECONDS))
         self._objects = LooseObjects(self._dir / "objects", fsync=False)
@@ -297,7 +300,8 @@ class GitStorage:
         it has another, or gets another at the same time. It is read back."""
         lease = f"--force-with-lease={REFS}/{lane}:{expected}"
         words = ("--progress", "--no-verify", lease, "--end-of-options", self.url, f"{commit}:{REFS}/{lane}")
-        running = git.bound(network=True, config=_NETWORK).start("push", *words)
+        git = git.bound(network=True, config=_NETWORK, deadline=self._git.deadline)
+        running = git.start("push", *words)
         try:
             self._output(running)
         except RemoteFailed:
@@ -328,7 +332,10 @@ class GitStorage:
         try:
             return running.output()
         except (GitFailed, DeadlineExceeded) as problem:
-            raise RemoteFailed(url=self.url, why=str(problem.facts.get("stderr") or problem)) from problem
+            lines = re.split(r"[\r\n]+", running.errors.decode("utf-8", "replace"))
+            told = [line for line in lines if line.startswith(_COMPLAINTS)]
+            why = "; ".join(told)[:_LONGEST_WHY] or problem.facts.get("stderr") or problem
+            raise RemoteFailed(url=self.url, why=why) from problem
 
 
 def write_commit(

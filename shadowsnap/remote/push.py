@@ -431,12 +431,14 @@ class ChainPush(Push):
             if anew:
                 remove_tree(kept)
             (kept / "pack").mkdir(mode=0o700, parents=True, exist_ok=True)
-            git, objects = store.git(self._deadline).bound(scratch_objects=kept), LooseObjects(kept, fsync=False)
+            git = store.git(self._deadline).bound(scratch_objects=kept)
+            objects = LooseObjects(kept, fsync=store.fsync)
             head = head_name(lane.lane, lane.number + 1, contents.newest, contents.turns, lane.bytes)
             added = add_commit(git, objects, contents, lane, head_message(head, self._about()), anew=anew)
             if added is None:
                 return self._report("up-to-date", contents, 0)
             commit, anew = added
+            objects.flush()  # the next push builds on them
             self._note_pending(contents, commit, commit, anew=anew, blobs=(), packs=(), bytes=lane.bytes)
             step("push:noted")
             sent = self._storage.replace(git, lane.lane, expected, commit)

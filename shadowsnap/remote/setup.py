@@ -10,6 +10,7 @@ from pathlib import Path
 
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import BadRemote, NoRemote, OtherProject, RemoteExists
+from shadowsnap.files import remove_tree
 from shadowsnap.git.trees import name_problem
 from shadowsnap.remote.identity import identity_of
 from shadowsnap.remote.sealing import check_recipients
@@ -19,6 +20,7 @@ from shadowsnap.store.lanes import (
     Remote,
     forget_pulled,
     forget_remote,
+    mirror_of,
     pulled_lanes,
     read_own_lane,
     read_remote,
@@ -79,6 +81,7 @@ def remove_remote(store: Store, project: Project, deadline: Deadline) -> Remote:
     ]
     forget_pulled(store, pulled, deadline)
     forget_remote(store, project.id, lane=False)
+    remove_tree(mirror_of(store, remote.url))
     return remote
 
 

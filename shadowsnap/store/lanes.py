@@ -12,6 +12,7 @@ One ref, so a pull happens as a whole or not at all. Nothing but the remote comm
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import re
@@ -151,6 +152,11 @@ class PulledLane:
 
 def folder(store: Store) -> Path:
     return store.base / FOLDER
+
+
+def mirror_of(store: Store, url: str) -> Path:
+    """A repository that has what came from a git server, before it is checked."""
+    return folder(store) / f"{hashlib.sha256(url.encode()).hexdigest()[:16]}.git"
 
 
 def machine_name() -> str:
@@ -450,6 +456,7 @@ def forget_pulled(store: Store, lanes: Iterable[PulledLane], deadline: Deadline)
     delete_refs(store.git(deadline), [lane.ref for lane in lanes])
     for lane in lanes:
         store.statistics_file(lane.project.id).unlink(missing_ok=True)
+        remove_tree(mirror_of(store, lane.url))
 
 
 def checkpoints_of(store: Store, lane: PulledLane, deadline: Deadline) -> list[Checkpoint]:

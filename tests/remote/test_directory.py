@@ -244,7 +244,7 @@ def test_pulled_entries_are_listed_with_their_machine_and_used_by_nothing_here(
     # Nothing of it is this project's.
     assert [entry.to_dict() for entry in home_machine.manager.timeline(home_machine.project)] == own
     with pytest.raises(errors.NoSuchCheckpoint):
-        home_machine.manager.get(home_machine.project, theirs[0].before or "")
+        home_machine.manager.restore(home_machine.project, theirs[0].before or "")
     home_machine.manager.undo(home_machine.project)
     with pytest.raises(errors.NothingToUndo):
         home_machine.manager.undo(home_machine.project)
@@ -539,3 +539,44 @@ def test_the_persons_repository_is_only_read(
     machine.push()
     assert snapshot_dotgit(folder) == before
     assert os.path.isdir(shelf)
+
+
+def test_states_of_other_machines_are_looked_at_by_name(
+    sandbox: MachineUnderTest, home_machine: MachineUnderTest, shelf: Path
+) -> None:
+    sandbox.turn("with a mistake", a__txt="mistake")
+    sandbox.turn("without it", a__txt="mended")
+    sandbox.push()
+    numbers = [each.number for each in sandbox.manager.timeline(sandbox.project) if each.prompt == "without it"]
+    state = f"sandbox:{numbers[0]}"
+    home = home_machine.here()
+    folder = home_machine.project / "new"
+    home.resume("sandbox", folder, url=str(shelf))
+    (change,) = home.diff(folder, state).changes
+    assert change.path == "a.txt"
+    assert home.contents(folder, state, ["a.txt"]) == {"a.txt": b"mistake"}
+    assert home.contents(folder, f"{state}:after", ["a.txt"]) == {"a.txt": b"mended"}
+    assert home.files(folder, home.get(folder, state).id) == home.files(folder, state)
+    done = home.resume(state, home_machine.project / "older", url=str(shelf))
+    assert (Path(done.workdir) / "a.txt").read_text() == "mistake"
+    for word in ("sandbox:99", "elsewhere:1", "99"):
+        with pytest.raises((errors.NoSuchCheckpoint, errors.NoSuchTurn)):
+            home.get(folder, word)
+
+
+@pytest.mark.parametrize("how", ["purge", "clear"])
+def test_what_is_purged_or_cleared_goes_from_pulled_lanes_too(
+    sandbox: MachineUnderTest, home_machine: MachineUnderTest, shelf: Path, how: str
+) -> None:
+    sandbox.turn("a leak", leak__txt="very secret words")
+    sandbox.push()
+    home, folder = home_machine.here(), home_machine.project / "new"
+    home.resume("sandbox", folder, url=str(shelf))
+    (folder / "leak.txt").unlink()
+    if how == "purge":
+        home.purge(folder, ["leak.txt"])
+    else:
+        home.clear(folder)
+    objects = git(home_machine.base / "store", "cat-file", "--batch-all-objects", "--batch", "--buffer")
+    assert "very secret words" not in objects
+    assert home.pulled(folder) == []

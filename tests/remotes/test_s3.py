@@ -92,7 +92,7 @@ def test_many_lanes_are_listed_by_names_alone_and_do_not_slow_a_push(
 
     def put(number: int) -> None:
         lane = f"{number:020x}/{number:012x}"
-        about = {"identity": {"id": lane[:20], "name": f"project {number}"}, "machine": f"machine {number}"}
+        about = {"name": f"project {number}", "machine": f"machine {number}"}
         head = head_name(lane, 1, 1_700_000_000_000 + number, 3, 1000)
         storage.put(with_content(head, sealer.seal(json.dumps(about).encode())), b"")
 
