@@ -8,7 +8,6 @@ from shadowsnap.agents.agent import (
     ROLLBACK,
     SECONDS,
     SEEN,
-    SHOW_OUTPUT,
     STATUS_LINE,
     Agent,
     Event,
@@ -18,6 +17,7 @@ from shadowsnap.agents.agent import (
     TextFile,
     all_but,
 )
+from shadowsnap.hook.payload import SHOW_OUTPUT
 
 _READERS = (
     "Read", "LS", "Glob", "Grep", "NotebookRead", "LSP", "WebFetch", "WebSearch", "TodoRead", "TodoWrite",

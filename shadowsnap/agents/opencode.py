@@ -7,13 +7,13 @@ from shadowsnap.agents.agent import (
     READERS,
     ROLLBACK,
     SEEN,
-    SHOW_OUTPUT,
     WORDS,
     Agent,
     Event,
     Folder,
     TextFile,
 )
+from shadowsnap.hook.payload import SHOW_OUTPUT
 
 PLUGIN = f"""\
 // Written by `shadowsnap install opencode` (sum). A checkpoint before each turn that writes.

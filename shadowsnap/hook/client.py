@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from shadowsnap.errors import StoreNotOurs
 from shadowsnap.files import ownership_problem
-from shadowsnap.hook.payload import OTHER, PROBE, PROMPT, SESSION_START, TOOL, HookEvent, read_event
+from shadowsnap.hook.payload import OTHER, PROBE, PROMPT, SESSION_START, TOOL, HookEvent, output_in, read_event
 from shadowsnap.hook.session import HookSession
 from shadowsnap.records import Any
 from shadowsnap.settings import configured_base
@@ -145,7 +145,8 @@ def prompted(event: HookEvent, session: HookSession) -> bytes | None:
     none; what it returns is the answer."""
     if event.is_helper or session.is_child:
         return None  # a helper's instructions are no message of the person
-    if event.prompt[:20].lstrip("/").lower().startswith("rollback") or event.command:
+    words = event.prompt[:20].lstrip("/").lower()
+    if words.startswith("rollback") or event.command or output_in(event.prompt):
         return _rollback(event, session)
     _begin_turn(event, session)
     return None
@@ -161,7 +162,7 @@ def _rollback(event: HookEvent, session: HookSession) -> bytes | None:
             _close(event, session, _manager(), "interrupted")
     _end_at_last(event.agent, _ROLLBACK_SECONDS)
     found = answer(event)
-    is_typed = event.prompt.lower().startswith("/rollback") or bool(event.command)
+    is_typed = event.prompt.lower().startswith("/rollback") or bool(event.command or output_in(event.prompt))
     if found is None and not is_typed:
         _begin_turn(event, session)
     return found

@@ -25,6 +25,9 @@ TOOL, PROMPT, SESSION_START, STOP, OTHER = "tool", "prompt", "session-start", "s
 PROBE = "probe"
 """Asks for nothing but a line in the log, to see that the hook runs."""
 PROBE_EVENT = "shadowsnap-probe"
+SHOW_OUTPUT = "Show me the output above as it is, in a code block, and do nothing else."
+"""The last line of the files that make /rollback a command. Some agents run what such a file says, and then report
+the output with this line as the prompt."""
 
 _KINDS = {
     **dict.fromkeys((
@@ -146,6 +149,12 @@ class HookEvent:
     """What was wrong with the input, if anything."""
     version: str = ""
     """Of the agent, if the input has it."""
+
+
+def output_in(prompt: str) -> str:
+    """The output of `shadowsnap rollback` in a prompt that a command file was expanded to; else empty."""
+    text = prompt.rstrip()
+    return text.removesuffix(SHOW_OUTPUT).strip() if text.endswith(SHOW_OUTPUT) else ""
 
 
 def read_event(agent: str, data: bytes, event_name: str = "") -> HookEvent:
