@@ -13,6 +13,7 @@ from shadowsnap.records import Any
 from shadowsnap.settings import Settings
 from shadowsnap.store.checkpoints import attachment_of, ref_of
 from shadowsnap.store.conversations import (
+    Said,
     before_prompt,
     from_file,
     from_json,
@@ -20,6 +21,7 @@ from shadowsnap.store.conversations import (
     keep_conversation,
     read_conversation,
 )
+from shadowsnap.store.databases import from_database, is_database
 from shadowsnap.store.history import History, ensure_log, note, read_history
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project, locked_project
@@ -68,9 +70,12 @@ def _keep(
     if not store.git_dir.is_dir():
         return
     if isinstance(said, Transcript):
-        said = from_file(said.path, settings.max_conversation_bytes, said.size, said.folder)
+        answered = is_database(said.path)
+        said = _read(said, settings.max_conversation_bytes)
         if up_to and not isinstance(said, str):
-            said = before_prompt(said, lambda text: redacted_prompt(text.strip(), settings) == up_to.strip())
+            said = before_prompt(
+                said, lambda text: redacted_prompt(text.strip(), settings) == up_to.strip(), answered=answered
+            )
     session = str(turn.session_id) if turn.session_id else None
     for part, checkpoint in places:
         project = part.project
@@ -88,6 +93,12 @@ def _keep(
             part.conversation_kept = True
         with locked_project(store, project, _DOING, deadline):
             note(store, project, "conversation", **facts)
+
+
+def _read(said: Transcript, most_bytes: int | None) -> Said | str:
+    if is_database(said.path):
+        return from_database(said.path, said.session or "", said.size, most_bytes)
+    return from_file(said.path, most_bytes, said.size, said.folder)
 
 
 def conversation_at(

@@ -24,7 +24,7 @@ AGENT = Agent(
         "each event with its command in `~/.hermes/shell-hooks-allowlist.json`",
     ),
     rollback="none in the chat; `shadowsnap rollback ...` in another terminal",
-    transcript="none is named; the history comes with the events",
+    transcript="read from its database (`~/.hermes/state.db`)",
     versions=("0.19.0",),
     tested=SEEN,
     notes=(

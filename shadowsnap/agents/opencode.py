@@ -116,7 +116,7 @@ AGENT = Agent(
     ),
     readers=_READERS,
     rollback="`/rollback ...`; the command file runs it, and the model repeats its output",
-    transcript="in its own storage; none is named",
+    transcript="read from its database (`~/.local/share/opencode/opencode.db`)",
     versions=("1.18.33",),
     tested=SEEN,
     gaps=("A backquote in the arguments of `/rollback` is not understood.",),

@@ -254,17 +254,17 @@ def _covers(session: HookSession, event: HookEvent) -> bool:
 def _transcript(event: HookEvent) -> Any:
     """The transcript of the agent, if it lies where that agent keeps them. Anything can be named in the input
     of a hook."""
-    if not event.transcript:
-        return None
-    from shadowsnap.hook.transcripts import transcripts_folder
+    from shadowsnap.hook.transcripts import implied_transcript, transcripts_folder
+    from shadowsnap.turns import Transcript
 
+    if not event.transcript:
+        implied = implied_transcript(event.agent, event.session)
+        return Transcript(implied[0], None, implied[1], event.session) if implied else None
     folder = transcripts_folder(event.agent, event.transcript)
     if folder is None:
         why = f"{event.transcript} is not where {event.agent or 'this agent'} keeps its transcripts"
         _log(event.agent, event, _NOT_KEPT, ValueError(why))
         return None
-    from shadowsnap.turns import Transcript
-
     return Transcript(event.transcript, None, folder)
 
 

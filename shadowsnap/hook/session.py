@@ -13,7 +13,7 @@ import time
 
 from shadowsnap import lightjson as json
 from shadowsnap.hook.payload import HookEvent
-from shadowsnap.hook.transcripts import transcripts_folder
+from shadowsnap.hook.transcripts import implied_transcript, transcripts_folder
 from shadowsnap.records import Any
 from shadowsnap.snapshot.tools import command_projects, named_files, named_folders
 
@@ -245,13 +245,13 @@ def remove_old_sessions(folder: str) -> None:
 
 
 def mark_transcript(event: HookEvent) -> list[str | int] | None:
-    """A transcript, how long it is now, and the directory that it must lie in. It is read when the turn is over:
-    now the agent waits."""
-    if not event.transcript:
-        return None
-    folder = transcripts_folder(event.agent, event.transcript)
+    """A transcript, how long it is now, the directory that it must lie in, and the session. It is read when the
+    turn is over: now the agent waits."""
+    implied = None if event.transcript else implied_transcript(event.agent, event.session)
+    path, folder = implied or (event.transcript, transcripts_folder(event.agent, event.transcript))
     try:
-        return [event.transcript, os.stat(event.transcript).st_size, folder] if folder else None
+        size = int(time.time() * 1000) if path.endswith(".db") else os.stat(path).st_size
+        return [path, size, folder, event.session] if folder else None
     except (OSError, ValueError):
         return None  # not written yet, or no path
 
