@@ -15,6 +15,7 @@ AGENT = Agent(
         Event("pre_tool_call", "tool", matcher=all_but(_READERS)),
         Event("pre_llm_call", "prompt"),
         Event("on_session_start", "session-start"),
+        Event("subagent_start", "session-start"),
         Event("on_session_end", "stop"),  # each turn, in spite of its name
         Event("on_session_finalize", "session-end"),
     ),

@@ -190,6 +190,8 @@ def _begin_turn(event: HookEvent, session: HookSession) -> None:
 def session_started(event: HookEvent, session: HookSession) -> None:
     """Keep the limits, at most once in a while, and let a new project's first snapshot begin. What takes time
     goes on in the background."""
+    if event.parent and session.is_child:
+        return
     if event.parent:
         with session.lock(DEADLINE):
             session.note_parent(event.parent)

@@ -174,6 +174,9 @@ def _event(agent: str, payload: dict[str, Any], event_name: str, problem: str) -
     name = _squeezed(_text(places, _EVENT) or event_name)
     kind = _KINDS.get(name) or (OTHER if name and not _is_new_tool_event(name, places) else _guessed(payload))
     roots = tuple(_paths(_first(places, _ROOTS)))[:_MOST_ROOTS]
+    child = bounded_id(_text(places, ("child_session_id",))) if name == "subagentstart" else ""
+    if child:  # Hermes: the start of a session, told by the one that it works for
+        kind = SESSION_START
     prompt = _text(places, _PROMPT) if kind in (PROMPT, SESSION_START) else ""
     root = _text(places, _ROOT_SESSION)
     helper = any(place.get(key) not in (None, "") for place in places for key in _HELPER[1:]) or (
@@ -181,12 +184,13 @@ def _event(agent: str, payload: dict[str, Any], event_name: str, problem: str) -
     )
     if name in ("agentstart", "agentend", "toolcall", "taskcancel"):  # Cline: null for the top level
         helper = bool(_text(places, ("parent_agent_id",)))
+    session = bounded_id(root or _text(places, _SESSION))
     after = name in _AFTER or (not name and any(key in payload for key in _RESULT))
     tool = _TOOL_OF_EVENT.get(name.replace("post", "pre", 1).replace("after", "before", 1), "")
     return HookEvent(
         kind=kind,
         agent=agent,
-        session=bounded_id(root or _text(places, _SESSION)),
+        session=child or session,
         turn=bounded_id(_text(places, _TURN)),
         cwd=_path(_text(places, _CWD)) or (roots[0] if roots else os.getcwd()),
         roots=roots,
@@ -198,7 +202,7 @@ def _event(agent: str, payload: dict[str, Any], event_name: str, problem: str) -
         after=after,
         name=name,
         is_helper=helper,
-        parent=bounded_id(_text(places, ("parentID",))) if kind == SESSION_START else "",
+        parent=session if child else bounded_id(_text(places, ("parentID",))) if kind == SESSION_START else "",
         begins=name == "agentstart",
         continues=kind == PROMPT and (not prompt.strip() or prompt.lstrip().startswith(_NOTIFICATION)),
         background=kind == STOP and _has_running_task(payload.get("background_tasks")),

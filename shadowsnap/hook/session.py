@@ -27,6 +27,7 @@ _SESSIONS_KEPT = 500
 _DAYS_KEPT = 14
 _MOST_TOOLS = 200
 _PROMPTS_KEPT = 8
+_DEEPEST_HELPER = 20
 # A session that never reported a prompt: after so long a silence, the next tool call is a new turn.
 _SILENCE_SECONDS = 60.0
 
@@ -39,9 +40,12 @@ class HookSession:
         self.folder = os.path.join(base, FOLDER)
         # Without a session id, all that happens in one directory is one session.
         self._open_file(event.session or f"in {event.cwd}")
-        parent = self.record.get("parent")
-        self.is_child = isinstance(parent, str)
-        if isinstance(parent, str):  # a helper with a session of its own works for the one that started it
+        self.is_child = False
+        for _ in range(_DEEPEST_HELPER):  # a helper with a session of its own works for the one that started it
+            parent = self.record.get("parent")
+            if not isinstance(parent, str):
+                break
+            self.is_child = True
             self._open_file(parent)
 
     def _open_file(self, session: str) -> None:
