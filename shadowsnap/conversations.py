@@ -70,7 +70,7 @@ def _keep(
     if not store.git_dir.is_dir():
         return
     if isinstance(said, Transcript):
-        answered = is_database(said.path)
+        answered = said.answered
         said = _read(said, settings.max_conversation_bytes)
         if up_to and not isinstance(said, str):
             said = before_prompt(

@@ -65,6 +65,24 @@ def test_the_conversation_before_a_turn_is_kept(
     assert "prompt 1" in text and "answer 1" in text and "prompt 2" not in text
 
 
+def test_a_transcript_that_comes_after_the_prompt_is_cut_at_the_prompt(
+    home: Path, project: Path, base: Path
+) -> None:
+    """Claude Code may begin the file of a session only when the model answers."""
+    transcript = home / ".claude" / "projects" / "p" / "s1.jsonl"
+    send("claude", project, "UserPromptSubmit", prompt="add it", transcript_path=str(transcript))
+    transcript.parent.mkdir(parents=True)
+    rows = [{"role": "user", "content": "add it"}, {"role": "assistant", "content": [{"type": "tool_use"}]}]
+    transcript.write_text("".join(json.dumps({"type": row["role"], "message": row}) + "\n" for row in rows))
+    send("claude", project, "PreToolUse", tool_name="Write", tool_input={}, transcript_path=str(transcript))
+    (project / "a.txt").write_text("1\n")
+    send("claude", project, "Stop", transcript_path=str(transcript))
+    manager = CheckpointManager(base=base)
+    (entry,) = [each for each in manager.timeline(project) if each.kind == "turn"]
+    before = manager.restore(project, entry, conversation=True, files=False).conversation
+    assert before is not None and before.data == []
+
+
 def send(agent: str, project: Path, name: str, **facts: object) -> None:
     event = {"session_id": "s1", "cwd": str(project), "hook_event_name": name, **facts}
     assert run_hook(agent, json.dumps(event).encode()) is None
