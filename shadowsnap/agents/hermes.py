@@ -32,5 +32,8 @@ AGENT = Agent(
         "Without a terminal, Hermes skips a hook that was not allowed before, and only its log says so.",
         "`hermes hooks doctor` mentions that the launcher changed after an update. The consent stays valid.",
     ),
-    gaps=("The snapshot comes before the approval dialog: edits that you make while it waits are not in it.",),
+    gaps=(
+        "The snapshot comes before the approval dialog: edits that you make while it waits are not in it.",
+        "Subagents work in the background. What one does after the turn has ended is a turn without a prompt.",
+    ),
 )

@@ -78,7 +78,8 @@ class HookSession:
         if turn is None:
             return False
         if event.is_helper or self.is_child:
-            return True
+            # A helper may go on after the turn that started it. The person has edited since.
+            return self.record.get("ended") is not True
         if event.turn:
             return event.turn == turn or event.turn in self.record.get("also", ())
         if self.record.get("ended") is True:

@@ -48,6 +48,27 @@ def test_a_helper_of_hermes_has_no_turn_of_its_own(
     assert manifest(project) == before
 
 
+def test_a_helper_that_goes_on_after_the_turn_loses_none_of_the_edits_since(
+    project: Path, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHADOWSNAP_HOME", str(base))
+    hermes(project, "pre_llm_call", "root", turn_id="t1", user_message="let it be done")
+    hermes(project, "pre_tool_call", "root", tool="delegate_task", turn_id="t1")
+    start_helper(project, "root", "child")
+    hermes(project, "on_session_end", "root", turn_id="t1")
+    (project / "mine.txt").write_text("edited after the turn\n")
+    edited = manifest(project)
+    for number in range(2):
+        hermes(project, "pre_tool_call", "child", tool="terminal", turn_id="child:t")
+        (project / "mine.txt").write_text(f"overwritten {number}\n")
+    hermes(project, "pre_llm_call", "root", turn_id="t2", user_message="and now")
+    manager = CheckpointManager(base=base)
+    late, first = [entry for entry in manager.timeline(project) if entry.kind == "turn"]
+    assert (first.status, late.session_id) == ("done", "root")
+    manager.restore(project, late)
+    assert manifest(project) == edited
+
+
 def test_a_start_that_is_reported_twice_leaves_the_parent_as_it_is(
     project: Path, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
