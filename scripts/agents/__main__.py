@@ -114,7 +114,8 @@ def _play(stage: Stage, chosen: list[str]) -> dict[str, str]:
     for name in {"consent", *(PLAYED_IN[story] for story in STORIES)}:
         stage.make_project(name)
     program.prepare(home)
-    names = (*program.settings, *_ours(stage))
+    ours = _ours(stage)
+    names = (*program.settings, *ours)
     before = Settings.of(home.path, names)
     _must(stage, "install", program.name)
     installed = Settings.of(home.path, names)
@@ -137,11 +138,10 @@ def _play(stage: Stage, chosen: list[str]) -> dict[str, str]:
             row[story] = f"no: {problem!r}"
         print(f"  {program.title}, {story}: {row[story]}", flush=True)
         _write_notes(stage)
-    row["protected"] = _state_of(stage)
     used = Settings.of(home.path, names)
     _must(stage, "uninstall", program.name)
     try:
-        changed = judge_settings(before, installed, used, Settings.of(home.path, names), home.path)
+        changed = judge_settings(before, installed, used, Settings.of(home.path, names), ours)
         row["uninstall"] = f"yes (it changed {changed} itself)" if changed else "yes"
     except Failed as problem:
         row["uninstall"] = f"no: {problem}"
@@ -153,8 +153,8 @@ def _ours(stage: Stage) -> list[str]:
     """Every file below the home directory that an installation would write, except in our own directory."""
     plan = stage.shadowsnap(stage.home.path, "install", stage.program.name, "--dry-run", "--json")
     try:
-        changes = json.loads(plan.stdout).get("changes", ())
-    except ValueError:
+        changes = json.loads(plan.stdout)["settings_files"]
+    except (ValueError, KeyError):
         raise Failed(f"install --dry-run: {plan.stderr[-300:]}") from None
     paths = [Path(change["path"]) for change in changes]
     return [str(path.relative_to(stage.home.path)) for path in paths if path.parent.name != "bin"]
@@ -167,19 +167,16 @@ def _must(stage: Stage, *words: str) -> None:
         raise Failed(f"shadowsnap {' '.join(words)}: {done.stderr[-300:]}")
 
 
-def _state_of(stage: Stage) -> str:
-    """What `shadowsnap status` says of the agent."""
-    answer = stage.asked(stage.home.projects / "resume", "status")
-    return json.dumps([agent for agent in answer.get("agents", ()) if agent.get("agent") == stage.program.name])
-
-
 def _record(rows: dict[str, dict[str, str]]) -> None:
     """Write what was played into the package, beside what is known of the other agents."""
     known = json.loads(PLAYED.read_text()) if PLAYED.is_file() else {}
     for name, row in rows.items():
-        if "why" not in row and all(column in row for column in COLUMNS):
-            cells = {column: row[column] for column in COLUMNS}
-            known[name] = {"version": row["version"], "month": time.strftime("%B %Y"), **cells}
+        before = known.get(name, {})
+        cells = before if before.get("version") == row.get("version") else {}
+        cells = {**cells, **{column: row[column] for column in COLUMNS if column in row}}
+        if "why" not in row and set(COLUMNS) <= set(cells):
+            ordered = {column: cells[column] for column in COLUMNS}
+            known[name] = {"version": row["version"], "month": time.strftime("%B %Y"), **ordered}
     PLAYED.write_text(json.dumps(dict(sorted(known.items())), indent=1, ensure_ascii=False) + "\n")
 
 

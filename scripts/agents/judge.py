@@ -6,6 +6,7 @@ import json
 import time
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from stage import Failed, Manifest, Stage, manifest
 
@@ -106,14 +107,33 @@ class Settings:
         return cls({name: (home / name).read_bytes() for name in names if (home / name).is_file()})
 
 
-def judge_settings(before: Settings, installed: Settings, used: Settings, after: Settings, home: Path) -> str:
-    """The settings after uninstalling are those of before, byte for byte, or, where the agent itself changed a
-    file meanwhile, have nothing of ours left. Returns which of them the agent changed."""
+def judge_settings(before: Settings, installed: Settings, used: Settings, after: Settings, ours: list[str]) -> str:
+    """The settings after uninstalling are those of before, byte for byte. Of a file that the agent itself changed
+    meanwhile, exactly our part is gone. Returns which of them the agent changed."""
     changed = [name for name in used.files if used.files[name] != installed.files.get(name)]
-    for name in sorted({*before.files, *after.files}):
-        if name in changed:
-            if b"shadowsnap hook" in after.files.get(name, b""):
-                raise Failed(f"{name} still has our hook")
-        elif before.files.get(name) != after.files.get(name):
-            raise Failed(f"{name} is not as it was")
+    for name in sorted({*before.files, *used.files, *after.files}):
+        found = after.files.get(name)
+        if name not in changed:
+            if found != before.files.get(name):
+                raise Failed(f"{name} is not as it was")
+        elif name not in ours:
+            if found != used.files[name]:
+                raise Failed(f"{name} was changed, and it is the agent's alone")
+        elif found is None or b"shadowsnap" in found:
+            raise Failed(f"{name} is gone, or still has a part of ours")
+        elif name.endswith(".json") and _pruned(json.loads(found)) != _pruned(json.loads(used.files[name])):
+            raise Failed(f"{name} lost more than our part")
     return ", ".join(changed)
+
+
+def _pruned(value: Any) -> Any:
+    """A JSON value without our hooks, and without what is empty then."""
+    if isinstance(value, dict):
+        if "shadowsnap" in str(value.get("command", "")):
+            return None
+        kept = {key: _pruned(each) for key, each in value.items()}
+        kept = {key: each for key, each in kept.items() if each not in (None, [], {})}
+        return None if set(kept) <= {"matcher"} else kept
+    if isinstance(value, list):
+        return [each for each in map(_pruned, value) if each not in (None, [], {})]
+    return value

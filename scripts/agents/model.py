@@ -69,7 +69,8 @@ class Model:
         self.scripts: dict[str, list[Answer]] = {}
         self.requests: list[Request] = []
         """Those that played a step of a script; titles and summaries are not among them."""
-        self.others = 0
+        self.prompts: list[str] = []
+        """What the person said last, in every request there was."""
         self.tools: dict[str, Json] = {}
         """The tools that agents offered, by name: to look at when a script does not fit."""
         self.last_error = ""
@@ -90,9 +91,10 @@ class Model:
 
     def answer(self, messages: list[Message], offered: dict[str, Json]) -> tuple[Answer, int]:
         """The next answer to a conversation, and its place in the script."""
+        self.prompts.append(next((each.text for each in reversed(messages) if each.by == "person"), ""))
         found = _newest_script(messages)
         if found is None or not offered:
-            self.others += 1  # a title, a summary, or a prompt that plays nothing
+            # A title, a summary, or a prompt that plays nothing.
             return Answer("ok"), 0
         self.tools.update(offered)
         script, at = found

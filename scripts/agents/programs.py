@@ -57,6 +57,8 @@ class Program:
     """Files below the home directory that are compared before and after."""
     escape: tuple[str, ...] = ("Escape",)
     """The keys that interrupt a turn on a terminal."""
+    working = ""
+    """What a terminal shows as long as they did not."""
     dialogs: tuple[tuple[str, tuple[str, ...]], ...] = ()
     """Questions that it asks on a terminal before the first prompt, each with the keys that answer it. A question
     is a regular expression; `\\Z` is the end of what the screen shows."""
@@ -312,7 +314,7 @@ class Gemini(Program):
             "security": {"auth": {"selectedType": self.sign_in}},
             "privacy": {"usageStatisticsEnabled": False},
             "telemetry": {"enabled": False},
-            "general": {"enableAutoUpdate": False, "disableAutoUpdate": True, "disableUpdateNag": True},
+            "general": {"enableAutoUpdate": False},
             "ui": {"hideTips": True},
         }
         home.write(f"{self.folder}/settings.json", json.dumps(settings, indent=4))
@@ -421,6 +423,7 @@ class Opencode(Program):
 class Copilot(Program):
     talks_in_terminal = True
     escape = ("Escape", "Escape")
+    working = "esc esc interrupt"
     name, title = "copilot", "Copilot CLI"
     package = "@github/copilot"
     executable = "node_modules/@github/copilot-linux-x64/copilot"

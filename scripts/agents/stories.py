@@ -187,7 +187,7 @@ def rollback(stage: Stage, project: Path) -> None:
         _need_no(project / "src", "was not removed")
         after = manifest(project)
         judge_timeline(stage, project, [Expected(f"clean up {tag}", before)])
-        asked = len(stage.model.requests) + stage.model.others
+        asked = len(stage.model.prompts)
         listed = "clean up" if program.tells_prompt else "before "
         for words, wanted, shows in (("", after, listed), ("1", before, "undo"), ("undo", after, "README.md")):
             line = f"{program.rollback} {words}".strip()
@@ -202,8 +202,11 @@ def rollback(stage: Stage, project: Path) -> None:
                 raise Failed(f"{line} showed {shown[-300:]!r}")
     finally:
         chat.close()
-    if not program.rollback_asks_model and len(stage.model.requests) + stage.model.others != asked:
-        raise Failed("the model was asked")
+    # Some agents ask for a title or a suggestion of their own meanwhile.
+    stage.notes.append("asked meanwhile: " + repr([each[-300:] for each in stage.model.prompts[asked:]]))
+    about = [prompt for prompt in stage.model.prompts[asked:] if "rollback" in prompt]
+    if about and not program.rollback_asks_model:
+        raise Failed(f"the model was asked: {about[0][-200:]!r}")
 
 
 def _need(path: Path, what: str) -> None:

@@ -71,9 +71,11 @@ class TerminalChat(Chat):
 
     def _type(self, prompt: str) -> None:
         """Type a prompt. What is typed while an agent still starts may be lost, so it is looked for."""
-        for _ in range(5):
+        for attempt in range(3):
+            if attempt:
+                self._tmux("send-keys", "-t", "agent", "C-u")
             self._tmux("send-keys", "-t", "agent", "-l", prompt)
-            end = time.monotonic() + 5
+            end = time.monotonic() + 20
             while not (shown := prompt in self.screen()) and time.monotonic() < end:
                 time.sleep(0.3)
             if shown:
@@ -105,10 +107,13 @@ class TerminalChat(Chat):
         except Failed as problem:
             raise self._fail(problem) from None
         time.sleep(1)
-        for key in self.stage.program.escape:
-            self._tmux("send-keys", "-t", "agent", key)
-            time.sleep(0.15)
-        self._settle()
+        for pause in (0.15, 0.3, 0.5, 0.8):  # how fast two keys must follow depends on the agent and the machine
+            for key in self.stage.program.escape:
+                self._tmux("send-keys", "-t", "agent", key)
+                time.sleep(pause)
+            self._settle()
+            if not self.stage.program.working or self.stage.program.working not in self.screen():
+                break
         self.stage.notes.append(f"> {prompt} (interrupted)\n{self.screen()}")
 
     def close(self) -> None:
