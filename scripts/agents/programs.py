@@ -60,7 +60,7 @@ class Program:
     working = ""
     """What a terminal shows as long as they did not."""
     dialogs: tuple[tuple[str, tuple[str, ...]], ...] = ()
-    """Questions that it asks on a terminal before the first prompt, each with the keys that answer it. A question
+    """Questions that it asks on a terminal, each with the keys that answer it, that for consent first. A question
     is a regular expression; `\\Z` is the end of what the screen shows."""
     ready = ""
     """What a terminal shows when a prompt can be typed."""

@@ -56,11 +56,12 @@ class TerminalChat(Chat):
         while time.monotonic() < end:
             self._settle()
             shown = self.screen().rstrip()
-            keys = next((keys for question, keys in program.dialogs if re.search(question, shown)), None)
+            asked = [at for at, (question, _) in enumerate(program.dialogs) if re.search(question, shown)]
+            keys = program.dialogs[asked[0]][1] if asked else None
             if keys is None and program.ready in shown and not must_ask:
                 return
             if keys is not None:
-                must_ask = False
+                must_ask = must_ask and asked[0] != 0
                 self.stage.notes.append(f"asked:\n{shown}")
             elif must_ask and program.ready in shown:
                 self._type("hello")
