@@ -13,12 +13,15 @@ from shadowsnap.records import Any
 from shadowsnap.settings import Settings
 from shadowsnap.store.checkpoints import attachment_of, ref_of
 from shadowsnap.store.conversations import (
+    Said,
+    before_prompt,
     from_file,
     from_json,
     from_transcript,
     keep_conversation,
     read_conversation,
 )
+from shadowsnap.store.databases import from_database, is_database
 from shadowsnap.store.history import History, ensure_log, note, read_history
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project, locked_project
@@ -37,14 +40,14 @@ def redacted_prompt(prompt: Any, settings: Settings) -> str:
 def keep_at_beginning(turn: OpenTurn, part: TurnInProject, settings: Settings) -> None:
     """Keep the conversation before a turn with the state before it."""
     if part.before is not None:
-        _keep(turn, turn.conversation, [(part, part.before)], settings)
+        _keep(turn, turn.conversation, [(part, part.before)], settings, up_to=turn.prompt)
 
 
 def keep_at_end(turn: OpenTurn, conversation: Any, settings: Settings) -> None:
     """Keep what was not kept yet, and the conversation at the end with the state after the turn."""
     parts = [part for part in turn.projects.values() if part.project is not None]
     late = [(part, part.before) for part in parts if not part.conversation_kept and part.before]
-    _keep(turn, turn.conversation or turn.not_kept or None, late, settings)
+    _keep(turn, turn.conversation or turn.not_kept or None, late, settings, up_to=turn.prompt)
     ends = [
         (part, part.after.checkpoint.id)
         for part in parts
@@ -53,15 +56,26 @@ def keep_at_end(turn: OpenTurn, conversation: Any, settings: Settings) -> None:
     _keep(turn, conversation_now(conversation, settings), ends, settings)
 
 
-def _keep(turn: OpenTurn, said: Any, places: list[tuple[TurnInProject, str]], settings: Settings) -> None:
-    """Keep a conversation with checkpoints, and write the log lines."""
+def _keep(
+    turn: OpenTurn,
+    said: Any,
+    places: list[tuple[TurnInProject, str]],
+    settings: Settings,
+    up_to: str | None = None,
+) -> None:
+    """Keep a conversation with checkpoints, and write the log lines. A transcript is kept up to a prompt."""
     if said is None or not places or not settings.keep_conversations:
         return
     store, deadline = Store(settings.resolved_base(), settings.fsync), Deadline(settings.deadline)
     if not store.git_dir.is_dir():
         return
     if isinstance(said, Transcript):
-        said = from_file(said.path, settings.max_conversation_bytes, said.size, said.folder)
+        answered = said.answered
+        said = _read(said, settings.max_conversation_bytes)
+        if up_to and not isinstance(said, str):
+            said = before_prompt(
+                said, lambda text: redacted_prompt(text.strip(), settings) == up_to.strip(), answered=answered
+            )
     session = str(turn.session_id) if turn.session_id else None
     for part, checkpoint in places:
         project = part.project
@@ -79,6 +93,12 @@ def _keep(turn: OpenTurn, said: Any, places: list[tuple[TurnInProject, str]], se
             part.conversation_kept = True
         with locked_project(store, project, _DOING, deadline):
             note(store, project, "conversation", **facts)
+
+
+def _read(said: Transcript, most_bytes: int | None) -> Said | str:
+    if is_database(said.path):
+        return from_database(said.path, said.session or "", said.size, most_bytes)
+    return from_file(said.path, most_bytes, said.size, said.folder)
 
 
 def conversation_at(

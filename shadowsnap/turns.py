@@ -193,6 +193,7 @@ class OpenTurn:
 
     def to_json(self, granularity: str) -> dict[str, Any]:
         said = self.conversation
+        found = said.to_json() if isinstance(said, Transcript) else None
         return {
             "session_id": self.session_id,
             "prompt": self.prompt,
@@ -200,7 +201,7 @@ class OpenTurn:
             "parent": self.parent,
             "key": self.key,
             "began": self.began,
-            "transcript": [said.path, said.size, said.folder] if isinstance(said, Transcript) else None,
+            "transcript": found,
             "places": [each.to_json() for each in list(self.projects.values()) if each.project is not None],
             "granularity": granularity,
             "calls": [call.to_json() for call in list(self.calls)],
@@ -214,12 +215,12 @@ class OpenTurn:
         turn = cls(resumed=True)
         try:
             # Older versions noted no directory: such a path is not trusted.
-            path, size, folder = (*(record.get("transcript") or ()), None, None, None)[:3]
+            path, size, folder, *more = (*(record.get("transcript") or ()), None, None, None)
             turn.session_id, turn.prompt = record.get("session_id"), record.get("prompt")
             turn.agent, turn.parent = record.get("agent"), record.get("parent")
             turn.key, turn.began = str(record.get("key") or turn.key), float(record.get("began") or turn.began)
             turn.again = int(record.get("again") or 0)
-            turn.conversation = Transcript(path, size, folder) if path and folder else None
+            turn.conversation = Transcript(path, size, folder, *more[:2]) if path and folder else None
             found = [TurnInProject.from_json(each) for each in record.get("places", ())]
             turn.projects = {each.project.id: each for each in found if each.project is not None}
             turn.calls = [Call.from_json(call) for call in record.get("calls", ())]
@@ -235,8 +236,16 @@ class Transcript:
 
     path: str
     size: int | None = None
+    """Of a database, that moment itself in milliseconds."""
     folder: str | None = None
     """The directory that it must lie in, if the path is not to be trusted."""
+    session: str | None = None
+    """The session that is meant, in a database with several."""
+    answered: bool = False
+    """Whether the prompt of the turn and a part of its answer may be in it already."""
+
+    def to_json(self) -> list[Any]:
+        return [self.path, self.size, self.folder, self.session, self.answered]
 
 
 def conversation_now(conversation: Any, settings: Settings) -> Any:

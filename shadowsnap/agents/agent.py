@@ -162,7 +162,6 @@ def all_but(readers: Sequence[str]) -> str:
 
 
 ABOUT_ROLLBACK = "Bring files back to a checkpoint: [N | N FILE... | diff N [M] | undo | redo | pin N | help]"
-SHOW_OUTPUT = "Show me the output above as it is, in a code block, and do nothing else."
 RUN_ONCE = """\
 Run this command once, with the words after /rollback as its arguments if there are any, show me its
 output as it is in a code block, and do nothing else:"""

@@ -8,7 +8,6 @@ from shadowsnap.agents.agent import (
     ROLLBACK,
     SECONDS,
     SEEN,
-    SHOW_OUTPUT,
     STATUS_LINE,
     Agent,
     Event,
@@ -18,6 +17,7 @@ from shadowsnap.agents.agent import (
     TextFile,
     all_but,
 )
+from shadowsnap.hook.payload import SHOW_OUTPUT
 
 _READERS = (
     "Read", "LS", "Glob", "Grep", "NotebookRead", "LSP", "WebFetch", "WebSearch", "TodoRead", "TodoWrite",
@@ -70,7 +70,7 @@ AGENT = Agent(
     ),
     rollback="`/rollback ...`; the hook answers, without the model. Where it cannot, the command file does",
     transcript="named in each event (`~/.claude/projects/`)",
-    versions=("2.1.325", "2.1.197"),
+    versions=("2.1.326", "2.1.325", "2.1.197"),
     tested=SEEN,
     gaps=(
         "After Esc no event follows. The turn stays open until the next prompt or the end of the session.",

@@ -57,7 +57,7 @@ AGENT = Agent(
     ),
     rollback="`rollback ...` as the prompt; the hook answers, without the model. Or the skill `$rollback`",
     transcript="named in each event (`~/.codex/sessions/`)",
-    versions=("0.166.0",),
+    versions=("0.169.0", "0.166.0"),
     tested=SEEN,
     notes=(
         "Any change of the command, its time limit or its position in `hooks.json` needs trust again.",

@@ -24,7 +24,7 @@ AGENT = Agent(
         Event("sessionEnd", "session-end"),
     ),
     rollback="none in the chat; `!shadowsnap rollback ...` runs it in the shell, without the model",
-    transcript="named when a turn stops (`~/.copilot/session-state/`)",
+    transcript="in the folder of the session (`~/.copilot/session-state/`)",
     versions=("1.0.102",),
     tested=SEEN,
     gaps=("After Esc no event follows. The turn stays open until the next prompt or the end of the session.",),

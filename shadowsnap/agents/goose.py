@@ -33,7 +33,7 @@ AGENT = Agent(
         Event("SessionEnd", "session-end"),
     ),
     rollback="none in the chat; `shadowsnap rollback ...` in another terminal",
-    transcript="in its own database; none is named",
+    transcript="read from its database (`~/.local/share/goose/sessions/sessions.db`)",
     versions=("1.52.0", "1.34.0"),
     tested=SEEN,
     gaps=("1.34 sends neither a stop nor the end of a session. A turn stays open until the next prompt.",),

@@ -19,6 +19,7 @@ AGENT = replace(
         TextFile("commands/rollback.md", opencode.COMMAND_FILE.replace(*_NAMED)),
     ),
     readers=(*opencode.AGENT.readers, "semantic_search", "codebase_search"),
+    transcript="in its own storage, which is not read",
     versions=(),
     tested="",
     notes=("It uses the same plugin as opencode.",),

@@ -7,13 +7,13 @@ from shadowsnap.agents.agent import (
     READERS,
     ROLLBACK,
     SEEN,
-    SHOW_OUTPUT,
     WORDS,
     Agent,
     Event,
     Folder,
     TextFile,
 )
+from shadowsnap.hook.payload import SHOW_OUTPUT
 
 PLUGIN = f"""\
 // Written by `shadowsnap install opencode` (sum). A checkpoint before each turn that writes.
@@ -116,7 +116,7 @@ AGENT = Agent(
     ),
     readers=_READERS,
     rollback="`/rollback ...`; the command file runs it, and the model repeats its output",
-    transcript="in its own storage; none is named",
+    transcript="read from its database (`~/.local/share/opencode/opencode.db`)",
     versions=("1.18.33",),
     tested=SEEN,
     gaps=("A backquote in the arguments of `/rollback` is not understood.",),

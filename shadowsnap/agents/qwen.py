@@ -8,7 +8,6 @@ from shadowsnap.agents.agent import (
     MILLISECONDS,
     ROLLBACK,
     SEEN,
-    SHOW_OUTPUT,
     Agent,
     Event,
     Folder,
@@ -17,6 +16,7 @@ from shadowsnap.agents.agent import (
     TextFile,
     all_but,
 )
+from shadowsnap.hook.payload import SHOW_OUTPUT
 
 _READERS = (
     "read_file", "read_many_files", "list_directory", "glob", "grep_search", "search_file_content", "lsp",

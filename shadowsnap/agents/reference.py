@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from textwrap import indent
@@ -11,6 +12,8 @@ from shadowsnap.agents.agent import SECONDS_TO_WAIT, Agent, Event
 from shadowsnap.agents.catalog import AGENTS
 from shadowsnap.agents.slash import HELP
 
+PLAYED = Path(__file__).parent / "played.json"
+"""What `scripts/test --agents` recorded."""
 PAGE = Path(__file__).parents[1] / "docs" / "agents.md"
 
 _TEXT = """\
@@ -45,6 +48,23 @@ until then. `install` says what to do, and on a terminal it waits until it is do
 `CLAUDE_CONFIG_DIR`, `CODEX_HOME`, `HERMES_HOME` and `XDG_CONFIG_HOME` are respected where the agent does.
 
 <<agents>>
+
+## What was run
+
+`scripts/test --agents` plays the same stories with the programs themselves, against a scripted model and without a
+network, and judges the files, the timeline, the conversations, and the settings after `uninstall`.
+
+<<played>>
+
+- two turns: the person edits between two turns of one conversation; the state before each comes back exactly.
+- interrupt: the turn is in the timeline at once and is closed by the next prompt. (By Esc or Ctrl-C on a terminal;
+  opencode and Hermes by a signal to the command.)
+- failing tool, parallel, subagent: what they write belongs to one turn.
+- resume: a session that goes on after its end is the same session.
+- conversation: what is kept with a turn is what was said before its prompt.
+- rollback: the list, a restore and its undo, in the chat if the agent has it there, else by `shadowsnap rollback`.
+- uninstall: the settings are what they were, byte for byte. A file that the agent itself rewrote meanwhile (named
+  in brackets) has nothing of ours left.
 
 ## By hand
 
@@ -145,6 +165,7 @@ def agents_markdown() -> str:
     parts = {
         "table": "\n".join(_row(agent) for agent in AGENTS.values()),
         "agents": "\n\n".join("\n".join(_section(agent)) for agent in AGENTS.values()),
+        "played": "\n".join(_played()),
         "rollback": "\n".join(f"- {agent.title}: {agent.rollback}." for agent in AGENTS.values()),
         "help": indent(HELP, "    "),
     }
@@ -159,6 +180,24 @@ def _row(agent: Agent) -> str:
     kinds = ", ".join(dict.fromkeys(event.kind for event in agent.events))
     consent = "needed" if agent.consent else "-"
     return f"| {agent.name} ({agent.title}) | {user} | {project} | {kinds} | {consent} |"
+
+
+def _played() -> Iterator[str]:
+    """The table of the stories that were played, with what did not go well below it."""
+    rows: dict[str, dict[str, str]] = json.loads(PLAYED.read_text("utf-8"))
+    stories = [name for name in next(iter(rows.values())) if name not in ("version", "month")]
+    yield f"| agent | version | when | {' | '.join(stories)} |"
+    yield f"|---|---|---|{'---|' * len(stories)}"
+    for agent in AGENTS.values():
+        if agent.name in rows:
+            row = rows[agent.name]
+            cells = [row[story].partition(":")[0] for story in stories]
+            yield f"| {agent.title} | {row['version']} | {row['month']} | {' | '.join(cells)} |"
+    for agent in AGENTS.values():
+        for story in stories if agent.name in rows else ():
+            cell = rows[agent.name][story]
+            if cell.startswith("no:"):
+                yield f"\n{agent.title}, {story}: {cell[4:]}"
 
 
 def _section(agent: Agent) -> Iterator[str]:

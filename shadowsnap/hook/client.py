@@ -15,7 +15,7 @@ from collections.abc import Sequence
 
 from shadowsnap.errors import StoreNotOurs
 from shadowsnap.files import ownership_problem
-from shadowsnap.hook.payload import OTHER, PROBE, PROMPT, SESSION_START, TOOL, HookEvent, read_event
+from shadowsnap.hook.payload import OTHER, PROBE, PROMPT, SESSION_START, TOOL, HookEvent, output_in, read_event
 from shadowsnap.hook.session import HookSession
 from shadowsnap.records import Any
 from shadowsnap.settings import configured_base
@@ -145,7 +145,8 @@ def prompted(event: HookEvent, session: HookSession) -> bytes | None:
     none; what it returns is the answer."""
     if event.is_helper or session.is_child:
         return None  # a helper's instructions are no message of the person
-    if event.prompt[:20].lstrip("/").lower().startswith("rollback") or event.command:
+    words = event.prompt[:20].lstrip("/").lower()
+    if words.startswith("rollback") or event.command or output_in(event.prompt):
         return _rollback(event, session)
     _begin_turn(event, session)
     return None
@@ -161,7 +162,7 @@ def _rollback(event: HookEvent, session: HookSession) -> bytes | None:
             _close(event, session, _manager(), "interrupted")
     _end_at_last(event.agent, _ROLLBACK_SECONDS)
     found = answer(event)
-    is_typed = event.prompt.lower().startswith("/rollback") or bool(event.command)
+    is_typed = event.prompt.lower().startswith("/rollback") or bool(event.command or output_in(event.prompt))
     if found is None and not is_typed:
         _begin_turn(event, session)
     return found
@@ -189,6 +190,8 @@ def _begin_turn(event: HookEvent, session: HookSession) -> None:
 def session_started(event: HookEvent, session: HookSession) -> None:
     """Keep the limits, at most once in a while, and let a new project's first snapshot begin. What takes time
     goes on in the background."""
+    if event.parent and session.is_child:
+        return
     if event.parent:
         with session.lock(DEADLINE):
             session.note_parent(event.parent)
@@ -253,17 +256,17 @@ def _covers(session: HookSession, event: HookEvent) -> bool:
 def _transcript(event: HookEvent) -> Any:
     """The transcript of the agent, if it lies where that agent keeps them. Anything can be named in the input
     of a hook."""
-    if not event.transcript:
-        return None
-    from shadowsnap.hook.transcripts import transcripts_folder
+    from shadowsnap.hook.transcripts import implied_transcript, transcripts_folder
+    from shadowsnap.turns import Transcript
 
+    if not event.transcript:
+        implied = implied_transcript(event.agent, event.session)
+        return Transcript(implied[0], None, implied[1], event.session) if implied else None
     folder = transcripts_folder(event.agent, event.transcript)
     if folder is None:
         why = f"{event.transcript} is not where {event.agent or 'this agent'} keeps its transcripts"
         _log(event.agent, event, _NOT_KEPT, ValueError(why))
         return None
-    from shadowsnap.turns import Transcript
-
     return Transcript(event.transcript, None, folder)
 
 

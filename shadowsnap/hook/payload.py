@@ -25,6 +25,9 @@ TOOL, PROMPT, SESSION_START, STOP, OTHER = "tool", "prompt", "session-start", "s
 PROBE = "probe"
 """Asks for nothing but a line in the log, to see that the hook runs."""
 PROBE_EVENT = "shadowsnap-probe"
+SHOW_OUTPUT = "Show me the output above as it is, in a code block, and do nothing else."
+"""The last line of the files that make /rollback a command. Some agents run what such a file says, and then report
+the output with this line as the prompt."""
 
 _KINDS = {
     **dict.fromkeys((
@@ -148,6 +151,12 @@ class HookEvent:
     """Of the agent, if the input has it."""
 
 
+def output_in(prompt: str) -> str:
+    """The output of `shadowsnap rollback` in a prompt that a command file was expanded to; else empty."""
+    text = prompt.rstrip()
+    return text.removesuffix(SHOW_OUTPUT).strip() if text.endswith(SHOW_OUTPUT) else ""
+
+
 def read_event(agent: str, data: bytes, event_name: str = "") -> HookEvent:
     """The event in a hook's input. `event_name` is for agents whose input does not say it."""
     text = _decoded(_shortened(data))
@@ -165,6 +174,9 @@ def _event(agent: str, payload: dict[str, Any], event_name: str, problem: str) -
     name = _squeezed(_text(places, _EVENT) or event_name)
     kind = _KINDS.get(name) or (OTHER if name and not _is_new_tool_event(name, places) else _guessed(payload))
     roots = tuple(_paths(_first(places, _ROOTS)))[:_MOST_ROOTS]
+    child = bounded_id(_text(places, ("child_session_id",))) if name == "subagentstart" else ""
+    if child:  # Hermes: the start of a session, told by the one that it works for
+        kind = SESSION_START
     prompt = _text(places, _PROMPT) if kind in (PROMPT, SESSION_START) else ""
     root = _text(places, _ROOT_SESSION)
     helper = any(place.get(key) not in (None, "") for place in places for key in _HELPER[1:]) or (
@@ -172,12 +184,13 @@ def _event(agent: str, payload: dict[str, Any], event_name: str, problem: str) -
     )
     if name in ("agentstart", "agentend", "toolcall", "taskcancel"):  # Cline: null for the top level
         helper = bool(_text(places, ("parent_agent_id",)))
+    session = bounded_id(root or _text(places, _SESSION))
     after = name in _AFTER or (not name and any(key in payload for key in _RESULT))
     tool = _TOOL_OF_EVENT.get(name.replace("post", "pre", 1).replace("after", "before", 1), "")
     return HookEvent(
         kind=kind,
         agent=agent,
-        session=bounded_id(root or _text(places, _SESSION)),
+        session=child or session,
         turn=bounded_id(_text(places, _TURN)),
         cwd=_path(_text(places, _CWD)) or (roots[0] if roots else os.getcwd()),
         roots=roots,
@@ -189,7 +202,7 @@ def _event(agent: str, payload: dict[str, Any], event_name: str, problem: str) -
         after=after,
         name=name,
         is_helper=helper,
-        parent=bounded_id(_text(places, ("parentID",))) if kind == SESSION_START else "",
+        parent=session if child else bounded_id(_text(places, ("parentID",))) if kind == SESSION_START else "",
         begins=name == "agentstart",
         continues=kind == PROMPT and (not prompt.strip() or prompt.lstrip().startswith(_NOTIFICATION)),
         background=kind == STOP and _has_running_task(payload.get("background_tasks")),

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 
-from shadowsnap.hook.payload import HookEvent
+from shadowsnap.hook.payload import HookEvent, output_in
 from shadowsnap.manager import CheckpointManager
 
 # The event that may answer, and the word that stops the prompt there.
@@ -31,6 +31,8 @@ def is_rollback(event: HookEvent) -> bool:
 def answer(event: HookEvent) -> bytes | None:
     """What the hook prints; None if this prompt is the model's."""
     name, word = _ANSWERING.get(event.agent, ("", ""))
+    if event.name == name and (output := output_in(event.prompt)):
+        return _answer(word, output)  # the agent ran the command itself and would let the model repeat this
     if event.name != name or not is_rollback(event) or len(event.prompt) > _LONGEST:
         return None
     from shadowsnap.agents.slash import RollbackCommand
@@ -41,4 +43,8 @@ def answer(event: HookEvent) -> bytes | None:
     # Where the agent itself knows the command, everything behind it is ours, also what is wrong with it.
     if not event.command and not command.is_command(line):
         return None
-    return json.dumps({"decision": word, "reason": str(command.run(line))}).encode("ascii") + b"\n"
+    return _answer(word, str(command.run(line)))
+
+
+def _answer(word: str, text: str) -> bytes:
+    return json.dumps({"decision": word, "reason": text}).encode("ascii") + b"\n"

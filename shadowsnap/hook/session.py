@@ -12,8 +12,8 @@ import os
 import time
 
 from shadowsnap import lightjson as json
-from shadowsnap.hook.payload import HookEvent
-from shadowsnap.hook.transcripts import transcripts_folder
+from shadowsnap.hook.payload import TOOL, HookEvent
+from shadowsnap.hook.transcripts import implied_transcript, transcripts_folder
 from shadowsnap.records import Any
 from shadowsnap.snapshot.tools import command_projects, named_files, named_folders
 
@@ -27,6 +27,7 @@ _SESSIONS_KEPT = 500
 _DAYS_KEPT = 14
 _MOST_TOOLS = 200
 _PROMPTS_KEPT = 8
+_DEEPEST_HELPER = 20
 # A session that never reported a prompt: after so long a silence, the next tool call is a new turn.
 _SILENCE_SECONDS = 60.0
 
@@ -39,9 +40,12 @@ class HookSession:
         self.folder = os.path.join(base, FOLDER)
         # Without a session id, all that happens in one directory is one session.
         self._open_file(event.session or f"in {event.cwd}")
-        parent = self.record.get("parent")
-        self.is_child = isinstance(parent, str)
-        if isinstance(parent, str):  # a helper with a session of its own works for the one that started it
+        self.is_child = False
+        for _ in range(_DEEPEST_HELPER):  # a helper with a session of its own works for the one that started it
+            parent = self.record.get("parent")
+            if not isinstance(parent, str):
+                break
+            self.is_child = True
             self._open_file(parent)
 
     def _open_file(self, session: str) -> None:
@@ -74,7 +78,8 @@ class HookSession:
         if turn is None:
             return False
         if event.is_helper or self.is_child:
-            return True
+            # A helper may go on after the turn that started it. The person has edited since.
+            return self.record.get("ended") is not True
         if event.turn:
             return event.turn == turn or event.turn in self.record.get("also", ())
         if self.record.get("ended") is True:
@@ -245,13 +250,14 @@ def remove_old_sessions(folder: str) -> None:
 
 
 def mark_transcript(event: HookEvent) -> list[str | int] | None:
-    """A transcript, how long it is now, and the directory that it must lie in. It is read when the turn is over:
-    now the agent waits."""
-    if not event.transcript:
-        return None
-    folder = transcripts_folder(event.agent, event.transcript)
+    """A transcript, how long it is now, the directory that it must lie in, the session, and whether the turn may
+    have begun in it. It is read when the turn is over: now the agent waits."""
+    implied = None if event.transcript else implied_transcript(event.agent, event.session)
+    path, folder = implied or (event.transcript, transcripts_folder(event.agent, event.transcript))
     try:
-        return [event.transcript, os.stat(event.transcript).st_size, folder] if folder else None
+        in_database = path.endswith(".db")  # where times may be known to the second only
+        size = int(time.time() * 1000) if in_database else os.stat(path).st_size
+        return [path, size, folder, event.session, in_database or event.kind == TOOL] if folder else None
     except (OSError, ValueError):
         return None  # not written yet, or no path
 

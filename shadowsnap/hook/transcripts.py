@@ -40,6 +40,34 @@ _PLACES: dict[str, tuple[Place, ...]] = {
 }
 
 
+@dataclass(frozen=True)
+class Implied:
+    """A transcript that no event names, but whose place follows from the session."""
+
+    place: Place
+    name: str
+    """Below the folder; `{session}` stands for the id of the session."""
+
+
+_IMPLIED = {
+    "copilot": Implied(Place(".copilot", "session-state", "COPILOT_HOME"), "{session}/events.jsonl"),
+    "opencode": Implied(Place(".local/share", "opencode", "XDG_DATA_HOME"), "opencode.db"),
+    "goose": Implied(Place(".local/share", "goose/sessions", "XDG_DATA_HOME"), "sessions.db"),
+    "hermes": Implied(Place(".hermes", "", "HERMES_HOME"), "state.db"),
+}
+
+
+def implied_transcript(agent: str, session: str) -> tuple[str, str] | None:
+    """The transcript of a session and the folder that it lies in, for agents that do not name it; None if it is
+    not there."""
+    implied = _IMPLIED.get(agent)
+    if implied is None or not session or session != os.path.basename(session) or session.startswith("."):
+        return None
+    folder = _folder(implied.place)
+    path = os.path.join(folder, implied.name.format(session=session))
+    return (path, folder) if os.path.isfile(path) else None
+
+
 def transcripts_folder(agent: str, path: str) -> str | None:
     """The directory of that agent's transcripts that a path lies in, as it is written; None if it lies in none
     of them. The path itself is not looked up: it may lead to a drive that never answers."""
@@ -52,12 +80,13 @@ def transcripts_folder(agent: str, path: str) -> str | None:
 
 
 def _folders(agent: str) -> list[str]:
-    found = []
-    for place in _PLACES.get(agent, ()):
-        named = os.environ.get(place.variable) if place.variable else None
-        if named and os.path.isabs(named):
-            home = os.path.join(named, place.below)
-        else:
-            home = os.path.join(os.path.expanduser("~"), place.home)
-        found.append(os.path.normpath(os.path.join(home, place.folder)))
-    return found
+    return [_folder(place) for place in _PLACES.get(agent, ())]
+
+
+def _folder(place: Place) -> str:
+    named = os.environ.get(place.variable) if place.variable else None
+    if named and os.path.isabs(named):
+        home = os.path.join(named, place.below)
+    else:
+        home = os.path.join(os.path.expanduser("~"), place.home)
+    return os.path.normpath(os.path.join(home, place.folder))

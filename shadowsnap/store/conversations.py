@@ -20,7 +20,7 @@ import stat
 import sys
 import time
 import zlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from datetime import UTC, datetime
 
 from shadowsnap.deadline import Deadline
@@ -101,23 +101,68 @@ def spoken_messages(rows: Any) -> int | None:
     known: set[Any] = set()
     seen = False
     for at, row in enumerate(rows):
-        inner = row.get("message") if isinstance(row, dict) else None
-        message = inner if isinstance(inner, dict) else row if isinstance(row, dict) else {}
-        role = str(message.get("role") or (row.get("type") if isinstance(row, dict) else "") or "").casefold()
-        if role not in (*_PERSON, *_AGENT):
+        role, message = _role(row), _message(row)
+        if not role:
             continue
         seen = True
-        if not _only_tools(message.get("content")):
+        if not _only_tools(message):
             # Some agents write one message in several rows, with the same id.
             known.add((role, message.get("id")) if isinstance(message.get("id"), str) else at)
     return len(known) if seen else len(rows)
 
 
-def _only_tools(content: Any) -> bool:
+def _message(row: Any) -> dict[str, Any]:
+    """The message in a row of a transcript, which may be the row itself."""
+    if not isinstance(row, dict):
+        return {}
+    return next((row[key] for key in ("message", "payload", "data") if isinstance(row.get(key), dict)), row)
+
+
+def _role(row: Any) -> str:
+    """Who speaks in a row of a transcript; empty if nobody does."""
+    role = _message(row).get("role") or (row.get("type") if isinstance(row, dict) else "")
+    role = str(role or "").casefold().removesuffix(".message")
+    return role if role in (*_PERSON, *_AGENT) else ""
+
+
+def _only_tools(message: dict[str, Any]) -> bool:
     """Whether a message has nothing but calls of tools and their results."""
+    content = message.get("content")
+    if not content and (message.get("tool_calls") or message.get("toolRequests")):
+        return True
     parts = content if isinstance(content, list) else []
     kinds = [part.get("type") for part in parts if isinstance(part, dict)]
     return bool(kinds) and all(isinstance(kind, str) and kind.startswith("tool") for kind in kinds)
+
+
+def before_prompt(said: Said, is_prompt: Callable[[str], bool], *, answered: bool = False) -> Said:
+    """A transcript without the prompt at its end. Some agents write a prompt down before they announce it, in a
+    row of its own kind or as a message. It may be `answered` where times are known to the second only."""
+    lines = said.data.split(b"\n") if said.form == MESSAGES else []
+    end = len(lines)
+    for at in range(len(lines) - 1, max(-1, len(lines) - 1 - _MOST_ROWS_AFTER), -1):
+        row = _parsed(lines[at], VALUE)
+        if any(is_prompt(text) for text in _texts(row)):
+            end = at
+        elif _role(row) and (end < len(lines) or not answered):
+            break  # what was said before
+    if end == len(lines):
+        return said
+    rows = [line for line in lines[:end] if line.strip()]
+    return Said(b"".join(row + b"\n" for row in rows), MESSAGES, len(rows))
+
+
+_MOST_ROWS_AFTER = 100
+"""So many rows are looked at for a prompt, from the end."""
+
+
+def _texts(value: Any, depth: int = 6) -> Iterator[str]:
+    """The texts in a JSON value."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, (dict, list)) and depth:
+        for each in value.values() if isinstance(value, dict) else value:
+            yield from _texts(each, depth - 1)
 
 
 def from_transcript(data: bytes) -> Said:

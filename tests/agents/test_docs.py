@@ -16,7 +16,7 @@ from shadowsnap.agents.agent import SECONDS_TO_WAIT, Agent
 from shadowsnap.agents.catalog import AGENTS
 from shadowsnap.agents.install import BACKUP, install
 from shadowsnap.agents.launcher import hook_command
-from shadowsnap.agents.reference import agents_markdown
+from shadowsnap.agents.reference import PLAYED, agents_markdown
 from shadowsnap.conversations import _PROMPT_LENGTH
 from shadowsnap.hook import client as hook
 from shadowsnap.hook import log as hooklog
@@ -42,6 +42,14 @@ def test_everything_about_an_agent_is_on_the_page(agent: Agent) -> None:
     facts = [*(event.name for event in agent.events), *agent.readers, *agent.versions, *agent.gaps, *agent.notes]
     for fact in [*facts, *consent, agent.rollback, agent.transcript]:
         assert fact in section
+
+
+def test_the_versions_that_played_the_stories_are_known() -> None:
+    played = json.loads(PLAYED.read_text("utf-8"))
+    assert {"claude", "codex", "gemini", "qwen", "opencode", "copilot", "cline", "goose", "hermes"} <= set(played)
+    for name, row in played.items():
+        assert row["version"] in AGENTS[name].versions
+        assert f"| {AGENTS[name].title} | {row['version']} | {row['month']} | " in PAGE
 
 
 @pytest.mark.parametrize("agent", AGENTS)

@@ -264,7 +264,7 @@ def test_codex_resolves_links_in_its_home(home: Path, tmp_path: Path, monkeypatc
 
 def test_hermes_runs_the_hook_only_for_allowed_events(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     install("hermes")
-    assert agent_state("hermes").problem == f"allow the hook (5 of its events): {AGENTS['hermes'].consent.step}"  # type: ignore[union-attr]
+    assert agent_state("hermes").problem == f"allow the hook (6 of its events): {AGENTS['hermes'].consent.step}"  # type: ignore[union-attr]
     allow_in_hermes(home, *HERMES_EVENTS[1:])
     assert agent_state("hermes").problem.startswith("allow the hook (1 of its events): start hermes")
     allow_in_hermes(home, *HERMES_EVENTS)

@@ -82,6 +82,12 @@ def test_a_checkout_that_changed_is_set_up_again(checkout: Path, project: Path, 
     assert "no Python 3.11 or newer" in done.stderr
 
 
+def test_the_agents_are_played_by_a_program_of_their_own(checkout: Path, project: Path) -> None:
+    done = run(checkout / "scripts" / "test", "--agents", "codex", cwd=project, PYTHON="/nonexistent")
+    assert done.stdout == f"<{project}><{checkout}/scripts/agents><codex>"
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("name", ["frameworks", "remotes"])
 def test_what_needs_more_packages_has_a_venv_of_its_own(checkout: Path, project: Path, name: str) -> None:
     venv = checkout / f".venv-{name}"

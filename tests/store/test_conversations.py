@@ -245,6 +245,34 @@ def test_a_transcript_is_kept_as_long_as_it_was(tmp_path: Path, project: Path, m
     assert (after.data, after.message_count) == (talk(3), 3)
 
 
+CLAUDE_ROWS = [
+    {"type": "queue-operation", "operation": "enqueue", "content": "go on"},
+    {"type": "queue-operation", "operation": "dequeue"},
+]
+QWEN_ROWS = [{"type": "user", "message": {"role": "user", "parts": [{"text": "go on"}]}}]
+CODEX_ROWS = [{"type": "response_item", "payload": {"role": "user", "content": [{"text": "go on"}]}}]
+ANSWERED = [
+    {"type": "user", "message": {"role": "user", "content": "go on"}},
+    {"type": "assistant", "message": {"role": "assistant", "content": "I went on."}},
+]
+
+
+@pytest.mark.parametrize("rows", [CLAUDE_ROWS, QWEN_ROWS, CODEX_ROWS], ids=["claude", "qwen", "codex"])
+@pytest.mark.parametrize("earlier", [[], ANSWERED], ids=["first turn", "later turn"])
+def test_a_prompt_that_is_written_down_before_its_event_is_not_in_the_conversation_before_it(
+    tmp_path: Path, project: Path, manager: CheckpointManager, rows: list[Any], earlier: list[Any]
+) -> None:
+    transcript = tmp_path / "session.jsonl"
+    transcript.write_text("".join(json.dumps(each) + "\n" for each in [*earlier, *rows]))
+    manager.new_turn("s", prompt="go on", conversation=str(transcript))
+    (project / "a").write_text("1")
+    taken = manager.ensure_checkpoint(project).checkpoint
+    assert taken is not None
+    manager.end_turn()
+    found = manager.restore(project, taken.id, conversation=True, files=False).conversation
+    assert (found.data, found.message_count) == (earlier, len(earlier))
+
+
 def test_a_line_that_is_half_written_is_left_out(tmp_path: Path) -> None:
     transcript = tmp_path / "t.jsonl"
     transcript.write_bytes(b'{"a":1}\n{"b":2}\n{"c":3}\n')
