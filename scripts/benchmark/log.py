@@ -48,6 +48,7 @@ def questions(manager: CheckpointManager, folders: list[Path]) -> dict[str, Call
         "sessions by path, in one project": lambda: manager.sessions(working_dir=middle, path="file3.txt"),
         "sessions by path, in all projects": lambda: manager.sessions(path="file3.txt"),
         "checkpoints by text, in all projects": lambda: manager.search("login page number 11"),
+        "checkpoints by path, in all projects": lambda: manager.search(path="file3.txt"),
         "checkpoints by session": lambda: manager.search(session_id=f"session-{number}-0"),
         "a state by its number": lambda: manager.get(middle, 7),
     }

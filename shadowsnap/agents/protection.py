@@ -149,8 +149,8 @@ def _unprotected(workdir: Path) -> Protection:
 
 
 def _host_run(workdir: Path) -> dict[str, Any] | None:
-    """The newest sign of a program that calls the API: a recent turn of an agent whose hook did not run here."""
-    hooks = _last_runs(workdir)
+    """The newest sign of a program that calls the API: a recent turn of an agent that has no hook."""
+    hooks = {*_last_runs(workdir), *AGENTS}
     lines = last_lines(Store(log_file().parent), project_of(workdir).id)
     begins = [line for line in lines if line["op"] == "begin" and line.get("agent") not in hooks]
     if not begins:

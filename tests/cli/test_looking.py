@@ -192,7 +192,7 @@ def rows(cli: CommandLine, *words: str) -> list[str]:
 
 def test_the_list_shows_what_was_asked_and_what_each_turn_changed(turns: CommandLine, project: Path) -> None:
     lines = ageless(turns("list").out).splitlines()
-    assert "    protected by claude, last check " in lines[0]
+    assert lines[0].endswith("    no agent's hook has run here yet: shadowsnap install AGENT")
     assert lines[1:] == [
         "  @            now  1 file differs from the end of turn 3",
         "  3  now       clean the project up                              2 files deleted",
@@ -205,7 +205,7 @@ def test_the_list_shows_what_was_asked_and_what_each_turn_changed(turns: Command
 
 def test_the_list_as_json(turns: CommandLine, project: Path) -> None:
     told = turns.json("list")
-    assert told["project"]["workdir"] == str(project) and told["project"]["protected"] is True
+    assert told["project"]["workdir"] == str(project) and told["project"]["protected"] is False
     assert told["now"]["name"] == "the end of turn 3" and told["now"]["number"] == 3
     assert [change["path"] for change in told["now"]["changes"]] == ["empty"]
     facts = ("number", "kind", "status", "files_changed", "insertions", "deletions", "session_id", "agent")
