@@ -222,9 +222,11 @@ def _close(event: HookEvent, session: HookSession, manager: CheckpointManager, s
     """End the turn of the record. The session is locked."""
     if not session.is_open:
         return
-    manager.resume_turn({**session.record["state"], "tools": session.tools()})
-    session.note_ended()
-    for outcome in manager.end_turn(_transcript(event), status):
+    again = session.record.get("again", 0)
+    manager.resume_turn({**session.record["state"], "tools": session.tools(), "again": again})
+    outcomes = manager.end_turn(_transcript(event), status)
+    session.note_ended()  # not before: if this process dies, the next one ends the turn
+    for outcome in outcomes:
         if outcome.status != "unchanged":
             _log(event.agent, event, outcome.status, outcome.error, outcome=outcome)
     from shadowsnap.manager import why_not_kept  # here: most hooks do not load the manager

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 
-from shadowsnap.errors import UnsafeTree
+from shadowsnap.errors import GitFailed, UnsafeTree
 from shadowsnap.git.objects import EMPTY_TREE
 from shadowsnap.git.reading import ObjectReader, check_comparable
 from shadowsnap.git.repository import Git, side_by_side
@@ -25,6 +26,10 @@ from shadowsnap.records import NamedTuple, dataclass
 from shadowsnap.snapshot.capture import Capture
 from shadowsnap.snapshot.worktree import parents
 from shadowsnap.store.stat_cache import Modes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # imported for annotations only
+    from shadowsnap.git.process import Process
 
 _PATCH = ("diff-tree", "-r", "-p", "--no-renames", "--no-color", "--no-ext-diff", "--no-textconv")
 _LIST = ("diff-tree", "-r", "-z", "--raw", "--numstat", "--no-renames", "--no-abbrev")
@@ -210,12 +215,24 @@ def _usual_bits(modes: Modes) -> tuple[int, int, int]:
 
 
 def compare(
-    git: Git, old: State, new: State, paths: Sequence[bytes], *, contents: bool = True
+    git: Git,
+    old: State,
+    new: State,
+    paths: Sequence[bytes],
+    patches: PatchReader | None = None,
+    *,
+    contents: bool = True,
 ) -> tuple[tuple[Change, ...], str]:
-    """The changes between two states and their patch, of everything or below some paths. Without `contents`, only
-    which files differ: for states whose files cannot all be read."""
+    """The changes between two states and their patch, of everything or below some paths. `patches` answers for
+    one pair of states after the other, and for everything. Without `contents`, only which files differ: for states
+    whose files cannot all be read."""
     chosen = Selection(paths)
-    differing, counts, text = _diff(git, old, new, paths) if contents else _names_only(git, old, new, paths)
+    if not contents:
+        differing, counts, text = _names_only(git, old, new, paths)
+    elif patches is None:
+        differing, counts, text = _diff(git, old, new, paths)
+    else:
+        differing, counts, text = patches.read(old.tree, new.tree)
     left_out = {item.path: why for item in differing if (why := _why_left_out(item, old, new))}
     if left_out:
         text = _without_contents(left_out, text)
@@ -266,8 +283,94 @@ def _names_only(
     wanted = Selection(paths)
     differing = [item for item in tree_differences(git, old.tree, new.tree) if item.path in wanted]
     note = "not compared: some of the content is lost\n"
-    text = "".join(f"{_header(item.path)}\n{note}" for item in differing)
+    text = "".join(f"{patch_header(item.path)}\n{note}" for item in differing)
     return differing, {item.path: (None, None) for item in differing}, text
+
+
+class PatchReader:
+    """Patches of many pairs of trees from one git process. In place of lines beyond the limits, of one file or of
+    a whole patch in bytes, stands a line that counts them; it begins with a backslash, as no other line does
+    except the one about a missing line end."""
+
+    def __init__(self, git: Git, most: int, most_of_a_file: int) -> None:
+        self._git = git
+        self._most = most
+        self._most_of_a_file = most_of_a_file
+        self._stack = ExitStack()
+        self._process: Process | None = None
+
+    def __enter__(self) -> PatchReader:
+        self._objects = ObjectReader(self._git).__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+        self._objects.__exit__(None, None, None)
+
+    def read(self, old: str, new: str) -> tuple[list[Difference], dict[bytes, _LineCounts], str]:
+        """The files that differ, the lines added and removed in each, and the patch."""
+        if old == new:
+            return [], {}, ""
+        rows = tree_changes(old, new, lambda name: self._objects.read(name, b"tree"), MANY_DIRECTORIES)
+        differing = tree_differences(self._git, old, new) if rows is None else [Difference(*row) for row in rows]
+        paths = {patch_header(item.path).encode(): item.path for item in differing}
+        counts: dict[bytes, _LineCounts] = {}
+        kept: list[bytes] = []
+        total = left_out = size = more = less = 0
+        header, inside = b"", False
+        for line in self._lines(old, new):
+            if line.startswith(b"diff --git "):
+                kept += _left_out_line(left_out)
+                header, inside, size, left_out = line.removesuffix(b"\n"), False, 0, 0
+                more, less = (number or 0 for number in counts.get(paths.get(header, b""), (0, 0)))
+            elif not header:
+                continue  # the names of the trees
+            elif line.startswith(b"@@"):
+                inside = True
+            elif inside:
+                more, less = more + line.startswith(b"+"), less + line.startswith(b"-")
+            is_binary = not inside and line.startswith(b"Binary files ")
+            if header in paths:
+                counts[paths[header]] = (None, None) if is_binary else (more, less)
+            if inside and (size + len(line) > self._most_of_a_file or total + len(line) > self._most or left_out):
+                left_out += 1
+            else:
+                kept.append(line)
+                size, total = size + len(line), total + len(line)
+        kept += _left_out_line(left_out)
+        return differing, counts, b"".join(kept).decode("utf-8", "surrogateescape")
+
+    def _lines(self, old: str, new: str) -> Iterator[bytes]:
+        if self._process is None:
+            self._process = self._stack.enter_context(self._git.conversation(*_PATCH, "--stdin"))
+        assert self._process.stdin is not None and self._process.stdout is not None
+        try:
+            # git repeats a line that names no object, and flushes what it has printed. No line of a patch is that.
+            self._process.stdin.write(f"{old} {new}\nend\n".encode())
+            self._process.stdin.flush()
+            while (line := self._process.stdout.readline()) != b"end\n":
+                if not line:
+                    raise BrokenPipeError
+                yield line
+        except OSError:
+            self._stack.close()  # git died of this pair; the next one gets a new process
+            self._process = None
+            raise GitFailed(command="diff-tree", status=-1, stderr="it ended early") from None
+
+
+def _left_out_line(count: int) -> list[bytes]:
+    return [b"\\ %d more lines are left out\n" % count] if count else []
+
+
+def split_patch(text: str) -> dict[str, str]:
+    """The parts of a patch by their first lines, `patch_header` of the path. A file that became a link has two
+    parts, which are joined."""
+    parts: dict[str, str] = {}
+    for part in re.split(r"(?m)^(?=diff --git )", text):
+        header, _, rest = part.partition("\n")
+        if header:
+            parts[header] = parts.get(header, "") + rest
+    return parts
 
 
 def _line_count(number: bytes) -> int | None:
@@ -283,7 +386,7 @@ def _why_left_out(item: Difference, old: State, new: State) -> str | None:
 
 def _without_contents(left_out: dict[bytes, str], text: str) -> str:
     """The patch with a note in place of files that were not captured: they were neither added nor deleted."""
-    headers = {f"{_header(path)}\n": why for path, why in left_out.items()}
+    headers = {f"{patch_header(path)}\n": why for path, why in left_out.items()}
     sections = re.split(r"(?m)^(?=diff --git )", text)
     lines = ((section, section[: section.find("\n") + 1]) for section in sections)
     return "".join(
@@ -300,10 +403,11 @@ def _mode_text(item: Difference, old: State, new: State) -> str:
     assert item.old is not None and item.new is not None
     kind = _file_type(item.new)
     before, after = old.bits(item.path, item.old[0]), new.bits(item.path, item.new[0])
-    return f"{_header(item.path)}\nold mode {kind | before:06o}\nnew mode {kind | after:06o}\n"
+    return f"{patch_header(item.path)}\nold mode {kind | before:06o}\nnew mode {kind | after:06o}\n"
 
 
-def _header(path: bytes) -> str:
+def patch_header(path: bytes) -> str:
+    """The line with which the patch of a file begins."""
     return f"diff --git {_quoted(b'a/' + path)} {_quoted(b'b/' + path)}"
 
 

@@ -83,14 +83,16 @@ def start_upkeep(store: Store, settings: Settings) -> bool:
     return start_detached_python("shadowsnap.upkeep.run", text, cwd=store.git_dir)
 
 
-def start_detached_python(module: str, *arguments: str, cwd: Path) -> bool:
+def start_detached_python(
+    module: str, *arguments: str, cwd: Path, environment: dict[str, str] | None = None
+) -> bool:
     """Run a module of this package independently of this process and its terminal; False if there is no Python
-    to run it."""
+    to run it. Its environment is sealed unless another one is given."""
     if not sys.executable or getattr(sys, "frozen", False):  # a bundled application is no Python
         return False
     command = [sys.executable, "-I", "-B", "-c", _START, str(_PACKAGE), module, *arguments]
     try:
-        _start(command, cwd, sealed_environment())
+        _start(command, cwd, sealed_environment() if environment is None else environment)
     except OSError:
         return False
     return True
