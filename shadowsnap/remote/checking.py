@@ -14,7 +14,7 @@ from shadowsnap.errors import DamagedObject, LaneRefused, MalformedObject, Unsaf
 from shadowsnap.git.objects import EMPTY_TREE, is_object_id
 from shadowsnap.git.reading import ObjectReader, kinds_of, object_sizes, problem_of_link, read_many
 from shadowsnap.git.repository import Git
-from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, LINK, REGULAR, Leaf, parse_tree, path_problem
+from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, LINK, MOST_PATHS, REGULAR, Leaf, parse_tree, path_problem
 from shadowsnap.store.lanes import (
     LANE_NAME,
     Identity,
@@ -29,7 +29,7 @@ from shadowsnap.store.log import Line
 
 MOST_CHECKPOINTS = 20_000
 MOST_OBJECTS = 20_000_000
-MOST_FILES = 5_000_000
+MOST_FILES = MOST_PATHS
 """In one checkpoint. A few trees that hold each other can spell out billions."""
 MOST_FILE_BYTES = 256 << 30
 """In one checkpoint."""
