@@ -695,7 +695,7 @@ class CheckpointManager:
             name=newest.name,
             number=newest.number,
             checkpoint_id=newest.checkpoint,
-            files_changed=len(changes),
+            files_changed=sum(not change.path.endswith("/") for change in changes),
             insertions=sum(change.insertions or 0 for change in changes),
             deletions=sum(change.deletions or 0 for change in changes),
             changes=changes,

@@ -42,6 +42,7 @@ if TYPE_CHECKING:  # imported for annotations only
         upkeep_deadline: float | None
         granularity: Granularity | None
         background_upkeep: bool | None
+        sync: bool | None
 
 CHOICES = {"granularity": ("turn", "tool")}
 """What a setting can be that is a word."""

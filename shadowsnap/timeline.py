@@ -180,7 +180,7 @@ class _Entries:
 
     def _snapshot(self, snapshot: Snapshot) -> None:
         taken = self._known.get(snapshot.checkpoint or "")
-        before = snapshot.before or (self.newest.checkpoint if self.newest else None)
+        before = snapshot.before or _held_by(self.newest)
         self._add(
             Entry(
                 number=snapshot.number,
@@ -267,7 +267,7 @@ class _Entries:
                 kind="edits",
                 began_at=began.created_at if began is not None else None,
                 ended_at=_moment(at),
-                before=self.newest.checkpoint,
+                before=_held_by(self.newest),
                 after=seen.id,
             ),
             self.newest.tree,
@@ -278,6 +278,13 @@ class _Entries:
         if entry.kind != "restore":
             self.inside |= 1 << len(self.rows)
         self.rows.append((entry, (old, new) if old and new else None))
+
+
+def _held_by(state: State | None) -> str | None:
+    """The checkpoint that holds a state; after a restore, the one that it led to."""
+    if state is None or state.checkpoint is not None or state.operation is None:
+        return state.checkpoint if state is not None else None
+    return state.operation.reached
 
 
 def _discard_of(stage: Snapshot, history: History) -> str | None:
@@ -363,8 +370,12 @@ def read_sessions(
     store: Store, deadline: Deadline, session_id: str | None = None, project: Project | None = None
 ) -> list[Session]:
     """Every session of every project (or of one), newest first; with `session_id` only that one."""
+    return _sessions_in(store, _histories(store, deadline, session_id, project), session_id)
+
+
+def _sessions_in(store: Store, histories: Iterable[History], session_id: str | None = None) -> list[Session]:
     found: dict[str, _SessionFacts] = {}
-    for history in _histories(store, deadline, session_id, project):
+    for history in histories:
         for name in _session_names(history):
             if session_id in (None, name):
                 found.setdefault(name, _SessionFacts(name)).take(history)
@@ -582,7 +593,8 @@ def find_sessions(
     limit: int | None = None,
 ) -> list[Session]:
     """The sessions that fit all of it, newest first."""
-    changed = None if path is None else _sessions_that_changed(store, deadline, project, path)
+    histories = list(_histories(store, deadline, None, project))
+    changed = None if path is None else _sessions_that_changed(store, deadline, project, histories, path)
 
     def fits(session: Session) -> bool:
         seen = [turn.began for turn in session.turns] + [edit.at for edit in session.edits]
@@ -600,17 +612,19 @@ def find_sessions(
             and (until is None or min(moments, default=0.0) <= until)
         )
 
-    return [session for session in read_sessions(store, deadline, project=project) if fits(session)][:limit]
+    return [session for session in _sessions_in(store, histories) if fits(session)][:limit]
 
 
-def _sessions_that_changed(store: Store, deadline: Deadline, project: Project | None, path: bytes) -> set[str]:
+def _sessions_that_changed(
+    store: Store, deadline: Deadline, project: Project | None, histories: Iterable[History], path: bytes
+) -> set[str]:
     """The sessions of entries that changed a path, with one process for the comparisons of all projects."""
     rows: list[tuple[Entry, tuple[str, str] | None]] = []
     if project is None:
         listed = take_inventory(store, deadline).checkpoints
     else:
         listed = {project.id: list_checkpoints(store, project, deadline, statistics=False)}
-    for history in _histories(store, deadline, None, project):
+    for history in histories:
         rows += _Entries(history, {each.id: each for each in listed.get(history.project.id, ())}).rows
     pairs = {pair for entry, pair in rows if entry.session_id and pair is not None and pair[0] != pair[1]}
     numbers = count_at(store.git(deadline), pairs, path)
@@ -680,8 +694,7 @@ def lasting_effects(tools: Iterable[Sequence[str]]) -> list[str]:
     for name, about in (each for each in tools if len(each) == 2):
         if not about or "/" in name:
             continue
-        for effect, pattern in _LASTING:
-            if re.search(pattern, about):
-                found.append(f"{about[:100]}: {effect}")
-                break
+        effects = [effect for effect, pattern in _LASTING if re.search(pattern, about)]
+        if effects:
+            found.append(f"{about[:100]}: {', '.join(effects)}")
     return found

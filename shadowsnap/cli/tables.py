@@ -75,6 +75,8 @@ def now_text(now: Now) -> str:
         return "nothing is known of the files yet"
     if now.files_changed is None:
         return f"the files differ from {now.name}"
+    if now.files_changed == 0 and now.changes:
+        return f"only directories differ from {now.name}"
     if now.files_changed == 0:
         return f"the files are as at {now.name}"
     verb = "differs" if now.files_changed == 1 else "differ"

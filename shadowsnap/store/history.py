@@ -367,8 +367,8 @@ def begun_turn(store: Store, project: Project, key: str | None) -> Turn | None:
     """The turn with this key, if it began in this project just now: the process died, or ran out of time, and the
     next one tries again. Only the end of the log is searched."""
     lines = last_lines(store, project.id) if key else ()
-    turns = fold(project, (line for line in lines if line["op"] in ("begin", "more"))).turns
-    return next((turn for turn in turns.values() if turn.key == key), None)
+    history = fold(project, (line for line in lines if line["op"] in ("begin", "more")))
+    return history.turns.get(history.number_of_key.get(key or "", 0))
 
 
 def logged_end(store: Store, project: Project, number: int | None, again: int) -> Line | None:

@@ -152,7 +152,7 @@ def examine(base: Path, deadline: Deadline, *, fsync: bool = True) -> Checkup:
     if _has_error(found):
         meaning = "git cannot open the store as it is, so its checkpoints were not examined"
         return Checkup(str(base), (*found, Finding("not-examined", "info", "store", meaning)))
-    with locked(store.store_lock(), "doctor", deadline, shared=True):
+    with locked(store.store_lock(), "doctor", deadline, shared=True, looking=True):
         return _examine_content(examination, found)
 
 

@@ -11,7 +11,7 @@ from contextlib import suppress
 from typing import Any
 
 from shadowsnap.deadline import Deadline
-from shadowsnap.errors import DeadlineExceeded, LockTimeout, NoSuchCheckpoint
+from shadowsnap.errors import DeadlineExceeded, LockTimeout, NoSuchCheckpoint, StoreUnusable
 from shadowsnap.files import write_json
 from shadowsnap.model import Verification
 from shadowsnap.snapshot.copies import verify
@@ -49,8 +49,9 @@ def note_verified(store: Store, project: Project, result: Verification, deadline
     if not result.verified:
         what = f"checkpoint {result.checkpoint[:8]} cannot be restored exactly: {result.problems[0]}"
         advice = "run `shadowsnap doctor --repair`"
-        append_log(store.base, kind="upkeep", what=what, advice=advice, workdir=str(project.workdir))
-    with suppress(LockTimeout, OSError), locked_project(store, project, "verify", deadline):
+        with suppress(OSError):
+            append_log(store.base, kind="upkeep", what=what, advice=advice, workdir=str(project.workdir))
+    with suppress(LockTimeout, StoreUnusable, OSError), locked_project(store, project, "verify", deadline):
         record = read_record(store, project)
         if not record:
             return  # it was cleared just now

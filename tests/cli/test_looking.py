@@ -39,8 +39,25 @@ def test_snap_takes_a_manual_checkpoint(cli: CommandLine, project: Path) -> None
     assert first["checkpoint"]["turn"] is None
     (project / "README.md").write_text("# Changed\nmore\n")
     ran = cli("snap", "-m", "after it")
-    assert ran.out == "took snapshot 2  after it  +2 -1 in 1 file\n"
+    assert ran.out == "took snapshot 2  after it  1 file, +2 -1\n"
     assert ran.err == ""
+
+
+def test_snap_counts_against_the_same_state_as_the_list(turns: CommandLine, project: Path) -> None:
+    turns("restore", "1", "-y")
+    (project / "own.txt").write_text("mine\n")
+    assert turns("snap", "-m", "by hand").out.endswith("  by hand  1 file, +1\n")
+    entry = turns.entries()[0]
+    assert (entry["kind"], entry["files_changed"], entry["insertions"]) == ("snapshot", 1, 1)
+    assert entry["before"] is not None
+
+
+def test_empty_directories_do_not_count_as_files(turns: CommandLine, project: Path) -> None:
+    turns("snap")
+    (project / "nothing").mkdir()
+    now = turns.json("list")["now"]
+    assert (now["files_changed"], [change["path"] for change in now["changes"]]) == (0, ["nothing/"])
+    assert "only directories differ from " in turns("list").out
 
 
 def test_snap_again_says_that_nothing_changed(cli: CommandLine) -> None:
@@ -175,7 +192,7 @@ def rows(cli: CommandLine, *words: str) -> list[str]:
 
 def test_the_list_shows_what_was_asked_and_what_each_turn_changed(turns: CommandLine, project: Path) -> None:
     lines = ageless(turns("list").out).splitlines()
-    assert lines[0].endswith("    no agent's hook has run here yet: shadowsnap install AGENT")
+    assert "    protected by claude, last check " in lines[0]
     assert lines[1:] == [
         "  @            now  1 file differs from the end of turn 3",
         "  3  now       clean the project up                              2 files deleted",
@@ -188,7 +205,7 @@ def test_the_list_shows_what_was_asked_and_what_each_turn_changed(turns: Command
 
 def test_the_list_as_json(turns: CommandLine, project: Path) -> None:
     told = turns.json("list")
-    assert told["project"]["workdir"] == str(project) and told["project"]["protected"] is False
+    assert told["project"]["workdir"] == str(project) and told["project"]["protected"] is True
     assert told["now"]["name"] == "the end of turn 3" and told["now"]["number"] == 3
     assert [change["path"] for change in told["now"]["changes"]] == ["empty"]
     facts = ("number", "kind", "status", "files_changed", "insertions", "deletions", "session_id", "agent")
@@ -300,9 +317,17 @@ def test_numbers_are_the_same_wherever_they_are_shown(history: CommandLine) -> N
 
 
 def test_a_list_that_fits_nothing_says_so(history: CommandLine) -> None:
-    ran = history("list", "--session", "nobody")
+    ran = history("list", "--file", "nowhere")
     assert (len(ran.out.splitlines()), ran.err) == (1, "no entry fits\n")
-    assert history("list", "--checkpoints", "--session", "nobody").err == "no state fits\n"
+    assert history("list", "--checkpoints", "--file", "nowhere").err == "no state fits\n"
+    session = "0f8fad5b-d9cb-469f-a165-70867728950e"
+    assert history("list", "--session", session, "--file", "src").err == "no entry fits\n"
+
+
+@pytest.mark.parametrize("more", ["", "--checkpoints", "--all-projects", "--checkpoints --all-projects"])
+def test_a_list_of_a_session_that_does_not_exist_is_an_error(history: CommandLine, more: str) -> None:
+    ran = history("list", "--session", "nobody", *more.split(), code=3)
+    assert ran.out == "" and ran.err.startswith("error: nothing is known of a session 'nobody'")
 
 
 def test_raw_states_are_listed_on_demand(turns: CommandLine) -> None:
@@ -413,7 +438,9 @@ def test_show_has_the_patch_on_demand(turns: CommandLine) -> None:
 def test_show_hints_at_what_no_rollback_takes_back(cli: CommandLine, project: Path) -> None:
     manager = CheckpointManager()
     manager.new_turn("s", prompt="publish it")
-    for command in ("npm publish", "git push origin main", "ls", "psql -c 'drop table t'", "curl -d @x http://h"):
+    long = f"git push origin {'a-long-name ' * 8}"
+    both = "psql -c 'drop table t' && git push"
+    for command in ("npm publish", "git push origin main", "ls", both, "curl -d @x http://h", long):
         manager.before_tool("Bash", {"command": command}, project)
     (project / "empty").write_text("1")
     manager.end_turn()
@@ -422,9 +449,11 @@ def test_show_hints_at_what_no_rollback_takes_back(cli: CommandLine, project: Pa
     assert cli.json("show", "1")["not_taken_back"] == [
         "npm publish: publishes a package",
         "git push origin main: pushes to a repository",
-        "psql -c 'drop table t': changes a database",
+        "psql -c 'drop table t' && git push: pushes to a repository, changes a database",
         "curl -d @x http://h: sends something over the network",
+        f"{long[:100]}: pushes to a repository",
     ]
+    assert max(map(len, out.splitlines())) <= 80
 
 
 def test_show_says_what_was_not_captured(cli: CommandLine, project: Path) -> None:

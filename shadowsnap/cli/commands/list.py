@@ -77,6 +77,7 @@ def _timeline(args: argparse.Namespace, context: Context) -> int:
         lines += ["", ui.ink("bold", f"on {safe(lane.machine)}") + f"    {lane.lane}"]
         lines += _rows(lane.entries, None, context, None)
     if narrow and not entries:
+        _check_session(args, context)
         ui.say("no entry fits")
     _say_more(context, len(entries) - len(shown))
     return ui.answer(data, lines)
@@ -119,6 +120,8 @@ def _every_project(args: argparse.Namespace, context: Context) -> int:
             lines += [ui.ink("bold", cut_path(tilde(workdir), ui.width))]
             lines += _rows(entries, None, context, len(shown))
             lines += [*([f"({more} more)"] if more else []), ""]
+    if not timelines:
+        _check_session(args, context)
     return ui.answer({"timelines": timelines}, lines[:-1])
 
 
@@ -135,12 +138,20 @@ def _checkpoints(args: argparse.Namespace, context: Context) -> int:
         lines += [ui.ink("bold", tilde(workdir))] if args.all_projects else []
         lines += checkpoint_lines(shown, ui.width, ui.ink)
         _say_more(context, len(found) - len(shown))
+    if not any(each["checkpoints"] for each in projects):
+        _check_session(args, context)
     if args.all_projects:
         return ui.answer({"timelines": projects}, lines)
     if not projects[0]["checkpoints"]:
         ui.say("no state fits")
     alone = {name: projects[0][name] for name in ("checkpoints", "more")}
     return ui.answer({"project": _project(context), **alone}, lines)
+
+
+def _check_session(args: argparse.Namespace, context: Context) -> None:
+    """Raise NoSuchSession if nothing is listed because nothing is known of the session."""
+    if args.session is not None:
+        context.manager.session(args.session)
 
 
 def _whole_session_id(part: str | None, workdir: Path, context: Context) -> str | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from shadowsnap.cli.context import Context
 from shadowsnap.cli.states import diff_of_entry, entry_of
 from shadowsnap.cli.tables import change_lines, duration_text, moment_text, patch_lines, prompt_of
-from shadowsnap.cli.text import one_line, safe
+from shadowsnap.cli.text import cut, one_line, safe, wrapped
 
 if TYPE_CHECKING:
     from shadowsnap.cli.ui import Ui
@@ -64,11 +64,11 @@ def _show_entry(entry: Entry, args: argparse.Namespace, context: Context) -> int
     }
     if args.patch:
         data["patch"] = diff.text if diff is not None else ""
-    lines = [*_heading(entry, state), *_asked(entry), *_tools(tools), *_changes(entry, diff, files, ui)]
+    lines = [*_heading(entry, state), *_asked(entry), *_tools(tools, ui), *_changes(entry, diff, files, ui)]
     lines += _not_captured(entry)
     if effects:
         lines += ["", "what may have gone beyond this directory, and no rollback takes back:"]
-        lines += [f"  {safe(effect)}" for effect in effects]
+        lines += [line for effect in effects for line in wrapped(effect, ui.width, "  ")]
     lines += ["", *_commands(entry, context)]
     if args.patch and diff is not None and diff.text:
         lines += ["", *patch_lines(diff.text, ui.ink)]
@@ -114,11 +114,11 @@ def _asked(entry: Entry) -> Iterator[str]:
         yield from (f"    {safe(line, keep=chr(9))}" for line in text.splitlines())
 
 
-def _tools(tools: list[list[str]]) -> Iterator[str]:
+def _tools(tools: list[list[str]], ui: Ui) -> Iterator[str]:
     if tools:
         yield ""
         yield "tools:"
-        yield from ("  " + "  ".join(map(safe, each)).rstrip() for each in tools)
+        yield from (cut("  " + "  ".join(map(safe, each)).rstrip(), ui.width) for each in tools)
 
 
 def _not_captured(entry: Entry) -> Iterator[str]:

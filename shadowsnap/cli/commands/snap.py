@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from shadowsnap.cli.context import Context
-from shadowsnap.cli.tables import changed, described
+from shadowsnap.cli.tables import changed, changes_of, described
 from shadowsnap.cli.text import ago, safe
 from shadowsnap.errors import DirectoryRefused
 
 if TYPE_CHECKING:
-    from shadowsnap.model import Checkpoint, Outcome
+    from shadowsnap.model import Checkpoint, Entry, Outcome
 
 GROUP = "taking and looking"
 
@@ -41,7 +41,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
     named = {os.path.normpath(context.path(word)) for word in args.paths}
     lacking = [item for item in outcome.skipped if item.path.rstrip("/") in named]
     data = {**outcome.to_dict(), **({"checkpoint": checkpoint.to_dict()} if checkpoint else {})}
-    lines = _lines(outcome, checkpoint, _number(checkpoint, context))
+    lines = _lines(outcome, checkpoint, _entry(checkpoint, context))
     for item in lacking:
         context.ui.say(f"{context.ui.talk_ink('red', 'error:')} {safe(item.path)} was NOT captured: {item.why}")
     return context.ui.answer(data, lines, code=4 if lacking else 0 if done else 1)
@@ -53,12 +53,12 @@ def _with_statistics(checkpoint: Checkpoint | None, context: Context) -> Checkpo
     return newest[0] if checkpoint and newest and newest[0].id == checkpoint.id else checkpoint
 
 
-def _number(checkpoint: Checkpoint | None, context: Context) -> int | None:
-    """The number of the snapshot in the timeline; None if the state was already held by a turn."""
+def _entry(checkpoint: Checkpoint | None, context: Context) -> Entry | None:
+    """The snapshot in the timeline; None if the state was already held by a turn."""
     if checkpoint is None:
         return None
     entries = context.manager.timeline(context.workdir)
-    return next((each.number for each in entries if each.kind == "snapshot" and each.after == checkpoint.id), None)
+    return next((each for each in entries if each.kind == "snapshot" and each.after == checkpoint.id), None)
 
 
 def _files(words: list[str], context: Context) -> Iterator[str]:
@@ -84,14 +84,15 @@ def _files_below(top: str, context: Context) -> Iterator[str]:
                 yield os.path.relpath(os.path.join(folder, name), context.workdir)
 
 
-def _lines(outcome: Outcome, checkpoint: Checkpoint | None, number: int | None) -> list[str]:
+def _lines(outcome: Outcome, checkpoint: Checkpoint | None, entry: Entry | None) -> list[str]:
     if checkpoint is None:
         return [_WORDS.get(outcome.status, outcome.status)]
-    name = f"snapshot {number}" if number is not None else f"state {checkpoint.short_id}"
+    name = f"snapshot {entry.number}" if entry is not None else f"state {checkpoint.short_id}"
     if outcome.status == "unchanged":
         lines = [f"nothing changed since {name}, {ago(checkpoint.created_at)}: {described(checkpoint)}"]
     else:
-        facts = (f"took {name}", described(checkpoint), changed(checkpoint))
+        # The list counts against the newest known state, which is not always the checkpoint before it.
+        facts = (f"took {name}", described(checkpoint), changes_of(entry) if entry else changed(checkpoint))
         lines = ["  ".join(part for part in facts if part)]
     if outcome.error is not None:
         lines.append(f"  only the named files: {safe(str(outcome.error))}")
