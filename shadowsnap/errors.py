@@ -114,6 +114,12 @@ class UnsafeTree(ShadowsnapError):
     hint = "it was not taken by shadowsnap; `shadowsnap doctor --repair` sets such checkpoints aside"
 
 
+class TreeTooLarge(UnsafeTree):
+    """a checkpoint would hold more than {most:,} paths, or {length} MB of them, which are not gone through"""
+
+    hint = "exclude directories from snapshots; `shadowsnap doctor --repair` sets aside what was not taken here"
+
+
 class MalformedObject(ShadowsnapError):
     """cannot read {what}: {why}"""
 

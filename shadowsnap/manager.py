@@ -661,9 +661,15 @@ class CheckpointManager:
         thing = history.undoable()[-1].thing
         return self._in_words(history, thing, describe_thing(thing, history))
 
-    @_retry_after_repair
     def now(self, working_dir: PathLike, paths: Sequence[PathLike] = ()) -> Now:
         """How the files on disk differ from the newest state that is known of them: all files, or some."""
+        try:
+            return self._now(working_dir, paths, contents=True)
+        except GitFailed:  # some content is lost for good; which files differ is known all the same
+            return self._now(working_dir, paths, contents=False)
+
+    @_retry_after_repair
+    def _now(self, working_dir: PathLike, paths: Sequence[PathLike], *, contents: bool) -> Now:
         from shadowsnap.restore.undo import tree_after
         from shadowsnap.snapshot.states import State, compare
         from shadowsnap.timeline import read_timeline
@@ -683,7 +689,7 @@ class CheckpointManager:
                     return Now(name=newest.name)
             elif newest.checkpoint is not None:
                 then = State.of_checkpoint(resolve(store, project, newest.checkpoint, space.deadline))
-            changes, patch = compare(space.git, then, here, chosen)
+            changes, patch = compare(space.git, then, here, chosen, contents=contents)
             skipped = tuple(Skipped(os.fsdecode(path), why) for path, why in sorted(capture.skipped.items()))
         return Now(
             name=newest.name,
@@ -726,7 +732,6 @@ class CheckpointManager:
         store, project = self._known(working_dir)
         return self._look_up(store, project, ref)
 
-    @_retry_after_repair
     def diff(
         self,
         working_dir: PathLike,
@@ -734,7 +739,23 @@ class CheckpointManager:
         other: Reference | None = None,
         paths: Sequence[PathLike] = (),
     ) -> Diff:
-        """What changed from one state to another, or (`other` None or `@`) to the files on disk now."""
+        """What changed from one state to another, or (`other` None or `@`) to the files on disk now. If content is
+        lost, only which files differ."""
+        try:
+            return self._diff(working_dir, ref, other, paths, contents=True)
+        except GitFailed:
+            return self._diff(working_dir, ref, other, paths, contents=False)
+
+    @_retry_after_repair
+    def _diff(
+        self,
+        working_dir: PathLike,
+        ref: Reference,
+        other: Reference | None,
+        paths: Sequence[PathLike],
+        *,
+        contents: bool,
+    ) -> Diff:
         from shadowsnap.snapshot.states import State, compare
 
         store, project = self._known(working_dir)
@@ -743,12 +764,13 @@ class CheckpointManager:
         old = State.of_checkpoint(first)
         if other is not None and other != "@":
             second = self._look_up(store, project, other)
-            changes, text = compare(store.git(self._deadline()), old, State.of_checkpoint(second), chosen)
+            git, new = store.git(self._deadline()), State.of_checkpoint(second)
+            changes, text = compare(git, old, new, chosen, contents=contents)
             return Diff(first.id, second.id, changes, text)
         _check_there(project)
         with self._looking(store, project, "diff") as space:
             now = State.of_capture(capture_same_scope(space, old))
-            return Diff(first.id, None, *compare(space.git, old, now, chosen))
+            return Diff(first.id, None, *compare(space.git, old, now, chosen, contents=contents))
 
     @_retry_after_repair
     def files(self, working_dir: PathLike, ref: Reference) -> list[str]:
@@ -1367,7 +1389,14 @@ class CheckpointManager:
         from shadowsnap.upkeep.importing import import_from
 
         where = Path(os.path.abspath(Path(path).expanduser()))
-        report = import_from(self._store(), where, NO_DEADLINE, dry_run=dry_run, on_progress=on_progress)
+        report = import_from(
+            self._store(),
+            where,
+            Deadline(self.settings.upkeep_deadline),
+            most_bytes=self.settings.max_file_bytes,
+            dry_run=dry_run,
+            on_progress=on_progress,
+        )
         if report.applied:
             self._emit("Imported", where, report=report)
         return report
@@ -1874,7 +1903,8 @@ class CheckpointManager:
         if any(is_due(archive) for archive in archives(store.base)):
             from shadowsnap.upkeep.importing import import_due
 
-            self._emit("Imported", store.base, report=import_due(store, self._deadline()))
+            report = import_due(store, self._deadline(), self.settings.max_file_bytes)
+            self._emit("Imported", store.base, report=report)
 
     def _finish_purges(self, store: Store) -> None:
         """Finish what purges that died began: until then some checkpoints are there twice."""

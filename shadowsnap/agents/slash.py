@@ -17,9 +17,9 @@ from shadowsnap.cli.states import check_held, state_in_words
 from shadowsnap.cli.tables import change_lines, patch_lines, timeline_lines
 from shadowsnap.cli.text import count, cut, safe
 from shadowsnap.cli.ui import Ink
-from shadowsnap.errors import NoSuchProject, ShadowsnapError, WrongUsage
+from shadowsnap.errors import NoSuchProject, ShadowsnapError, UnsafeTree, WrongUsage
 from shadowsnap.manager import CheckpointManager
-from shadowsnap.model import Checkpoint, Diff, Entry, RestoreResult
+from shadowsnap.model import Checkpoint, Diff, Entry, Now, RestoreResult
 
 HELP = """\
 /rollback                  the timeline: what was asked, and what each turn changed
@@ -150,7 +150,7 @@ class RollbackCommand:
         _no_more(words)
         try:
             entries = self.manager.timeline(self.working_dir)
-            now = self.manager.now(self.working_dir)
+            now = self._now()
         except NoSuchProject:
             return Answer("no history yet: the first snapshot is taken before an agent first writes", "list")
         shown = entries[:_LISTED]
@@ -159,6 +159,12 @@ class RollbackCommand:
             lines.append(f"({len(entries) - _LISTED} more; their numbers work too)")
         lines.append("back to before turn N: /rollback N   look first: /rollback diff N   more: /rollback help")
         return Answer("\n".join(lines), "list", entries=tuple(shown))
+
+    def _now(self) -> Now | None:
+        try:
+            return self.manager.now(self.working_dir)
+        except UnsafeTree:
+            return None  # a restore says why; the rest of the timeline is not affected
 
     def _restore(self, words: list[str]) -> Answer:
         words, files, chat = _parts_wanted(words)

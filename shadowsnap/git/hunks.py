@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 from itertools import count
 from typing import NamedTuple
 
 from shadowsnap.files import remove_tree
+from shadowsnap.git.reading import check_comparable
 from shadowsnap.git.repository import Git
 
 _MOST_PATHS = 500
@@ -36,18 +37,20 @@ Pair = tuple[str, str]
 """Two objects: trees, or versions of a file."""
 
 
-def hunks_of_pairs(git: Git, trees: Iterable[Pair], paths: Sequence[bytes]) -> dict[Pair, list[Hunk]]:
+def hunks_of_pairs(git: Git, trees: Collection[Pair], paths: Sequence[bytes]) -> dict[Pair, list[Hunk]]:
     """What differs between the versions of these files in pairs of trees, by the ids of the versions. One process
     answers for all of them."""
     asked = "".join(f"{old} {new}\n" for old, new in sorted(set(trees))).encode()
     if not asked:
         return {}
+    check_comparable(git, trees)
     limit = [b"--", *paths] if len(paths) <= _MOST_PATHS else []
     return parse_hunks(git.run(*_PATCH, "--no-renames", "--stdin", *limit, stdin=asked))
 
 
 def renamed_from(git: Git, trees: Pair, path: bytes) -> tuple[bytes, Pair, list[Hunk]] | None:
     """If a file came about by renaming another one: that one, both versions, and what differs between them."""
+    check_comparable(git, [trees])
     limit = f"-l{_MOST_RENAMES}"
     words = ("diff-tree", "-r", "-z", "--raw", "--no-abbrev", "-M", limit, "--diff-filter=R", *trees)
     parts = git.run(*words).split(b"\0")

@@ -14,7 +14,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Protocol
 
-from shadowsnap.errors import DamagedObject, GitFailed, MalformedObject
+from shadowsnap.errors import DamagedObject, GitFailed, MalformedObject, UnsafeTree
 from shadowsnap.git.objects import (
     CHUNK,
     EMPTY_TREE,
@@ -27,7 +27,7 @@ from shadowsnap.git.objects import (
 )
 from shadowsnap.git.packs import Packs
 from shadowsnap.git.repository import Git
-from shadowsnap.git.trees import DIRECTORY, GITLINK, tree_entries
+from shadowsnap.git.trees import DIRECTORY, GITLINK, LONGEST_TARGET, TreeReader, link_problem, tree_entries
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # imported for annotations only
@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # imported for annotations only
 FEW = 20
 """Up to this number of objects, single reads are faster than starting git."""
 _AT_ONCE = 20_000
+_PAIRS_AT_ONCE = 200
 
 Read = tuple[str, bytes, bytes]
 """Id, kind and content of an object."""
@@ -246,6 +247,41 @@ def _read_singly(git: Git, names: Iterable[str]) -> Iterator[Read]:
                 yield name, kind, data
     finally:
         batch.close()
+
+
+def problem_of_link(reader: ObjectReader, name: str) -> str | None:
+    """Why a checkpoint must not contain a link with this content; None if it may."""
+    if (reader.size(name) or 0) > LONGEST_TARGET:
+        return "no link can be so long"
+    return link_problem(reader.read(name, b"blob"))
+
+
+def check_comparable(git: Git, pairs: Iterable[tuple[str, str]]) -> None:
+    """Check pairs of trees before git compares them: it goes through every path, and a few hostile trees stand for
+    billions. Raises `UnsafeTree`."""
+    for _, problem in _judged(git, pairs):
+        if problem is not None:
+            raise problem
+
+
+def comparable(git: Git, pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Those of the pairs of trees that can be read and that git can compare."""
+    return [pair for pair, problem in _judged(git, pairs) if problem is None]
+
+
+def _judged(
+    git: Git, pairs: Iterable[tuple[str, str]]
+) -> Iterator[tuple[tuple[str, str], DamagedObject | MalformedObject | UnsafeTree | None]]:
+    with ObjectReader(git) as reader:
+        for number, pair in enumerate(pairs):
+            if number % _PAIRS_AT_ONCE == 0:  # what was read of the trees is kept for a while
+                trees = TreeReader(EMPTY_TREE, lambda name: reader.read(name, b"tree"))
+            try:
+                trees.check_difference(*pair)
+            except (DamagedObject, MalformedObject, UnsafeTree) as problem:
+                yield pair, problem
+            else:
+                yield pair, None
 
 
 def _lines(names: Iterable[str]) -> bytes:

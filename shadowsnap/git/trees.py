@@ -9,14 +9,25 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from shadowsnap.errors import MalformedObject, UnsafeTree
+from shadowsnap.errors import DamagedObject, MalformedObject, TreeTooLarge, UnsafeTree
 from shadowsnap.git.objects import EMPTY_TREE
 from shadowsnap.records import dataclass
 
 DIRECTORY, LINK, REGULAR, EXECUTABLE, GITLINK = 0o040000, 0o120000, 0o100644, 0o100755, 0o160000
+_MODES = frozenset((DIRECTORY, LINK, REGULAR, EXECUTABLE))
+MOST_PATHS = 4_000_000
+"""A checkpoint with more paths is not read: a few small trees that name each other stand for billions."""
+MOST_PATH_BYTES = 1 << 29
+"""The same for the length of all these paths together."""
+MANY_PATHS = MOST_PATHS // 4
+"""Fewer paths are never too long together, unless each has hundreds of characters."""
+
+MANY_DIRECTORIES = 5_000
+"""Up to this number of directories, a comparison of two trees reads only those that differ."""
+_MANY_ENTRIES = 1_000_000
 
 Leaf = tuple[int, str]
 """Git mode and object id."""
@@ -29,13 +40,13 @@ ParseTree = Callable[[bytes], dict[bytes, Leaf]]
 
 
 def parse_tree(data: bytes) -> dict[bytes, Leaf]:
-    """The entries of a tree. Raises `UnsafeTree` for a name that a checkpoint must not contain, and for two
+    """The entries of a tree. Raises `UnsafeTree` for an entry that a checkpoint must not contain, and for two
     entries of the same name: one could be a link, and the other a directory written through it."""
     entries: dict[bytes, Leaf] = {}
     for name, leaf in tree_entries(data):
         if name in entries:
             raise UnsafeTree(name=os.fsdecode(name), why="there are two of that name")
-        if (why := name_problem(name)) is not None:
+        if (why := entry_problem(name, leaf[0])) is not None:
             raise UnsafeTree(name=os.fsdecode(name), why=why)
         entries[name] = leaf
     return entries
@@ -158,8 +169,7 @@ class _Directory:
 
 
 def tree_changes(old: str, new: str, read: ReadTree, limit: int) -> list[Changed] | None:
-    """Every file that differs between two trees, sorted by path. None if more than `limit` directories
-    differ: git is faster then."""
+    """Every file that differs between two trees, sorted by path. None if more than `limit` directories differ."""
     found: list[Changed] = []
     differing: list[tuple[bytes, str | None, str | None]] = [(b"", old, new)]
     for prefix, *sides in differing:  # grows while it is walked
@@ -186,6 +196,7 @@ class TreeReader:
         self._root = root
         self._read = read
         self._parsed: dict[str, dict[bytes, Leaf]] = {}
+        self._counted: dict[str, _Count] = {}
 
     def find(self, path: bytes) -> Leaf | None:
         """The entry at this path; the empty path is the root itself."""
@@ -197,8 +208,11 @@ class TreeReader:
         return found
 
     def files_below(self, path: bytes) -> Iterator[bytes]:
-        """Every file below this path; none if it is not a directory."""
+        """Every file below this path; none if it is not a directory. Raises `TreeTooLarge` before the first one
+        if there are too many."""
         found = self.find(path)
+        if found is not None and found[0] == DIRECTORY:
+            self.check(found[1])
         waiting = [(path + b"/" if path else b"", found[1])] if found and found[0] == DIRECTORY else []
         while waiting:
             prefix, tree = waiting.pop()
@@ -208,34 +222,124 @@ class TreeReader:
                 else:
                     yield prefix + name
 
+    def check(self, tree: str | None = None) -> None:
+        """Read everything below a tree, the root if none is given. Raises `UnsafeTree` if a checkpoint must not
+        contain it, and `TreeTooLarge` if there are too many paths."""
+        _count_paths(self._root if tree is None else tree, self._names, self._counted)
+
+    def check_difference(self, old: str, new: str) -> None:
+        """Like `check`, for what differs between two trees. Unchanged directories are not read, unless so much
+        differs, or the same in so many places, that both trees are checked as a whole."""
+        seen, looked_at, is_repeated = {(old, new)}, 0, False
+        waiting: list[tuple[str, str]] = [(old, new)]
+        while waiting:
+            was, now = (self._entries(tree) for tree in waiting.pop())
+            looked_at += len(was) + len(now)
+            if is_repeated or len(seen) > MANY_DIRECTORIES or looked_at > _MANY_ENTRIES:
+                self.check(old)
+                self.check(new)
+                return
+            for name in was.keys() | now.keys():
+                sides = [side.get(name) for side in (was, now)]
+                if sides[0] != sides[1]:
+                    before, after = (
+                        side[1] if side is not None and side[0] == DIRECTORY else EMPTY_TREE for side in sides
+                    )
+                    if before != after:
+                        is_repeated = is_repeated or (before, after) in seen
+                        seen.add((before, after))
+                        waiting.append((before, after))
+
+    def _names(self, tree: str) -> Iterator[tuple[bytes, str | None]]:
+        for name, (mode, child) in self._entries(tree).items():
+            yield name, child if mode == DIRECTORY else None
+
     def _entries(self, tree: str) -> dict[bytes, Leaf]:
         if tree not in self._parsed:
             self._parsed[tree] = {} if tree == EMPTY_TREE else parse_tree(self._read(tree))
         return self._parsed[tree]
 
 
-# Code points that HFS+ ignores when it compares names.
-_IGNORED_BY_HFS = {
+class _Count(NamedTuple):
+    paths: int
+    """Files and empty directories."""
+    length: int
+    """Of all these paths together."""
+
+
+def _count_paths(
+    root: str, names: Callable[[str], Iterable[tuple[bytes, str | None]]], counted: dict[str, _Count]
+) -> None:
+    """Count the paths below a tree, each tree once however often it occurs. `names` are the entries of a tree,
+    each with its subtree if it is a directory. Raises `TreeTooLarge`."""
+    stack = [root]
+    while stack:
+        tree = stack[-1]
+        if tree in counted:
+            stack.pop()
+            continue
+        below = [(len(name), child) for name, child in names(tree)]
+        if unknown := {child for _, child in below if child is not None and child not in counted}:
+            stack += unknown
+            continue
+        paths = length = 0
+        for size, child in below:
+            inside = counted[child] if child is not None else _Count(1, 0)
+            paths += max(inside.paths, 1)
+            length += inside.length + (size + 1) * max(inside.paths, 1)
+        check_size(paths, length)
+        counted[tree] = _Count(paths, length)
+
+
+def check_size(paths: int, length: int) -> None:
+    """Raise `TreeTooLarge` if a checkpoint must not contain so many paths, of this length together."""
+    if paths > MOST_PATHS or length > MOST_PATH_BYTES:
+        raise TreeTooLarge(most=MOST_PATHS, length=MOST_PATH_BYTES >> 20)
+
+
+# --- what a checkpoint may contain -----------------------------------------------------------------
+
+# Code points that file systems ignore when they compare names: Unicode's "default ignorable" ones. HFS+, and ext4
+# and f2fs in directories that ignore case.
+_IGNORABLE = {
     code: None
-    for first, last in ((0x200C, 0x200F), (0x202A, 0x202E), (0x206A, 0x206F), (0xFEFF, 0xFEFF))
+    for first, last in (
+        (0x00AD, 0x00AD), (0x034F, 0x034F), (0x061C, 0x061C), (0x115F, 0x1160), (0x17B4, 0x17B5),
+        (0x180B, 0x180F), (0x200B, 0x200F), (0x202A, 0x202E), (0x2060, 0x206F), (0x3164, 0x3164),
+        (0xFE00, 0xFE0F), (0xFEFF, 0xFEFF), (0xFFA0, 0xFFA0), (0xFFF0, 0xFFF8), (0x1BCA0, 0x1BCA3),
+        (0x1D173, 0x1D17A), (0xE0000, 0xE0FFF),
+    )
     for code in range(first, last + 1)
-}
+}  # fmt: skip
 # `git~1` is a short name that Windows gives to `.git`.
 _DOT_GIT = re.compile(r"\.git|git~[0-9]+")
 _SUSPICIOUS = re.compile(rb"(?i)git|[\\\0/\x80-\xff]|\A\.{1,2}\Z|\A\Z")
 _ON_WINDOWS = re.compile(rb'[\\:*?"<>|\x00-\x1f]|[. ]\Z')
+_LONGEST_NAME = 1024
+"""More than any file system takes. To fold a name can take time by the square of its length."""
+LONGEST_TARGET = 4095
+"""What a link may lead to, in bytes, on the system that takes most."""
+
+
+def entry_problem(name: bytes, mode: int) -> str | None:
+    """Why a checkpoint must not contain an entry of this name and mode; None if it may. (For what a link leads to
+    see `link_problem`.)"""
+    if mode not in _MODES:
+        return f"mode {mode:o} is neither a file nor a link nor a directory"
+    return name_problem(name)
 
 
 def name_problem(name: bytes) -> str | None:
     """Why a checkpoint must not contain an entry of this name; None if it may."""
+    if len(name) > _LONGEST_NAME:
+        return "it is longer than any file system takes"
     if sys.platform == "win32" and _ON_WINDOWS.search(name):
         return "Windows takes it for something else"
     if _SUSPICIOUS.search(name) is None:
         return None
     if not name or b"/" in name or b"\0" in name:
         return "it is not a file name"
-    text = name.decode("utf-8", "surrogateescape").translate(_IGNORED_BY_HFS).casefold()
-    for part in text.split("\\"):  # a separator on Windows
+    for part in re.split(r"[\\/]", folded(name)):  # a separator on Windows; some write it as another character
         if part in (".", ".."):
             return "it leads out of its directory"
         # Windows ignores what follows a colon (a stream of the file), and dots and spaces at the end.
@@ -244,10 +348,31 @@ def name_problem(name: bytes) -> str | None:
     return None
 
 
+def folded(name: bytes) -> str:
+    """A name as file systems compare it that fold the most: equal for names that one of them takes for the same.
+    ZFS can compare compatible characters (NFKC), ext4 and f2fs drop what is ignorable."""
+    text = name.decode("utf-8", "surrogateescape")
+    if text.isascii():
+        return text.lower()
+    import unicodedata  # most projects have ASCII names only
+
+    for _ in range(2):  # what is ignorable may appear, or disappear, by folding
+        text = unicodedata.normalize("NFKC", text.translate(_IGNORABLE)).casefold()
+    return text.translate(_IGNORABLE)
+
+
+def link_problem(target: bytes) -> str | None:
+    """Why a checkpoint must not contain a link that leads there; None if it may."""
+    if not target or b"\0" in target:
+        return "no link can lead there"
+    return "no link can be so long" if len(target) > LONGEST_TARGET else None
+
+
 def path_problem(path: bytes) -> str | None:
     """Why a checkpoint must not contain this path; None if it may."""
     # The usual case, with one search for the whole path.
-    if _SUSPICIOUS.search(path.replace(b"/", b"")) is None and b"//" not in path and sys.platform != "win32":
+    is_usual = _SUSPICIOUS.search(path.replace(b"/", b"")) is None and len(path) <= _LONGEST_NAME
+    if is_usual and b"//" not in path and sys.platform != "win32":
         names = path.split(b"/")
         return None if not {b"", b".", b".."}.intersection(names) else "it is not a path"
     return next((problem for name in path.split(b"/") if (problem := name_problem(name)) is not None), None)
@@ -261,21 +386,30 @@ class TreeMatch(NamedTuple):
 
 class TreeSearch:
     """Finds entries for which `wanted` (name, mode, object id) is true, and second entries of a name.
-    What is below such an entry is not searched. Each tree is read once, also for several roots."""
+    What is below such an entry is not searched. Each tree is read once, also for several roots. With `folding`,
+    links are found too that some file system takes for a directory beside them."""
 
-    def __init__(self, read: ReadTree, wanted: Callable[[bytes, int, str], bool]) -> None:
+    def __init__(
+        self, read: ReadTree, wanted: Callable[[bytes, int, str], bool], *, folding: bool = False
+    ) -> None:
         self._read = read
         self._wanted = wanted
+        self._folding = folding
         self._matches: dict[str, list[TreeMatch]] = {}
         """Tree -> matches among its own entries."""
         self._children: dict[str, dict[bytes, str]] = {}
         """Tree -> its subtrees by name."""
+        self._others: dict[str, list[bytes]] = {}
+        """Tree -> the names of everything else in it."""
         self._parents: dict[str, set[str]] = {}
+        self._unreadable: dict[str, Exception] = {}
+        self._counted: dict[str, _Count] = {}
 
     def find(self, root: str) -> list[TreeMatch]:
-        """All matches below a tree, with their paths."""
-        self._explore(root)
-        leading = self._trees_with_matches()
+        """All matches below a tree, with their paths. Raises `TreeTooLarge` if there are too many paths."""
+        self.explore(root)
+        _count_paths(root, self._names, self._counted)
+        leading = self._leading_to(self._matches)
         found: list[TreeMatch] = []
         stack = [(b"", root)] if root in leading else []
         while stack:
@@ -285,26 +419,73 @@ class TreeSearch:
             stack += [(prefix + name + b"/", child) for name, child in children if child in leading]
         return sorted(found)
 
-    def _explore(self, root: str) -> None:
+    def first(self, root: str) -> TreeMatch | None:
+        """One match below a tree, with its path, however many there are."""
+        self.explore(root)
+        leading = self._leading_to(self._matches)
+        prefix, tree = b"", root
+        while tree in leading:
+            if tree in self._matches:
+                match = self._matches[tree][0]
+                return match._replace(path=prefix + match.path)
+            name, tree = next((name, child) for name, child in self._children[tree].items() if child in leading)
+            prefix += name + b"/"
+        return None
+
+    def explore(self, root: str) -> None:
+        """Read everything below a tree, each tree once. Raises what reading one of them raised."""
         stack = [root]
         while stack:
             tree = stack.pop()
-            if tree in self._children:
-                continue
-            self._children[tree] = {}
-            names: set[bytes] = set()
-            for name, (mode, child) in () if tree == EMPTY_TREE else tree_entries(self._read(tree)):
-                if name in names or self._wanted(name, mode, child):
-                    self._matches.setdefault(tree, []).append(TreeMatch(name, mode, child))
-                elif mode == DIRECTORY:
-                    self._children[tree][name] = child
-                    self._parents.setdefault(child, set()).add(tree)
-                    stack.append(child)
-                names.add(name)
+            if tree not in self._children:
+                try:
+                    stack += self._explore_one(tree)
+                except (DamagedObject, MalformedObject) as problem:
+                    self._unreadable[tree] = problem
+        broken = self._leading_to(self._unreadable) if self._unreadable else set()
+        if root in broken:
+            tree = root
+            while tree not in self._unreadable:
+                tree = next(child for child in self._children[tree].values() if child in broken)
+            raise self._unreadable[tree]
 
-    def _trees_with_matches(self) -> set[str]:
-        """Trees with a match in them or anywhere below."""
-        found, stack = set(self._matches), list(self._matches)
+    def _explore_one(self, tree: str) -> list[str]:
+        """Returns the subtrees."""
+        children = self._children[tree] = {}
+        others: list[bytes] = []
+        matches: list[TreeMatch] = []
+        names: set[bytes] = set()
+        links: list[TreeMatch] = []
+        for name, (mode, child) in () if tree == EMPTY_TREE else tree_entries(self._read(tree)):
+            if name in names or self._wanted(name, mode, child):
+                matches.append(TreeMatch(name, mode, child))
+            elif mode == DIRECTORY:
+                children[name] = child
+                self._parents.setdefault(child, set()).add(tree)
+            elif mode == LINK and self._folding:
+                links.append(TreeMatch(name, mode, child))
+            else:
+                others.append(name)
+            names.add(name)
+        directories = {folded(name) for name in children} if links else set()
+        for link in links:
+            if folded(link.path) in directories:
+                matches.append(link)
+            else:
+                others.append(link.path)
+        if matches:
+            self._matches[tree] = matches
+        self._others[tree] = [*others, *(each.path for each in matches)]
+        return list(children.values())
+
+    def _names(self, tree: str) -> Iterator[tuple[bytes, str | None]]:
+        yield from self._children[tree].items()
+        for name in self._others.get(tree, ()):
+            yield name, None
+
+    def _leading_to(self, trees: Iterable[str]) -> set[str]:
+        """The trees, and those that lead to one of them."""
+        found, stack = set(trees), list(trees)
         while stack:
             for parent in self._parents.get(stack.pop(), ()):
                 if parent not in found:

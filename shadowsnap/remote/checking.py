@@ -12,9 +12,9 @@ from typing import Any
 from shadowsnap import lightjson as json
 from shadowsnap.errors import DamagedObject, LaneRefused, MalformedObject, UnsafeTree
 from shadowsnap.git.objects import EMPTY_TREE, is_object_id
-from shadowsnap.git.reading import ObjectReader, object_sizes, read_many
+from shadowsnap.git.reading import ObjectReader, kinds_of, object_sizes, problem_of_link, read_many
 from shadowsnap.git.repository import Git
-from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, LINK, REGULAR, Leaf, parse_tree, path_problem
+from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, LINK, MOST_PATHS, REGULAR, Leaf, parse_tree, path_problem
 from shadowsnap.store.lanes import (
     LANE_NAME,
     Identity,
@@ -29,7 +29,7 @@ from shadowsnap.store.log import Line
 
 MOST_CHECKPOINTS = 20_000
 MOST_OBJECTS = 20_000_000
-MOST_FILES = 5_000_000
+MOST_FILES = MOST_PATHS
 """In one checkpoint. A few trees that hold each other can spell out billions."""
 MOST_FILE_BYTES = 256 << 30
 """In one checkpoint."""
@@ -378,6 +378,7 @@ def check_trees(git: Git, lane: str, roots: set[str], allowed: set[str]) -> None
     """Every name, mode and size below these trees."""
     below: dict[str, list[tuple[int, str]]] = {EMPTY_TREE: []}
     blobs: set[str] = set()
+    links: set[str] = set()
     level, depth = roots - {EMPTY_TREE}, 0
     while level:
         depth += 1
@@ -389,6 +390,7 @@ def check_trees(git: Git, lane: str, roots: set[str], allowed: set[str]) -> None
             raise LaneRefused(lane=lane, why=f"tree {min(missing)[:12]} did not come with it")
         found = [leaf for name in level for leaf in below[name]]
         blobs |= {each for mode, each in found if mode != DIRECTORY}
+        links |= {each for mode, each in found if mode == LINK}
         level = {each for mode, each in found if mode == DIRECTORY} - below.keys()
         if len(below) + len(blobs) > MOST_OBJECTS:
             raise LaneRefused(lane=lane, why="it holds too many objects")
@@ -396,6 +398,18 @@ def check_trees(git: Git, lane: str, roots: set[str], allowed: set[str]) -> None
     if missing := blobs - sizes.keys():
         raise LaneRefused(lane=lane, why=f"file {min(missing)[:12]} did not come with it")
     _check_expanded(lane, roots, below, sizes)
+    _check_contents(git, lane, blobs, links)
+
+
+def _check_contents(git: Git, lane: str, blobs: set[str], links: set[str]) -> None:
+    """What is said to be a file is one, and links can be made."""
+    kinds = kinds_of(git, sorted(blobs))
+    if odd := {name for name in blobs if kinds.get(name) != b"blob"}:
+        raise LaneRefused(lane=lane, why=f"{min(odd)[:12]} is not a file")
+    with ObjectReader(git) as reader:
+        for name in sorted(links):
+            if (why := problem_of_link(reader, name)) is not None:
+                raise LaneRefused(lane=lane, why=f"it holds a link that is none: {why}")
 
 
 def _leaves(lane: str, name: str, kind: bytes, data: bytes) -> Iterator[tuple[int, str]]:

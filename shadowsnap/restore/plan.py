@@ -7,11 +7,14 @@ because it was ignored, too large, secret or unreadable at the time, stays and i
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 
-from shadowsnap.git.reading import ObjectReader
-from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, REGULAR, Leaf, TreeReader
+from shadowsnap.errors import DamagedObject, UnsafeTree
+from shadowsnap.git.reading import ObjectReader, problem_of_link
+from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, LINK, REGULAR, Leaf, TreeReader
 from shadowsnap.records import dataclass, field, replace
 from shadowsnap.snapshot.capture import Capture
 from shadowsnap.snapshot.states import Difference, Selection, State, mode_differences, tree_differences
@@ -78,7 +81,18 @@ def directories_above(paths: Iterable[bytes]) -> set[bytes]:
 def plan_restore(capture: Capture, target: State, chosen: Selection) -> Plan:
     """Plan how to get from the captured files to the target, for everything or for the chosen paths."""
     with ObjectReader(capture.space.git) as reader:
-        return _Planner(capture, target, chosen, open_tree(reader, target.tree)).plan()
+        plan = _Planner(capture, target, chosen, open_tree(reader, target.tree)).plan()
+        _check_links(plan, reader)
+    return plan
+
+
+def _check_links(plan: Plan, reader: ObjectReader) -> None:
+    """Raise `UnsafeTree` for a link that cannot be made."""
+    for path, ((mode, name), _) in plan.write.items():
+        if mode == LINK:
+            with suppress(DamagedObject):  # that is found, and perhaps mended, when it is written
+                if (why := problem_of_link(reader, name)) is not None:
+                    raise UnsafeTree(name=os.fsdecode(path), why=why)
 
 
 class _Planner:

@@ -22,7 +22,7 @@ from shadowsnap.deadline import Deadline
 from shadowsnap.errors import DeadlineExceeded, GitFailed
 from shadowsnap.git.index import Entry, Index, Known
 from shadowsnap.git.reading import ObjectReader, missing_objects
-from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, LINK, REGULAR, Leaf, patch_tree
+from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, LINK, MANY_PATHS, REGULAR, Leaf, check_size, patch_tree
 from shadowsnap.records import Any, replace
 from shadowsnap.snapshot.content import Content, NotCaptured, read_file, write_contents
 from shadowsnap.snapshot.ignore_rules import DEFAULT_DIRECTORY_NAMES
@@ -126,6 +126,7 @@ class Capture:
             self._choose_usual_modes(usual)
             self._save_progress()
             raise
+        self._check_size()
         self.late = {path for path in named & missing - found.changed if self._has(path)}
         self.released = {path for path in found.gone if path not in self.skipped and self._is_file(path)}
         cache.named |= {path for path in given if self._exists(path)}
@@ -138,6 +139,14 @@ class Capture:
         cache.found_under = None if self.undecided else capture_settings(space)
         self._update_unsettled(found)
         step("capture:read")
+
+    def _check_size(self) -> None:
+        """Refuse more paths than a checkpoint may contain: it could not be read."""
+        index, changes = self.cache.index, self._changes
+        if len(index) + len(changes) > MANY_PATHS:
+            captured = {*index.paths()} - {path for path, entry in changes.items() if entry is None}
+            captured |= {path for path, entry in changes.items() if entry is not None}
+            check_size(len(captured), sum(map(len, captured)) + len(captured))
 
     def include(self, paths: Iterable[bytes], *, unfiltered: bool = False) -> None:
         """Capture these paths too, in this checkpoint only, ignored or not. `unfiltered`: even if they are large

@@ -42,7 +42,7 @@ def write_copy(
     """Write the files of a state into an empty directory; their paths. `changes` are paths that differ from its
     tree. Files whose content is lost are added to `damaged`; without that list, the first one raises."""
     with ObjectReader(git) as reader, Worktree(folder) as top:
-        leaves = _leaves(state, reader)
+        leaves = _leaves(git, state, reader)
         for path, leaf in (changes or {}).items():
             leaves.pop(path, None)
             if leaf is not None:
@@ -75,7 +75,7 @@ def differences_of_copy(git: Git, state: State, folder: Path) -> list[str]:
     """What in a directory is not as the state says, in words; nothing if all of it is."""
     found = []
     with ObjectReader(git) as reader, Worktree(folder) as place:
-        expected: dict[bytes, Leaf] = _leaves(state, reader)
+        expected: dict[bytes, Leaf] = _leaves(git, state, reader)
         expected |= dict.fromkeys(_folders(state, expected), (DIRECTORY, ""))
         present = dict(_entries(folder))
         for path in sorted(present.keys() - expected.keys()):
@@ -107,11 +107,12 @@ def verify(store: Store, checkpoint: Checkpoint, deadline: Deadline) -> Verifica
     return Verification(checkpoint.id, not problems, at, count, len(problems), shown)
 
 
-def _leaves(state: State, reader: ObjectReader) -> dict[bytes, Leaf]:
-    """Every file of a state. Names that no checkpoint may hold raise `UnsafeTree`."""
+def _leaves(git: Git, state: State, reader: ObjectReader) -> dict[bytes, Leaf]:
+    """Every file of a state. Raises `UnsafeTree` for what no checkpoint may hold."""
     found: dict[bytes, Leaf] = {}
     tree = TreeReader(state.tree, lambda name: reader.read(name, b"tree"))
     for path in tree.files_below(b""):
+        git.deadline.check("listing files")
         leaf = tree.find(path)
         assert leaf is not None
         found[path] = leaf

@@ -4,14 +4,23 @@ from __future__ import annotations
 
 import os
 import re
-import sys
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 
 from shadowsnap.errors import GitFailed, UnsafeTree
-from shadowsnap.git.reading import ObjectReader
+from shadowsnap.git.objects import EMPTY_TREE
+from shadowsnap.git.reading import ObjectReader, check_comparable
 from shadowsnap.git.repository import Git, side_by_side
-from shadowsnap.git.trees import DIRECTORY, LINK, Leaf, TreeReader, path_problem, tree_changes
+from shadowsnap.git.trees import (
+    DIRECTORY,
+    LINK,
+    MANY_DIRECTORIES,
+    Leaf,
+    TreeReader,
+    entry_problem,
+    path_problem,
+    tree_changes,
+)
 from shadowsnap.model import Change, Checkpoint
 from shadowsnap.records import NamedTuple, dataclass
 from shadowsnap.snapshot.capture import Capture
@@ -22,8 +31,6 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:  # imported for annotations only
     from shadowsnap.git.process import Process
 
-# So many directories are compared faster than git is started.
-_FEW_DIRECTORIES = 50
 _PATCH = ("diff-tree", "-r", "-p", "--no-renames", "--no-color", "--no-ext-diff", "--no-textconv")
 _LIST = ("diff-tree", "-r", "-z", "--raw", "--numstat", "--no-renames", "--no-abbrev")
 
@@ -135,21 +142,17 @@ def _file_type(leaf: Leaf) -> int:
 
 
 def tree_differences(git: Git, old: str, new: str) -> list[Difference]:
-    """Every file that differs between two trees."""
+    """Every file that differs between two trees. Raises `UnsafeTree` for what a checkpoint must not contain."""
     if old == new:
         return []
     with ObjectReader(git) as reader:
-        rows = tree_changes(old, new, lambda name: reader.read(name, b"tree"), _FEW_DIRECTORIES)
+        rows = tree_changes(old, new, lambda name: reader.read(name, b"tree"), MANY_DIRECTORIES)
     if rows is not None:
         return [Difference(*row) for row in rows]
-    try:
-        answer = git.run("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", old, new)
-    except GitFailed:
-        with ObjectReader(git) as reader:  # its error says more precisely what is wrong
-            tree_changes(old, new, lambda name: reader.read(name, b"tree"), sys.maxsize)
-        raise
+    check_comparable(git, [(old, new)])
+    answer = git.run("diff-tree", "-r", "-z", "--raw", "--no-renames", "--no-abbrev", old, new)
     found = _parse_raw(answer.split(b"\0")[:-1])
-    _check_paths(found)
+    _check_entries(found)
     return found
 
 
@@ -166,11 +169,13 @@ def _leaf(mode: bytes, name: bytes) -> Leaf | None:
     return (int(mode, 8), name.decode()) if int(mode, 8) else None
 
 
-def _check_paths(differing: list[Difference]) -> None:
-    """Refuse unsafe paths, as `parse_tree` does for trees that we read ourselves."""
+def _check_entries(differing: list[Difference]) -> None:
+    """Refuse what git says of trees that it read itself, as `parse_tree` does for those that we read."""
     paths: set[bytes] = set()
     for item in differing:
         why = path_problem(item.path) or ("there are two of that name" if item.path in paths else None)
+        if why is None and item.new is not None:
+            why = entry_problem(item.path.rpartition(b"/")[2], item.new[0])
         if why is not None:
             raise UnsafeTree(name=os.fsdecode(item.path), why=why)
         paths.add(item.path)
@@ -182,6 +187,7 @@ def mode_differences(git: Git, old: State, new: State, changed: Iterable[bytes])
         return []
     candidates = old.modes.other.keys() | new.modes.other.keys()
     if _usual_bits(old.modes) != _usual_bits(new.modes):
+        check_comparable(git, [(EMPTY_TREE, new.tree)])
         candidates |= set(git.run("ls-tree", "-r", "-t", "-z", "--name-only", new.tree).split(b"\0")[:-1])
     candidates -= set(changed)
     if not candidates:
@@ -209,12 +215,21 @@ def _usual_bits(modes: Modes) -> tuple[int, int, int]:
 
 
 def compare(
-    git: Git, old: State, new: State, paths: Sequence[bytes], patches: PatchReader | None = None
+    git: Git,
+    old: State,
+    new: State,
+    paths: Sequence[bytes],
+    patches: PatchReader | None = None,
+    *,
+    contents: bool = True,
 ) -> tuple[tuple[Change, ...], str]:
     """The changes between two states and their patch, of everything or below some paths. `patches` answers for
-    one pair of states after the other, and for everything."""
+    one pair of states after the other, and for everything. Without `contents`, only which files differ: for states
+    whose files cannot all be read."""
     chosen = Selection(paths)
-    if patches is None:
+    if not contents:
+        differing, counts, text = _names_only(git, old, new, paths)
+    elif patches is None:
         differing, counts, text = _diff(git, old, new, paths)
     else:
         differing, counts, text = patches.read(old.tree, new.tree)
@@ -247,6 +262,7 @@ def _diff(
         return [], {}, ""
     wanted, chosen = Selection(paths), [path for path in paths if path]
     limits = [b"--", *chosen] if chosen and len(chosen) == len(paths) else []
+    check_comparable(git, [(old.tree, new.tree)])
     listed = git.start(*_LIST, old.tree, new.tree, *limits)
     text = git.start(*_PATCH, old.tree, new.tree, *limits)
     with side_by_side(listed, text):
@@ -257,7 +273,18 @@ def _diff(
         rows = (row.split(b"\t", 2) for row in parts[end:])
         counts = {path: (_line_count(added), _line_count(removed)) for added, removed, path in rows}
         differing = [item for item in _parse_raw(parts[:end]) if item.path in wanted]
+        _check_entries(differing)
         return differing, counts, text.output().decode("utf-8", "surrogateescape")
+
+
+def _names_only(
+    git: Git, old: State, new: State, paths: Sequence[bytes]
+) -> tuple[list[Difference], dict[bytes, _LineCounts], str]:
+    wanted = Selection(paths)
+    differing = [item for item in tree_differences(git, old.tree, new.tree) if item.path in wanted]
+    note = "not compared: some of the content is lost\n"
+    text = "".join(f"{patch_header(item.path)}\n{note}" for item in differing)
+    return differing, {item.path: (None, None) for item in differing}, text
 
 
 class PatchReader:
@@ -284,8 +311,8 @@ class PatchReader:
         """The files that differ, the lines added and removed in each, and the patch."""
         if old == new:
             return [], {}, ""
-        rows = tree_changes(old, new, lambda name: self._objects.read(name, b"tree"), sys.maxsize)
-        differing = [Difference(*row) for row in rows or ()]
+        rows = tree_changes(old, new, lambda name: self._objects.read(name, b"tree"), MANY_DIRECTORIES)
+        differing = tree_differences(self._git, old, new) if rows is None else [Difference(*row) for row in rows]
         paths = {patch_header(item.path).encode(): item.path for item in differing}
         counts: dict[bytes, _LineCounts] = {}
         kept: list[bytes] = []

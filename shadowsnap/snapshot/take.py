@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from shadowsnap.errors import CheckpointsLost
 from shadowsnap.git.objects import EMPTY_TREE
 from shadowsnap.git.reading import ObjectReader
-from shadowsnap.git.trees import Leaf, patch_tree
+from shadowsnap.git.trees import Leaf, TreeReader, patch_tree
 from shadowsnap.model import Checkpoint
 from shadowsnap.records import Any, NamedTuple, dataclass
 from shadowsnap.snapshot.capture import Capture, fingerprint
@@ -112,7 +112,8 @@ def capture_same_scope(space: Workspace, state: State) -> Capture:
     if state.scope == "tree":
         return begin_capture(space)
     capture = Capture(space, scope="paths")
-    listed = space.git.run("ls-tree", "-r", "-z", "--name-only", state.tree).split(b"\0")[:-1]
+    with ObjectReader(space.git) as reader:
+        listed = [*TreeReader(state.tree, lambda name: reader.read(name, b"tree")).files_below(b"")]
     # A directory that was made at an absent path is not taken in: it would not be deleted either.
     absent = (path for path in state.absent if not space.worktree.is_directory(path.rstrip(b"/")))
     capture.include({*listed, *absent}, unfiltered=True)

@@ -14,7 +14,9 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
+from shadowsnap.errors import UnsafeTree
 from shadowsnap.files import write_all
+from shadowsnap.git.trees import link_problem
 from shadowsnap.records import NamedTuple
 
 _HAS_DIR_FD = os.open in os.supports_dir_fd and os.stat in os.supports_dir_fd and os.rename in os.supports_dir_fd
@@ -274,6 +276,8 @@ class Worktree:
     def create(self, path: bytes, data: bytes, *, link: bool = False) -> None:
         """Create a file with this content, or a link with this target; nothing may exist there."""
         if link:
+            if (why := link_problem(data)) is not None:
+                raise UnsafeTree(name=os.fsdecode(path), why=why)
             os.symlink(data, self._at(path), dir_fd=self._fd)
             return
         descriptor = os.open(self._at(path), _CREATE, 0o600, dir_fd=self._fd)

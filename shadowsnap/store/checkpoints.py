@@ -156,9 +156,13 @@ def find_checkpoint(store: Store, project: Project, ref: str, deadline: Deadline
 
 
 def files_of(store: Store, checkpoint: Checkpoint, deadline: Deadline) -> list[str]:
-    """Every file that a checkpoint holds."""
-    listed = store.git(deadline).run("ls-tree", "-r", "-z", "--name-only", checkpoint.tree)
-    return [os.fsdecode(path) for path in listed.split(b"\0")[:-1]]
+    """Every file that a checkpoint holds. Raises `UnsafeTree` for what it must not hold."""
+    found = []
+    with ObjectReader(store.git(deadline)) as reader:
+        for path in TreeReader(checkpoint.tree, partial(reader.read, kind=b"tree")).files_below(b""):
+            deadline.check("listing files")
+            found.append(os.fsdecode(path))
+    return sorted(found)
 
 
 def ref_of(store: Store, project: Project, checkpoint_id: str) -> str | None:

@@ -10,6 +10,7 @@ from collections.abc import Iterable
 
 from shadowsnap.errors import GitFailed
 from shadowsnap.files import read_json, write_json
+from shadowsnap.git.reading import comparable
 from shadowsnap.git.repository import Git
 from shadowsnap.model import Checkpoint
 from shadowsnap.records import replace
@@ -117,9 +118,10 @@ def _remember(store: Store, project: Project, numbers: dict[Pair, Numbers], chos
 
 
 def _count(git: Git, pairs: set[Pair], path: bytes | None = None) -> dict[Pair, Numbers]:
-    """Let git count; pairs whose trees or files are lost are left out."""
+    """Let git count; pairs whose trees or files are lost are left out, and those that a checkpoint must not
+    hold."""
     numbers: dict[Pair, Numbers] = {}
-    pending, attempts = [sorted(pairs)], 0
+    pending, attempts = [comparable(git, sorted(pairs))], 0
     while pending and attempts < _ATTEMPTS:
         some = pending.pop(0)
         if not some:

@@ -12,16 +12,17 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from shadowsnap import lightjson as json
-from shadowsnap.errors import DamagedObject, GitFailed
+from shadowsnap.errors import DamagedObject, GitFailed, MalformedObject, UnsafeTree
 from shadowsnap.files import read_json, write_bytes, write_json
 from shadowsnap.git.index import Known
 from shadowsnap.git.maintenance import read_intact
 from shadowsnap.git.objects import EMPTY_TREE, object_id
-from shadowsnap.git.reading import ObjectReader, missing_objects
+from shadowsnap.git.reading import ObjectReader, check_comparable, kinds_of, missing_objects, problem_of_link
 from shadowsnap.git.refs import (
     RefExists,
     commit_in_name,
@@ -33,7 +34,7 @@ from shadowsnap.git.refs import (
     set_ref,
 )
 from shadowsnap.git.repository import Git
-from shadowsnap.git.trees import DIRECTORY, GITLINK, Leaf, TreeMatch, TreeSearch, name_problem, patch_tree
+from shadowsnap.git.trees import DIRECTORY, GITLINK, LINK, Leaf, TreeMatch, TreeSearch, entry_problem, patch_tree
 from shadowsnap.model import Finding
 from shadowsnap.store.checkpoints import ATTACHMENTS, CHECKPOINTS, attachment_of, moment_of, record_checkpoint
 from shadowsnap.store.history import rebuild_log
@@ -294,15 +295,28 @@ def _create_ref(store: Store, ref: str, value: str) -> None:
 def find_incomplete(examination: Examination) -> Iterator[Finding]:
     """Checkpoints that lost files. (One without a readable commit or root tree is a dangling ref.)"""
     sound = examination.sound or set()
+    kinds = _kinds_but_blobs(examination)
+
+    def is_lost(_: bytes, mode: int, name: str) -> bool:
+        if mode == DIRECTORY:
+            return kinds.get(name) != b"tree"
+        return mode != GITLINK and name not in sound
+
     with ObjectReader(examination.git) as reader:
-        search = TreeSearch(
-            lambda name: reader.read(name, b"tree"),
-            lambda _, mode, name: mode != GITLINK and name not in sound and name != EMPTY_TREE,
-        )
+        search = TreeSearch(lambda name: reader.read(name, b"tree"), is_lost)
         for ref, commit in _sound_commits(examination, reader):
-            missing = [each for each in search.find(commit.tree) if each.id not in sound]
+            try:
+                missing = [each for each in search.find(commit.tree) if each.id not in sound]
+            except (DamagedObject, MalformedObject, UnsafeTree):
+                continue  # `find_unsafe` finds it
             if missing:
                 yield _incomplete(ref, commit.body.get("workdir", ""), missing)
+
+
+def _kinds_but_blobs(examination: Examination) -> dict[str, bytes]:
+    """The kinds of all sound objects that are no blobs."""
+    kinds = kinds_of(examination.git, examination.sound or ())
+    return {name: kind for name, kind in kinds.items() if kind != b"blob"} | {EMPTY_TREE: b"tree"}
 
 
 def _sound_commits(examination: Examination, reader: ObjectReader) -> Iterator[tuple[Ref, Commit]]:
@@ -332,36 +346,55 @@ def shorten(names: Iterable[str]) -> str:
 
 
 def find_unsafe(examination: Examination) -> Iterator[Finding]:
-    """Checkpoints with a file name that must not be written out. No snapshot of ours has one."""
+    """Checkpoints with entries that must not be written out, or with too many. No snapshot of ours has them."""
     sound = examination.sound or set()
+    kinds = _kinds_but_blobs(examination)
     with ObjectReader(examination.git) as reader:
-        search = TreeSearch(
-            lambda name: reader.read(name, b"tree"),
-            lambda name, mode, child: name_problem(name) is not None or (mode == DIRECTORY and child not in sound),
-        )
+        link_problem = cache(partial(problem_of_link, reader))
+
+        def problem(name: bytes, mode: int, child: str) -> str | None:
+            if (why := entry_problem(name, mode)) is not None or child not in sound:
+                return why
+            kind = kinds.get(child, b"blob")
+            if kind != (b"tree" if mode == DIRECTORY else b"blob"):
+                return f"its content is a {kind.decode()}, which does not fit its mode"
+            return link_problem(child) if mode == LINK else None
+
+        def is_odd(name: bytes, mode: int, child: str) -> bool:
+            is_lost = child not in sound and child != EMPTY_TREE
+            return is_lost or problem(name, mode, child) is not None
+
+        search = TreeSearch(lambda name: reader.read(name, b"tree"), is_odd)
         for ref, commit in _sound_commits(examination, reader):
-            unsafe = [each for each in search.find(commit.tree) if each.mode != DIRECTORY or each.id in sound]
-            if unsafe:
-                name = ascii(os.fsdecode(unsafe[0].path))
-                meaning = f"it holds {name}, which could be written outside of the project or into a repository"
-                yield Finding("checkpoint-unsafe", "error", ref.name, meaning, "move it to the quarantine")
+            try:
+                for each in search.find(commit.tree):
+                    why = problem(each.path.rpartition(b"/")[2], each.mode, each.id)
+                    if why is not None or each.id in sound:
+                        name = os.fsdecode(each.path)
+                        raise UnsafeTree(name=name, why=why or "there are two of that name")
+            except (DamagedObject, MalformedObject, UnsafeTree) as found:
+                repair = "move it to the quarantine"
+                yield Finding("checkpoint-unsafe", "error", ref.name, str(found), repair)
 
 
 def find_conversations(examination: Examination) -> Iterator[Finding]:
     """Conversations that lost objects. (One that leads nowhere is a dangling ref.)"""
     sound = examination.sound or set()
+    kinds = _kinds_but_blobs(examination)
     with ObjectReader(examination.git) as reader:
         search = TreeSearch(lambda name: reader.read(name, b"tree"), lambda _, __, name: name not in sound)
         for ref in every_ref(examination.store):
-            if not ref.name.startswith(f"{ATTACHMENTS}/") or ref.value not in sound:
+            is_attached = ref.name.startswith(f"{ATTACHMENTS}/") and ref.value in sound
+            if not is_attached or kinds.get(ref.value) != b"tree":  # what is not a tree, no snapshot made
                 continue
             try:
-                missing = search.find(ref.value)
-            except DamagedObject:
-                continue  # not a tree, so no snapshot made it
-            if missing:
+                missing = len(search.find(ref.value))
+                problem = f"lost {missing} of its objects" if missing else ""
+            except (DamagedObject, MalformedObject, UnsafeTree):
+                problem = "cannot be read"
+            if problem:
                 checkpoint = ref.name.rpartition("-")[2][:8]
-                meaning = f"the conversation of checkpoint {checkpoint} lost {len(missing)} of its objects"
+                meaning = f"the conversation of checkpoint {checkpoint} {problem}"
                 repair = "move it to the quarantine; the checkpoint stays as it is"
                 facts = {"value": ref.value}
                 yield Finding("conversation-damaged", "error", ref.name, meaning, repair, facts)
@@ -725,12 +758,13 @@ def _cache_problem(cache: ScanCache, git: Git, sound: set[str] | None) -> str | 
         newest = read_ref(git.git_dir, cache.newest.get("ref", ""))
         if newest is not None and not held.items() <= _files_of(git, newest).items():
             return "the newest checkpoint does not hold what it counts as captured"
-    except GitFailed:
+    except (GitFailed, DamagedObject, MalformedObject, UnsafeTree):
         return "the tree of the last capture is incomplete"
     return None
 
 
 def _files_of(git: Git, tree: str) -> dict[bytes, tuple[int, str]]:
+    check_comparable(git, [(EMPTY_TREE, git.run("rev-parse", f"{tree}^{{tree}}").decode().strip())])
     rows = (row.partition(b"\t") for row in git.run("ls-tree", "-r", "-z", tree).split(b"\0")[:-1])
     return {path: (int(about[:6], 8), about.split()[2].decode()) for about, _, path in rows}
 

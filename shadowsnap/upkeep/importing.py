@@ -11,14 +11,15 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from shadowsnap import lightjson as json
-from shadowsnap.deadline import Deadline
+from shadowsnap.deadline import NO_DEADLINE, Deadline
 from shadowsnap.errors import (
     DamagedObject,
     DeadlineExceeded,
@@ -26,11 +27,12 @@ from shadowsnap.errors import (
     LockTimeout,
     MalformedObject,
     NothingToImport,
+    TreeTooLarge,
     UnsafeTree,
 )
 from shadowsnap.files import UnreadableFile, read_bounded, remove_tree, sync_directory
-from shadowsnap.git.objects import EMPTY_TREE, LooseObjects
-from shadowsnap.git.reading import ObjectReader, missing_objects
+from shadowsnap.git.objects import EMPTY_TREE, LooseObjects, is_object_id
+from shadowsnap.git.reading import ObjectReader, missing_objects, object_sizes, problem_of_link
 from shadowsnap.git.refs import RefExists
 from shadowsnap.git.repository import Git
 from shadowsnap.git.trees import (
@@ -40,8 +42,10 @@ from shadowsnap.git.trees import (
     LINK,
     REGULAR,
     Leaf,
+    ReadTree,
     TreeMatch,
     TreeSearch,
+    entry_problem,
     name_problem,
     patch_tree,
     tree_entries,
@@ -71,8 +75,11 @@ READ_ONLY = ("protocol.allow=never", "core.fsmonitor=false", "core.hooksPath=" +
 _BATCH = 50
 _LOCK_SECONDS = 60.0
 _LATEST_SECONDS = 10**10
-_MODES = (DIRECTORY, REGULAR, EXECUTABLE, LINK)
-_AUTHOR = re.compile(rb"\nauthor [^\n]*> (-?\d+) [+-]\d{4}\n")
+_LARGEST_COMMIT = 16 << 20
+_LARGEST_TREE = 64 << 20
+_LONGEST_MESSAGE = 1 << 15
+_MOST_LEFT_OUT = 10_000
+_AUTHOR = re.compile(rb"\nauthor [^\n]*> (-?\d{1,18}) [+-]\d{4}\n")
 _TRAILER = re.compile(r"^Entire-[A-Za-z-]+: .*$", re.MULTILINE)
 _SESSION = re.compile(r"^Entire-Session: (.+)$", re.MULTILINE)
 _LONGEST_TEXT = 1 << 20
@@ -81,13 +88,19 @@ _SHADOW_BRANCH = re.compile(r"refs/heads/entire/[0-9a-f]{4,40}(?:-([0-9a-f]{6}))
 
 
 def import_from(
-    store: Store, path: Path, deadline: Deadline, *, dry_run: bool = False, on_progress: Progress | None = None
+    store: Store,
+    path: Path,
+    deadline: Deadline,
+    *,
+    most_bytes: int | None = None,
+    dry_run: bool = False,
+    on_progress: Progress | None = None,
 ) -> ImportReport:
-    """Import everything that is found at a path."""
+    """Import everything that is found at a path, without files of more than `most_bytes`."""
     sources = _find_sources(store, path)
     if not sources:
         raise NothingToImport(path=path)
-    run = _Import(store, deadline, dry_run, on_progress)
+    run = _Import(store, deadline, most_bytes, dry_run, on_progress)
     try:
         run.take(sources)
     finally:
@@ -95,12 +108,12 @@ def import_from(
     return run.report(str(path), sources)
 
 
-def import_due(store: Store, deadline: Deadline) -> ImportReport | None:
+def import_due(store: Store, deadline: Deadline, most_bytes: int | None = None) -> ImportReport | None:
     """Import the archives that were made on first use, as far as there is time."""
     due = [archive for archive in archives(store.base) if is_due(archive)]
     if not due:
         return None
-    run = _Import(store, deadline)
+    run = _Import(store, deadline, most_bytes)
     sources: list[_Source] = []
     for archive in due:
         found: list[_Source] = []
@@ -133,9 +146,9 @@ class _Source:
     problem: str = ""
     """Why nothing can be imported from it."""
 
-    def git(self, store: Store) -> Git:
+    def git(self, store: Store, deadline: Deadline = NO_DEADLINE) -> Git:
         """Git that reads there. Its work tree is our base, because the one of the tool may be gone."""
-        return store.git().bound(git_dir=self.git_dir, work_tree=store.base, config=READ_ONLY)
+        return store.git(deadline).bound(git_dir=self.git_dir, work_tree=store.base, config=READ_ONLY)
 
 
 @dataclass(frozen=True)
@@ -173,6 +186,8 @@ class _Import:
 
     store: Store
     deadline: Deadline
+    most_bytes: int | None = None
+    """Larger files are left out."""
     dry_run: bool = False
     on_progress: Progress | None = None
     items: list[ImportedItem] = field(default_factory=list)
@@ -187,11 +202,11 @@ class _Import:
             if any(len(tip) != 40 for tip in source.tips):
                 self.note(source, "failed", "its objects are named by SHA-256")
                 continue
-            with ObjectReader(source.git(self.store)) as reader:
-                originals, unreadable = _read_originals(reader, source)
-            self.total += len(originals) + len(unreadable)
-            for name in unreadable:
-                self.note(source, "failed", f"commit {name[:12]} cannot be read")
+            with ObjectReader(source.git(self.store, self.deadline)) as reader:
+                originals, unusable = _read_originals(reader, source)
+            self.total += len(originals) + len(unusable)
+            for name, why in unusable.items():
+                self.note(source, "failed", f"commit {name[:12]} {why}")
             usable.append((source, originals))
         for source, originals in usable:
             self._take_source(source, originals)
@@ -226,7 +241,8 @@ class _Import:
     def _take_batch(self, source: _Source, project: Project, originals: list[_Original]) -> None:
         # The shared lock of the store keeps upkeep from removing the objects before their refs are there.
         with locked_project(self.store, project, "import", Deadline(_LOCK_SECONDS)):
-            trees = _copy_trees(self.store, source, originals)
+            git = source.git(self.store, self.deadline)
+            trees = _copy_trees(self.store, git, originals, self.most_bytes)
             for original in originals:
                 tree = trees[original.id]
                 if isinstance(tree, str):
@@ -270,18 +286,18 @@ class _Import:
 # --- commits ---------------------------------------------------------------------------------
 
 
-def _read_originals(reader: ObjectReader, source: _Source) -> tuple[list[_Original], list[str]]:
-    """The commits that the tips lead to, oldest first, and those that cannot be read."""
+def _read_originals(reader: ObjectReader, source: _Source) -> tuple[list[_Original], dict[str, str]]:
+    """The commits that the tips lead to, oldest first, and why others cannot be used."""
     found: dict[str, _Original] = {}
-    unreadable: list[str] = []
+    unusable: dict[str, str] = {}
     stack = list(reversed(source.tips))
     while stack:
         name = stack.pop()
-        if name in found or name in unreadable:
+        if name in found or name in unusable:
             continue
         original = _read_original(reader, name)
-        if original is None:
-            unreadable.append(name)
+        if isinstance(original, str):
+            unusable[name] = original
         elif source.layout != "entire" or original.session_id is not None:  # below is the user's own history
             found[name] = original
             stack += reversed(original.parents)
@@ -292,32 +308,47 @@ def _read_originals(reader: ObjectReader, source: _Source) -> tuple[list[_Origin
         # Git counts in seconds: keep the order of commits within one.
         earliest = result[-1].moment + 1 if result else 0
         result.append(replace(original, moment=max(original.moment, earliest)))
-    return result, unreadable
+    return result, unusable
 
 
-def _read_original(reader: ObjectReader, name: str) -> _Original | None:
+def _read_original(reader: ObjectReader, name: str) -> _Original | str:
+    """A commit, or why it cannot be used."""
+    if (reader.size(name) or 0) > _LARGEST_COMMIT:
+        return "is too large"
     try:
         data = reader.read(name, b"commit")
     except DamagedObject:
-        return None
+        return "cannot be read"
     header, _, message = data.partition(b"\n\n")
-    written = _AUTHOR.search(header + b"\n")
-    seconds = min(max(int(written[1]), 0), _LATEST_SECONDS) if written else 0
-    lines = header.decode("utf-8", "replace").splitlines()
+    lines = header.decode("utf-8", "replace").split("\n")
+    tree = lines[0].removeprefix("tree ")
     parents = tuple(line[7:] for line in lines if line.startswith("parent "))
-    return _Original(name, lines[0][5:], parents, message.decode("utf-8", "replace"), seconds * 1000)
+    written = _AUTHOR.search(header + b"\n")
+    if lines[0] == tree or not all(map(is_object_id, (tree, *parents))):
+        return "is not one that git would write"
+    seconds = min(max(int(written[1]), 0), _LATEST_SECONDS) if written else 0
+    return _Original(name, tree, parents, _bounded_text(message), seconds * 1000)
+
+
+def _bounded_text(message: bytes) -> str:
+    """The beginning of a message, and its end, where trailers are."""
+    if len(message) > 2 * _LONGEST_MESSAGE:
+        message = message[:_LONGEST_MESSAGE] + b"\n[...]\n" + message[-_LONGEST_MESSAGE:]
+    return message.decode("utf-8", "replace")
 
 
 # --- trees -----------------------------------------------------------------------------------
 
 
-def _copy_trees(store: Store, source: _Source, originals: list[_Original]) -> dict[str, _Tree | str]:
+def _copy_trees(
+    store: Store, git: Git, originals: list[_Original], most_bytes: int | None
+) -> dict[str, _Tree | str]:
     """Copy the trees of these commits into the store. Returns for each commit its tree, or why there is none."""
     with scratch_folder(store, "import") as scratch:
         packs = scratch / "pack"
         packs.mkdir()
-        git = source.git(store).bound(scratch_objects=scratch)
-        results = _clean_trees(git, scratch, originals)
+        git = git.bound(scratch_objects=scratch)
+        results = _clean_trees(git, scratch, originals, most_bytes)
         wanted = sorted({tree.id for tree in results.values() if isinstance(tree, _Tree)} - {EMPTY_TREE})
         if not _pack(git, packs, wanted):
             # One of them cannot be copied, so each is tried alone.
@@ -332,49 +363,95 @@ def _copy_trees(store: Store, source: _Source, originals: list[_Original]) -> di
     return results
 
 
-def _clean_trees(git: Git, scratch: Path, originals: list[_Original]) -> dict[str, _Tree | str]:
+def _clean_trees(
+    git: Git, scratch: Path, originals: list[_Original], most_bytes: int | None
+) -> dict[str, _Tree | str]:
     """The trees of commits without entries that cannot be restored."""
     results: dict[str, _Tree | str] = {}
     objects = LooseObjects(scratch, fsync=False)
     with ObjectReader(git) as reader:
 
         def read(name: str) -> bytes:
+            if (reader.size(name) or 0) > _LARGEST_TREE:
+                raise DamagedObject(id=name)
             return reader.read(name, b"tree")
 
         def write(data: bytes) -> str:
             return objects.write(b"tree", data)
 
-        search = TreeSearch(read, _is_odd)
+        unusable = _unusable_contents(git, reader, read, [original.tree for original in originals], most_bytes)
+        search = TreeSearch(
+            read, lambda name, mode, child: _is_odd(name, mode) or (mode, child) in unusable, folding=True
+        )
         for original in originals:
             try:
                 odd = search.find(original.tree)
-                changes = {each.path: _replacement(each) for each in odd}
+                changes = {each.path: _replacement(each, unusable) for each in odd}
+                left_out = tuple(_left_out(odd, unusable))
+                if len(left_out) > _MOST_LEFT_OUT:
+                    results[original.id] = f"more than {_MOST_LEFT_OUT:,} of its files cannot be kept"
+                    continue
                 tree = patch_tree(original.tree, changes, read, write, lambda data: dict(tree_entries(data)))
-                results[original.id] = _Tree(tree, tuple(_left_out(odd)))
+                results[original.id] = _Tree(tree, left_out)
+            except TreeTooLarge as problem:
+                results[original.id] = str(problem)
             except (DamagedObject, MalformedObject, UnsafeTree):
                 results[original.id] = "its tree cannot be read"
     return results
 
 
-def _is_odd(name: bytes, mode: int, _: str) -> bool:
+def _unusable_contents(
+    git: Git, reader: ObjectReader, read: ReadTree, trees: Iterable[str], most_bytes: int | None
+) -> dict[Leaf, str]:
+    """The entries below these trees, as mode and object id, whose content is too large for a file or not one of a
+    link; with the reason. Only sizes are asked for first: a small object can expand to gigabytes."""
+    found: set[Leaf] = set()
+
+    def collect(_: bytes, mode: int, child: str) -> bool:
+        if mode != DIRECTORY:
+            found.add((mode, child))
+        return False
+
+    search = TreeSearch(read, collect)
+    for tree in trees:
+        with suppress(DamagedObject, MalformedObject):
+            search.explore(tree)
+    sizes = object_sizes(git, sorted({child for mode, child in found if mode != GITLINK}))
+    unusable: dict[Leaf, str] = {}
+    for mode, child in found:
+        size = sizes.get(child)
+        if size is None:
+            continue  # it is missing; copying fails
+        if most_bytes is not None and size > most_bytes:
+            unusable[mode, child] = "too-large"
+        elif mode == LINK:
+            with suppress(DamagedObject):
+                if problem_of_link(reader, child) is not None:
+                    unusable[mode, child] = "unstorable"
+    return unusable
+
+
+def _is_odd(name: bytes, mode: int) -> bool:
     """Whether git would not have written an entry, or no file can be made of it."""
     if not name or b"/" in name:
-        raise MalformedObject(what="a tree", why=f"it has an entry called {name!r}")
-    return mode not in _MODES or name_problem(name) is not None
+        raise MalformedObject(what="a tree", why=f"it has an entry called {name[:80]!r}")
+    return entry_problem(name, mode) is not None
 
 
-def _replacement(odd: TreeMatch) -> Leaf | None:
+def _replacement(odd: TreeMatch, unusable: Mapping[Leaf, str]) -> Leaf | None:
     """A regular file with odd permission bits is kept; other odd entries are left out."""
-    if name_problem(odd.path.rpartition(b"/")[2]) is not None or odd.mode & 0o170000 != 0o100000:
+    is_named_badly = name_problem(odd.path.rpartition(b"/")[2]) is not None
+    if is_named_badly or odd.mode & 0o170000 != 0o100000 or (odd.mode, odd.id) in unusable:
         return None
     return (EXECUTABLE if odd.mode & 0o100 else REGULAR, odd.id)
 
 
-def _left_out(odd: list[TreeMatch]) -> Iterator[tuple[bytes, str]]:
+def _left_out(odd: list[TreeMatch], unusable: Mapping[Leaf, str]) -> Iterator[tuple[bytes, str]]:
     for each in odd:
-        if _replacement(each) is None:
+        if _replacement(each, unusable) is None:
             is_folder = each.mode in (GITLINK, DIRECTORY)
-            yield each.path + (b"/" if is_folder else b""), "repository" if each.mode == GITLINK else "unstorable"
+            why = "repository" if each.mode == GITLINK else unusable.get((each.mode, each.id), "unstorable")
+            yield each.path + (b"/" if is_folder else b""), why
 
 
 def _pack(git: Git, folder: Path, trees: list[str]) -> bool:

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from shadowsnap.deadline import Deadline
-from shadowsnap.errors import DamagedObject, LockTimeout, MalformedObject, NotHeld, PathRefused
+from shadowsnap.errors import DamagedObject, LockTimeout, MalformedObject, NotHeld, PathRefused, UnsafeTree
 from shadowsnap.files import read_json
 from shadowsnap.git.maintenance import PackIndex, loose_file, loose_problem
 from shadowsnap.git.objects import EMPTY_BLOB, object_id
@@ -217,7 +217,7 @@ def _find_elsewhere(
             project = ref.split("/")[2]
             try:
                 seen = search.find(tree) if tree else []
-            except (DamagedObject, MalformedObject):
+            except (DamagedObject, MalformedObject, UnsafeTree):
                 unreadable += 1
                 continue
             for each in seen:

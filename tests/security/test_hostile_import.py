@@ -1,9 +1,11 @@
-"""An imported repository can neither run a program, nor have anything fetched, nor keep the import waiting."""
+"""An imported repository can neither run a program, nor have anything fetched, nor keep the import waiting, nor
+fill memory or disk. What cannot be used of it is left out and named; the rest is imported."""
 
 from __future__ import annotations
 
 import os
 import time
+import zlib
 from pathlib import Path
 
 import pytest
@@ -11,8 +13,9 @@ from older_tools import hermes_directory
 
 from helpers import git
 from shadowsnap import CheckpointManager
-from shadowsnap.errors import NothingToImport
+from shadowsnap.errors import DeadlineExceeded, NothingToImport
 from shadowsnap.git import repository as environment
+from shadowsnap.git.objects import LooseObjects
 
 MISSING = "a missing file that has to be fetched\n"
 
@@ -96,3 +99,112 @@ def test_a_pipe_or_a_device_in_place_of_a_file_is_not_read(base: Path, hostile: 
     else:
         assert name in ("HERMES_WORKDIR", "info/exclude")
         assert all(item.status != "imported" for item in report.items)
+
+
+class Older:
+    """A repository of an older tool into which any object can be put."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.workdir = tmp_path / "workdir"
+        self.workdir.mkdir()
+        states = [("sound", 1_700_000_000, {"a": "a\n"})]
+        self.path = hermes_directory(tmp_path / "older", self.workdir, states)  # type: ignore[arg-type]
+        self._objects = LooseObjects(self.path / "objects", fsync=False)
+        self._number = 0
+
+    def blob(self, data: bytes) -> str:
+        return self._objects.write(b"blob", data)
+
+    def tree(self, *entries: tuple[str, bytes, str]) -> str:
+        rows = [mode.encode() + b" " + name + b"\0" + bytes.fromhex(child) for mode, name, child in entries]
+        return self._objects.write(b"tree", b"".join(rows))
+
+    def commit(self, tree: str, message: bytes = b"odd", date: bytes = b"1700000100 +0000") -> str:
+        who = b"a <a@b> " + date
+        return self.raw(b"tree %s\nauthor %s\ncommitter %s\n\n%s" % (tree.encode(), who, who, message))
+
+    def raw(self, data: bytes) -> str:
+        """A commit of these bytes, which a branch of its own leads to."""
+        name = self._objects.write(b"commit", data)
+        self._number += 1
+        (self.path / "refs" / "heads" / f"odd-{self._number}").write_text(name + "\n")
+        return name
+
+
+@pytest.fixture
+def older(tmp_path: Path) -> Older:
+    return Older(tmp_path)
+
+
+def imported(base: Path, older: Older) -> tuple[CheckpointManager, dict[str, str]]:
+    """The manager, and what became of each commit by its reason, or by why it failed."""
+    manager = CheckpointManager(base=base, background_upkeep=False)
+    report = manager.import_from(older.path.parent)
+    assert not list((base / "store").glob("scratch-*"))
+    return manager, {item.reason or item.why: item.status for item in report.items}
+
+
+def test_a_commit_that_cannot_be_used_is_left_out_and_the_rest_is_imported(base: Path, older: Older) -> None:
+    odd = [b"", b"\n\n", b"tree x\n\nm", b"tree " + b"0" * 40 + b"\nparent x\n\nm", b"author a <a> 1 +0000\n\nm"]
+    names = [older.raw(data) for data in odd]
+    large = older.commit(older.tree(), b"x" * (17 << 20))
+    older.commit(older.tree(("100644", b"a", older.blob(b"2\n"))), b"in the year 10^5000", b"9" * 5000 + b" +0000")
+    older.commit(older.tree(("100644", b"a", older.blob(b"3\n"))), b"y" * (1 << 20))
+    manager, seen = imported(base, older)
+    for name in names:
+        assert seen[f"commit {name[:12]} is not one that git would write"] == "failed"
+    assert seen[f"commit {large[:12]} is too large"] == "failed"
+    assert seen["sound"] == seen["in the year 10^5000"] == "imported"
+    listed = manager.list_checkpoints(older.workdir)
+    assert len(listed) == 3 and max(len(each.reason) for each in listed) <= 1 << 16
+
+
+@pytest.mark.parametrize("leaf", [b"leaf", b".git"])
+def test_trees_that_stand_for_billions_of_paths_are_not_imported(base: Path, older: Older, leaf: bytes) -> None:
+    tree = older.tree(("100644", leaf, older.blob(b"x")))
+    for _ in range(10):
+        tree = older.tree(*(("40000", b"d%d" % number, tree) for number in range(10)))
+    older.commit(tree)
+    began = time.monotonic()
+    _, seen = imported(base, older)
+    assert seen == {"sound": "imported", "odd": "failed"} and time.monotonic() - began < 20
+
+
+def test_entries_that_no_checkpoint_may_hold_are_left_out_and_listed(base: Path, older: Older) -> None:
+    blob, folder = older.blob(b"x"), older.tree(("100644", b"x", older.blob(b"y")))
+    tree = older.tree(
+        ("100664", b"kept", blob), ("20000", b"device", blob), ("160000", b"module", blob), ("120000", b"nul",
+        older.blob(b"a\0b")), ("120000", b"D", older.blob(b"/outside")), ("40000", b"d", folder),
+        ("40000", ".g\u00adit".encode(), folder), ("100644", b"README", blob), ("100644", b"readme", blob),
+    )  # fmt: skip
+    older.commit(tree)
+    manager, seen = imported(base, older)
+    assert seen["odd"] == "imported"
+    newest = manager.list_checkpoints(older.workdir)[0]
+    assert {item.path: item.why for item in newest.skipped} == {
+        "device": "unstorable", "module/": "repository", "nul": "unstorable", "D": "unstorable",
+        ".g\u00adit/": "unstorable",
+    }  # fmt: skip
+    assert manager.files(older.workdir, newest.id) == ["README", "d/x", "kept", "readme"]
+    assert manager.doctor().healthy
+
+
+def test_a_small_object_that_expands_is_not_inflated(base: Path, older: Older) -> None:
+    """Only its header is read: the rest of it is not even there."""
+    name = "12" * 20
+    path = older.path / "objects" / name[:2] / name[2:]
+    path.parent.mkdir(exist_ok=True)
+    path.write_bytes(zlib.compress(b"blob %d\0" % (1 << 40) + bytes(1 << 16)))
+    older.commit(older.tree(("100644", b"large", name), ("100644", b"small", older.blob(b"x"))))
+    manager, seen = imported(base, older)
+    assert seen["odd"] == "imported"
+    newest = manager.list_checkpoints(older.workdir)[0]
+    assert [(item.path, item.why) for item in newest.skipped] == [("large", "too-large")]
+    assert manager.files(older.workdir, newest.id) == ["small"]
+
+
+def test_an_import_that_runs_out_of_time_leaves_no_scratch(base: Path, older: Older) -> None:
+    manager = CheckpointManager(base=base, background_upkeep=False, upkeep_deadline=0.001)
+    with pytest.raises(DeadlineExceeded):
+        manager.import_from(older.path.parent)
+    assert not list((base / "store").glob("scratch-*"))

@@ -1,4 +1,5 @@
-"""Names in a tree that some system takes for a repository, or that lead out of the project, are never written."""
+"""Entries of a tree that some system takes for a repository, that lead out of the project or that are no files are
+never written, and a few trees that stand for billions of paths are not gone through."""
 
 from __future__ import annotations
 
@@ -10,18 +11,25 @@ import pytest
 
 from helpers import git, manifest
 from shadowsnap import CheckpointManager
-from shadowsnap.errors import UnsafeTree
+from shadowsnap.errors import TreeTooLarge, UnsafeTree
+from shadowsnap.git import trees
 from shadowsnap.git.objects import LooseObjects
 from shadowsnap.git.trees import name_problem, path_problem
 
 HOSTILE = [
     b".git", b".GIT", b".Git", b"git~1", b"GIT~1", b"git~2", ".g\u200cit".encode(), "\u200e.git\ufeff".encode(),
     b".git::$INDEX_ALLOCATION", b".git:stream", b".git ", b".git.", b".git. .", b".git\\config", b"a\\.git\\hooks",
-    b"..\\outside", b"a\\..\\b", b".", b"..", b"", b"a/b", b"../outside",
+    b"..\\outside", b"a\\..\\b", b".", b"..", b"", b"a/b", b"../outside", b"x" * 2000,
+    # What ext4 and f2fs ignore in directories that fold case, and what ZFS takes for the same character.
+    *map(str.encode, (".g\u00adit", ".\u200bgit", ".git\u2060", ".gi\ufe0ft", ".git\u034f", "\uff0egit")),
+    *map(str.encode, (
+        ".\uff47it", "\u2024git", ".G\u2170t", "\u2025", "g\u00adit~1", ".g\uffa0it", "x\uff0f.git",
+    )),
 ]  # fmt: skip
 HARMLESS = [
     b".gitignore", b".gitattributes", b".github", b"git", b"x.git", b"...", b"..x", b"git~", b"gitx~1",
     b"back\\slash", b"\xff\xfe", "caf\u00e9".encode(), b".gita", b".git~1", b"new\nline", b"-dash",
+    *map(str.encode, ("\u2026", "a\uff0fb", "\u200b", "Stra\u00dfe", "\u30ab\u3099", "git\u2060hub")),
 ]  # fmt: skip
 
 
@@ -82,7 +90,7 @@ def is_refused(crafted: Crafted, commit: str, **arguments: Any) -> None:
     }
 
 
-@pytest.mark.parametrize("name", HOSTILE)
+@pytest.mark.parametrize("name", HOSTILE[:24])
 @pytest.mark.parametrize("depth", ["top", "below"])
 @pytest.mark.parametrize("many", [False, True])
 def test_a_tree_with_a_hostile_name_is_not_restored(crafted: Crafted, name: bytes, depth: str, many: bool) -> None:
@@ -123,6 +131,109 @@ def test_doctor_finds_such_a_checkpoint_and_sets_it_aside(crafted: Crafted, name
     assert crafted.manager.doctor().healthy
     assert commit not in {each.id for each in crafted.manager.list_checkpoints(crafted.project)}
     assert crafted.manager.get(crafted.project, crafted.taken.id).id == crafted.taken.id
+
+
+ODD = ["104755", "100000", "20000", "160000", "170000", "0", "60660"]
+
+
+@pytest.mark.parametrize("mode", ODD)
+def test_what_is_no_file_link_or_directory_is_not_restored(crafted: Crafted, mode: str) -> None:
+    is_refused(crafted, crafted.checkpoint(crafted.tree((mode, b"new", crafted.blob(b"x")))))
+
+
+@pytest.mark.parametrize("target", [b"", b"a\0b", b"x" * 5000])
+def test_a_link_that_leads_nowhere_possible_is_not_restored(crafted: Crafted, target: bytes) -> None:
+    is_refused(crafted, commit := crafted.checkpoint(crafted.tree(("120000", b"new", crafted.blob(target)))))
+    assert not crafted.manager.verify(crafted.project, commit).verified
+
+
+@pytest.mark.parametrize("kind", [*ODD[2:5], "directory", "file", "target"])
+def test_doctor_sets_aside_what_is_not_what_its_mode_says(crafted: Crafted, kind: str) -> None:
+    blob = crafted.blob(b"a\0b")
+    entries = {
+        "directory": ("40000", b"new", blob),
+        "file": ("100644", b"new", crafted.tree(("100644", b"x", blob))),
+        "target": ("120000", b"new", blob),
+    }
+    commit = crafted.checkpoint(crafted.tree(entries.get(kind, (kind, b"new", blob))))
+    assert "checkpoint-unsafe" in {finding.code for finding in crafted.manager.doctor().findings}
+    crafted.manager.doctor(repair=True)
+    assert crafted.manager.doctor().healthy
+    assert commit not in {each.id for each in crafted.manager.list_checkpoints(crafted.project)}
+
+
+@pytest.mark.parametrize("name", [b".git", b"../outside"])
+def test_a_hostile_tree_is_neither_listed_nor_compared(crafted: Crafted, name: bytes) -> None:
+    commit = crafted.checkpoint(crafted.tree(("100644", name, crafted.blob(b"x"))))
+    for look in (crafted.manager.files, crafted.manager.diff):
+        with pytest.raises(UnsafeTree):
+            look(crafted.project, commit)
+    assert {each.id for each in crafted.manager.list_checkpoints(crafted.project)} == {commit, crafted.taken.id}
+    assert crafted.manager.snapshot(crafted.project).status in ("taken", "unchanged")
+
+
+def bomb(crafted: Crafted, leaf: bytes) -> str:
+    """Eleven trees that stand for ten billion paths."""
+    tree = crafted.tree(("100644", leaf, crafted.blob(b"x")))
+    for _ in range(10):
+        tree = crafted.tree(*(("40000", b"d%d" % number, tree) for number in range(10)))
+    return tree
+
+
+@pytest.mark.parametrize("leaf", [b"leaf", b".git"])
+def test_a_few_trees_that_stand_for_billions_of_paths_are_not_gone_through(crafted: Crafted, leaf: bytes) -> None:
+    commit, manager, project = crafted.checkpoint(bomb(crafted, leaf)), crafted.manager, crafted.project
+    is_refused(crafted, commit)
+    for look in (manager.files, manager.diff):
+        with pytest.raises(UnsafeTree):
+            look(project, commit)
+    assert not manager.verify(project, commit).verified
+    (project / "more").write_text("more\n")
+    assert manager.snapshot(project).status == "taken"
+    assert len(manager.list_checkpoints(project)) == 3
+    assert "checkpoint-unsafe" in {finding.code for finding in manager.doctor().findings}
+    manager.doctor(repair=True)
+    assert manager.doctor().healthy and commit not in {each.id for each in manager.list_checkpoints(project)}
+
+
+def test_a_snapshot_of_more_paths_than_can_be_read_is_refused(
+    base: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    manager = CheckpointManager(base=base, background_upkeep=False)
+    monkeypatch.setattr(trees, "MOST_PATHS", 2)
+    monkeypatch.setattr("shadowsnap.snapshot.capture.MANY_PATHS", 1)
+    outcome = manager.ensure_checkpoint(project)
+    assert outcome.status == "failed" and isinstance(outcome.error, TreeTooLarge)
+
+
+def test_names_that_only_some_file_systems_take_for_the_same_are_restored_where_they_differ(
+    base: Path, project: Path
+) -> None:
+    (project / "docs").mkdir()
+    (project / "docs" / "page").write_text("page\n")
+    (project / "Docs").symlink_to("docs")
+    (project / "readme").write_text("small\n")
+    (project / "README").write_text("large\n")
+    if len(os.listdir(project)) != len({*map(str.lower, os.listdir(project))}) + 2:
+        pytest.skip("this file system takes them for the same")
+    manager, before = CheckpointManager(base=base, background_upkeep=False), manifest(project)
+    taken = manager.snapshot(project).checkpoint
+    assert taken is not None and not taken.skipped
+    for name in ("Docs", "readme", "README", "docs/page"):
+        (project / name).unlink()
+    manager.restore(project, taken.id)
+    assert manifest(project) == before
+
+
+def test_lost_content_keeps_neither_the_list_nor_a_comparison_from_answering(crafted: Crafted, base: Path) -> None:
+    name = crafted.blob(b"content that is lost\n")
+    (base / "store" / "objects" / name[:2] / name[2:]).unlink()
+    commit = crafted.checkpoint(crafted.tree(("100644", b"f", name)))
+    diff = crafted.manager.diff(crafted.project, commit)
+    assert ("f", "deleted") in {(change.path, change.status) for change in diff.changes}
+    assert "not compared" in diff.text
+    assert crafted.manager.now(crafted.project).files_changed
+    assert len(crafted.manager.list_checkpoints(crafted.project)) == 2
 
 
 @pytest.mark.parametrize("files", [1, 30])

@@ -16,7 +16,7 @@ from shadowsnap.cli.context import Context
 from shadowsnap.cli.states import tilde
 from shadowsnap.cli.tables import checkpoint_lines, timeline_lines
 from shadowsnap.cli.text import columns, cut, cut_path, one_line, safe
-from shadowsnap.errors import DirectoryMissing, NoSuchProject, WrongUsage
+from shadowsnap.errors import DirectoryMissing, NoSuchProject, UnsafeTree, WrongUsage
 
 if TYPE_CHECKING:
     from shadowsnap.model import Entry, Now
@@ -170,6 +170,10 @@ def _now(context: Context) -> Now | None:
     try:
         return context.manager.now(context.workdir)
     except (DirectoryMissing, NoSuchProject):
+        return None
+    except UnsafeTree as problem:  # the rest of the timeline is not affected
+        context.ui.say(f"warning: the newest state cannot be compared: {problem}")
+        context.ui.say(f"hint: {problem.hint}")
         return None
 
 
