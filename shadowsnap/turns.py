@@ -215,7 +215,8 @@ class OpenTurn:
         turn = cls(resumed=True)
         try:
             # Older versions noted no directory: such a path is not trusted.
-            path, size, folder, *more = (*(record.get("transcript") or ()), None, None, None)
+            noted: list[Any] = list(record.get("transcript") or ())
+            path, size, folder, *more = (*noted, None, None, None)
             turn.session_id, turn.prompt = record.get("session_id"), record.get("prompt")
             turn.agent, turn.parent = record.get("agent"), record.get("parent")
             turn.key, turn.began = str(record.get("key") or turn.key), float(record.get("began") or turn.began)
