@@ -66,6 +66,7 @@ class AsyncCheckpointManager:
         upkeep_deadline: float = 600.0,
         granularity: Granularity = "turn",
         background_upkeep: bool = True,
+        resident: bool = True,
     ) -> None: ...
     @classmethod
     async def from_settings(

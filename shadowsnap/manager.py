@@ -220,6 +220,7 @@ class CheckpointManager:
         upkeep_deadline: float = 600.0,
         granularity: Granularity = "turn",
         background_upkeep: bool = True,
+        resident: bool = True,
     ) -> None:
         self.settings = Settings(
             enabled=enabled,
@@ -244,6 +245,7 @@ class CheckpointManager:
             upkeep_deadline=upkeep_deadline,
             granularity=granularity,
             background_upkeep=background_upkeep,
+            resident=resident,
         )
         for name, choices in CHOICES.items():
             if getattr(self.settings, name) not in choices:

@@ -185,6 +185,11 @@ class HookSession:
         self.record["ended"] = True
         self.write()
 
+    def note_not_ended(self) -> None:
+        """Closing the turn failed, and is tried again."""
+        self.record["ended"] = False
+        self.write()
+
     def note_parent(self, parent: str) -> None:
         """This session is a helper of another one."""
         self.record["parent"] = parent

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from shadowsnap.files import read_json
@@ -83,20 +83,22 @@ def start_upkeep(store: Store, settings: Settings) -> bool:
     return start_detached_python("shadowsnap.upkeep.run", text, cwd=store.git_dir)
 
 
-def start_detached_python(module: str, *arguments: str, cwd: Path) -> bool:
+def start_detached_python(
+    module: str, *arguments: str, cwd: Path, environment: Mapping[str, str] | None = None
+) -> bool:
     """Run a module of this package independently of this process and its terminal; False if there is no Python
-    to run it."""
+    to run it. Without an environment it gets the one of git processes."""
     if not sys.executable or getattr(sys, "frozen", False):  # a bundled application is no Python
         return False
     command = [sys.executable, "-I", "-B", "-c", _START, str(_PACKAGE), module, *arguments]
     try:
-        _start(command, cwd, sealed_environment())
+        _start(command, cwd, sealed_environment() if environment is None else environment)
     except OSError:
         return False
     return True
 
 
-def _start(command: Sequence[str], cwd: Path, environment: dict[str, str]) -> None:
+def _start(command: Sequence[str], cwd: Path, environment: Mapping[str, str]) -> None:
     import subprocess  # late: most snapshots start no upkeep
 
     if sys.platform == "win32":

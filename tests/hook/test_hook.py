@@ -154,7 +154,7 @@ def test_a_failed_attempt_is_tried_again_in_the_same_turn(
     change(project, "second\n")
     lock = Store(store).project_lock(project_of(project).id)
     with locked(lock, "a test", Deadline(5)):
-        run_with("hook.DEADLINE = 0.2", tool(project))
+        run_with("handle.DEADLINE = 0.2", tool(project))
     assert hooklog.read_log(1)[0]["error"].startswith("LockTimeout: ")
     assert len(manager.list_checkpoints(project)) == 1
     hook("claude", tool(project))
@@ -368,7 +368,7 @@ def test_an_event_can_be_named_where_the_input_does_not_tell(project: Path, mana
 
 def run_with(change: str, event: dict[str, Any], *, closed: bool = True) -> None:
     """A hook with one of its limits changed."""
-    script = f"import shadowsnap.hook.client as hook; {change}; hook.main(['claude'])"
+    script = f"from shadowsnap.hook import client, handle; {change}; client.main(['claude'])"
     with subprocess.Popen(
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
@@ -381,7 +381,7 @@ def run_with(change: str, event: dict[str, Any], *, closed: bool = True) -> None
 
 
 def test_when_time_runs_out_the_named_files_are_captured(project: Path, manager: CheckpointManager) -> None:
-    run_with("hook.DEADLINE = 0.0001", tool(project, file_path="README.md"))
+    run_with("handle.DEADLINE = 0.0001", tool(project, file_path="README.md"))
     assert manager.get(project, "last").scope == "paths"
     assert manager.files(project, "last") == ["README.md"]
     # and the next hook of the turn tries the whole again
@@ -390,7 +390,7 @@ def test_when_time_runs_out_the_named_files_are_captured(project: Path, manager:
 
 
 def test_an_agent_that_never_ends_its_input_does_not_keep_us(project: Path) -> None:
-    run_with("hook._LAST_RESORT = 1", tool(project), closed=False)
+    run_with("client._LAST_RESORT = 1", tool(project), closed=False)
 
 
 def test_a_damaged_session_file_is_as_good_as_none(
@@ -553,7 +553,7 @@ def test_the_benchmark_of_hooks_measures_every_case(tmp_path: Path, monkeypatch:
     ["print('noise', flush=True)", "1 / 0", "sys.exit(2)", "os.write(2, b'noise')", "os.kill(os.getpid(), 2)"],
 )
 def test_whatever_happens_inside_nothing_is_printed_and_the_end_is_0(deed: str, project: Path) -> None:
-    run_with(f"import os, sys; hook.run_hook = lambda *_: {deed}", tool(project))
+    run_with(f"import os, sys; handle.run_hook = lambda *_: {deed}", tool(project))
 
 
 def test_what_was_refused_is_tried_again_in_the_same_turn(

@@ -98,8 +98,8 @@ def _lines(
     agents: Sequence[AgentHere],
     troubles: Sequence[tuple[str, str]],
 ) -> Iterator[str]:
+    from shadowsnap.base import config_file
     from shadowsnap.cli.commands.list import heading
-    from shadowsnap.settings import config_file
 
     ui = context.ui
     yield heading(context)
