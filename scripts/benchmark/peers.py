@@ -20,7 +20,8 @@ from statistics import median
 
 from benchmark import report
 from benchmark.race import wait_for_next_second
-from benchmark.trees import Changes, Tree, copy_of
+from benchmark.trees import Changes, Tree, copy_of, measured
+from shadowsnap import CheckpointManager
 
 OURS, GIT, RESTIC, BORG, MANAGER = "shadowsnap", "git add + commit", "restic", "borg", "manager"
 FIRST, ONE, UNCHANGED = "first", "one change", "unchanged"
@@ -84,10 +85,24 @@ class Peer:
 def main(options: argparse.Namespace, scratch: Path, command: str) -> int:
     print(report.headline(report.machine(scratch), report.versions(), command).partition("Medians")[0], flush=True)
     for source in options.tree:
-        tree = copy_of(source, scratch / "tree")
+        copy_of(source, scratch / "tree")
+        tree = _same_for_all(source, scratch)
         print(compare(tree, peers_of(scratch, tree.path, options.manager), options.rounds or 5), flush=True)
         shutil.rmtree(tree.path)
     return 0
+
+
+def _same_for_all(source: Path, scratch: Path) -> Tree:
+    """The copy without what shadowsnap leaves out by default, so that all programs keep the same files."""
+    path, base = scratch / "tree", scratch / "looking"
+    manager = CheckpointManager(base=base, fsync=False, background_upkeep=False, deadline=0)
+    manager.ensure_checkpoint(path)
+    captured = {path / name for name in manager.files(path, "last")}
+    for each in path.rglob("*"):
+        if each not in captured and (each.is_symlink() or not each.is_dir()):
+            each.unlink()
+    shutil.rmtree(base)
+    return measured(source.resolve().name, path)
 
 
 def peers_of(scratch: Path, tree: Path, manager: Path | None) -> list[Peer]:

@@ -38,7 +38,10 @@ def main(words: "Sequence[str]") -> "NoReturn":
         end_at_last(agent)
         gc.disable()  # for so short a life, collecting costs more than it gives back
         data = _input()
-        helper = ask_helper(agent, event_name, data)
+        try:
+            helper = ask_helper(agent, event_name, data)
+        except Exception:  # whatever is wrong with the helper, the files must be safe
+            helper = BUSY
         if helper != SERVED:
             from shadowsnap.hook import handle
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
 import signal
 import socket
@@ -27,6 +26,8 @@ from shadowsnap.hook import log as hooklog
 from shadowsnap.hook.handle import run_hook
 from shadowsnap.hook.resident import running_helper, start_helper, stop_helper
 from shadowsnap.store.locks import is_free
+
+resource = pytest.importorskip("resource")
 
 HOOK = [sys.executable, "-m", "shadowsnap", "hook", "claude"]
 
@@ -274,6 +275,14 @@ def test_a_hook_that_is_killed_takes_its_work_with_it(project: Path, base: Path)
             assert Path(f"/proc/{worker}").exists()
         wait_until(lambda: not Path(f"/proc/{worker}").exists())
         holding.kill()
+
+
+def test_a_defect_in_asking_it(project: Path, base: Path, manager: CheckpointManager) -> None:
+    with_helper(project, base)
+    change(project, "1\n")
+    script = "from shadowsnap.hook import client; client.facts = lambda base: 1 / 0; client.main(['claude'])"
+    subprocess.run([sys.executable, "-c", script], input=event(project, "t1"), check=True, timeout=60)
+    assert len(manager.list_checkpoints(project)) == 2
 
 
 # --- another one than the hook needs --------------------------------------------------------------------
