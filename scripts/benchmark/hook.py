@@ -86,8 +86,11 @@ class _Case:
         self.run_hook()
 
     def prepare(self) -> None:
+        """End the last turn, as agents do, and let another one begin."""
         if self._name == COVERED:
             return
+        self._event = self._told(f"turn-{next(self._turns)}", "Stop")
+        self.run_hook()
         if self._name == PROMPT:
             turn = f"turn-{next(self._turns)}"
             self._event = self._told(turn, "UserPromptSubmit", prompt="Please make it work, and test it.")
