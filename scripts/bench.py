@@ -8,5 +8,9 @@ from benchmark import hook, log, main, plot, upkeep
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the scratch directory goes
 others = {"hook": hook.main, "log": log.main, "plot": plot.main, "upkeep": upkeep.main}
 arguments = sys.argv[1:]
+if arguments[:1] == ["remote"]:
+    from benchmark import remote  # needs packages that nothing else does
+
+    others["remote"] = remote.main
 other = others.get(arguments[0]) if arguments else None
 sys.exit(other(arguments[1:]) if other else main.main(arguments))

@@ -21,14 +21,21 @@ from shadowsnap.model import (
     Fork,
     ImportedItem,
     ImportReport,
+    LaneEntries,
     Now,
     Outcome,
+    RemoteStatus,
     RestoreResult,
+    Resumed,
     Session,
     SessionStatus,
     Verification,
 )
+from shadowsnap.remote.lanes import Lane
+from shadowsnap.remote.pull import PullReport
+from shadowsnap.remote.push import PushReport
 from shadowsnap.settings import Granularity, Settings, SettingValues
+from shadowsnap.store.lanes import Remote
 from shadowsnap.upkeep.purge import PurgeResult
 from shadowsnap.upkeep.reclaim import Reclaimed
 from shadowsnap.upkeep.run import PruneResult
@@ -67,6 +74,7 @@ class AsyncCheckpointManager:
         granularity: Granularity = "turn",
         background_upkeep: bool = True,
         resident: bool = True,
+        sync: bool = False,
     ) -> None: ...
     @classmethod
     async def from_settings(
@@ -314,6 +322,43 @@ class AsyncCheckpointManager:
         dry_run: bool = False,
         on_progress: Callable[[int, int, ImportedItem], None] | None = None,
     ) -> ImportReport: ...
+    async def set_remote(
+        self,
+        working_dir: PathLike,
+        name: str,
+        url: str,
+        recipients: Sequence[str] = (),
+        *,
+        plain: bool = False,
+        conversations: bool = False,
+    ) -> Remote: ...
+    async def remote(self, working_dir: PathLike) -> Remote | None: ...
+    async def remove_remote(self, working_dir: PathLike) -> Remote: ...
+    async def push(self, working_dir: PathLike) -> PushReport: ...
+    async def remote_status(self, working_dir: PathLike | None = None) -> list[RemoteStatus]: ...
+    async def pull(
+        self,
+        working_dir: PathLike,
+        lanes: Sequence[str] = (),
+        key: PathLike | None = None,
+    ) -> list[PullReport]: ...
+    async def lanes(
+        self,
+        url: str | None = None,
+        working_dir: PathLike | None = None,
+        key: PathLike | None = None,
+    ) -> list[Lane]: ...
+    async def pulled(self, working_dir: PathLike, limit: int | None = None) -> list[LaneEntries]: ...
+    async def resume(
+        self,
+        lane: str,
+        directory: PathLike | None = None,
+        *,
+        url: str | None = None,
+        working_dir: PathLike | None = None,
+        key: PathLike | None = None,
+        dry_run: bool = False,
+    ) -> Resumed: ...
     async def remove_store(self) -> ClearReport: ...
 
 class AsyncStage:

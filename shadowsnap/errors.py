@@ -305,6 +305,13 @@ class ForkRefused(ShadowsnapError):
     hint = "name a directory that does not exist yet, or an empty one"
 
 
+class ReportRefused(ShadowsnapError):
+    """nothing was written to {path}: {why}"""
+
+    exit_code = 4
+    hint = "name another file, or -o - for the standard output"
+
+
 class BisectFailed(ShadowsnapError):
     """no turn can be named: {why}"""
 
@@ -326,9 +333,78 @@ class NoSuchPlan(ShadowsnapError):
 
 
 class ExtraMissing(ShadowsnapError):
-    """`shadowsnap {command}` needs a package that is not installed"""
+    """{what} needs a package that is not installed: pip install 'shadowsnap[{extra}]'"""
 
-    hint = "install the extra that it needs"
+
+# --- lanes on a remote ------------------------------------------------------------------------
+
+
+class NoRemote(ShadowsnapError):
+    """no remote is set for {workdir}"""
+
+    exit_code = 3
+    hint = "set one: shadowsnap remote add NAME URL --to RECIPIENT (shadowsnap docs remote)"
+
+
+class RemoteExists(ShadowsnapError):
+    """{workdir} already has a remote: {name}, {url}"""
+
+    exit_code = 2
+    hint = "a project has exactly one: remove it first with shadowsnap remote remove"
+
+
+class BadRemote(ShadowsnapError):
+    """{url} cannot be a remote: {why}"""
+
+    exit_code = 2
+
+
+class RemoteFailed(ShadowsnapError):
+    """the remote {url} failed: {why}"""
+
+    hint = "nothing is lost: what is not pushed yet stays here, and the next push sends it"
+
+
+class LaneRefused(ShadowsnapError):
+    """nothing was taken from lane {lane}: {why}"""
+
+    exit_code = 4
+    hint = "the remote holds something that its lane's machine did not write, or not all of it"
+
+
+class NoSuchLane(ShadowsnapError):
+    """there is no lane {lane!r} at {url}"""
+
+    exit_code = 3
+    hint = "shadowsnap lanes lists those that are there"
+
+
+class AmbiguousLane(ShadowsnapError):
+    """{lane!r} fits {count} lanes: {candidates}"""
+
+    exit_code = 3
+    hint = "give more of the name"
+
+
+class KeyNeeded(ShadowsnapError):
+    """{what} is encrypted, and {why}"""
+
+    exit_code = 4
+    hint = "name the file with your private key: --key FILE"
+
+
+class BadKey(ShadowsnapError):
+    """{what} is no usable key: {why}"""
+
+    exit_code = 2
+    hint = "shadowsnap remote keygen makes a pair of keys"
+
+
+class OtherProject(ShadowsnapError):
+    """{workdir} is not a checkout of the lane's project ({project}): {why}"""
+
+    exit_code = 4
+    hint = "name a checkout of that project, or a directory that does not exist yet"
 
 
 # --- the command line ------------------------------------------------------------------------

@@ -34,6 +34,7 @@ from shadowsnap.errors import (
     LockTimeout,
     MalformedObject,
     NoConversation,
+    NoSuchCheckpoint,
     NoSuchProject,
     NoSuchSession,
     NoSuchTurn,
@@ -58,9 +59,12 @@ from shadowsnap.model import (
     ImportedItem,
     ImportReport,
     Kept,
+    LaneEntries,
     Now,
     Outcome,
+    RemoteStatus,
     RestoreResult,
+    Resumed,
     Session,
     Skipped,
 )
@@ -96,7 +100,7 @@ from shadowsnap.store.checkpoints import (
     set_pinned,
     unfinished_purges,
 )
-from shadowsnap.store.history import History, ensure_log, note, read_history, resolve
+from shadowsnap.store.history import History, ensure_log, logged_end, note, read_history, resolve
 from shadowsnap.store.journal import read_journal
 from shadowsnap.store.layout import OWN_OBJECTS, REFS_LOST, Store, mark_pruned, open_store
 from shadowsnap.store.projects import (
@@ -122,9 +126,14 @@ if TYPE_CHECKING:  # imported for annotations only
 
     from shadowsnap.events import Event
     from shadowsnap.model import Bisection, BlamedLine, CheckpointKind, Fork, Probe, SessionStatus, Verification
+    from shadowsnap.remote.lanes import Lane
+    from shadowsnap.remote.pull import PullReport
+    from shadowsnap.remote.push import PushReport
     from shadowsnap.restore.stage import Stage
     from shadowsnap.settings import Granularity, Layers, SettingValues
     from shadowsnap.snapshot.watch import Watcher
+    from shadowsnap.store.lanes import PulledLane, Remote
+    from shadowsnap.timeline import Timeline
     from shadowsnap.upkeep.purge import PurgeResult
     from shadowsnap.upkeep.reclaim import Reclaimed
     from shadowsnap.upkeep.run import PruneResult
@@ -221,6 +230,7 @@ class CheckpointManager:
         granularity: Granularity = "turn",
         background_upkeep: bool = True,
         resident: bool = True,
+        sync: bool = False,
     ) -> None:
         self.settings = Settings(
             enabled=enabled,
@@ -246,6 +256,7 @@ class CheckpointManager:
             granularity=granularity,
             background_upkeep=background_upkeep,
             resident=resident,
+            sync=sync,
         )
         for name, choices in CHOICES.items():
             if getattr(self.settings, name) not in choices:
@@ -372,6 +383,7 @@ class CheckpointManager:
         """Close the turn with a snapshot of each directory that it touched. `conversation` is what was said up
         to now, as in `new_turn`; `status` is `interrupted` if the agent did not finish."""
         turn, outcomes = self._turn, list[Outcome]()
+        turn.again += turn.ended
         for part in list(turn.projects.values()):
             if part.outcome is None or not part.is_whole or part.project is None:
                 continue
@@ -380,6 +392,8 @@ class CheckpointManager:
                 continue
             outcomes.append(self._close(turn, part, part.project, "end of turn", status))
         turn.ended = True
+        if self.settings.sync:
+            self._sync(part.project for part in turn.projects.values() if part.project is not None)
         if self.settings.enabled and (turn.conversation is not None or conversation is not None or turn.not_kept):
             self._jobs.wait()
             self._safely(lambda: self._keep_at_end(turn, conversation))
@@ -399,13 +413,40 @@ class CheckpointManager:
             if not wanted or not store.git_dir.is_dir():
                 return
             wanted = bounded_id(str(wanted))
-            for project in projects_of_session(store, self._deadline(), wanted):
+            projects = projects_of_session(store, self._deadline(), wanted)
+            for project in projects:
                 with locked_project(store, project, "ending a session", self._deadline()):
                     ensure_log(store, project, self._deadline())
                     note(store, project, "session", session=wanted, status=status)
+            if self.settings.sync:
+                self._sync(projects)
 
         self._jobs.wait()
         self._safely(log)
+
+    def _sync(self, projects: Iterable[Project]) -> None:
+        """Put projects that have a remote into the queue, and see to it that a process works it off. Nothing here
+        waits for a remote."""
+        try:
+            base = self.settings.resolved_base()
+            due = [each for each in projects if os.path.exists(base / "remote" / f"{each.id}.json")]
+            if due:
+                from shadowsnap.git.repository import network_environment
+                from shadowsnap.remote.queue import is_worked_off
+                from shadowsnap.settings import settings_to_text
+                from shadowsnap.store.lanes import note_unpushed
+                from shadowsnap.upkeep.background import start_detached_python
+
+                store = Store(base, self.settings.fsync)
+                for project in due:
+                    note_unpushed(store, project.id)
+                if not is_worked_off(store):
+                    text, environment = settings_to_text(self.settings), network_environment()
+                    start_detached_python(
+                        "shadowsnap.remote.queue", text, cwd=store.git_dir, environment=environment
+                    )
+        except Exception:  # promise 4: `status` shows the age of unpushed work
+            pass
 
     def turn_state(self) -> dict[str, Any]:
         """This turn as JSON, for another process of the same agent to go on with."""
@@ -625,6 +666,7 @@ class CheckpointManager:
     @_retry_after_repair
     def now(self, working_dir: PathLike, paths: Sequence[PathLike] = ()) -> Now:
         """How the files on disk differ from the newest state that is known of them: all files, or some."""
+        from shadowsnap.restore.undo import tree_after
         from shadowsnap.snapshot.states import State, compare
         from shadowsnap.timeline import read_timeline
 
@@ -638,7 +680,10 @@ class CheckpointManager:
             capture = begin_capture(space)
             here = State.of_capture(capture)
             then = replace(here, tree=newest.tree)  # after a restore of some paths, only the tree is known
-            if newest.checkpoint is not None:
+            if newest.operation is not None and newest.tree != here.tree:
+                if tree_after(space, newest.operation) is None:
+                    return Now(name=newest.name)
+            elif newest.checkpoint is not None:
                 then = State.of_checkpoint(resolve(store, project, newest.checkpoint, space.deadline))
             changes, patch = compare(space.git, then, here, chosen)
             skipped = tuple(Skipped(os.fsdecode(path), why) for path, why in sorted(capture.skipped.items()))
@@ -1327,6 +1372,182 @@ class CheckpointManager:
             self._emit("Imported", where, report=report)
         return report
 
+    # --- lanes on a remote ------------------------------------------------------------------------------
+
+    def set_remote(
+        self,
+        working_dir: PathLike,
+        name: str,
+        url: str,
+        recipients: Sequence[str] = (),
+        *,
+        plain: bool = False,
+        conversations: bool = False,
+    ) -> Remote:
+        """Choose the one remote of a project: a directory, `s3://`, `gs://`, `az://`, or a git server. Its lane is
+        encrypted for the `recipients` (age or SSH public keys), unless `plain`. The remote is tried out."""
+        from shadowsnap.remote.setup import add_remote
+
+        return add_remote(
+            self._store(), project_of(working_dir), name, url, recipients, plain=plain, conversations=conversations
+        )
+
+    def remote(self, working_dir: PathLike) -> Remote | None:
+        """The remote of a project."""
+        from shadowsnap.store.lanes import read_remote
+
+        return read_remote(self._store(), project_of(working_dir).id)
+
+    def remove_remote(self, working_dir: PathLike) -> Remote:
+        """Forget the remote of a project, and what was pulled from it. What lies there stays there."""
+        from shadowsnap.remote.setup import remove_remote
+
+        return remove_remote(self._store(), project_of(working_dir), self._deadline())
+
+    def push(self, working_dir: PathLike) -> PushReport:
+        """Bring the project's lane at its remote up to date: the log and every checkpoint that is kept."""
+        from shadowsnap.remote.push import push
+
+        self._jobs.wait()
+        store = self._store()
+        self._catch_up(store)
+        return push(store, project_of(working_dir), Deadline(self.settings.upkeep_deadline))
+
+    def remote_status(self, working_dir: PathLike | None = None) -> list[RemoteStatus]:
+        """The remotes of all projects, or of one, and since when work is not pushed."""
+        from shadowsnap.store.lanes import remotes_at_a_glance
+
+        project = None if working_dir is None else project_of(working_dir).id
+        return remotes_at_a_glance(self._store(), project)
+
+    def pull(
+        self, working_dir: PathLike, lanes: Sequence[str] = (), key: PathLike | None = None
+    ) -> list[PullReport]:
+        """Get the lanes of other machines (by default, all of this project) from the project's remote. Their
+        entries are listed with their machines; nothing here is changed."""
+        from shadowsnap.remote.lanes import find_lane, list_lanes
+        from shadowsnap.remote.pull import pull_lane
+        from shadowsnap.remote.push import own_lane
+        from shadowsnap.remote.sealing import Opener
+        from shadowsnap.remote.setup import storage_of
+
+        store, project = self._store(), project_of(working_dir)
+        storage, opener = storage_of(store, project), Opener(None if key is None else Path(key))
+        own, deadline = own_lane(store, project, self._deadline()), Deadline(self.settings.upkeep_deadline)
+        if lanes:
+            wanted = [find_lane(storage, opener, lane) for lane in lanes]
+        else:
+            listed = list_lanes(storage, opener, own.identity.id)
+            wanted = [each.lane for each in listed if each.lane != own.lane]
+        return [pull_lane(store, storage, lane, opener, deadline)[0] for lane in wanted]
+
+    def lanes(
+        self, url: str | None = None, working_dir: PathLike | None = None, key: PathLike | None = None
+    ) -> list[Lane]:
+        """The lanes at an address, or at the remote of a project: project, machine, last safe state, turns."""
+        from shadowsnap.remote.lanes import list_lanes
+        from shadowsnap.remote.sealing import Opener
+        from shadowsnap.remote.setup import storage_of
+        from shadowsnap.remote.storage import open_storage
+
+        store = self._store()
+        storage = open_storage(url, store) if url else storage_of(store, project_of(working_dir or os.getcwd()))
+        return list_lanes(storage, Opener(None if key is None else Path(key)))
+
+    def pulled(self, working_dir: PathLike, limit: int | None = None) -> list[LaneEntries]:
+        """What happened to this project on other machines, as far as it was pulled."""
+        from shadowsnap.timeline import read_lane_timeline
+
+        store, deadline = self._store(), self._deadline()
+        found = []
+        for lane in self._pulled_of(store, project_of(working_dir)):
+            told = read_lane_timeline(store, lane, deadline).entries[::-1]
+            entries = [each for each in told if each.kind != "restore"][:limit]
+            name = lane.identity.name or lane.identity.id
+            found.append(LaneEntries(lane.lane, name, lane.machine.name, tuple(entries)))
+        return found
+
+    def _pulled_of(self, store: Store, project: Project) -> list[PulledLane]:
+        from shadowsnap.git.refs import ref_folders
+        from shadowsnap.remote.identity import identity_of
+        from shadowsnap.store.lanes import LANES, pulled_lanes, read_own_lane
+
+        if not ref_folders(store.git_dir, LANES):
+            return []
+        own = read_own_lane(store, project.id)
+        mine = own.identity if own is not None else identity_of(store, project.workdir, self._deadline())
+        found = pulled_lanes(store, self._deadline()) if mine is not None else []
+        return [each for each in found if mine is not None and each.identity.is_same(mine)]
+
+    def resume(
+        self,
+        lane: str,
+        directory: PathLike | None = None,
+        *,
+        url: str | None = None,
+        working_dir: PathLike | None = None,
+        key: PathLike | None = None,
+        dry_run: bool = False,
+    ) -> Resumed:
+        """Restore the last safe state of a lane: into `directory`, or `working_dir` if that is a checkout of the
+        same project, or a new directory of the project's name. As with any restore, what is there is saved
+        first. The project goes on from there as a lane of its own, whose parent is this one."""
+        from shadowsnap.remote.lanes import find_lane
+        from shadowsnap.remote.pull import pull_lane
+        from shadowsnap.remote.sealing import Opener
+        from shadowsnap.remote.setup import place_to_resume, storage_of
+        from shadowsnap.remote.storage import open_storage
+        from shadowsnap.timeline import read_lane_timeline
+
+        store, here = self._store(), Path(working_dir or os.getcwd())
+        opener, deadline = Opener(None if key is None else Path(key)), Deadline(self.settings.upkeep_deadline)
+        storage = open_storage(url, store) if url else storage_of(store, project_of(here))
+        name = find_lane(storage, opener, lane)
+        _, pulled = pull_lane(store, storage, name, opener, deadline)
+        place, new = place_to_resume(store, pulled, here, Path(directory) if directory else None, deadline)
+        project = project_of(place)
+        why = refusal(project.workdir, store.base)
+        if why is not None:
+            raise DirectoryRefused(workdir=project.workdir, why=why)
+        target, state = _last_safe_state(store, pulled, read_lane_timeline(store, pulled, deadline, counted=False))
+        result, sessions = self._resume(store, project, pulled, target, state, dry_run=dry_run, new=new)
+        return Resumed(
+            lane=pulled.lane,
+            project=pulled.identity.name or pulled.identity.id,
+            machine=pulled.machine.name,
+            workdir=str(project.workdir),
+            state=state,
+            captured_at=target.created_at,
+            result=self._restored(result, "resume"),
+            new=new,
+            missing=target.skipped,
+            commit=target.metadata.get("git_head"),
+            branch=target.metadata.get("git_branch"),
+            commit_here=_head_of(project),
+            sessions=sessions,
+        )
+
+    def _resume(
+        self, store: Store, project: Project, lane: PulledLane, target: Checkpoint, state: str, *,
+        dry_run: bool, new: bool,
+    ) -> tuple[RestoreResult, tuple[str, ...]]:  # fmt: skip
+        from shadowsnap.remote.resuming import adopt, go_on_as_child, log_adopted
+        from shadowsnap.restore.restore import restore
+
+        if dry_run and new:  # nothing is there that could be in the way
+            files = tuple(files_of(store, target, self._deadline()))
+            return RestoreResult(target, written=files), ()
+        if new:
+            project.workdir.mkdir(parents=True, exist_ok=True)
+        with self._opened(store, project, "resume", lasting=not dry_run) as (space, recovered):
+            if dry_run:
+                return replace(restore(space, target), note=recovered), ()
+            adopted = adopt(space, lane, target, state)
+            result = restore(space, adopted.checkpoint)
+            sessions = log_adopted(space, lane, adopted)
+            go_on_as_child(space, lane)
+        return replace(result, note=recovered), sessions
+
     def remove_store(self) -> ClearReport:
         """Remove the store itself with every checkpoint, the archives of older tools, and the base directory if
         nothing else is in it."""
@@ -1426,7 +1647,7 @@ class CheckpointManager:
         try:
             facts = (*turn.facts(), ("before", part.began or part.before), ("call", part.call_count or None))
             if status:
-                facts = (*facts, ("ended", status), ("tools", turn.tools or None))
+                facts = (*facts, ("ended", status), ("tools", turn.tools or None), ("again", turn.again or None))
             facts = tuple(fact for fact in facts if fact[1] is not None)
             outcome, *_ = self._snapshot(project, Request(reason, "turn-end", part.number, facts), [])
             if outcome.checkpoint is not None and outcome.error is None:
@@ -1444,7 +1665,10 @@ class CheckpointManager:
         store = self._store()
         after = part.after.checkpoint if part.after is not None else None
         with locked_project(store, part.project, "end of turn", self._deadline()):
+            if logged_end(store, part.project, part.number, turn.again) is not None:
+                return
             facts: dict[str, Any] = {"turn": part.number, "status": status, "tools": turn.tools or None}
+            facts["again"] = turn.again or None
             if after is not None:
                 facts |= {"after": after.id, "tree": after.tree}
             note(store, part.project, "end", **facts)
@@ -1879,6 +2103,27 @@ def _unusable(workdir: Path) -> str | None:
     if workdir.is_dir():
         return None
     return "it is not a directory" if workdir.exists() else "it does not exist"
+
+
+def _last_safe_state(store: Store, lane: PulledLane, timeline: Timeline) -> tuple[Checkpoint, str]:
+    """The newest state of a lane that a checkpoint holds as a whole, and what it is."""
+    from shadowsnap.store.lanes import checkpoints_of
+
+    newest = timeline.newest
+    whole = [each for each in checkpoints_of(store, lane, NO_DEADLINE) if each.scope == "tree"]
+    for each in whole:
+        if newest is not None and (each.id == newest.checkpoint or each.tree == newest.tree):
+            return each, newest.name
+    if not whole:
+        raise NoSuchCheckpoint(ref="last", workdir=lane.lane)
+    return whole[0], f"checkpoint {whole[0].short_id}"
+
+
+def _head_of(project: Project) -> str | None:
+    from shadowsnap.snapshot.ignore_rules import find_repository
+
+    repository = find_repository(project.workdir)
+    return repository.head()[0] if repository is not None else None
 
 
 def _check_there(project: Project) -> None:

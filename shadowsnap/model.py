@@ -353,6 +353,81 @@ class Fork(_Record):
 
 
 @dataclass(frozen=True)
+class LaneEntries(_Record):
+    """What happened on another machine, newest first, as far as it was pulled. Its numbers are that machine's."""
+
+    json_names = {"project": "project_name"}
+
+    lane: str
+    project: str
+    machine: str
+    entries: tuple[Entry, ...] = ()
+
+
+@dataclass(frozen=True)
+class RemoteStatus(_Record):
+    """The remote of a project, and what it does not have yet."""
+
+    json_names = {
+        "name": "remote_name",
+        "parent": "parent_lane",
+        "unpushed": "unpushed_count",
+        "error": "push_error",
+    }
+
+    workdir: str
+    name: str
+    url: str
+    plain: bool = False
+    recipients: tuple[str, ...] = ()
+    conversations: bool = False
+    conditions: bool = True
+    """Whether the storage refuses to overwrite what must be new."""
+    lane: str | None = None
+    parent: str | None = None
+    pushed_at: datetime | None = None
+    unpushed: int = 0
+    """Checkpoints that the remote does not have."""
+    unpushed_since: datetime | None = None
+    """When the oldest of them was taken."""
+    attempts: int = 0
+    error: str = ""
+    """Why the last push in the background failed."""
+
+
+@dataclass(frozen=True)
+class Resumed(_Record):
+    """What `resume` did, or would do: the state of another machine, restored into a directory."""
+
+    json_names = {
+        "project": "project_name",
+        "state": "state_name",
+        "result": "restored",
+        "new": "new_directory",
+        "sessions": "session_ids",
+    }
+
+    lane: str
+    project: str
+    machine: str
+    workdir: str
+    state: str
+    """What the state is there: `the end of turn 3`."""
+    captured_at: datetime
+    result: RestoreResult
+    new: bool = False
+    """Whether the directory is a new one."""
+    missing: tuple[Skipped, ...] = ()
+    """What the state does not hold, although it was there."""
+    commit: str | None = None
+    """The commit of the person's repository that the state is based on."""
+    branch: str | None = None
+    commit_here: str | None = None
+    sessions: tuple[str, ...] = ()
+    """Sessions whose conversations came with it."""
+
+
+@dataclass(frozen=True)
 class Finding(_Record):
     """One thing that is not as it should be: `code` names the kind, `subject` the file, ref or
     checkpoint. Severity: `error` (something fails or is lost), `warning` (it works, but should

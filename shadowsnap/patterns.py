@@ -5,16 +5,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from fnmatch import translate
 from functools import lru_cache
 
+# The classes of git, which are those of ASCII.
 _CLASSES = {
-    "alnum": "a-zA-Z0-9", "alpha": "a-zA-Z", "blank": " \t", "cntrl": "\x00-\x1f\x7f", "digit": "0-9",
-    "graph": "!-~", "lower": "a-z", "print": " -~", "punct": "!-/:-@{-~_", "space": " \t\n\r\f\v", "upper": "A-Z",
-    "xdigit": "0-9A-Fa-f",
+    b"alnum": b"0-9A-Za-z", b"alpha": b"A-Za-z", b"blank": b" \\t", b"cntrl": b"\\x00-\\x1f\\x7f",
+    b"digit": b"0-9", b"graph": b"!-~", b"lower": b"a-z", b"print": b" -~", b"punct": b"!-/:-@\\[-`{-~",
+    b"space": b" \\t-\\r", b"upper": b"A-Z", b"xdigit": b"0-9A-Fa-f",
 }  # fmt: skip
 
 
+_BRACKET = re.compile(r"\[[!^]?+\]?+(?:\[:[^\]]*:\]|\\.|[^\]\\])*+\]", re.DOTALL)
+"""One character of a set, from "[" to "]"."""
 # No file has so long a name. A pattern could be longer; what it would take to compare it is not worth that.
 _LONGEST_PART = 1000
 
@@ -33,8 +35,25 @@ def parts(line: str) -> list[str]:
     same as one, and are one."""
     body = line.removeprefix("!")
     body = (body if body.endswith("\\ ") else body.rstrip(" ")).rstrip("/")
-    found = body.removeprefix("/").split("/") if "/" in body else ["**", body]
+    found = _split(body.removeprefix("/")) if "/" in body else ["**", body]
     return [part for at, part in enumerate(found) if part != "**" or found[at - 1 : at] != ["**"]]
+
+
+def _split(body: str) -> list[str]:
+    """The parts between slashes. A slash in brackets is a character like any other."""
+    found, start, at = [], 0, 0
+    while at < len(body):
+        if body.startswith(("/", "\\/"), at):
+            found.append(body[start:at])
+            at += body[at] == "\\"
+            start = at + 1
+        elif body[at] == "[":
+            bracket = _BRACKET.match(body, at)
+            at = bracket.end() - 1 if bracket else at
+        elif body[at] == "\\":
+            at += 1
+        at += 1
+    return [*found, body[start:]]
 
 
 def rests(pattern: list[str], inside: tuple[str, ...]) -> Iterator[list[str]]:
@@ -79,9 +98,65 @@ def _past_wildcards(pattern: list[str], positions: set[int]) -> set[int]:
 
 @lru_cache(maxsize=4096)
 def _fits(name: str, pattern: str) -> bool:
-    if len(pattern) > _LONGEST_PART:
-        return False
-    for named, letters in _CLASSES.items():
-        pattern = pattern.replace(f"[:{named}:]", letters)
-    plain = re.sub(r"\\(.)", lambda found: f"[{found[1]}]" if found[1] in "*?[" else found[1], pattern)
-    return re.match(translate(plain.replace("[^", "[!")), name) is not None
+    """Whether a name matches one part of a pattern, byte by byte as git compares them."""
+    found = _expression(pattern) if len(pattern) <= _LONGEST_PART else None
+    return found is not None and re.fullmatch(found, _bytes(name), re.DOTALL) is not None
+
+
+def _expression(pattern: str) -> bytes | None:
+    """A part of a pattern as a regular expression; None if it matches nothing. What stands between two "*" is
+    looked for once, without going back: "*a*a*a" takes no longer than its length."""
+    pieces, at = [b""], 0
+    while at < len(pattern):
+        letter = pattern[at]
+        bracket = _BRACKET.match(pattern, at) if letter == "[" else None
+        if letter == "*":
+            pieces.append(b"")
+        elif letter == "?":
+            pieces[-1] += b"."
+        elif bracket is not None:
+            inside = _set(_bytes(bracket[0][1:-1]))
+            if inside is None:
+                return None
+            pieces[-1] += inside
+            at = bracket.end() - 1
+        elif letter == "[" or pattern[at:] == "\\":
+            return None
+        else:
+            at += letter == "\\"
+            pieces[-1] += re.escape(_bytes(pattern[at]))
+        at += 1
+    first, *middle = pieces
+    last = [b".*" + middle.pop()] if middle else []
+    return b"".join([first, *(b"(?>.*?" + piece + b")" for piece in middle), *last])
+
+
+def _set(inside: bytes) -> bytes | None:
+    """What stands in brackets, as a set of a regular expression; None if there is no such class."""
+    negated = inside[:1] in (b"!", b"^")
+    found, at = b"", int(negated)
+    while at < len(inside):
+        named = re.compile(rb"\[:([^\]]*):\]").match(inside, at)
+        if named is not None:
+            if named[1] not in _CLASSES:
+                return None
+            found, at = found + _CLASSES[named[1]], named.end()
+            continue
+        at += inside[at : at + 1] == b"\\"
+        low, at = inside[at], at + 1
+        if inside[at : at + 1] == b"-" and at + 1 < len(inside):
+            at += 2 if inside[at + 1 : at + 2] == b"\\" else 1
+            high, at = inside[at], at + 1
+            found += b"\\x%02x-\\x%02x" % (low, max(low, high))  # git takes the first of "z-a", and nothing else
+        else:
+            found += b"\\x%02x" % low
+    if not found:
+        return b"." if negated else b"(?!)"
+    return b"[" + b"^" * negated + found + b"]"
+
+
+def _bytes(text: str) -> bytes:
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")

@@ -99,6 +99,8 @@ class Settings:
     """Start upkeep as a process of its own when enough has piled up."""
     resident: bool = True
     """Let hooks start a process that stays, and does the work of the next ones faster."""
+    sync: bool = False
+    """Push projects that have a remote by itself, in the background, after turns."""
 
     @property
     def max_file_bytes(self) -> int | None:
@@ -143,20 +145,31 @@ PROJECT_SETTINGS = ("excludes", "max_file_size_mb")
 LEAST_FILE_SIZE_MB = 1.0
 """A project cannot go below: a limit of a few bytes would be no protection."""
 
-_MOST_BYTES = 1 << 20
-_MOST_PATTERNS, _LONGEST_PATTERN = 200, 500
+# A `pyproject.toml` may be long; what it says of shadowsnap, or a file of our own, is not.
+_MOST_BYTES, _MOST_SETTINGS = 1 << 20, 1 << 16
 _MOST_DOTS = 300
-_MOST_WARNINGS, _MOST_PARTS = 20, 50
+_MOST_WARNINGS = 20
+_MOST_PATTERNS, _LONGEST_PATTERN, _MOST_WILDCARDS = 100, 500, 20
 _NAMED = r"""[ \t]*+["']?([\w-]++)["']?[ \t]*+[=.]"""
-# What ordinary source files are called, one for each letter that a name may begin with.
+# What ordinary files are called: one for each letter that a name may begin with, and one for each kind of text.
 _ORDINARY = (
     "app.py", "base.js", "cart.ts", "database.go", "engine.rs", "file.c", "game.cpp", "handler.java", "index.html",
     "job.rb", "kernel.h", "lib.rs", "main.py", "main.go", "notes.md", "orders.sql", "page.tsx", "query.py",
     "router.js", "server.py", "test_app.py", "util.py", "views.py", "worker.js", "xml.py", "yield.py", "zebra.c",
     "README.md", "Makefile", "Dockerfile", "package.json", "pyproject.toml", "Cargo.toml", "0001_initial.py",
-    "_private.py", ".gitignore",
+    "_private.py", ".gitignore", "user_service.kt", "client.swift", "controller.php", "model.cs", "build.sh",
+    "config.yaml", "settings.yml", "report.txt", "manual.rst", "paper.tex", "analysis.ipynb", "style.css",
+    "theme.scss", "layout.less", "component.vue", "widget.svelte", "screen.jsx", "module.mjs", "common.cjs",
+    "types.pyi", "parser.pyx", "schema.proto", "api.graphql", "network.tf", "build.gradle", "Jenkinsfile",
+    "pipeline.groovy", "object.cc", "vector.cxx", "string.hpp", "view.m", "bridge.mm", "boot.s", "start.asm",
+    "token.sol", "memory.zig", "macro.nim", "list.hs", "core.clj", "tree.ml", "actor.ex", "case.exs", "node.erl",
+    "stats.r", "matrix.jl", "script.lua", "tool.pl", "screen.dart", "trait.scala", "form.vb", "record.fs",
+    "install.ps1", "run.bat", "find.cmake", "rules.mk", "data.csv", "app.ini", "setup.cfg", "feed.xml", "logo.svg",
 )  # fmt: skip
-_PROBES = tuple(folder + name for folder in ("", "src/", "lib/core/") for name in _ORDINARY)
+_FOLDERS = ("src/", "lib/core/", "app/", "tests/")
+_PROBES = (*_ORDINARY, *(folder + name for folder in _FOLDERS[:2] for name in _ORDINARY))
+# A pattern without a slash says the same at every depth.
+_SHALLOW_PROBES = (*_ORDINARY, *(folder + _ORDINARY[0] for folder in _FOLDERS))
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
@@ -202,21 +215,42 @@ def load_settings(**flags: object) -> Layers:
 
 
 def _narrowing(patterns: Iterable[str], where: str, warnings: Warnings) -> Iterable[str]:
-    """The patterns of a project that are used. One that matches what ordinary source files are called would
-    switch the protection off."""
+    """The patterns of a project that are used."""
+    wildcards = 0
+    for number, pattern in enumerate(patterns):
+        if number >= _MOST_PATTERNS:
+            warnings.append(f"{where}: {pattern[:40]!r} and what follows is ignored, as there are too many")
+            return
+        problem = _problem_of(pattern)
+        if problem is None and "*" in pattern.replace("**", "").replace("*.", ""):
+            wildcards += 1
+            problem = "there are too many with a *" if wildcards > _MOST_WILDCARDS else None
+        if problem is None:
+            yield pattern
+        else:
+            warnings.append(f"{where}: {pattern[:_LONGEST_PATTERN]!r} is ignored, as {problem}")
+
+
+def _problem_of(pattern: str) -> str | None:
+    """Why a pattern of a project is not used. It must be plain enough to be judged, and one that matches what
+    ordinary files are called would switch the protection off."""
+    import re  # most hooks read no settings
+
     from shadowsnap.patterns import matches
 
-    for number, pattern in enumerate(patterns):
-        if number >= _MOST_PATTERNS or len(pattern) > _LONGEST_PATTERN:
-            warnings.append(f"{where}: {pattern[:40]!r} is ignored, as there are too many, or it is too long")
-            if number >= _MOST_PATTERNS:
-                return
-        elif pattern.lstrip().startswith("!"):
-            warnings.append(f"{where}: {pattern!r} is ignored, as a project can only leave out more")
-        elif (hit := next((probe for probe in _PROBES if matches(pattern, probe)), None)) is not None:
-            warnings.append(f"{where}: {pattern!r} is ignored, as it would leave out ordinary files such as {hit}")
-        else:
-            yield pattern
+    if len(pattern) > _LONGEST_PATTERN:
+        return "it is too long"
+    if pattern.lstrip().startswith("!"):
+        return "a project can only leave out more"
+    if set(pattern) & set("?[]\\"):
+        return "in a project's file only names, * and ** are allowed"
+    parts = [part for part in pattern.strip(" /").split("/") if part != "**"]
+    for part in parts:
+        if "*" in part and not re.fullmatch(r"\*\.[^*]+", part) and not re.search(r"[^*]{3}", part):
+            return "beside a * there must be at least three characters, or the ending of a name (*.bin)"
+    probes = _PROBES if "/" in pattern.rstrip(" /") else _SHALLOW_PROBES
+    hit = next((probe for probe in probes if matches(pattern, probe)), None)
+    return None if hit is None else f"it would leave out ordinary files such as {hit}"
 
 
 def _lower(now: float, wanted: float, where: str, warnings: Warnings) -> float:
@@ -270,22 +304,35 @@ def _content(path: str, warnings: Warnings) -> bytes | None:
 def _parsed(text: str, table: str) -> dict[str, object]:
     import tomllib  # most hooks find no settings file and never need it
 
-    _check_depth(text)
+    if table:
+        text = _only(table, text)
+    _check_size(text)
     found: object = tomllib.loads(text)
     for part in table.split(".") if table else ():
         found = found.get(part, {}) if isinstance(found, dict) else {}
     return found if isinstance(found, dict) else {}
 
 
-def _check_depth(text: str) -> None:
-    """Refuse names of very many parts. Reading one takes time and memory by the square of its length: 160 KB of
-    `a.a.a...` take gigabytes. The name of a table is gone through again for each of its entries."""
-    if text.count(".") <= _MOST_PARTS:
-        return
+def _only(table: str, text: str) -> str:
+    """The lines of one table, at their places: whatever the rest of the file says, it is not read."""
+    import re
+
+    header = re.compile(r"\s*\[\s*" + r"\s*\.\s*".join(table.split(".")) + r"\s*\]\s*(?:#.*)?")
+    kept, inside = [], False
     for line in text.split("\n"):
-        table = line.partition("]")[0] if line.lstrip().startswith("[") else ""
-        if line.count(".") > _MOST_DOTS or table.count(".") > _MOST_PARTS:
-            raise ValueError("a name has too many parts, or a line too many dots")
+        if line.lstrip().startswith("["):
+            inside = header.fullmatch(line) is not None
+        kept.append(line if inside else "")
+    return "\n".join(kept)
+
+
+def _check_size(text: str) -> None:
+    """Refuse what takes long to read. A name takes time and memory by the square of its parts: 160 KB of
+    `a.a.a...` take gigabytes. The name of a table is gone through again for each of its entries."""
+    if len(text.replace("\n", "")) > _MOST_SETTINGS:
+        raise ValueError(f"it is longer than {_MOST_SETTINGS >> 10} KB")
+    if any(line.count(".") > _MOST_DOTS for line in text.split("\n")):
+        raise ValueError("a name has too many parts, or a line too many dots")
 
 
 def _read_environment(warnings: Warnings) -> dict[str, object]:

@@ -19,6 +19,7 @@ from shadowsnap.model import Checkpoint, EditOutcome, Entry, Session, SessionTur
 from shadowsnap.records import Any, NamedTuple, dataclass, field, replace
 from shadowsnap.store.checkpoints import ATTACHMENTS, list_checkpoints, newest_name, take_inventory, touching
 from shadowsnap.store.history import History, Operation, Snapshot, Turn, fold, read_history
+from shadowsnap.store.lanes import PulledLane, checkpoints_of, lines_in
 from shadowsnap.store.layout import Store
 from shadowsnap.store.log import log_file, logged_projects, read_lines
 from shadowsnap.store.projects import Project, known_projects
@@ -35,12 +36,14 @@ _ABANDONED_AFTER = 3600.0
 
 
 class State(NamedTuple):
-    """A known state of the files: its checkpoint (None: only the tree is known), its tree, and what it is."""
+    """A known state of the files: its checkpoint (None: only the tree is known), its tree, what it is, and the
+    restore that led to it."""
 
     checkpoint: str | None
     tree: str
     name: str
     number: int | None
+    operation: Operation | None = None
 
 
 @dataclass(frozen=True)
@@ -50,17 +53,23 @@ class Timeline:
     history: History
     entries: tuple[Entry, ...]
     newest: State | None
-    inside: frozenset[int] = frozenset()
-    """The entries, by their position, whose work is in the files."""
-    inside_of: dict[str, frozenset[int]] = field(default_factory=dict)
+    inside: int = 0
+    """The entries whose work is in the files: a bit for the position of each. Sets of positions would take a
+    gigabyte for ten thousand turns."""
+    inside_of: dict[str, int] = field(default_factory=dict)
     """The same for each checkpoint."""
 
     def exchanged(self, checkpoint: str) -> tuple[list[Entry], list[Entry]]:
         """The entries whose work a restore to this checkpoint takes out of the files, and those whose work it
         brings back, newest first. Both are empty for a state that is not known to the log."""
         then = self.inside_of.get(checkpoint, self.inside)
-        out, back = sorted(self.inside - then), sorted(then - self.inside)
+        out, back = _positions(self.inside & ~then), _positions(then & ~self.inside)
         return [self.entries[at] for at in reversed(out)], [self.entries[at] for at in reversed(back)]
+
+
+def _positions(bits: int) -> list[int]:
+    """The positions of the bits that are set, ascending."""
+    return [at for at, digit in enumerate(reversed(f"{bits:b}")) if digit == "1"]
 
 
 def read_timeline(
@@ -68,8 +77,22 @@ def read_timeline(
 ) -> Timeline:
     """The whole timeline. With `path`, only entries that changed it; `counted`: with counts of files and lines."""
     history = read_history(store, project, deadline)
-    known = {each.id: each for each in list_checkpoints(store, project, deadline, statistics=False)}
-    made = _Entries(history, known)
+    checkpoints = list_checkpoints(store, project, deadline, statistics=False)
+    return _timeline(store, history, checkpoints, deadline, path, counted=counted)
+
+
+def read_lane_timeline(store: Store, lane: PulledLane, deadline: Deadline, *, counted: bool = True) -> Timeline:
+    """The timeline of another machine, as far as it was pulled."""
+    history = fold(lane.project, lines_in(store, lane, deadline))
+    return _timeline(store, history, checkpoints_of(store, lane, deadline), deadline, counted=counted)
+
+
+def _timeline(
+    store: Store, history: History, checkpoints: Iterable[Checkpoint], deadline: Deadline,
+    path: bytes | None = None, *, counted: bool,
+) -> Timeline:  # fmt: skip
+    project = history.project
+    made = _Entries(history, {each.id: each for each in checkpoints})
     entries = [entry for entry, _ in made.rows]
     if counted or path is not None:
         pairs = (pair for _, pair in made.rows if pair is not None)
@@ -77,7 +100,7 @@ def read_timeline(
         entries = [with_counts(entry, numbers.get(pair) if pair else None) for entry, pair in made.rows]
     if path is not None:
         return Timeline(history, tuple(entry for entry in entries if entry.files_changed), made.newest)
-    return Timeline(history, tuple(entries), made.newest, frozenset(made.inside), made.inside_of)
+    return Timeline(history, tuple(entries), made.newest, made.inside, made.inside_of)
 
 
 class _Entries:
@@ -94,9 +117,9 @@ class _Entries:
         self.rows: list[tuple[Entry, tuple[str, str] | None]] = []
         """Entries, and the trees before and after each, where both are known."""
         self.newest: State | None = None
-        self.inside: frozenset[int] = frozenset()
-        self.inside_of: dict[str, frozenset[int]] = {}
-        self._inside_before: dict[str, frozenset[int]] = {}
+        self.inside = 0
+        self.inside_of: dict[str, int] = {}
+        self._inside_before: dict[str, int] = {}
         """The same before each operation."""
         self._walk()
 
@@ -202,23 +225,23 @@ class _Entries:
         )
         self.inside = inside
         if operation.after:
-            self.newest = State(None, operation.after, f"the {reason}", None)
+            self.newest = State(None, operation.after, f"the {reason}", None, operation)
         elif operation.before != operation.target:
             self.newest = None  # the log was rebuilt, and where some paths led is not known
 
-    def _inside_after(self, operation: Operation) -> frozenset[int]:
+    def _inside_after(self, operation: Operation) -> int:
         """Whose work is in the files after an operation."""
         if operation.kind == "revert":
-            return frozenset(
-                at
-                for at in self.inside
+            return sum(
+                1 << at
+                for at in _positions(self.inside)
                 if (operation.turn is None or self.rows[at][0].number != operation.turn)
                 and (operation.session_id is None or self.rows[at][0].session_id != operation.session_id)
             )
         if operation.kind == "undo":
             undoes = operation.line.get("undoes")
             if isinstance(undoes, int):
-                return frozenset(at for at in self.inside if self.rows[at][0].number != undoes)
+                return sum(1 << at for at in _positions(self.inside) if self.rows[at][0].number != undoes)
             return self._inside_before.get(str(undoes), self.inside)
         if operation.kind == "redo":
             return self._inside_before.get(str(operation.line.get("redoes")), self.inside)
@@ -253,7 +276,7 @@ class _Entries:
 
     def _add(self, entry: Entry, old: str | None, new: str | None) -> None:
         if entry.kind != "restore":
-            self.inside |= {len(self.rows)}
+            self.inside |= 1 << len(self.rows)
         self.rows.append((entry, (old, new) if old and new else None))
 
 
@@ -518,18 +541,27 @@ def session_by_part(store: Store, deadline: Deadline, part: str, project: Projec
     return fitting[0] if fitting else part
 
 
+_SHORTEST_ID = 8
+
+
 def short_session_ids(names: Iterable[str]) -> dict[str, str]:
     """For each session id a short part that no other one has: agents begin theirs with the date or the time, so
     the part need not be the beginning."""
     names = sorted(set(names))
-    return {name: _short_part(name, [other for other in names if other != name]) for name in names}
+    holders: dict[str, list[str]] = {}
+    for name in names:
+        for part in {name[at : at + _SHORTEST_ID] for at in range(len(name) - _SHORTEST_ID + 1)}:
+            holders.setdefault(part, []).append(name)
+    return {name: _short_part(name, holders) for name in names}
 
 
-def _short_part(name: str, others: list[str]) -> str:
-    for length in range(8, len(name)):
+def _short_part(name: str, holders: dict[str, list[str]]) -> str:
+    """`holders`: which names have a part of the shortest length."""
+    for length in range(_SHORTEST_ID, len(name)):
         for start in (0, len(name) - length):
             part = name[start : start + length]
-            if not any(part in other for other in others) and part.strip("-_. ") == part:
+            others = (other for other in holders[part[:_SHORTEST_ID]] if other != name)
+            if part.strip("-_. ") == part and not any(part in other for other in others):
                 return part
     return name
 

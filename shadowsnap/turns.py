@@ -146,6 +146,8 @@ class OpenTurn:
     resumed: bool = False
     """Whether other processes have a part in it."""
     ended: bool = False
+    again: int = 0
+    """How often it was gone on with after its end."""
     projects: dict[str, TurnInProject] = field(default_factory=dict)
     calls: list[Call] = field(default_factory=list)
     tools: list[list[str]] = field(default_factory=list)
@@ -203,6 +205,7 @@ class OpenTurn:
             "granularity": granularity,
             "calls": [call.to_json() for call in list(self.calls)],
             "tools": list(self.tools),
+            "again": self.again + self.ended,
         }
 
     @classmethod
@@ -215,6 +218,7 @@ class OpenTurn:
             turn.session_id, turn.prompt = record.get("session_id"), record.get("prompt")
             turn.agent, turn.parent = record.get("agent"), record.get("parent")
             turn.key, turn.began = str(record.get("key") or turn.key), float(record.get("began") or turn.began)
+            turn.again = int(record.get("again") or 0)
             turn.conversation = Transcript(path, size, folder) if path and folder else None
             found = [TurnInProject.from_json(each) for each in record.get("places", ())]
             turn.projects = {each.project.id: each for each in found if each.project is not None}

@@ -216,12 +216,14 @@ class Mutator:
             name = self._chance.choice(("", "\0", "\ud800", "../x", "a" * 300, *holder))
             holder[name] = holder.pop(key)
         elif action == 2 and isinstance(holder, list) and len(holder) < 1000:
-            holder += [holder[key]] * self._chance.choice((1, 10, 500))
+            text = json.dumps(holder[key])
+            times = min(self._chance.choice((1, 10, 500)), MOST_BYTES // len(text))
+            holder += [json.loads(text) for _ in range(times)]
         elif action == 3:
             holder[key] = [holder[key]]
         elif action == 4 and isinstance(holder[key], str):
-            text = holder[key].encode("utf-8", "surrogatepass")
-            holder[key] = self._bytes(text, text).decode(
+            data = holder[key].encode("utf-8", "surrogatepass")
+            holder[key] = self._bytes(data, data).decode(
                 "utf-8", self._chance.choice(("replace", "surrogateescape"))
             )
         else:

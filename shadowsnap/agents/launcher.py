@@ -57,8 +57,11 @@ _ROLLBACK = """\
 # Written by `shadowsnap install`. The /rollback commands of agents run it with the line as one word, or with - and
 # the line on standard input. It always exits with 0: several agents show nothing of a command that fails.
 if [ "$1" = - ]; then
-    line=$(cat)
-    set -- "$line"
+    line=
+    while IFS= read -r part; do
+        line="$line$part "
+    done
+    set -- "$line$part"
 fi
 {shadowsnap} rollback "$@" 2>&1
 exit 0

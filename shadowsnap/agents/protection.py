@@ -1,4 +1,4 @@
-"""Whether a project is protected: what the hooks were seen to do there, and whether they will run again."""
+"""Whether a project is protected: whether a hook will run there again, and what came of its last run."""
 
 from __future__ import annotations
 
@@ -10,16 +10,23 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from shadowsnap.agents.state import agent_states
-from shadowsnap.hook.log import read_log
+from shadowsnap.agents.catalog import AGENTS
+from shadowsnap.agents.state import AgentState, agent_states
+from shadowsnap.hook.log import log_file, read_log
+from shadowsnap.store.layout import Store
+from shadowsnap.store.log import last_lines
+from shadowsnap.store.projects import project_of
 
 _READ = 400
+_HOST = "a host program"
+_RECENT_SECONDS = 3600.0
+"""So long a turn is a sign that a program protects its work, where there are no settings that say so."""
 _BAD = ("failed", "refused", "disabled")
 
 
 @dataclass(frozen=True)
 class Protection:
-    """`protected` only if a hook was seen to run here, and its last run did not fail."""
+    """`protected` only if the next turn will be, as far as can be shown."""
 
     protected: bool
     text: str
@@ -49,6 +56,8 @@ class AgentHere:
     @property
     def text(self) -> str:
         place = "hook installed" if self.installed else "hook not installed"
+        if not self.installed and self.agent not in AGENTS:
+            place = "hook set up by hand"
         if self.last_run_at is None:
             return f"{place}, has not run here yet"
         return f"{place}, last ran {_ago(self.last_run_at.timestamp())}: {self.result}"
@@ -77,6 +86,8 @@ def agents_here(workdir: Path) -> list[AgentHere]:
         if status in _BAD:
             error = f": {last['error']}" if last and last.get("error") else ""
             problem, mend = f"the last snapshot of {name} {status}{error}", "shadowsnap doctor"
+        if name in AGENTS and all(other.problem for other in states.values()) and state is None:
+            problem, mend = f"the hook of {name} is not installed", f"shadowsnap install {name}"
         if state is not None and state.problem:
             problem, mend = f"{name}: {state.sentence}", f"shadowsnap install {name}"
         when = moment_of(last.get("time")) if last else None
@@ -86,27 +97,80 @@ def agents_here(workdir: Path) -> list[AgentHere]:
 
 
 def protection_of(workdir: Path) -> Protection:
-    """What the hook log and the settings of agents say about a directory."""
-    last, states = last_run(workdir), {state.agent: state for state in agent_states(workdir)}
-    if last is None:
-        good = [state.agent for state in states.values() if not state.problem]
-        if good:
-            return Protection(True, f"the hook of {', '.join(good)} is installed; no turn here yet", good[0])
-        if states:
-            state = next(iter(states.values()))
-            return Protection(False, f"{state.agent}: {state.sentence}", state.agent)
-        return Protection(False, "no agent's hook has run here yet: shadowsnap install AGENT")
-    agent, when = str(last.get("agent") or "an agent"), _seconds(last.get("time"))
-    status = str(last.get("status"))
-    if agent in states and states[agent].problem:
-        text = f"{agent}: NOT protected: {states[agent].problem}"
+    """Whether the next turn in a directory will be protected. That a hook ran in the past proves nothing: it must
+    be in the settings of its agent, allowed to run, and its last run must not have failed. Where there are no
+    settings to look into (a host that calls the API, a hook set up by hand), a recent turn is the sign."""
+    states = {state.agent: state for state in agent_states(workdir)}
+    recent = {
+        agent: run
+        for agent, run in _last_runs(workdir).items()
+        if agent in states or (agent not in AGENTS and _is_recent(run))
+    }
+    host = _host_run(workdir)
+    if host is not None:
+        recent.setdefault(str(host["agent"]), host)
+    if recent:
+        agent, run = max(recent.items(), key=lambda item: _seconds(item[1].get("time")))
+        return _judged(workdir, agent, run, states.get(agent))
+    good = [state.agent for state in states.values() if not state.problem]
+    if good:
+        return Protection(True, f"the hook of {', '.join(good)} is installed; no turn here yet", good[0])
+    if states:
+        state = next(iter(states.values()))
+        return Protection(False, f"{state.agent}: {state.sentence}", state.agent)
+    return _unprotected(workdir)
+
+
+def _judged(workdir: Path, agent: str, run: dict[str, Any], state: AgentState | None) -> Protection:
+    """What the last run of an agent says, and its settings."""
+    status, when = str(run.get("status")), _seconds(run.get("time"))
+    if state is not None and state.problem:
+        text = f"{agent}: NOT protected: {state.problem}"
         return Protection(False, text, agent, _since(workdir, True), status)
     if status in _BAD:
-        why = f": {last['error']}" if last.get("error") else ""
+        why = f": {run['error']}" if run.get("error") else ""
         text = f"NOT protected: the hook of {agent} {status} {_ago(when)}{why}"
         return Protection(False, text, agent, _since(workdir, True), status)
     since = _since(workdir, False)
     return Protection(True, f"protected by {agent}, last check {_ago(when)}", agent, since, status)
+
+
+def _unprotected(workdir: Path) -> Protection:
+    """No hook is installed: what to do about it."""
+    last = last_run(workdir)
+    if last is None:
+        return Protection(False, "no agent's hook has run here yet: shadowsnap install AGENT")
+    agent, status = str(last.get("agent") or ""), str(last.get("status"))
+    if agent in AGENTS:
+        text = f"NOT protected: no hook: shadowsnap install {agent}"
+    else:
+        text = f"NOT protected: the hook of {agent or 'an agent'} last ran {_ago(_seconds(last.get('time')))}"
+    return Protection(False, text, agent or None, None, status)
+
+
+def _host_run(workdir: Path) -> dict[str, Any] | None:
+    """The newest sign of a program that calls the API: a recent turn of an agent whose hook did not run here."""
+    hooks = _last_runs(workdir)
+    lines = last_lines(Store(log_file().parent), project_of(workdir).id)
+    begins = [line for line in lines if line["op"] == "begin" and line.get("agent") not in hooks]
+    if not begins:
+        return None
+    turn = begins[-1].get("turn")
+    last = max(line["at"] for line in lines if line.get("turn") == turn)
+    run = {"agent": begins[-1].get("agent") or _HOST, "time": last, "status": "taken"}
+    return run if _is_recent(run) else None
+
+
+def _is_recent(run: dict[str, Any]) -> bool:
+    return time.time() - _seconds(run.get("time")) < _RECENT_SECONDS
+
+
+def _last_runs(workdir: Path) -> dict[str, dict[str, Any]]:
+    """The newest run of each agent's hook in a directory."""
+    found: dict[str, dict[str, Any]] = {}
+    for run in _runs(workdir):
+        found.setdefault(str(run.get("agent") or "an agent"), run)
+    return found
 
 
 def last_run(workdir: Path, agent: str | None = None) -> dict[str, Any] | None:

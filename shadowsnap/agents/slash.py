@@ -12,7 +12,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shadowsnap.cli.plans import numbers_of, what_happened
+from shadowsnap.cli.plans import numbers_of, stuck_turn, what_happened
 from shadowsnap.cli.states import check_held, state_in_words
 from shadowsnap.cli.tables import change_lines, patch_lines, timeline_lines
 from shadowsnap.cli.text import count, cut, safe
@@ -304,10 +304,13 @@ def _taken_out(action: str, verb: str, result: RestoreResult, back: str = "undo"
     """The answer to what takes a turn or a session out of the files, or brings it back."""
     text = cut(what_happened(verb, result), _LONGEST_ABOUT + 20)
     conflicts = [f"  conflict {safe(each.path)} ({each.why}), left as it is" for each in result.conflicts]
+    conflicts, number = _cut(conflicts, _MOST_PATHS, "path"), stuck_turn(result)
+    hints = [f"look at it: /rollback diff {number}   go back to before all of it: /rollback {number}"]
     if conflicts and not (result.written or result.deleted):
-        return Answer("\n".join([text, *_cut(conflicts, _MOST_PATHS, "path")]), action, ok=False, result=result)
+        lines = [text, *conflicts, *(hints if number else ())]
+        return Answer("\n".join(lines), action, ok=False, result=result)
     answer = _restored(action, text, result, back)
-    return replace(answer, text="\n".join([*_cut(conflicts, _MOST_PATHS, "path"), answer.text]))
+    return replace(answer, text="\n".join([*conflicts, answer.text, *(hints if number else ())]))
 
 
 def _with_note(text: str, result: RestoreResult) -> str:

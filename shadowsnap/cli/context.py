@@ -33,6 +33,8 @@ class Context:
         self._given = os.path.join("", *directories)
         self._here = here
         self._update: Update | None = None
+        self.progress = ui.progress
+        """What an operation that takes long is shown by."""
 
     @cached_property
     def manager(self) -> CheckpointManager:
@@ -61,7 +63,7 @@ class Context:
         if self._update is not None and done is not None and total:
             self._update(done, total)
         elif isinstance(doing, str) and (self._update is None or doing.startswith("waiting")):
-            self.ui.progress(f"{doing} ...")
+            self.progress(f"{doing} ...")
 
     def warn(self) -> None:
         """Say what was ignored in settings, if they were needed."""

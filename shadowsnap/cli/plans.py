@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -55,6 +56,7 @@ def carry_out(
             lines = [cut(title(plan), ui.width)]
             lines += plan_lines(plan, context, ui.ink if args.dry_run else ui.talk_ink)
             lines += [cut(f"  {line}", ui.width) for line in also()]
+            lines += _ways_on(plan, args, context)
         if args.dry_run:
             return ui.answer({**plan.to_dict(), "dry_run": True}, lines)
         if plan.written or plan.deleted:
@@ -67,8 +69,9 @@ def carry_out(
     if result.note:
         ui.say(safe(result.note))
     line = context.line(back, *(() if ui.interactive else ("--yes",))) if result.undo_id else None
-    lines = [done(result), *_what_was_done(result, plan)]
+    lines = [done(result), *what_was_done(result, plan)]
     lines += [f"to take it back: {line}"] if line else []
+    lines += _ways_on(result, args, context)
     return ui.answer({**result.to_dict(), "dry_run": False, **({"undo": line} if line else {})}, lines)
 
 
@@ -183,7 +186,7 @@ def _sum(plan: RestoreResult, context: Context) -> str:
     return ", ".join(parts)
 
 
-def _what_was_done(result: RestoreResult, plan: RestoreResult | None) -> list[str]:
+def what_was_done(result: RestoreResult, plan: RestoreResult | None) -> list[str]:
     """What was done; nothing if the plan was shown and is what happened."""
     if plan is not None and (plan.written, plan.deleted) == (result.written, result.deleted):
         return [] if result.written or result.deleted else [f"  kept     {_why(kept)}" for kept in result.kept]
@@ -228,6 +231,24 @@ def what_happened(verb: str, result: RestoreResult) -> str:
 def headline(verb: str, result: RestoreResult, context: Context) -> str:
     """What happened, and below it the numbers."""
     return f"{cut(what_happened(verb, result), context.ui.width)}\n  {numbers_of(result)}"
+
+
+def _ways_on(result: RestoreResult, args: argparse.Namespace, context: Context) -> list[str]:
+    """What can be done about conflicts: without that, a person only knows that it did not work."""
+    number = stuck_turn(result)
+    if number is None or getattr(args, "on_conflict", "keep") != "keep":
+        return []
+    return [
+        f"look at it:                    {context.line('show', number)}",
+        f"take it out all the same:      {context.line('revert', number, '--on-conflict', 'theirs')}",
+        f"go back to before all of it:   {context.line('restore', number)}",
+    ]
+
+
+def stuck_turn(result: RestoreResult) -> str | None:
+    """The number of the turn that could not be taken out of some files, or None."""
+    found = re.match(r"turn (\d+)", result.what) if result.conflicts else None
+    return found[1] if found else None
 
 
 def exchanged_in_words(out: Sequence[Entry], back: Sequence[Entry], unseen: int) -> list[str]:

@@ -82,7 +82,9 @@ The files are TOML with one name per line:
     excludes = ["*.parquet", "/data/"]
 
 A project's file may have come with a clone, so it can only narrow what is captured of that project:
-{narrowing}.
+{narrowing}. Its patterns are names with `*` and `**`
+(`*.parquet`, `/data/`, `models/**`, `fixtures/large-*`), at most 100 of them, and none that matches what
+ordinary files are called. In a `pyproject.toml`, the table is written `[tool.shadowsnap]`.
 Everything else in it is ignored with a warning: it cannot switch protection off, move the store, let
 secrets in, take a default exclude back, or change limits that decide about checkpoints.
 

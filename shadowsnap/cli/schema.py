@@ -15,6 +15,9 @@ from datetime import datetime
 from typing import Any
 
 from shadowsnap import model
+from shadowsnap.remote.lanes import Lane
+from shadowsnap.remote.pull import PullReport
+from shadowsnap.remote.push import PushReport
 from shadowsnap.upkeep import purge, reclaim, retention, run, status
 
 Keys = Mapping[str, str]
@@ -41,7 +44,8 @@ def _type_of(annotation: str) -> str:
     many = re.fullmatch(r"tuple\[(.+), \.\.\.\]", inner)
     if many:
         return f"[{_type_of(many[1])}]"
-    if inner.startswith("Literal[") or re.fullmatch(r"(?!Project|Store)\w*(?:Status|Kind|Severity|State)", inner):
+    words = r"(?!Project|Store|Remote)\w*(?:Status|Kind|Severity|State)"
+    if inner.startswith("Literal[") or re.fullmatch(words, inner):
         inner = "str"  # one of a few words
     return _PLAIN_TYPES.get(inner, inner) + ("?" if optional else "")
 
@@ -95,6 +99,7 @@ RECORDS: dict[str, Keys] = {
         "not_captured": "[Skipped]",
         "turn_count": "integer",
         "snapshot_count": "integer",
+        "remote": "RemoteStatus?",
     },
     "Agent": {
         "agent": "string",
@@ -109,6 +114,10 @@ RECORDS: dict[str, Keys] = {
     "Newest": {"name": "string?", "number": "integer?", "checkpoint_id": "string?"},
     "ChangedSince": {"files_changed": "integer?", "insertions": "integer?", "deletions": "integer?"},
     "Advice": {"what": "string", "advice": "string"},
+    "Lane": _fields(Lane),
+    "LaneEntries": _fields(model.LaneEntries),
+    "PullReport": _fields(PullReport),
+    "RemoteStatus": {**_fields(model.RemoteStatus), "push_error": "string"},
     "ProjectStatus": _fields(status.ProjectStatus),
     "Trouble": _fields(status.Trouble),
     "Limit": _fields(status.Limit),
@@ -125,7 +134,10 @@ RECORDS: dict[str, Keys] = {
 _RESTORE: Keys = {**RECORDS["RestoreResult"], "dry_run": "boolean", "undo?": "string"}
 _CLEAR = _fields(model.ClearReport)
 _LIST: dict[str, Keys] = {
-    "": {"project": "Project", "now": "Now?", "entries": "[Entry]", "more": "integer"},
+    "": {
+        "project": "Project", "now": "Now?", "entries": "[Entry]", "more": "integer",
+        "pulled_timelines?": "[LaneEntries]",
+    },
     "--checkpoints": {"project": "Project", "checkpoints": "[Checkpoint]", "more": "integer"},
     "--all-projects": {"timelines": "[Timeline]"},
 }
@@ -167,6 +179,7 @@ ANSWERS: dict[str, dict[str, Keys]] = {
     "import": {"": _fields(model.ImportReport)},
     "install": {"": _SETTINGS},
     "label": {"": {"checkpoint": "Checkpoint"}},
+    "lanes": {"": {"lanes": "[Lane]"}},
     "list": _LIST,
     "log": _LIST,
     "ls": {"": {"checkpoint_id": "string", "files": "[string]"}},
@@ -180,6 +193,8 @@ ANSWERS: dict[str, dict[str, Keys]] = {
             "kept_count": "integer",
         }
     },
+    "pull": {"": {"pulled": "[PullReport]"}},
+    "push": {"": _fields(PushReport)},
     "purge": {"": _fields(purge.PurgeResult)},
     "export": {
         "--agent-trace": {"records": "[object]"},
@@ -199,7 +214,14 @@ ANSWERS: dict[str, dict[str, Keys]] = {
     "helper": {"": {"helper": "Helper?", "stopped": "boolean"}},
     "verify": {"": _fields(model.Verification)},
     "redo": {"": _RESTORE},
+    "report": {"": {"file": "string", "bytes": "integer", "turn_count": "integer", "cut": "[string]"}},
+    "remote": {
+        "": {"remote": "RemoteStatus"},
+        "list": {"remotes": "[RemoteStatus]"},
+        "keygen": {"public_key": "string", "path": "string"},
+    },
     "restore": {"": _RESTORE},
+    "resume": {"": {**_fields(model.Resumed), "dry_run?": "boolean"}},
     "revert": {"": _RESTORE},
     "rollback": {
         "": {
@@ -245,6 +267,7 @@ ANSWERS: dict[str, dict[str, Keys]] = {
             "helper": "Helper?",
         },
     },
+    "ui": {},
     "undo": {"": _RESTORE},
     "uninstall": {"": _SETTINGS},
     "unpin": {"": {"checkpoints": "[Checkpoint]"}},
@@ -324,12 +347,13 @@ MEANINGS = {
     "at": "when it happened",
     "attachments_bytes": "what kept conversations take in the store",
     "attachments_dropped": "refs of conversations that were dropped",
+    "attempts": "how often a push failed since the last that succeeded",
     "bad": "the first bad state; null for the files as they are now",
     "base": "the directory of the store",
     "before": "the id of the checkpoint before a turn",
     "began": "when a turn of a session began",
     "began_at": "when an entry began",
-    "branch": "the branch of a worktree",
+    "branch": "the branch of a worktree or of a checkout",
     "bytes": "a size in bytes",
     "bytes_after": "the size of the store afterwards",
     "bytes_alone": "what dropping this project alone would free",
@@ -338,6 +362,7 @@ MEANINGS = {
     "calls": "tool calls of the demo",
     "cancelled": "true: the person declined, and nothing was changed",
     "candidates": "states one of which is the culprit, if some could not be tested",
+    "captured_at": "when the state of a lane was captured",
     "change": "what happened to a settings file: `wrote`, `changed`, `removed`, `unchanged`",
     "changed_since": "how the files differ from the newest known state",
     "changes": "what differs, one record for each path",
@@ -348,16 +373,21 @@ MEANINGS = {
     "checkpoints": "checkpoints, newest first",
     "cleared_items": "what was cleared, one by one",
     "code": "the kind of a finding",
+    "commit": "the commit of the person's repository that a state is based on",
+    "commit_here": "the commit of the checkout here",
     "complete": "whether everything was reclaimed",
+    "conditions": "whether a remote refuses to overwrite what must be new",
     "conflicts": "paths that were left alone because others changed the same",
     "consented": "whether the agent may run the hook; null: it never asks, or that is not known",
     "content": "the text of a file; bytes that are no text are escaped surrogates",
     "contents_left": "contents that something else still holds",
     "conversation": "a conversation that is kept with a checkpoint",
     "conversation_state": "`kept`, `dropped`, `none`, or why there is none",
+    "conversations": "whether kept conversations are pushed",
     "created_at": "when a checkpoint or project was made",
     "culprit": "what led to the first bad state",
     "current": "whether the hook starts this very program",
+    "cut": "what was left out of a report to keep it small",
     "data": "what the host handed over: messages, another JSON value, or text",
     "deleted": "paths that were deleted, or would be",
     "deletions": "lines that went; null: binary or not known",
@@ -368,6 +398,7 @@ MEANINGS = {
     "edit_id": "the id of a stage",
     "edits": "stages of a session",
     "enabled": "whether snapshots are taken at all",
+    "encrypted": "whether a lane is encrypted",
     "ended": "when a session or a turn of it ended",
     "ended_at": "when an entry ended",
     "entries": "entries of the timeline, newest first",
@@ -411,6 +442,8 @@ MEANINGS = {
     "kept_count": "checkpoints that stay",
     "kind": "of an entry: `turn`, `edits`, `snapshot` or `restore`; otherwise what it comes from",
     "label": "the name that was given",
+    "lane": "the id of a lane: one project on one machine",
+    "lanes": "the lanes at a remote, the one with the newest state first",
     "last_prune": "when the limits were last kept",
     "last_run_at": "when the hook last ran here",
     "last_touch": "when a project was last used",
@@ -421,14 +454,18 @@ MEANINGS = {
     "line": "the number of a line",
     "lines": "the lines of a file",
     "lost": "files that the demo lost",
+    "machine": "the name of a machine",
+    "manifest_number": "how many times a lane was pushed",
     "meaning": "what a finding means",
     "message": "an error in words",
     "message_count": "how many messages there were",
     "messages": "messages of people and agents",
     "metadata": "further facts of a checkpoint",
+    "missing": "what a state does not have although it was there, and why",
     "more": "how many are not listed",
     "name": "what something is called: a limit, or a state such as `the end of turn 3`",
     "near": "whether a limit is nearly reached",
+    "new_directory": "whether the directory is a new one",
     "newest": "the newest state that is known of the files",
     "newest_at": "when the newest checkpoint was taken",
     "not_captured": "what a snapshot would leave out now, and why",
@@ -439,9 +476,11 @@ MEANINGS = {
     "number": "the number of a turn or snapshot; null: it has none",
     "offers": "words that fit",
     "ok": "whether it worked",
+    "origin": "where a project is cloned from",
     "original_id": "the id in the other tool",
     "ours": "the text as it is now",
     "parent": "the session that this one came from",
+    "parent_lane": "the lane that this one was resumed from",
     "patch": "a unified diff",
     "path": "a path: of a file in the project, or of a file that was written",
     "paths": "the paths that are meant",
@@ -452,23 +491,35 @@ MEANINGS = {
     "pinned_count": "how many are pinned",
     "place": "whether a directory is `here`, `gone` or `unreachable`",
     "places": "the directories that a turn wrote to",
+    "plain": "whether a remote is not encrypted",
     "probes": "the states that the command ran in",
     "problem": "why a hook does not protect; empty if nothing speaks against it",
     "problem_count": "how many problems",
     "problems": "the first of the problems",
-    "project": "the directory, and whether it is protected",
+    "project": "the directory, and whether it is protected; of a lane, the name of its project",
     "project_id": "the id of a project",
+    "project_name": "the name of a project",
     "projects": "the projects of the store",
     "prompt": "what the person asked, without secrets",
     "prompts": "what was asked",
-    "protected": "of a snapshot: the state before this turn is safe; of a directory: a hook ran here",
+    "protected": "of a snapshot: the state before this turn is safe; of a directory: a hook is there and works",
     "protection": "the same in words",
+    "public_key": "what others encrypt with",
+    "pulled": "the lanes that were pulled",
+    "pulled_timelines": "what happened to this project on other machines, as far as it was pulled",
+    "push_error": "why the last push in the background failed; empty if it did not",
+    "pushed_at": "when a lane was last pushed",
+    "readable": "whether the names of a lane could be read",
     "reason": "what it was taken for, or why",
+    "recipients": "the public keys that a remote is encrypted for",
     "reclaimed": "whether the bytes are gone from the disk",
     "record_count": "how many records were written",
     "records": "Agent Trace records",
     "redacted": "how many secrets were taken out",
     "ref": "the ref in the store",
+    "remote": "the remote of a project, and what it does not have yet",
+    "remote_name": "the name of a remote",
+    "remotes": "the remotes of all projects",
     "repair": "what mends a finding",
     "repaired": "what was mended",
     "restored": "what a restore, undo, redo or revert did",
@@ -481,6 +532,7 @@ MEANINGS = {
     "seconds": "how long it took",
     "session": "one session",
     "session_id": "the id of a session",
+    "session_ids": "sessions whose conversations came with it",
     "sessions": "sessions, newest first",
     "set_aside": "where things are that could not be saved",
     "settings": "the settings file, and what in settings was ignored",
@@ -497,6 +549,7 @@ MEANINGS = {
     "source": "where an import comes from",
     "started": "when a session began",
     "started_at": "when a process began",
+    "state_name": "what a state is in its own timeline, such as `the end of turn 3`",
     "status": "what became of it; the values are those of the record",
     "stopped": "whether the helper was ended",
     "store_bytes": "the size of the store",
@@ -517,12 +570,15 @@ MEANINGS = {
     "troubles": "what is wrong here, and what mends it",
     "turn": "the number of a turn",
     "turn_count": "turns of the timeline",
-    "turns": "turns",
+    "turns": "turns; of a lane, how many there are",
     "type": "the name of an error",
     "uncaptured": "what the newest checkpoints left out",
     "undo": "the command that takes it back",
     "undo_id": "the id of the checkpoint of what was there before",
+    "unpushed_count": "checkpoints that the remote does not have",
+    "unpushed_since": "when the oldest of them was taken",
     "unreachable_bytes": "what upkeep will free",
+    "url": "the address of a remote",
     "used": "how far a limit is used; null: not known",
     "verdict": "`good`, `bad`, `skipped` or `untested`",
     "verified": "whether what was restored is what the checkpoint says",
@@ -548,13 +604,19 @@ def all_keys() -> Iterator[tuple[str, str, str]]:
             yield from ((command, key.removesuffix("?"), kind.removesuffix("?")) for key, kind in keys.items())
 
 
+_WITHOUT = {
+    "hook": "It answers in the way that its agent wants; see `docs hooks`.",
+    "ui": "It is for people, on a terminal; see `docs ui`.",
+}
+
+
 def markdown() -> str:
     """The page `docs json`."""
     lines = [_HEAD]
     for command, forms in ANSWERS.items():
         lines.append(f"### {command}\n")
         if not forms:
-            lines.append("It answers in the way that its agent wants; see `docs hooks`.\n")
+            lines.append(f"{_WITHOUT[command]}\n")
         for form, keys in forms.items():
             lines += [f"`{command} {form}`:\n" if form else f"`{command}`:\n", *_listed(keys), ""]
     lines.append("### Instead\n")

@@ -12,7 +12,7 @@ from shadowsnap.errors import NotCaptured
 
 if TYPE_CHECKING:  # imported for annotations only
     from shadowsnap.manager import CheckpointManager
-    from shadowsnap.model import Checkpoint, Entry
+    from shadowsnap.model import Checkpoint, Diff, Entry
 
 AFTER = ":after"
 _SHORT_PATH = 30
@@ -37,6 +37,15 @@ def state_in_words(word: str, target: Checkpoint, entries: Sequence[Entry]) -> t
         return f"snapshot {entry.number}", about
     place = "the end of turn" if word.endswith(AFTER) else "before turn"
     return f"{place} {entry.number}", about
+
+
+def diff_of_entry(manager: CheckpointManager, workdir: str | os.PathLike[str], entry: Entry) -> Diff | None:
+    """What an entry changed, up to now if it is running; None if one of its two states is not known."""
+    if entry.before is None or (entry.after is None and entry.status != "running"):
+        return None
+    if manager.get(workdir, entry).scope != "tree":
+        return None
+    return manager.diff(workdir, entry.before, entry.after)
 
 
 def check_held(

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from shadowsnap.cli.context import Context
+from shadowsnap.cli.tables import remote_text
 from shadowsnap.cli.text import age, ago, count, cut_path, one_line, safe, size, wrapped
 from shadowsnap.cli.ui import Ui
 
 if TYPE_CHECKING:
     from shadowsnap.agents.install import Installed
     from shadowsnap.hook.resident import RunningHelper
+    from shadowsnap.model import RemoteStatus
     from shadowsnap.upkeep.status import Limit, ProjectStatus, StoreStatus, Trouble
 
 _SHOWN = 10
@@ -80,6 +82,7 @@ class _Lines:
         bars = fancy.limit_bars(status.limits) if fancy else [""] * len(status.limits)
         limits = zip(map(_limit, status.limits), bars, strict=True)
         yield from self._section("limits", (f"{text}  {bar}".rstrip() for text, bar in limits))
+        yield from self._section("remotes", map(_remote, status.remotes))
         yield from self._section("not captured", map(self._uncaptured, status.uncaptured))
         yield from self._section("failed lately", map(self._failure, status.failures[:_SHOWN]))
         yield from self._section("agents with the hook", map(_agent, agents) if agents else [_NO_AGENT])
@@ -163,6 +166,10 @@ def _limit(limit: Limit) -> str:
     most = " in the largest project" if limit.name == "max_snapshots" else ""
     share = "" if most else f" ({100 * limit.used / limit.limit:.0f}%)"
     return f"  {limit.name:18}  {limit.used:.4g} of {limit.limit:g}{most}{share}{word}"
+
+
+def _remote(each: RemoteStatus) -> str:
+    return f"  {safe(each.workdir)}: {remote_text(each)}"
 
 
 def _agent(each: Installed) -> str:

@@ -10,7 +10,7 @@ from shadowsnap.cli.text import age, ago, columns, count, cut, cut_path, one_lin
 from shadowsnap.cli.ui import Ink
 
 if TYPE_CHECKING:  # imported for annotations only
-    from shadowsnap.model import Change, Checkpoint, Entry, Now
+    from shadowsnap.model import Change, Checkpoint, Entry, Now, RemoteStatus
 
 _LEAST_TEXT = 12
 _LEAST_PATH = 20
@@ -58,10 +58,23 @@ def timeline_lines(
     return [cut(line, width) if not ink.on else line for line in lines]
 
 
+def remote_text(remote: RemoteStatus) -> str:
+    """What a remote does not have yet."""
+    text = f"{safe(remote.name)}, everything is pushed"
+    if remote.unpushed_since is not None:
+        number, since = count(remote.unpushed, "checkpoint"), ago(remote.unpushed_since)
+        text = f"{safe(remote.name)}, {number} not pushed, the oldest from {since}"
+    if remote.error:
+        text += f"; {count(remote.attempts, 'attempt')} failed: {one_line(remote.error)}"
+    return text
+
+
 def now_text(now: Now) -> str:
     """How the files differ from the newest known state, in words."""
-    if now.name is None or now.files_changed is None:
+    if now.name is None:
         return "nothing is known of the files yet"
+    if now.files_changed is None:
+        return f"the files differ from {now.name}"
     if now.files_changed == 0:
         return f"the files are as at {now.name}"
     verb = "differs" if now.files_changed == 1 else "differ"
@@ -176,11 +189,16 @@ def change_lines(changes: Sequence[Change], width: int, ink: Ink) -> Iterator[st
     paths = [cut_path(safe(change.path), room) for change in changes]
     wide = max(map(columns, paths))
     for change, path, lines in zip(changes, paths, numbers, strict=True):
-        mark, style = _MARKS.get(change.status, ("?", "dim"))
+        mark, style = path_mark(change)
         yield f"  {ink(style, mark)} {pad(path, wide)}  {lines}".rstrip()
     more = sum(change.insertions or 0 for change in changes)
     less = sum(change.deletions or 0 for change in changes)
     yield f"  {count(len(changes), 'path')}, +{more} -{less}"
+
+
+def path_mark(change: Change) -> tuple[str, str]:
+    """A letter for what happened to a path, and its colour."""
+    return _MARKS.get(change.status, ("?", "dim"))
 
 
 def line_counts(change: Change) -> str:

@@ -27,6 +27,13 @@ def one_line(text: str) -> str:
     return safe(" ".join(text.split()))
 
 
+def html_safe(text: str, keep: str = "") -> str:
+    """Text that cannot do anything in an HTML page: neither as markup, nor by what `safe` escapes."""
+    from html import escape
+
+    return escape(safe(text, keep))
+
+
 def encodable(text: str, encoding: str | None) -> str:
     """Text that a stream of this encoding can take."""
     encoding = encoding or "utf-8"

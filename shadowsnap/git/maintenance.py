@@ -14,7 +14,7 @@ import shutil
 import struct
 import zlib
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from itertools import islice, pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -83,7 +83,7 @@ def pack_objects(git: Git, names: Iterable[str], *, deltas: bool = True) -> str 
 
 def _write_pack(git: Git, lines: Iterable[str], deltas: bool, *options: str) -> str | None:
     assert git.scratch_objects is not None
-    scratch, target = git.scratch_objects / "pack", git.git_dir / "objects" / "pack"
+    scratch = git.scratch_objects / "pack"
     scratch.mkdir(parents=True, exist_ok=True)
     stdin = "".join(f"{line}\n" for line in lines).encode()
     if not stdin:
@@ -94,10 +94,7 @@ def _write_pack(git: Git, lines: Iterable[str], deltas: bool, *options: str) -> 
     digits = answer.decode().strip()
     if not digits:
         return None
-    target.mkdir(parents=True, exist_ok=True)
-    for path in _in_order(scratch, f"pack-{digits}"):
-        _move(path, target / path.name)
-    sync_directory(target)
+    _put_in_place(git, f"pack-{digits}")
     return f"pack-{digits}"
 
 
@@ -105,6 +102,53 @@ def _in_order(folder: Path, name: str) -> list[Path]:
     """The files of a pack, the pack first and its index last."""
     others = [path for path in folder.glob(f"{name}.*") if path.suffix not in (".pack", ".idx")]
     return [folder / f"{name}.pack", *others, folder / f"{name}.idx"]
+
+
+def _put_in_place(git: Git, name: str) -> None:
+    """Move a pack from the scratch directory among the store's."""
+    assert git.scratch_objects is not None
+    target = git.git_dir / "objects" / "pack"
+    target.mkdir(parents=True, exist_ok=True)
+    for path in _in_order(git.scratch_objects / "pack", name):
+        _move(path, target / path.name)
+    sync_directory(target)
+
+
+def put_in_place(git: Git) -> None:
+    """Move every pack of the scratch directory among the store's. Each has been checked."""
+    assert git.scratch_objects is not None
+    for index in sorted((git.scratch_objects / "pack").glob("pack-*.idx")):
+        sync_files(index.parent.glob(f"{index.stem}.*"))
+        _put_in_place(git, index.stem)
+
+
+def take_packs(source: Git, target: Git, wanted: Collection[str]) -> int:
+    """Give a repository the packs of another that have wanted objects which it does not have; their size. Files
+    are shared where the file system can do that."""
+    asked = "".join(f"{name}\n" for name in wanted).encode()
+    answer = target.run("cat-file", "--batch-check=%(objectname)", "--buffer", stdin=asked).decode("ascii")
+    missing = {row.split()[0] for row in answer.splitlines() if row.endswith(" missing")}
+    total, folder = 0, target.git_dir / "objects" / "pack"
+    for index in sorted((source.git_dir / "objects" / "pack").glob("pack-*.idx")):
+        found = source.run("show-index", stdin=index.read_bytes()).decode("ascii").splitlines()
+        if missing.isdisjoint(row.split()[1] for row in found):
+            continue
+        total += index.with_suffix(".pack").stat().st_size
+        folder.mkdir(parents=True, exist_ok=True)
+        for path in (index.with_suffix(".pack"), index):
+            _share(path, folder / path.name)
+    sync_directory(folder)
+    return total
+
+
+def _share(source: Path, target: Path) -> None:
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        return
+    except OSError:  # another file system, or one without links
+        shutil.copyfile(source, target)
+    sync_files([target])
 
 
 def _move(source: Path, target: Path) -> None:

@@ -19,7 +19,7 @@ from shadowsnap import lightjson as json
 from shadowsnap.deadline import NO_DEADLINE, Deadline
 from shadowsnap.errors import GitFailed, GitMissing, GitTooOld
 from shadowsnap.files import remove_tree
-from shadowsnap.git.process import kill_tree, start_process
+from shadowsnap.git.process import kill_tree, kill_without_reaping, start_process
 from shadowsnap.records import NamedTuple, dataclass, replace
 
 TYPE_CHECKING = False
@@ -78,6 +78,8 @@ class Git:
     process is killed."""
     batch: Batch | None = None
     """The `cat-file` process that all object readers share."""
+    network: bool = False
+    """Whether the command talks to a remote, with the person's own configuration and credentials."""
     new_objects: NewObjects | None = None
     """Objects that are not in the store yet. They are written before any git process starts."""
     deadline: Deadline = NO_DEADLINE
@@ -124,7 +126,7 @@ class Git:
         )
 
     def _environment(self) -> dict[str, str]:
-        environment = sealed_environment()
+        environment = network_environment() if self.network else sealed_environment()
         environment["GIT_DIR"] = str(self.git_dir)
         if self.literal_pathspecs:
             environment["GIT_LITERAL_PATHSPECS"] = "1"
@@ -176,16 +178,17 @@ class Running:
         self._stdin = stdin
         self._ok = ok
         self._deadline = deadline
+        self.errors = b""
 
     def output(self) -> bytes:
         """Wait for the end of the command and return what it printed."""
         process = self._process
         try:
-            out, err = process.exchange(self._stdin, self._deadline, f"git {self._command} was running")
+            out, self.errors = process.exchange(self._stdin, self._deadline, f"git {self._command} was running")
         finally:
             kill_tree(process)
         if process.returncode not in self._ok:
-            message = _shortened(err.decode("utf-8", "replace").strip())
+            message = _shortened(self.errors.decode("utf-8", "replace").strip())
             raise GitFailed(command=self._command, status=process.returncode, stderr=message)
         return out
 
@@ -193,6 +196,10 @@ class Running:
     def status(self) -> int | None:
         """The exit code; None before `output`."""
         return self._process.returncode
+
+    def stop(self) -> None:
+        """Kill the command from another thread than the one that waits for its output."""
+        kill_without_reaping(self._process)
 
     def abandon(self) -> None:
         """Kill the command, if it still runs."""
@@ -215,6 +222,27 @@ def side_by_side(*commands: Running) -> Iterator[None]:
     finally:
         for command in commands:
             command.abandon()
+
+
+# What a person's credentials and proxies need. Everything else that begins with GIT_ could lead elsewhere.
+_NETWORK = (
+    "GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSH_VARIANT", "GIT_ASKPASS", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM",
+    "GIT_CONFIG_NOSYSTEM", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "GIT_SSL_CERT", "GIT_SSL_KEY", "GIT_PROXY_COMMAND",
+)  # fmt: skip
+# A pack from elsewhere may claim that a few bytes stand for gigabytes: git makes room for no more than this.
+_MOST_MEMORY = "256m"
+_NETWORK_SEALED = ("GIT_NO_REPLACE_OBJECTS", "GIT_NO_LAZY_FETCH", "GIT_TERMINAL_PROMPT", "LC_ALL")
+
+
+def network_environment() -> dict[str, str]:
+    """The person's own environment, for the commands that talk to a remote: their credentials are found in it."""
+    kept = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("GIT_", "PYTHON")) or name in _NETWORK
+    }
+    kept["PATH"] = safe_search_path(kept.get("PATH", os.defpath))
+    return {**kept, **{name: _SEALED[name] for name in _NETWORK_SEALED}, "GIT_ALLOC_LIMIT": _MOST_MEMORY}
 
 
 def usable_git(memory: Path | None = None) -> str:

@@ -218,12 +218,14 @@ def _close(event: HookEvent, session: HookSession, manager: CheckpointManager, s
     """End the turn of the record. The session is locked."""
     if not session.is_open:
         return
-    manager.resume_turn({**session.record["state"], "tools": session.tools()})
-    session.note_ended()
+    if in_helper and os.path.isdir(os.path.join(session.base, "remote")):
+        raise NotDone  # what is pushed then needs the credentials in the environment of the hook itself
+    again = session.record.get("again", 0)
+    manager.resume_turn({**session.record["state"], "tools": session.tools(), "again": again})
     outcomes = manager.end_turn(_transcript(event), status)
     if any(map(_is_for_the_hook, outcomes)):
-        session.note_not_ended()
         raise NotDone
+    session.note_ended()  # not before: if this process dies, the next one ends the turn
     for outcome in outcomes:
         if outcome.status != "unchanged":
             _log(event.agent, event, outcome.status, outcome.error, outcome=outcome)

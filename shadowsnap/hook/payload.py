@@ -96,6 +96,7 @@ _MOST_ROOTS = 100
 # How Claude Code reports the end of a background task, as if the person had typed it.
 _NOTIFICATION = "<task-notification>"
 _LONGEST_NAME = 200
+_LONGEST_PART = 4 << 20
 
 # Windsurf names what is done, not the tool; Cursor's older events too.
 _TOOL_OF_EVENT = {
@@ -149,7 +150,7 @@ class HookEvent:
 
 def read_event(agent: str, data: bytes, event_name: str = "") -> HookEvent:
     """The event in a hook's input. `event_name` is for agents whose input does not say it."""
-    text = _decoded(data)
+    text = _decoded(_shortened(data))
     problem = ""
     try:
         payload = _parsed(text)
@@ -246,6 +247,19 @@ def _tool_input(payload: dict[str, Any], places: list[dict[str, Any]]) -> Any:
 
 
 # --- reading leniently -----------------------------------------------------------------------
+
+
+def _shortened(data: bytes) -> bytes:
+    """The beginning and the end of a very long input: what makes it long is a text in the middle. (Millions of
+    small values would take a hundred times their length in memory.)"""
+    if len(data) <= 2 * _LONGEST_PART:
+        return data
+    head, before_tail = data[:_LONGEST_PART], data[-_LONGEST_PART - 1000 : -_LONGEST_PART]
+    escape = head.rfind(b"\\", len(head) - len(rb"\u0000"))
+    if escape >= 0:
+        head = head[:escape].rstrip(b"\\")
+    is_escaped = (len(before_tail) - len(before_tail.rstrip(b"\\"))) % 2
+    return head + data[is_escaped - _LONGEST_PART :]
 
 
 def _decoded(data: bytes) -> str:

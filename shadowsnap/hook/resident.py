@@ -23,7 +23,7 @@ def start_helper(base: str) -> bool:
         Path(base, RECORD).touch(0o600)
     except OSError:
         return False
-    return start_detached_python("shadowsnap.hook.server", base, cwd=Path(base), environment=os.environ)
+    return start_detached_python("shadowsnap.hook.server", base, cwd=Path(base), environment=dict(os.environ))
 
 
 @dataclass(frozen=True)

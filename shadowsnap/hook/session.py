@@ -107,6 +107,7 @@ class HookSession:
             "session_id": self.id if event.session else None,
             "prompt": self.record.get("prompt") or None,
             "agent": event.agent or None,
+            "key": self.record.get("key"),
             "began": self.record.get("began") or time.time(),
             "transcript": self.record.get("transcript") or mark_transcript(event),
             "places": [],
@@ -148,6 +149,7 @@ class HookSession:
         self.record = {
             "turn": event.turn or f"#{count}",
             "count": count,
+            "key": f"{time.time_ns()}-{os.getpid()}",  # if a hook dies, the next one goes on with the same turn
             "prompt": prompt,
             "asked": asked,
             "prompted": prompted or self.record.get("prompted") is True,
@@ -165,6 +167,8 @@ class HookSession:
         """A message that belongs to the turn that is there: it goes on, also if it had ended."""
         if event.turn and event.turn != self.record.get("turn"):
             self.record["also"] = [*self.record.get("also", ()), event.turn][-20:]
+        if self.record.get("ended") is True:
+            self.record["again"] = self.record.get("again", 0) + 1
         self.record["ended"] = False
         self.write()
 
@@ -183,11 +187,6 @@ class HookSession:
     def note_ended(self) -> None:
         """The agent is done: what comes next is another turn."""
         self.record["ended"] = True
-        self.write()
-
-    def note_not_ended(self) -> None:
-        """Closing the turn failed, and is tried again."""
-        self.record["ended"] = False
         self.write()
 
     def note_parent(self, parent: str) -> None:
@@ -262,7 +261,7 @@ def _sound(record: Any) -> dict[str, Any]:
     if not isinstance(record, dict):
         return {}
     kinds: dict[str, Any] = {"turn": str, "count": int, "prompt": str, "prompted": bool, "state": dict}
-    kinds |= {"began": (int, float)}
+    kinds |= {"began": (int, float), "key": str, "again": int}
     kinds |= {"folders": list, "files": list, "also": list, "ended": bool, "shell": bool, "parent": str}
     kinds |= {"transcript": list, "asked": dict}
     found = {name: record[name] for name, kind in kinds.items() if isinstance(record.get(name), kind)}

@@ -102,7 +102,5 @@ def _package() -> tuple[Callable[..., Any], Callable[[str], Exception]]:
             from mcp.server.fastmcp import FastMCP as Server
             from mcp.server.fastmcp.exceptions import ToolError
         except ImportError:
-            problem = ExtraMissing(command="mcp")
-            problem.hint = "pip install 'shadowsnap[mcp]'"
-            raise problem from None
+            raise ExtraMissing(what="`shadowsnap mcp`", extra="mcp") from None
     return Server, ToolError

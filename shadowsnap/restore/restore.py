@@ -380,7 +380,8 @@ def clean_up(space: Workspace, ended: Journal, staging: Iterable[str], *, lastin
 
 
 def _tree_after(capture: Capture, plan: Plan, touched: tuple[str, ...], target: Checkpoint) -> str:
-    """The id of the tree that a capture finds after the restore. The tree itself is not written."""
+    """The tree that a capture finds after the restore. It is stored with the state before it: later states are
+    compared with it."""
     if target.scope == "tree" and not touched and not plan.kept:
         return target.tree
     changes: dict[bytes, Leaf | None] = dict.fromkeys(plan.delete)
@@ -390,7 +391,7 @@ def _tree_after(capture: Capture, plan: Plan, touched: tuple[str, ...], target: 
             capture.tree(),
             changes,
             lambda name: reader.read(name, b"tree"),
-            lambda data: object_id(b"tree", data),
+            lambda data: capture.space.objects.write(b"tree", data),
         )
 
 
@@ -404,6 +405,7 @@ def _reached(
         if any(path.rpartition(b"/")[2] == b".gitignore" for path in plan.changed_files):
             capture = begin_capture(space)
             after = capture.tree()
+            space.objects.flush()
         if after == target.tree:
             return after, target.id
         if touched or not read_history(space.store, space.project, space.deadline).running:

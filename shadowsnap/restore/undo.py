@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 
 from shadowsnap.errors import MalformedObject, NothingToRedo, NothingToUndo
-from shadowsnap.git.reading import ObjectReader
+from shadowsnap.git.reading import ObjectReader, kinds_of
 from shadowsnap.git.trees import Leaf, patch_tree
 from shadowsnap.model import Checkpoint, RestoreResult
 from shadowsnap.records import Any, replace
@@ -97,6 +97,25 @@ def _is_as_left(space: Workspace, operation: Operation) -> bool:
         return begin_capture(space).tree() == operation.after
     target, returns = _find(space, operation.target), operation.line.get("returns") is True
     return is_as_restored(space, target, _paths_of(space, operation), returns, operation.after)
+
+
+def tree_after(space: Workspace, operation: Operation) -> str | None:
+    """The tree that an operation led to. No checkpoint holds it, so it is made again if it was cleared away; None
+    if that is not possible."""
+    if kinds_of(space.git, [operation.after]):
+        return operation.after
+    paths = restored_paths(space.store, operation)
+    if not paths:
+        return None
+    before, target = _find(space, operation.before), _find(space, operation.target)
+    with ObjectReader(space.git) as reader:
+        there, read = open_tree(reader, target.tree), reader.read
+        changes = {path: there.find(path) for path in map(os.fsencode, paths) if not path.endswith(b"/")}
+        made = patch_tree(
+            before.tree, changes, lambda name: read(name, b"tree"), lambda data: space.objects.write(b"tree", data)
+        )
+    space.objects.flush()
+    return made if made == operation.after else None
 
 
 def _find(space: Workspace, checkpoint: str) -> Checkpoint:

@@ -11,7 +11,7 @@ from functools import lru_cache
 
 from shadowsnap.records import NamedTuple
 
-VERSION = 1
+VERSION = 2
 """The version of the table. After a change, the next capture lists every file again."""
 
 
@@ -33,7 +33,7 @@ SECRETS = (
     SecretName("id_ecdsa id_ecdsa.* id_ecdsa-* id_ecdsa_* *_ecdsa", "SSH private key or a backup of one"),
     SecretName("id_ed25519 id_ed25519.* id_ed25519-* id_ed25519_* *_ed25519",
                "SSH private key or a backup of one"),
-    SecretName("id_xmss .ssh/identity ssh_host_*_key", "SSH private key"),
+    SecretName("id_xmss .ssh/identity .ssh/id_* ssh_host_*_key", "SSH private key"),
     SecretName("secring.gpg secring.pgp otr.private_key", "private keys of GnuPG or OTR"),
     SecretName("sops/age/keys.txt", "private keys of age, for sops"),
     SecretName("*.keytab", "Kerberos keys"),
@@ -73,7 +73,8 @@ SECRETS = (
     SecretName(".snowsql/config .snowflake/connections.toml .dbt/profiles.yml", "login for a data warehouse"),
     SecretName(".sentryclirc .circleci/cli.yml .travis/config.yml ngrok.yml .ngrok2/ngrok.yml",
                "token of a developer service"),
-    SecretName("kaggle.json huggingface/token .huggingface/token .codex/auth.json .credentials.json",
+    SecretName("kaggle.json huggingface/token .huggingface/token .codex/auth.json .gemini/oauth_creds.json "
+               ".credentials.json",
                "token of a model host or an agent"),
     SecretName("credentials.json credentials.yml credentials.yaml credentials.xml credentials.toml "
                "credentials.ini credentials.csv credentials.db .credentials *-credentials.json "
@@ -102,12 +103,20 @@ NOT_SECRET_ENDINGS = (
     ".tpl", ".md", ".pub", ".example.json", ".sample.json", ".template.json",
 )  # fmt: skip
 """Examples hold no values, and `id_rsa.pub` is the public half of a key."""
+BACKUP_ENDINGS = (".bak", ".backup", ".old", ".orig", ".save", ".swp", "~", " (copy)", ".copy", ".1", ".2")
+"""A copy of a secret is one, whatever an editor or a person called it."""
+_MOST_BACKUPS = 3
 
 
 def is_secret(path: bytes, exceptions: tuple[str, ...] = ()) -> bool:
     """Whether a path is a secret according to its name. `exceptions` are patterns of files that the user wants
     captured nevertheless, in the same syntax; a leading slash anchors one at the project's root."""
     name = path.rpartition(b"/")[2].lower()
+    for _ in range(_MOST_BACKUPS):
+        if not (name[-2:] in _BACKUP_KEYS or name[-1:] == b"~") or not name.endswith(_BACKUP_ENDINGS):
+            break
+        ending = max((each for each in _BACKUP_ENDINGS if name.endswith(each)), key=len)
+        path, name = path[: -len(ending)], name[: -len(ending)]
     if (
         name not in _by_name
         and name[-_KEY:] not in _by_ending
@@ -204,4 +213,6 @@ def _file_patterns() -> None:
 
 _file_patterns()
 (_CONTENT,) = _by_content  # searched for in every name, so there must be only one
+_BACKUP_ENDINGS = tuple(ending.encode() for ending in BACKUP_ENDINGS)
+_BACKUP_KEYS = frozenset(ending[-2:] for ending in _BACKUP_ENDINGS)
 _NOT_ENDINGS = tuple(ending.encode() for ending in NOT_SECRET_ENDINGS)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 
 from shadowsnap.errors import GitFailed, UnsafeTree
 from shadowsnap.git.reading import ObjectReader
@@ -16,6 +17,10 @@ from shadowsnap.records import NamedTuple, dataclass
 from shadowsnap.snapshot.capture import Capture
 from shadowsnap.snapshot.worktree import parents
 from shadowsnap.store.stat_cache import Modes
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # imported for annotations only
+    from shadowsnap.git.process import Process
 
 # So many directories are compared faster than git is started.
 _FEW_DIRECTORIES = 50
@@ -203,10 +208,16 @@ def _usual_bits(modes: Modes) -> tuple[int, int, int]:
 # --- a diff for people -------------------------------------------------------------------------------
 
 
-def compare(git: Git, old: State, new: State, paths: Sequence[bytes]) -> tuple[tuple[Change, ...], str]:
-    """The changes between two states and their patch, of everything or below some paths."""
+def compare(
+    git: Git, old: State, new: State, paths: Sequence[bytes], patches: PatchReader | None = None
+) -> tuple[tuple[Change, ...], str]:
+    """The changes between two states and their patch, of everything or below some paths. `patches` answers for
+    one pair of states after the other, and for everything."""
     chosen = Selection(paths)
-    differing, counts, text = _diff(git, old, new, paths)
+    if patches is None:
+        differing, counts, text = _diff(git, old, new, paths)
+    else:
+        differing, counts, text = patches.read(old.tree, new.tree)
     left_out = {item.path: why for item in differing if (why := _why_left_out(item, old, new))}
     if left_out:
         text = _without_contents(left_out, text)
@@ -249,6 +260,92 @@ def _diff(
         return differing, counts, text.output().decode("utf-8", "surrogateescape")
 
 
+class PatchReader:
+    """Patches of many pairs of trees from one git process. In place of lines beyond the limits, of one file or of
+    a whole patch in bytes, stands a line that counts them; it begins with a backslash, as no other line does
+    except the one about a missing line end."""
+
+    def __init__(self, git: Git, most: int, most_of_a_file: int) -> None:
+        self._git = git
+        self._most = most
+        self._most_of_a_file = most_of_a_file
+        self._stack = ExitStack()
+        self._process: Process | None = None
+
+    def __enter__(self) -> PatchReader:
+        self._objects = ObjectReader(self._git).__enter__()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stack.close()
+        self._objects.__exit__(None, None, None)
+
+    def read(self, old: str, new: str) -> tuple[list[Difference], dict[bytes, _LineCounts], str]:
+        """The files that differ, the lines added and removed in each, and the patch."""
+        if old == new:
+            return [], {}, ""
+        rows = tree_changes(old, new, lambda name: self._objects.read(name, b"tree"), sys.maxsize)
+        differing = [Difference(*row) for row in rows or ()]
+        paths = {patch_header(item.path).encode(): item.path for item in differing}
+        counts: dict[bytes, _LineCounts] = {}
+        kept: list[bytes] = []
+        total = left_out = size = more = less = 0
+        header, inside = b"", False
+        for line in self._lines(old, new):
+            if line.startswith(b"diff --git "):
+                kept += _left_out_line(left_out)
+                header, inside, size, left_out = line.removesuffix(b"\n"), False, 0, 0
+                more, less = (number or 0 for number in counts.get(paths.get(header, b""), (0, 0)))
+            elif not header:
+                continue  # the names of the trees
+            elif line.startswith(b"@@"):
+                inside = True
+            elif inside:
+                more, less = more + line.startswith(b"+"), less + line.startswith(b"-")
+            is_binary = not inside and line.startswith(b"Binary files ")
+            if header in paths:
+                counts[paths[header]] = (None, None) if is_binary else (more, less)
+            if inside and (size + len(line) > self._most_of_a_file or total + len(line) > self._most or left_out):
+                left_out += 1
+            else:
+                kept.append(line)
+                size, total = size + len(line), total + len(line)
+        kept += _left_out_line(left_out)
+        return differing, counts, b"".join(kept).decode("utf-8", "surrogateescape")
+
+    def _lines(self, old: str, new: str) -> Iterator[bytes]:
+        if self._process is None:
+            self._process = self._stack.enter_context(self._git.conversation(*_PATCH, "--stdin"))
+        assert self._process.stdin is not None and self._process.stdout is not None
+        try:
+            # git repeats a line that names no object, and flushes what it has printed. No line of a patch is that.
+            self._process.stdin.write(f"{old} {new}\nend\n".encode())
+            self._process.stdin.flush()
+            while (line := self._process.stdout.readline()) != b"end\n":
+                if not line:
+                    raise BrokenPipeError
+                yield line
+        except OSError:
+            self._stack.close()  # git died of this pair; the next one gets a new process
+            self._process = None
+            raise GitFailed(command="diff-tree", status=-1, stderr="it ended early") from None
+
+
+def _left_out_line(count: int) -> list[bytes]:
+    return [b"\\ %d more lines are left out\n" % count] if count else []
+
+
+def split_patch(text: str) -> dict[str, str]:
+    """The parts of a patch by their first lines, `patch_header` of the path. A file that became a link has two
+    parts, which are joined."""
+    parts: dict[str, str] = {}
+    for part in re.split(r"(?m)^(?=diff --git )", text):
+        header, _, rest = part.partition("\n")
+        if header:
+            parts[header] = parts.get(header, "") + rest
+    return parts
+
+
 def _line_count(number: bytes) -> int | None:
     return None if number == b"-" else int(number)
 
@@ -262,7 +359,7 @@ def _why_left_out(item: Difference, old: State, new: State) -> str | None:
 
 def _without_contents(left_out: dict[bytes, str], text: str) -> str:
     """The patch with a note in place of files that were not captured: they were neither added nor deleted."""
-    headers = {f"{_header(path)}\n": why for path, why in left_out.items()}
+    headers = {f"{patch_header(path)}\n": why for path, why in left_out.items()}
     sections = re.split(r"(?m)^(?=diff --git )", text)
     lines = ((section, section[: section.find("\n") + 1]) for section in sections)
     return "".join(
@@ -279,10 +376,11 @@ def _mode_text(item: Difference, old: State, new: State) -> str:
     assert item.old is not None and item.new is not None
     kind = _file_type(item.new)
     before, after = old.bits(item.path, item.old[0]), new.bits(item.path, item.new[0])
-    return f"{_header(item.path)}\nold mode {kind | before:06o}\nnew mode {kind | after:06o}\n"
+    return f"{patch_header(item.path)}\nold mode {kind | before:06o}\nnew mode {kind | after:06o}\n"
 
 
-def _header(path: bytes) -> str:
+def patch_header(path: bytes) -> str:
+    """The line with which the patch of a file begins."""
     return f"diff --git {_quoted(b'a/' + path)} {_quoted(b'b/' + path)}"
 
 

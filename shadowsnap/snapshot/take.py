@@ -6,14 +6,16 @@ import os
 from collections.abc import Iterable
 
 from shadowsnap.errors import CheckpointsLost
+from shadowsnap.git.objects import EMPTY_TREE
 from shadowsnap.git.reading import ObjectReader
-from shadowsnap.git.trees import patch_tree
+from shadowsnap.git.trees import Leaf, patch_tree
 from shadowsnap.model import Checkpoint
 from shadowsnap.records import Any, NamedTuple, dataclass
 from shadowsnap.snapshot.capture import Capture, fingerprint
 from shadowsnap.snapshot.scan import comparing
-from shadowsnap.snapshot.states import State
+from shadowsnap.snapshot.states import State, tree_differences
 from shadowsnap.snapshot.workspace import Workspace
+from shadowsnap.snapshot.worktree import parents
 from shadowsnap.steps import step
 from shadowsnap.store.checkpoints import (
     find_checkpoint,
@@ -24,7 +26,7 @@ from shadowsnap.store.checkpoints import (
     record_checkpoint,
     text_to_remember,
 )
-from shadowsnap.store.history import begun_number, complete_log, ensure_log, note, take_number
+from shadowsnap.store.history import Turn, begun_turn, complete_log, ensure_log, logged_end, note, take_number
 from shadowsnap.store.projects import read_record, touch_record, was_emptied
 from shadowsnap.store.stat_cache import Modes, load_cache
 
@@ -52,7 +54,8 @@ class Taken(NamedTuple):
     new: bool
     number: int | None
     before: str | None = None
-    """The state before the turn, if files that were named now had to be added to it."""
+    """The state before the turn, if it is another checkpoint: an earlier attempt to begin the turn had taken one,
+    or files that were named now had to be added to it."""
 
 
 def take_snapshot(space: Workspace, request: Request, named: Iterable[bytes] = ()) -> Taken:
@@ -122,14 +125,18 @@ def keep_capture(capture: Capture, request: Request) -> Taken:
     step("snapshot:captured")
     ensure_log(space.store, space.project, space.deadline)
     same = _newest_if_same(space, capture, state)
+    begun = _begun(space, request)
+    if (ended := _ended(space, request)) is not None:
+        return Taken(ended, False, request.turn)
     if same is not None and not request.always:
         capture.remember()
-        number, begins = _number(space, request, new=False)
+        number, begins = _number(space, request, begun, new=False)
+        before = _state_before(capture, request, begun) if begun else None
         touch_record(space.store, space.project)
-        _log(space, request, same, number, begins=begins, held=True)
-        return Taken(same, False, number)
-    number, begins = _number(space, request, new=True)
-    before = _amend(capture, request)
+        _log(space, request, same, number, begins=begins, held=True, before=_if_other(before, begun))
+        return Taken(same, False, number, before)
+    number, begins = _number(space, request, begun, new=True)
+    before = _state_before(capture, request, begun) if begun else _amend(capture, request)
     checkpoint = record_checkpoint(
         space.store,
         space.project,
@@ -139,7 +146,7 @@ def keep_capture(capture: Capture, request: Request) -> Taken:
         objects=space.objects,
     )
     step("snapshot:recorded")
-    _log(space, request, checkpoint, number, begins=begins, held=False, before=before)
+    _log(space, request, checkpoint, number, begins=begins, held=False, before=_if_other(before, begun))
     step("snapshot:logged")
     if capture.scope == "tree":
         capture.cache.newest = _remembered(space, checkpoint, state)
@@ -163,15 +170,8 @@ def _amend(capture: Capture, request: Request) -> str | None:
     modes = Modes.from_json(before.metadata.get("modes", {}))
     for path, known in late.items():
         modes.other[path] = capture.modes.other.get(path, capture.modes.usual(known.mode))
-    leaves = {path: (known.mode, known.id) for path, known in late.items()}
-    space.objects.flush()
-    with ObjectReader(space.git) as reader:
-        tree = patch_tree(
-            before.tree,
-            leaves,
-            lambda name: reader.read(name, b"tree"),
-            lambda data: space.objects.write(b"tree", data),
-        )
+    leaves: dict[bytes, Leaf | None] = {path: (known.mode, known.id) for path, known in late.items()}
+    tree = _patched(space, before.tree, leaves)
     skipped = [[item.path, item.why] for item in before.skipped if os.fsencode(item.path) not in late]
     about = {"kind": before.kind, "turn": request.turn, "session_id": before.session_id, "tool": before.tool}
     body = {**before.metadata, **about, "scope": "tree", "skipped": skipped, "modes": modes.to_json()}
@@ -180,14 +180,85 @@ def _amend(capture: Capture, request: Request) -> str | None:
     return record_checkpoint(space.store, space.project, tree, before.reason, body, objects=space.objects).id
 
 
-def _number(space: Workspace, request: Request, *, new: bool) -> tuple[int | None, bool]:
+def _begun(space: Workspace, request: Request) -> Turn | None:
+    """The turn of a request that does not know it, if an earlier attempt began it."""
+    if request.kind != "turn" or request.turn is not None:
+        return None
+    return begun_turn(space.store, space.project, dict(request.facts).get("key"))
+
+
+def _ended(space: Workspace, request: Request) -> Checkpoint | None:
+    """The state at the end of a turn, if an earlier attempt ended it: what changed since is not its work."""
+    facts = dict(request.facts)
+    if request.kind != "turn-end" or "ended" not in facts:
+        return None
+    line = logged_end(space.store, space.project, request.turn, facts.get("again", 0))
+    if line is None or not isinstance(line.get("after"), str):
+        return None
+    return find_checkpoint(space.store, space.project, line["after"], space.deadline)
+
+
+def _state_before(capture: Capture, request: Request, begun: Turn) -> str | None:
+    """The state before a turn that an earlier attempt began. Where that had time for named files alone, it is the
+    whole directory as it is now, with those files as they were then."""
+    space = capture.space
+    if begun.before is None or capture.scope != "tree":
+        return begun.before
+    first = find_checkpoint(space.store, space.project, begun.before, space.deadline)
+    if first.scope == "tree":
+        return begun.before
+    tree, facts = capture.tree(), capture.facts()
+    for each in reversed([begun.before, *begun.more]):  # what was captured first is the oldest
+        part = find_checkpoint(space.store, space.project, each, space.deadline)
+        if part.scope == "paths":
+            tree, facts = _with_files(space, tree, facts, State.of_checkpoint(part))
+    body = {**_body(capture, request, begun.number), **facts, "amends": begun.before}
+    return record_checkpoint(space.store, space.project, tree, first.reason, body, objects=space.objects).id
+
+
+def _with_files(space: Workspace, tree: str, facts: dict[str, Any], files: State) -> tuple[str, dict[str, Any]]:
+    """The tree and the facts of a whole directory, with some files as they are in another state."""
+    leaves: dict[bytes, Leaf | None] = {path.rstrip(b"/"): None for path in files.absent}
+    leaves |= {each.path: each.new for each in tree_differences(space.git, EMPTY_TREE, files.tree)}
+    modes = Modes.from_json(facts["modes"])
+    modes.other = {path: bits for path, bits in modes.other.items() if path not in leaves}
+    folders: set[bytes] = set()
+    for path, leaf in leaves.items():
+        if leaf is None:
+            continue
+        folders.update(parents(path))
+        bits = files.modes.other.get(path, files.modes.usual(leaf[0]))
+        if bits != modes.usual(leaf[0]):
+            modes.other[path] = bits
+    full = {os.fsdecode(path) for path in folders | leaves.keys()}
+    bare = [path for path in facts["empty_dirs"] if path not in full]
+    skipped = [item for item in facts["skipped"] if os.fsencode(item[0]) not in leaves]
+    facts = {**facts, "modes": modes.to_json(), "empty_dirs": bare, "skipped": skipped}
+    return _patched(space, tree, leaves), facts
+
+
+def _patched(space: Workspace, tree: str, leaves: dict[bytes, Leaf | None]) -> str:
+    space.objects.flush()
+    with ObjectReader(space.git) as reader:
+        return patch_tree(
+            tree,
+            leaves,
+            lambda name: reader.read(name, b"tree"),
+            lambda data: space.objects.write(b"tree", data),
+        )
+
+
+def _if_other(before: str | None, begun: Turn | None) -> str | None:
+    """The state before a turn, if the log does not have it yet."""
+    return before if begun is None or before != begun.before else None
+
+
+def _number(space: Workspace, request: Request, begun: Turn | None, *, new: bool) -> tuple[int | None, bool]:
     """The number of the turn or snapshot, and whether a turn begins. A turn has a number even if the state before
     it is held already."""
+    if begun is not None:
+        return begun.number, False
     begins = request.kind == "turn" and request.turn is None
-    if begins:
-        begun = begun_number(space.store, space.project, dict(request.facts).get("key"))
-        if begun is not None:
-            return begun, False
     if begins or request.kind == "stage" or (request.kind == "manual" and new):
         return take_number(space.store, space.project, space.deadline), begins
     return request.turn, False
@@ -208,7 +279,7 @@ def _log(
     if begins:
         about = {name: facts.get(name) for name in _BEGIN_FACTS}
         note(store, project, "begin", turn=number, before=checkpoint.id, held=held, session=session, **about)
-    elif request.kind == "turn" and not held and not facts.get("call"):
+    elif request.kind == "turn" and (before or not (held or facts.get("call"))):
         note(store, project, "more", turn=number, checkpoint=checkpoint.id, before=before)
     if request.kind == "turn" and facts.get("call"):
         note(store, project, "call", turn=number, before=checkpoint.id, tool=facts.get("tool"))
@@ -216,8 +287,8 @@ def _log(
         note(store, project, "call-end", turn=number, before=facts.get("before"), after=checkpoint.id)
     elif request.kind == "turn-end":
         ended, tools = facts.get("ended", "done"), facts.get("tools")
-        tree = checkpoint.tree
-        note(store, project, "end", turn=number, after=checkpoint.id, tree=tree, status=ended, tools=tools)
+        about = {"tree": checkpoint.tree, "status": ended, "tools": tools, "again": facts.get("again")}
+        note(store, project, "end", turn=number, after=checkpoint.id, **about)
     elif request.kind == "manual" and not held:
         about = {"session": session, "reason": request.reason}
         note(store, project, "snapshot", number=number, checkpoint=checkpoint.id, **about)

@@ -3,6 +3,7 @@ the operation, and closed at its end."""
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -84,22 +85,22 @@ def open_workspace(
     watcher: Watcher | None = None,
 ) -> Iterator[Workspace]:
     """Lock the project and open its files. If not `lasting`, new objects go to a scratch directory that is removed
-    at the end, and the private index stays unchanged."""
+    at the end, and the private index stays unchanged: that works in a store that cannot be written, too."""
     git = store.git(deadline)
     with (
-        locked(store.store_lock(), doing, deadline, shared=True),
-        locked(store.project_lock(project.id), doing, deadline) as lock,
+        locked(store.store_lock(), doing, deadline, shared=True, looking=not lasting),
+        locked(store.project_lock(project.id), doing, deadline, looking=not lasting) as lock,
         Worktree(project.workdir) as worktree,
     ):
         repository = find_repository(project.workdir)
         patterns = project_patterns(project.workdir, repository, settings, store.base)
-        excludes = _write_exclude_file(store, project, patterns)
-        scratch = None
+        scratch, excludes = None, store.exclude_file(project.id)
         if not lasting:
-            scratch = store.git_dir / f"scratch-{project.id}-{os.getpid()}"
-            remove_tree(scratch)  # left by a process that died and had our process id
-            scratch.mkdir()
+            scratch = _make_scratch(store, project)
             git = git.bound(scratch_objects=scratch)
+            if scratch.parent != store.git_dir:
+                excludes = scratch / "exclude"
+        _write_exclude_file(excludes, patterns)
         objects = NewObjects(scratch or store.git_dir / "objects", fsync=store.fsync and lasting)
         batch = Batch(git)
         git = git.bound(batch=batch, new_objects=objects)
@@ -128,8 +129,22 @@ def open_workspace(
                 remove_tree(scratch)
 
 
-def _write_exclude_file(store: Store, project: Project, patterns: list[str]) -> Path:
-    path = store.exclude_file(project.id)
+def _make_scratch(store: Store, project: Project) -> Path:
+    """A directory for the objects of a comparison: in the store, or elsewhere if that cannot be written."""
+    scratch = store.git_dir / f"scratch-{project.id}-{os.getpid()}"
+    try:
+        remove_tree(scratch)  # left by a process that died and had our process id
+        scratch.mkdir()
+    except OSError as problem:
+        if problem.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
+            raise
+        from tempfile import mkdtemp
+
+        return Path(mkdtemp(prefix="shadowsnap-"))
+    return scratch
+
+
+def _write_exclude_file(path: Path, patterns: list[str]) -> None:
     content = exclude_file(patterns)
     try:
         current: bytes | None = path.read_bytes()
@@ -137,4 +152,3 @@ def _write_exclude_file(store: Store, project: Project, patterns: list[str]) -> 
         current = None
     if current != content:
         write_bytes(path, content)
-    return path

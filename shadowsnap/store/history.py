@@ -171,6 +171,7 @@ class History:
     operations: dict[str, Operation] = field(default_factory=dict)
     other_numbers: dict[int, int] = field(default_factory=dict)
     """Further numbers that a turn was given, and the one that it goes by."""
+    number_of_key: dict[str, int] = field(default_factory=dict)
     closing_sessions: set[str | None] = field(default_factory=set)
     """The sessions whose host closes turns."""
     sessions: dict[str, Line] = field(default_factory=dict)
@@ -203,14 +204,13 @@ class History:
     def is_reverted(self, number: int) -> bool:
         """Whether a revert of the turn, or of its session, stands."""
         turn = self.turns[number]
-        for step in self.done:
-            operation = self.operations.get(str(step.thing[1])) if step.thing[0] == "operation" else None
-            if operation is None or operation.kind != "revert":
-                continue
-            whole = operation.session_id is not None and operation.session_id == turn.session_id
-            if operation.turn == number or (whole and turn.position < operation.position):
-                return True
-        return False
+        reverts = set()
+        for identity, operation in self.operations.items():
+            if operation.kind == "revert":
+                whole = operation.session_id is not None and operation.session_id == turn.session_id
+                if operation.turn == number or (whole and turn.position < operation.position):
+                    reverts.add(("operation", identity))
+        return bool(reverts) and any(step.thing in reverts for step in self.done)
 
     def status_of(self, turn: Turn) -> str:
         if self.is_undone(turn.number):
@@ -363,12 +363,19 @@ def is_logged(store: Store, project: Project, operation: str) -> bool:
     return any(line["op"] == "restore" and line.get("id") == operation for line in read_lines(store, project.id))
 
 
-def begun_number(store: Store, project: Project, key: str | None) -> int | None:
-    """The number of the turn with this key, if it began in this project just now: the process died, or failed and
-    tries again. Only the end of the log is searched."""
+def begun_turn(store: Store, project: Project, key: str | None) -> Turn | None:
+    """The turn with this key, if it began in this project just now: the process died, or ran out of time, and the
+    next one tries again. Only the end of the log is searched."""
     lines = last_lines(store, project.id) if key else ()
-    found = [line for line in lines if line["op"] == "begin" and line.get("key") == key]
-    return _number(found[-1].get("turn")) if found else None
+    turns = fold(project, (line for line in lines if line["op"] in ("begin", "more"))).turns
+    return next((turn for turn in turns.values() if turn.key == key), None)
+
+
+def logged_end(store: Store, project: Project, number: int | None, again: int) -> Line | None:
+    """The line that ended a turn just now, or ended it once more after it was gone on with so often: the process
+    died before it could say so, and the next one tries to end it. Only the end of the log is searched."""
+    ends = (line for line in last_lines(store, project.id) if line["op"] == "end" and line.get("turn") == number)
+    return next((line for line in ends if line.get("again", 0) == again), None)
 
 
 def take_number(store: Store, project: Project, deadline: Deadline) -> int:
@@ -475,8 +482,8 @@ def _begin(history: History, line: Line, position: int) -> None:
     number, key = _number(line.get("turn")), _text(line.get("key")) or ""
     if number is None or number in history.turns:
         return
-    same = next((turn.number for turn in history.turns.values() if key and turn.key == key), None)
-    if same is not None:  # an attempt that failed half way had begun it already
+    same = history.number_of_key.setdefault(key, number) if key else number
+    if same != number:  # an attempt that failed half way had begun it already
         history.other_numbers[number] = same
         return
     turn = Turn(

@@ -33,13 +33,15 @@ _CLOSED = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
 
 @contextmanager
-def locked(path: Path, doing: str, deadline: Deadline, *, shared: bool = False) -> Iterator[int]:
+def locked(
+    path: Path, doing: str, deadline: Deadline, *, shared: bool = False, looking: bool = False
+) -> Iterator[int]:
     """Hold the lock file at `path`, waiting for it until the deadline; its descriptor. (A child that inherits
-    it holds the lock too.)"""
-    descriptor = _open(path)
+    it holds the lock too.) Who is only looking may hold it in a store that cannot be written."""
+    descriptor = _open(path, looking=looking)
     try:
         if shared:
-            with _passing(_gate(path), deadline):
+            with _passing(_gate(path), deadline, looking=looking):
                 _wait(descriptor, path, deadline, shared)
         else:
             _wait(descriptor, path, deadline, shared)
@@ -83,8 +85,8 @@ def _gate(path: Path) -> Path:
 
 
 @contextmanager
-def _passing(gate: Path, deadline: Deadline) -> Iterator[None]:
-    descriptor = _open(gate)
+def _passing(gate: Path, deadline: Deadline, *, looking: bool) -> Iterator[None]:
+    descriptor = _open(gate, looking=looking)
     try:
         _wait(descriptor, gate, deadline, shared=True)
         yield
@@ -116,7 +118,7 @@ def is_free(path: Path) -> bool:
         os.close(descriptor)
 
 
-def _open(path: Path) -> int:
+def _open(path: Path, *, looking: bool = False) -> int:
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
     try:
         try:
@@ -126,6 +128,9 @@ def _open(path: Path) -> int:
             return os.open(path, flags, 0o600)
     except OSError as problem:
         if problem.errno in _CLOSED:
+            if looking:
+                with suppress(OSError):
+                    return os.open(path, os.O_RDONLY | getattr(os, "O_CLOEXEC", 0))
             raise StoreUnusable(path=path.parent.parent.parent, why=problem) from problem
         raise
 

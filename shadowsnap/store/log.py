@@ -7,7 +7,8 @@ reverts, stages and sessions are read from it (`history` folds it). Every line h
     more          turn, checkpoint          it named files that `before` does not hold
     call          turn, before              a tool call began (granularity "tool")
     call-end      turn, before, after       and ended
-    end           turn, after, tree, status the turn ended: done or interrupted; tools
+    end           turn, after, tree, status the turn ended: done or interrupted; tools; again: how often it had
+                                            ended before, and was gone on with
     conversation  turn, refs, messages      its conversation was kept (or, with why, was not)
     snapshot      number, checkpoint        taken by hand or by a host
     stage         number, before, after     edits that were kept as a whole; with status discarded: put back

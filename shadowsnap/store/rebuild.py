@@ -117,7 +117,8 @@ def _end_of(each: Checkpoint, at: float) -> list[Line]:
         return [_line("call", at, turn=each.turn, before=each.metadata.get("within") or each.id)] if call else []
     if call:
         return [_line("call-end", at, turn=each.turn, before=before, after=each.id)]
-    return [_line("end", at, turn=each.turn, after=each.id, tree=each.tree, status=each.metadata.get("ended"))]
+    about = {"status": each.metadata.get("ended"), "again": each.metadata.get("again")}
+    return [_line("end", at, turn=each.turn, after=each.id, tree=each.tree, **about)]
 
 
 def _snapshot(each: Checkpoint, op: str, **facts: Any) -> Line:

@@ -57,6 +57,7 @@ class Format(NamedTuple):
 FORMATS = (
     # Code hosts and registries
     Format("github-token", "ghp_ gho_ ghu_ ghs_ ghr_", _ALNUM, 20, _OPEN),
+    Format("sonarqube-token", "sqp_ squ_ sqa_", _HEX, 40, 40),
     Format("github-token", "github_pat_", "A-Za-z0-9_", 20, _OPEN),
     Format("gitlab-token", "glpat- gldt- glrt- glrtr- glptt- glft- glcbt- glimt- glagent- gloas- glsoat- glffct- "
            "glwt-", _DOTTED, 20, _OPEN),
@@ -130,6 +131,7 @@ FORMATS = (
     Format("1password-key", "A3-", "A-Z0-9-", 32, 37),
     Format("age-key", "AGE-SECRET-KEY-1", _CAPITALS, 50, 70),
     # Models
+    Format("api-key", "sk-ant- sk-proj- sk-svcacct- sk-or-v1-", _URL, 20, _OPEN),
     Format("api-key", "sk-", _URL, 20, _OPEN, True),
     Format("huggingface-token", "hf_ api_org_", _ALNUM, 30, 60),
     Format("groq-key", "gsk_", _ALNUM, 40, 64),
@@ -221,6 +223,7 @@ def _rule(name: str, literals: str, pattern: str, *before: int) -> _Rule:
 _EDGE = r"(?:(?<![A-Za-z0-9_~.-])|(?<=\\[nrt]))"
 """No letter before, or the letter of an escaped line end or tab in JSON."""
 _GAP = r"(?:\s|\\[nrt]){1,8}"
+_NAME = r"[^\s\"'\\]{1,100}"
 _HASH = "./A-Za-z0-9"
 
 RULES = (
@@ -233,11 +236,21 @@ RULES = (
     _rule("basic-login", "asic",
           r"asic (?P<secret>(?=[A-Za-z+/]{0,30}[0-9+/=])[A-Za-z0-9+/]{15,2000}={0,2})(?![A-Za-z0-9_./-])"),
     _rule("password", "://",
-          r"://[^/\s:@\"'\\`<>{}$]{0,100}:(?P<secret>[^/\s@\"'\\<>{}$]{3,200})@(?=[A-Za-z0-9\[_])"),
+          r"://[^/\s:@\"'\\`<>{}$]{0,100}:(?P<secret>[^/\s\"'\\<>{}$]{3,200})@(?=[A-Za-z0-9\[_])"),
+    _rule("token", "://",
+          r"://(?P<secret>(?=[A-Za-z_-]{0,60}\d)[A-Za-z0-9_-]{20,200})@(?=[A-Za-z0-9\[])"),
+    _rule("password", "curl",
+          r"curl\b[^\n\"']{0,200}? (?:-u|--user)[ =][\"']?[^\s:\"'\\$]{1,100}:"
+          r"(?P<secret>[^\s\"'\\<>{}$]{4,200})"),
+    _rule("password", "--pass",
+          r"--pass(?:word|wd)?[ =][\"']?"
+          r"(?P<secret>(?=[A-Za-z!-/:-@^_~]{0,60}\d)[^\s\"'\\<>{}$\[\]-][^\s\"'\\<>{}$\[\]]{5,199})"),
     _rule("okta-token", "SSWS", r"SSWS (?P<secret>00[A-Za-z0-9_-]{40})(?![A-Za-z0-9_-])"),
-    _rule("netrc-login", "machine",
-          rf"machine{_GAP}[^\s\"'\\]{{1,100}}{_GAP}login{_GAP}[^\s\"'\\]{{1,100}}{_GAP}"
+    _rule("netrc-login", "machine default",
+          rf"(?:machine{_GAP}{_NAME}(?:{_GAP}login{_GAP}{_NAME})?|default{_GAP}login{_GAP}{_NAME}){_GAP}"
           rf"password(?:\s|\\t){{1,8}}(?P<secret>[^\s\"'\\]{{3,200}})"),
+    _rule("password-hash", "$P$ $H$", rf"\$[PH]\$[{_HASH}]{{31}}(?![{_HASH}])"),
+    _rule("password-hash", "{SSHA", r"\{SSHA\d{0,3}\}[A-Za-z0-9+/]{24,120}={0,2}"),
     _rule("password-hash", "$2a$ $2b$ $2x$ $2y$", rf"\$2[abxy]\$\d\d\$[{_HASH}]{{53}}"),
     _rule("password-hash", "$1$ $5$ $6$ $7$ $y$ $gy$ $apr1$",
           rf"\$(?:[1567]|g?y|apr1)\$(?:rounds=\d{{1,9}}\$)?(?:[{_HASH}]{{1,40}}\$){{1,2}}[{_HASH}]{{22,86}}"),

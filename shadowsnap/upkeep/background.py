@@ -84,10 +84,10 @@ def start_upkeep(store: Store, settings: Settings) -> bool:
 
 
 def start_detached_python(
-    module: str, *arguments: str, cwd: Path, environment: Mapping[str, str] | None = None
+    module: str, *arguments: str, cwd: Path, environment: dict[str, str] | None = None
 ) -> bool:
     """Run a module of this package independently of this process and its terminal; False if there is no Python
-    to run it. Without an environment it gets the one of git processes."""
+    to run it. Its environment is sealed unless another one is given."""
     if not sys.executable or getattr(sys, "frozen", False):  # a bundled application is no Python
         return False
     command = [sys.executable, "-I", "-B", "-c", _START, str(_PACKAGE), module, *arguments]

@@ -230,14 +230,28 @@ def close_to_others(examination: Examination, _: Finding) -> None:
 # --- folders and files -------------------------------------------------------------------------
 
 
+def is_foreign(store: Store) -> bool:
+    """Whether it belongs to another user."""
+    return any(_owners(store))
+
+
+def _owners(store: Store) -> Iterator[tuple[Path, str]]:
+    """Folders that belong to another user, and what is said of them."""
+    for folder in (store.base, store.git_dir):
+        try:
+            why = ownership_problem(folder)
+        except PermissionError:
+            continue  # the base is closed, which is another finding
+        if why not in ("", WRITABLE_BY_OTHERS):
+            yield folder, why
+
+
 def find_leads_elsewhere(examination: Examination) -> Iterator[Finding]:
     """A store of another user, and files that make git read elsewhere, a configuration for example. Git does not
     run in such a store."""
     store = examination.store
-    for folder in (store.base, store.git_dir):
-        why = ownership_problem(folder)
-        if why not in ("", WRITABLE_BY_OTHERS):
-            yield Finding("foreign", "error", examination.name(folder), why)
+    for folder, why in _owners(store):
+        yield Finding("foreign", "error", examination.name(folder), why)
     for name in LEAD_ELSEWHERE:
         path = store.git_dir / name
         if os.path.lexists(path):

@@ -7,6 +7,7 @@ project removes it from them, too: nothing of it is left below the base.
 from __future__ import annotations
 
 import hashlib
+import itertools
 import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -26,6 +27,8 @@ from shadowsnap.model import ClearedItem, ClearReport
 from shadowsnap.store.checkpoints import CHECKPOINTS, PINS, all_refs, take_inventory
 from shadowsnap.store.checkpoints import FOLDER as PURGED
 from shadowsnap.store.history import FORMAT_1_RECORDS, finish_migration
+from shadowsnap.store.lanes import FOLDER as REMOTES
+from shadowsnap.store.lanes import forget_remote
 from shadowsnap.store.layout import Store, archives, create_store, is_due
 from shadowsnap.store.locks import alone, locked
 from shadowsnap.store.log import FOLDER as OPERATION_LOGS
@@ -38,7 +41,7 @@ from shadowsnap.upkeep.size import Holder, measure, read_memory, write_memory
 
 # What hooks keep beside the store. (Their modules are above this one.)
 TURNS, HOOK_LOG, LOG = "run", "hook.log.jsonl", "log.jsonl"
-_BESIDE_STORE = (OPERATION_LOGS, *FORMAT_1_RECORDS, LOG, HOOK_LOG, TURNS, ".last_prune")
+_BESIDE_STORE = (OPERATION_LOGS, *FORMAT_1_RECORDS, LOG, HOOK_LOG, TURNS, REMOTES, ".last_prune")
 # These first: a store without refs, but with projects, looks like one that lost its checkpoints.
 _FIRST = ("projects", "refs", "packed-refs")
 # Processes may wait for these.
@@ -152,6 +155,7 @@ def forget_project(store: Store, project: Project) -> None:
         for path in (store.git_dir / folder).glob(f"*{project.id}*"):  # also what an interrupted write left
             path.unlink(missing_ok=True)
     remove_log(store, project.id)
+    forget_remote(store, project.id, lane=True)
 
 
 def _forget_in_memory(store: Store, project: Project, deadline: Deadline) -> None:
@@ -227,7 +231,9 @@ def _forget_in_turns(folder: Path, mentions: Mentions, names: set[str]) -> None:
                 path.unlink(missing_ok=True)
         except LockTimeout:
             path.unlink(missing_ok=True)
-        path.with_suffix(".tools").unlink(missing_ok=True)
+        names.add(path.stem)
+    for name, suffix in itertools.product(names, (".tools", ".lock")):
+        Path(folder, name + suffix).unlink(missing_ok=True)
 
 
 def _forget_in_log(log: Path, mentions: Mentions) -> None:

@@ -175,15 +175,16 @@ def _examine_content(examination: Examination, found: list[Finding]) -> Checkup:
 
 
 def repair(base: Path, deadline: Deadline, *, fsync: bool = True) -> Checkup:
-    """Repair what an examination finds. What cannot be saved goes to the quarantine."""
+    """Repair what an examination finds. What cannot be saved goes to the quarantine. Nothing is run or written in
+    a store that belongs to somebody else."""
     before = examine(base, deadline, fsync=fsync)
-    if not any(finding.code in REPAIRABLE for finding in before.findings):
+    if not any(finding.code in REPAIRABLE for finding in before.findings) or files.is_foreign(Store(base, fsync)):
         return before
     repairing, done = Examination(Store(base, fsync)), list[Finding]()
     with ExitStack() as locks:
         _repair(repairing, [check for check in CHECKS if check.full], done, deadline, locks)
         examination = Examination(repairing.store)
-        after = _examine_content(examination, list(files.find_permissions(examination)))
+        after = _examine_content(examination, _find(examination, ACCESS))
     # Some findings disappear with others: a checkpoint is complete again once its object is back.
     repaired: list[Finding] = []
     for finding in (*(finding for finding in before.findings if finding.code in REPAIRABLE), *done):
@@ -207,6 +208,8 @@ def _repair(
     is_locked = False
     for check in checks:
         if check not in ACCESS and not is_locked:
+            if files.is_foreign(examination.store):  # which could not be seen as long as the base was closed
+                return
             if not examination.quick:
                 locks.enter_context(locked(upkeep_lock(examination.store), "doctor", deadline))
             locks.enter_context(alone(examination.store.store_lock(), "doctor", deadline))

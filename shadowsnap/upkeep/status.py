@@ -19,7 +19,7 @@ from shadowsnap.errors import DeadlineExceeded
 from shadowsnap.git.objects import count_objects
 from shadowsnap.git.reading import read_many
 from shadowsnap.git.repository import missing_fixes
-from shadowsnap.model import Checkpoint, _Record
+from shadowsnap.model import Checkpoint, RemoteStatus, _Record
 from shadowsnap.settings import Settings
 from shadowsnap.store.checkpoints import (
     ATTACHMENTS,
@@ -30,6 +30,7 @@ from shadowsnap.store.checkpoints import (
     decode_checkpoint,
     moment_of,
 )
+from shadowsnap.store.lanes import remotes_at_a_glance
 from shadowsnap.store.layout import ARCHIVE, Store, last_prune
 from shadowsnap.store.projects import Project, all_records, was_emptied
 from shadowsnap.store.troubles import read_log
@@ -153,6 +154,7 @@ class StoreStatus(_Record):
     uncaptured: tuple[Trouble, ...] = ()
     failures: tuple[Trouble, ...] = ()
     warnings: tuple[str, ...] = ()
+    remotes: tuple[RemoteStatus, ...] = ()
 
     @property
     def total_bytes(self) -> int:
@@ -188,6 +190,7 @@ def read_status(store: Store, settings: Settings, deadline: Deadline) -> StoreSt
         uncaptured=tuple(_uncaptured(newest.values())),
         failures=tuple(failures(read_log(store.base))),
         warnings=tuple(_warnings(store, limits, projects)),
+        remotes=tuple(remotes_at_a_glance(store)),
     )
 
 

@@ -118,6 +118,17 @@ def test_rollback_takes_any_line_and_always_exits_with_0(folder: Path, project: 
     assert not (project / "canary").exists()
 
 
+def test_rollback_runs_no_program_of_a_project(
+    folder: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("cat", "sh", "read", "python3", "env"):
+        (project / name).write_text("#!/bin/sh\ntouch canary\n")
+        (project / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f".:{os.environ['PATH']}")
+    assert "no history yet" in run(folder / "shadowsnap-rollback", "-", stdin="list\n", cwd=project)[1]
+    assert not (project / "canary").exists()
+
+
 def test_rollback_without_a_line_lists(folder: Path, project: Path) -> None:
     listed = run(folder / "shadowsnap-rollback", cwd=project)
     assert listed[0] == 0 and "no history yet" in listed[1]

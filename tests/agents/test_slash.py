@@ -152,7 +152,9 @@ def _looks_at_a_read_only_store(project: Path, base: Path) -> list[str]:
         chat = RollbackCommand(CheckpointManager(base=base), project)
         lines = ("", "diff 1", "diff 1 @", "diff 1 2", "help")
         answers = {line: chat.run(line) for line in lines}
-        return [f"{line}: {answer}" for line, answer in answers.items() if not answer.ok]
+        # Where only chmod closed the store, a repair could open it: a disk or a sandbox is not opened like that.
+        opened = [str(place) for place in places if place.exists() and place.stat().st_mode & 0o222]
+        return [f"{line}: {answer}" for line, answer in answers.items() if not answer.ok] + opened
     finally:
         for place in places:
             place.chmod(modes[place])

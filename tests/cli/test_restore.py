@@ -382,6 +382,10 @@ def test_an_undo_that_others_are_in_the_way_of_is_a_conflict(turns: CommandLine,
     out = turns("undo", "-y", code=1).out
     assert out.startswith("could not take back turn 3: write file 3\n  1 conflict\n")
     assert "file-3" in out and "conflict" in out and (project / "file-3").read_text() == "changed since\n"
+    for hint in ("shadowsnap show 3", "shadowsnap revert 3 --on-conflict theirs", "shadowsnap restore 3"):
+        assert hint in out and hint in turns("undo", "-n", code=1).out
+    turns("revert", "3", "--on-conflict", "theirs", "-y")
+    assert not (project / "file-3").exists()
 
 
 # --- what was not captured --------------------------------------------------------------------------------

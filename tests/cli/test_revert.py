@@ -151,6 +151,7 @@ def test_rollback_turn_tells_conflicts(chat: RollbackCommand, project: Path) -> 
     assert "by both" in (project / "text").read_text()
     again = chat.run("/rollback turn 1")
     assert not again.ok and str(again).startswith("could not take out turn 1: change the top\n  conflict text (")
+    assert str(again).endswith("\nlook at it: /rollback diff 1   go back to before all of it: /rollback 1")
 
 
 @pytest.mark.parametrize("line", ["/rollback session", "/rollback session s2"])

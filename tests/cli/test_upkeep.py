@@ -109,9 +109,51 @@ def test_status_says_what_changed_since_and_what_is_not_captured(history: Comman
     assert (here["turn_count"], here["snapshot_count"]) == (0, 3)
 
 
-def test_status_says_loudly_that_it_is_disabled(
+def test_past_runs_of_a_hook_that_is_no_longer_installed_protect_nothing(
+    history: CommandLine, home: Path, project: Path, base: Path
+) -> None:
+    (home / ".claude").mkdir()
+    install("claude")
+    hook_ran(base, project, {"ago": 5})
+    assert history.json("status")["here"]["protected"] is True
+    assert history("uninstall", "claude").code == 0
+    gone = "    NOT protected: no hook: shadowsnap install claude"
+    trouble = "trouble: the hook of claude is not installed -> shadowsnap install claude"
+    assert trouble in " ".join(history("status").out.split())
+    for command in ("status", "list"):
+        assert history(command).out.splitlines()[0].endswith(gone), command
+    assert history.json("list")["project"]["protected"] is False
+    here = history.json("status")["here"]
+    (agent,) = here["agents"]
+    assert (here["protected"], agent["installed"], agent["result"]) == (False, False, "taken")
+    (home / ".qwen").mkdir()
+    install("qwen")  # another agent protects; that says nothing about claude
+    assert history("status").out.splitlines()[0].endswith("the hook of qwen is installed; no turn here yet")
+    assert row(history("status").out, "claude") .startswith("hook not installed, last ran ")
+
+
+def test_a_program_without_settings_is_known_by_its_last_turn(
     history: CommandLine, project: Path, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    manager = CheckpointManager()
+    manager.new_turn("s1", "do it", agent="langchain")
+    manager.before_tool("Write", {"file_path": "README.md"}, project)
+    assert "    protected by langchain, last check " in history("status").out.splitlines()[0]
+    later = time.time() + 7200
+    monkeypatch.setattr(time, "time", lambda: later)
+    assert history.json("status")["here"]["protected"] is False
+    hook_ran(base, project, {"ago": 125, "agent": "mine"})
+    assert history("status").out.splitlines()[0].endswith("    protected by mine, last check 2 min ago")
+    assert row(history("status").out, "mine") == "hook set up by hand, last ran 2 min ago: taken"
+    hook_ran(base, project, {"ago": 7200, "agent": "mine"})
+    assert history("status").out.splitlines()[0].endswith("    NOT protected: the hook of mine last ran 2 h ago")
+
+
+def test_status_says_loudly_that_it_is_disabled(
+    history: CommandLine, home: Path, project: Path, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (home / ".claude").mkdir()
+    install("claude")
     hook_ran(base, project, {"ago": 60})
     assert history.json("status")["here"]["protected"] is True
     monkeypatch.setenv("SHADOWSNAP_ENABLED", "no")
@@ -123,10 +165,14 @@ def test_status_says_loudly_that_it_is_disabled(
     assert (told["enabled"], told["here"]["protected"]) == (False, False)
 
 
-def test_status_names_trouble_and_what_mends_it(history: CommandLine, project: Path, base: Path) -> None:
+def test_status_names_trouble_and_what_mends_it(
+    history: CommandLine, home: Path, project: Path, base: Path
+) -> None:
+    (home / ".claude").mkdir()
+    install("claude")
     hook_ran(base, project, {"ago": 90}, {"status": "failed", "error": "OSError: \x1b[2J disk"})
     out = " ".join(history("status").out.split())
-    assert "NOT protected: the hook of claude failed 0 s ago: OSError: \\x1b[2J disk" in out or "failed" in out
+    assert "NOT protected: the hook of claude failed 0 s ago: OSError: " in out
     assert "trouble: the last snapshot of claude failed: OSError: \\x1b[2J disk -> shadowsnap doctor" in out
     told = history.json("status")
     assert told["here"]["protected"] is False

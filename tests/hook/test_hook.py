@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -13,11 +14,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from restoring import killed_at
 
-from helpers import ROOT, git, wait_until
+from helpers import ROOT, git, manifest, wait_until
 from shadowsnap import CheckpointManager
 from shadowsnap.deadline import Deadline
 from shadowsnap.hook import log as hooklog
+from shadowsnap.hook.handle import run_hook
 from shadowsnap.hook.session import remove_old_sessions
 from shadowsnap.snapshot.tools import bounded_id
 from shadowsnap.store.layout import Store
@@ -122,6 +125,41 @@ def test_a_command_that_names_another_project_has_it_taken_too(
     assert manager.files(other, "last") == ["f"]
     hook("claude", tool(project, name="Bash", command="cd ../other && rm -rf f"))
     assert len(manager.list_checkpoints(project)) == len(manager.list_checkpoints(other)) == 1
+
+
+@pytest.mark.parametrize("step", ["snapshot:recorded", "snapshot:logged", "snapshot:remembered"])
+def test_a_hook_that_is_killed_does_not_begin_the_turn_twice(
+    project: Path, manager: CheckpointManager, step: str
+) -> None:
+    prompt = {"session_id": "s1", "prompt_id": "t1", "cwd": str(project), "hook_event_name": "UserPromptSubmit"}
+    hook("claude", {**prompt, "prompt": "do it"})
+    before = (project / "README.md").read_bytes()
+    data = json.dumps(tool(project, file_path="README.md")).encode()
+    assert killed_at(step, 0, lambda: run_hook("claude", data))
+    change(project, "by the agent\n")
+    hook("claude", tool(project, file_path="README.md"))
+    change(project, "and once more\n")
+    hook("claude", {**prompt, "hook_event_name": "Stop"})
+    (entry,) = manager.timeline(project)
+    assert (entry.number, entry.prompt, entry.status) == (1, "do it", "done")
+    assert manager.contents(project, 1, ["README.md"]) == {"README.md": before}
+
+
+@pytest.mark.parametrize("step", ["snapshot:captured", "snapshot:recorded", "snapshot:logged"])
+def test_a_stop_that_is_killed_is_made_good_by_the_next_one(
+    project: Path, manager: CheckpointManager, step: str
+) -> None:
+    stop = {**tool(project), "hook_event_name": "Stop"}
+    hook("claude", tool(project))
+    change(project, "by the agent\n")
+    assert killed_at(step, 0, lambda: run_hook("claude", json.dumps(stop).encode()))
+    if step == "snapshot:captured":
+        hook("claude", stop)
+    (project / "other.txt").write_text("mine\n")
+    hook("claude", stop)
+    hook("claude", tool(project, turn="t2"))
+    entries = [(entry.kind, entry.status, entry.files_changed) for entry in manager.timeline(project)]
+    assert entries == [("turn", "running", None), ("edits", None, 1), ("turn", "done", 1)]
 
 
 def test_a_subdirectory_is_the_same_project(project: Path, manager: CheckpointManager) -> None:
@@ -388,6 +426,29 @@ def test_when_time_runs_out_the_named_files_are_captured(project: Path, manager:
     # and the next hook of the turn tries the whole again
     hook("claude", tool(project, file_path="README.md"))
     assert manager.get(project, "last").scope == "tree"
+    assert [entry.number for entry in manager.timeline(project)] == [1]
+
+
+def test_what_was_captured_before_time_ran_out_is_the_state_before_the_turn(
+    project: Path, store: Path, manager: CheckpointManager
+) -> None:
+    (project / "other.txt").write_text("mine\n")
+    (project / "README.md").chmod(0o600)
+    before = manifest(project)
+    run_with("handle.DEADLINE = 0.0001", tool(project, file_path="README.md"))
+    change(project, "by the agent\n")
+    (project / "README.md").chmod(0o644)
+    run_with("handle.DEADLINE = 0.0001", tool(project, file_path="new/file.txt"))
+    (project / "new").mkdir()
+    (project / "new" / "file.txt").write_text("by the agent\n")
+    hook("claude", tool(project, file_path="other.txt"))
+    (project / "other.txt").unlink()
+    hook("claude", {**tool(project), "hook_event_name": "Stop"})
+    assert [(entry.number, entry.status) for entry in manager.timeline(project)] == [(1, "done")]
+    shutil.rmtree(store / "log")
+    assert manager.get(project, 1).scope == "tree"  # a log that was lost is made again from the checkpoints
+    manager.undo(project)
+    assert manifest(project) == before
 
 
 def test_an_agent_that_never_ends_its_input_does_not_keep_us(project: Path) -> None:

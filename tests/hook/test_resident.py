@@ -327,6 +327,15 @@ def test_another_home(project: Path, base: Path, tmp_path: Path, monkeypatch: py
     assert not served(project)
 
 
+def test_a_turn_that_is_pushed_ends_in_the_hook_itself(project: Path, base: Path) -> None:
+    """The credentials for it may be in its environment."""
+    with_helper(project, base)
+    (base / "remote").mkdir()
+    stop = {"session_id": "s1", "cwd": str(project), "hook_event_name": "Stop"}
+    assert client.ask_helper("claude", "", json.dumps(stop).encode()) == client.BUSY
+    assert served(project)
+
+
 def test_every_variable_of_an_agent_is_compared() -> None:
     places = [place for each in transcripts._PLACES.values() for place in each]
     assert {place.variable for place in places if place.variable} <= client.VARIABLES

@@ -12,7 +12,10 @@ import pytest
 
 from helpers import ROOT
 
-COMMANDS = ["scripts/bench", "scripts/fuzz", "scripts/shadowsnap", "scripts/soak", "scripts/test", ".ci/run"]
+COMMANDS = [
+    "scripts/bench", "scripts/fuzz", "scripts/screenshots", "scripts/shadowsnap", "scripts/soak", "scripts/test",
+    ".ci/run",
+]  # fmt: skip
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="bash scripts")
 
@@ -79,12 +82,13 @@ def test_a_checkout_that_changed_is_set_up_again(checkout: Path, project: Path, 
     assert "no Python 3.11 or newer" in done.stderr
 
 
-def test_the_frameworks_have_a_venv_of_their_own(checkout: Path, project: Path) -> None:
-    venv = checkout / ".venv-frameworks"
+@pytest.mark.parametrize("name", ["frameworks", "remotes"])
+def test_what_needs_more_packages_has_a_venv_of_its_own(checkout: Path, project: Path, name: str) -> None:
+    venv = checkout / f".venv-{name}"
     shutil.copytree(checkout / ".venv", venv)
-    (venv / ".ready-runtime").rename(venv / ".ready-dev,frameworks")
+    (venv / ".ready-runtime").rename(venv / f".ready-dev,{name}")
     shutil.rmtree(checkout / ".venv")
-    done = run(checkout / "scripts" / "test", "--frameworks", "-k", "x", cwd=project, PYTHON="/nonexistent")
-    started = f"<{checkout}><-m><pytest><-n><auto><--dist><worksteal><{checkout}/tests/frameworks><-k><x>"
+    done = run(checkout / "scripts" / "test", f"--{name}", "-k", "x", cwd=project, PYTHON="/nonexistent")
+    started = f"<{checkout}><-m><pytest><-n><auto><--dist><worksteal><{checkout}/tests/{name}><-k><x>"
     assert started in done.stdout
     assert (done.returncode, done.stderr) == (0, "")

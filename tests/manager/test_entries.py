@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from helpers import ROOT
+from helpers import ROOT, git
 from shadowsnap import CheckpointManager
 from shadowsnap.cli.api_reference import api_markdown
 from shadowsnap.model import Entry
@@ -295,3 +295,23 @@ def test_the_page_about_the_api_is_current_and_complete() -> None:
     assert text == api_markdown(), "run: python -m shadowsnap.cli.reference"
     for name in dir(CheckpointManager):
         assert name.startswith("_") or f"#### {name}\n" in text, name
+
+
+@pytest.mark.parametrize("cleared", [False, True], ids=["stored", "cleared away"])
+def test_what_changed_since_some_files_were_restored_is_known(base: Path, project: Path, cleared: bool) -> None:
+    scene = Scene(base, project)
+    scene.write("one", "other.txt")
+    scene.turn("one")
+    scene.begin("both")
+    scene.write("two")
+    scene.write("two", "other.txt")
+    scene.manager.end_turn()
+    scene.manager.restore(scene.project, 2, ["README.md"])
+    if cleared:  # nothing but the log leads to the tree that the files had then
+        git(base / "store", "repack", "-adq")
+    scene.write("mine", "other.txt")
+    now = scene.manager.now(scene.project)
+    assert [each.path for each in now.changes] == ["other.txt"]
+    assert (now.files_changed, now.insertions, now.deletions) == (1, 1, 1)
+    scene.turn("three")
+    assert cleared or [each.files_changed for each in scene.entries() if each.kind == "edits"] == [1]

@@ -102,6 +102,7 @@ def test_a_cleared_project_leaves_no_byte_anywhere(
     locks = base / "store" / "locks" / f"{project_of(project).id}.lock"
     assert report.applied and report.pending_bytes == 0
     assert [each for each in traces(base, *wanted) if each != str(locks)] == []
+    assert [path for path in base.rglob("*") if "aaaa-1" in path.name] == []
     with pytest.raises(NoSuchProject):
         manager.list_checkpoints(project)
     assert [each.id for each in manager.sessions()] == ["cccc-3"]

@@ -18,6 +18,7 @@ from helpers import git
 from shadowsnap import CheckpointManager
 from shadowsnap.git.objects import object_id
 from shadowsnap.hook.handle import run_hook
+from shadowsnap.hook.payload import read_event
 from shadowsnap.settings import Layers, Settings
 from shadowsnap.snapshot.tools import bounded_id
 
@@ -110,11 +111,50 @@ def test_a_session_id_of_a_megabyte_is_shortened(base: Path, project: Path) -> N
     assert bounded_id("x" * 1000) != bounded_id("x" * 999 + "y")
 
 
-@pytest.mark.parametrize("pattern", ["a*", "[^\\]]*", "?*", "[[:print:]]*", "src/", "/**", "*.py", "main.*"])
-def test_a_clone_cannot_leave_out_ordinary_files(tmp_path: Path, pattern: str) -> None:
+@pytest.mark.parametrize(
+    ("pattern", "why"),
+    [
+        *((each, "ordinary files") for each in ("src/", "/**", "**", "*.py", "*.kt", "main.*", "*ser*", "core")),
+        *((each, "three characters") for each in ("a*", "*", "**/*", "*.*", "*a*b*", "se*", "/src/*")),
+        *((each, "only names") for each in ("[!/]*", "**/[!/]*", "[^\\]]*", "?*", "[\\*-z]*", "[[:print:]]*")),
+    ],
+)
+def test_a_clone_cannot_leave_out_ordinary_files(tmp_path: Path, pattern: str, why: str) -> None:
     (tmp_path / ".shadowsnap.toml").write_text(f"excludes = ['{pattern}']\n")
     settings, warnings = Layers(Settings()).narrowed_by(tmp_path)
-    assert settings.excludes == () and "ordinary files" in warnings[0]
+    assert settings.excludes == () and why in warnings[0]
+
+
+def test_a_clone_can_leave_out_what_is_large_or_generated(tmp_path: Path) -> None:
+    patterns = ["*.bin", "data/", "models/**", "fixtures/large-*", "/big", "**/generated/", "a.tar.gz"]
+    (tmp_path / ".shadowsnap.toml").write_text(f"excludes = {patterns!r}\n")
+    settings, warnings = Layers(Settings()).narrowed_by(tmp_path)
+    assert list(settings.excludes) == patterns and warnings == []
+
+
+def test_a_clone_cannot_go_around_the_names_it_is_judged_by(tmp_path: Path) -> None:
+    """With many patterns that each match a few names, all but the known names could be left out."""
+    many = [f"*{first}{second}x*" for first in "abcdefgh" for second in "abcdefgh"]
+    (tmp_path / ".shadowsnap.toml").write_text(f"excludes = {many!r}\n")
+    settings, warnings = Layers(Settings()).narrowed_by(tmp_path)
+    assert len(settings.excludes) == 20 and "too many" in warnings[0]
+
+
+def test_millions_of_small_values_in_the_input_of_a_hook_are_not_all_read() -> None:
+    values = b",".join(b'"k%d":1' % number for number in range(1_500_000))
+    head = b'{"hook_event_name":"PreToolUse","tool_name":"Write","cwd":"/p","tool_input":{"file_path":"/p/x",'
+    event = read_event("claude", head + values + b"}}")
+    assert event.tool == "Write" and event.tool_input["file_path"] == "/p/x" and len(event.tool_input) < 1_000_000
+
+
+@pytest.mark.parametrize("text", ["x", 'a,"b\n', "\\", "\u00e9\0", '\\"'])
+def test_a_long_text_in_the_middle_of_an_input_hides_nothing(text: str) -> None:
+    for more in range(7):
+        content = "y" * more + text * ((9 << 20) // len(text))
+        payload: dict[str, Any] = {"hook_event_name": "PreToolUse", "tool_name": "Write", "cwd": "/p"}
+        payload |= {"tool_input": {"content": content, "file_path": "/p/x"}}
+        event = read_event("claude", json.dumps(payload).encode())
+        assert event.problem == "" and event.tool_input["file_path"] == "/p/x"
 
 
 def test_patterns_of_a_clone_are_compared_in_linear_time(tmp_path: Path) -> None:

@@ -528,15 +528,30 @@ def test_long_patterns_and_long_paths_are_compared_in_linear_time() -> None:
         "x = {" + "a." * 80_000 + "a = 1}",
         f"[{'a.' * 200}a]\n" + "".join(f"b{number} = 1\n" for number in range(50_000)),
         '"=".' + "a." * 80_000 + "a = 1",
+        f"[\"]\".{'a.' * 290}a]\n" + "".join(f"b{number} = 1\n" for number in range(50_000)),
+        "".join(f"b{number}.{'a.' * 298}a = 1\n" for number in range(1_500)),
+        "x = [\n" + "a." * 30_000 + "\n]",
     ],
-    ids=["key", "table", "inline", "entries", "quoted"],
+    ids=["key", "table", "inline", "entries", "quoted", "quoted table", "many names", "short"],
 )
 def test_settings_with_names_of_many_parts_are_refused_at_once(tmp_path: Path, text: str) -> None:
     (tmp_path / ".shadowsnap.toml").write_text(f"excludes = ['x']\n{text}")
     began = time.process_time()
     settings, warnings = Layers(Settings()).narrowed_by(tmp_path)
     assert time.process_time() - began < 1
-    assert settings.excludes == () and "too many parts" in warnings[0]
+    assert settings.excludes == () and ("too many parts" in warnings[0] or "longer than 64 KB" in warnings[0])
+
+
+@pytest.mark.parametrize("most", [b"a." * 100, b"b = 1\n" * 10, b"[[x]]\n", b'"""\n'])
+def test_what_a_clone_says_of_others_is_not_read(tmp_path: Path, most: bytes) -> None:
+    """A `pyproject.toml` may be long and of any kind. Only our own table counts, at its own lines."""
+    ours = b"\n[tool.shadowsnap]  # ours\nexcludes = [\n  'x',\n]\nfoo = 1\n[tool.other]\n"
+    (tmp_path / "pyproject.toml").write_bytes(most * 1000 + ours + most * 1000)
+    began = time.process_time()
+    settings, warnings = Layers(Settings()).narrowed_by(tmp_path)
+    assert time.process_time() - began < 1 and settings.excludes == ("x",)
+    line = (most * 1000 + ours).count(b"\n") - 1
+    assert len(warnings) == 1 and f"pyproject.toml:{line}: foo is ignored" in warnings[0]
 
 
 def test_settings_beside_ordinary_names_and_numbers_are_read(tmp_path: Path) -> None:

@@ -24,7 +24,10 @@ from shadowsnap.snapshot.ignore_rules import pattern_lines
 from shadowsnap.snapshot.secrets import is_secret
 from shadowsnap.snapshot.tools import named_files
 from shadowsnap.store.conversations import from_transcript, split
+from shadowsnap.store.history import fold
+from shadowsnap.store.projects import project_of
 from shadowsnap.store.redaction import redacted_beginning
+from shadowsnap.timeline import _Entries
 
 Make = Callable[[int], Any]
 SIZE = 1 << 16
@@ -79,14 +82,14 @@ def test_settings_of_a_clone(tmp_path: Path, make: Make) -> None:
         (tmp_path / ".shadowsnap.toml").write_text(text)
         Layers(Settings()).narrowed_by(tmp_path)
 
-    assert_linear(read, lambda size: make(min(size, 1 << 20)), 1 << 14)  # a longer file is not read
+    assert_linear(read, lambda size: make(min(size, 1 << 16)), 1 << 13)  # a longer file is not read
 
 
 def test_a_clone_cannot_fill_the_log_with_warnings(tmp_path: Path) -> None:
-    (tmp_path / ".shadowsnap.toml").write_text("".join(f"n{number} = 1\n" for number in range(10_000)))
+    (tmp_path / ".shadowsnap.toml").write_text("".join(f"n{number} = 1\n" for number in range(5_000)))
     _, warnings = Layers(Settings()).narrowed_by(tmp_path)
     assert len(warnings) == 21 and warnings[0].startswith(f"{tmp_path / '.shadowsnap.toml'}:1: n0 is ignored")
-    assert warnings[-1].endswith("9980 more are ignored")
+    assert warnings[-1].endswith("4980 more are ignored")
 
 
 # --- the input of hooks -----------------------------------------------------------------------------
@@ -253,3 +256,22 @@ OTHERS: dict[str, tuple[Callable[[Any], object], Make]] = {
 @pytest.mark.parametrize(("parse", "make"), OTHERS.values(), ids=OTHERS)
 def test_other_foreign_data(parse: Callable[[Any], object], make: Make) -> None:
     assert_linear(parse, make, 1 << 14)
+
+
+# --- the timeline -----------------------------------------------------------------------------------
+
+
+def test_a_long_timeline(tmp_path: Path) -> None:
+    project = project_of(tmp_path)
+
+    def lines(size: int) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = []
+        for number in range(1, size + 1):
+            before, after = f"{number:040x}", f"{number + 1:040x}"
+            facts = {"before": before, "session": f"s{number % 3}", "key": f"k{number}"}
+            found.append({"op": "begin", "at": float(number), "turn": number, **facts})
+            found.append({"op": "end", "at": number + 0.5, "turn": number, "after": after, "status": "done"})
+        return found
+
+    assert len(_Entries(fold(project, lines(10)), {}).rows) == 10
+    assert_linear(lambda data: _Entries(fold(project, data), {}), lines, 250)

@@ -17,7 +17,9 @@ KNOWN_TO_SCANNERS = words("""
 .env .env.local .env.production .env.bak .env-prod .env_staging app.env .dev.vars .dev.vars.staging server.pem
 tls.key private.p8 AuthKey_ABC123.p8 platform.pk8 codesign.pvk aws.keypair cert.p12 cert.pfx bundle.pkcs12
 debug.jks cred.jceks trust.bks store.bcfks release.keystore putty.ppk jwt.private_key id_rsa id_dsa id_ecdsa
-id_ecdsa_sk id_ed25519 id_ed25519_sk id_xmss id_rsa.bak id_rsa.old id_rsa_backup id_rsa-2023 id_ed25519.bak
+id_ecdsa_sk id_ed25519 id_ed25519_sk id_xmss
+.ssh/id_work .npmrc.bak server.key~ credentials.json.old.1 id_rsa.bak id_rsa.old id_rsa_backup id_rsa-2023
+id_ed25519.bak
 id_ecdsa.old id_dsa_old deploy_rsa github_ed25519 host_ecdsa old_dsa .ssh/identity ssh_host_rsa_key
 ssh_host_ed25519_key secring.gpg secring.pgp otr.private_key .config/sops/age/keys.txt krb5.keytab disk.bek
 client.ovpn wg0.conf passwords.kdb passwords.kdbx vault.psafe3 my.agilekeychain my.opvault login.keychain
@@ -155,16 +157,16 @@ def test_an_exception_holds_for_its_own_call_alone() -> None:
 
 def fastest(path: bytes, exceptions: tuple[str, ...] = ()) -> float:
     times = []
-    for _ in range(5):
-        start = time.perf_counter()
+    for _ in range(5):  # of its own time: other work on the machine does not count
+        start = time.process_time()
         for _ in range(20):
             is_secret(path, exceptions)
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     return min(times)
 
 
 @pytest.mark.parametrize(
-    "piece", ["a", "/", "a/", ".env", "service-account", "-firebase-adminsdk-", ".tfstate", "*", ".aws/"]
+    "piece", ["a", "/", "a/", ".env", "service-account", "-firebase-adminsdk-", ".tfstate", "*", ".aws/", ".bak"]
 )
 def test_a_path_of_twice_the_length_takes_no_more_than_twice_the_time(piece: str) -> None:
     exceptions = ("*a*a*a*a*a*a*b.json", "*e*n*v*x/*.json", "a/*a*a*a*")
@@ -176,6 +178,6 @@ def test_a_path_of_twice_the_length_takes_no_more_than_twice_the_time(piece: str
 
 def test_ordinary_paths_cost_next_to_nothing() -> None:
     paths = [b"src/components/widgets/button%d.tsx" % number for number in range(20_000)]
-    start = time.perf_counter()
+    start = time.process_time()
     assert not any(map(is_secret, paths))
-    assert time.perf_counter() - start < 20_000 * 5e-6  # it takes 0.4 us each; machines that run tests are busy
+    assert time.process_time() - start < 20_000 * 5e-6  # it takes 0.4 us each; machines that run tests are busy

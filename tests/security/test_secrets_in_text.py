@@ -56,6 +56,8 @@ TOKENS = {
     "GitLab flags": "glffct-" + made(20, URL), "GitLab session": "_gitlab_session=" + made(32, HEX),
     "Bitbucket app": "ATBB" + made(32), "Bitbucket server": "BBDC-" + made(44, BASE64),
     "Sourcegraph": "sgp_" + made(16, HEX) + "_" + made(40, HEX),
+    "SonarQube": "squ_" + made(40, HEX), "Anthropic, hardly random": "sk-ant-api03-" + "ab1" * 20,
+    "phpass": "$P$B" + made(30), "LDAP": "{SSHA}" + made(40, BASE64),
     "npm": "npm_" + made(36), "PyPI": "pypi-AgEIcHlwaS5vcmc" + made(70, URL),
     "RubyGems": "rubygems_" + made(48, HEX),
     "Clojars": "CLOJARS_" + made(60, HEX), "crates.io": "cio" + made(32), "NuGet": "oy2" + made(43, SMALL),
@@ -151,7 +153,9 @@ TOKENS = {
 # A name or a place says that it is one.
 IN_CONTEXT = [
     "https://me:{}@host.example/x", "postgresql://app:{}@db:5432/x", "redis://:{}@cache:6379",
-    "git+https://u:{}@h/x.git",
+    "git+https://u:{}@h/x.git", "https://u:a@b:{}@h/x.git", "https://{}@host.example/x.git",
+    "curl -s -u me:{} https://host.example", "curl --user 'me:{}' https://host.example",
+    "mysql --password={} shop", "default login me password {}", "machine host.example password {}",
     "machine api.example.com login me password {}", "machine api.example.com\n  login me\n  password {}",
     "AWS_SECRET_ACCESS_KEY={}", "aws_secret_access_key = {}", "AccountKey={};EndpointSuffix=core.windows.net",
     "SharedAccessKey={}", '"private_key_id": "{}"', "OPENAI_API_KEY={}", "DB_PASSWORD={}", "export DB_PWD='{}'",
@@ -226,6 +230,8 @@ ORDINARY = [
     "npm_config_registry_for_tests",
     "password = self.password", "password: string`", "token = request.headers.get('x')",
     "secret_key_base: <%= x %>",
+    "the default password policy is strict", "--password PASSWORD  what to log in with",
+    "docker run -u 1000:1000 x",
     "https://example.com:8080/a@b", "git@github.com:someone/something.git", "http://localhost:3000/@vite/client",
     "npm_lifecycle_event_name_of_this_one", "s.someMethodNameOfThisLength()", "hf_hub_download(repo_id='x')",
     "re_compile_with_cache",

@@ -114,6 +114,19 @@ def test_a_store_of_another_user_is_not_opened(
         manager.list_checkpoints(project)
 
 
+@root_only
+@pytest.mark.parametrize("part", ["", "store"])
+def test_a_store_of_another_user_is_not_repaired(manager: CheckpointManager, base: Path, part: str) -> None:
+    """Although there is something to repair: git would run with the configuration of its owner."""
+    (base / "store" / "HEAD").write_text("damaged\n")
+    (base / "store" / "commondir").write_text("/elsewhere\n")
+    os.chown(base / part, 65534, 65534)
+    before = manifest(base)
+    checkup = manager.doctor(repair=True)
+    assert not checkup.applied and "foreign" in {finding.code for finding in checkup.findings}
+    assert manifest(base) == before
+
+
 @pytest.mark.parametrize("bits", [0o770, 0o777, 0o702])
 @pytest.mark.parametrize("part", ["", "store"])
 def test_a_store_that_others_may_write_to_is_not_opened(

@@ -12,7 +12,7 @@ import re
 from importlib import import_module
 from types import ModuleType
 
-GROUPS = ("taking and looking", "going back", "keeping", "more")
+GROUPS = ("taking and looking", "going back", "keeping", "other machines", "more")
 
 
 def load_command(name: str) -> ModuleType | None:

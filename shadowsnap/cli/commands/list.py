@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from shadowsnap.cli.context import Context
 from shadowsnap.cli.states import tilde
 from shadowsnap.cli.tables import checkpoint_lines, timeline_lines
-from shadowsnap.cli.text import columns, cut, cut_path, one_line
+from shadowsnap.cli.text import columns, cut, cut_path, one_line, safe
 from shadowsnap.errors import DirectoryMissing, NoSuchProject, WrongUsage
 
 if TYPE_CHECKING:
@@ -70,6 +70,12 @@ def _timeline(args: argparse.Namespace, context: Context) -> int:
         "more": len(entries) - len(shown),
     }
     lines = picture(context, entries, None if narrow else now, len(shown), hints=ui.on_terminal and not narrow)
+    lanes = [] if narrow else context.manager.pulled(workdir, args.limit or None)
+    if lanes:
+        data["pulled_timelines"] = [lane.to_dict() for lane in lanes]
+    for lane in lanes:
+        lines += ["", ui.ink("bold", f"on {safe(lane.machine)}") + f"    {lane.lane}"]
+        lines += _rows(lane.entries, None, context, None)
     if narrow and not entries:
         ui.say("no entry fits")
     _say_more(context, len(entries) - len(shown))

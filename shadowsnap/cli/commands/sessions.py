@@ -21,8 +21,9 @@ from shadowsnap.cli.text import age, ago, columns, count, cut, one_line, pad, sa
 from shadowsnap.errors import NoConversation, WrongUsage
 
 if TYPE_CHECKING:
-    from shadowsnap.cli.ui import Ui
-    from shadowsnap.model import Session, SessionTurn
+    from shadowsnap.cli.ui import Ink, Ui
+    from shadowsnap.manager import CheckpointManager
+    from shadowsnap.model import Conversation, Session, SessionTurn
 
 GROUP = "taking and looking"
 
@@ -45,7 +46,9 @@ def run(args: argparse.Namespace, context: Context) -> int:
         if args.session is None:
             raise WrongUsage(why="sessions show needs the id of a session")
         session = context.manager.session(args.session, context.workdir)
-        return _last_conversation(session, args.output, context) if args.chat else _show(session, context.ui)
+        if args.chat:
+            return _write(last_conversation(context.manager, session), args.output, context)
+        return _show(session, context.ui)
     if args.session is not None:
         raise WrongUsage(why=f"{args.session!r} does not belong there; sessions show {args.session} shows one")
     if args.limit < 0:
@@ -55,7 +58,7 @@ def run(args: argparse.Namespace, context: Context) -> int:
         working_dir=None if args.all_projects and args.file is None else context.workdir,
         path=None if args.file is None else context.path(args.file),
         text=args.text,
-        since=None if args.since is None else _moment(args.since),
+        since=None if args.since is None else moment_of(args.since),
     )
     shown = found[: args.limit or None]
     if len(found) > len(shown):
@@ -63,14 +66,15 @@ def run(args: argparse.Namespace, context: Context) -> int:
     if not found:
         context.ui.say("no session fits" if _is_narrow(args) else "no session yet")
     data = {"sessions": [each.to_dict() for each in shown], "more": len(found) - len(shown)}
-    return context.ui.answer(data, _rows(shown, found, context.ui))
+    return context.ui.answer(data, session_rows(shown, found, context.ui.width))
 
 
 def _is_narrow(args: argparse.Namespace) -> bool:
     return any((args.status, args.text, args.since, args.file))
 
 
-def _rows(shown: list[Session], found: list[Session], ui: Ui) -> Iterator[str]:
+def session_rows(shown: list[Session], found: list[Session], width: int) -> Iterator[str]:
+    """A line for each session, with an id that is unique among those that were found."""
     from shadowsnap.timeline import short_session_ids
 
     names = short_session_ids(each.id for each in found)
@@ -86,17 +90,18 @@ def _rows(shown: list[Session], found: list[Session], ui: Ui) -> Iterator[str]:
     wide = [max((columns(row[at]) for row, _ in cells), default=0) for at in range(5)]
     for row, ends in cells:
         facts = "  ".join(pad(text, size) for text, size in zip(row, wide, strict=True) if size)
-        room = max(12, ui.width - columns(facts) - 2)
+        room = max(12, width - columns(facts) - 2)
         half = room if len(ends) < 2 else (room - 4) // 2
         yield f"{facts}  {' .. '.join(cut(text, half) for text in ends)}".rstrip()
 
 
 def _show(session: Session, ui: Ui) -> int:
-    return ui.answer({"session": session.to_dict()}, _lines(session, ui))
+    return ui.answer({"session": session.to_dict()}, session_lines(session, ui.width, ui.ink))
 
 
-def _lines(session: Session, ui: Ui) -> Iterator[str]:
-    yield f"session {ui.ink('yellow', one_line(session.id))}"
+def session_lines(session: Session, width: int, ink: Ink) -> Iterator[str]:
+    """All that is known of a session."""
+    yield f"session {ink('yellow', one_line(session.id))}"
     for name, value in (("agent", session.agent), ("parent", session.parent), ("note", session.note)):
         if value:
             yield f"{name:8} {one_line(value)}"
@@ -106,7 +111,7 @@ def _lines(session: Session, ui: Ui) -> Iterator[str]:
             yield f"{name:8} {moment_text(moment)}"
     for turn in session.turns:
         yield ""
-        yield from _turn_lines(turn, ui)
+        yield from _turn_lines(turn, width)
     if session.edits:
         yield ""
         yield "stages:"
@@ -116,7 +121,7 @@ def _lines(session: Session, ui: Ui) -> Iterator[str]:
         yield f"  {one_line(edit.edit_id or '(unnamed)')}: {edit.status}{at}, {ago(edit.at)}{risk}"
 
 
-def _turn_lines(turn: SessionTurn, ui: Ui) -> Iterator[str]:
+def _turn_lines(turn: SessionTurn, width: int) -> Iterator[str]:
     numbers = ", ".join(str(place.turn) for place in turn.places if place.turn)
     facts = [ago(turn.began)]
     if turn.conversation != "none":
@@ -124,9 +129,9 @@ def _turn_lines(turn: SessionTurn, ui: Ui) -> Iterator[str]:
     if turn.message_count is not None:
         facts.append(count(turn.message_count, "message"))
     facts += ["taken back"] if turn.reverted else []
-    yield cut(f"turn {numbers or '?'}  ({', '.join(facts)})", ui.width)
+    yield cut(f"turn {numbers or '?'}  ({', '.join(facts)})", width)
     if turn.prompt:
-        yield cut(f"  {one_line(turn.prompt)}", ui.width)
+        yield cut(f"  {one_line(turn.prompt)}", width)
     for place in turn.places:
         yield f"  in {one_line(place.workdir)}"
 
@@ -140,19 +145,21 @@ def print_conversation(ref: str, output: str | None, context: Context) -> int:
     return _write(result.conversation, output, context)
 
 
-def _last_conversation(session: Session, output: str | None, context: Context) -> int:
+def last_conversation(manager: CheckpointManager, session: Session) -> Conversation:
+    """The newest conversation that is kept of a session."""
     for turn in reversed(session.turns):
         for place in turn.places:
             for state in (place.after, place.before):
                 if state is None or turn.conversation != "kept":
                     continue
                 try:
-                    result = context.manager.restore(
+                    result = manager.restore(
                         place.workdir, state, conversation=True, files=False, dry_run=True, session_id=session.id
                     )
                 except NoConversation:
                     continue
-                return _write(result.conversation, output, context)
+                found: Conversation = result.conversation
+                return found
     raise NoConversation(ref=session.id, why=" for this session")
 
 
@@ -183,7 +190,8 @@ def _conversation_text(data: Any) -> str:
     return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
 
 
-def _moment(text: str) -> datetime:
+def moment_of(text: str) -> datetime:
+    """A moment as people write it."""
     try:
         return datetime.fromisoformat(text).astimezone()
     except ValueError:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from shadowsnap.cli.context import Context
-from shadowsnap.cli.states import entry_of
+from shadowsnap.cli.states import diff_of_entry, entry_of
 from shadowsnap.cli.tables import change_lines, duration_text, moment_text, patch_lines, prompt_of
 from shadowsnap.cli.text import one_line, safe
 
@@ -51,11 +51,8 @@ def _show_entry(entry: Entry, args: argparse.Namespace, context: Context) -> int
 
     ui, manager = context.ui, context.manager
     state = manager.get(context.workdir, entry)
-    whole = state.scope == "tree"
-    files = [] if whole else manager.files(context.workdir, state.id)
-    diff: Diff | None = None
-    if whole and entry.before is not None and (entry.after is not None or entry.status == "running"):
-        diff = manager.diff(context.workdir, entry.before, entry.after)
+    files = [] if state.scope == "tree" else manager.files(context.workdir, state.id)
+    diff = diff_of_entry(manager, context.workdir, entry)
     tools = manager.tools_of(context.workdir, entry.number) if entry.kind == "turn" and entry.number else []
     effects = lasting_effects(tools)
     data = {

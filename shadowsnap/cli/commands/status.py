@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Any
 
 from shadowsnap.cli.context import Context
 from shadowsnap.cli.states import tilde
-from shadowsnap.cli.tables import now_text
+from shadowsnap.cli.tables import now_text, remote_text
 from shadowsnap.cli.text import ago, count, cut, cut_path, one_line, safe, wrapped
 from shadowsnap.errors import NoSuchProject, ShadowsnapError
 
 if TYPE_CHECKING:
     from shadowsnap.agents.protection import AgentHere
-    from shadowsnap.model import Entry, Now
+    from shadowsnap.model import Entry, Now, RemoteStatus
 
 GROUP = "taking and looking"
 
@@ -48,6 +48,7 @@ def _show_here(context: Context) -> int:
         entries, now, problem = _look(context)
         agents = agents_here(context.workdir)
     protection = context.protection
+    remote = next(iter(context.manager.remote_status(context.workdir)), None)
     troubles = [*([(str(problem), problem.hint)] if problem else []), *_troubles(context, agents)]
     newest = None
     if now is not None and now.name is not None:
@@ -64,6 +65,7 @@ def _show_here(context: Context) -> int:
         "newest": newest,
         "changed_since": since,
         "not_captured": [item.to_dict() for item in now.skipped] if now is not None else [],
+        "remote": remote.to_dict() if remote is not None else None,
         "turn_count": sum(entry.kind == "turn" for entry in entries),
         "snapshot_count": sum(entry.kind == "snapshot" for entry in entries),
     }
@@ -72,7 +74,7 @@ def _show_here(context: Context) -> int:
         "enabled": context.manager.settings.enabled,
         "troubles": [{"what": what, "advice": advice} for what, advice in troubles],
     }
-    return context.ui.answer(data, _lines(context, entries, now, agents, troubles))
+    return context.ui.answer(data, _lines(context, entries, now, agents, troubles, remote))
 
 
 def _iso(when: datetime | None) -> str | None:
@@ -97,6 +99,7 @@ def _lines(
     now: Now | None,
     agents: Sequence[AgentHere],
     troubles: Sequence[tuple[str, str]],
+    remote: RemoteStatus | None,
 ) -> Iterator[str]:
     from shadowsnap.base import config_file
     from shadowsnap.cli.commands.list import heading
@@ -116,6 +119,8 @@ def _lines(
         yield from _row(context, "not held", f"{count(len(now.skipped), 'path')}: {named}{more}")
     if entries:
         yield from _row(context, "history", _history(entries))
+    if remote is not None:
+        yield from _row(context, "remote", remote_text(remote))
     yield from _row(context, "store", f"{_base(context)}  (shadowsnap status --store)")
     for what, advice in troubles:
         text = f"trouble: {one_line(what)}{f'  -> {one_line(advice)}' if advice else ''}"

@@ -1,0 +1,420 @@
+"""A report as one HTML page. It loads nothing: the policy in its head allows its own style and its own script, by
+their hashes, and nothing else. Everything that comes from elsewhere goes through `html_safe`."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from datetime import date, datetime
+from itertools import groupby
+from pathlib import Path
+from typing import TypeVar
+
+from shadowsnap import __version__
+from shadowsnap.cli.report.items import File, Item
+from shadowsnap.cli.report.picture import YOU, Lane, anchor, lanes_of, picture
+from shadowsnap.cli.tables import changes_of, duration_text
+from shadowsnap.cli.text import count, cut, html_safe, one_line, size
+from shadowsnap.model import Entry
+from shadowsnap.timeline import short_session_ids
+
+GENERATOR = "shadowsnap report"
+EVERYTHING = "from the beginning of the timeline"
+_FOLDER = Path(__file__).parent
+_SHORT_NAME = 16
+_MOST_FILES = 300
+_MOST_TOOLS = 100
+_MOST_SKIPPED = 100
+_MOST_PROMPT = 20_000
+_PROMPT_SHOWN = 600
+_MARKS = {"added": "A", "deleted": "D", "modified": "M", "typechange": "T"}
+_SIGNS = {"+": "ins", "-": "del", "@": "b", "\\": "i"}
+_MANY = 300
+"""With more entries than this, the browser draws only those that are looked at."""
+_LINES = "\n\t"
+_Row = TypeVar("_Row")
+_REST_OF_A_PAGE = 40_000
+"""What the page takes without its entries: style, script, head, picture."""
+
+
+_LEGEND = {
+    "done": "turn: as wide as it took, as high as it changed lines",
+    "running": "running",
+    "interrupted": "interrupted",
+    "undone": "undone",
+    "reverted": "reverted",
+    "edits": "your own edits",
+    "snapshot": "snapshot",
+    "restore": "rollback",
+}
+_TOOLBAR = """\
+<form class="tools" role="search" hidden>
+<label><span class="hidden">Find in prompts, files and diffs</span>\
+<input type="search" placeholder="Find in prompts, files, diffs" autocomplete="off" aria-keyshortcuts="/"></label>\
+<output aria-live="polite"></output>
+<span class="buttons"><button type="button" data-do="unfold" aria-pressed="false">Unfold all</button>
+<button type="button" data-do="order" aria-pressed="false">Oldest first</button>
+<button type="button" data-do="theme">Light or dark</button></span>
+</form>
+"""
+
+
+@dataclass
+class Cuts:
+    """What was left out to keep a report small."""
+
+    entries: int = 0
+    patches: int = 0
+    lines: bool = False
+    details: int = 0
+
+    def in_words(self) -> list[str]:
+        older = "1 older entry" if self.entries == 1 else f"{self.entries:,} older entries"
+        words = [f"{older} left out"] if self.entries else []
+        files = "1 file" if self.patches == 1 else f"{self.patches:,} files"
+        words += [f"the diffs of {files} left out"] if self.patches else []
+        words += ["long diffs cut"] if self.lines else []
+        return words + (["long lists cut"] if self.details else [])
+
+
+@dataclass
+class Page:
+    """What a report is about, and how much of it is wanted."""
+
+    project: str
+    about: str
+    """`EVERYTHING`, `session abc`, `since ...`."""
+    entries: Sequence[Entry]
+    """Newest first."""
+    read: Callable[[Entry], Item]
+    now: datetime
+    state: str = ""
+    """How the files are now, in words."""
+    prompts: bool = True
+    diffs: bool = True
+    most: int = 8_000_000
+    cuts: Cuts = field(default_factory=Cuts)
+    effects: int = 0
+
+    def html(self, update: Callable[[int, int], None] = lambda done, total: None) -> bytes:
+        """The page, within its size."""
+        short = short_session_ids(entry.session_id for entry in self.entries if entry.session_id)
+        sessions = {name: name if len(name) <= _SHORT_NAME else part for name, part in short.items()}
+        lanes, colours = lanes_of(self.entries, sessions)
+        drawn = picture(self.entries, lanes, self.now, len(self.entries))
+        room = self.most - _REST_OF_A_PAGE - len(drawn)
+        # The newest turns keep their diffs, also where the names of all the others would fill the page.
+        room_for_patches = max(room - sum(map(self._estimate, self.entries)), room // 4)
+        articles: list[tuple[Entry, str]] = []
+        for entry in self.entries:
+            update(len(articles), len(self.entries))
+            item = self.read(entry)
+            patches, lines_cut = _patches(item.files) if self.diffs else ({}, False)
+            taken = sum(len(patch.encode()) for patch in patches.values())
+            if taken > room_for_patches:
+                self.cuts.patches += len(patches)
+                patches, taken, lines_cut = {}, 0, False
+            text = self._article(item, patches, sessions, colours)
+            room -= len(text.encode())
+            if room < 0:
+                self.cuts.entries = len(self.entries) - len(articles)
+                break
+            room_for_patches -= taken
+            self.cuts.lines |= lines_cut
+            self.effects += len(item.effects)
+            articles.append((entry, text))
+        if self.cuts.entries:
+            drawn = picture(self.entries, lanes, self.now, len(articles))
+        style, script = ((_FOLDER / name).read_text("utf-8") for name in ("page.css", "page.js"))
+        parts = [*self._head(style, script), *self._header(), *self._figure(drawn, lanes), *self._list(articles)]
+        return "".join([*parts, *self._footer(script)]).encode()
+
+    def _estimate(self, entry: Entry) -> int:
+        """About what an entry takes without its patches."""
+        prompt = min(len(entry.prompt or ""), _MOST_PROMPT) if self.prompts else 0
+        return 700 + prompt + 160 * min(entry.files_changed or 0, _MOST_FILES) + 60 * len(entry.skipped)
+
+    # --- around the entries --------------------------------------------------------------------------------
+
+    def _head(self, style: str, script: str) -> Iterator[str]:
+        policy = f"default-src 'none'; style-src '{_digest(style)}'; script-src '{_digest(script)}'"
+        policy += "; base-uri 'none'; form-action 'none'"
+        yield '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        yield f'<meta name="generator" content="{GENERATOR} {__version__}">\n'
+        yield f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
+        yield '<meta name="viewport" content="width=device-width, initial-scale=1">\n'
+        yield '<meta name="color-scheme" content="light dark">\n<meta name="referrer" content="no-referrer">\n'
+        yield f"<title>{html_safe(Path(self.project).name or self.project)}: what agents did</title>\n"
+        many = ' class="many"' if len(self.entries) > _MANY else ""
+        yield f"<style>{style}</style>\n</head>\n<body{many}>\n"
+        yield '<a class="skip" href="#entries">to the turns</a>\n'
+
+    def _header(self) -> Iterator[str]:
+        folder, slash, name = self.project.rpartition("/")
+        yield f'<header>\n<p class="over">{html_safe(folder + slash)}</p>'
+        yield f"<h1><bdi>{html_safe(name or '/')}</bdi></h1>\n"
+        now = self.now.astimezone()
+        written = _time(now, f"{now.day} {now:%B %Y, %H:%M %Z}")
+        yield f'<p class="about">What agents did, {html_safe(self.about)}. Written {written}.</p>\n'
+        yield f'<p class="about">{html_safe(self.state)}</p>\n' if self.state else ""
+        yield f'<dl class="sums">{"".join(self._sums())}</dl>\n</header>\n<main>\n'
+
+    def _sums(self) -> Iterator[str]:
+        turns = [entry for entry in self.entries if entry.kind == "turn"]
+        agents = sorted({one_line(entry.agent) for entry in turns if entry.agent})
+        sessions = len({entry.session_id for entry in turns})
+        lost = sum(1 for entry in turns if entry.status in ("undone", "reverted"))
+        broken = sum(1 for entry in turns if entry.status == "interrupted")
+        more, less = (sum(getattr(entry, name) or 0 for entry in turns) for name in ("insertions", "deletions"))
+        rows: list[tuple[str, str, str]] = [
+            ("turns", f"{len(turns):,}", html_safe(cut(", ".join(agents), 40))),
+            ("sessions", f"{sessions:,}", _range(self.entries)),
+            ("lines", _signs(more, less) or "0", "by turns"),
+            ("taken back", f"{lost:,}", f"{broken:,} interrupted"),
+            ("beyond the files", f"{self.effects:,}", "calls no rollback takes back"),
+        ]
+        for name, number, more_text in rows:
+            yield f"<div><dt>{name}</dt><dd><b>{number}</b> <small>{more_text}</small></dd></div>"
+
+    def _figure(self, drawn: str, lanes: Sequence[Lane]) -> Iterator[str]:
+        if not drawn:
+            return
+        yield '<section class="picture" aria-labelledby="picture"><h2 id="picture">Over time</h2>\n'
+        yield f'<figure>{drawn}\n<figcaption><ul class="legend" aria-label="what the marks mean">'
+        used = {entry.status if entry.kind == "turn" else entry.kind for entry in self.entries}
+        for kind, text in _LEGEND.items():
+            if kind in used:
+                yield f'<li><span class="key {kind}"></span>{text}</li>'
+        yield "</ul></figcaption></figure>\n<details><summary>The same as a table</summary>\n"
+        yield '<div class="scroll" tabindex="0" role="region" aria-label="table of sessions"><table><thead><tr>'
+        heads = ("session", "turns", "time", "lines", "interrupted", "taken back")
+        yield "".join(f'<th scope="col">{name}</th>' for name in heads) + "</tr></thead><tbody>"
+        for lane in lanes:
+            yield f'<tr><th scope="row"><bdi>{html_safe(lane.title)}</bdi></th>'
+            yield "".join(f"<td>{cell}</td>" for cell in _cells(lane)) + "</tr>"
+        yield "</tbody></table></div></details>\n</section>\n"
+
+    def _list(self, articles: Sequence[tuple[Entry, str]]) -> Iterator[str]:
+        yield '<section id="entries" aria-labelledby="list"><h2 id="list">Turn by turn</h2>\n'
+        yield _TOOLBAR
+        if not self.entries:
+            why = "Nothing has happened here yet" if self.about == EVERYTHING else "Nothing happened in this time"
+            yield f'<p class="empty">{why}.</p>\n'
+        for day, some in groupby(articles, lambda each: _day(each[0])):
+            name = f"{day:%A}, {day.day} {day:%B %Y}" if day is not None else "At an unknown time"
+            yield f'<section class="date"><h3>{name}</h3>\n{"".join(text for _, text in some)}</section>\n'
+        if words := self.cuts.in_words():
+            advice = "--session or --since narrows the report, --max-mb makes room"
+            yield f'<p class="cut" role="note">To keep this within {size(self.most)}: {"; ".join(words)}. '
+            yield f"{advice}.</p>\n"
+        yield "</section>\n"
+
+    def _footer(self, script: str) -> Iterator[str]:
+        yield "</main>\n<footer><p><code>shadowsnap restore 3</code> goes back to before turn 3, "
+        yield "<code>shadowsnap revert 3</code> takes out turn 3 alone, "
+        yield "<code>shadowsnap undo</code> takes that back.</p>"
+        yield "<p>What no rollback takes back is found by the words of commands: neither complete nor certain. "
+        yield "What looks like a secret is left out of prompts and diffs"
+        yield "" if self.prompts else "; the prompts were left out"
+        yield "" if self.diffs else "; the diffs were left out"
+        yield f". Made by shadowsnap {__version__}; this page loads nothing.</p></footer>\n"
+        yield f"<script>{script}</script>\n</body>\n</html>\n"
+
+    # --- an entry ------------------------------------------------------------------------------------------
+
+    def _article(
+        self, item: Item, patches: dict[str, str], sessions: dict[str, str], colours: dict[str | None, str]
+    ) -> str:
+        entry = item.entry
+        name, status = anchor(entry), entry.status if entry.kind == "turn" and entry.status != "done" else None
+        colour = colours.get(entry.session_id, "") if entry.kind == "turn" else YOU
+        parts = [f'<article id="{name}" class="{entry.kind} {colour} {status or ""}" aria-labelledby="{name}-h">']
+        parts += [f'<h4 id="{name}-h"><a href="#{name}">{_name(entry)}</a>', *_badges(entry), "</h4>"]
+        parts += [f'<p class="facts">{" <i>·</i> ".join(_facts(entry, sessions))}</p>']
+        parts += self._asked(entry)
+        parts += self._changed(item, patches)
+        if item.effects:
+            parts += ['<div class="beyond"><h5>What no rollback takes back</h5><ul>']
+            parts += [f"<li>{html_safe(effect)}</li>" for effect in self._some(item.effects, _MOST_TOOLS)]
+            parts += ["</ul></div>"]
+        parts += ['<div class="folds">']
+        if item.tools:
+            rows = [f"<li><b>{html_safe(tool)}</b> {html_safe(about)}</li>" for tool, about in item.tools]
+            parts += self._folded(count(len(item.tools), "tool call"), rows, _MOST_TOOLS)
+        if entry.skipped:
+            rows = [
+                f"<li><bdi>{html_safe(each.path)}</bdi> <small>{html_safe(each.why)}</small></li>"
+                for each in entry.skipped
+            ]
+            parts += self._folded(f"{count(len(rows), 'path')} not captured", rows, _MOST_SKIPPED)
+        return "".join([*parts, "</div></article>\n"])
+
+    def _asked(self, entry: Entry) -> Iterator[str]:
+        if entry.kind == "turn" and not self.prompts:
+            return
+        text = (entry.prompt or entry.reason if entry.kind != "restore" else "").strip()
+        if not text:
+            return
+        if len(text) > _MOST_PROMPT:
+            self.cuts.details += 1
+            text = f"{text[:_MOST_PROMPT]} ..."
+        shown, rest = _split(text)
+        yield f'<p class="prompt" dir="auto">{html_safe(shown, keep=_LINES)}</p>'
+        if rest:
+            yield f'<details class="more"><summary>{len(rest):,} more characters</summary>'
+            yield f'<p class="prompt" dir="auto">{html_safe(rest, keep=_LINES)}</p></details>'
+
+    def _changed(self, item: Item, patches: dict[str, str]) -> Iterator[str]:
+        if item.unknown:
+            yield f'<p class="none">{html_safe(item.unknown)}</p>'
+        elif not item.files:
+            yield '<p class="none">no file was changed</p>'
+        else:
+            yield '<ul class="files">'
+            for file in self._some(item.files, _MOST_FILES):
+                yield _file_row(file, patches.get(file.change.path, ""))
+            yield f"<li>{len(item.files) - _MOST_FILES:,} more files</li>" if len(item.files) > _MOST_FILES else ""
+            yield "</ul>"
+
+    def _folded(self, title: str, rows: Sequence[str], most: int) -> Iterator[str]:
+        yield f'<details class="list"><summary>{title}</summary><ul>'
+        yield from self._some(rows, most)
+        yield f"<li>{len(rows) - most:,} more</li>" if len(rows) > most else ""
+        yield "</ul></details>"
+
+    def _some(self, rows: Sequence[_Row], most: int) -> Sequence[_Row]:
+        self.cuts.details += len(rows) > most
+        return rows[:most]
+
+
+# --- parts of an entry -------------------------------------------------------------------------------------
+
+
+def _name(entry: Entry) -> str:
+    if entry.kind == "edits":
+        return "Your own edits"
+    if entry.kind == "restore":
+        return html_safe(entry.reason[:1].upper() + entry.reason[1:])
+    return f"{entry.kind.capitalize()} {entry.number}"
+
+
+def _badges(entry: Entry) -> Iterator[str]:
+    if entry.kind == "turn" and entry.status not in (None, "done"):
+        yield f' <span class="badge {entry.status}">{entry.status}</span>'
+    if entry.label:
+        yield f' <span class="badge">{html_safe(one_line(entry.label))}</span>'
+    if entry.pinned:
+        yield ' <span class="badge">pinned</span>'
+
+
+def _facts(entry: Entry, sessions: dict[str, str]) -> Iterator[str]:
+    moment = entry.began_at if entry.kind == "turn" else entry.ended_at or entry.began_at
+    if moment is not None:
+        before = "seen " if entry.kind == "edits" else ""
+        yield f"{before}{_time(moment, f'{moment.astimezone():%H:%M}')}"
+    if entry.kind == "turn" and entry.began_at and entry.ended_at:
+        yield duration_text(entry.began_at, entry.ended_at)
+    if entry.agent:
+        yield f'<span class="agent">{html_safe(cut(one_line(entry.agent), 40))}</span>'
+    if entry.session_id:
+        short = html_safe(one_line(sessions.get(entry.session_id, entry.session_id)))
+        yield f'<span title="{html_safe(entry.session_id)}">session <bdi>{short}</bdi></span>'
+    if changed := changes_of(entry):
+        yield changed.replace("-", "&minus;")
+
+
+def _split(text: str) -> tuple[str, str]:
+    """What is shown of a prompt at once, and the rest."""
+    if len(text) <= _PROMPT_SHOWN + 200:
+        return text, ""
+    end = max(text.rfind("\n", 300, _PROMPT_SHOWN), text.rfind(" ", 300, _PROMPT_SHOWN))
+    end = end if end > 0 else _PROMPT_SHOWN
+    return f"{text[:end].rstrip()} ...", text[end:].strip()
+
+
+def _file_row(file: File, patch: str) -> str:
+    change = file.change
+    mark = _MARKS.get(change.status, "?")
+    parts = [f'<span class="status {mark}" aria-hidden="true">{mark}</span>']
+    parts += [f'<span class="hidden">{change.status}</span>', f"<bdi>{html_safe(change.path)}</bdi>"]
+    if change.insertions is None or change.deletions is None:
+        parts += ["<small>binary, or not captured</small>"]
+    elif change.path.endswith("/"):
+        parts += ["<small>directory</small>"]
+    else:
+        parts += [_signs(change.insertions, change.deletions)]
+    if file.modes:
+        parts += [f"<small>permissions {' to '.join(file.modes)}</small>"]
+    row = " ".join(parts)
+    if not patch:
+        return f'<li><div class="row">{row}</div></li>'
+    shown = f'<pre tabindex="0"><code>{patch}</code></pre>'
+    return f'<li><details><summary class="row">{row}</summary>{shown}</details></li>'
+
+
+def _patches(files: Iterable[File]) -> tuple[dict[str, str], bool]:
+    """The patches of the first files as HTML, and whether lines were cut."""
+    found, are_cut = dict[str, str](), False
+    for file, _ in zip((file for file in files if file.patch), range(_MOST_FILES), strict=False):
+        found[file.change.path] = "".join(_patch_html(file.patch))
+        are_cut |= "more lines are left out\n" in file.patch[-60:]
+    return found, are_cut
+
+
+def _patch_html(patch: str) -> Iterator[str]:
+    """The lines of a patch, those of one kind that follow each other in one element."""
+    inside = False
+    for kind, lines in groupby(patch.removesuffix("\n").split("\n"), lambda line: line[:1]):
+        if kind not in " +-@\\" or not kind:
+            inside = False  # the heads of files, also in between where a file became a link
+        inside |= kind == "@"
+        if not inside:
+            continue
+        text = "".join(f"{html_safe(line, keep=chr(9))}\n" for line in lines)
+        yield f"<{_SIGNS[kind]}>{text}</{_SIGNS[kind]}>" if kind in _SIGNS else text
+
+
+# --- small things ------------------------------------------------------------------------------------------
+
+
+def _signs(more: int, less: int) -> str:
+    plus = f'<span class="plus">+{more:,}</span>' if more else ""
+    minus = f'<span class="minus">&minus;{less:,}</span>' if less else ""
+    return f"{plus} {minus}".strip()
+
+
+def _cells(lane: Lane) -> Iterator[str]:
+    turns = [entry for entry in lane.entries if entry.kind == "turn"]
+    more, less = (sum(getattr(entry, name) or 0 for entry in lane.entries) for name in ("insertions", "deletions"))
+    yield f"{len(turns):,}"
+    yield _range(lane.entries[::-1])
+    yield f"+{more:,} &minus;{less:,}"
+    yield f"{sum(1 for entry in turns if entry.status == 'interrupted'):,}"
+    yield f"{sum(1 for entry in turns if entry.status in ('undone', 'reverted')):,}"
+
+
+def _range(entries: Sequence[Entry]) -> str:
+    """From when to when, of entries newest first."""
+    moments = [moment for each in entries if (moment := each.began_at or each.ended_at)]
+    ends = [moment for each in entries if (moment := each.ended_at or each.began_at)]
+    if not moments or not ends:
+        return ""
+    first, last = min(moments).astimezone(), max(ends).astimezone()
+    one_day = first.date() == last.date()
+    texts = [f"{each:%H:%M}" if one_day else f"{each.day} {each:%b %H:%M}" for each in (first, last)]
+    return f"{_time(first, texts[0])} to {_time(last, texts[1])}"
+
+
+def _day(entry: Entry) -> date | None:
+    moment = entry.ended_at if entry.kind == "edits" else entry.began_at
+    return moment.astimezone().date() if moment is not None else None
+
+
+def _time(moment: datetime, text: str) -> str:
+    return f'<time datetime="{moment.isoformat(timespec="seconds")}">{text}</time>'
+
+
+def _digest(text: str) -> str:
+    return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

@@ -1,0 +1,434 @@
+"""Checking what was pulled before any of it is used. Nothing here trusts a name, a size or a promise."""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from shadowsnap import lightjson as json
+from shadowsnap.errors import DamagedObject, LaneRefused, MalformedObject, UnsafeTree
+from shadowsnap.git.objects import EMPTY_TREE, is_object_id
+from shadowsnap.git.reading import ObjectReader, object_sizes, read_many
+from shadowsnap.git.repository import Git
+from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, LINK, REGULAR, Leaf, parse_tree, path_problem
+from shadowsnap.store.lanes import (
+    LANE_NAME,
+    Identity,
+    Machine,
+    Mark,
+    identity_from,
+    mark_from,
+    read_rows,
+    readable,
+)
+from shadowsnap.store.log import Line
+
+MOST_CHECKPOINTS = 20_000
+MOST_OBJECTS = 20_000_000
+MOST_FILES = 5_000_000
+"""In one checkpoint. A few trees that hold each other can spell out billions."""
+MOST_FILE_BYTES = 256 << 30
+"""In one checkpoint."""
+DEEPEST = 1_000
+_MOST_DELTA = 128 << 20
+"""git holds an object in memory that it puts together from a delta."""
+MOST_SMALL = 64 << 20
+"""No commit, tree or piece of a carrier is larger."""
+MOST_LINES = 1_000_000
+_LONGEST_TEXT = 1 << 16
+_COMMIT = re.compile(
+    rb"tree ([0-9a-f]{40})\nauthor shadowsnap <shadowsnap@localhost> (\d{1,11}) \+0000\n"
+    rb"committer shadowsnap <shadowsnap@localhost> (\d{1,11}) \+0000\n\n"
+)
+_MODES = (DIRECTORY, REGULAR, EXECUTABLE, LINK)
+_CARRIER = re.compile(rb"about|meta|(?:checkpoints|log)-\d{6}")
+# What git thinks of these files' contents does not matter: they are the person's, and are only written back.
+_MODULES = tuple(
+    f"gitmodules{each}"
+    for each in ("Missing", "Blob", "Large", "Name", "Symlink", "Url", "Path", "Update", "Parse")
+)
+ANY_CONTENT = (*_MODULES, *(f"gitattributes{each}" for each in ("Missing", "Large", "LineLength", "Blob")))
+
+
+# --- packs -------------------------------------------------------------------------------------------
+
+
+def index_pack(git: Git, pack: Path, lane: str, known: set[str]) -> set[str]:
+    """Let git hash and check every object of a pack, which goes to the scratch directory; the ids of what came
+    with it. A pack may tell an object against one that came before (`known`), and against no other: git would find
+    it anywhere in the store."""
+    _scan_pack(pack, lane)
+    end = pack.stat().st_size - 20
+    digits = _indexed(git, pack, ANY_CONTENT)
+    digits = digits or _indexed(git, pack, _MODULES)  # git before 2.39.1 does not look at .gitattributes
+    if not digits:
+        raise LaneRefused(lane=lane, why="a pack does not hold what it should: git found it damaged")
+    assert git.scratch_objects is not None
+    index = git.scratch_objects / "pack" / f"pack-{digits}.idx"
+    rows = [row.split() for row in git.run("show-index", stdin=index.read_bytes()).decode("ascii").splitlines()]
+    # Git completes the pack at its end with what others are told against.
+    borrowed = {row[1] for row in rows if int(row[0]) >= end}
+    _checked_ids(lane, borrowed, known)
+    return {row[1] for row in rows} - borrowed
+
+
+def _indexed(git: Git, pack: Path, ignored: Iterable[str]) -> str:
+    """The name of the pack, once git has taken it; empty if it did not."""
+    strict = ",".join(f"{each}=ignore" for each in ignored)
+    with git.conversation("index-pack", "--stdin", "--fix-thin", f"--strict={strict}") as process:
+        assert process.stdin is not None and process.stdout is not None
+        try:
+            with pack.open("rb") as file:
+                while piece := file.read(1 << 20):
+                    process.stdin.write(piece)
+            process.stdin.close()
+        except OSError:
+            return ""  # it did not want the rest
+        answer = process.stdout.read(200).decode("ascii", "replace").split()
+        return answer[-1] if process.wait() == 0 and answer and is_object_id(answer[-1]) else ""
+
+
+def _scan_pack(pack: Path, lane: str) -> None:
+    """Refuse a pack that says it holds more than anything of ours would: git believes what it says, and makes
+    room for it."""
+
+    def refused(why: str) -> LaneRefused:
+        return LaneRefused(lane=lane, why=f"a pack {why}")
+
+    with pack.open("rb") as file:
+        header = file.read(12)
+        if len(header) < 12 or header[:8] != b"PACK\0\0\0\2":
+            raise refused("is damaged or cut short")
+        count, total = int.from_bytes(header[8:], "big"), 0
+        if count > MOST_OBJECTS:
+            raise refused(f"claims to hold {count} objects")
+        reader = _Bytes(file)
+        try:
+            for _ in range(count):
+                kind, size = reader.entry_header()
+                if kind in (6, 7):
+                    reader.delta_base(kind)
+                    result = reader.inflate_delta(size)
+                    if size > _MOST_DELTA or result > _MOST_DELTA:
+                        raise refused(f"claims to hold an object of {result} bytes")
+                    size = result
+                elif kind in (1, 2, 3):
+                    if kind != 3 and size > MOST_SMALL:
+                        raise refused(f"claims to hold a tree or commit of {size} bytes")
+                    reader.inflate(size)
+                else:
+                    raise refused("holds something else than commits, trees and files")
+                total += size
+                if total > MOST_FILE_BYTES:
+                    raise refused("claims to hold more than fits anywhere")
+        except (EOFError, zlib.error, ValueError):
+            raise refused("is damaged or cut short") from None
+
+
+class _Bytes:
+    """Reads a pack from the front."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self._buffer = b""
+        self._at = 0
+
+    def entry_header(self) -> tuple[int, int]:
+        byte = self._byte()
+        kind, size, shift = byte >> 4 & 7, byte & 15, 4
+        while byte & 0x80:
+            byte = self._byte()
+            size |= (byte & 0x7F) << shift
+            shift += 7
+            if shift > 64:
+                raise ValueError("no size")
+        return kind, size
+
+    def delta_base(self, kind: int) -> None:
+        if kind == 7:
+            for _ in range(20):
+                self._byte()
+        else:
+            while self._byte() & 0x80:
+                pass
+
+    def inflate(self, size: int) -> bytes:
+        """Pass over a compressed object; its first bytes."""
+        stream, left, first = zlib.decompressobj(), size, b""
+        while not stream.eof:
+            self._fill()
+            data = self._buffer[self._at : self._at + 4096]  # little: what is behind the object is copied
+            out = stream.decompress(data, 1 << 20)
+            self._at += len(data) - len(stream.unused_data) - len(stream.unconsumed_tail)
+            first = first or out[:32]
+            left -= len(out)
+            if left < 0:
+                raise ValueError("it is larger than it says")
+        if left:
+            raise ValueError("it is smaller than it says")
+        return first
+
+    def inflate_delta(self, size: int) -> int:
+        """Pass over a delta; the size of what it makes."""
+        data, sizes, at = self.inflate(size), [], 0
+        for _ in range(2):
+            value = shift = 0
+            while True:
+                byte = data[at] if at < len(data) else 0
+                at, value, shift = at + 1, value | (byte & 0x7F) << shift, shift + 7
+                if not byte & 0x80:
+                    break
+            sizes.append(value)
+        return sizes[1]
+
+    def _byte(self) -> int:
+        self._fill()
+        self._at += 1
+        return self._buffer[self._at - 1]
+
+    def _fill(self) -> None:
+        if self._at >= len(self._buffer):
+            self._buffer, self._at = self._file.read(1 << 20), 0
+            if not self._buffer:
+                raise EOFError
+
+
+# --- the carrier -------------------------------------------------------------------------------------
+
+
+class CheckedCarrier:
+    """What a lane says about itself, after it was found to be sound."""
+
+    def __init__(
+        self, lane: str, about: Any, rows: Iterable[Any], lines: Iterable[Any], attachments: dict[bytes, Leaf]
+    ) -> None:
+        self._lane = lane
+        self._read_about(about)
+        self.attachments = {name.decode("ascii", "replace"): leaf[1] for name, leaf in attachments.items()}
+        if any(leaf[0] != DIRECTORY for leaf in attachments.values()):
+            raise self._refused("has an attachment that is none")
+        self.rows = [*rows]
+        self.marks = [self._mark(row) for row in self.rows]
+        if len({mark.id for mark in self.marks}) != len(self.marks):
+            raise self._refused("names a checkpoint twice")
+        self.lines: list[Line] = [*lines]
+        for line in self.lines:
+            if (why := line_problem(line)) is not None:
+                raise self._refused(f"has a log line that cannot be: {why}")
+
+    @classmethod
+    def read(cls, git: Git, tree: str, lane: str, allowed: set[str]) -> CheckedCarrier:
+        """The carrier in a tree."""
+        with ObjectReader(git) as reader:
+            try:
+                top = parse_tree(reader.read(tree, b"tree"))
+                if b"about" not in top or not all(map(_CARRIER.fullmatch, top)):
+                    raise carrier_refused(lane, "does not have the form of one")
+                _check_pieces(git, top, lane, allowed)
+                about = json.loads(reader.read(top[b"about"][1], b"blob"))
+                rows = list(_bounded(read_rows(reader, top, b"checkpoints-"), MOST_CHECKPOINTS))
+                lines = list(_bounded(read_rows(reader, top, b"log-"), MOST_LINES))
+                kept = parse_tree(reader.read(top[b"meta"][1], b"tree")) if b"meta" in top else {}
+            except (UnsafeTree, MalformedObject, DamagedObject, ValueError, RecursionError) as problem:
+                raise carrier_refused(lane, f"cannot be read ({problem})") from None
+        return cls(lane, about, rows, lines, kept)
+
+    def _read_about(self, about: Any) -> None:
+        self.about: Any = about
+        identity = identity_from(about.get("identity") or {}) if isinstance(about, dict) else None
+        machine = about.get("machine") if isinstance(about, dict) else None
+        if identity is None or not isinstance(machine, dict) or about.get("format") != 1:
+            raise self._refused("does not say which project and machine it is of")
+        if about.get("lane") != self._lane or f"{identity.id}/{machine.get('id')}" != self._lane:
+            raise self._refused("belongs to another lane")
+        self.identity: Identity = identity
+        self.machine = Machine(str(machine["id"]), readable(machine.get("name")))
+        parent = about.get("parent")
+        self.parent = parent if isinstance(parent, str) and LANE_NAME.fullmatch(parent) else None
+
+    def _mark(self, row: Any) -> Mark:
+        if not isinstance(row, dict) or not isinstance(row.get("id"), str) or not is_object_id(row["id"]):
+            raise self._refused("lists something that is no checkpoint")
+        if type(row.get("ms")) is not int or not 0 <= row["ms"] < 10**13:
+            raise self._refused("has a checkpoint without a time")
+        label = row.get("label")
+        if label is not None and (not isinstance(label, str) or not label.isprintable() or len(label) > 100):
+            raise self._refused("has a label that cannot be one")
+        return mark_from(row, self.attachments)
+
+    def _refused(self, why: str) -> LaneRefused:
+        return carrier_refused(self._lane, why)
+
+
+def carrier_refused(lane: str, why: str) -> LaneRefused:
+    return LaneRefused(lane=lane, why=f"its carrier {why}")
+
+
+def _check_pieces(git: Git, top: dict[bytes, Leaf], lane: str, allowed: set[str]) -> None:
+    pieces = [leaf for name, leaf in top.items() if name != b"meta"]
+    _checked_ids(lane, [each for _, each in top.values()], allowed)
+    if any(mode != REGULAR for mode, _ in pieces):
+        raise carrier_refused(lane, "does not have the form of one")
+    check_small(git, [each for _, each in pieces], lane)
+
+
+def check_small(git: Git, names: Collection[str], lane: str) -> None:
+    """See to it that some objects of a carrier are all there, and together small enough to be read."""
+    sizes = object_sizes(git, sorted({*names}))
+    if len(sizes) < len({*names}) or sum(sizes.values()) > MOST_SMALL:
+        raise carrier_refused(lane, "is too large, or not complete")
+
+
+def _bounded(rows: Iterable[Any], most: int) -> Iterator[Any]:
+    for number, row in enumerate(rows):
+        if number >= most:
+            raise ValueError("it has too many lines")
+        yield row
+
+
+_IDS = ("checkpoint", "before", "after", "target", "amends")
+_NUMBERS = ("turn", "number", "messages")
+
+
+def line_problem(line: Any) -> str | None:
+    """Why a log line of another machine is not taken; None if it is."""
+    if not isinstance(line, dict) or not isinstance(line.get("op"), str):
+        return "it is no operation"
+    at = line.get("at")
+    if isinstance(at, bool) or not isinstance(at, (int, float)) or not 0 <= at < 1e11:
+        return "it has no time"
+    for name, value in line.items():
+        if not isinstance(name, str) or len(name) > 100:
+            return "it has an odd name"
+        if name in _IDS and not (isinstance(value, str) and (is_object_id(value) or value == "")):
+            return f"{name} is no id"
+        if name in _NUMBERS and (type(value) is not int or not 0 <= value < 10**12):
+            return f"{name} is no number"
+        if name == "paths":
+            if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+                return "its paths are none"
+            if any(_is_odd_path(each) for each in value):
+                return "it has a path that no checkpoint may hold"
+        elif not _is_small(value):
+            return f"{name} is too large"
+    return None
+
+
+def _is_odd_path(path: str) -> bool:
+    try:
+        return path_problem(os.fsencode(path.removesuffix("/"))) is not None
+    except UnicodeEncodeError:
+        return True
+
+
+def _is_small(value: Any, depth: int = 0) -> bool:
+    if isinstance(value, str):
+        return len(value) <= _LONGEST_TEXT
+    if isinstance(value, list):
+        return depth < 4 and len(value) <= 10_000 and all(_is_small(each, depth + 1) for each in value)
+    if isinstance(value, dict):
+        return depth < 4 and len(value) <= 1000 and all(_is_small(each, depth + 1) for each in value.values())
+    return value is None or isinstance(value, (bool, int, float))
+
+
+# --- checkpoints and trees ---------------------------------------------------------------------------
+
+
+def check_checkpoints(git: Git, lane: str, marks: Iterable[Mark], allowed: set[str]) -> None:
+    """See to it that every checkpoint is one: a commit as we write them, of trees that may be restored, all of
+    whose objects came with this lane. (An object of another project of this store, named by its id, did not.)"""
+    by_id = {mark.id: mark for mark in marks}
+    trees = {}
+    found = read_many(git, _checked_ids(lane, by_id, allowed))
+    for name, kind, data in found:
+        trees[name] = _tree_of(lane, by_id[name], kind, data)
+    if len(trees) < len(by_id):
+        raise LaneRefused(lane=lane, why=f"{len(by_id) - len(trees)} of its checkpoints did not come with it")
+    check_trees(git, lane, {*trees.values()}, allowed)
+
+
+def _checked_ids(lane: str, names: Iterable[str], allowed: set[str]) -> list[str]:
+    names = list(names)
+    for name in names:
+        if name not in allowed and name != EMPTY_TREE:
+            raise LaneRefused(lane=lane, why=f"object {name[:12]} did not come with it")
+    return names
+
+
+def _tree_of(lane: str, mark: Mark, kind: bytes, data: bytes) -> str:
+    header = _COMMIT.match(data) if kind == b"commit" and len(data) <= MOST_SMALL else None
+    if header is None or header[2] != header[3]:
+        raise LaneRefused(lane=lane, why=f"{mark.id[:12]} is not a checkpoint")
+    try:
+        body = json.loads(data[header.end() :].decode("utf-8").partition("\n\n")[2])
+    except (ValueError, RecursionError):
+        body = None
+    if not isinstance(body, dict):
+        raise LaneRefused(lane=lane, why=f"{mark.id[:12]} does not say what it is")
+    if int(header[2]) * 1000 + body.get("ms", mark.moment % 1000) != mark.moment:
+        raise LaneRefused(lane=lane, why=f"checkpoint {mark.id[:12]} is listed under another time than its own")
+    return header[1].decode()
+
+
+def check_trees(git: Git, lane: str, roots: set[str], allowed: set[str]) -> None:
+    """Every name, mode and size below these trees."""
+    below: dict[str, list[tuple[int, str]]] = {EMPTY_TREE: []}
+    blobs: set[str] = set()
+    level, depth = roots - {EMPTY_TREE}, 0
+    while level:
+        depth += 1
+        if depth > DEEPEST:
+            raise LaneRefused(lane=lane, why=f"its directories are nested deeper than {DEEPEST}")
+        for name, kind, data in read_many(git, _checked_ids(lane, level, allowed)):
+            below[name] = list(_leaves(lane, name, kind, data))
+        if missing := level - below.keys():
+            raise LaneRefused(lane=lane, why=f"tree {min(missing)[:12]} did not come with it")
+        found = [leaf for name in level for leaf in below[name]]
+        blobs |= {each for mode, each in found if mode != DIRECTORY}
+        level = {each for mode, each in found if mode == DIRECTORY} - below.keys()
+        if len(below) + len(blobs) > MOST_OBJECTS:
+            raise LaneRefused(lane=lane, why="it holds too many objects")
+    sizes = object_sizes(git, sorted(_checked_ids(lane, blobs, allowed)))
+    if missing := blobs - sizes.keys():
+        raise LaneRefused(lane=lane, why=f"file {min(missing)[:12]} did not come with it")
+    _check_expanded(lane, roots, below, sizes)
+
+
+def _leaves(lane: str, name: str, kind: bytes, data: bytes) -> Iterator[tuple[int, str]]:
+    if kind != b"tree":
+        raise LaneRefused(lane=lane, why=f"{name[:12]} is not a tree")
+    try:
+        entries = parse_tree(data)
+    except (UnsafeTree, MalformedObject) as problem:
+        raise LaneRefused(lane=lane, why=str(problem)) from None
+    for leaf in entries.values():
+        if leaf[0] not in _MODES:
+            raise LaneRefused(lane=lane, why=f"it holds an entry of mode {leaf[0]:o}")
+        yield leaf
+
+
+def _check_expanded(
+    lane: str, roots: set[str], below: dict[str, list[tuple[int, str]]], sizes: dict[str, int]
+) -> None:
+    """How many files and bytes each tree spells out."""
+    spelled: dict[str, tuple[int, int]] = {}
+    for root in roots:
+        stack = [root]
+        while stack:
+            tree = stack[-1]
+            waiting = [each for mode, each in below[tree] if mode == DIRECTORY and each not in spelled]
+            if waiting:
+                stack += waiting  # a tree cannot hold itself: its id would have to
+                continue
+            stack.pop()
+            files = total = 0
+            for mode, each in below[tree]:
+                more = spelled[each] if mode == DIRECTORY else (1, sizes[each])
+                files, total = files + 1 + more[0], total + more[1]
+            if files > MOST_FILES or total > MOST_FILE_BYTES:
+                raise LaneRefused(lane=lane, why="a checkpoint in it spells out more than fits anywhere")
+            spelled[tree] = (files, total)

@@ -1,0 +1,385 @@
+"""Lanes on a git server: each lane is one ref, `refs/shadowsnap-lanes/v1/<project>/<machine>`.
+
+The ref leads to a chain of commits. A plain lane is a chain of carriers and checkpoints (see `chain`). The trees
+of an encrypted one hold opaque files: its manifests and packs. A change is one commit on top of what was seen
+there, pushed with a lease: it is refused if another machine was first. When files go, the chain is begun anew, so
+that they go from the server too. There is one ref for a lane, as a push makes the server list all its refs. The
+message of a commit is what `lanes` shows, so that listing needs no files.
+
+The person's git configuration and credentials are used for these network commands, and for nothing else. What
+comes is kept in a small repository of its own (`<base>/remote/<digest>.git`), never in the store.
+"""
+
+from __future__ import annotations
+
+import base64
+import os
+import re
+import secrets
+import threading
+import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from shadowsnap.deadline import Deadline
+from shadowsnap.errors import DeadlineExceeded, GitFailed, MalformedObject, RemoteFailed, UnsafeTree
+from shadowsnap.files import remove_tree, write_bytes
+from shadowsnap.git.objects import EMPTY_TREE, LooseObjects, is_object_id
+from shadowsnap.git.reading import ObjectReader
+from shadowsnap.git.repository import Git, Running
+from shadowsnap.git.trees import DIRECTORY, REGULAR, Leaf, format_tree, parse_tree
+from shadowsnap.remote.checking import ANY_CONTENT
+from shadowsnap.remote.manifest import HEADS, MOST_BYTES, MOST_PACK_BYTES, digest_of, lane_folder, with_content
+from shadowsnap.remote.storage import TOP, Item, TooLarge
+from shadowsnap.store.lanes import LANE_NAME, folder
+from shadowsnap.store.layout import Store, store_files
+
+REFS = "refs/shadowsnap-lanes/v1"
+_MIRROR = "refs/mirror"
+_PLACE = re.compile(rf"{TOP}/lanes/([0-9a-f]{{20}}/[0-9a-f]{{12}})/(.+)")
+_PROBE = re.compile(rf"{TOP}/probe/([0-9a-f]+)")
+_SECONDS = 600.0
+_CHUNK = 1 << 20
+# Whatever the person configured, this starts no hook, signs nothing and goes over no odd transport.
+_NETWORK = (
+    f"core.hooksPath={os.devnull}", "push.gpgSign=false", "push.followTags=false", "push.recurseSubmodules=no",
+    "fetch.recurseSubmodules=false", "fetch.writeCommitGraph=false", "protocol.ext.allow=never", "gc.auto=0",
+    "maintenance.auto=false", "transfer.fsckObjects=true", "core.askPass=", "fetch.unpackLimit=1",
+    "pack.compression=9",
+    "core.bigFileThreshold=64m", *(f"fetch.fsck.{each}=ignore" for each in ANY_CONTENT),
+)  # fmt: skip
+_SENT = re.compile(rb"Writing objects: 100% \(\d+/\d+\), ([\d.]+) (bytes|KiB|MiB|GiB)")
+_UNITS = {b"bytes": 1, b"KiB": 1 << 10, b"MiB": 1 << 20, b"GiB": 1 << 30}
+_MOST_LISTED = 1 << 30
+"""Bytes that a listing of lanes may be."""
+_LOOK_SECONDS = 0.2
+Files = dict[str, Leaf]
+
+
+class GitStorage:
+    """A git repository that others can reach."""
+
+    reads_slowly = keeps_heads = True
+
+    def __init__(self, url: str, local: Store) -> None:
+        self.url = url
+        self._dir = folder(local) / f"{digest_of(url.encode())[:16]}.git"
+        _make_repository(self._dir)
+        self._git = Git(local.git().executable, self._dir, deadline=Deadline(_SECONDS))
+        self._objects = LooseObjects(self._dir / "objects", fsync=False)
+        self._seen: dict[str, str] = {}
+        """The commits that lanes had at the server when they were last looked at; empty: there was no ref."""
+        self._waiting: dict[str, tuple[Files, bool]] = {}
+        """Files that lanes will have, and whether their chains begin anew."""
+
+    # --- reading --------------------------------------------------------------------------------------
+
+    def items(self, prefix: str) -> Iterator[Item]:
+        if prefix.startswith(HEADS):
+            yield from self._heads(prefix.removeprefix(HEADS).strip("/"))
+            return
+        lane = prefix.removeprefix(f"{TOP}/lanes/").strip("/")
+        if self.is_chain(lane):
+            yield Item(f"{lane_folder(lane)}chain", 0, 0.0)
+            return
+        for path, (_, blob) in self._files(lane).items():
+            yield Item(f"{lane_folder(lane)}{path}", self._size_of(blob), 0.0)
+
+    def _heads(self, place: str) -> Iterator[Item]:
+        """The heads of every lane, of a project's, or of one: the newest commit of each, without its files where
+        the server can leave them out."""
+        pattern = f"{REFS}/{place}" if LANE_NAME.fullmatch(place) else f"{REFS}/{place}/*".replace("//", "/")
+        with self._listing() as git:
+            words = ("--depth=1", "--filter=tree:0", "--quiet", "--no-tags", "--end-of-options", self.url)
+            if self.tips(pattern):
+                self._fetch(git, _MOST_LISTED, *words, f"+{pattern}:{pattern.replace(REFS, _MIRROR, 1)}")
+            rows = git.run("for-each-ref", "--format=%(refname)%00%(committerdate:unix)%00%(contents)%01", _MIRROR)
+            for row in rows.decode("utf-8", "replace").split("\1\n")[:-1]:
+                ref, moment, message = row.split("\0", 2)
+                lane = ref.removeprefix(f"{_MIRROR}/")
+                facts, _, body = message.partition("\n\n")
+                about = body.partition("\n")[0]
+                if LANE_NAME.fullmatch(lane) and len(about) <= MOST_BYTES:
+                    name = with_content(f"{HEADS}{lane}/{facts}", _about(about), 2 * MOST_BYTES)
+                    yield Item(name, len(about), float(moment) if moment.isdigit() else 0.0)
+
+    @contextmanager
+    def _listing(self) -> Iterator[Git]:
+        """A repository for one listing: what it holds of each lane is not whole."""
+        made = self._dir.with_name(f"listing-{secrets.token_hex(4)}.git")
+        _make_repository(made)
+        try:
+            yield self._git.bound(git_dir=made)
+        finally:
+            remove_tree(made)
+
+    def tips(self, pattern: str) -> dict[str, str]:
+        """The lanes at the server, and the commits that their refs have."""
+        rows = self._run("ls-remote", "--quiet", "--end-of-options", self.url, pattern).decode("utf-8", "replace")
+        pairs = (row.partition("\t") for row in rows.splitlines())
+        return {
+            ref.removeprefix(f"{REFS}/"): commit
+            for commit, _, ref in pairs
+            if is_object_id(commit) and ref.startswith(f"{REFS}/")
+        }
+
+    def tip(self, lane: str) -> str:
+        """The commit of a lane at the server; empty if there is none."""
+        return self.tips(f"{REFS}/{lane}").get(lane, "")
+
+    def fetched(self, lane: str) -> tuple[Git, str]:
+        """A repository that has everything of a lane, and its newest commit; empty if there is no lane. Nothing in
+        it is from this machine, so nothing that comes can build on what others here have."""
+        return self._git, self._current(lane)
+
+    def is_chain(self, lane: str) -> bool:
+        """Whether a lane is a chain of carriers, and not of opaque files."""
+        commit = self._current(lane)
+        return bool(commit) and b"\n" in self._git.run("show", "-s", "--format=%b", commit).strip()
+
+    def _fetch(self, git: Git, most: int, *words: str) -> None:
+        """Fetch; git is stopped when more comes than may."""
+        running = git.bound(network=True, config=_NETWORK).start("fetch", *words)
+        done, too_much = threading.Event(), threading.Event()
+
+        def watch() -> None:
+            packs = git.git_dir / "objects" / "pack"
+            before = _size_of_folder(packs)
+            while not done.wait(_LOOK_SECONDS):
+                if _size_of_folder(packs) - before > most:
+                    too_much.set()
+                    running.stop()
+                    return
+
+        watcher = threading.Thread(target=watch, daemon=True)
+        watcher.start()
+        try:
+            self._output(running)
+        except RemoteFailed:
+            if too_much.is_set():
+                raise RemoteFailed(url=self.url, why=f"it sends more than {most} bytes") from None
+            raise
+        finally:
+            done.set()
+            watcher.join()
+
+    def get(self, name: str, most: int) -> bytes | None:
+        blob = self._blob(name, most)
+        if blob is None:
+            return None
+        with ObjectReader(self._git) as reader:
+            return reader.read(blob, b"blob")
+
+    def get_file(self, name: str, target: Path, most: int) -> bool:
+        blob = self._blob(name, most)
+        if blob is None:
+            return False
+        with self._git.conversation("cat-file", "blob", blob) as process, target.open("wb") as file:
+            assert process.stdout is not None
+            while piece := process.stdout.read(_CHUNK):
+                file.write(piece)
+        return True
+
+    def size(self, name: str) -> int | None:
+        blob = self._blob(name, None)
+        return None if blob is None else self._size_of(blob)
+
+    def _blob(self, name: str, most: int | None) -> str | None:
+        ref, path = _place(name)
+        leaf = self._files(ref).get(path)
+        if leaf is None:
+            return None
+        if most is not None and self._size_of(leaf[1]) > most:
+            raise TooLarge(name)
+        return leaf[1]
+
+    def _size_of(self, blob: str) -> int:
+        answer = self._git.run("cat-file", "-s", blob).strip()
+        return int(answer) if answer.isdigit() else 0
+
+    def _files(self, ref: str) -> Files:
+        """The files of a lane: as they will be, if something waits to be sent."""
+        if ref in self._waiting:
+            return self._waiting[ref][0]
+        commit = self._current(ref)
+        return self._read(commit) if commit else {}
+
+    def _read(self, commit: str) -> Files:
+        found: Files = {}
+        with ObjectReader(self._git) as reader:
+            try:
+                tree = self._git.run("rev-parse", "--verify", "-q", f"{commit}^{{tree}}").decode().strip()
+                stack = [("", tree)]
+                while stack:
+                    prefix, each = stack.pop()
+                    if prefix.count("/") > 8 or len(found) > 100_000:
+                        raise RemoteFailed(url=self.url, why="a lane's ref holds something else than a lane")
+                    for name, leaf in parse_tree(reader.read(each, b"tree")).items() if each != EMPTY_TREE else ():
+                        path = f"{prefix}{name.decode('ascii')}"
+                        if leaf[0] == DIRECTORY:
+                            stack.append((f"{path}/", leaf[1]))
+                        elif leaf[0] == REGULAR:
+                            found[path] = leaf
+            except (UnsafeTree, MalformedObject, UnicodeError) as problem:
+                why = f"a lane's ref holds something else than a lane: {problem}"
+                raise RemoteFailed(url=self.url, why=why) from None
+        return found
+
+    def _current(self, ref: str) -> str:
+        """The commit that a lane has at the server, fetched; empty if there is none."""
+        if ref not in self._seen:
+            commit = self.tip(ref)
+            if commit:
+                what = f"+{REFS}/{ref}:{_MIRROR}/{ref}"
+                words = ("--quiet", "--no-tags", "--force", "--end-of-options", self.url, what)
+                self._fetch(self._git, MOST_PACK_BYTES, *words)
+                commit = self._git.run("rev-parse", "--verify", "-q", f"{_MIRROR}/{ref}").decode().strip()
+            self._seen[ref] = commit
+        return self._seen[ref]
+
+    # --- writing --------------------------------------------------------------------------------------
+
+    def put(self, name: str, data: bytes) -> None:
+        self._set(name, (REGULAR, self._objects.write(b"blob", data)))
+
+    def put_file(self, name: str, source: Path) -> None:
+        blob = self._git.run("hash-object", "-w", "--no-filters", "--", str(source)).decode().strip()
+        self._set(name, (REGULAR, blob))
+
+    def put_new(self, name: str, data: bytes, head: str = "") -> bool:
+        ref, path = _place(name)
+        if path in self._files(ref):
+            return False
+        self.put(name, data)
+        return self._send(ref, head)
+
+    def delete(self, names: Iterable[str]) -> None:
+        for name in names:
+            ref, path = _place(name)
+            files = self._files(ref)
+            if path in files:
+                left = {each: leaf for each, leaf in files.items() if each != path}
+                self._waiting[ref] = left, True  # what is in the chain must go from the server
+
+    def finish(self) -> None:
+        for ref in list(self._waiting):
+            if not self._send(ref):
+                raise RemoteFailed(url=self.url, why="another machine wrote to this lane at the same time")
+
+    def _set(self, name: str, leaf: Leaf) -> None:
+        ref, path = _place(name)
+        anew = self._waiting.get(ref, ({}, False))[1]
+        self._waiting[ref] = {**self._files(ref), path: leaf}, anew
+
+    def _send(self, ref: str, message: str = "") -> bool:
+        """Push what waits for a lane; False if its ref is not what it was when it was looked at."""
+        expected = self._current(ref)
+        files, anew = self._waiting.pop(ref)
+        if not files and not expected:
+            return True
+        if not message and expected:
+            message = self._git.run("show", "-s", "--format=%B", expected).decode("utf-8", "replace").strip()
+        parents = [expected] if expected and not anew else []
+        commit = write_commit(self._objects, self._tree(files), parents, message) if files else ""
+        self._seen.pop(ref, None)
+        if self.replace(self._git, ref, expected, commit) is None:
+            return False
+        self._seen[ref] = commit
+        mirror = f"{_MIRROR}/{ref}"
+        self._git.run("update-ref", *((mirror, commit) if commit else ("-d", mirror)))
+        if anew or not commit:
+            self._git.run("gc", "--quiet", "--prune=now")
+        return True
+
+    def replace(self, git: Git, lane: str, expected: str, commit: str) -> int | None:
+        """Give the ref of a lane another commit, if it has the expected one; the bytes that were sent. None if
+        it has another, or gets another at the same time. It is read back."""
+        lease = f"--force-with-lease={REFS}/{lane}:{expected}"
+        words = ("--progress", "--no-verify", lease, "--end-of-options", self.url, f"{commit}:{REFS}/{lane}")
+        running = git.bound(network=True, config=_NETWORK).start("push", *words)
+        try:
+            self._output(running)
+        except RemoteFailed:
+            if self.tip(lane) == expected:
+                raise
+        found = _SENT.search(running.errors)
+        sent = round(float(found[1]) * _UNITS[found[2]]) if found else 0
+        return sent if self.tip(lane) == commit else None
+
+    def _tree(self, files: Files) -> str:
+        here: dict[bytes, Leaf] = {}
+        below: dict[str, Files] = {}
+        for path, leaf in files.items():
+            first, _, rest = path.partition("/")
+            if rest:
+                below.setdefault(first, {})[rest] = leaf
+            else:
+                here[first.encode("ascii")] = leaf
+        for name, inner in below.items():
+            here[name.encode("ascii")] = (DIRECTORY, self._tree(inner))
+        return self._objects.write(b"tree", format_tree(here))
+
+    def _run(self, *words: str) -> bytes:
+        """A command that talks to the server."""
+        return self._output(self._git.bound(network=True, config=_NETWORK).start(*words))
+
+    def _output(self, running: Running) -> bytes:
+        try:
+            return running.output()
+        except (GitFailed, DeadlineExceeded) as problem:
+            raise RemoteFailed(url=self.url, why=str(problem.facts.get("stderr") or problem)) from problem
+
+
+def write_commit(
+    objects: LooseObjects, tree: str, parents: Iterable[str], message: str, at: int | None = None
+) -> str:
+    who = f"s <s> {int(time.time()) if at is None else at} +0000"
+    above = "".join(f"parent {each}\n" for each in parents)
+    text = f"tree {tree}\n{above}author {who}\ncommitter {who}\n\n{message or 'lane'}\n"
+    return objects.write(b"commit", text.encode())
+
+
+def head_message(head: str, about: bytes) -> str:
+    """A head as the message of a commit; what is encrypted is no text."""
+    text = about.decode("ascii") if about.startswith(b"{") else base64.urlsafe_b64encode(about).decode("ascii")
+    return f"{head.rpartition('/')[2]}\n\n{text}"
+
+
+def _about(text: str) -> bytes:
+    if text.startswith("{"):
+        return text.encode()
+    try:
+        return base64.b64decode(text, b"-_", validate=True)
+    except ValueError:
+        return b""
+
+
+def _make_repository(path: Path) -> None:
+    if (path / "HEAD").exists():
+        return
+    for name in ("objects/info", "objects/pack", "refs/heads"):
+        (path / name).mkdir(mode=0o700, parents=True, exist_ok=True)
+    for name, content in store_files().items():
+        if name in ("config", "HEAD"):
+            write_bytes(path / name, content)
+
+
+def _size_of_folder(path: Path) -> int:
+    total = 0
+    with os.scandir(path) as found:
+        for entry in found:
+            try:
+                total += entry.stat(follow_symlinks=False).st_size
+            except FileNotFoundError:
+                continue  # git renamed it
+    return total
+
+
+def _place(name: str) -> tuple[str, str]:
+    """The ref (below `REFS`) and the path in its tree that stand for a name."""
+    if found := _PLACE.fullmatch(name):
+        return found[1], found[2]
+    if found := _PROBE.fullmatch(name):
+        return f"probe/{found[1]}", "probe"
+    raise AssertionError(name)

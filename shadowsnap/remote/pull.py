@@ -1,0 +1,276 @@
+"""Pulling a lane: from the remote into a quarantine, from there into the store once everything was checked.
+
+A pulled lane is foreign. It is listed with its machine, and `resume` restores from it; undo, revert and prune of
+the projects here know nothing of it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from shadowsnap.deadline import Deadline
+from shadowsnap.errors import LaneRefused, NoSuchLane
+from shadowsnap.files import remove_tree
+from shadowsnap.git.maintenance import put_in_place, take_packs
+from shadowsnap.git.repository import Git
+from shadowsnap.model import _Record
+from shadowsnap.remote.carrier import write_rows
+from shadowsnap.remote.chain import read_chain
+from shadowsnap.remote.checking import CheckedCarrier, check_checkpoints, check_trees, index_pack
+from shadowsnap.remote.git_storage import GitStorage
+from shadowsnap.remote.manifest import (
+    MOST_BYTES,
+    Manifest,
+    digest_of,
+    lane_folder,
+    manifest_name,
+    manifest_number,
+    pack_name,
+    parse_manifest,
+)
+from shadowsnap.remote.sealing import Opener, is_sealed
+from shadowsnap.remote.storage import Storage, TooLarge
+from shadowsnap.steps import step
+from shadowsnap.store.lanes import PulledLane, folder, keep_pulled, pulled_lane
+from shadowsnap.store.layout import Store
+from shadowsnap.store.locks import locked
+
+
+@dataclass(frozen=True)
+class PullReport(_Record):
+    """What a pull brought. `status`: `pulled` or `up-to-date`."""
+
+    json_names = {"project": "project_name", "number": "manifest_number", "checkpoints": "checkpoint_count"}
+
+    status: str
+    lane: str
+    project: str
+    machine: str
+    number: int
+    checkpoints: int
+    bytes: int = 0
+
+
+class _Changed(Exception):
+    """The lane's machine began a new generation while it was read."""
+
+
+def pull_lane(
+    store: Store, storage: Storage, lane: str, opener: Opener, deadline: Deadline
+) -> tuple[PullReport, PulledLane]:
+    """Bring a lane of another machine up to date here."""
+    folder(store).mkdir(mode=0o700, parents=True, exist_ok=True)
+    with locked(folder(store) / "pull.lock", "pull", deadline):
+        for _ in range(3):
+            try:
+                is_chain = isinstance(storage, GitStorage) and storage.is_chain(lane)
+                return (_ChainPull if is_chain else _Pull)(store, storage, lane, opener, deadline).run()
+            except _Changed as changed:
+                problem = changed
+            finally:
+                remove_tree(folder(store) / "arriving")
+        raise LaneRefused(lane=lane, why=str(problem))
+
+
+class _Pull:
+    def __init__(self, store: Store, storage: Any, lane: str, opener: Opener, deadline: Deadline) -> None:
+        self._store = store
+        self._storage: Storage = storage
+        self._lane = lane
+        self._opener = opener
+        self._deadline = deadline
+        self._known = pulled_lane(store, lane, deadline)
+        self._arriving = folder(store) / "arriving"
+        remove_tree(self._arriving)  # a pull that died left it
+        self._arriving.mkdir(mode=0o700)
+
+    def run(self) -> tuple[PullReport, PulledLane]:
+        newest = self._newest_number()
+        manifests = self._chain(newest)
+        last = manifests[-1]
+        if self._known is not None and self._known.number == last[0].number:
+            return self._report("up-to-date", self._known, 0), self._known
+        due = [each for each in manifests if self._known is None or each[0].number > self._known.number]
+        if self._known is not None and last[0].first > self._known.number:
+            due = manifests  # a new generation needs nothing older
+        # The network first: nothing that is kept here waits for it.
+        came = [(manifest, self._fetch_pack(manifest)) for manifest, _ in due]
+        step("pull:fetched")
+        busy = locked(self._store.store_lock(), "pull", self._deadline, shared=True)
+        with busy, self._quarantine() as scratch:
+            git = self._store.git(self._deadline).bound(scratch_objects=scratch)
+            allowed = self._known_objects()
+            for _, file in came:
+                pack = scratch / "came"
+                self._opener.open_file(file, pack, self._lane)
+                file.unlink(missing_ok=True)
+                allowed |= index_pack(git, pack, self._lane, allowed)
+                pack.unlink()
+            if last[0].carrier not in allowed:
+                raise self._refused("its carrier did not come with it")
+            carrier = CheckedCarrier.read(git, last[0].carrier, self._lane, allowed)
+            self._check(git, carrier, allowed)
+            put_in_place(git)
+            step("pull:stored")
+            found = self._keep(carrier, last[0].carrier, last[0].number, last[1], _key_digest(last[0]))
+        step("pull:kept")
+        return self._report("pulled", found, sum(manifest.pack_bytes for manifest, _ in came)), found
+
+    def _check(self, git: Git, carrier: CheckedCarrier, allowed: set[str]) -> None:
+        """Check everything that a carrier leads to."""
+        check_checkpoints(git, self._lane, carrier.marks, allowed)
+        check_trees(git, self._lane, {*carrier.attachments.values()}, allowed)
+        step("pull:checked")
+
+    def _keep(self, carrier: CheckedCarrier, tree: str, number: int, digest: str, key_digest: str) -> PulledLane:
+        found = PulledLane(
+            lane=self._lane,
+            commit="",
+            carrier=tree,
+            checkpoints=tuple(mark.id for mark in carrier.marks),
+            identity=carrier.identity,
+            machine=carrier.machine,
+            number=number,
+            digest=digest,
+            key_digest=key_digest,
+            url=self._storage.url,
+            parent=carrier.parent,
+        )
+        return keep_pulled(self._store, found, self._deadline)
+
+    # --- manifests ------------------------------------------------------------------------------------
+
+    def _newest_number(self) -> int:
+        numbers = (manifest_number(item.name) for item in self._storage.items(lane_folder(self._lane)))
+        newest = max((number for number in numbers if number is not None), default=0)
+        if self._known is not None and newest < self._known.number:
+            raise self._set_back(newest, self._known.number)
+        if not newest:
+            raise NoSuchLane(lane=self._lane, url=self._storage.url)
+        return newest
+
+    def _chain(self, newest: int) -> list[tuple[Manifest, str]]:
+        """The manifests from the first of the generation on (or from the one that is known) and their digests.
+        Each names the one before it, so none can be put in, left out or exchanged."""
+        found = [self._manifest(newest)]
+        first = found[0][0].first
+        stop = max(first, self._known.number) if self._known is not None else first
+        while found[0][0].number > stop:
+            manifest, digest = self._manifest(found[0][0].number - 1)
+            if digest != found[0][0].previous:
+                raise self._refused(f"manifest {manifest.number} is not the one that the next one was built on")
+            if manifest.first != first:
+                raise self._refused(f"manifest {manifest.number} is of another generation than the next one")
+            found.insert(0, (manifest, digest))
+        known = self._known
+        if known is not None and found[0][0].number == known.number and found[0][1] != known.digest:
+            raise self._refused(f"manifest {known.number} is another than the one that was seen before")
+        keys = {_key_digest(manifest) for manifest, _ in found}
+        if self._known is not None:
+            keys.add(self._known.key_digest)
+        if len(keys) > 1:
+            raise self._refused("not all of its manifests were written by the same machine")
+        return found
+
+    def _manifest(self, number: int) -> tuple[Manifest, str]:
+        try:
+            stored = self._storage.get(manifest_name(self._lane, number), MOST_BYTES)
+        except TooLarge:
+            raise self._refused(f"manifest {number} is too large") from None
+        if stored is None:
+            raise _Changed(f"manifest {number} is missing")
+        opened = self._opener.open(stored, self._lane)
+        manifest = parse_manifest(opened, self._lane, number)
+        if bool(manifest.key) != is_sealed(stored):
+            raise self._refused(f"manifest {number} is not encrypted as it should be")
+        return manifest, digest_of(stored)
+
+    # --- objects --------------------------------------------------------------------------------------
+
+    def _known_objects(self) -> set[str]:
+        """Every object that came with this lane before."""
+        if self._known is None:
+            return set()
+        listed = self._store.git(self._deadline).run(
+            "rev-list", "--objects", "--no-object-names", self._known.commit
+        )
+        return set(listed.decode("ascii").split()) - {self._known.commit}
+
+    def _fetch_pack(self, manifest: Manifest) -> Path:
+        """The pack of a manifest as it is stored, in a file."""
+        sealed = self._arriving / str(manifest.number)
+        name = f"the pack of manifest {manifest.number}"
+        try:
+            there = self._storage.get_file(pack_name(self._lane, manifest.pack), sealed, manifest.pack_bytes)
+        except TooLarge:
+            raise self._refused(f"{name} is larger than the manifest says") from None
+        if not there:
+            raise _Changed(f"{name} is missing")
+        with sealed.open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != manifest.pack:
+                raise self._refused(f"{name} is another one, was damaged, or is not complete")
+            file.seek(0)
+            if bool(manifest.key) != is_sealed(file.read(64)):
+                raise self._refused(f"{name} is not encrypted as it should be")
+        return sealed
+
+    @contextmanager
+    def _quarantine(self) -> Iterator[Path]:
+        scratch = self._store.git_dir / f"scratch-pull-{os.getpid()}-{secrets.token_hex(4)}"
+        (scratch / "pack").mkdir(parents=True)
+        try:
+            yield scratch
+        finally:
+            remove_tree(scratch)
+
+    def _report(self, status: str, lane: PulledLane, size: int) -> PullReport:
+        name = lane.identity.name or lane.identity.id
+        return PullReport(status, lane.lane, name, lane.machine.name, lane.number, len(lane.checkpoints), size)
+
+    def _set_back(self, newest: int, known: int) -> LaneRefused:
+        seen = f"the remote shows manifest {newest}, and {known} was seen there before"
+        return self._refused(f"{seen}: it was set back to an older state")
+
+    def _refused(self, why: str) -> LaneRefused:
+        return LaneRefused(lane=self._lane, why=why)
+
+
+class _ChainPull(_Pull):
+    """A pull of a plain lane on a git server (see `chain`). git hashed and checked every object as it came, into a
+    repository of its own. There the lane is checked; then its packs become the store's."""
+
+    _storage: GitStorage
+
+    def run(self) -> tuple[PullReport, PulledLane]:
+        git, tip = self._storage.fetched(self._lane)
+        git = git.bound(deadline=self._deadline)
+        step("pull:fetched")
+        known = self._known
+        if known is not None and known.digest == tip:
+            return self._report("up-to-date", known, 0), known
+        allowed = set(git.run("rev-list", "--objects", "--no-object-names", tip).decode("ascii").split())
+        carrier, number = read_chain(git, tip, self._lane, allowed)
+        if known is not None and number < known.number:
+            raise self._set_back(number, known.number)
+        if known is not None and number == known.number:
+            raise self._refused(f"manifest {number} is another than the one that was seen before")
+        self._check(git, carrier, allowed)
+        with locked(self._store.store_lock(), "pull", self._deadline, shared=True):
+            size = take_packs(git, self._store.git(self._deadline), allowed)
+            rows = (carrier.about, carrier.rows, carrier.lines, carrier.attachments)
+            tree, _ = write_rows(self._store.objects, *rows)
+            step("pull:stored")
+            found = self._keep(carrier, tree, number, tip, known.key_digest if known is not None else "")
+        step("pull:kept")
+        return self._report("pulled", found, size), found
+
+
+def _key_digest(manifest: Manifest) -> str:
+    return digest_of(manifest.key.encode()) if manifest.key else ""

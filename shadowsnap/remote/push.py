@@ -1,0 +1,482 @@
+"""Pushing a project's lane: one pack of what is new, then the manifest of the next number.
+
+The manifest is written only if there is none of its number; its arrival is what makes the push. What the lane will
+be then is noted before, so a push that dies at any point is finished or forgotten by the next one. A lane has one
+writer. If another one wrote the next manifest (a copied machine, a restored backup), this project goes on as a
+lane of its own, whose parent is the old one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import secrets
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from shadowsnap import lightjson as json
+from shadowsnap.deadline import Deadline
+from shadowsnap.errors import GitFailed, NoRemote, NoSuchProject, RemoteFailed
+from shadowsnap.files import remove_tree
+from shadowsnap.git.objects import LooseObjects
+from shadowsnap.git.repository import Git
+from shadowsnap.model import _Record
+from shadowsnap.remote.carrier import Contents, read_contents, write_carrier
+from shadowsnap.remote.chain import add_commit, forget_older
+from shadowsnap.remote.git_storage import GitStorage, head_message
+from shadowsnap.remote.identity import identity_of, new_identity
+from shadowsnap.remote.manifest import (
+    LONGEST_CHAIN,
+    MOST_BYTES,
+    Manifest,
+    digest_of,
+    head_folder,
+    head_name,
+    lane_folder,
+    manifest_name,
+    manifest_number,
+    pack_name,
+    with_content,
+)
+from shadowsnap.remote.sealing import Sealer
+from shadowsnap.remote.storage import Storage, TooLarge, open_storage
+from shadowsnap.steps import step
+from shadowsnap.store.checkpoints import read_purged
+from shadowsnap.store.lanes import (
+    OwnLane,
+    Remote,
+    folder,
+    lane_lock,
+    machine_name,
+    new_lane,
+    own_key,
+    read_own_lane,
+    read_remote,
+    read_waiting,
+    remove_waiting,
+    write_own_lane,
+)
+from shadowsnap.store.layout import Store
+from shadowsnap.store.locks import locked
+from shadowsnap.store.projects import Project
+
+_CHAIN = 256
+"""So many pushes build on one another before everything is sent anew."""
+_MANY_DROPPED = 32
+_NEWEST_TREES = 8
+"""So many of the acknowledged trees are compared with; each that is added makes packing slower."""
+_CHUNK = 1 << 20
+_READ_BACK = 4 << 20
+"""A pack up to this size is read back as a whole; of a larger one, its size is asked for."""
+# Deltas only between objects that every reader is willing to hold in memory.
+_PACKING = ("core.bigFileThreshold=64m", "pack.threads=1", "pack.windowMemory=128m")
+
+
+@dataclass(frozen=True)
+class PushReport(_Record):
+    """What a push did. `status`: `pushed`, or `up-to-date` if the remote had everything."""
+
+    json_names = {
+        "remote": "remote_name",
+        "number": "manifest_number",
+        "checkpoints": "checkpoint_count",
+        "turns": "turn_count",
+    }
+
+    status: str
+    lane: str
+    remote: str
+    number: int
+    bytes: int = 0
+    """Sent by this push."""
+    checkpoints: int = 0
+    turns: int = 0
+    notes: tuple[str, ...] = ()
+
+
+def push(store: Store, project: Project, deadline: Deadline) -> PushReport:
+    """Bring the lane of a project up to date at its remote."""
+    remote = read_remote(store, project.id)
+    if remote is None:
+        raise NoRemote(workdir=project.workdir)
+    waiting = read_waiting(store, project.id)
+    folder(store).mkdir(mode=0o700, parents=True, exist_ok=True)
+    with locked(lane_lock(store, project.id), "push", deadline):
+        storage = open_storage(remote.url, store)
+        kind = ChainPush if remote.plain and isinstance(storage, GitStorage) else Push
+        report = kind(store, project, remote, storage, deadline).run()
+    if waiting is not None:
+        remove_waiting(store, waiting)
+    return report
+
+
+def own_lane(store: Store, project: Project, deadline: Deadline) -> OwnLane:
+    """The lane of a project on this machine, begun if there is none."""
+    known = read_own_lane(store, project.id)
+    if known is not None:
+        return known
+    identity = identity_of(store, project.workdir, deadline) or new_identity(project.workdir)
+    lane = new_lane(identity)
+    write_own_lane(store, project.id, lane)
+    return lane
+
+
+def readable_note(remote: Remote) -> str:
+    """What everybody with access to a plain lane can read."""
+    also = ", and the conversations" if remote.conversations else ""
+    return (
+        f"{remote.url} is not encrypted: who can read there can read the files of every checkpoint, what was asked"
+        f" in each turn, the path of the directory and the name of this machine{also}"
+    )
+
+
+class Push:
+    """One push of one project."""
+
+    def __init__(
+        self, store: Store, project: Project, remote: Remote, storage: Any, deadline: Deadline
+    ) -> None:
+        self._store = store
+        self._project = project
+        self._remote = remote
+        self._deadline = deadline
+        self._sealer = Sealer(() if remote.plain else remote.recipients)
+        self._storage: Storage = storage
+        self._sending = folder(store) / f"{project.id}.sending"
+        remove_tree(self._sending)  # a push that died left it
+        self._notes: list[str] = []
+        self._lane = own_lane(store, project, deadline)
+
+    def run(self) -> PushReport:
+        if not self._remote.plain and not self._remote.recipients:
+            raise RemoteFailed(url=self._remote.url, why="it has neither recipients nor --plain: add it again")
+        self._settle_pending()
+        is_lost = self._check_what_is_there()
+        for _ in range(2):
+            report = self._push(anew=is_lost)
+            if report is not None:
+                return report
+            self._go_on_as_another("another machine wrote to this lane")
+        raise RemoteFailed(url=self._remote.url, why="others keep writing to this lane")
+
+    # --- what is there --------------------------------------------------------------------------------
+
+    def _settle_pending(self) -> None:
+        """Find out whether the manifest that an interrupted push was writing did arrive."""
+        pending = self._lane.pending
+        if not pending:
+            return
+        there = self._digest_there(int(pending["number"]))
+        if there == pending["digest"]:
+            self._acknowledge()
+        elif there:
+            self._go_on_as_another("another machine wrote to this lane")
+        else:
+            self._forget_pending()
+
+    def _forget_pending(self) -> None:
+        packs = self._lane.pending["packs"][-1:]
+        self._storage.delete([pack_name(self._lane.lane, pack) for pack in packs])
+        self._remember(pending={})
+
+    def _check_what_is_there(self) -> bool:
+        """Whether what was pushed before is gone from the remote, so that everything has to be sent again."""
+        if not self._lane.number:
+            return False
+        there = self._digest_there(self._lane.number)
+        if there and there != self._lane.digest:
+            self._go_on_as_another("its last manifest is not the one that this machine wrote")
+            return False
+        if not there:
+            self._notes.append("what was pushed before is gone from the remote, so everything was pushed again")
+        return not there
+
+    def _digest_there(self, number: int) -> str:
+        """What the remote has under a number; empty if it has nothing."""
+        there = self._manifest(number)
+        return "" if there is None else digest_of(there)
+
+    def _manifest(self, number: int) -> bytes | None:
+        try:
+            return self._storage.get(manifest_name(self._lane.lane, number), MOST_BYTES)
+        except TooLarge:
+            return b""
+
+    def _go_on_as_another(self, why: str) -> None:
+        """Leave the lane to the other writer."""
+        old = self._lane
+        new = new_lane(old.identity, old.lane if old.number else old.parent)
+        self._lane = replace(new, readable_named=old.readable_named)
+        self._notes.append(f"{why}; this project goes on as lane {new.lane}")
+        write_own_lane(self._store, self._project.id, self._lane)
+
+    # --- sending --------------------------------------------------------------------------------------
+
+    def _push(self, *, anew: bool) -> PushReport | None:
+        """Send what is new; None if the next manifest turned out to be another machine's."""
+        # Nothing that is listed is reclaimed before it is packed.
+        busy = locked(self._store.store_lock(), "push", self._deadline, shared=True)
+        with busy, _scratch(self._store) as scratch:
+            contents = self._contents()
+            anew = anew or self._must_begin_anew(contents)
+            objects = LooseObjects(scratch / "objects", fsync=False)
+            carrier, blobs = write_carrier(objects, contents, self._lane)
+            if carrier == self._lane.carrier and not anew:
+                self._write_head()
+                return self._report("up-to-date", contents, 0)
+            git = self._store.git(self._deadline).bound(scratch_objects=scratch / "objects", config=_PACKING)
+            pack = self._pack(git, scratch, contents, carrier, blobs, anew=anew)
+        try:
+            return self._send(pack, contents, carrier, blobs, anew=anew)
+        finally:
+            remove_tree(pack.parent)
+
+    def _contents(self) -> Contents:
+        conversations = self._remote.conversations
+        contents = read_contents(self._store, self._project, self._deadline, conversations=conversations)
+        if not contents.checkpoints:
+            raise NoSuchProject(workdir=self._project.workdir)
+        return contents
+
+    def _must_begin_anew(self, contents: Contents) -> bool:
+        """Whether the next push needs nothing that was pushed before: a person purged something, or much was
+        dropped since the generation began."""
+        lane = self._lane
+        if not lane.number:
+            return True
+        gone = {*lane.checkpoints} - {*contents.checkpoints.values()}
+        if gone & read_purged(self._store, self._project.id).ids.keys():
+            return True
+        dropped = lane.dropped + len(gone)
+        length = lane.number + 1 - lane.first
+        return length >= min(_CHAIN, LONGEST_CHAIN) or dropped >= max(_MANY_DROPPED, len(contents.checkpoints))
+
+    def _pack(
+        self, git: Git, scratch: Path, contents: Contents, carrier: str, blobs: tuple[str, ...], *, anew: bool
+    ) -> Path:
+        """A pack of everything that the remote does not have, sealed; in a directory of its own."""
+        current = list(contents.checkpoints.values())
+        known = set() if anew else {*self._lane.checkpoints}
+        wanted = [carrier, *(commit for commit in current if commit not in known), *contents.attachments.values()]
+        without = [commit for commit in current if commit in known][-_NEWEST_TREES:]
+        without += [] if anew else [blob for blob in self._lane.blobs if blob in {*blobs}]
+        lines = [*wanted, *(f"^{each}" for each in without)]
+        asked = "".join(f"{line}\n" for line in lines).encode()
+        pack = scratch / "new.pack"
+        _write_pack(git, asked, pack)
+        step("push:packed")
+        target = self._sending / "pack"
+        target.parent.mkdir(mode=0o700)
+        self._sealer.seal_file(pack, target)
+        return target
+
+    def _send(
+        self, pack: Path, contents: Contents, carrier: str, blobs: tuple[str, ...], *, anew: bool
+    ) -> PushReport | None:
+        lane = self._lane
+        digest, size = _digest_of_file(pack), pack.stat().st_size
+        number = lane.number + 1
+        manifest = Manifest(
+            lane=lane.lane,
+            number=number,
+            first=number if anew else lane.first,
+            previous=lane.digest,
+            at=round(time.time(), 3),
+            carrier=carrier,
+            pack=digest,
+            pack_bytes=size,
+            turns=contents.turns,
+            checkpoints=len(contents.checkpoints),
+            newest=contents.newest,
+            key="" if self._remote.plain else own_key(self._store, self._project.id),
+        )
+        data = self._sealer.seal(manifest.encoded())
+        packs = (*(() if anew else lane.packs), digest)
+        total = size + (0 if anew else lane.bytes)
+        self._note_pending(contents, carrier, digest_of(data), anew=anew, blobs=blobs, packs=packs, bytes=total)
+        head = head_name(lane.lane, number, contents.newest, contents.turns, total)
+        remark = head_message(head, self._sealer.seal(self._about())) if self._storage.keeps_heads else ""
+        step("push:noted")
+        self._storage.put_file(pack_name(lane.lane, digest), pack)
+        self._read_back(pack_name(lane.lane, digest), digest, size)
+        step("push:sent")
+        self._storage.put_new(manifest_name(lane.lane, number), data, remark)
+        step("push:manifest")
+        there = self._manifest(number)
+        if there is None:
+            raise RemoteFailed(url=self._storage.url, why="the manifest that was written cannot be read back")
+        if there != data:
+            self._storage.delete([pack_name(lane.lane, digest)])
+            return None
+        self._acknowledge()
+        return self._report("pushed", contents, size + len(data))
+
+    def _note_pending(
+        self, contents: Contents, carrier: str, digest: str, *, anew: bool, **more: Any
+    ) -> None:
+        """Write down what the lane is once the remote has what is sent now."""
+        lane, checkpoints = self._lane, list(contents.checkpoints.values())
+        number, gone = lane.number + 1, len({*lane.checkpoints} - {*checkpoints})
+        pending = {
+            "number": number,
+            "first": number if anew else lane.first,
+            "digest": digest,
+            "carrier": carrier,
+            "checkpoints": checkpoints,
+            "dropped": 0 if anew else lane.dropped + gone,
+            "turns": contents.turns,
+            "newest": contents.newest,
+        }
+        self._remember(pending={**pending, **more})
+
+    def _about(self) -> bytes:
+        """What `lanes` shows beside the numbers."""
+        identity, parent = self._lane.identity, self._lane.parent
+        about = {"machine": machine_name(), "name": identity.name, "origin": identity.origin, "parent": parent}
+        shown = {name: value for name, value in about.items() if value}
+        return json.dumps(shown, separators=(",", ":")).encode("ascii")
+
+    def _read_back(self, name: str, digest: str, size: int) -> None:
+        if size <= _READ_BACK:
+            try:
+                there = self._storage.get(name, size)
+            except TooLarge:
+                there = b""
+            sound = there is not None and digest_of(there) == digest
+        else:
+            sound = self._storage.size(name) == size
+        if not sound:
+            raise RemoteFailed(url=self._storage.url, why="what was sent is not what is there now")
+
+    # --- afterwards -----------------------------------------------------------------------------------
+
+    def _acknowledge(self) -> None:
+        """The pending manifest is there: it is the lane's state now. Then the head is written, and what an
+        earlier generation left is removed."""
+        pending, old = self._lane.pending, self._lane
+        names = ("number", "first", "digest", "carrier", "bytes", "dropped", "turns", "newest")
+        facts: dict[str, Any] = {name: pending[name] for name in names}
+        facts |= {name: tuple(pending[name]) for name in ("checkpoints", "blobs", "packs")}
+        self._remember(pending={}, pushed_at=time.time(), **facts)
+        step("push:acknowledged")
+        if old.number and pending["first"] == pending["number"]:
+            self._remove_older(pending["first"], {*old.packs} - {*pending["packs"]})
+        self._write_head()
+        step("push:cleaned")
+
+    def _write_head(self) -> None:
+        """Let `lanes` show the lane. It is derived: a failure here is no failure of the push."""
+        lane = self._lane
+        if self._storage.keeps_heads:
+            return
+        head = head_name(lane.lane, lane.number, lane.newest, lane.turns, lane.bytes)
+        try:
+            there = [item.name for item in self._storage.items(head_folder(lane.lane))]
+            current = [name for name in there if name == head or name.startswith(f"{head}/")][:1]
+            if not current:
+                data = self._sealer.seal(self._about())
+                current = [with_content(head, data) if self._storage.reads_slowly else head]
+                self._storage.put(current[0], data)
+            self._storage.delete([name for name in there if name not in current])
+        except RemoteFailed as problem:
+            self._notes.append(f"lanes may show an older state: {problem}")
+
+    def _remove_older(self, first: int, packs: set[str]) -> None:
+        lane = self._lane.lane
+        try:
+            names = [item.name for item in self._storage.items(lane_folder(lane))]
+            old = [name for name in names if (number := manifest_number(name)) is not None and number < first]
+            self._storage.delete([*old, *(pack_name(lane, pack) for pack in packs)])
+            self._storage.finish()
+        except RemoteFailed as problem:
+            self._notes.append(f"older packs are still at the remote: {problem}")
+
+    def _remember(self, **changes: Any) -> None:
+        self._lane = replace(self._lane, **changes)
+        write_own_lane(self._store, self._project.id, self._lane)
+
+    def _report(self, status: str, contents: Contents, sent: int) -> PushReport:
+        lane = self._lane
+        if self._remote.plain and not lane.readable_named:
+            self._notes.append(readable_note(self._remote))
+            self._remember(readable_named=True)
+        sizes = (len(contents.checkpoints), contents.turns)
+        return PushReport(status, lane.lane, self._remote.name, lane.number, sent, *sizes, tuple(self._notes))
+
+
+class ChainPush(Push):
+    """A push to a plain lane on a git server (see `chain`): one commit on top of the last, with a lease."""
+
+    _storage: GitStorage
+
+    def _digest_there(self, number: int) -> str:
+        tip, lane = self._storage.tip(self._lane.lane), self._lane
+        return "" if tip == lane.digest and number != lane.number else tip
+
+    def _forget_pending(self) -> None:
+        self._remember(pending={})
+
+    def _push(self, *, anew: bool) -> PushReport | None:
+        lane, store = self._lane, self._store
+        expected = "" if anew else lane.digest
+        kept = folder(store) / f"{self._project.id}.chain"
+        # Held while the server takes it: git reads the objects as it sends them.
+        with locked(store.store_lock(), "push", self._deadline, shared=True):
+            contents = self._contents()
+            anew = anew or self._must_begin_anew(contents) or not (kept / f"{lane.digest}.json").exists()
+            if anew:
+                remove_tree(kept)
+            (kept / "pack").mkdir(mode=0o700, parents=True, exist_ok=True)
+            git, objects = store.git(self._deadline).bound(scratch_objects=kept), LooseObjects(kept, fsync=False)
+            head = head_name(lane.lane, lane.number + 1, contents.newest, contents.turns, lane.bytes)
+            added = add_commit(git, objects, contents, lane, head_message(head, self._about()), anew=anew)
+            if added is None:
+                return self._report("up-to-date", contents, 0)
+            commit, anew = added
+            self._note_pending(contents, commit, commit, anew=anew, blobs=(), packs=(), bytes=lane.bytes)
+            step("push:noted")
+            sent = self._storage.replace(git, lane.lane, expected, commit)
+        step("push:manifest")
+        if sent is None:
+            return None
+        self._acknowledge()
+        self._remember(bytes=sent + (0 if anew else lane.bytes))
+        forget_older(kept, commit)
+        return self._report("pushed", contents, sent)
+
+    def _remove_older(self, first: int, packs: set[str]) -> None:
+        """Nothing: the ref does not lead to it any more."""
+
+
+@contextmanager
+def _scratch(store: Store) -> Iterator[Path]:
+    scratch = store.git_dir / f"scratch-push-{os.getpid()}-{secrets.token_hex(4)}"
+    (scratch / "objects" / "pack").mkdir(parents=True)
+    try:
+        yield scratch
+    finally:
+        remove_tree(scratch)
+
+
+def _write_pack(git: Git, asked: bytes, target: Path) -> None:
+    """A thin pack: what changed a little is told against what the remote has. (`--shallow` makes git take every
+    commit that is left out for one to compare with; checkpoints have no parents.)"""
+    words = ("pack-objects", "-q", "--revs", "--thin", "--shallow", "--delta-base-offset", "--stdout")
+    with git.conversation(*words) as process, target.open("wb") as file:
+        assert process.stdin is not None and process.stdout is not None
+        process.stdin.write(asked)
+        process.stdin.close()
+        while piece := process.stdout.read(_CHUNK):
+            file.write(piece)
+        status = process.wait()
+    if status != 0:
+        raise GitFailed(command="pack-objects", status=status, stderr="the pack of a lane could not be written")
+
+
+def _digest_of_file(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()

@@ -1,0 +1,278 @@
+"""Where lanes lie: a directory, an object store, or a git server, all with the same few operations."""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import stat
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple, Protocol
+from urllib.parse import unquote, urlsplit
+
+from shadowsnap.errors import BadRemote, RemoteFailed
+from shadowsnap.files import READ_FLAGS, open_temporary, sync_directory
+from shadowsnap.store.layout import Store as LocalStore
+from shadowsnap.store.layout import is_repository
+
+TOP = "shadowsnap-lanes/v1"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=-]*(?:/[A-Za-z0-9][A-Za-z0-9._=-]*)*")
+_SCP = re.compile(r"[^/:]+@[^/:]+:")
+"""`git@host:path`, as git takes it."""
+_CHUNK = 1 << 20
+_NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
+
+
+class Item(NamedTuple):
+    name: str
+    size: int
+    modified: float
+
+
+class TooLarge(Exception):
+    """Something at the remote is larger than it may be."""
+
+
+class Storage(Protocol):
+    """Named byte strings. Everything raises `RemoteFailed` if the remote does not do what it is asked."""
+
+    url: str
+    reads_slowly: bool
+    """Whether each thing that is read costs a round trip, as in an object store."""
+    keeps_heads: bool
+    """Whether the head that comes with a manifest is all that `lanes` needs."""
+
+    def items(self, prefix: str) -> Iterator[Item]:
+        """Everything below a prefix that ends in a slash, in any order."""
+
+    def get(self, name: str, most: int) -> bytes | None:
+        """The content; None if there is none. Raises `TooLarge`."""
+
+    def get_file(self, name: str, target: Path, most: int) -> bool:
+        """Copy the content to a file; False if there is none. Raises `TooLarge`."""
+
+    def size(self, name: str) -> int | None:
+        """How large it is; None if it is not there."""
+
+    def put(self, name: str, data: bytes) -> None: ...
+
+    def put_file(self, name: str, source: Path) -> None: ...
+
+    def put_new(self, name: str, data: bytes, head: str = "") -> bool:
+        """Write it only if there is nothing of that name; False if there is. It is there as a whole or not at
+        all. `head`: what `lanes` shows from then on, for storages that keep that with it."""
+
+    def delete(self, names: Iterable[str]) -> None:
+        """Remove what is there of these."""
+
+    def finish(self) -> None:
+        """Send what was held back so far: `put_new` does that at once, the others may wait for this."""
+
+
+def open_storage(url: str, local: LocalStore) -> Storage:
+    """The storage behind an address."""
+    scheme = urlsplit(url).scheme.lower() if "://" in url else ""
+    if scheme in ("s3", "gs", "az"):
+        from shadowsnap.remote.object_store import ObjectStorage  # needs an extra
+
+        return ObjectStorage(url)
+    if scheme in ("ssh", "https", "http") or (not scheme and _SCP.match(url)):
+        from shadowsnap.remote.git_storage import GitStorage  # most remotes are none
+
+        return GitStorage(url, local)
+    if scheme not in ("", "file"):
+        raise BadRemote(url=url, why=f"there is no way to reach {scheme}://")
+    path = Path(unquote(urlsplit(url).path)) if scheme else Path(os.path.expanduser(url))
+    if not path.is_absolute():
+        raise BadRemote(url=url, why="it must be an absolute path")
+    if is_repository(path):
+        from shadowsnap.remote.git_storage import GitStorage
+
+        return GitStorage(str(path), local)
+    if is_repository(path / ".git"):
+        raise BadRemote(url=url, why="it is a checkout; name a bare repository, or another directory")
+    if not path.is_dir():
+        raise BadRemote(url=url, why="there is no such directory")
+    return DirectoryStorage(path, url)
+
+
+def normal_url(url: str, here: str) -> str:
+    """An address as it is kept: paths are absolute."""
+    if "://" in url or _SCP.match(url):
+        return url
+    return os.path.normpath(os.path.join(here, os.path.expanduser(url)))
+
+
+def probe(storage: Storage, name: str) -> bool:
+    """Whether the storage refuses to overwrite what must be new. It is tried with a small object, which is
+    removed again."""
+    key = f"{TOP}/probe/{name}"
+    try:
+        storage.put_new(key, b"first")
+        refused = not storage.put_new(key, b"second")
+        kept = storage.get(key, 100)
+        if kept is None:
+            raise RemoteFailed(url=storage.url, why="what is written there cannot be read back")
+        return refused and kept == b"first"
+    finally:
+        storage.delete([key])
+        storage.finish()
+
+
+class DirectoryStorage:
+    """A directory: a mounted disk, a share, a folder that something else carries on."""
+
+    reads_slowly = keeps_heads = False
+
+    def __init__(self, root: Path, url: str) -> None:
+        self.url = url
+        self._root = root
+
+    def items(self, prefix: str) -> Iterator[Item]:
+        def walk(folder: str) -> Iterator[Item]:
+            try:
+                with os.scandir(self._root / folder) as found:
+                    entries = sorted(found, key=lambda entry: entry.name)
+            except (FileNotFoundError, NotADirectoryError):
+                return
+            for entry in entries:
+                name = f"{folder}/{entry.name}"
+                if not _NAME.fullmatch(entry.name):
+                    continue  # not ours; what is being written begins with a dot
+                if entry.is_dir(follow_symlinks=False):
+                    yield from walk(name)
+                elif entry.is_file(follow_symlinks=False):
+                    seen = entry.stat(follow_symlinks=False)
+                    yield Item(name, seen.st_size, seen.st_mtime)
+
+        with self._failing():
+            yield from walk(prefix.rstrip("/"))
+
+    def get(self, name: str, most: int) -> bytes | None:
+        pieces: list[bytes] = []
+        return b"".join(pieces) if self._read(name, most, pieces.append) else None
+
+    def get_file(self, name: str, target: Path, most: int) -> bool:
+        with target.open("wb") as file:
+            return self._read(name, most, file.write)
+
+    def _read(self, name: str, most: int, take: Callable[[bytes], object]) -> bool:
+        with self._failing():
+            try:
+                descriptor = os.open(self._path(name), READ_FLAGS | getattr(os, "O_NOFOLLOW", 0))
+            except (FileNotFoundError, NotADirectoryError):
+                return False
+            with os.fdopen(descriptor, "rb", buffering=0) as file:
+                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+                    raise RemoteFailed(url=self.url, why=f"{name} is not a regular file")
+                left = most
+                while piece := file.read(min(_CHUNK, left + 1)):
+                    left -= len(piece)
+                    if left < 0:
+                        raise TooLarge(name)
+                    take(piece)
+        return True
+
+    def size(self, name: str) -> int | None:
+        with self._failing():
+            try:
+                seen = os.lstat(self._path(name))
+            except (FileNotFoundError, NotADirectoryError):
+                return None
+        return seen.st_size if stat.S_ISREG(seen.st_mode) else None
+
+    def put(self, name: str, data: bytes) -> None:
+        with self._failing():
+            self._place(name, lambda target: _write(target, [data]))
+
+    def put_file(self, name: str, source: Path) -> None:
+        with self._failing(), source.open("rb") as file:
+            self._place(name, lambda target: _write(target, iter(lambda: file.read(_CHUNK), b"")))
+
+    def put_new(self, name: str, data: bytes, head: str = "") -> bool:
+        with self._failing():
+            return self._place(name, lambda target: _write(target, [data]), only_new=True)
+
+    def delete(self, names: Iterable[str]) -> None:
+        with self._failing():
+            for name in names:
+                self._path(name).unlink(missing_ok=True)
+
+    def finish(self) -> None:
+        pass  # everything is there at once
+
+    def _place(self, name: str, fill: Callable[[int], None], *, only_new: bool = False) -> bool:
+        """Write beside the place, flush, and give it its name."""
+        target = self._path(name)
+        descriptor, temporary = open_temporary(target.parent, ".writing_")
+        try:
+            try:
+                fill(descriptor)
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+            if not only_new:
+                os.replace(temporary, target)
+            elif not _link(temporary, target):
+                return False
+            sync_directory(target.parent)
+            return True
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    def _path(self, name: str) -> Path:
+        assert _NAME.fullmatch(name), name
+        return self._root / name
+
+    def _failing(self) -> _Failing:
+        return _Failing(self.url)
+
+
+class _Failing:
+    """What the system says of a remote directory becomes `RemoteFailed`."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _: object, problem: BaseException | None, __: object) -> None:
+        if isinstance(problem, OSError):
+            raise RemoteFailed(url=self._url, why=problem.strerror or problem) from problem
+
+
+def _link(source: Path, target: Path) -> bool:
+    """Give a file a name that must be free; False if it is taken."""
+    try:
+        os.link(source, target)
+    except FileExistsError:
+        return False
+    except OSError as problem:
+        if problem.errno not in _NO_LINKS:
+            raise
+        return _copy_new(source, target)
+    return True
+
+
+def _copy_new(source: Path, target: Path) -> bool:
+    """The same where the file system has no links. A crash can leave half a file: then its lane goes on under a
+    new name."""
+    try:
+        descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return False
+    try:
+        _write(descriptor, [source.read_bytes()])
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+    return True
+
+
+def _write(descriptor: int, pieces: Iterable[bytes]) -> None:
+    for piece in pieces:
+        view = memoryview(piece)
+        while view:
+            view = view[os.write(descriptor, view) :]

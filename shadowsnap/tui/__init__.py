@@ -1,0 +1,1 @@
+"""`shadowsnap ui`: the timeline, its files and diffs on a terminal, with textual (extra `ui`)."""

@@ -1,0 +1,184 @@
+"""A patch as rows of a pane: file by file, unified or side by side, with the colours of the language."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import zip_longest
+
+from rich.style import Style
+from rich.text import Text
+
+from shadowsnap.cli.text import safe
+
+_MOST_COLOURED = 60_000
+"""Characters of a file's patch up to which it gets the colours of its language, if no line is longer than the next
+number: the lexers are regular expressions, and some are slow."""
+_MOST_COLUMNS = 400
+_MOST_LINES = 20_000
+_TAB = 4
+_STYLES = {"+": Style(color="green"), "-": Style(color="red"), "@": Style(color="cyan"), "!": Style(bold=True)}
+_HUNK = re.compile(r"@@ -\d+(?:,\d+)? \+(\d{1,10})(?:,\d+)? @@ ?(.*)")
+_ESCAPES = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13}
+_KINDS = {"100": "file", "120": "symbolic link", "040": "directory", "160": "repository"}
+
+
+@dataclass(frozen=True)
+class Line:
+    """One line of a patch. `sign` is `+`, `-`, a space, `@` for the head of a hunk, `!` for a remark."""
+
+    sign: str
+    text: Text
+
+
+def split_patch(patch: str) -> dict[str, str]:
+    """The part of a patch for each path."""
+    parts: dict[str, str] = {}
+    for part in re.split(r"(?m)^(?=diff --git )", patch):
+        if part.startswith("diff --git "):
+            head, _, rest = part.partition("\n")
+            path = _path(head.removeprefix("diff --git "))
+            parts[path] = parts.get(path, "") + rest
+    return parts
+
+
+def _path(names: str) -> str:
+    """The path in `a/path b/path`; both are the same, so each is half of it. Git quotes names that are no plain
+    text."""
+    name = names[: (len(names) - 1) // 2]
+    if not name.startswith('"'):
+        return name.removeprefix("a/")
+    pieces = re.findall(r"\\([0-7]{3}|.)|([^\\]+)", name[1:-1])
+    raw = b"".join(_unescaped(escape) if escape else os.fsencode(plain) for escape, plain in pieces)
+    return os.fsdecode(raw.removeprefix(b"a/"))
+
+
+def _unescaped(escape: str) -> bytes:
+    return bytes([int(escape, 8) if len(escape) == 3 else _ESCAPES.get(escape, ord(escape) & 0xFF)])
+
+
+def patch_of_file(part: str, path: str) -> list[Line]:
+    """The lines of one file's patch, harmless. Permission changes and binary files are said in words."""
+    found, lines = list[Line](), part.removesuffix("\n").split("\n") if part else []
+    cut, inside = len(lines) > _MOST_LINES, False
+    found += _remarks(lines)
+    for line in lines[:_MOST_LINES]:
+        sign, text = line[:1], safe(line[1:], keep="\t").expandtabs(_TAB)
+        head = _HUNK.match(line)
+        if head is not None:
+            inside, about = True, safe(head[2].strip(), keep="\t").expandtabs(_TAB)
+            found.append(Line("@", Text(f"line {max(int(head[1]), 1)}  {about}".rstrip())))
+        elif line.startswith(("old mode ", "deleted file mode ")):
+            inside = False  # of a path that became something else there are two parts
+        elif inside and sign == "\\":
+            found.append(Line("!", Text("(no newline at the end)")))
+        elif inside and sign in ("+", "-", " "):
+            found.append(Line(sign, Text(text)))
+    if cut:
+        found.append(Line("!", Text(f"... and {len(lines) - _MOST_LINES} more lines")))
+    return _coloured(found, path)
+
+
+def _remarks(lines: Sequence[str]) -> Iterator[Line]:
+    """What the head of a patch says, in words."""
+    before = ""
+    for line in lines[:_MOST_LINES]:
+        name, _, mode = line.rpartition(" ")
+        if line[:1] in ("+", "-", " ", "@"):
+            continue
+        elif name == "old mode":
+            before = mode
+        elif name == "new mode":
+            yield Line("!", Text(f"permissions: {before[-3:]} before, {mode[-3:]} after"))
+        elif name in ("new file mode", "deleted file mode"):
+            verb = "new" if name.startswith("new") else "deleted"
+            yield Line("!", Text(f"{verb} {_KINDS.get(mode[:3], 'file')}, permissions {mode[-3:]}"))
+        elif line.startswith("Binary files "):
+            yield Line("!", Text("binary file: its contents are not shown"))
+        elif line.startswith("not captured: "):
+            yield Line("!", Text(safe(line)))
+
+
+# --- colours of the language -------------------------------------------------------------------------
+
+
+def _coloured(lines: list[Line], path: str) -> list[Line]:
+    """The same lines in the colours of the language, which the name of the file tells."""
+    from rich.syntax import Syntax  # the lexers would make up a sixth of the start
+
+    lexer, painted = "", {at: line.text for at, line in enumerate(lines)}
+    if _is_small(lines):
+        lexer = Syntax.guess_lexer(os.path.basename(path), "\n")  # by the name alone: the contents decide nothing
+    for sign in "-+" if lexer else "":
+        side = [at for at, line in enumerate(lines) if line.sign in (" ", sign)]
+        code = "\n".join(lines[at].text.plain for at in side)
+        whole = Syntax(code, lexer, theme="ansi_dark", background_color="default").highlight(code)
+        texts = whole.split("\n", allow_blank=True)
+        for at, text in zip(side, texts, strict=False):
+            if text.plain == lines[at].text.plain:
+                painted[at] = text
+    return [Line(line.sign, _styled(line.sign, painted[at])) for at, line in enumerate(lines)]
+
+
+def _styled(sign: str, text: Text) -> Text:
+    """Green, red, or as it is, where the language has no colour of its own."""
+    spans = [span for span in text.spans if isinstance(span.style, Style)]  # others are about the background
+    return Text(text.plain, _STYLES.get(sign, Style()), spans=spans)
+
+
+def _is_small(lines: Sequence[Line]) -> bool:
+    sizes = [len(line.text) for line in lines]
+    return sum(sizes) <= _MOST_COLOURED and max(sizes, default=0) <= _MOST_COLUMNS
+
+
+# --- drawing -----------------------------------------------------------------------------------------
+
+
+def unified(line: Line, width: int) -> Text:
+    if line.sign in "@!":
+        return line.text
+    return Text.assemble((line.sign, _STYLES.get(line.sign, "")), line.text)
+
+
+Pair = tuple[Line | None, Line | None]
+
+
+def pairs(lines: Sequence[Line]) -> list[Pair]:
+    """For two columns: what was taken out beside what came in its place."""
+    found, out, came = list[Pair](), list[Line](), list[Line]()
+
+    def flush() -> None:
+        found.extend(zip_longest(out, came))
+        out.clear()
+        came.clear()
+
+    for line in lines:
+        if line.sign == "-":
+            if came:
+                flush()
+            out.append(line)
+        elif line.sign == "+":
+            came.append(line)
+        else:
+            flush()
+            found.append((line, line))
+    flush()
+    return found
+
+
+def side_by_side(pair: Pair, width: int) -> Text:
+    left, right = pair
+    if left is not None and left is right and left.sign in "@!":
+        return left.text
+    half = max(1, (width - 3) // 2)
+    return Text.assemble(_column(left, half), (" │ ", "dim"), _column(right, half))
+
+
+def _column(line: Line | None, width: int) -> Text:
+    if line is None:
+        return Text(" " * width)
+    text = Text.assemble((line.sign, _STYLES.get(line.sign, "")), line.text)
+    text.truncate(width, overflow="crop", pad=True)
+    return text

@@ -1,0 +1,586 @@
+"""The viewer: turns on the left, the files of one turn and the diff of one file on the right.
+
+Everything it knows comes from the manager. What may take long runs in a thread, so that the keys always answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar, TypeVar
+
+from rich.text import Text
+from textual.app import App, ComposeResult
+from textual.binding import Binding, BindingType
+from textual.containers import Horizontal, Vertical
+from textual.timer import Timer
+from textual.widgets import Static
+from textual.worker import Worker, WorkerState, WorkType
+
+from shadowsnap.cli.context import Context
+from shadowsnap.cli.states import diff_of_entry, tilde
+from shadowsnap.cli.tables import entry_text, line_counts, path_mark
+from shadowsnap.cli.text import ago, columns, count, cut, cut_path, one_line, pad, safe
+from shadowsnap.errors import ShadowsnapError
+from shadowsnap.model import Change, Entry, Now, Session
+from shadowsnap.tui.dialogs import KEYS, Chooser, Dialog, Question, Reader, Row, Typed
+from shadowsnap.tui.lines import Lines, widest
+from shadowsnap.tui.operations import Operation, Plan, entry_in_words, go_back, goal_in_words, redo, take_out, undo
+from shadowsnap.tui.patches import Line, pairs, patch_of_file, side_by_side, split_patch, unified
+from shadowsnap.tui.sessions import conversation_of, project_rows, session_choices
+
+T = TypeVar("T")
+
+_READING = "reading the timeline ..."
+_SETTLE = 0.04
+"""Seconds that the cursor rests on a row before its files are read."""
+_LOOK_AGAIN = 2.0
+_SHARE = 20
+"""Looking again takes at most one part in so many of the time: it holds the lock of the project."""
+_FEET = (
+    "enter go back before it   t take this turn out   space choose files   z undo  Z redo  p pin",
+    "enter go back  t take out  space choose files  = preview  z undo  Z redo  p pin",
+)
+_ACTIONS = {
+    "enter": "go_back", "t": "take_out", "space": "choose_file", "z": "undo", "Z": "redo", "p": "pin",
+    "equals_sign": "preview", "v": "side_by_side", "right_square_bracket": "next_file(1)",
+    "left_square_bracket": "next_file(-1)", "h": "history", "H": "history_of", "s": "sessions", "o": "projects",
+    "slash": "find", "escape": "everything", "r": "look_again", "question_mark": "keys", "q": "leave",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Look:
+    """What the panes on the right show: changed files, the patch of each, and what there is to say besides."""
+
+    heading: str
+    changes: tuple[Change, ...] = ()
+    patches: dict[str, str] = field(default_factory=dict)
+    remarks: tuple[str, ...] = ()
+
+
+class Viewer(App[int]):
+    """The whole screen."""
+
+    CSS = """
+    Screen { background: ansi_default; color: ansi_default; }
+    ModalScreen { background: transparent; }
+    Static { background: ansi_default; color: ansi_default; height: 1; }
+    Horizontal, Vertical { background: ansi_default; }
+    #status { height: auto; min-height: 1; max-height: 3; }
+    #turns { width: 38%; min-width: 28; max-width: 60; border-right: solid ansi_bright_black; }
+    #files { height: 30%; min-height: 4; }
+    #diff { height: 1fr; }
+    """
+    ENABLE_COMMAND_PALETTE = False
+    TITLE = "shadowsnap"
+    BINDINGS: ClassVar[list[BindingType]] = [
+        Binding("ctrl+c,ctrl+q", "leave", show=False, priority=True),
+        *(Binding(key, action, show=False) for key, action in _ACTIONS.items()),
+    ]
+
+    def __init__(self, context: Context, first: Future[list[Entry]] | None = None) -> None:
+        """`first` is the timeline, if it is being read already."""
+        super().__init__(ansi_color=True)
+        self._first = first
+        self._entries: list[Entry] = []
+        self._now: Now | None
+        self._look = Look("Files")
+        self._chosen: set[str] = set()
+        self._path: str | None = None
+        """The file whose history is shown."""
+        self._find = ""
+        self._preview = False
+        self._side_by_side = False
+        self._busy = ""
+        """What is being done to the files."""
+        self._said = self._trouble = ""
+        self._shown: object = None
+        """Whose diff is shown."""
+        self._timer: Timer | None = None
+        self._turns, self._files, self._diff = Lines(id="turns"), Lines(id="files"), Lines(id="diff", select=False)
+        self._head, self._status, self._foot = Static(id="head"), Static(id="status"), Static(id="foot")
+        self._open(context)
+
+    def _open(self, context: Context) -> None:
+        self._where = context
+        self._manager, self._workdir = context.manager, context.workdir
+        self._now, self._protection = None, ""
+        self.workers.cancel_group(self, "now")
+        context.progress = self._say_from_thread
+
+    def compose(self) -> ComposeResult:
+        yield self._head
+        with Horizontal():
+            yield self._turns
+            with Vertical():
+                yield self._files
+                yield self._diff
+        yield self._status
+        yield self._foot
+
+    def on_mount(self) -> None:
+        self._turns.say("Turns")
+        self._diff.say("Diff")
+        self._turns.focus()
+        self._say(_READING)
+        self._draw_head()
+        self._read(self._first)
+        self._first = None
+
+    def on_resize(self) -> None:
+        self._draw_head()
+
+    # --- what takes long, in a thread ---------------------------------------------------------------------
+
+    def _in_thread(
+        self,
+        group: str,
+        job: Callable[[], T],
+        then: Callable[[T], None],
+        otherwise: Callable[[Exception], None] | None = None,
+        after: float = 0.0,
+    ) -> None:
+        """Run a job `after` some seconds and hand its result on, unless another one of the group came later."""
+
+        async def run() -> None:
+            await asyncio.sleep(after)
+            try:
+                result = await asyncio.to_thread(job)
+            except (ShadowsnapError, OSError) as problem:
+                (otherwise or self._complain)(problem)
+            else:
+                then(result)
+
+        work: WorkType[None] = run  # not a coroutine: one that is never begun would warn
+        self.run_worker(work, group=group, exclusive=True, exit_on_error=False)
+
+    def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
+        if event.state == WorkerState.ERROR and event.worker.error is not None:
+            self._busy = ""
+            self._complain(event.worker.error)
+
+    def _complain(self, problem: BaseException) -> None:
+        hint = getattr(problem, "hint", "")
+        known = isinstance(problem, (ShadowsnapError, OSError))
+        text = f"{problem}{f' ({hint})' if hint else ''}" if known else f"this should not happen: {problem!r}"
+        self._say(text, "bold red")
+
+    def _say(self, text: str, style: str = "") -> None:
+        self._said = text
+        self._status.update(Text(f" {one_line(text)}", style))
+
+    def _say_from_thread(self, text: str) -> None:
+        self.call_later(self._say, text)
+
+    # --- the timeline ---------------------------------------------------------------------------------------
+
+    def _read(self, first: Future[list[Entry]] | None = None) -> None:
+        """Read the timeline, then how the files are now, and after a while both again."""
+        manager, workdir, path, began = self._manager, self._workdir, self._path, time.monotonic()
+
+        def entries() -> list[Entry]:
+            return first.result() if first is not None else manager.timeline(workdir, path=path)
+
+        def read(found: list[Entry]) -> None:
+            if found != self._entries or not self._turns.rows:
+                self._entries = found
+                self._show_turns()
+            if self._said == _READING:
+                self._say("")
+            self._in_thread("now", self._read_now, looked, failed)
+
+        def looked(found: tuple[Now, str]) -> None:
+            changed = found[0] != self._now
+            (self._now, self._protection), self._trouble = found, ""
+            self._draw_head()
+            self._turns.refresh()
+            row = self._turns.row
+            if changed and (row is None or row.status == "running" or self._preview):
+                self._read_look()
+            again()
+
+        def failed(problem: Exception) -> None:
+            if str(problem) != self._trouble:  # the same trouble is not said every other second
+                self._trouble = str(problem)
+                self._complain(problem)
+            again()
+
+        def again() -> None:
+            if self._timer is not None:
+                self._timer.stop()
+            self._timer = self.set_timer(max(_LOOK_AGAIN, _SHARE * (time.monotonic() - began)), self._read)
+
+        self._in_thread("read", entries, read, failed)
+
+    def _read_now(self) -> tuple[Now, str]:
+        return self._manager.now(self._workdir), self._protection or self._where.protection.text
+
+    def _show_turns(self) -> None:
+        """The rows that fit what is looked for, with the cursor where it was."""
+        here, found = self._turns.row, self._find.casefold()
+        rows: list[Entry | None] = [] if found or self._path else [None]
+        rows += [each for each in self._entries if found in f"{each.number or ''} {entry_text(each)}".casefold()]
+        cursor = next((at for at, row in enumerate(rows) if _identity(row) == _identity(here)), 0)
+        heading = f"History of {safe(self._path)}" if self._path else "Turns"
+        self._turns.say(f"{heading} with {safe(self._find)!r}" if found else heading)
+        self._turns.show(rows, self._draw_turn, cursor=cursor)
+        if not rows:
+            self._say("nothing fits; esc shows everything")
+        self._read_look()
+
+    def _draw_turn(self, entry: Entry | None, width: int) -> Text:
+        if entry is None:
+            return Text.assemble(("@ ", "bold"), cut(f"now{_now_in_short(self._now)}", max(1, width - 2)))
+        mark = f"{entry.number if entry.number is not None else '.'} "
+        files = _file_counts(entry)
+        room = max(1, width - columns(mark) - columns(files) - 1)
+        style = "dim" if entry.kind == "edits" or entry.status in ("undone", "reverted") else ""
+        text = Text.assemble((mark, "bold"), (pad(cut(entry_text(entry), room), room), style), " ")
+        for word in files.split(" "):
+            text.append(word, _SIGNS.get(word[:1], ""))
+            text.append(" ")
+        return text
+
+    def _draw_head(self) -> None:
+        keys, width = "/ find   ? keys   q quit", self.size.width
+        room = max(10, width - len(keys) - 3)
+        path = cut_path(tilde(self._workdir), max(10, room - min(30, columns(self._protection)) - 3))
+        left = cut(f" {path}   {one_line(self._protection)}", room)
+        self._head.update(Text(f"{pad(left, room)}  {keys}", "bold", no_wrap=True))
+        foot = next((text for text in _FEET if len(text) < width), _FEET[-1])
+        self._foot.update(Text(f" {foot}", "bold", no_wrap=True, overflow="ellipsis"))
+
+    # --- the files and the diff -------------------------------------------------------------------------------
+
+    def on_lines_moved(self, event: Lines.Moved) -> None:
+        if event.pane is self._turns:
+            self._chosen.clear()
+            self._say(cut(_about(self._turns.row), self.size.width - 2))
+            self._read_look()
+        elif event.pane is self._files:
+            self._show_diff()
+
+    def on_lines_chosen(self, event: Lines.Chosen) -> None:
+        if event.pane is self._turns:
+            self.action_go_back()
+        elif event.pane is self._files:
+            self.action_choose_file()
+
+    def _read_look(self) -> None:
+        entry, now, preview = self._turns.row, self._now if self._turns.rows else None, self._preview
+
+        def look() -> Look:
+            if entry is None:
+                return _look_at_now(now)
+            return self._look_back(entry) if preview else self._look_at(entry)
+
+        def failed(problem: Exception) -> None:
+            self._complain(problem)
+            self._show_look(Look("Files", remarks=(one_line(str(problem)),)))
+
+        self._in_thread("look", look, self._show_look, failed, after=_SETTLE if entry else 0.0)
+
+    def _look_at(self, entry: Entry) -> Look:
+        """What an entry changed."""
+        heading = f"Files of {entry_in_words(entry)}"
+        diff = diff_of_entry(self._manager, self._workdir, entry)
+        skipped = tuple(f"not captured: {safe(item.path)} ({item.why})" for item in entry.skipped)
+        if diff is None:
+            return Look(heading, remarks=("what it changed is not known: a state of it is missing", *skipped))
+        return self._only_path(Look(heading, diff.changes, split_patch(diff.text), skipped))
+
+    def _look_back(self, entry: Entry) -> Look:
+        """What going back would do to the files as they are now."""
+        heading = f"Going back {'to ' if entry.kind == 'snapshot' else ''}{goal_in_words(entry)}"
+        if entry.state is None:
+            return Look(heading, remarks=("there is no state to go back to",))
+        plan = self._manager.restore(self._workdir, entry.state, self._paths(), dry_run=True)
+        remarks = tuple(f"kept: {safe(kept.path)} ({kept.why})" for kept in plan.kept)
+        changes = plan.changes  # none of very many
+        changes = changes or tuple(Change(path, "modified") for path in plan.written)
+        changes += () if plan.changes else tuple(Change(path, "deleted") for path in plan.deleted)
+        return self._only_path(Look(heading, changes, split_patch(plan.patch), remarks))
+
+    def _only_path(self, look: Look) -> Look:
+        """In the history of a file, that file alone."""
+        if self._path is None:
+            return look
+        inside = f"{self._path}/"
+        changes = tuple(each for each in look.changes if each.path == self._path or each.path.startswith(inside))
+        return Look(look.heading, changes, look.patches, look.remarks)
+
+    def _show_look(self, look: Look) -> None:
+        here, same = self._files.row, self._look.heading == look.heading
+        self._look = look
+        rows: list[Change | str] = [*look.changes, *look.remarks]
+        if not rows:
+            rows = ["no file differs" if self._turns.row is None or self._preview else "no file was changed"]
+        cursor = next((at for at, row in enumerate(rows) if row == here), 0) if same else 0
+        more = f" ({count(len(look.changes), 'file')})" if look.changes else ""
+        self._files.say(f"{look.heading}{more}")
+        self._files.show(rows, self._draw_file, cursor=cursor)
+        self._show_diff()
+
+    def _draw_file(self, row: Change | str, width: int) -> Text:
+        if isinstance(row, str):
+            return Text(cut(row, width), "dim")
+        mark, style = path_mark(row)
+        counts = line_counts(row)
+        room = max(1, width - columns(counts) - 5)
+        sign = "*" if row.path.rstrip("/") in self._chosen else " "
+        name = pad(cut_path(safe(row.path), room), room)
+        return Text.assemble((sign, "bold magenta"), (f"{mark} ", style), name, " ", (counts, "dim"))
+
+    def _show_diff(self) -> None:
+        row = self._files.row
+        if not isinstance(row, Change):
+            self.workers.cancel_group(self, "diff")
+            self._diff.say("Diff")
+            self._diff.show([row or ""] if isinstance(row, str) else [], lambda text, width: Text(text))
+            return
+        part = self._look.patches.get(row.path.rstrip("/"), "")
+        self._in_thread("diff", lambda: patch_of_file(part, row.path), lambda lines: self._draw_diff(row, lines))
+
+    def _draw_diff(self, row: Change, lines: list[Line]) -> None:
+        shown = (_identity(self._turns.row), self._preview, self._side_by_side, row.path)
+        keep, self._shown = shown == self._shown, shown  # a file that changes while it is read stays where it is
+        self._diff.say(f"Diff of {safe(row.path)}")
+        if not lines:
+            about = "a directory" if row.path.endswith("/") else "the text of this change is not shown"
+            lines = [Line("!", Text(about))]
+        if self._side_by_side:
+            self._diff.show(pairs(lines), side_by_side, keep=keep)
+        else:
+            self._diff.show(lines, unified, wide=widest([line.text for line in lines]) + 2, keep=keep)
+
+    def _ask(self, dialog: Dialog, then: Callable[[Any], None] | None = None) -> None:
+        """Open a dialog, unless one is open: what is typed there must not answer a question that comes late."""
+        if len(self.screen_stack) == 1:
+            self.push_screen(dialog, then)
+
+    # --- keys: looking ------------------------------------------------------------------------------------------
+
+    def action_preview(self) -> None:
+        self._preview = not self._preview
+        self._read_look()
+
+    def action_side_by_side(self) -> None:
+        self._side_by_side = not self._side_by_side
+        self._show_diff()
+
+    def action_next_file(self, by: int) -> None:
+        self._files.move_to(self._files.cursor + by)
+
+    def action_find(self) -> None:
+        def show(text: str | None) -> None:
+            self._find = text or ""
+            self._show_turns()
+
+        self._ask(Typed("find:", self._find, show), show)
+
+    def action_everything(self) -> None:
+        """Leave the history of a file, and what was looked for."""
+        self._find = ""
+        self._chosen.clear()
+        self._history_of(None)
+
+    def action_history(self) -> None:
+        row = self._files.row
+        if isinstance(row, Change):
+            self._history_of(row.path.rstrip("/"))
+        else:
+            self.action_history_of()
+
+    def action_history_of(self) -> None:
+        def typed(path: str | None) -> None:
+            if path:
+                self._history_of(path)
+
+        self._ask(Typed("history of the file:", self._path or ""), typed)
+
+    def _history_of(self, path: str | None) -> None:
+        self._path = path
+        self._entries = []
+        self._say(_READING)
+        self._read()
+
+    def action_sessions(self) -> None:
+        width, manager, workdir = self.size.width, self._manager, self._workdir
+
+        def choose(rows: Sequence[Row]) -> None:
+            if rows:
+                self._ask(Chooser("Sessions", rows, "enter reads the conversation   esc closes"), read)
+            else:
+                self._say("no session yet")
+
+        def read(session: Session | None) -> None:
+            if session is not None:
+                self._in_thread("conversation", lambda: conversation_of(manager, session, width), self._show_text)
+
+        self._in_thread("sessions", lambda: session_choices(manager, workdir, width), choose)
+
+    def _show_text(self, text: tuple[str, Sequence[Text]]) -> None:
+        self._ask(Reader(*text))
+
+    def action_projects(self) -> None:
+        def choose(rows: Sequence[Row]) -> None:
+            self._ask(Chooser("Projects", rows, "enter opens   esc closes"), chosen)
+
+        def chosen(workdir: Path | None) -> None:
+            if workdir is not None:
+                self._in_thread("project", lambda: context_of(workdir), opened)
+
+        def context_of(workdir: Path) -> Context:
+            context = Context(self._where.ui, [str(workdir)])
+            assert context.manager and context.workdir  # made here, in the thread
+            return context
+
+        def opened(context: Context) -> None:
+            self._open(context)
+            self._draw_head()
+            self.action_everything()
+
+        self._in_thread("projects", lambda: project_rows(self._manager), choose)
+
+    def action_keys(self) -> None:
+        self._ask(Reader("Keys", [Text(line) for line in KEYS.splitlines()]))
+
+    def action_look_again(self) -> None:
+        self._trouble = ""
+        self._say(_READING)
+        self._read()
+
+    def action_leave(self) -> None:
+        if self._busy:
+            self._say(f"{self._busy} ...: wait until it is done")
+        else:
+            self.exit(0)
+
+    # --- keys: changing -------------------------------------------------------------------------------------
+
+    def _paths(self) -> list[str]:
+        """The files that are chosen; in the history of a file, that file."""
+        return sorted(self._chosen) or ([self._path] if self._path else [])
+
+    def action_choose_file(self) -> None:
+        row = self._files.row
+        if not self._files.has_focus:
+            self._files.focus()
+        elif isinstance(row, Change):
+            self._chosen ^= {row.path.rstrip("/")}
+            self._files.refresh()
+            self._files.move_to(self._files.cursor + 1)
+            chosen = f"{count(len(self._chosen), 'file')} chosen: enter brings back only these"
+            self._say(chosen if self._chosen else "")
+
+    def action_go_back(self) -> None:
+        entry = self._turns.row
+        if entry is None or entry.state is None:
+            self._say("there is nothing to go back to here: choose a turn")
+        else:
+            self._propose(go_back(self._where, entry, self._paths()))
+
+    def action_take_out(self) -> None:
+        entry = self._turns.row
+        if entry is None or entry.kind != "turn" or entry.number is None:
+            self._say("only a turn can be taken out: choose one")
+        else:
+            self._propose(take_out(self._where, entry.number))
+
+    def action_undo(self) -> None:
+        self._propose(undo(self._where))
+
+    def action_redo(self) -> None:
+        self._propose(redo(self._where))
+
+    def action_pin(self) -> None:
+        entry = self._turns.row
+        if entry is None or entry.state is None:
+            self._say("only a turn or a snapshot can be pinned: choose one")
+            return
+        change, verb = (self._manager.unpin, "unpinned") if entry.pinned else (self._manager.pin, "pinned")
+
+        def pinned(_: object) -> None:
+            self._say(f"{verb} {goal_in_words(entry)}; p takes it back")
+            self._read()
+
+        self._in_thread("pin", lambda: change(self._workdir, entry.state), pinned)
+
+    def _propose(self, operation: Operation) -> None:
+        """Make the plan, show it and ask; then carry it out, and say what happened."""
+        if self._busy:
+            self._say(f"{self._busy} ...: wait until it is done")
+            return
+
+        def ask(plan: Plan) -> None:
+            self._say("")
+            lines = [Text(line) for line in plan.lines]
+            if plan.changes_files:
+                self._ask(Question(plan.title, lines), lambda yes: apply(plan) if yes else None)
+            else:
+                self._ask(Reader(plan.title, lines))
+
+        def apply(plan: Plan) -> None:
+            self._busy = operation.verb
+            self._say(f"{operation.verb} ...")
+            self._in_thread("apply", lambda: operation.apply(plan), done, failed)
+
+        def done(told: str) -> None:
+            self._busy = ""
+            self._chosen.clear()
+            self._say(told, "bold")
+            self._read()
+
+        def failed(problem: Exception) -> None:
+            self._busy = ""
+            self._complain(problem)
+
+        self._say("making the plan ...")
+        self._in_thread("plan", operation.plan, ask)
+
+
+# --- in words --------------------------------------------------------------------------------------------------
+
+_SIGNS = {"+": "green", "-": "red", "~": "yellow"}
+
+
+def _identity(entry: Entry | None) -> object:
+    """What an entry is known by when the timeline is read again."""
+    return entry and (entry.kind, entry.number or (entry.before, entry.began_at))
+
+
+def _about(entry: Entry | None) -> str:
+    """Who did it, when, and the whole of what was asked."""
+    if entry is None:
+        return ""
+    moment = entry.ended_at if entry.kind == "edits" else entry.began_at
+    facts = (entry_in_words(entry), one_line(entry.agent or ""), ago(moment) if moment else "")
+    asked = one_line(entry.prompt or entry.reason)
+    return ", ".join(filter(None, facts)) + (f": {asked}" if asked else "")
+
+
+def _file_counts(entry: Entry) -> str:
+    """`+1 -2 ~3`: files that were added, deleted and changed."""
+    added, deleted = entry.files_added or 0, entry.files_deleted or 0
+    numbers = (("+", added), ("-", deleted), ("~", (entry.files_changed or 0) - added - deleted))
+    return " ".join(f"{sign}{number}" for sign, number in numbers if number)
+
+
+def _now_in_short(now: Now | None) -> str:
+    if now is None or now.files_changed is None:
+        return ""
+    files = count(now.files_changed, "file") if now.files_changed else "no file"
+    return f": {files} {'differ' if now.files_changed > 1 else 'differs'}"
+
+
+def _look_at_now(now: Now | None) -> Look:
+    if now is None:
+        return Look("Files", remarks=("how the files are now is not known",))
+    skipped = tuple(f"not captured: {safe(item.path)} ({item.why})" for item in now.skipped)
+    heading = f"Changed since {now.name}" if now.name else "Files"
+    return Look(heading, now.changes, split_patch(now.patch), skipped)
