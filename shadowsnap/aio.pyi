@@ -73,6 +73,7 @@ class AsyncCheckpointManager:
         upkeep_deadline: float = 600.0,
         granularity: Granularity = "turn",
         background_upkeep: bool = True,
+        resident: bool = True,
         sync: bool = False,
     ) -> None: ...
     @classmethod

@@ -229,6 +229,7 @@ class CheckpointManager:
         upkeep_deadline: float = 600.0,
         granularity: Granularity = "turn",
         background_upkeep: bool = True,
+        resident: bool = True,
         sync: bool = False,
     ) -> None:
         self.settings = Settings(
@@ -254,6 +255,7 @@ class CheckpointManager:
             upkeep_deadline=upkeep_deadline,
             granularity=granularity,
             background_upkeep=background_upkeep,
+            resident=resident,
             sync=sync,
         )
         for name, choices in CHOICES.items():

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
-import sys
 
+from shadowsnap.base import base_folder, config_file, is_moved_by_variable
 from shadowsnap.files import UnreadableFile, read_bounded
 from shadowsnap.records import dataclass, replace
 
@@ -43,6 +43,7 @@ if TYPE_CHECKING:  # imported for annotations only
         granularity: Granularity | None
         background_upkeep: bool | None
         sync: bool | None
+        resident: bool | None
 
 CHOICES = {"granularity": ("turn", "tool")}
 """What a setting can be that is a word."""
@@ -97,6 +98,8 @@ class Settings:
     """`turn`: a snapshot before the first writing tool of a turn. `tool`: before and after each of them."""
     background_upkeep: bool = True
     """Start upkeep as a process of its own when enough has piled up."""
+    resident: bool = True
+    """Let hooks start a process that stays, and does the work of the next ones faster."""
     sync: bool = False
     """Push projects that have a remote by itself, in the background, after turns."""
 
@@ -133,54 +136,10 @@ def settings_from_text(text: str) -> Settings:
     return Settings(**{**facts, "base": Path(told["base"])})
 
 
-def configured_base() -> str:
-    """Where the store of this person lies, who may have moved it in their settings file."""
-    if not is_moved_by_variable():
-        try:
-            with open(config_file(), "rb") as file:
-                mentioned = b"base" in file.read()
-        except OSError:
-            mentioned = False
-        if mentioned:
-            return os.fspath(load_settings().settings.resolved_base())
-    return base_folder()
-
-
-def is_moved_by_variable() -> bool:
-    return bool(os.environ.get("SHADOWSNAP_HOME"))
-
-
-def config_file() -> str:
-    """The person's own settings file, whether it is there or not."""
-    expand, join = os.path.expanduser, os.path.join
-    if sys.platform == "win32":
-        folder = os.environ.get("APPDATA") or expand(join("~", "AppData", "Roaming"))
-    elif sys.platform == "darwin":
-        folder = expand(join("~", "Library", "Application Support"))
-    else:
-        config = os.environ.get("XDG_CONFIG_HOME")
-        folder = config if config and os.path.isabs(config) else expand(join("~", ".config"))
-    return join(folder, "shadowsnap", "config.toml")
-
-
 def environment_settings() -> dict[str, str]:
     """What SHADOWSNAP_* variables say, by the names of settings. SHADOWSNAP_HOME is the base."""
     found = {name[11:].lower(): text for name, text in os.environ.items() if name.startswith("SHADOWSNAP_")}
     return {name: text for name, text in found.items() if name not in ("home", "debug")}
-
-
-def base_folder() -> str:
-    """Where the store lies by default. (Text: most hooks end before anything needs a `Path`.)"""
-    expand, join = os.path.expanduser, os.path.join
-    if home := os.environ.get("SHADOWSNAP_HOME"):
-        return expand(home)
-    if sys.platform == "win32":
-        return join(os.environ.get("LOCALAPPDATA") or expand(join("~", "AppData", "Local")), "shadowsnap")
-    if sys.platform == "darwin":
-        return expand(join("~", "Library", "Application Support", "shadowsnap"))
-    state = os.environ.get("XDG_STATE_HOME")
-    # The XDG rules say that a relative value is to be ignored.
-    return join(state if state and os.path.isabs(state) else expand(join("~", ".local", "state")), "shadowsnap")
 
 
 PROJECT_SETTINGS = ("excludes", "max_file_size_mb")

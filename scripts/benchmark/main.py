@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from benchmark import report
+from benchmark import peers, report
 from benchmark.fresh import race_of_starts
 from benchmark.operations import Course, Result, list_checkpoints
 from benchmark.race import Pace
@@ -26,11 +26,15 @@ _SIZES, _QUICK_SIZES = (1_000, 5_000, 50_000), (1_000, 5_000)
 
 def main(argv: Sequence[str]) -> int:
     options = _parser().parse_args(argv)
+    if options.peers and not options.tree:
+        _parser().error("--peers needs --tree")
     usual = Pace(5, 0.5, quick=True) if options.quick else Pace(11, 1)
     pace = Pace(options.rounds or usual.rounds, options.patience or usual.patience, usual.quick)
     command = shlex.join(["scripts/bench", *argv])
     try:
         with _scratch(options.scratch) as scratch:
+            if options.peers:
+                return peers.main(options, scratch, command)
             found = _measure(options, scratch, pace, command)
     except CannotGet as problem:
         print(f"error: {problem}", file=sys.stderr)
@@ -59,6 +63,10 @@ def _parser() -> argparse.ArgumentParser:
                         help="a contender that took so long in total gets no further run of an operation; "
                         "less patience is a shorter benchmark (default 1, with --quick 0.5)")  # fmt: skip
     parser.add_argument("--checkpoints", type=int, help="how many to list (default 500, with --quick 50)")
+    parser.add_argument("--peers", action="store_true",
+                        help="compare with restic, borg and plain git instead; needs --tree")  # fmt: skip
+    parser.add_argument("--manager", type=Path, metavar="FILE",
+                        help="the module of a shadow-git CheckpointManager, for --peers")  # fmt: skip
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything there")
     parser.add_argument("--check", action="store_true", help="exit with 1 if a target is missed")
     parser.add_argument("--scratch", type=Path, metavar="DIR", help="work below this directory")

@@ -25,6 +25,7 @@ from fuzzing.mutations import join, split
 from shadowsnap import CheckpointManager
 from shadowsnap.agents.edit import add_hook, add_member, append_item, plain, remove_hooks, remove_part
 from shadowsnap.agents.edit import parse as parse_json_text
+from shadowsnap.base import configured_base
 from shadowsnap.deadline import NO_DEADLINE
 from shadowsnap.errors import DamagedObject, ShadowsnapError
 from shadowsnap.git.index import Entry, Index, tracked_paths
@@ -55,12 +56,13 @@ from shadowsnap.git.trees import (
     tree_changes,
     tree_entries,
 )
-from shadowsnap.hook import client as hook
+from shadowsnap.hook import client
+from shadowsnap.hook import handle as hook
 from shadowsnap.hook import log as hooklog
 from shadowsnap.hook.payload import SESSION_START, read_event
 from shadowsnap.hook.session import HookSession
 from shadowsnap.patterns import matches
-from shadowsnap.settings import Layers, Settings, configured_base, load_settings
+from shadowsnap.settings import Layers, Settings, load_settings
 from shadowsnap.snapshot.ignore_rules import find_repository
 from shadowsnap.snapshot.tools import may_write, named_files, named_folders, plain_path
 from shadowsnap.store import troubles as log
@@ -239,7 +241,7 @@ def hook_input(place: Path) -> Prepared:
         before = sys.stdin
         sys.stdin = os.fdopen(reading)
         try:
-            assert hook._input() == data[:sent]
+            assert client._input() == data[:sent]
         finally:
             sys.stdin.close()
             sys.stdin = before

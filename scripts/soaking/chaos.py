@@ -3,22 +3,25 @@
 Two agents work in one directory at the same time, one of them watching; nobody can say what a snapshot that was
 taken between their writes must hold. What is judged: no operation may find the store damaged, none may end in an
 error that is not one of shadowsnap's own, and at the end `git fsck` finds every object. A pruner drops and repacks
-again and again, a reader looks at everything. All of them are killed from time to time, and rest in
-between: the stories are what counts."""
+again and again, a reader looks at everything. Hooks run in a directory of their own, where every one of them must
+leave the files safe, whatever happens to the resident helper meanwhile. All of them are killed from time to time,
+and rest in between: the stories are what counts."""
 
 from __future__ import annotations
 
 import json
 import os
 import random
+import signal
 import subprocess
 import sys
+import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-ROLES = ("agent", "watcher", "pruner", "reader")
+ROLES = ("agent", "watcher", "pruner", "reader", "hooks")
 _DAMAGE = ("DamagedObject", "MalformedObject", "GitFailed", "StoreUnusable", "CheckpointsLost")
 
 
@@ -182,6 +185,62 @@ class Reader(Role):
             time.sleep(random.uniform(1, 3))
 
 
+class Hooks(Agent):
+    """The hooks of an agent, as processes. The helper that does their work is killed and stopped at any moment."""
+
+    def __init__(self, base: str, project: str, record: str) -> None:
+        super().__init__(base, f"{project}-hooked", record)
+        self._base = base
+        self._environment = {**os.environ, "SHADOWSNAP_HOME": base}
+
+    def run(self) -> None:
+        self.project.mkdir(exist_ok=True)
+        while True:
+            self._edit()
+            harm = threading.Timer(random.uniform(0, 0.6), self._harm_helper)
+            harm.start()
+            self._hook()
+            harm.join()
+            now = self.manager.now(self.project)
+            if now.files_changed != 0:
+                self.note(damage=f"hooks: {now.files_changed} files are not safe after a hook")
+            self.note(done="hook")
+            time.sleep(random.uniform(0, 0.5))
+
+    def _hook(self) -> None:
+        event = {
+            "session_id": "soak", "prompt_id": str(time.time()), "cwd": str(self.project),
+            "hook_event_name": "PreToolUse", "tool_name": "Bash", "tool_input": {"command": "make"},
+        }  # fmt: skip
+        words = [sys.executable, "-m", "shadowsnap", "hook", "claude"]
+        done = subprocess.run(
+            words, input=json.dumps(event).encode(), env=self._environment, capture_output=True, check=False
+        )
+        if (done.returncode, done.stdout, done.stderr) != (0, b"", b""):
+            self.note(damage=f"hooks: {done}")
+
+    def _harm_helper(self) -> None:
+        from shadowsnap.hook import client
+        from shadowsnap.hook.resident import running_helper
+
+        helper = running_helper(self._base)
+        if helper is None:
+            if random.random() < 0.3:  # so that the next hook starts one again
+                Path(self._base, client.RECORD).unlink(missing_ok=True)
+            return
+        self.note(done="look at the helper")
+        try:
+            chance = random.random()
+            if chance < 0.1:
+                os.kill(helper.pid, signal.SIGKILL)
+            elif chance < 0.2:
+                os.kill(helper.pid, signal.SIGSTOP)
+                time.sleep(random.uniform(0, 1.5))
+                os.kill(helper.pid, signal.SIGCONT)
+        except ProcessLookupError:
+            pass
+
+
 if __name__ == "__main__":
-    roles: dict[str, Any] = {"agent": Agent, "watcher": Watcher, "pruner": Pruner, "reader": Reader}
-    roles[sys.argv[1]](*sys.argv[2:]).run()
+    roles: list[Any] = [Agent, Watcher, Pruner, Reader, Hooks]
+    dict(zip(ROLES, roles, strict=True))[sys.argv[1]](*sys.argv[2:]).run()

@@ -14,6 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from shadowsnap.hook.resident import stop_helper
 from soaking.chaos import Chaos
 from soaking.judge import Finding, Store
 from soaking.manifest import use_home
@@ -98,7 +99,8 @@ def main(argv: Sequence[str]) -> int:
     kind, _, number = (options.story or "").partition(":")
     kinds = [kind] if kind else KINDS
     lanes = [Lane(each, top, report, end, int(number) if number else None) for each in kinds]
-    chaos = Chaos(top, process_environment(), random.Random(f"{seed}/chaos"))
+    resident = {"SHADOWSNAP_RESIDENT": "false" if options.no_helper else "true"}
+    chaos = Chaos(top, {**process_environment(), **resident}, random.Random(f"{seed}/chaos"))
     for lane in lanes:
         lane.start()
     try:
@@ -115,6 +117,7 @@ def main(argv: Sequence[str]) -> int:
         chaos.stop()
         for lane in lanes:
             lane.join()
+    stop_helper(str(top / "base"))
     _judge_the_store(top, report, chaos)
     _summarize(lanes, chaos, report)
     if not report.findings and not options.keep:
@@ -192,5 +195,6 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--seed", type=int, help="the same stories again, except for the moments of kills")
     parser.add_argument("--story", metavar="KIND:NUMBER", help="only this story, with --seed")
     parser.add_argument("--scratch", type=Path, help="where to make the directory it all happens in")
+    parser.add_argument("--no-helper", action="store_true", help="hooks do their work themselves")
     parser.add_argument("--keep", action="store_true", help="keep that directory also if all is well")
     return parser

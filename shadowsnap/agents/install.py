@@ -21,9 +21,9 @@ from shadowsnap.agents.agent import Agent, Event
 from shadowsnap.agents.catalog import AGENTS, agent_named
 from shadowsnap.agents.edit import Edit, JsonHooks, OwnFile, RetiredFile, YamlHooks
 from shadowsnap.agents.launcher import Launcher, launcher, quoted, scripts
+from shadowsnap.base import configured_base
 from shadowsnap.errors import SettingsRefused
 from shadowsnap.files import write_bytes
-from shadowsnap.settings import configured_base
 
 BACKUP = ".shadowsnap-backup"
 

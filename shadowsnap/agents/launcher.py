@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
+from shadowsnap.base import configured_base
 from shadowsnap.errors import SettingsRefused
 from shadowsnap.git.process import try_command
-from shadowsnap.settings import configured_base
 
 # Directories in which uv keeps environments that it may remove at any time (`uvx`, `uv run --with`).
 _UV_CACHE = re.compile(r"(?:archive|builds|environments)-v\d+")

@@ -15,6 +15,7 @@ from shadowsnap.cli.ui import Ui
 
 if TYPE_CHECKING:
     from shadowsnap.agents.install import Installed
+    from shadowsnap.hook.resident import RunningHelper
     from shadowsnap.model import RemoteStatus
     from shadowsnap.upkeep.status import Limit, ProjectStatus, StoreStatus, Trouble
 
@@ -29,8 +30,9 @@ def show_store(context: Context) -> int:
     failed lately and what to do about it, and which agents have the hook."""
     from shadowsnap.agents.install import installed
     from shadowsnap.agents.sandboxes import writable_folders
+    from shadowsnap.base import config_file
     from shadowsnap.hook.log import read_log
-    from shadowsnap.settings import config_file
+    from shadowsnap.hook.resident import running_helper
     from shadowsnap.upkeep.status import exposure
 
     ui = context.ui
@@ -41,13 +43,15 @@ def show_store(context: Context) -> int:
     if exposed and not any(text.startswith("the store lies ") for text in status.warnings):
         status = replace(status, warnings=(exposed, *status.warnings))
     hooks = read_log(_HOOKS_READ)
+    helper = running_helper(status.base)
     data = {
         **status.to_dict(),
         "settings": {"path": config_file(), "ignored": context.manager.warnings},
         "agents": [{name: getattr(each, name) for name in _AGENT_FACTS} for each in agents],
         "hooks": hooks[:_SHOWN],
+        "helper": None if helper is None else helper.to_dict(),
     }
-    return ui.answer(data, _Lines(ui).all(status, agents, hooks))
+    return ui.answer(data, _Lines(ui).all(status, agents, hooks, helper))
 
 
 class _Lines:
@@ -58,8 +62,16 @@ class _Lines:
         self._ink = ui.ink
         self._width = ui.width
 
-    def all(self, status: StoreStatus, agents: list[Installed], hooks: list[dict[str, Any]]) -> Iterator[str]:
+    def all(
+        self,
+        status: StoreStatus,
+        agents: list[Installed],
+        hooks: list[dict[str, Any]],
+        helper: RunningHelper | None,
+    ) -> Iterator[str]:
         yield from self._summary(status)
+        if helper is not None:
+            yield f"helper      process {helper.pid}, started {ago(helper.started_at)}"
         yield from self._section("warnings", (self._bullet(text) for text in status.warnings))
         fancy = self._ui.fancy
         shown = status.projects[:_SHOWN]

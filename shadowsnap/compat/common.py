@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from shadowsnap.base import configured_base
 from shadowsnap.errors import ShadowsnapError
 from shadowsnap.manager import CheckpointManager
 from shadowsnap.model import Checkpoint
-from shadowsnap.settings import configured_base, load_settings
+from shadowsnap.settings import load_settings
 from shadowsnap.snapshot.ignore_rules import DEFAULT_EXCLUDES
 
 ERRORS = (ShadowsnapError, OSError, ValueError, TypeError, AttributeError, RuntimeError)

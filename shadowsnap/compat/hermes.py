@@ -16,6 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, ParamSpec
 
+from shadowsnap.base import configured_base, is_moved_by_variable
 from shadowsnap.compat.checkpoint_maintenance import (
     auto_prune_from_config,
     checkpoint_footprint_notice,
@@ -30,7 +31,6 @@ from shadowsnap.compat.common import ERRORS, open_manager
 from shadowsnap.errors import BadArguments, RestoreFailed
 from shadowsnap.manager import CheckpointManager as Manager
 from shadowsnap.model import Checkpoint, RestoreResult
-from shadowsnap.settings import configured_base, is_moved_by_variable
 
 __all__ = [
     "CHECKPOINT_BASE", "DEFAULT_EXCLUDES", "CheckpointManager", "auto_prune_from_config",

@@ -14,11 +14,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from shadowsnap.base import configured_base
 from shadowsnap.compat.common import open_manager
 from shadowsnap.compat.openjarvis_sessions import EditOutcome, LearningSession, SessionStore, original
 from shadowsnap.errors import NoSuchProject
 from shadowsnap.model import Checkpoint
-from shadowsnap.settings import configured_base
 
 __all__ = [
     "CheckpointStore", "ConfigurationError", "DirtyWorkingTreeError", "EditOutcome", "LearningSession",

@@ -11,10 +11,10 @@ from enum import Enum
 from pathlib import Path
 from typing import Any
 
+from shadowsnap.base import configured_base
 from shadowsnap.manager import CheckpointManager
 from shadowsnap.model import Checkpoint as Taken
 from shadowsnap.model import Diff
-from shadowsnap.settings import configured_base
 
 NAME, EMAIL = "PraisonAI Checkpoints", "checkpoints@praison.ai"
 STEP = re.compile(r"\[step-(\d+)\]\s*")

@@ -15,7 +15,7 @@ from io import BytesIO
 from pathlib import Path
 
 from shadowsnap.files import SYNCS_LATER, make_read_only, open_temporary, sync_directory, sync_files, write_all
-from shadowsnap.records import NamedTuple
+from shadowsnap.records import Any, NamedTuple
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:  # imported for annotations only
@@ -25,6 +25,8 @@ if TYPE_CHECKING:  # imported for annotations only
 
 EMPTY_BLOB = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
+
+Compress = Callable[[bytes, int], bytes]
 
 KINDS = (b"commit", b"tree", b"blob", b"tag")
 HEX_DIGITS = frozenset("0123456789abcdef")
@@ -53,6 +55,16 @@ def stream_id(descriptor: int, size: int) -> str:
     return digest.hexdigest()
 
 
+def fast_zlib() -> Any:
+    """`zlib`, or if the extra `fast` is installed, a module with the same functions that is four times as fast and
+    writes the same format. For much data: it has to be imported first."""
+    try:
+        from isal import isal_zlib
+    except ImportError:
+        return zlib
+    return isal_zlib
+
+
 class LooseObjects:
     """Writes loose objects into one object directory. An object that exists is written again, so that
     a damaged or empty file of that name is replaced and never trusted."""
@@ -74,7 +86,7 @@ class LooseObjects:
         digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
 
         def compress_into(target: int) -> None:
-            compressor = zlib.compressobj(1)
+            compressor = fast_zlib().compressobj(1)
             write_all(target, compressor.compress(b"blob %d\0" % size))
             while chunk := os.read(descriptor, CHUNK):
                 digest.update(chunk)

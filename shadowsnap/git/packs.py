@@ -21,7 +21,7 @@ from itertools import accumulate
 from pathlib import Path
 
 from shadowsnap.files import make_read_only, open_temporary, sync_directory
-from shadowsnap.git.objects import CHUNK, MAX_IN_MEMORY, LooseObjects, inflate, object_id
+from shadowsnap.git.objects import CHUNK, MAX_IN_MEMORY, Compress, LooseObjects, inflate, object_id
 from shadowsnap.records import NamedTuple
 
 TYPE_CHECKING = False
@@ -369,8 +369,8 @@ class Deflated(NamedTuple):
     payload: bytes
 
 
-def deflate(kind: bytes, data: bytes, name: str = "") -> Deflated:
-    return Deflated(kind, name or object_id(kind, data), len(data), zlib.compress(data, 1))
+def deflate(kind: bytes, data: bytes, name: str = "", compress: Compress = zlib.compress) -> Deflated:
+    return Deflated(kind, name or object_id(kind, data), len(data), compress(data, 1))
 
 
 class PackWriter:

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from shadowsnap import lightjson as json
+from shadowsnap.base import configured_base
 from shadowsnap.files import append_line, make_private_folder, write_bytes
 from shadowsnap.records import Any
-from shadowsnap.settings import configured_base
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:

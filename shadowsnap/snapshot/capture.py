@@ -29,7 +29,7 @@ from shadowsnap.snapshot.ignore_rules import DEFAULT_DIRECTORY_NAMES
 from shadowsnap.snapshot.ignore_rules import VERSION as EXCLUDES_VERSION
 from shadowsnap.snapshot.scan import Comparison, Found, capture_settings, is_settled, scan
 from shadowsnap.snapshot.workspace import Workspace
-from shadowsnap.snapshot.worktree import Worktree, folder_of, parents
+from shadowsnap.snapshot.worktree import Worktree, folder_of, folders_above
 from shadowsnap.steps import step
 from shadowsnap.store.stat_cache import (
     Modes,
@@ -132,7 +132,9 @@ class Capture:
         cache.named |= {path for path in given if self._exists(path)}
         self._note_large_directories(found)
         self._note_skipped(found)
-        self._note_ignored_directories(wanted)
+        changes = self._changes
+        captured = {path for path in wanted if changes.get(path, path in known)}
+        self._note_ignored_directories(captured)
         self._choose_usual_modes(usual)
         self._update_bare(found)
         cache.skipped = {path for path in self.skipped if not path.endswith(b"/")} - self.undecided
@@ -156,9 +158,9 @@ class Capture:
         absent = {path for path in wanted if not self._has(path) and path not in self.skipped}
         self.absent |= absent
         if self.scope == "paths":
-            folders = {parent for path in absent for parent in parents(path)}
+            folders = folders_above(absent)
             self.absent |= {path + b"/" for path in folders if self.space.worktree.lstat(path) is None}
-        self._note_ignored_directories(wanted)
+        self._note_ignored_directories(self.known_among(wanted))
 
     def include_directories(self, paths: Iterable[bytes]) -> None:
         """Capture empty directories too, ignored or not."""
@@ -167,7 +169,7 @@ class Capture:
             if seen is not None and stat.S_ISDIR(seen.st_mode):
                 self._extra_directories[path] = stat.S_IMODE(seen.st_mode)
                 self._extra_bare.add(path)
-                self._note_ignored_directories([path])
+                self._note_ignored_directories(())
 
     # --- the result --------------------------------------------------------------------------
 
@@ -194,7 +196,7 @@ class Capture:
     @property
     def bare(self) -> set[bytes]:
         """The captured directories without a captured file in them."""
-        full = {parent for path in self._extras for parent in parents(path)}
+        full = folders_above(self._extras)
         return (self.cache.bare | self._extra_bare) - full
 
     def facts(self) -> dict[str, Any]:
@@ -409,10 +411,9 @@ class Capture:
                 left_out = {path for path in below if path.rpartition(b"/")[2] not in DEFAULT_DIRECTORY_NAMES}
             self.skipped.update((path + b"/", "large-directory") for path in left_out)
 
-    def _note_ignored_directories(self, paths: Iterable[bytes]) -> None:
+    def _note_ignored_directories(self, captured: Iterable[bytes]) -> None:
         """Note the permission bits of ignored directories above files that are captured nevertheless."""
-        captured = self.known_among([*paths]).keys() | self._extra_bare
-        for parent in {parent for path in captured for parent in parents(path)}:
+        for parent in folders_above((*captured, *self._extra_bare)):
             if parent not in self.cache.directories and parent not in self._extra_directories:
                 seen = self.space.worktree.lstat(parent)
                 if seen is not None:
@@ -449,10 +450,14 @@ class Capture:
         file."""
         lost = {path for path, entry in self._changes.items() if entry is None}
         candidates = self.cache.bare | found.new_directories
-        candidates |= {parent for path in (*lost, *self.skipped) for parent in parents(path)}
-        candidates -= {parent for path, entry in self._changes.items() if entry for parent in parents(path)}
+        candidates |= folders_above((*lost, *self.skipped))
+        candidates -= folders_above(path for path, entry in self._changes.items() if entry)
+        # Where nothing came and not everything is listed anew, what was without files is so still.
+        still = self.cache.bare - found.new_directories
         self.cache.bare = {
-            path for path in candidates if path and path in found.directories and self._is_bare(path)
+            path
+            for path in candidates
+            if path and path in found.directories and (path in still or self._is_bare(path))
         }
 
     def _is_bare(self, folder: bytes) -> bool:

@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import os
 import stat
+import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from shadowsnap.errors import DeadlineExceeded
 from shadowsnap.git.index import Known
-from shadowsnap.git.objects import CHUNK, object_id, stream_id
+from shadowsnap.git.objects import CHUNK, Compress, fast_zlib, object_id, stream_id
 from shadowsnap.git.packs import Deflated, deflate
 from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, LINK, REGULAR, path_problem
 from shadowsnap.records import NamedTuple
@@ -165,20 +166,20 @@ def write_contents(
 
 def _by_this_thread(space: Workspace, batches: Iterator[list[Result]]) -> Iterator[Result]:
     for batch in batches:
-        yield from _store(space, _compress(batch))
+        yield from _store(space, _compress(batch, zlib.compress))
 
 
 def _by_all_cores(space: Workspace, batches: Iterator[list[Result]]) -> Iterator[Result]:
     """This thread reads, others compress. What is read ahead is bounded."""
     from concurrent.futures import ThreadPoolExecutor  # a small capture does not need it
 
-    workers = os.cpu_count() or 2
+    workers, compress = os.cpu_count() or 2, fast_zlib().compress
     with ThreadPoolExecutor(workers) as pool:
         pending: deque[Future[list[_Compressed]]] = deque()
         exceeded = None
         try:
             for batch in batches:
-                pending.append(pool.submit(_compress, batch))
+                pending.append(pool.submit(_compress, batch, compress))
                 if len(pending) > 8 * workers:
                     yield from _store(space, pending.popleft().result())
         except DeadlineExceeded as problem:
@@ -238,11 +239,11 @@ def _write_stream(space: Workspace, path: bytes, content: Content) -> Content | 
     return content if unchanged else NotCaptured("changing")
 
 
-def _compress(batch: list[Result]) -> list[_Compressed]:
+def _compress(batch: list[Result], compress: Compress) -> list[_Compressed]:
     return [
         (path, content, None)
         if isinstance(content, NotCaptured) or content.data is None
-        else (path, content._replace(data=None), deflate(b"blob", content.data, content.id))
+        else (path, content._replace(data=None), deflate(b"blob", content.data, content.id, compress))
         for path, content in batch
     ]
 

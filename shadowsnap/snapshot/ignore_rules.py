@@ -25,7 +25,7 @@ from shadowsnap.git.repository import Git
 from shadowsnap.patterns import parts, rests
 from shadowsnap.records import dataclass
 from shadowsnap.settings import Settings
-from shadowsnap.snapshot.worktree import Worktree, parents
+from shadowsnap.snapshot.worktree import Worktree, folders_above
 from shadowsnap.store.layout import Store
 
 SHARE_OF_TIME = 0.4
@@ -72,7 +72,7 @@ class IgnoreRules:
         them. No path may be behind a link."""
         if not paths:
             return set()
-        above = {b"", *(parent for path in paths for parent in parents(path))}
+        above = {b"", *folders_above(paths)}
         self.files.update(rule_files(self._worktree, above))
         if not any(self.files.get(_rules_in(folder)) == ODD for folder in above):
             return _check_ignore(self.git, paths)

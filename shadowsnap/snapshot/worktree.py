@@ -407,6 +407,16 @@ def parents(path: bytes) -> Iterator[bytes]:
         yield path
 
 
+def folders_above(paths: Iterable[bytes]) -> set[bytes]:
+    """The directories above any of the paths, without the root. Files of one directory cost one step each."""
+    found: set[bytes] = set()
+    for folder in {path.rpartition(b"/")[0] for path in paths}:
+        while folder and folder not in found:
+            found.add(folder)
+            folder = folder.rpartition(b"/")[0]
+    return found
+
+
 def same_file(one: os.stat_result, other: os.stat_result) -> bool:
     """Whether two stats are of the same file, unchanged in between."""
     return (one.st_ino, one.st_size, one.st_mtime_ns, one.st_ctime_ns, one.st_mode) == (

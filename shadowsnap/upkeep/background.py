@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from shadowsnap.files import read_json
@@ -98,7 +98,7 @@ def start_detached_python(
     return True
 
 
-def _start(command: Sequence[str], cwd: Path, environment: dict[str, str]) -> None:
+def _start(command: Sequence[str], cwd: Path, environment: Mapping[str, str]) -> None:
     import subprocess  # late: most snapshots start no upkeep
 
     if sys.platform == "win32":

@@ -12,7 +12,7 @@ import pytest
 from shadowsnap.agents import NAMES, agent
 from shadowsnap.agents.agent import all_but
 from shadowsnap.agents.catalog import AGENTS
-from shadowsnap.hook import client
+from shadowsnap.hook import client, handle
 from shadowsnap.snapshot.tools import may_write
 
 MATCHING = [name for name, each in AGENTS.items() if any(event.matcher for event in each.events)]
@@ -68,4 +68,4 @@ def test_every_agent_has_what_its_documentation_needs(name: str) -> None:
 
 
 def test_agents_wait_longer_than_the_hook_takes() -> None:
-    assert client.DEADLINE < client._LAST_RESORT < agent.SECONDS_TO_WAIT
+    assert handle.DEADLINE < client._LAST_RESORT < agent.SECONDS_TO_WAIT

@@ -18,7 +18,8 @@ from shadowsnap.agents.install import BACKUP, install
 from shadowsnap.agents.launcher import hook_command
 from shadowsnap.agents.reference import PLAYED, agents_markdown
 from shadowsnap.conversations import _PROMPT_LENGTH
-from shadowsnap.hook import client as hook
+from shadowsnap.hook import client
+from shadowsnap.hook import handle as hook
 from shadowsnap.hook import log as hooklog
 from shadowsnap.hook import session as turns
 from shadowsnap.hook.payload import read_event
@@ -103,7 +104,7 @@ def test_the_example_by_hand_is_what_is_installed(home: Path) -> None:
 def test_the_figures_are_right() -> None:
     for figure, words in (
         (hook.DEADLINE, "after {:.0f} seconds it captures just the files"),
-        (hook._LAST_RESORT, "after {} seconds it\n  ends in any case"),
+        (client._LAST_RESORT, "after {} seconds it\n  ends in any case"),
         (SECONDS_TO_WAIT, "Agents are told to wait {}."),
         (turns._DAYS_KEPT, "after\n  {} days"),
         (turns._SESSIONS_KEPT, "more than {}."),

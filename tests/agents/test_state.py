@@ -23,10 +23,10 @@ from shadowsnap.agents.install import edits_of, install, uninstall
 from shadowsnap.agents.launcher import hook_command
 from shadowsnap.agents.probe import checked_states, probe
 from shadowsnap.agents.state import AgentState, agent_state, agent_states, last_run, wait_for_consent
+from shadowsnap.base import configured_base
 from shadowsnap.cli.main import main
 from shadowsnap.errors import UnknownAgent
-from shadowsnap.hook.client import run_hook
-from shadowsnap.settings import configured_base
+from shadowsnap.hook.handle import run_hook
 
 # --- what Codex and Hermes write when a person agrees ---------------------------------------------------
 

@@ -16,6 +16,7 @@ from command_line import CommandLine
 
 from shadowsnap import CheckpointManager
 from shadowsnap.agents.catalog import AGENTS
+from shadowsnap.base import config_file
 from shadowsnap.cli import schema
 from shadowsnap.cli.commands import command_names, load_all
 from shadowsnap.cli.commands.docs import FOLDER, topic_files
@@ -27,7 +28,7 @@ from shadowsnap.cli.reference import (
     setting_texts,
     settings_markdown,
 )
-from shadowsnap.settings import Settings, config_file
+from shadowsnap.settings import Settings
 from shadowsnap.snapshot.ignore_rules import DEFAULT_EXCLUDES
 from shadowsnap.snapshot.secrets import NOT_SECRET_ENDINGS, SECRET_NAMES
 
@@ -175,7 +176,7 @@ def test_what_is_not_documented_is_found() -> None:
 
 
 ANSWERS = [
-    ("statusline",), ("status",), ("status", "--store"),
+    ("statusline",), ("status",), ("status", "--store"), ("helper",),
     ("list",), ("list", "--checkpoints"), ("list", "--all-projects"), ("log",),
     ("list", "--all-projects", "--checkpoints"), ("list", "--restores"),
     ("show", "1"), ("show", "1", "-p"), ("report", "-o", "../report.html"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import os
 import random
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from helpers import git
+from shadowsnap import CheckpointManager
 from shadowsnap.git import packs as pack_module
 from shadowsnap.git.objects import EMPTY_BLOB, EMPTY_TREE, object_id
 from shadowsnap.git.packs import PackWriter, deflate
@@ -186,3 +189,20 @@ def test_a_full_disk_leaves_nothing(
 
     as_user(fill_the_disk)
     assert files(store) == []
+
+
+def test_objects_are_the_same_with_the_extra_fast_and_without(
+    tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("isal")
+    for number in range(150):  # enough for several threads
+        (project / f"{number}.txt").write_text(f"{number}\n" * number)
+    (project / "large").write_bytes(bytes(range(256)) * 9000)
+    ids = []
+    for name in ("fast", "plain"):
+        if name == "plain":
+            monkeypatch.setitem(sys.modules, "isal", None)
+        base = tmp_path / name
+        ids.append(CheckpointManager(base=base, fsync=False).ensure_checkpoint(project).checkpoint.tree)
+        git(base / "store", "fsck", "--full", "--strict")
+    assert ids[0] == ids[1]

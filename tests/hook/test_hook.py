@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,7 +20,7 @@ from helpers import ROOT, git, manifest, wait_until
 from shadowsnap import CheckpointManager
 from shadowsnap.deadline import Deadline
 from shadowsnap.hook import log as hooklog
-from shadowsnap.hook.client import run_hook
+from shadowsnap.hook.handle import run_hook
 from shadowsnap.hook.session import remove_old_sessions
 from shadowsnap.snapshot.tools import bounded_id
 from shadowsnap.store.layout import Store
@@ -192,7 +193,7 @@ def test_a_failed_attempt_is_tried_again_in_the_same_turn(
     change(project, "second\n")
     lock = Store(store).project_lock(project_of(project).id)
     with locked(lock, "a test", Deadline(5)):
-        run_with("hook.DEADLINE = 0.2", tool(project))
+        run_with("handle.DEADLINE = 0.2", tool(project))
     assert hooklog.read_log(1)[0]["error"].startswith("LockTimeout: ")
     assert len(manager.list_checkpoints(project)) == 1
     hook("claude", tool(project))
@@ -406,7 +407,7 @@ def test_an_event_can_be_named_where_the_input_does_not_tell(project: Path, mana
 
 def run_with(change: str, event: dict[str, Any], *, closed: bool = True) -> None:
     """A hook with one of its limits changed."""
-    script = f"import shadowsnap.hook.client as hook; {change}; hook.main(['claude'])"
+    script = f"from shadowsnap.hook import client, handle; {change}; client.main(['claude'])"
     with subprocess.Popen(
         [sys.executable, "-c", script], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as process:
@@ -419,7 +420,7 @@ def run_with(change: str, event: dict[str, Any], *, closed: bool = True) -> None
 
 
 def test_when_time_runs_out_the_named_files_are_captured(project: Path, manager: CheckpointManager) -> None:
-    run_with("hook.DEADLINE = 0.0001", tool(project, file_path="README.md"))
+    run_with("handle.DEADLINE = 0.0001", tool(project, file_path="README.md"))
     assert manager.get(project, "last").scope == "paths"
     assert manager.files(project, "last") == ["README.md"]
     # and the next hook of the turn tries the whole again
@@ -434,10 +435,10 @@ def test_what_was_captured_before_time_ran_out_is_the_state_before_the_turn(
     (project / "other.txt").write_text("mine\n")
     (project / "README.md").chmod(0o600)
     before = manifest(project)
-    run_with("hook.DEADLINE = 0.0001", tool(project, file_path="README.md"))
+    run_with("handle.DEADLINE = 0.0001", tool(project, file_path="README.md"))
     change(project, "by the agent\n")
     (project / "README.md").chmod(0o644)
-    run_with("hook.DEADLINE = 0.0001", tool(project, file_path="new/file.txt"))
+    run_with("handle.DEADLINE = 0.0001", tool(project, file_path="new/file.txt"))
     (project / "new").mkdir()
     (project / "new" / "file.txt").write_text("by the agent\n")
     hook("claude", tool(project, file_path="other.txt"))
@@ -451,7 +452,7 @@ def test_what_was_captured_before_time_ran_out_is_the_state_before_the_turn(
 
 
 def test_an_agent_that_never_ends_its_input_does_not_keep_us(project: Path) -> None:
-    run_with("hook._LAST_RESORT = 1", tool(project), closed=False)
+    run_with("client._LAST_RESORT = 1", tool(project), closed=False)
 
 
 def test_a_damaged_session_file_is_as_good_as_none(
@@ -599,14 +600,17 @@ def test_a_missing_folder_of_sessions_is_nothing_to_clean(tmp_path: Path) -> Non
 
 
 def test_the_benchmark_of_hooks_measures_every_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a short path, as the socket of a helper needs it."""
     monkeypatch.syspath_prepend(ROOT / "scripts")
     from benchmark import hook as bench
 
     monkeypatch.setattr(bench, "wait_for_next_second", lambda: None)
     found = tmp_path / "found.json"
-    assert bench.main(["--files", "20", "--rounds", "2", "--scratch", str(tmp_path), "--json", str(found)]) == 0
-    assert set(json.loads(found.read_text())["ratios"]) == {"already taken", "unchanged", "one file changed"}
-    assert [path.name for path in tmp_path.iterdir()] == ["found.json"]
+    with tempfile.TemporaryDirectory(prefix="ss-") as short:
+        assert bench.main(["--files", "20", "--rounds", "2", "--scratch", short, "--json", str(found)]) == 0
+        assert os.listdir(short) == []
+    cases = {"already covered", "prompt", "unchanged", "one file changed", "one file changed, no helper"}
+    assert set(json.loads(found.read_text())["ratios"]) == cases
 
 
 @pytest.mark.parametrize(
@@ -614,7 +618,7 @@ def test_the_benchmark_of_hooks_measures_every_case(tmp_path: Path, monkeypatch:
     ["print('noise', flush=True)", "1 / 0", "sys.exit(2)", "os.write(2, b'noise')", "os.kill(os.getpid(), 2)"],
 )
 def test_whatever_happens_inside_nothing_is_printed_and_the_end_is_0(deed: str, project: Path) -> None:
-    run_with(f"import os, sys; hook.run_hook = lambda *_: {deed}", tool(project))
+    run_with(f"import os, sys; handle.run_hook = lambda *_: {deed}", tool(project))
 
 
 def test_what_was_refused_is_tried_again_in_the_same_turn(

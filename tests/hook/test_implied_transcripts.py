@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from shadowsnap import CheckpointManager
-from shadowsnap.hook.client import run_hook
+from shadowsnap.hook.handle import run_hook
 from shadowsnap.hook.transcripts import implied_transcript
 
 

@@ -19,7 +19,7 @@ import pytest
 
 from helpers import ROOT, Entry, manifest
 from shadowsnap import CheckpointManager
-from shadowsnap.hook.client import run_hook
+from shadowsnap.hook.handle import run_hook
 
 RECORDED = ROOT / "tests" / "data" / "recorded"
 READERS = {

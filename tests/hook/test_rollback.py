@@ -10,7 +10,7 @@ import pytest
 
 from helpers import manifest
 from shadowsnap import CheckpointManager
-from shadowsnap.hook.client import run_hook
+from shadowsnap.hook.handle import run_hook
 from shadowsnap.hook.payload import SHOW_OUTPUT
 
 PROMPT_EVENT = {"codex": "UserPromptSubmit", "qwen": "UserPromptSubmit", "gemini": "BeforeAgent"}

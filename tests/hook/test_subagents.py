@@ -9,7 +9,7 @@ import pytest
 
 from helpers import manifest
 from shadowsnap import CheckpointManager
-from shadowsnap.hook.client import run_hook
+from shadowsnap.hook.handle import run_hook
 
 
 def hermes(project: Path, name: str, session: str, tool: str | None = None, **extra: object) -> None:

@@ -22,7 +22,8 @@ PACKAGE = "shadowsnap"
 
 # Bottom to top. A room imports from lower levels and from itself.
 LEVELS = [
-    {"model", "events", "errors", "settings", "patterns", "deadline", "files", "steps", "records", "lightjson"},
+    {"model", "events", "errors", "settings", "base", "patterns", "deadline", "files", "steps", "records"}
+    | {"lightjson"},
     {"git"},
     {"store"},
     {"snapshot"},
@@ -36,10 +37,11 @@ NEIGHBOURLY = {0, len(LEVELS) - 2, len(LEVELS) - 1}
 
 MAY_RUN_PROCESSES = (
     "git/", "cli/ui.py", "cli/demo_agent.py", "cli/commands/bisect.py", "upkeep/background.py", "agents/probe.py",
+    "hook/server.py",
 )  # fmt: skip
 # A face reads the variables of the system that it stands for.
 MAY_READ_ENVIRONMENT = (
-    "cli/", "hook/", "agents/", "settings.py", "git/repository.py",
+    "cli/", "hook/", "agents/", "settings.py", "base.py", "git/repository.py",
     "compat/hermes.py", "compat/praisonai_types.py",
 )  # fmt: skip
 # One of them is called at the start of a program and must not keep it from starting.

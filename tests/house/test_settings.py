@@ -14,7 +14,16 @@ import pytest
 from command_line import CommandLine
 
 from shadowsnap import CheckpointManager, Settings
-from shadowsnap.settings import base_folder, config_file, configured_base, load_settings
+from shadowsnap.base import base_folder, config_file, configured_base
+from shadowsnap.settings import load_settings
+
+WITHOUT_HELPER = "SHADOWSNAP_RESIDENT"
+
+
+@pytest.fixture(autouse=True)
+def _no_variables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No test here starts from a setting; those that run hooks switch the helper off again."""
+    monkeypatch.delenv(WITHOUT_HELPER)
 
 
 def write_config(text: str) -> Path:
@@ -83,6 +92,7 @@ def test_the_command_line_and_the_hook_use_the_store_of_the_file(
     write_config(f'base = "{tmp_path}/there"\n')
     event = {"session_id": "s", "cwd": str(project), "hook_event_name": "PreToolUse", "tool_name": "Write"}
     command = [sys.executable, "-m", "shadowsnap"]
+    monkeypatch.setenv(WITHOUT_HELPER, "false")
     subprocess.run([*command, "hook", "claude"], input=json.dumps(event).encode(), check=True, timeout=60)
     listed = subprocess.run([*command, "--json", "list"], capture_output=True, check=True, timeout=60)
     assert len(json.loads(listed.stdout)["entries"]) == 1
@@ -265,6 +275,7 @@ def test_a_hook_notes_what_it_ignored(project: Path, base: Path, monkeypatch: py
     (project / ".shadowsnap.toml").write_text("enabled = false\n")
     event = {"session_id": "s", "cwd": str(project), "hook_event_name": "PreToolUse", "tool_name": "Write"}
     command = [sys.executable, "-m", "shadowsnap", "hook", "claude"]
+    monkeypatch.setenv(WITHOUT_HELPER, "false")
     done = subprocess.run(command, input=json.dumps(event).encode(), capture_output=True, check=False, timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     entries = [json.loads(line) for line in (base / "hook.log.jsonl").read_text().splitlines()]

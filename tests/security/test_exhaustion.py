@@ -17,7 +17,7 @@ from capturing import content, names, skipped
 from helpers import git
 from shadowsnap import CheckpointManager
 from shadowsnap.git.objects import object_id
-from shadowsnap.hook.client import run_hook
+from shadowsnap.hook.handle import run_hook
 from shadowsnap.hook.payload import read_event
 from shadowsnap.settings import Layers, Settings
 from shadowsnap.snapshot.tools import bounded_id

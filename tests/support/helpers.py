@@ -158,6 +158,7 @@ def sealed_environment(home: Path) -> Iterator[None]:
         "GIT_CONFIG_GLOBAL": str(gitconfig),
         "GIT_CONFIG_NOSYSTEM": "1",
         "GIT_TERMINAL_PROMPT": "0",
+        "SHADOWSNAP_RESIDENT": "false",  # but in its own tests: no process stays behind
     }
     _replace_environment(sealed)
     try:

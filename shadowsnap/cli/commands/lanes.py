@@ -62,6 +62,6 @@ def key_file(args: argparse.Namespace, context: Context) -> Path | None:
 
 
 def usual_key_file() -> Path:
-    from shadowsnap.settings import config_file
+    from shadowsnap.base import config_file
 
     return Path(config_file()).with_name("key.txt")

@@ -101,8 +101,8 @@ def _lines(
     troubles: Sequence[tuple[str, str]],
     remote: RemoteStatus | None,
 ) -> Iterator[str]:
+    from shadowsnap.base import config_file
     from shadowsnap.cli.commands.list import heading
-    from shadowsnap.settings import config_file
 
     ui = context.ui
     yield heading(context)

@@ -1,0 +1,51 @@
+"""Where the store and the settings file of this person lie. Every hook asks for that, so next to nothing is
+imported here."""
+
+import os
+import sys
+
+
+def configured_base() -> str:
+    """Where the store of this person lies, who may have moved it in their settings file."""
+    if not is_moved_by_variable():
+        try:
+            with open(config_file(), "rb") as file:
+                mentioned = b"base" in file.read()
+        except OSError:
+            mentioned = False
+        if mentioned:
+            from shadowsnap.settings import load_settings  # here: few have moved it
+
+            return os.fspath(load_settings().settings.resolved_base())
+    return base_folder()
+
+
+def is_moved_by_variable() -> bool:
+    return bool(os.environ.get("SHADOWSNAP_HOME"))
+
+
+def config_file() -> str:
+    """The person's own settings file, whether it is there or not."""
+    expand, join = os.path.expanduser, os.path.join
+    if sys.platform == "win32":
+        folder = os.environ.get("APPDATA") or expand(join("~", "AppData", "Roaming"))
+    elif sys.platform == "darwin":
+        folder = expand(join("~", "Library", "Application Support"))
+    else:
+        config = os.environ.get("XDG_CONFIG_HOME")
+        folder = config if config and os.path.isabs(config) else expand(join("~", ".config"))
+    return join(folder, "shadowsnap", "config.toml")
+
+
+def base_folder() -> str:
+    """Where the store lies by default."""
+    expand, join = os.path.expanduser, os.path.join
+    if home := os.environ.get("SHADOWSNAP_HOME"):
+        return expand(home)
+    if sys.platform == "win32":
+        return join(os.environ.get("LOCALAPPDATA") or expand(join("~", "AppData", "Local")), "shadowsnap")
+    if sys.platform == "darwin":
+        return expand(join("~", "Library", "Application Support", "shadowsnap"))
+    state = os.environ.get("XDG_STATE_HOME")
+    # The XDG rules say that a relative value is to be ignored.
+    return join(state if state and os.path.isabs(state) else expand(join("~", ".local", "state")), "shadowsnap")

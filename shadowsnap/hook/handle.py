@@ -1,0 +1,309 @@
+"""What each event of an agent asks for: a snapshot before a tool, a turn that begins or ends, a `/rollback`.
+
+The same code runs in a hook's own process (`client.py`) and in the resident helper (`server.py`).
+"""
+
+from __future__ import annotations
+
+import os
+
+from shadowsnap.base import configured_base
+from shadowsnap.errors import DeadlineExceeded, LockTimeout, StoreNotOurs
+from shadowsnap.files import ownership_problem
+from shadowsnap.hook.client import end_at_last
+from shadowsnap.hook.payload import OTHER, PROBE, PROMPT, SESSION_START, TOOL, HookEvent, output_in, read_event
+from shadowsnap.hook.session import HookSession
+from shadowsnap.records import Any
+from shadowsnap.snapshot.tools import may_write, summary_of
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:  # imported for annotations only
+    from shadowsnap.manager import CheckpointManager
+    from shadowsnap.model import Outcome
+
+# Agents wait between 20 s (as we install it) and 600 s for a hook. The files that a tool names are
+# captured after this, within a few seconds more.
+DEADLINE = 8.0
+# A person waits for a rollback, and nothing else does.
+_ROLLBACK_SECONDS = 28
+_PROMPT_LENGTH = 2000
+_NOT_KEPT = "conversation not kept"
+
+in_helper = False
+"""Whether this process works for the hook of another one. What it cannot do, that one does."""
+
+
+class NotDone(Exception):
+    """Raised in the helper: the hook's own process has to do the work."""
+
+
+def run_hook(agent: str, data: bytes, event_name: str = "") -> bytes | None:
+    """Do what one event asks for; returns what is to be printed, if anything. Raises nothing but NotDone."""
+    event = None
+    try:
+        event = read_event(agent, data, event_name)
+        if event.kind == PROBE:
+            _log(agent, event, "probe")
+            return None
+        if event.kind == OTHER and not event.after:
+            return None
+        base = configured_base()
+        why = ownership_problem(os.path.realpath(base))
+        if why:
+            raise StoreNotOurs(path=base, why=why)
+        return _dispatch(event, HookSession(base, event))
+    except NotDone:
+        raise
+    except Exception as problem:
+        if in_helper and not _is_about_time(problem):
+            raise NotDone from problem  # it may lack the memory or the descriptors that another process has
+        _log(agent, event, "failed", problem)
+        return None
+
+
+def _dispatch(event: HookEvent, session: HookSession) -> bytes | None:
+    if event.kind == TOOL:
+        before_tool(event, session)
+    elif event.kind == PROMPT:
+        return prompted(event, session)
+    elif event.kind == SESSION_START:
+        session_started(event, session)
+    elif event.after:
+        after_tool(event, session)
+    else:
+        stopped(event, session)
+    return None
+
+
+# --- the events --------------------------------------------------------------------------------------
+
+
+def before_tool(event: HookEvent, session: HookSession) -> None:
+    """Make sure that what the tool may write to is safe; most often it is."""
+    if not may_write(event.tool):
+        return
+    if _covers(session, event):
+        _note_tool(event, session)
+        return
+    with session.lock(DEADLINE):
+        session.read()
+        if _covers(session, event):  # by the hook that we waited for
+            _note_tool(event, session)
+            return
+        manager = _manager()
+        if not session.is_same_turn(event):
+            _close(event, session, manager, "interrupted")
+            session.begin_turn(event, "", prompted=False)
+        outcome = _take(event, session, manager)
+        if _is_for_the_hook(outcome):
+            raise NotDone
+        _log_taken(event, manager, outcome)
+    _note_tool(event, session)
+
+
+def _take(event: HookEvent, session: HookSession, manager: CheckpointManager) -> Outcome:
+    """Take the snapshot of a turn, or a further one of what it names now. The session is locked."""
+    manager.resume_turn(session.state_of(event))
+    outcome = manager.before_tool(event.tool, event.tool_input, event.cwd, event.roots)
+    # What is refused now (git is missing, the directory is not there yet) may not be at the next call.
+    if outcome.status not in ("failed", "disabled", "refused") and not _ran_out_of_time(outcome.error):
+        session.note_taken(event, manager.turn_state())
+    return outcome
+
+
+def _log_taken(event: HookEvent, manager: CheckpointManager, outcome: Outcome) -> None:
+    if outcome.status != "already-taken":
+        _log(event.agent, event, outcome.status, outcome.error, outcome=outcome)
+        for text in manager.warnings:
+            _log(event.agent, event, "settings", UserWarning(text))
+
+
+def after_tool(event: HookEvent, session: HookSession) -> None:
+    """A tool is done; where each call has checkpoints of its own, this is the second one."""
+    if not session.counts_calls():
+        return
+    with session.lock(DEADLINE):
+        session.read()
+        manager = _manager()
+        manager.resume_turn(session.state_of(event))
+        outcome = manager.after_tool(event.tool, event.tool_input, event.cwd)
+        session.note_state(manager.turn_state())
+    if outcome.status not in ("not-needed", "unchanged"):
+        _log(event.agent, event, outcome.status, outcome.error, outcome=outcome)
+
+
+def prompted(event: HookEvent, session: HookSession) -> bytes | None:
+    """A message of the person begins a turn, and ends one that the agent was interrupted in. A `/rollback` begins
+    none; what it returns is the answer."""
+    if event.is_helper or session.is_child:
+        return None  # a helper's instructions are no message of the person
+    words = event.prompt[:20].lstrip("/").lower()
+    if words.startswith("rollback") or event.command or output_in(event.prompt):
+        return _rollback(event, session)
+    _begin_turn(event, session)
+    return None
+
+
+def _rollback(event: HookEvent, session: HookSession) -> bytes | None:
+    if in_helper:
+        raise NotDone  # it changes the person's files: never for a request that came over a socket
+    from shadowsnap.hook.rollback import answer
+
+    running = bool(event.turn) and session.is_same_turn(event) and session.record.get("ended") is not True
+    if session.is_open and not running:
+        with session.lock(DEADLINE):
+            session.read()
+            _close(event, session, _manager(), "interrupted")
+    end_at_last(event.agent, _ROLLBACK_SECONDS)
+    found = answer(event)
+    is_typed = event.prompt.lower().startswith("/rollback") or bool(event.command or output_in(event.prompt))
+    if found is None and not is_typed:
+        _begin_turn(event, session)
+    return found
+
+
+def _begin_turn(event: HookEvent, session: HookSession) -> None:
+    with session.lock(DEADLINE):
+        session.read()
+        if event.continues and not event.begins:
+            if session.record.get("turn") is not None and event.prompt.strip():
+                session.continue_turn(event)
+            return
+        if event.turn and session.is_same_turn(event) and session.record.get("ended") is not True:
+            return  # a message added while the agent works
+        if session.is_open:
+            _close(event, session, _manager(), "interrupted")
+        session.begin_turn(event, _redacted(event.prompt), prompted=True)
+        if session.record.get("shell") and event.agent == "codex":
+            # What it types into a shell that is still open is announced by no event.
+            from shadowsnap.records import replace
+
+            manager = _manager()
+            outcome = _take(replace(event, tool="write_stdin", tool_input={}), session, manager)
+            _log_taken(event, manager, outcome)
+
+
+def session_started(event: HookEvent, session: HookSession) -> None:
+    """Keep the limits, at most once in a while, and let a new project's first snapshot begin. What takes time
+    goes on in the background."""
+    if event.parent and session.is_child:
+        return
+    if event.parent:
+        with session.lock(DEADLINE):
+            session.note_parent(event.parent)
+        return
+    manager = _manager()
+    manager.auto_prune()
+    warming = manager.warm_up(manager.get_working_dir_for_path(event.cwd))
+    _log(event.agent, event, "session started" + (", first snapshot begun" if warming else ""))
+
+
+def stopped(event: HookEvent, session: HookSession) -> None:
+    """The agent is done: close the turn with a snapshot of what it touched, and keep the conversation."""
+    if event.is_helper or session.is_child:
+        return  # the turn that the helper works for goes on
+    if event.background and not event.ends:
+        return  # tasks of the turn go on; their end is reported
+    manager = None
+    with session.lock(DEADLINE):
+        session.read()
+        if session.is_open:
+            manager = _manager()
+            unfinished = event.interrupted or bool(event.ends)
+            _close(event, session, manager, "interrupted" if unfinished else "done")
+        elif session.record.get("turn") is not None and session.record.get("ended") is not True:
+            session.note_ended()
+    if event.ends and event.session:
+        (manager or _manager()).end_session(session.id, event.ends)
+
+
+def _close(event: HookEvent, session: HookSession, manager: CheckpointManager, status: Any) -> None:
+    """End the turn of the record. The session is locked."""
+    if not session.is_open:
+        return
+    if in_helper and os.path.isdir(os.path.join(session.base, "remote")):
+        raise NotDone  # what is pushed then needs the credentials in the environment of the hook itself
+    again = session.record.get("again", 0)
+    manager.resume_turn({**session.record["state"], "tools": session.tools(), "again": again})
+    outcomes = manager.end_turn(_transcript(event), status)
+    if any(map(_is_for_the_hook, outcomes)):
+        raise NotDone
+    session.note_ended()  # not before: if this process dies, the next one ends the turn
+    for outcome in outcomes:
+        if outcome.status != "unchanged":
+            _log(event.agent, event, outcome.status, outcome.error, outcome=outcome)
+    from shadowsnap.manager import why_not_kept  # here: most hooks do not load the manager
+
+    if why := why_not_kept(manager):
+        _log(event.agent, event, _NOT_KEPT, ValueError(f"{event.transcript}: {why}"))
+
+
+# --- steps -----------------------------------------------------------------------------------
+
+
+def _note_tool(event: HookEvent, session: HookSession) -> None:
+    shell = event.agent == "codex" and event.tool == "Bash"
+    session.note_tool(event.tool, summary_of(event.tool_input), shell=shell)
+
+
+def _covers(session: HookSession, event: HookEvent) -> bool:
+    try:
+        return session.covers(event)
+    except (AttributeError, KeyError, TypeError, ValueError):
+        return False  # a record that is not what we wrote
+
+
+def _transcript(event: HookEvent) -> Any:
+    """The transcript of the agent, if it lies where that agent keeps them. Anything can be named in the input
+    of a hook."""
+    from shadowsnap.hook.transcripts import implied_transcript, transcripts_folder
+    from shadowsnap.turns import Transcript
+
+    if not event.transcript:
+        implied = implied_transcript(event.agent, event.session)
+        return Transcript(implied[0], None, implied[1], event.session) if implied else None
+    folder = transcripts_folder(event.agent, event.transcript)
+    if folder is None:
+        why = f"{event.transcript} is not where {event.agent or 'this agent'} keeps its transcripts"
+        _log(event.agent, event, _NOT_KEPT, ValueError(why))
+        return None
+    return Transcript(event.transcript, None, folder)
+
+
+def _redacted(prompt: str) -> str:
+    """What a person asked for, without secrets: the log keeps it."""
+    if not prompt:
+        return ""
+    from shadowsnap.settings import load_settings
+    from shadowsnap.store.redaction import redacted_beginning
+
+    return redacted_beginning(prompt, _PROMPT_LENGTH, load_settings().settings.redact)
+
+
+def _manager() -> CheckpointManager:
+    from shadowsnap.manager import CheckpointManager
+
+    return CheckpointManager.from_settings(deadline=DEADLINE)
+
+
+def _ran_out_of_time(problem: Exception | None) -> bool:
+    return isinstance(problem, DeadlineExceeded)
+
+
+def _is_for_the_hook(outcome: Outcome) -> bool:
+    """Whether what failed in the helper may succeed in the hook's own process."""
+    return in_helper and outcome.status == "failed" and not _is_about_time(outcome.error)
+
+
+def _is_about_time(problem: Exception | None) -> bool:
+    """Whether all the time is gone, so that there is none to try it in another process."""
+    return isinstance(problem, (DeadlineExceeded, LockTimeout))
+
+
+def _log(agent: str, event: HookEvent | None, status: str, problem: Any = None, outcome: Any = None) -> None:
+    try:
+        from shadowsnap.hook.log import log_event
+
+        log_event(agent, event, status, problem, outcome)
+    except Exception:  # a log that cannot be written must not stop an agent
+        pass

@@ -1,0 +1,243 @@
+"""The resident helper: one process per base that has everything imported, and does the work of hooks.
+
+A hook that finds no helper does its work itself and then starts one. The helper forks for each request, so it
+keeps nothing from one to the next: settings, sessions and the store are read from the disk as a hook reads them.
+A request that hangs or dies concerns no other, and its hook does the work itself. It takes nothing from a request
+but the input of the hook and its directory: if a variable that matters differs from its own, it refuses.
+
+It leaves after some idle time, and when its own files, the settings or the base have changed.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NoReturn
+
+import shadowsnap
+from shadowsnap.base import config_file
+from shadowsnap.hook import client, handle
+from shadowsnap.store.locks import try_lock
+from shadowsnap.store.redaction import redacted_beginning
+
+_IDLE_SECONDS = 1800.0
+_LOOK_SECONDS = 15.0
+_REQUEST_SECONDS = 5
+_WORK_SECONDS = 20
+_MOST_WORKERS = 32
+_MOST_WORDS = 1 << 20
+# What hooks import late, to be there before the first of them comes.
+_ROOMS = ("git", "store", "snapshot", "hook")
+_MODULES = ("manager", "turns", "timeline", "conversations", "upkeep.background")
+
+
+def main(arguments: list[str]) -> int:
+    base = arguments[0]
+    os.umask(0o077)
+    os.chdir("/")
+    record = os.open(os.path.join(base, client.RECORD), os.O_RDWR | os.O_CLOEXEC)
+    if not any(_tries(record)):
+        return 0  # another one was faster
+    _import_everything()
+    told = {"pid": os.getpid(), "started_at": time.time(), "version": shadowsnap.__version__}
+    os.ftruncate(record, 0)
+    os.pwrite(record, json.dumps(told).encode(), 0)
+    Helper(base, record).run()
+    return 0
+
+
+def _tries(record: int) -> Iterator[bool]:
+    """More than one: a process that looks whether a helper runs holds the lock for a moment."""
+    for _ in range(5):
+        yield try_lock(record, shared=False)
+        time.sleep(0.02)
+
+
+def _import_everything() -> None:
+    package = Path(str(shadowsnap.__file__)).parent
+    rooms = (f"{room}.{file.stem}" for room in _ROOMS for file in sorted((package / room).glob("[!_]*.py")))
+    for name in (*rooms, *_MODULES):
+        importlib.import_module(f"shadowsnap.{name}")
+    redacted_beginning("a prompt", 10)  # compiles its patterns
+    gc.collect()
+    gc.freeze()  # a collection in a child would copy every page of memory
+    gc.disable()
+
+
+class Helper:
+    """Accepts connections of hooks, and forks a process for each."""
+
+    def __init__(self, base: str, record: int) -> None:
+        self._path = os.path.join(base, client.SOCKET)
+        self._record = record
+        self._facts = client.facts(base)
+        self._files = dict(_files())
+        self._workers: set[int] = set()
+        self._is_leaving = False
+        self._listener = self._listen()
+        self._socket_file = _inode(self._path)
+
+    def _listen(self) -> socket.socket:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            os.unlink(self._path)  # left by one that was killed
+        except FileNotFoundError:
+            pass
+        listener.bind(self._path)
+        listener.listen(64)
+        listener.setblocking(False)
+        return listener
+
+    def run(self) -> None:
+        wakened, waking = os.pipe()
+        for end in (wakened, waking):
+            os.set_blocking(end, False)
+        signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
+        signal.signal(signal.SIGCHLD, lambda *_: None)
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            signal.signal(number, self._leave)
+        poll = select.poll()
+        for descriptor in (self._listener.fileno(), wakened):
+            poll.register(descriptor, select.POLLIN)
+        used = time.monotonic()
+        while not self._is_leaving and self._is_in_place() and time.monotonic() - used < _IDLE_SECONDS:
+            ready = [descriptor for descriptor, _ in poll.poll(_LOOK_SECONDS * 1000)]
+            if wakened in ready:
+                os.read(wakened, 4096)
+            self._reap()
+            if self._listener.fileno() in ready and self._accept():
+                used = time.monotonic()
+        if self._is_in_place():
+            os.unlink(self._path)
+
+    def _leave(self, *_: object) -> None:
+        self._is_leaving = True
+
+    def _is_in_place(self) -> bool:
+        """Whether our socket is still where hooks look for it: the base may be gone, or have another helper."""
+        return self._socket_file is not None and _inode(self._path) == self._socket_file
+
+    def _reap(self) -> None:
+        for worker in list(self._workers):
+            if os.waitpid(worker, os.WNOHANG)[0]:
+                self._workers.discard(worker)
+
+    def _accept(self) -> bool:
+        """Begin with one request. Whether there was one; if it is not served, its hook does the work."""
+        try:
+            connection, _ = self._listener.accept()
+        except OSError:
+            return False
+        with connection:
+            if len(self._workers) >= _MOST_WORKERS or client.peer_uid(connection) != os.geteuid():
+                return False
+            try:
+                worker = os.fork()
+            except OSError:
+                return False
+            if worker == 0:
+                self._work(connection)
+            self._workers.add(worker)
+        return True
+
+    def _work(self, connection: socket.socket) -> NoReturn:
+        """The whole life of a child."""
+        try:
+            signal.set_wakeup_fd(-1)
+            for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+                signal.signal(number, signal.SIG_DFL)
+            self._listener.close()
+            os.close(self._record)  # a child that outlives the helper must not hold its lock
+            signal.alarm(_REQUEST_SECONDS)
+            told, words = _receive(connection, _MOST_WORDS), _receive(connection, _MOST_WORDS)
+            data = _receive(connection, client.MOST_INPUT)
+            if self._serves(told) and _begin(connection):
+                done = _do(words.decode("utf-8", "surrogateescape").split("\0"), data)
+                signal.signal(signal.SIGIO, signal.SIG_IGN)
+                connection.sendall(client.DONE if done else client.REFUSED)
+        finally:
+            os._exit(0)
+
+    def _serves(self, told: bytes) -> bool:
+        """Whether a hook with these facts would do exactly what this process does."""
+        changed = self._files != dict(_files())
+        if changed or told.split(b"\0")[:2] != self._facts.split(b"\0")[:2]:
+            os.kill(os.getppid(), signal.SIGTERM)
+            return False
+        return told == self._facts
+
+
+def _inode(path: str) -> int | None:
+    try:
+        return os.stat(path).st_ino
+    except OSError:
+        return None
+
+
+def _files() -> Iterator[tuple[str, tuple[int, ...]]]:
+    """The files that decide what this program does: its modules and the settings, as they are now."""
+    modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "shadowsnap"]
+    for path in (config_file(), *(str(getattr(module, "__file__", "")) for module in modules)):
+        try:
+            seen = os.stat(path)
+            yield path, (seen.st_mtime_ns, seen.st_size, seen.st_ino)
+        except OSError:
+            yield path, ()
+
+
+def _receive(connection: socket.socket, most: int) -> bytes:
+    size = int.from_bytes(_exactly(connection, 4), "big")
+    if size > most:
+        raise ValueError("a request is too large")
+    return _exactly(connection, size)
+
+
+def _exactly(connection: socket.socket, size: int) -> bytes:
+    pieces = []
+    while size:
+        piece = connection.recv(min(size, 1 << 20))
+        if not piece:
+            raise EOFError
+        pieces.append(piece)
+        size -= len(piece)
+    return b"".join(pieces)
+
+
+def _begin(connection: socket.socket) -> bool:
+    """Say that we are ready, and wait for the hook to say so too: it may have begun by itself meanwhile. From
+    then on this process ends with its hook, as the work in the hook's own process would."""
+    import fcntl
+
+    connection.sendall(client.READY + os.getpid().to_bytes(4, "big"))
+    if connection.recv(1) != client.GO:
+        return False
+    signal.alarm(_WORK_SECONDS)
+    signal.signal(signal.SIGIO, lambda *_: os._exit(0))
+    fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(connection, fcntl.F_SETFL, fcntl.fcntl(connection, fcntl.F_GETFL) | os.O_ASYNC)
+    return not select.select([connection], [], [], 0)[0]  # readable: the hook has gone
+
+
+def _do(words: list[str], data: bytes) -> bool:
+    """Do the work of a hook; False if its own process has to."""
+    handle.in_helper = True
+    try:
+        agent, event_name, cwd = words
+        os.chdir(cwd)
+        handle.run_hook(agent, data, event_name)
+    except (handle.NotDone, OSError, MemoryError, ValueError):
+        return False
+    return True
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -1,0 +1,477 @@
+"""The resident helper makes hooks faster and nothing else: whatever happens to it, the hook does its work."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from command_line import CommandLine
+
+from helpers import ROOT, call_unprivileged, wait_until
+from shadowsnap import CheckpointManager
+from shadowsnap.hook import client, server, transcripts
+from shadowsnap.hook import log as hooklog
+from shadowsnap.hook.handle import run_hook
+from shadowsnap.hook.resident import running_helper, start_helper, stop_helper
+from shadowsnap.store.locks import is_free
+
+resource = pytest.importorskip("resource")
+
+HOOK = [sys.executable, "-m", "shadowsnap", "hook", "claude"]
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no helper")
+
+
+@pytest.fixture
+def base(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
+    """Of a store whose hooks start a helper, which is stopped at the end."""
+    base = tmp_path / "b"
+    monkeypatch.setenv("SHADOWSNAP_HOME", str(base))
+    monkeypatch.delenv("SHADOWSNAP_RESIDENT")
+    yield base
+    found = running_helper(str(base))
+    if found is not None:
+        with suppress(ProcessLookupError):
+            os.kill(found.pid, signal.SIGKILL)
+
+
+@pytest.fixture
+def manager(base: Path) -> CheckpointManager:
+    return CheckpointManager(base=base, fsync=False)
+
+
+def hook(project: Path, turn: str = "t1", **options: Any) -> None:
+    """One tool event, in a process as agents start it."""
+    done = subprocess.run(
+        HOOK, input=event(project, turn), capture_output=True, check=False, timeout=60, **options
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
+
+
+def event(project: Path, turn: str, session: str = "s1") -> bytes:
+    told = {
+        "session_id": session, "prompt_id": turn, "cwd": str(project), "hook_event_name": "PreToolUse",
+        "tool_name": "Write", "tool_input": {"file_path": "README.md"},
+    }  # fmt: skip
+    return json.dumps(told).encode()
+
+
+def change(project: Path, text: str) -> None:
+    (project / "README.md").write_text(text)
+
+
+def with_helper(project: Path, base: Path) -> int:
+    """The first hook of a store, and the helper that it starts."""
+    hook(project, "t0")
+    wait_until(lambda: (base / client.SOCKET).exists() and running_helper(str(base)) is not None)
+    found = running_helper(str(base))
+    assert found is not None
+    return found.pid
+
+
+def served(project: Path) -> bool:
+    """Whether a helper would do the work of a hook of this process."""
+    return client.ask_helper("claude", "", event(project, "t0")) == client.SERVED
+
+
+def takes_a_checkpoint(project: Path, manager: CheckpointManager, **options: Any) -> bool:
+    """Whether a hook of another turn still does what it must."""
+    before = len(manager.list_checkpoints(project))
+    change(project, f"{before}\n")
+    hook(project, f"turn-{before}", **options)
+    return len(manager.list_checkpoints(project)) == before + 1
+
+
+# --- with a helper ------------------------------------------------------------------------------------
+
+
+def test_the_first_hook_starts_a_helper_that_does_the_work_of_the_next(
+    project: Path, base: Path, manager: CheckpointManager
+) -> None:
+    helper = with_helper(project, base)
+    change(project, "by the agent\n")
+    # A Python that cannot import the modules that do the work shows who did it.
+    script = (
+        "import sys; sys.modules['shadowsnap.hook.handle'] = None\n"
+        "from shadowsnap.hook import client; client.main(['claude'])"
+    )
+    subprocess.run([sys.executable, "-c", script], input=event(project, "t1", "s2"), check=True, timeout=60)
+    assert [each.session_id for each in manager.list_checkpoints(project)] == ["s2", "s1"]
+    assert running_helper(str(base)).pid == helper
+
+
+def test_the_client_imports_next_to_nothing(project: Path, base: Path) -> None:
+    with_helper(project, base)
+    script = (
+        "import sys, os; before = set(sys.modules); out, end = os.dup(1), os._exit\n"
+        "from shadowsnap.hook import client\n"
+        "os._exit = lambda code: (os.write(out, ' '.join(set(sys.modules) - before).encode()), end(code))\n"
+        "client.main(['claude'])"
+    )
+    data = event(project, "t0")
+    done = subprocess.run([sys.executable, "-c", script], input=data, capture_output=True, check=True, cwd=ROOT)
+    ours = {"shadowsnap", "shadowsnap.base", "shadowsnap.hook", "shadowsnap.hook.client"}
+    assert set(done.stdout.decode().split()) - {"_socket", "select", "gc"} == ours
+
+
+def test_a_rollback_is_not_done_by_the_helper(project: Path, base: Path, manager: CheckpointManager) -> None:
+    """It changes files; what comes over a socket must not."""
+    with_helper(project, base)
+    change(project, "by the agent\n")
+    prompt = {"session_id": "s1", "cwd": str(project), "hook_event_name": "UserPromptSubmit"}
+    prompt["prompt"] = "/rollback 1"
+    assert client.ask_helper("claude", "", json.dumps(prompt).encode()) == client.BUSY
+    assert (project / "README.md").read_text() == "by the agent\n"
+
+
+def test_it_leaves_when_it_is_idle_or_the_base_is_gone(
+    project: Path, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (base / "run").mkdir(parents=True, mode=0o700)
+    for number, until in enumerate(("idle", "gone")):
+        (base / client.RECORD).unlink(missing_ok=True)
+        (base / client.RECORD).touch()
+        seconds = 0.05 if until == "idle" else 3600
+        script = (
+            f"from shadowsnap.hook import server; server._IDLE_SECONDS = {seconds}; server._LOOK_SECONDS = 0.05\n"
+            f"server.main([{str(base)!r}])"
+        )
+        helper = subprocess.Popen([sys.executable, "-c", script])
+        if until == "gone":
+            wait_until((base / client.SOCKET).exists)
+            shutil.rmtree(base)
+        assert helper.wait(20) == 0, number
+    assert not (base / client.SOCKET).exists()
+
+
+# --- whatever happens to it ---------------------------------------------------------------------------
+
+
+def test_killed_before_a_hook(project: Path, base: Path, manager: CheckpointManager) -> None:
+    os.kill(with_helper(project, base), signal.SIGKILL)
+    wait_until(lambda: running_helper(str(base)) is None)
+    assert takes_a_checkpoint(project, manager)
+    os.utime(base / client.RECORD, (0, 0))  # so that it was not started within the last minute
+    assert takes_a_checkpoint(project, manager)
+    wait_until(lambda: running_helper(str(base)) is not None)
+
+
+def test_killed_while_it_works(project: Path, base: Path, manager: CheckpointManager) -> None:
+    """At every step of a request, as far as a fake helper can tell: the hook does the work itself."""
+    hook(project, "t0", env={**os.environ, "SHADOWSNAP_RESIDENT": "0"})
+    ready = client.READY + os.getpid().to_bytes(4, "big")
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(base / client.SOCKET))
+        listener.listen()
+        for last_words in ([], [ready], [client.REFUSED]):
+            with started(project, manager) as hooked:
+                connection, _ = listener.accept()
+                with connection:
+                    connection.recv(1 << 16)
+                    for word in last_words:
+                        connection.sendall(word)
+                        connection.recv(1)
+                assert hooked() == 1
+
+
+class started:
+    """A hook of another turn that runs beside this test: `hooked()` says how many checkpoints came of it."""
+
+    def __init__(self, project: Path, manager: CheckpointManager) -> None:
+        self._project, self._manager = project, manager
+
+    def __enter__(self) -> Callable[[], int]:
+        before = len(self._manager.list_checkpoints(self._project))
+        change(self._project, f"{before}\n")
+        self.process = subprocess.Popen(HOOK, stdin=subprocess.PIPE)
+        self.process.stdin.write(event(self._project, f"turn-{before}"))
+        self.process.stdin.close()
+
+        def hooked() -> int:
+            assert self.process.wait(30) == 0
+            return len(self._manager.list_checkpoints(self._project)) - before
+
+        return hooked
+
+    def __exit__(self, *_: object) -> None:
+        self.process.wait(30)
+
+
+def test_stopped(project: Path, base: Path, manager: CheckpointManager) -> None:
+    helper = with_helper(project, base)
+    os.kill(helper, signal.SIGSTOP)
+    began = time.monotonic()
+    assert takes_a_checkpoint(project, manager)
+    assert time.monotonic() - began < 15
+    os.kill(helper, signal.SIGCONT)
+    # What it finds in its queue afterwards was given up by the hook, and is not done a second time.
+    wait_until(lambda: served(project))
+    assert len(manager.list_checkpoints(project)) == 2
+
+
+def test_stopped_while_it_works(project: Path, base: Path, manager: CheckpointManager) -> None:
+    """The worker holds locks; it is killed, so that the hook can take them."""
+    hook(project, "t0", env={**os.environ, "SHADOWSNAP_RESIDENT": "0"})
+    worker = subprocess.Popen(["sleep", "60"])
+    os.kill(worker.pid, signal.SIGSTOP)
+    with socket.socket(socket.AF_UNIX) as listener:
+        listener.bind(str(base / client.SOCKET))
+        listener.listen()
+        script = (
+            "from shadowsnap.hook import client; client._ANSWER_SECONDS = 0.3\n"
+            "client._LAST_RESORT = 12; client.main(['claude'])"
+        )
+        change(project, "1\n")
+        hooked = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE)
+        hooked.stdin.write(event(project, "t1"))
+        hooked.stdin.close()
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(1 << 16)
+            connection.sendall(client.READY + worker.pid.to_bytes(4, "big"))
+            assert hooked.wait(30) == 0
+    assert worker.wait(5) == -signal.SIGKILL
+    assert len(manager.list_checkpoints(project)) == 2
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="limits of another process are a thing of Linux")
+def test_out_of_memory(project: Path, base: Path, manager: CheckpointManager) -> None:
+    helper = with_helper(project, base)
+    resource.prlimit(helper, resource.RLIMIT_AS, (1 << 20, 1 << 20))
+    assert takes_a_checkpoint(project, manager)
+    assert not [entry for entry in hooklog.read_log() if entry["status"] == "failed"]
+
+
+def test_a_request_that_hangs_keeps_no_other_waiting(project: Path, base: Path) -> None:
+    with_helper(project, base)
+    with socket.socket(socket.AF_UNIX) as silent:
+        silent.connect(str(base / client.SOCKET))
+        assert served(project)
+
+
+def test_a_hook_that_is_killed_takes_its_work_with_it(project: Path, base: Path) -> None:
+    """The tool may run then, and what is captured would be no state from before it."""
+    with_helper(project, base)
+    lock = base / "run" / "s-s1.lock"
+    with subprocess.Popen(["flock", str(lock), "sleep", "20"]) as holding:
+        wait_until(lambda: not is_free(lock))
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(str(base / client.SOCKET))
+            connection.sendall(client._request(str(base), "claude", "", event(project, "t9")))
+            worker = int.from_bytes(connection.recv(5)[1:], "big")
+            connection.sendall(client.GO)
+            assert Path(f"/proc/{worker}").exists()
+        wait_until(lambda: not Path(f"/proc/{worker}").exists())
+        holding.kill()
+
+
+def test_a_defect_in_asking_it(project: Path, base: Path, manager: CheckpointManager) -> None:
+    with_helper(project, base)
+    change(project, "1\n")
+    script = "from shadowsnap.hook import client; client.facts = lambda base: 1 / 0; client.main(['claude'])"
+    subprocess.run([sys.executable, "-c", script], input=event(project, "t1"), check=True, timeout=60)
+    assert len(manager.list_checkpoints(project)) == 2
+
+
+# --- another one than the hook needs --------------------------------------------------------------------
+
+
+def test_another_version(
+    project: Path, base: Path, manager: CheckpointManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_helper(project, base)
+    monkeypatch.setattr("shadowsnap.__version__", "99")
+    assert not served(project)
+    wait_until(lambda: running_helper(str(base)) is None)  # it makes room for the other one
+    assert takes_a_checkpoint(project, manager)
+
+
+def test_other_settings(project: Path, base: Path, manager: CheckpointManager, home: Path) -> None:
+    with_helper(project, base)
+    assert takes_a_checkpoint(project, manager, env={**os.environ, "SHADOWSNAP_EXCLUDES": "*.bin"})
+    assert "data.bin" not in manager.files(project, "last")
+    config = home / ".config" / "shadowsnap" / "config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text('excludes = ["*.sh"]\n')
+    assert takes_a_checkpoint(project, manager)
+    assert "run.sh" not in manager.files(project, "last")
+    wait_until(lambda: running_helper(str(base)) is None)
+
+
+def test_another_path(project: Path, base: Path, manager: CheckpointManager, tmp_path: Path) -> None:
+    """Another git is another program; a PATH that leads to the same one is the same."""
+    with_helper(project, base)
+    change(project, "1\n")
+    hook(project, "t1", env={**os.environ, "PATH": str(tmp_path)})
+    assert hooklog.read_log(1)[0]["error"] == "GitMissing: git was not found on the PATH"
+    os.environ["PATH"] += f":{tmp_path}"
+    assert served(project)
+
+
+def test_another_home(project: Path, base: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with_helper(project, base)
+    assert served(project)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert not served(project)
+
+
+def test_a_turn_that_is_pushed_ends_in_the_hook_itself(project: Path, base: Path) -> None:
+    """The credentials for it may be in its environment."""
+    with_helper(project, base)
+    (base / "remote").mkdir()
+    stop = {"session_id": "s1", "cwd": str(project), "hook_event_name": "Stop"}
+    assert client.ask_helper("claude", "", json.dumps(stop).encode()) == client.BUSY
+    assert served(project)
+
+
+def test_every_variable_of_an_agent_is_compared() -> None:
+    places = [place for each in transcripts._PLACES.values() for place in each]
+    assert {place.variable for place in places if place.variable} <= client.VARIABLES
+
+
+def test_of_another_user(project: Path, base: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can be another user")
+    with_helper(project, base)
+    with tempfile.TemporaryDirectory(prefix="ss-") as public:
+        door = os.path.join(public, "socket")  # the helper's own one lies where no other user comes
+        os.link(base / client.SOCKET, door)
+        os.chmod(public, 0o711)
+        os.chmod(door, 0o777)
+
+        def ask() -> bytes:
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.connect(door)
+                return connection.recv(5)
+
+        assert call_unprivileged(ask, owning=()) == b""
+    assert served(project)
+
+
+# --- where there can be none ----------------------------------------------------------------------------
+
+
+def test_two_that_start_at_once_are_one(project: Path, base: Path) -> None:
+    hook(project, "t0", env={**os.environ, "SHADOWSNAP_RESIDENT": "0"})
+    (base / client.RECORD).touch()
+    both = [
+        subprocess.Popen([sys.executable, "-m", "shadowsnap.hook.server", str(base)], stderr=subprocess.DEVNULL)
+        for _ in range(2)
+    ]
+    wait_until(lambda: any(each.poll() == 0 for each in both))
+    wait_until(lambda: served(project))
+    found = stop_helper(str(base))
+    assert found.pid in [each.pid for each in both]
+    assert [each.wait(10) for each in both] == [0, 0]
+
+
+def test_a_socket_path_that_is_too_long(project: Path, base: Path, tmp_path: Path) -> None:
+    deep = tmp_path / ("x" * 100)
+    manager = CheckpointManager(base=deep)
+    hook(project, env={**os.environ, "SHADOWSNAP_HOME": str(deep)})
+    assert len(manager.list_checkpoints(project)) == 1
+    assert not (deep / client.RECORD).exists()
+
+
+def test_a_full_disk(project: Path, base: Path, tmp_path: Path) -> None:
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", "size=1m,mode=700", "tmpfs", disk], capture_output=True, check=False
+    )
+    if mounted.returncode != 0:
+        pytest.skip("file systems cannot be mounted here")
+    place = disk / "b"
+    os.environ["SHADOWSNAP_HOME"] = str(place)
+    try:
+        with_helper(project, place)
+        filler = place / "filler"
+        with pytest.raises(OSError, match="No space"):
+            filler.write_bytes(bytes(2 << 20))
+        change(project, "x" * 5000)
+        hook(project, "t1")  # ends as ever, although nothing can be written
+        filler.unlink()
+        assert takes_a_checkpoint(project, CheckpointManager(base=place))
+        assert served(project)
+    finally:
+        stop_helper(str(place))
+        subprocess.run(["umount", "-l", disk], check=True)
+
+
+def test_a_base_that_cannot_be_written_to(project: Path, base: Path, as_user: Callable[..., Any]) -> None:
+    def in_sandbox() -> bool:
+        run_hook("claude", event(project, "t0"))
+        (base / "run").chmod(0o500)
+        run_hook("claude", event(project, "t1"))
+        wanted = client.wants_helper(str(base)) or start_helper(str(base))
+        (base / "run").chmod(0o700)
+        return wanted
+
+    assert as_user(in_sandbox) is False
+    assert running_helper(str(base)) is None
+
+
+def test_a_sandbox_that_hides_other_files(project: Path, base: Path, manager: CheckpointManager) -> None:
+    """It sees the same socket, and other files under the same names: the helper would capture the wrong ones."""
+    with_helper(project, base)
+    if subprocess.run(["unshare", "--mount", "true"], capture_output=True, check=False).returncode:
+        pytest.skip("no namespaces here")
+    script = f'mount -t tmpfs tmpfs {project} && echo hidden > {project}/README.md && exec "$@"'
+    words = ["unshare", "--mount", "sh", "-c", script, "sh", *HOOK]
+    subprocess.run(words, input=event(project, "t1", "s3"), check=True, timeout=60)
+    assert manager.files(project, "last") == ["README.md"]
+
+
+# --- what people see of it ------------------------------------------------------------------------------
+
+
+def test_switched_off_none_is_started(project: Path, base: Path, home: Path) -> None:
+    config = home / ".config" / "shadowsnap" / "config.toml"
+    config.parent.mkdir(parents=True)
+    config.write_text("resident = false\n")
+    hook(project)
+    assert not (base / client.RECORD).exists()
+    config.unlink()
+    hook(project)
+    wait_until(lambda: running_helper(str(base)) is not None)
+
+
+def test_the_commands_show_and_stop_it(
+    project: Path, base: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cli = CommandLine(project, base, monkeypatch, capsys)
+    assert cli("helper").out == "no helper runs: hooks do their work themselves\n"
+    helper = with_helper(project, base)
+    assert cli.json("helper", "status")["helper"]["pid"] == helper
+    assert f"helper      process {helper}, started" in cli("status", "--store").out
+    assert cli.json("status", "--store")["helper"]["pid"] == helper
+    assert cli.json("helper", "stop")["stopped"] is True
+    assert cli.json("helper", "stop") == {"schema": 2, "helper": None, "stopped": False}
+    assert not (base / client.SOCKET).exists()
+
+
+def test_a_helper_that_does_not_react_is_stopped_too(
+    project: Path, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("shadowsnap.hook.resident._STOP_SECONDS", 0.2)
+    os.kill(with_helper(project, base), signal.SIGSTOP)
+    assert stop_helper(str(base)) is not None
+    wait_until(lambda: running_helper(str(base)) is None)
+
+
+def test_the_helper_keeps_what_hooks_import_late() -> None:
+    """A module that each child has to import again makes it slow without a word."""
+    server._import_everything()
+    assert {"shadowsnap.manager", "shadowsnap.snapshot.take", "shadowsnap.hook.transcripts"} <= set(sys.modules)
