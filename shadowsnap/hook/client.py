@@ -80,7 +80,8 @@ _ANSWER_SECONDS = 11.0
 VARIABLES = frozenset(
     (
         "HOME", "XDG_STATE_HOME", "XDG_CONFIG_HOME", "LANG", "LC_ALL", "LC_CTYPE", "CLAUDE_CONFIG_DIR",
-        "CODEX_HOME", "GEMINI_CLI_HOME", "QWEN_RUNTIME_DIR", "QWEN_HOME", "COPILOT_HOME",
+        "CODEX_HOME", "GEMINI_CLI_HOME", "QWEN_RUNTIME_DIR", "QWEN_HOME", "COPILOT_HOME", "HERMES_HOME",
+        "XDG_DATA_HOME",
     )
 )  # fmt: skip
 """The variables that decide about the work of a hook, besides PATH and those that begin with SHADOWSNAP_."""

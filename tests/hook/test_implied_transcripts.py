@@ -12,6 +12,8 @@ from pathlib import Path
 import pytest
 
 from shadowsnap import CheckpointManager
+from shadowsnap.hook import transcripts
+from shadowsnap.hook.client import VARIABLES
 from shadowsnap.hook.handle import run_hook
 from shadowsnap.hook.transcripts import implied_transcript
 
@@ -93,3 +95,9 @@ def test_a_session_id_cannot_lead_elsewhere(session: str, home: Path) -> None:
     copilot_says(home, "user", "x")
     assert implied_transcript("copilot", session) is None
     assert implied_transcript("copilot", "s1") is not None
+
+
+def test_the_resident_helper_serves_nobody_whose_transcripts_lie_elsewhere() -> None:
+    places = [place for each in transcripts._PLACES.values() for place in each]
+    places += [implied.place for implied in transcripts._IMPLIED.values()]
+    assert {place.variable for place in places if place.variable} <= VARIABLES
