@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from thorough import depth
 
 from shadowsnap.snapshot.secrets import NOT_SECRET_ENDINGS, SECRET_NAMES, SECRETS, is_secret
 
@@ -156,10 +157,10 @@ def test_an_exception_holds_for_its_own_call_alone() -> None:
 def fastest(path: bytes, exceptions: tuple[str, ...] = ()) -> float:
     times = []
     for _ in range(5):
-        start = time.perf_counter()
-        for _ in range(20):
+        start = time.process_time()
+        for _ in range(depth(5, 20)):
             is_secret(path, exceptions)
-        times.append(time.perf_counter() - start)
+        times.append(time.process_time() - start)
     return min(times)
 
 
@@ -168,7 +169,7 @@ def fastest(path: bytes, exceptions: tuple[str, ...] = ()) -> float:
 )
 def test_a_path_of_twice_the_length_takes_no_more_than_twice_the_time(piece: str) -> None:
     exceptions = ("*a*a*a*a*a*a*b.json", "*e*n*v*x/*.json", "a/*a*a*a*")
-    size = 200_000 // len(piece)
+    size = depth(80_000, 200_000) // len(piece)
     for ending in (".json", "", "/.env", "_rsa"):
         short, long = (piece * count + ending for count in (size, 4 * size))
         assert fastest(long.encode(), exceptions) < 4 * 3 * fastest(short.encode(), exceptions) + 0.01
