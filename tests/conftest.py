@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import tempfile
 from collections.abc import Callable, Iterator
@@ -13,13 +14,14 @@ from typing import Any
 import fastpaths
 import hypothesis
 import pytest
+import thorough
 from hypothesis.database import DirectoryBasedExampleDatabase
 
 import helpers
 
 # --- the whole run ----------------------------------------------------------------------------------
 
-EXAMPLES = {"default": 20, "random": 100, "long": 2000}
+EXAMPLES = {"default": thorough.depth(8, 40), "random": 100, "long": 2000}
 """The default tells the same stories each time, so that a run means the same anywhere; others tell new ones."""
 
 for profile, max_examples in EXAMPLES.items():
@@ -45,6 +47,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    for marker in thorough.MARKERS:
+        config.addinivalue_line("markers", marker)
     if hasattr(config, "workerinput"):
         return  # a worker of a parallel run: the controller watches for all of them
     # A root of our own for tmp_path: pytest's shared one is closed to other users (see `as_user`) again
@@ -58,9 +62,20 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """A test of a shortcut itself says nothing where all of them are forced."""
+    """As deep as this run goes. A test of a shortcut itself says nothing where all of them are forced."""
+    chosen = thorough.chosen(items)
+    left_out = {*items} - {*chosen}
+    if left_out:
+        config.hook.pytest_deselected(items=[item for item in items if item in left_out])
+        items[:] = chosen
     if config.getoption("--fast-paths"):
         items[:] = [item for item in items if item.get_closest_marker("shortcut") is None]
+
+
+def pytest_collection_finish() -> None:
+    """What is in memory now stays: the collector need not look at it again, nor need children copy it."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_sessionfinish(session: pytest.Session) -> None:
@@ -110,10 +125,17 @@ def _shortcuts(request: pytest.FixtureRequest) -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="session")
+def homes(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where the homes of all tests are. pytest searches the directory that `tmp_path` is made in, for every test:
+    thousands of homes there would cost more than many a test."""
+    return tmp_path_factory.mktemp("homes")
+
+
 @pytest.fixture(autouse=True)
-def home(tmp_path_factory: pytest.TempPathFactory, _sealed_session: None) -> Iterator[Path]:
-    """The sealed home of this test. It lies beside `tmp_path`: a directory above $HOME is refused."""
-    home = tmp_path_factory.mktemp("home")
+def home(homes: Path, _sealed_session: None) -> Iterator[Path]:
+    """The sealed home of this test. It does not lie below `tmp_path`: a directory above $HOME is refused."""
+    home = Path(tempfile.mkdtemp(dir=homes))
     with helpers.sealed_environment(home):
         yield home
 

@@ -71,40 +71,42 @@ def main(argv: Sequence[str]) -> int:
     print(f"{options.seconds:g} seconds for each target, seed {seed}", flush=True)
     failed = 0
     for each in chosen:
-        failed += _fuzz(each, seed, options.seconds, Path(options.corpus).absolute(), options.planted)
+        failed += _fuzz(each, seed, options, Path(options.corpus).absolute())
     return 1 if failed else 0
 
 
 # --- one target -------------------------------------------------------------------------------------------
 
 
-def _fuzz(target: Target, seed: int, seconds: float, corpus: Path, planted: bool) -> int:
+def _fuzz(target: Target, seed: int, options: argparse.Namespace, corpus: Path) -> int:
     """Fuzz one target and print what came of it; how many different failures there are."""
     report, began = Report(target), time.monotonic()
-    end = began + seconds
+    end = began + options.seconds
     for attempt in range(_MOST_RESTARTS):
         left = end - time.monotonic()
         if attempt and left < 1:
             break
-        ignored = tuple(report.failures)
-        if _run_worker(report, seed + attempt, max(1.0, left), corpus, planted, ignored):
+        if _run_worker(report, seed + attempt, max(1.0, left), options, corpus):
+            break
+        if options.until_first and report.failures:
             break
     print(report.line(time.monotonic() - began), flush=True)
     for failure, data in report.failures.values():
-        _print_failure(target, failure, data, corpus, planted)
+        _print_failure(target, failure, data, corpus, options.planted)
     return len(report.failures)
 
 
-def _run_worker(
-    report: Report, seed: int, seconds: float, corpus: Path, planted: bool, ignored: tuple[str, ...]
-) -> bool:
+def _run_worker(report: Report, seed: int, seconds: float, options: argparse.Namespace, corpus: Path) -> bool:
     """Whether a worker came to the end of its time."""
     target = report.target
     with tempfile.TemporaryDirectory(prefix="fuzz-", ignore_cleanup_errors=True) as top:
         current = Path(top, "current")
-        job = Job(target.name, seed, seconds, f"{top}/place", str(corpus), str(current), ignored)
+        known = tuple(report.failures)
+        job = Job(
+            target.name, seed, seconds, f"{top}/place", str(corpus), str(current), known, options.until_first
+        )
         watched, before = Current(current), report.executions
-        worker = _start({"do": "fuzz", "planted": planted, "job": asdict(job)}, Path(top, "stderr"))
+        worker = _start({"do": "fuzz", "planted": options.planted, "job": asdict(job)}, Path(top, "stderr"))
         assert worker.stdout is not None
         os.set_blocking(worker.stdout.fileno(), False)
         limit, started, text = wall_seconds(target), time.monotonic(), b""
@@ -236,6 +238,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("targets", nargs="*", metavar="TARGET", help="what to fuzz (default: everything)")
     parser.add_argument("--seconds", type=float, default=30, help="how long each target is fuzzed (default 30)")
+    parser.add_argument("--until-first", action="store_true", help="go on to the next target at the first failure")
     parser.add_argument("--seed", type=int, help="for the same mutations again")
     parser.add_argument(
         "--corpus",

@@ -53,6 +53,8 @@ class Job:
     current: str
     ignored: tuple[str, ...] = ()
     """Signatures of failures that were reported already."""
+    until_first: bool = False
+    """Whether the first failure is the end."""
 
 
 class TooSlow(BaseException):
@@ -260,6 +262,8 @@ def fuzz(target: Target, job: Job, send: Any) -> None:
         if failure is not None and failure.signature not in ignored:
             ignored.add(failure.signature)
             send({"failure": asdict(failure), "input": data.hex()})
+            if job.until_first:
+                break
         if number % 256 == 0:
             gc.collect()
             _report(send, number, worst, peak_memory() - base, len(coverage), len(inputs))

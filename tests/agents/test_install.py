@@ -213,6 +213,7 @@ def test_settings_of_an_older_version_are_replaced_and_removed(agent: str, home:
         '{"version": 2, "hooks": {"stop": [{"command": "x"}]}}\n',
     ],
 )
+@pytest.mark.each_value
 def test_foreign_settings_stay_and_come_back_byte_for_byte(
     agent: str, original: str, home: Path, program: str
 ) -> None:

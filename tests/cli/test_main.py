@@ -11,7 +11,8 @@ from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
 import pytest
-from command_line import COMMAND, CommandLine, ageless
+from command_line import COMMAND, CommandLine, ageless, without_progress
+from thorough import depth
 
 from shadowsnap import __version__
 from shadowsnap.cli.commands import command_names
@@ -329,17 +330,15 @@ def test_any_file_name_survives_any_encoding(cli: CommandLine, project: Path, en
     cli.snap("caf\u00e9 \u2603 \udce9")
     for name in NAMES:
         (project / os.fsdecode(name)).write_bytes(b"after\n")
-    commands = (["list"], ["show", "1"], ["diff", "--stat"], ["diff"], ["restore", "1", "--dry-run"], ["snap"])
-    for words in commands:
+    commands = [["list"], ["show", "1"], ["diff", "--stat"], ["diff"], ["restore", "1", "--dry-run"], ["snap"]]
+    for words in depth(commands if encoding == "ascii" else commands[3:4] + commands[-1:], commands):
         plain = cli.process(*words, PYTHONIOENCODING=encoding, PYTHONUTF8="0")
         assert plain.returncode == 0, plain.stderr
         assert b"\x1b" not in plain.stdout + plain.stderr
         answer = cli.process(*words, "--json", PYTHONIOENCODING=encoding, PYTHONUTF8="0")
         json.loads(answer.stdout.decode(encoding))
-    listed = json.loads(cli.process("diff", "--json", PYTHONIOENCODING="ascii").stdout)["changes"]
-    assert {os.fsencode(change["path"]) for change in listed} == set()  # the last snap holds them
-    listed = json.loads(cli.process("show", "2", "--json", PYTHONIOENCODING="ascii").stdout)["changes"]
-    assert {os.fsencode(change["path"]) for change in listed} == set(NAMES)
+    assert cli.json("diff")["changes"] == []  # the last snap holds them
+    assert {os.fsencode(change["path"]) for change in cli.json("show", "2")["changes"]} == set(NAMES)
 
 
 def test_a_name_that_is_not_text_can_be_named(cli: CommandLine, project: Path) -> None:
@@ -415,8 +414,8 @@ def test_importing_main_loads_next_to_nothing() -> None:
 @pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
 def test_without_any_output_it_is_done_all_the_same(cli: CommandLine, closed: str) -> None:
     words = ["sh", "-c", f'exec "$@" {closed}', "sh", *COMMAND, "snap"]
-    done = subprocess.run(words, capture_output=True, check=False)
-    assert (done.returncode, done.stderr) == (0, b"")
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert (done.returncode, without_progress(done.stderr)) == (0, "")
     assert len(cli.ids()) == 1
 
 

@@ -474,6 +474,7 @@ DONE = ["restore:applied", "restore:settled", "restore:cleaned"]
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("step", [*UNTOUCHED, *TOUCHED, *DONE])
+@pytest.mark.each_value
 def test_ctrl_c_during_a_restore_is_all_or_nothing(
     cli: CommandLine, project: Path, step: str, times: int
 ) -> None:

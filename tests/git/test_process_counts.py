@@ -154,6 +154,7 @@ CHANGES = {
 
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.each_value
 def test_a_changed_directory_costs_one_and_one_more_where_names_are_new(
     manager: CheckpointManager, base: Path, any_project: Path, change: Callable[[Path], None], packed: bool
 ) -> None:

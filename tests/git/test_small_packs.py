@@ -129,6 +129,7 @@ def another(kept: Kept) -> CheckpointManager:
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("which", ["old", "new"])
+@pytest.mark.each_value
 def test_the_next_snapshot_is_taken_whatever_happened_to_a_pack(
     base: Path, project: Path, damage: Callable[[Path], None], which: str
 ) -> None:
@@ -154,6 +155,7 @@ def test_a_damaged_pack_leaves_the_other_checkpoints_as_they_were(
 
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("which", ["old", "new"])
+@pytest.mark.each_value
 def test_the_doctor_names_a_damaged_pack_and_leaves_an_intact_store(
     base: Path, project: Path, damage: Callable[[Path], None], which: str
 ) -> None:

@@ -65,6 +65,7 @@ def test_the_turn_that_broke_it_is_named(story: Story) -> None:
 
 
 @pytest.mark.parametrize("seed", range(6))
+@pytest.mark.every(3)
 def test_the_turn_is_found_wherever_it_is(story: Story, seed: int) -> None:
     chance = random.Random(seed)
     count, breaks = 12, chance.randint(1, 12)

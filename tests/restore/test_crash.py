@@ -25,6 +25,7 @@ from restoring import (
     samples,
     touches_of,
 )
+from thorough import depth
 
 from helpers import Entry, manifest
 from shadowsnap import CheckpointManager
@@ -114,14 +115,23 @@ def again(tmp_path: Path) -> Callable[[], Story]:
 
 
 def steps_of(action: Callable[[], None]) -> Iterator[tuple[str, int]]:
-    """Every step that an operation passes; of those that are passed often, the first and last at least."""
+    """Every step that an operation passes: once, and where it is passed for the last time; of those that are
+    passed often, more if thorough."""
     passed: list[str] = []
     with listening(passed.append):
         action()
     assert passed
     for name, times in Counter(passed).items():
-        for which in sorted({0, times - 1, *range(0, times, max(1, times // samples(1)))}):
+        more = range(0, times, max(1, times // 4))
+        for which in sorted({times - 1, *depth((), more)}):
             yield name, which
+
+
+def some(points: list[tuple[str, int]], start: int) -> list[tuple[str, int]]:
+    """Every third step; all of them if thorough. A restore is tried at every step, and the operations built on it
+    begin at different ones, so that together they pass all."""
+    each = depth(3, 1)
+    return points[start % each :: each]
 
 
 def without_staging(project: Path) -> Picture:
@@ -195,7 +205,7 @@ def test_a_restore_of_some_paths_killed_at_any_step_is_finished_or_never_began(
     points = list(steps_of(story.restore_some))
     restored = manifest(story.project)
     assert restored[b"deep"] == ("dir", 0o750, None)
-    for name, which in points:
+    for name, which in some(points, 0):
         story = again()
         assert killed_at(name, which, story.restore_some), name
         assert_recovered(story, restored, story.mutated, at=f"{name} #{which}")
@@ -219,7 +229,7 @@ def test_an_undo_or_redo_killed_at_any_step_is_finished_or_never_began(
     story, _ = ready()
     points = list(steps_of(getattr(story, way)))
     there = manifest(story.project)
-    for name, which in points:
+    for name, which in some(points, 1 if way == "undo" else 2):
         story, here = ready()
         assert killed_at(name, which, getattr(story, way)), name
         half = without_staging(story.project)
@@ -264,7 +274,7 @@ def test_an_undo_of_a_turn_killed_at_any_step_is_finished_or_never_began(
     points = list(steps_of(story.undo))
     there = manifest(story.project)
     assert "restore:logged" in {name for name, _ in points}
-    for name, which in points:
+    for name, which in some(points, 1 if edited else 0):
         story, here = ready()
         assert killed_at(name, which, story.undo), name
         assert_recovered(story, there, here, at=f"{name} #{which}")
@@ -328,7 +338,7 @@ def test_a_killed_recovery_is_recovered_from_too(again: Callable[[], Story]) -> 
     assert killed_at("restore:wrote-one", 0, story.restore)
     points = list(steps_of(story.snapshot))
     assert manifest(story.project) == restored
-    for name, which in points:
+    for name, which in some(points, 2):
         story = again()
         assert killed_at("restore:wrote-one", 0, story.restore)
         assert killed_at(name, which, story.snapshot), name
@@ -529,7 +539,7 @@ def test_an_operation_killed_before_any_touch_of_a_file_is_done_or_not_begun(
     touches = touches_of(getattr(story, operation))
     after = manifest(story.project)
     assert touches > 50
-    for number in range(0, touches, max(1, touches // samples(18))):
+    for number in range(0, touches, max(1, touches // samples(7))):
         story = ready()
         if not killed_before(number, touches, getattr(story, operation)):
             break
@@ -544,7 +554,7 @@ def test_an_operation_killed_before_any_touch_of_a_file_is_done_or_not_begun(
 def test_a_snapshot_killed_before_any_touch_of_a_file_costs_nothing(again: Callable[[], Story]) -> None:
     story = again()
     touches = touches_of(story.snapshot)
-    for number in range(0, touches, max(1, touches // samples(12))):
+    for number in range(0, touches, max(1, touches // samples(5))):
         story = again()
         if not killed_before(number, touches, story.snapshot):
             break

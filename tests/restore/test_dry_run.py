@@ -68,6 +68,7 @@ def target(manager: CheckpointManager, project: Path) -> str:
 @pytest.mark.parametrize("paths", [(), ("README.md",), ("src", "link", "run.sh"), ("fresh", "src"), (".",)])
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("warm", [False, True])
+@pytest.mark.each_value
 def test_a_dry_run_is_the_plan_of_the_real_run(
     manager: CheckpointManager, project: Path, target: str, base: Path, change: Callable[[Path], None],
     paths: tuple[str, ...], warm: bool,

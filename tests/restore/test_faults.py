@@ -103,10 +103,10 @@ def fail_from_now_on(number: int) -> None:
 @pytest.mark.parametrize(
     ("way", "fail", "times"),
     [
-        ("restore", fail_once, 16),
-        ("restore", fail_from_now_on, 8),
-        ("undo", fail_once, 6),
-        ("revert", fail_from_now_on, 8),
+        ("restore", fail_once, 7),
+        ("restore", fail_from_now_on, 4),
+        ("undo", fail_once, 3),
+        ("revert", fail_from_now_on, 4),
     ],
 )
 def test_any_failing_call_leaves_all_or_nothing_restored(

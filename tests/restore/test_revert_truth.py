@@ -177,6 +177,7 @@ def test_a_similar_file_stays_where_the_turn_exchanged_one_for_another(
 @pytest.mark.parametrize("edit", ["changed", "made anew", "gone"])
 @pytest.mark.parametrize("session", ["s1", "s2"])
 @HOW
+@pytest.mark.each_value
 def test_a_disputed_file_may_have_been_edited_since_the_last_snapshot(
     base: Path, files: Path, how: str, session: str, edit: str
 ) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from restoring import all_ids, checkpoint, mtimes
+from thorough import depth
 
 from helpers import manifest
 from shadowsnap import CheckpointManager
@@ -286,16 +287,17 @@ def test_any_number_of_steps_is_remembered(project: Path, base: Path) -> None:
     for number in range(2):
         (project / "README.md").write_text(f"version {number}\n")
         ids.append(quick.snapshot(project).checkpoint.id)  # type: ignore[union-attr]
-    for number in range(25):
+    steps = depth(9, 25)
+    for number in range(steps):
         quick.restore(project, ids[number % 2])
     (journal,) = (base / "store" / "journal").glob("*.json")
     assert os.path.getsize(journal) < 1000
-    for number in reversed(range(25)):
+    for number in reversed(range(steps)):
         assert version(project) == f"version {number % 2}"
         quick.undo(project)
     with pytest.raises(NothingToUndo):
         quick.undo(project)
-    for number in range(25):
+    for number in range(steps):
         quick.redo(project)
         assert version(project) == f"version {number % 2}"
 

@@ -95,6 +95,7 @@ def test_other_kinds_come_back_into_an_ignored_directory(
 
 @pytest.mark.parametrize("path", ["gen/f", "gen/deep/f", "f.out"])
 @pytest.mark.parametrize("part", [False, True], ids=["everything", "some paths"])
+@pytest.mark.each_value
 def test_an_ignored_file_that_git_tracked_at_the_checkpoint_goes_again(
     manager: CheckpointManager, project: Path, path: str, part: bool
 ) -> None:
@@ -186,6 +187,7 @@ def target(manager: CheckpointManager, project: Path) -> str:
     ],
 )
 @pytest.mark.parametrize("rules", ["", "part/\n", "part/*/\nbeside\n"])
+@pytest.mark.each_value
 def test_any_part_of_a_tree_is_taken_back(
     manager: CheckpointManager, project: Path, target: str, paths: tuple[str, ...], rules: str
 ) -> None:
@@ -207,6 +209,7 @@ def test_any_part_of_a_tree_is_taken_back(
 @pytest.mark.parametrize("bits", [0o111, 0o000, 0o444, 0o555])
 @pytest.mark.parametrize("when", ["at the checkpoint", "now", "at both"])
 @pytest.mark.parametrize("change", ["edit", "delete", "add"])
+@pytest.mark.each_value
 def test_a_restore_into_a_closed_directory_is_exact_or_refused(
     as_user: Callable[..., Any], base: Path, project: Path, bits: int, when: str, change: str
 ) -> None:
@@ -308,6 +311,7 @@ DELAYS = pytest.mark.parametrize("delay_ms", [0, 3, 10, 20, 40, 60])
 
 
 @DELAYS
+@pytest.mark.every(2, start=1)
 def test_a_cancelled_restore_leaves_no_staging_directory(
     base: Path, project: Path, many: str, delay_ms: int
 ) -> None:
@@ -330,6 +334,7 @@ def test_a_cancelled_restore_leaves_no_staging_directory(
 
 
 @DELAYS
+@pytest.mark.every(2)
 def test_a_program_that_cancels_a_restore_and_ends_leaves_no_staging_directory(
     base: Path, project: Path, many: str, delay_ms: int
 ) -> None:

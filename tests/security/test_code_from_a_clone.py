@@ -137,6 +137,7 @@ def test_programs_are_not_looked_for_in_the_project(
 
 @pytest.mark.parametrize("pager", [None, "less", "less -R"])
 @pytest.mark.parametrize("path", [".:{}", ":{}", "{}:", "."])
+@pytest.mark.each_value
 def test_the_pager_is_not_looked_for_in_the_project(
     project: Path, canary: Path, path: str, pager: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -46,7 +46,7 @@ def test_the_seeds_of_no_target_fail(replayed: dict[str, str]) -> None:
     [("raises", "KeyError"), ("loops", "TooSlow"), ("dies", "dies of signal 11"), ("grows", "MemoryError")],
 )
 def test_the_fuzzer_finds_and_shrinks(tmp_path: Path, name: str, said: str) -> None:
-    done = fuzz("--planted", "--seconds", "2", "--seed", "1", "--corpus", tmp_path, name)
+    done = fuzz("--planted", "--until-first", "--seconds", "20", "--seed", "1", "--corpus", tmp_path, name)
     assert done.returncode == 1 and said in done.stdout, done.stdout + done.stderr
     (found,) = (tmp_path / name).glob("fail-*")
     assert found.read_bytes() == b"!"

@@ -489,6 +489,7 @@ def test_a_damaged_session_file_does_not_keep_a_hook_from_its_work(home: Path, p
     "odd", ["\ud800", "file:///%00", "a\0b", "~nobody-has-this-name", "x" * 5000, "file://%ff"]
 )
 @pytest.mark.parametrize("field", ["transcript_path", "file", "folder", "root"])
+@pytest.mark.each_value
 def test_a_path_that_is_none_does_not_keep_a_hook_from_its_work(
     home: Path, project: Path, field: str, odd: str
 ) -> None:

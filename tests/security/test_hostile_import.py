@@ -57,6 +57,7 @@ def hostile(tmp_path: Path, canary: Path) -> Path:
 
 @pytest.mark.parametrize("url", ["ext::{} %S", "ssh://host/{}", "{}", "https://127.0.0.1:1/{}", "git://127.0.0.1/{}"])
 @pytest.mark.parametrize("knows_the_variable", [True, False], ids=["new git", "git before 2.39.4"])
+@pytest.mark.each_value
 def test_nothing_is_run_or_fetched(
     base: Path, hostile: Path, canary: Path, tmp_path: Path, url: str, knows_the_variable: bool,
     monkeypatch: pytest.MonkeyPatch,
@@ -84,6 +85,7 @@ def test_the_canary_would_sing(hostile: Path, canary: Path, tmp_path: Path) -> N
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="needs pipes")
 @pytest.mark.parametrize("odd", ["pipe", "device"])
 @pytest.mark.parametrize("name", ["HERMES_WORKDIR", "info/exclude", "packed-refs", "config", "HEAD"])
+@pytest.mark.each_value
 def test_a_pipe_or_a_device_in_place_of_a_file_is_not_read(base: Path, hostile: Path, name: str, odd: str) -> None:
     path = hostile / name
     path.unlink(missing_ok=True)

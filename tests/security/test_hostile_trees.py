@@ -93,6 +93,7 @@ def is_refused(crafted: Crafted, commit: str, **arguments: Any) -> None:
 @pytest.mark.parametrize("name", HOSTILE[:24])
 @pytest.mark.parametrize("depth", ["top", "below"])
 @pytest.mark.parametrize("many", [False, True])
+@pytest.mark.each_value
 def test_a_tree_with_a_hostile_name_is_not_restored(crafted: Crafted, name: bytes, depth: str, many: bool) -> None:
     canary = crafted.blob(b"#!/bin/sh\ntouch canary\n")
     tree = crafted.tree(("100755", name, canary))

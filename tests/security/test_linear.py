@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from thorough import depth
 
 from helpers import git
 from shadowsnap import CheckpointManager
@@ -30,18 +31,20 @@ from shadowsnap.store.redaction import redacted_beginning
 from shadowsnap.timeline import _Entries
 
 Make = Callable[[int], Any]
-SIZE = 1 << 16
+SIZE = 1 << 14
+ENOUGH = depth(0.005, 0.02)
+"""Seconds that a clock can tell from none."""
 
 
 def assert_linear(parse: Callable[[Any], object], make: Make, size: int = SIZE) -> None:
     """Four times the length takes about four times as long; what is quadratic takes sixteen times. What takes next
     to no time is made longer first, as far as a clock can tell."""
-    while size < 1 << 22 and _seconds(parse, make(size)) < 0.02:
+    while size < depth(1 << 20, 1 << 22) and _seconds(parse, make(size)) < ENOUGH:
         size *= 4
-    for _ in range(3):  # a busy machine has pauses
+    for _ in range(5):  # a busy machine has pauses
         short = min(_seconds(parse, make(size)) for _ in range(2))
         long = _seconds(parse, make(4 * size))
-        if long < 10 * short + 0.05:
+        if long < 10 * short + 2 * ENOUGH:
             return
     raise AssertionError(f"{short:.3f} s for {size}, {long:.3f} s for four times that")
 

@@ -66,6 +66,7 @@ def swaps(scene: Scene) -> dict[str, Callable[[], None]]:
 
 @pytest.mark.parametrize("which", ["d", "d/e", "staging"])
 @pytest.mark.parametrize("many", [False, True], ids=["few", "many"])
+@pytest.mark.each_value
 def test_a_directory_that_becomes_a_link_at_any_step_leads_nowhere(tmp_path: Path, which: str, many: bool) -> None:
     number = 0
     while True:

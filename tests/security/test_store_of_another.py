@@ -58,6 +58,7 @@ def hook(base: Path, project: Path, event: str, mask: int = 0o022) -> None:
 
 @pytest.mark.parametrize("mask", [0o000, 0o002, 0o022])
 @pytest.mark.parametrize("event", EVENTS)
+@pytest.mark.each_value
 def test_the_base_is_for_its_owner_alone_if_a_hook_comes_first(
     tmp_path: Path, project: Path, mask: int, event: str
 ) -> None:

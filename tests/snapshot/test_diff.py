@@ -248,6 +248,7 @@ SUBSETS: dict[str, tuple[list[str], set[str]]] = {
 @posix
 @pytest.mark.parametrize("subset", SUBSETS)
 @pytest.mark.parametrize("against", ["disk", "checkpoint"])
+@pytest.mark.each_value
 def test_only_some_paths(
     manager: CheckpointManager, base: Path, project: Path, subset: str, against: str
 ) -> None:

@@ -76,6 +76,7 @@ ATTRIBUTES = {
 
 @pytest.mark.parametrize("how", ["whole repository", "plain directory"])
 @pytest.mark.parametrize("attributes", ATTRIBUTES)
+@pytest.mark.each_value
 def test_gitattributes_change_nothing(base: Path, empty: Path, home: Path, attributes: str, how: str) -> None:
     (home / "marker").write_text("")
     git(empty, "config", "--global", "filter.shout.clean", f"rm {home / 'marker'}; tr a-z A-Z")
@@ -411,6 +412,7 @@ THINGS = (
 @posix
 @pytest.mark.parametrize("after", THINGS)
 @pytest.mark.parametrize("before", THINGS)
+@pytest.mark.every(3)
 def test_anything_may_become_anything(base: Path, empty: Path, before: str, after: str) -> None:
     (empty / "other").mkdir()
     (empty / "other" / "inside").write_text("elsewhere")

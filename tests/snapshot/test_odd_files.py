@@ -197,6 +197,7 @@ def captures_everything_else(base: Path, project: Path, kind: str, odd_paths: li
 
 @everything
 @everywhere
+@pytest.mark.each_value
 def test_a_first_snapshot_captures_everything_else(base: Path, work: Path, kind: str, odd_path: str) -> None:
     put(kind, work / odd_path)
     bounded(lambda: captures_everything_else(base, work, kind, [odd_path], FILES))
@@ -204,6 +205,7 @@ def test_a_first_snapshot_captures_everything_else(base: Path, work: Path, kind:
 
 @pytest.mark.parametrize("kind", ["fifo", "huge file"])
 @everywhere
+@pytest.mark.each_value
 def test_a_later_snapshot_captures_everything_else(base: Path, work: Path, kind: str, odd_path: str) -> None:
     snapshot(CheckpointManager(base=base, deadline=DEADLINE, background_upkeep=False), work)
     put(kind, work / odd_path)
@@ -216,6 +218,7 @@ def test_a_later_snapshot_captures_everything_else(base: Path, work: Path, kind:
 @pytest.mark.parametrize(
     "odd_path", [".gitignore", "src/.gitattributes", ".git/HEAD", ".git/config", ".git/index"]
 )
+@pytest.mark.each_value
 def test_a_restore_of_other_paths_is_not_delayed(base: Path, work: Path, kind: str, odd_path: str) -> None:
     manager = CheckpointManager(base=base, deadline=DEADLINE, background_upkeep=False)
     target = snapshot(manager, work)

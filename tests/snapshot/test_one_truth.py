@@ -87,6 +87,7 @@ def work(project: Path, change: Change) -> Path:
 
 
 @everyway
+@pytest.mark.every(2)
 def test_a_file_stays_in_later_checkpoints_after_a_restore_across_the_change(
     base: Path, work: Path, change: Change, tmp_path: Path
 ) -> None:
@@ -108,6 +109,7 @@ def test_a_file_stays_in_later_checkpoints_after_a_restore_across_the_change(
 
 
 @everyway
+@pytest.mark.every(2, start=1)
 def test_a_file_that_the_agent_removes_after_a_restore_across_the_change_can_be_brought_back(
     base: Path, work: Path, change: Change
 ) -> None:
@@ -149,6 +151,7 @@ known = pytest.mark.parametrize("is_known", [False, True], ids=["in no checkpoin
 
 @known
 @everyway
+@pytest.mark.each_value
 def test_the_checkpoint_before_a_restore_holds_what_the_restore_overwrites(
     base: Path, work: Path, change: Change, is_known: bool
 ) -> None:
@@ -168,6 +171,7 @@ def test_the_checkpoint_before_a_restore_holds_what_the_restore_overwrites(
 
 @known
 @everyway
+@pytest.mark.each_value
 def test_undo_brings_back_what_a_restore_across_the_change_overwrote(
     base: Path, work: Path, change: Change, is_known: bool
 ) -> None:
@@ -188,6 +192,7 @@ def test_undo_brings_back_what_a_restore_across_the_change_overwrote(
 
 
 @everyway
+@pytest.mark.every(2)
 def test_undo_brings_back_what_another_manager_with_the_earlier_settings_overwrote(
     base: Path, work: Path, change: Change
 ) -> None:
@@ -204,6 +209,7 @@ def test_undo_brings_back_what_another_manager_with_the_earlier_settings_overwro
 
 
 @everyway
+@pytest.mark.every(2, start=1)
 def test_doctor_finds_nothing_wrong_after_a_restore_across_the_change(
     base: Path, work: Path, change: Change
 ) -> None:
@@ -224,6 +230,7 @@ namedway = pytest.mark.parametrize("change", NAMED.values(), ids=list(NAMED))
 
 @namedway
 @pytest.mark.parametrize("edited", [False, True], ids=["as captured", "edited"])
+@pytest.mark.each_value
 def test_a_file_that_became_ignored_is_captured_if_a_tool_names_it(
     base: Path, work: Path, change: Change, edited: bool
 ) -> None:
@@ -312,6 +319,7 @@ def as_edits(path: str) -> object:
 
 @pytest.mark.parametrize("path", ["two\nlines.log", "\n.log", "ends.log\n", "dir\nectory/x.log"])
 @pytest.mark.parametrize("shape", [as_file_path, as_list, as_edits])
+@pytest.mark.each_value
 def test_an_ignored_file_with_a_line_break_in_its_name_is_captured_if_a_tool_names_it(
     base: Path, project: Path, path: str, shape: Callable[[str], object]
 ) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from restoring import assert_sound, at_step, checkpoint, in_child
+from thorough import depth
 
 from helpers import manifest
 from shadowsnap import CheckpointManager
@@ -174,7 +175,7 @@ def test_a_file_that_is_restored_is_never_missing(tmp_path: Path, project: Path,
         finally:
             os._exit(code)
     try:
-        for number in range(40):
+        for number in range(depth(12, 40)):
             path.write_bytes(b"newer %d\n" % number)
             manager.restore(project, target)
     finally:

@@ -176,6 +176,7 @@ def test_every_file_of_any_project_is_captured_exactly(base: Path, any_project: 
     assert snap(base, any_project, status="unchanged").id == checkpoint.id
 
 
+@pytest.mark.every(2)
 def test_changes_in_any_project_are_captured(base: Path, any_project: Path) -> None:
     snap(base, any_project)
     for folder in [any_project, *(path.parent for path in any_project.rglob(".git"))]:
@@ -185,6 +186,7 @@ def test_changes_in_any_project_are_captured(base: Path, any_project: Path) -> N
     assert captured(base, snap(base, any_project)) == manifest(any_project)
 
 
+@pytest.mark.every(2, start=1)
 def test_no_operation_touches_any_repository(base: Path, any_project: Path) -> None:
     manager = CheckpointManager(base=base)
     first = manager.ensure_checkpoint(any_project, paths=["x.log"]).checkpoint

@@ -563,6 +563,7 @@ def test_the_content_of_a_patch_is_no_command(manager: CheckpointManager, projec
      "cd ../a/b/../b%d "],
 )  # fmt: skip
 @pytest.mark.parametrize("count", [1, 100])
+@pytest.mark.each_value
 def test_long_commands_do_not_take_long(tmp_path: Path, piece: str, count: int) -> None:
     (tmp_path / "a" / "b").mkdir(parents=True)
     size = 4_000_000 // len(piece) // count

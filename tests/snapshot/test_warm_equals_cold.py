@@ -619,6 +619,7 @@ def layout_for(change: str) -> str:
 
 
 @pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.every(2)
 def test_a_file_that_is_left_out_from_now_on_and_then_named(tmp_path: Path, process: Process, change: str) -> None:
     each = CHANGES[change]
     story = [
@@ -631,6 +632,7 @@ def test_a_file_that_is_left_out_from_now_on_and_then_named(tmp_path: Path, proc
 
 
 @pytest.mark.parametrize("change", CHANGES)
+@pytest.mark.every(2, start=1)
 def test_a_restore_and_an_undo_across_a_change_of_what_is_captured(
     tmp_path: Path, process: Process, change: str
 ) -> None:

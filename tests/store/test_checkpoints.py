@@ -522,6 +522,7 @@ def test_a_damaged_ref_is_said_to_be_damaged(
 @pytest.mark.parametrize("how", HOW)
 @pytest.mark.parametrize("victim", ["commit", "tree", "subtree", "ref"])
 @pytest.mark.parametrize("changed", [False, True])
+@pytest.mark.each_value
 def test_snapshots_go_on_whatever_is_damaged(
     base: Path, project: Path, how: str, victim: str, changed: bool
 ) -> None:

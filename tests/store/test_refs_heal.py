@@ -103,6 +103,7 @@ CALLS = [listed, got, restored, compared, found_as_the_last, unchanged]
 @damaged
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("which", [0, 2], ids=["oldest", "newest"])
+@pytest.mark.each_value
 def test_a_spoiled_ref_has_its_value_in_packed_refs(
     packed: History, call: Callable[[CheckpointManager, History], None], which: int, damage: bytes
 ) -> None:
@@ -113,6 +114,7 @@ def test_a_spoiled_ref_has_its_value_in_packed_refs(
 @damaged
 @pytest.mark.parametrize("call", CALLS)
 @pytest.mark.parametrize("which", [0, 2], ids=["oldest", "newest"])
+@pytest.mark.each_value
 def test_a_spoiled_ref_has_its_value_in_its_name(
     loose: History, call: Callable[[CheckpointManager, History], None], which: int, damage: bytes
 ) -> None:
@@ -122,6 +124,7 @@ def test_a_spoiled_ref_has_its_value_in_its_name(
 
 @damaged
 @pytest.mark.parametrize("call", [listed, got, restored])
+@pytest.mark.each_value
 def test_all_refs_may_be_spoiled_at_once(
     loose: History, call: Callable[[CheckpointManager, History], None], damage: bytes
 ) -> None:

@@ -176,6 +176,7 @@ def test_another_version_is_forgotten(store: Store, known: Project, remembered: 
 
 @pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES.keys())
 @pytest.mark.parametrize("piece", ["", ".json", ".dirs"])
+@pytest.mark.each_value
 def test_a_snapshot_over_a_damaged_cache_is_as_good_as_any(
     base: Path, project: Path, piece: str, damage: Callable[[bytes], bytes]
 ) -> None:

@@ -58,6 +58,7 @@ class CommandLine:
         self._capsys.readouterr()
         found = main(list(words))
         out, err = self._capsys.readouterr()
+        err = without_progress(err)
         assert code in (None, found), f"exit code {found} of {words}\n{out}\n{err}"
         return Ran(found, out, err)
 
@@ -84,7 +85,7 @@ class CommandLine:
 
     def process(self, *words: str | bytes, **env: str) -> subprocess.CompletedProcess[bytes]:
         """In a process of its own, without a terminal."""
-        return subprocess.run(
+        done = subprocess.run(
             [*COMMAND, *words],
             cwd=self.project,
             env={**os.environ, **env},
@@ -93,16 +94,26 @@ class CommandLine:
             check=False,
             timeout=60,
         )
+        done.stderr = without_progress(done.stderr.decode("latin-1")).encode("latin-1")
+        return done
 
     def terminal(self, *words: str, answers: Sequence[tuple[str, str]] = (), **env: str) -> tuple[int, str]:
         """In a process of its own on a terminal: each answer is typed once its question is there.
         Returns the exit code and everything that stood on the screen."""
-        return on_terminal([*COMMAND, *words], self.project, answers, {"TERM": "xterm", "PAGER": "cat", **env})
+        environment = {"TERM": "xterm", "PAGER": "cat", **env}
+        code, screen = on_terminal([*COMMAND, *words], self.project, answers, environment)
+        return code, without_progress(screen)
 
 
 def ageless(text: str) -> str:
     """A list in which everything happened just now, however slow the machine is."""
     return re.sub(r"^( *(?:\d+|\.)  )(?:now| *\d+) (?:s  |min|h  |   ) ", r"\1now     ", text, flags=re.MULTILINE)
+
+
+def without_progress(text: str) -> str:
+    """What was written without the progress that is shown where it takes long, as it does on a busy machine."""
+    text = re.sub(r"(?:\r\x1b\[K[^\r\n]*)+(?=\r\x1b\[K)|\r\x1b\[K", "", text)
+    return re.sub(r"^[a-z][a-z ]*(?: \.\.\.|: \d+ of \d+)(?: \d+ s)?\n", "", text, flags=re.MULTILINE)
 
 
 def command_of(words: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from hypothesis import settings
+from thorough import depth
 
 from helpers import Entry, git, manifest
 from shadowsnap import CheckpointManager, steps
@@ -90,8 +90,8 @@ def content_in(base: Path, checkpoint: str, path: str) -> str:
 
 
 def samples(usual: int) -> int:
-    """How many moments of an operation a test tries: more with a thorough profile."""
-    return usual if settings().max_examples <= 25 else 4 * usual
+    """How many moments of an operation a test tries."""
+    return depth(usual, 8 * usual)
 
 
 # --- acting in the middle of an operation -----------------------------------------------------------

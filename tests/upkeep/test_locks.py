@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from thorough import depth
 
 from helpers import git
 from shadowsnap.deadline import Deadline
@@ -97,7 +98,7 @@ def test_a_reader_sees_every_ref_while_refs_are_packed(tmp_path: Path) -> None:
     packing = threading.Thread(target=pack)
     packing.start()
     try:
-        while created < 300:
+        while created < depth(60, 300):
             # Every packing leaves the directory empty, and removes it.
             create_ref(store, f"{prefix}/{created:04d}", commit, fsync=False)
             created += 1

@@ -43,6 +43,7 @@ def another(kept: Kept) -> CheckpointManager:
 
 
 @named
+@pytest.mark.every(3)
 def test_the_next_snapshot_is_taken(base: Path, project: Path, damage: Damage) -> None:
     kept = keep(base, project)
     damage(kept)
@@ -61,6 +62,7 @@ def test_the_next_snapshot_is_taken(base: Path, project: Path, damage: Damage) -
     [damage for damage in BY_ITSELF if damage is not damaging.garbage_over_packed_ref],
     ids=lambda damage: damage.__name__,
 )
+@pytest.mark.every(3)
 def test_the_next_listing_shows_every_checkpoint(base: Path, project: Path, damage: Damage) -> None:
     kept = keep(base, project)
     damage(kept)
@@ -68,6 +70,7 @@ def test_the_next_listing_shows_every_checkpoint(base: Path, project: Path, dama
 
 
 @named
+@pytest.mark.every(3, start=1)
 def test_the_next_restore_works(base: Path, project: Path, damage: Damage) -> None:
     kept = keep(base, project)
     damage(kept)
@@ -75,6 +78,7 @@ def test_the_next_restore_works(base: Path, project: Path, damage: Damage) -> No
 
 
 @named
+@pytest.mark.every(3, start=2)
 def test_pinning_and_deleting_work(base: Path, project: Path, damage: Damage) -> None:
     kept = keep(base, project)
     damage(kept)
