@@ -135,7 +135,7 @@ def homes(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(autouse=True)
 def home(homes: Path, _sealed_session: None) -> Iterator[Path]:
     """The sealed home of this test. It does not lie below `tmp_path`: a directory above $HOME is refused."""
-    home = Path(tempfile.mkdtemp(dir=homes))
+    home = Path(tempfile.mkdtemp(prefix="home-", dir=homes))
     with helpers.sealed_environment(home):
         yield home
 
