@@ -103,13 +103,13 @@ def attempt(target: Target, run: Run, data: bytes) -> Failure | None:
     return None
 
 
-def attempt_apart(target: Target, run: Run, data: bytes) -> Failure | None:
-    """Run one input in a copy of this process, which it may kill."""
+def attempt_apart(target: Target, run: Run, *inputs: bytes) -> Failure | None:
+    """Run inputs in a copy of this process, which they may kill, up to the first that fails."""
     reading, writing = os.pipe()
     process = os.fork()
     if process == 0:
         try:
-            found = attempt(target, run, data)
+            found = next(filter(None, (attempt(target, run, data) for data in inputs)), None)
             os.write(writing, json.dumps(asdict(found) if found else None).encode()[: 1 << 15])
         finally:
             os._exit(0)
@@ -328,5 +328,7 @@ def replay(target: Target, place: Path, inputs: dict[str, bytes]) -> dict[str, F
     run, own = prepare(target, place)
     limit_memory()
     named = {**{f"seed {number}": data for number, data in enumerate(own)}, **inputs}
+    if attempt_apart(target, run, *named.values()) is None:
+        return {}  # one copy for all is enough, and which of them fails is not asked
     tried = {name: attempt_apart(target, run, data) for name, data in named.items()}
     return {name: failure for name, failure in tried.items() if failure is not None}
