@@ -80,7 +80,7 @@ def test_what_it_says_to_install_exists(adapter: str, messages: dict[str, str]) 
     extra = ADAPTERS[adapter][0]
     (version,) = re.findall(rf'^{extra} = \["[\w-]+>=([\d.]+)"\]$', PYPROJECT, re.MULTILINE)
     assert f" {version} or newer: " in messages[adapter]
-    (everything,) = re.findall(r"shadowsnap\[([\w,-]+)\]", PYPROJECT)
+    (everything,) = re.findall(r'^    "shadowsnap\[([\w,-]+)\]",$', PYPROJECT, re.MULTILINE)
     assert extra in everything.split(",")
 
 
