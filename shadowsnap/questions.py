@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
-from itertools import count
+from itertools import chain, count
 from pathlib import Path
 from typing import Literal
 
@@ -735,19 +735,30 @@ def between(stops: Sequence[Stop], good: str | None, bad: str | None) -> list[St
         raise BadArguments(what="the good state must be an older one of this timeline than the bad state")
     if good is None:
         return list(stops[: end + 1])
-    way: list[Stop] = []
-    for stop in stops[: end + 1]:
-        back = [
-            at
-            for at, each in enumerate(way)
-            if stop.goes_back and not each.changes and _same(each.state, stop.state)
-        ]
-        if back:
-            del way[back[-1] + 1 :]
-        else:
-            way.append(stop)
+    way = _way(stops[: end + 1])
     start = [at for at, stop in enumerate(way[:-1]) if good in stop.checkpoints]
     return way[start[-1] :] if start else list(stops[begins[-1] : end + 1])
+
+
+def _way(stops: Sequence[Stop]) -> list[Stop]:
+    """What led to the last of these states. A restore takes what came after its state out, and an undo of the
+    restore brings it in again."""
+    before: dict[int, int | None] = {}
+    here: int | None = None
+
+    def steps_to(at: int | None) -> Iterator[int]:
+        while at is not None:
+            yield at
+            at = before[at]
+
+    for number, stop in enumerate(stops):
+        states = chain(steps_to(here), reversed(before)) if stop.goes_back else ()
+        same = (at for at in states if not stops[at].changes and _same(stops[at].state, stop.state))
+        back = next(same, None)
+        if back is None:
+            before[number] = here
+        here = number if back is None else back
+    return [stops[at] for at in steps_to(here)][::-1]
 
 
 def find_culprit(stops: Sequence[Stop], test: Callable[[Stop], Probe]) -> Bisection:
@@ -785,7 +796,10 @@ def find_culprit(stops: Sequence[Stop], test: Callable[[Stop], Probe]) -> Bisect
 def test_all(stops: Sequence[Stop], test: Callable[[Stop], Probe]) -> Bisection:
     """Test every state. The culprit is what led to the bad states at the end, if there are any."""
     probes = [test(stop) for stop in stops]
-    decided = [probe for probe in probes if probe.verdict != "skipped"]
+    way = {id(stop) for stop in _way(stops)}
+    decided = [
+        probe for stop, probe in zip(stops, probes, strict=True) if id(stop) in way and probe.verdict != "skipped"
+    ]
     last_good = max((at for at, probe in enumerate(decided) if probe.verdict == "good"), default=None)
     if last_good is None or last_good == len(decided) - 1:
         return Bisection(None, None, None, tuple(probes))

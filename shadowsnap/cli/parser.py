@@ -102,7 +102,12 @@ def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Nam
     if "--" in words:
         cut = words.index("--")
         words, after = words[:cut], words[cut + 1 :]
+    if any(action.dest == "path" for action in parser._actions):
+        # argparse loses a -- when options may stand anywhere; no argument can begin with a NUL.
+        words, after = [*words, *(f"\0{word}" if word.startswith("-") else word for word in after)], []
     args = parser.parse_intermixed_args(words)
+    if isinstance(getattr(args, "path", None), str):
+        args.path = args.path.removeprefix("\0")
     if after and not hasattr(args, "paths"):
         parser.error("this command takes no paths, so nothing can follow --")
     if after:

@@ -408,11 +408,11 @@ def _mode_text(item: Difference, old: State, new: State) -> str:
 
 def patch_header(path: bytes) -> str:
     """The line with which the patch of a file begins."""
-    return f"diff --git {_quoted(b'a/' + path)} {_quoted(b'b/' + path)}"
+    return f"diff --git {quoted(b'a/' + path)} {quoted(b'b/' + path)}"
 
 
-def _quoted(name: bytes) -> str:
-    """A name as git writes it in a patch."""
+def quoted(name: bytes) -> str:
+    """A name as git writes it where it stands for itself: in a patch, in the porcelain of blame."""
     plain = {byte: chr(byte) for byte in range(32, 127)} | {34: '\\"', 92: "\\\\", 9: "\\t", 10: "\\n"}
     text = "".join(plain.get(byte, f"\\{byte:03o}") for byte in name)
     return text if text.encode() == name else f'"{text}"'

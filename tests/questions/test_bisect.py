@@ -96,6 +96,17 @@ def test_what_was_undone_did_not_break_what_is_there_now(story: Story) -> None:
     assert [probe["name"] for probe in found["probes"]].count("turn 2") == 0
 
 
+@pytest.mark.parametrize("words", [("--good", "1"), ("--all",)])
+def test_a_turn_that_an_undo_brought_back_is_named(story: Story, words: tuple[str, ...]) -> None:
+    turn(story, "fine, more\n")
+    number = turn(story, "broken\n")
+    turn(story, "still broken\n")
+    story.manager().restore(story.project, "2")
+    story.manager().undo(story.project)
+    found = ask(story.project, story.base, "bisect", *words, "--", *CHECK)
+    assert (found["number"], found["kind"]) == (number, "turn")
+
+
 def test_a_restore_of_some_paths_may_be_what_broke_it(story: Story) -> None:
     turn(story, "broken at first\n")
     turn(story, "fine again\n")

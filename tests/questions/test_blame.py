@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -176,6 +177,17 @@ def test_the_porcelain_is_that_of_git(story: Story) -> None:
         "author you",
     ]
     assert rows.count("filename a.txt") == 3 and rows.count("boundary") == 1
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such names there")
+def test_a_name_that_looks_like_an_option_or_has_escapes_is_a_name(story: Story) -> None:
+    for name in ("-L", "a\n\x1b[31mb"):
+        (story.project / name).write_text("one\n")
+    story.begin("s1")
+    assert ask(story.project, story.base, "blame", "--", "-L")["lines"][0]["who"] == "before"
+    assert run_command(story.project, story.base, "cat", "last", "--", "-L").stdout == b"one\n"
+    data = run_command(story.project, story.base, "blame", "--porcelain", "a\n\x1b[31mb").stdout
+    assert b'\nfilename "a\\n\\033[31mb"\n\tone\n' in data
 
 
 @pytest.mark.parametrize("words", ["5", "0,1", "2,1", "x", ",", "1,2,3", ""])

@@ -69,6 +69,14 @@ def test_ignored_files_that_a_tool_named_come_along(project: Path, base: Path, t
     assert manager.get(tmp_path / "copy", 1).tree == manager.get(project, 1).tree
 
 
+def test_what_a_fork_lacks_is_said(project: Path, base: Path, tmp_path: Path) -> None:
+    (project / "large.bin").write_bytes(b"\0" * 2_000_000)
+    CheckpointManager(base=base, background_upkeep=False, max_file_size_mb=1).ensure_checkpoint(project)
+    ran = run_command(project, base, "fork", "1", str(tmp_path / "copy"))
+    assert not (tmp_path / "copy" / "large.bin").exists()
+    assert ran.stdout.endswith(b"\n  not captured, so not in it: large.bin (too-large)\n")
+
+
 def test_several_forks_at_once(manager: CheckpointManager, project: Path, base: Path, tmp_path: Path) -> None:
     forks = ask(project, base, "fork", "1", "../copy", "-n", "3")["forks"]
     assert [fork["directory"] for fork in forks] == [str(tmp_path / f"copy-{number}") for number in (1, 2, 3)]

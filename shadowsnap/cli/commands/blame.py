@@ -15,6 +15,7 @@ from shadowsnap.cli.context import Context
 from shadowsnap.cli.text import columns, cut, one_line, pad, safe
 from shadowsnap.cli.ui import Ink
 from shadowsnap.errors import WrongUsage
+from shadowsnap.snapshot.states import quoted
 
 if TYPE_CHECKING:
     from shadowsnap.model import Author, BlamedLine
@@ -112,4 +113,4 @@ def _headers(who: Author, path: str) -> Iterator[bytes]:
     yield f"summary {what}\n".encode()
     yield f"number {who.number}\n".encode() if who.number is not None else b""
     yield b"boundary\n" if who.who == "before" else b""
-    yield b"filename " + path.encode("utf-8", "surrogateescape").replace(b"\n", b"\\n") + b"\n"
+    yield f"filename {quoted(path.encode('utf-8', 'surrogateescape'))}\n".encode()

@@ -44,4 +44,5 @@ def run(args: argparse.Namespace, context: Context) -> int:
     for fork in forks:
         branch = f", on branch {fork.branch}" if fork.branch else ""
         lines.append(f"forked to {safe(fork.directory)}: {count(fork.files, 'file')}{branch}")
+    lines += [f"  not captured, so not in it: {safe(item.path)} ({item.why})" for item in target.skipped]
     return context.ui.answer({"forks": [fork.to_dict() for fork in forks]}, lines)
