@@ -599,6 +599,7 @@ def test_a_missing_folder_of_sessions_is_nothing_to_clean(tmp_path: Path) -> Non
     assert not (tmp_path / "none").exists()
 
 
+@pytest.mark.only_thorough
 def test_the_benchmark_of_hooks_measures_every_case(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a short path, as the socket of a helper needs it."""
     monkeypatch.syspath_prepend(ROOT / "scripts")

@@ -101,6 +101,7 @@ def test_a_run_does_what_it_measures(tiny: tuple[dict[str, Any], str]) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.only_thorough
 def test_a_real_tree_is_copied_and_not_touched(
     bench: dict[str, ModuleType], tmp_path: Path, project: Path
 ) -> None:
@@ -248,6 +249,7 @@ def test_without_the_package_of_the_kernel_it_says_so(
 # --- pictures -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.only_thorough
 def test_the_pictures_show_what_was_measured(bench: dict[str, ModuleType], tmp_path: Path) -> None:
     numbers = tmp_path / "numbers.json"
     arguments = ["--files", "20,40", "--turns", "10", "--rounds", "2", "--scratch", str(tmp_path)]

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from capturing import content, names, skipped
+from thorough import depth
 
 from helpers import git
 from shadowsnap import CheckpointManager
@@ -149,7 +150,7 @@ def test_millions_of_small_values_in_the_input_of_a_hook_are_not_all_read() -> N
 
 @pytest.mark.parametrize("text", ["x", 'a,"b\n', "\\", "\u00e9\0", '\\"'])
 def test_a_long_text_in_the_middle_of_an_input_hides_nothing(text: str) -> None:
-    for more in range(7):
+    for more in range(depth(2, 7)):
         content = "y" * more + text * ((9 << 20) // len(text))
         payload: dict[str, Any] = {"hook_event_name": "PreToolUse", "tool_name": "Write", "cwd": "/p"}
         payload |= {"tool_input": {"content": content, "file_path": "/p/x"}}

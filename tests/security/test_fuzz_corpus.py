@@ -41,6 +41,7 @@ def test_the_seeds_of_no_target_fail(replayed: dict[str, str]) -> None:
     assert [name for name, said in replayed.items() if ", 0 failures" not in said] == []
 
 
+@pytest.mark.every(4)
 @pytest.mark.parametrize(
     ("name", "said"),
     [("raises", "KeyError"), ("loops", "TooSlow"), ("dies", "dies of signal 11"), ("grows", "MemoryError")],

@@ -14,6 +14,7 @@ THOROUGH = bool(os.environ.get("THOROUGH")) or os.environ.get("HYPOTHESIS_PROFIL
 
 MARKERS = [
     "each_value: of the combinations of its parameters so few that each value occurs; all of them if thorough",
+    "only_thorough: left out of a usual run, as a quicker test proves the same, or as it is about a script",
     "every(count, start=0): of its cases only every so many-th; all of them if thorough",
 ]
 
@@ -29,6 +30,7 @@ def chosen(items: list[pytest.Item]) -> list[pytest.Item]:
     """The cases that this run tries, in their order."""
     if THOROUGH:
         return items
+    items = [item for item in items if item.get_closest_marker("only_thorough") is None]
     found: list[pytest.Item] = []
     for _, group in groupby(items, key=lambda item: item.nodeid.partition("[")[0]):
         cases = list(group)

@@ -15,7 +15,6 @@ from shadowsnap.cli.context import Context
 from shadowsnap.cli.text import columns, cut, one_line, pad, safe
 from shadowsnap.cli.ui import Ink
 from shadowsnap.errors import WrongUsage
-from shadowsnap.snapshot.states import quoted
 
 if TYPE_CHECKING:
     from shadowsnap.model import Author, BlamedLine
@@ -104,6 +103,8 @@ def _follows(line: BlamedLine, following: BlamedLine) -> bool:
 
 
 def _headers(who: Author, path: str) -> Iterator[bytes]:
+    from shadowsnap.snapshot.states import quoted  # `--help` reads every command
+
     name = {"turn": one_line(who.agent or "agent"), "person": "you"}.get(who.who, "before the timeline")
     seconds = int(who.at.timestamp()) if who.at is not None else 0
     plain = {"turn": f"turn {who.number}", "person": "your own edits"}.get(who.who, name)
