@@ -132,6 +132,10 @@ def _rows(store: Store, project: str) -> list[bytes]:
         return []
 
 
+_PLAIN = ("turn", "number", "before", "after", "checkpoint", "target", "session", "key", "of", "id", "tree")
+"""Facts that are a word or a number. A damaged line may have anything else there, and loses it."""
+
+
 def _line_of(row: bytes) -> Line | None:
     try:
         line = json.loads(row) if row else None
@@ -141,7 +145,9 @@ def _line_of(row: bytes) -> Line | None:
         return None
     at = line.get("at")
     is_time = isinstance(at, (int, float)) and not isinstance(at, bool) and 0 <= at < _END_OF_TIME
-    return line if is_time else None
+    if not is_time or not any(isinstance(line.get(name), (dict, list)) for name in _PLAIN):
+        return line if is_time else None
+    return {name: value for name, value in line.items() if not (name in _PLAIN and isinstance(value, (dict, list)))}
 
 
 def last_lines(store: Store, project: str) -> list[Line]:

@@ -57,6 +57,14 @@ def test_what_was_appended_is_read_in_order(store: Store, known: Project) -> Non
     assert logged_projects(store) == [known.id]
 
 
+@pytest.mark.parametrize("name", ["turn", "before", "session", "key", "id"])
+@pytest.mark.parametrize("value", [{"": ""}, [1]])
+def test_a_fact_of_another_kind_is_left_out(store: Store, known: Project, name: str, value: Any) -> None:
+    """A damaged line with a list in place of an id would end every command that looks at the log."""
+    line = append_line(store, known.id, "begin", **{"prompt": "kept", name: value})
+    assert read_lines(store, known.id) == [{"op": "begin", "at": line["at"], "prompt": "kept"}]
+
+
 @pytest.mark.skipif(os.name == "nt", reason="there are no permission bits")
 def test_nobody_else_may_read_it(store: Store, known: Project) -> None:
     append_line(store, known.id, "begin", turn=1)
@@ -71,7 +79,7 @@ values = st.recursive(
 )
 
 
-@given(facts=st.dictionaries(st.sampled_from(["prompt", "session", "tools", "reason"]), values))
+@given(facts=st.dictionaries(st.sampled_from(["prompt", "agent", "tools", "reason"]), values))
 def test_any_fact_is_one_line_and_comes_back(store: Store, known: Project, facts: dict[str, Any]) -> None:
     before = len(log_file(store, known.id).read_bytes().split(b"\n")) if has_log(store, known.id) else 1
     line = append_line(store, known.id, "begin", **facts)
