@@ -145,9 +145,12 @@ def _line_of(row: bytes) -> Line | None:
         return None
     at = line.get("at")
     is_time = isinstance(at, (int, float)) and not isinstance(at, bool) and 0 <= at < _END_OF_TIME
-    if not is_time or not any(isinstance(line.get(name), (dict, list)) for name in _PLAIN):
-        return line if is_time else None
-    return {name: value for name, value in line.items() if not (name in _PLAIN and isinstance(value, (dict, list)))}
+    if not is_time:
+        return None
+    for name in _PLAIN:
+        if isinstance(line.get(name), (dict, list)):
+            del line[name]
+    return line
 
 
 def last_lines(store: Store, project: str) -> list[Line]:
