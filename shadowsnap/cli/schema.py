@@ -99,6 +99,7 @@ RECORDS: dict[str, Keys] = {
         "not_captured": "[Skipped]",
         "turn_count": "integer",
         "snapshot_count": "integer",
+        "verified_at": "moment?",
         "remote": "RemoteStatus?",
     },
     "Agent": {

@@ -68,6 +68,7 @@ def _show_here(context: Context) -> int:
         "remote": remote.to_dict() if remote is not None else None,
         "turn_count": sum(entry.kind == "turn" for entry in entries),
         "snapshot_count": sum(entry.kind == "snapshot" for entry in entries),
+        "verified_at": _iso(_verified_at(context)),
     }
     data = {
         "here": here,
@@ -79,6 +80,20 @@ def _show_here(context: Context) -> int:
 
 def _iso(when: datetime | None) -> str | None:
     return None if when is None else when.isoformat()
+
+
+def _verified_at(context: Context) -> datetime | None:
+    """When the newest checkpoint of this project was last restored into scratch and found exact."""
+    from shadowsnap.agents.protection import moment_of
+    from shadowsnap.store.layout import Store
+    from shadowsnap.store.projects import project_of, read_record
+    from shadowsnap.upkeep.verify import verified_at
+
+    try:
+        store = Store(Path(context.manager.settings.resolved_base()))
+        return moment_of(verified_at(read_record(store, project_of(context.workdir))))
+    except (ShadowsnapError, OSError):
+        return None
 
 
 def _look(context: Context) -> tuple[list[Entry], Now | None, ShadowsnapError | None]:
@@ -119,6 +134,8 @@ def _lines(
         yield from _row(context, "not held", f"{count(len(now.skipped), 'path')}: {named}{more}")
     if entries:
         yield from _row(context, "history", _history(entries))
+    if (verified := _verified_at(context)) is not None:
+        yield from _row(context, "verified", f"the newest state was restored and found exact {ago(verified)}")
     if remote is not None:
         yield from _row(context, "remote", remote_text(remote))
     yield from _row(context, "store", f"{_base(context)}  (shadowsnap status --store)")
