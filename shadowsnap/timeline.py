@@ -332,7 +332,8 @@ def describe(operation: Operation, history: History) -> str:
         return f"undo of {describe_thing(thing, history)}"
     if operation.kind == "redo":
         undo = history.operations.get(str(operation.line.get("redoes")))
-        return "redo" if undo is None else f"redo of {describe(undo, history).removeprefix('undo of ')}"
+        is_undo = undo is not None and undo.kind == "undo"
+        return f"redo of {describe(undo, history).removeprefix('undo of ')}" if undo and is_undo else "redo"
     return f"restore to {name_of_state(operation.target, history)}"
 
 
@@ -340,7 +341,11 @@ def describe_thing(thing: tuple[str, int | str], history: History) -> str:
     if thing[0] == "turn":
         return f"turn {thing[1]}"
     operation = history.operations.get(str(thing[1]))
-    return "a restore" if operation is None else f"the {describe(operation, history)}"
+    if operation is None:
+        return "a restore"
+    # An undo takes back what was done, never an undo. A damaged log may say so, even of itself.
+    is_undo = operation.kind in ("undo", "redo")
+    return f"the {operation.kind if is_undo else describe(operation, history)}"
 
 
 def name_of_state(checkpoint: str, history: History) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import os
+import signal
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
@@ -39,6 +40,10 @@ for profile, max_examples in EXAMPLES.items():
             hypothesis.HealthCheck.function_scoped_fixture,
         ],
     )
+# A shell lets its background jobs ignore Ctrl-C, and programs that tests interrupt would inherit that.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 hypothesis.settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or "default")
 
 
