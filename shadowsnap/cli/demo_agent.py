@@ -26,7 +26,7 @@ UNCOMMITTED = {
 }
 OWN_EDITS = ("README.md", "# shop\n\nA cart and its total.\nAsk Mina about vouchers.\n")
 """What the person changes between the second and the third turn."""
-LATER_EDITS = ("cart.py", "# TODO: ask where everything went\n")
+LATER_EDITS = ("cart.py", "# where did everything go?\n")
 """What the person adds after the last turn."""
 
 _CLASS = '''\

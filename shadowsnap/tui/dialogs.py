@@ -57,8 +57,8 @@ class Dialog(ModalScreen[Any]):
             yield Static(Text(self._foot, style="bold", no_wrap=True, overflow="ellipsis"))
 
     def inside(self) -> ComposeResult:
-        """What stands above the foot."""
-        raise NotImplementedError
+        """What stands above the foot: nothing, unless a kind of dialog has something to show."""
+        yield from ()
 
 
 class Reader(Dialog):

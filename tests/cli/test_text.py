@@ -52,7 +52,8 @@ def test_the_end_of_a_path_stays() -> None:
 
 @given(ANYTHING, st.sampled_from(["ascii", "latin-1", "utf-8", "cp437", "utf-16"]))
 def test_any_encoding_can_take_it(text: str, encoding: str) -> None:
-    encodable(text, encoding).encode(encoding)
+    shown = encodable(text, encoding)
+    assert shown.encode(encoding).decode(encoding) == shown
 
 
 def test_one_line() -> None:
