@@ -140,6 +140,12 @@ class DiskTooFull(ShadowsnapError):
 # --- references ----------------------------------------------------------------------------
 
 
+class CheckpointsSetAside(ShadowsnapError):
+    """every checkpoint of {workdir} was damaged; what is left of them is in {place}"""
+
+    hint = "if you have a copy of the store, bring it back; new snapshots are taken as before"
+
+
 class NoSuchProject(ShadowsnapError):
     """no checkpoint was ever taken of {workdir}"""
 

@@ -23,6 +23,7 @@ from shadowsnap.deadline import NO_DEADLINE, Deadline, ProgressReporter
 from shadowsnap.errors import (
     BadArguments,
     CheckpointsLost,
+    CheckpointsSetAside,
     DamagedObject,
     DeadlineExceeded,
     DirectoryMissing,
@@ -1888,6 +1889,8 @@ class CheckpointManager:
             record = read_record(store, project)
             if record and not was_emptied(record):
                 raise CheckpointsLost(workdir=project.workdir)
+            if isinstance(place := record.get("set_aside"), str) and place:
+                raise CheckpointsSetAside(workdir=project.workdir, place=place)
             raise NoSuchProject(workdir=project.workdir)
         return store, project
 

@@ -116,9 +116,9 @@ def _identity(folder: Path) -> list[int] | None:
     return [seen.st_dev, seen.st_ino] if seen.st_ino else None
 
 
-def note_emptied(store: Store, project: Project) -> None:
-    """Note that the last checkpoint of the project was dropped on purpose."""
-    touch_record(store, project, emptied=time.time())
+def note_emptied(store: Store, project: Project, set_aside: str = "") -> None:
+    """Note that the last checkpoint of the project was dropped on purpose, or where a repair set it aside."""
+    touch_record(store, project, emptied=time.time(), set_aside=set_aside)
 
 
 def was_emptied(record: dict[str, Any]) -> bool:

@@ -218,7 +218,7 @@ def quarantine_checkpoint_ref(examination: Examination, finding: Finding) -> Non
     if not any(ref.project == project for ref in checkpoint_refs(store)):
         workdir = all_records(store).get(project, {}).get("workdir")
         if isinstance(workdir, str):  # otherwise its checkpoints would count as lost
-            note_emptied(store, Project(project, Path(workdir)))
+            note_emptied(store, Project(project, Path(workdir)), str(examination.quarantine.used or ""))
 
 
 def quarantine_ref(examination: Examination, finding: Finding) -> None:

@@ -17,6 +17,7 @@ import pytest
 from helpers import ROOT, git
 from shadowsnap import CheckpointManager
 from shadowsnap.cli.api_reference import api_markdown
+from shadowsnap.errors import CheckpointsSetAside
 from shadowsnap.model import Entry
 from shadowsnap.store.layout import Store
 from shadowsnap.store.log import change_lines
@@ -315,3 +316,17 @@ def test_what_changed_since_some_files_were_restored_is_known(base: Path, projec
     assert (now.files_changed, now.insertions, now.deletions) == (1, 1, 1)
     scene.turn("three")
     assert cleared or [each.files_changed for each in scene.entries() if each.kind == "edits"] == [1]
+
+
+def test_a_project_whose_objects_are_all_lost_does_not_look_like_a_new_one(project: Path, base: Path) -> None:
+    manager = CheckpointManager(base=base, background_upkeep=False)
+    manager.new_turn("s1", "do it")
+    manager.ensure_checkpoint(project)
+    for path in (base / "store" / "objects").rglob("*"):
+        if path.is_file():
+            path.unlink()
+    for _ in range(2):
+        with pytest.raises(CheckpointsSetAside, match="was damaged"):
+            manager.timeline(project)
+    (project / "new").write_text("new\n")
+    assert manager.snapshot(project).status == "taken" and manager.timeline(project)
