@@ -115,7 +115,7 @@ class Course:
             [
                 self._mine("snapshot", before=self._forget),
                 Contender(ADD_COMMIT, self._shadow.commit, self._shadow.git.processes, self._shadow.create),
-                Contender(COPY, self._copy.run, _none, after=self._copy.remove),
+                Contender(COPY, self._copy.run, _none, after=self._copy.set_aside),
             ],
             Pace(_HEAVY_ROUNDS, 3 * self._pace.patience),
         )

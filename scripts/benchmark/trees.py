@@ -42,13 +42,15 @@ def generate(path: Path, files: int) -> Tree:
     of a few KB and a few large ones, text that compresses like code."""
     chance = random.Random(files)
     pool = _pool(chance)
-    for number, folder in enumerate(_folders(chance, files)):
-        place = path / folder
-        place.mkdir(parents=True, exist_ok=True)
+    folders = _folders(chance, files)
+    for folder in set(folders):
+        (path / folder).mkdir(parents=True, exist_ok=True)
+    for number, folder in enumerate(folders):
         size = min(_LARGEST, int(chance.lognormvariate(8.0, 1.1)))
         start = chance.randrange(len(pool) - _LARGEST)
         name = f"{chance.choice(_WORDS)}_{number}{chance.choice(_SUFFIXES)}"
-        (place / name).write_bytes(b"// file %d\n" % number + pool[start : start + size])
+        with open(f"{path}/{folder}/{name}", "wb", buffering=0) as file:
+            file.write(b"// file %d\n" % number + pool[start : start + size])
     return measured(f"{files:,} files", path)
 
 
