@@ -9,31 +9,33 @@ from typing import Any, Unpack
 from shadowsnap.events import Event
 from shadowsnap.manager import CheckpointManager, OnConflict, PathLike, ReclaimMode, Reference, TurnStatus, When
 from shadowsnap.model import (
-    Bisection,
-    BlamedLine,
     Checkpoint,
     CheckpointKind,
-    Checkup,
-    ClearReport,
     Conversation,
     Diff,
     Entry,
-    Fork,
-    ImportedItem,
-    ImportReport,
-    LaneEntries,
     Now,
     Outcome,
-    RemoteStatus,
     RestoreResult,
-    Resumed,
     Session,
     SessionStatus,
-    Verification,
 )
 from shadowsnap.remote.lanes import Lane
 from shadowsnap.remote.pull import PullReport
 from shadowsnap.remote.push import PushReport
+from shadowsnap.results import (
+    Bisection,
+    BlamedLine,
+    Checkup,
+    ClearReport,
+    Fork,
+    ImportedItem,
+    ImportReport,
+    LaneEntries,
+    RemoteStatus,
+    Resumed,
+    Verification,
+)
 from shadowsnap.settings import Granularity, Settings, SettingValues
 from shadowsnap.store.lanes import Remote
 from shadowsnap.upkeep.purge import PurgeResult

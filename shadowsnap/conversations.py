@@ -4,16 +4,16 @@ turn ends or a person asks: a hook before a tool has no use for it."""
 from __future__ import annotations
 
 from datetime import datetime
+from typing import Any
 
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import DamagedObject
 from shadowsnap.git.refs import ref_exists
 from shadowsnap.model import Checkpoint, Conversation
-from shadowsnap.records import Any
 from shadowsnap.settings import Settings
 from shadowsnap.store.checkpoints import attachment_of, ref_of
 from shadowsnap.store.conversations import (
-    Said,
+    ConversationContent,
     before_prompt,
     from_file,
     from_json,
@@ -58,23 +58,23 @@ def keep_at_end(turn: OpenTurn, conversation: Any, settings: Settings) -> None:
 
 def _keep(
     turn: OpenTurn,
-    said: Any,
+    content: Any,
     places: list[tuple[TurnInProject, str]],
     settings: Settings,
     up_to: str | None = None,
 ) -> None:
     """Keep a conversation with checkpoints, and write the log lines. A transcript is kept up to a prompt."""
-    if said is None or not places or not settings.keep_conversations:
+    if content is None or not places or not settings.keep_conversations:
         return
     store, deadline = Store(settings.resolved_base(), settings.fsync), Deadline(settings.deadline)
     if not store.git_dir.is_dir():
         return
-    if isinstance(said, Transcript):
-        answered = said.answered
-        said = _read(said, settings.max_conversation_bytes)
-        if up_to and not isinstance(said, str):
-            said = before_prompt(
-                said, lambda text: redacted_prompt(text.strip(), settings) == up_to.strip(), answered=answered
+    if isinstance(content, Transcript):
+        answered = content.answered
+        content = _read(content, settings.max_conversation_bytes)
+        if up_to and not isinstance(content, str):
+            content = before_prompt(
+                content, lambda text: redacted_prompt(text.strip(), settings) == up_to.strip(), answered=answered
             )
     session = str(turn.session_id) if turn.session_id else None
     for part, checkpoint in places:
@@ -83,22 +83,22 @@ def _keep(
         if project is None or ref is None:
             continue
         facts: dict[str, Any] = {"turn": part.number}
-        if isinstance(said, str):
-            facts["why"] = turn.not_kept = said
+        if isinstance(content, str):
+            facts["why"] = turn.not_kept = content
         else:
             like = _last_conversation(read_history(store, project, deadline), session)
             place = [(project, ref)]
-            refs = keep_conversation(store, said, session, place, deadline, own=settings.redact, like=like)
-            facts |= {"refs": refs, "messages": said.spoken}
+            refs = keep_conversation(store, content, session, place, deadline, own=settings.redact, like=like)
+            facts |= {"refs": refs, "messages": content.spoken}
             part.conversation_kept = True
         with locked_project(store, project, _DOING, deadline):
             note(store, project, "conversation", **facts)
 
 
-def _read(said: Transcript, most_bytes: int | None) -> Said | str:
-    if is_database(said.path):
-        return from_database(said.path, said.session or "", said.size, most_bytes)
-    return from_file(said.path, most_bytes, said.size, said.folder)
+def _read(content: Transcript, most_bytes: int | None) -> ConversationContent | str:
+    if is_database(content.path):
+        return from_database(content.path, content.session or "", content.size, most_bytes)
+    return from_file(content.path, most_bytes, content.size, content.folder)
 
 
 def conversation_at(
@@ -138,13 +138,13 @@ def attach_conversation(
     own = any(kept in turn.conversations for turn in mine)
     if own and not replace_own and ref_exists(store.git_dir, kept):
         return None
-    said = from_transcript(conversation) if isinstance(conversation, bytes) else from_json(conversation)
+    content = from_transcript(conversation) if isinstance(conversation, bytes) else from_json(conversation)
     like, place = _last_conversation(history, session_id), [(project, checkpoint.ref)]
-    refs = keep_conversation(store, said, session_id, place, deadline, own=patterns, like=like)
+    refs = keep_conversation(store, content, session_id, place, deadline, own=patterns, like=like)
     if not refs:
         return None
     if session_id:
-        facts |= {"checkpoint": checkpoint.id, "session": session_id, "refs": refs, "messages": said.spoken}
+        facts |= {"checkpoint": checkpoint.id, "session": session_id, "refs": refs, "messages": content.spoken}
         facts |= {"prompt": redacted_text(prompt, patterns) if prompt else None, "turn": checkpoint.turn}
         facts["began"] = (began or checkpoint.created_at).timestamp()
         facts["key"] = facts.get("key") or f"attached-{checkpoint.id[:12]}"

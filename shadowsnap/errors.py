@@ -7,7 +7,7 @@ something would be lost or confirmation is missing, 130 interrupted.
 
 from __future__ import annotations
 
-from shadowsnap.records import Any
+from typing import Any
 
 
 class ShadowsnapError(Exception):
@@ -125,7 +125,7 @@ class MalformedObject(ShadowsnapError):
 
 
 class CheckpointsLost(ShadowsnapError):
-    """the checkpoints of {workdir} are gone although nobody dropped them; no space is reclaimed until that is \
+    """the checkpoints of {workdir} are gone although none was dropped; no space is reclaimed until that is \
 mended"""
 
     hint = "run `shadowsnap doctor`"

@@ -1,12 +1,15 @@
 """What a manager tells its `on_event`: one frozen class per event, each with `kind` and `to_dict()`.
 
-Nothing here is imported as long as nobody listens.
+Nothing here is imported as long as there is no listener.
 """
 
 from __future__ import annotations
 
-from shadowsnap.model import Checkpoint, Checkup, ImportReport, Outcome, RestoreResult, _Record
-from shadowsnap.records import Any, dataclass
+from dataclasses import dataclass
+from typing import Any
+
+from shadowsnap.model import Checkpoint, Outcome, RestoreResult, _Record
+from shadowsnap.results import Checkup, ImportReport
 
 
 @dataclass(frozen=True)
@@ -116,7 +119,7 @@ class Recovered(Event):
 @dataclass(frozen=True)
 class Healed(Event):
     """The store was damaged and was mended: `checkup.repaired` says what. Without a `problem` that
-    brought it up, somebody had asked the doctor."""
+    brought it up, the doctor had been asked."""
 
     checkup: Checkup
     problem: Exception | None = None

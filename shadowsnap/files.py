@@ -1,23 +1,17 @@
-"""Writing files atomically and durably, reading files that others wrote within bounds, and who owns a directory.
-
-(Python's `tempfile` would cost a hook more time to import than the work takes.)
-"""
+"""Writing files atomically and durably, reading what others wrote within bounds, and who owns a directory."""
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
 import stat
 import struct
 import sys
 from collections.abc import Callable, Iterable
 from itertools import count
-
-from shadowsnap import lightjson as json
-from shadowsnap.records import Any
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # a hook that finds everything safe makes no Path
-    from pathlib import Path
+from pathlib import Path
+from typing import Any
 
 SYNCS_LATER = sys.platform != "win32"
 """Whether a file can be synced after it was closed. (Windows syncs only files that are open for writing.)"""
@@ -59,10 +53,39 @@ def write_json(path: Path, value: Any, *, fsync: bool = False) -> None:
 def read_json(path: Path) -> dict[str, Any] | None:
     """The object in a JSON file; None if the file is absent, damaged or holds something else."""
     try:
-        value = json.loads(path.read_bytes())
+        value = parse_json(path.read_bytes())
     except (OSError, ValueError):
         return None
     return value if isinstance(value, dict) else None
+
+
+_DEEPEST = 200
+"""JSON that is nested deeper is refused: code that walks through it would run out of stack."""
+
+
+def parse_json(data: str | bytes, strict: bool = True) -> Any:
+    """The value of a JSON text. Raises ValueError for everything that is none, or is nested too deeply."""
+    try:
+        value = json.loads(data) if strict else json.loads(data, strict=False)  # the first reuses its decoder
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+    brackets = ("[", "{") if isinstance(data, str) else (b"[", b"{")
+    if sum(map(data.count, brackets)) > _DEEPEST and _is_deep(value):  # type: ignore[arg-type]
+        raise ValueError("it is nested too deeply")
+    return value
+
+
+def _is_deep(value: Any) -> bool:
+    level = [value]
+    for _ in range(_DEEPEST + 1):
+        level = [inner for each in level if isinstance(each, (dict, list)) for inner in _members(each)]
+        if not level:
+            return False
+    return True
+
+
+def _members(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
+    return value.values() if isinstance(value, dict) else value
 
 
 def append_line(path: Path, line: bytes) -> int:
@@ -153,8 +176,6 @@ def sync_directory(folder: Path) -> None:
 
 def remove_tree(folder: Path) -> None:
     """Remove a directory of ours with everything in it, if it exists."""
-    import shutil  # here: it would cost every hook some milliseconds, and few remove a directory
-
     shutil.rmtree(folder, ignore_errors=True)
 
 

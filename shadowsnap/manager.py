@@ -15,11 +15,20 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime
 from functools import partial, wraps
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
-from shadowsnap.deadline import NO_DEADLINE, Deadline, ProgressReporter
+from shadowsnap.conversations import (
+    attach_conversation,
+    conversation_at,
+    keep_at_beginning,
+    keep_at_end,
+    redacted_prompt,
+)
+from shadowsnap.deadline import Deadline, ProgressReporter
 from shadowsnap.errors import (
     BadArguments,
     CheckpointsLost,
@@ -32,6 +41,7 @@ from shadowsnap.errors import (
     GitFailed,
     GitMissing,
     GitTooOld,
+    LaneRefused,
     LockTimeout,
     MalformedObject,
     NoConversation,
@@ -50,27 +60,34 @@ from shadowsnap.errors import (
 )
 from shadowsnap.files import read_json
 from shadowsnap.git.objects import EMPTY_TREE
+from shadowsnap.git.refs import ref_folders
+from shadowsnap.git.repository import network_environment
 from shadowsnap.model import (
     Checkpoint,
-    Checkup,
-    ClearReport,
+    CheckpointKind,
     Conversation,
     Diff,
     Entry,
-    ImportedItem,
-    ImportReport,
     Kept,
-    LaneEntries,
     Now,
     Outcome,
-    RemoteStatus,
     RestoreResult,
-    Resumed,
     Session,
+    SessionStatus,
     Skipped,
 )
-from shadowsnap.records import Any, replace
-from shadowsnap.settings import CHOICES, Settings
+from shadowsnap.settings import (
+    CHOICES,
+    Granularity,
+    Layers,
+    Settings,
+    SettingValues,
+    load_settings,
+    settings_to_text,
+)
+from shadowsnap.snapshot.attribution import Work, work_of_session, work_of_turn
+from shadowsnap.snapshot.ignore_rules import find_repository
+from shadowsnap.snapshot.states import Selection, State, compare
 from shadowsnap.snapshot.take import (
     Request,
     begin_capture,
@@ -79,11 +96,10 @@ from shadowsnap.snapshot.take import (
     take_snapshot,
     unprotected,
 )
+from shadowsnap.snapshot.targets import find_targets, first_name
 from shadowsnap.snapshot.tools import (
     bounded_id,
     existing_folder,
-    find_targets,
-    first_name,
     may_write,
     path_inside,
     project_root,
@@ -93,17 +109,20 @@ from shadowsnap.snapshot.workspace import Workspace, open_workspace
 from shadowsnap.steps import step
 from shadowsnap.store.checkpoints import FOLDER as PURGED
 from shadowsnap.store.checkpoints import (
+    contents_of,
     delete_checkpoints,
     files_of,
     list_checkpoints,
     newest_name,
     set_label,
     set_pinned,
+    touching,
     unfinished_purges,
 )
 from shadowsnap.store.history import History, ensure_log, logged_end, note, read_history, resolve
 from shadowsnap.store.journal import read_journal
-from shadowsnap.store.layout import OWN_OBJECTS, REFS_LOST, Store, mark_pruned, open_store
+from shadowsnap.store.layout import OWN_OBJECTS, REFS_LOST, Store, archives, is_due, mark_pruned, open_store
+from shadowsnap.store.locks import if_free
 from shadowsnap.store.projects import (
     Project,
     known_projects,
@@ -113,6 +132,10 @@ from shadowsnap.store.projects import (
     read_record,
     was_emptied,
 )
+from shadowsnap.store.stat_cache import load_cache
+from shadowsnap.store.statistics import count_pairs
+from shadowsnap.store.troubles import append_log, note_trouble
+from shadowsnap.store.writes import content_of, last_writes, note_write
 from shadowsnap.turns import (
     BackgroundJobs,
     Call,
@@ -120,18 +143,29 @@ from shadowsnap.turns import (
     TurnInProject,
     input_digest,
 )
+from shadowsnap.upkeep.background import start_detached_python, start_upkeep, why_due
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:  # imported for annotations only
-    from typing import Literal, TypeVar, Unpack
-
     from shadowsnap.events import Event
-    from shadowsnap.model import Bisection, BlamedLine, CheckpointKind, Fork, Probe, SessionStatus, Verification
     from shadowsnap.remote.lanes import Lane
     from shadowsnap.remote.pull import PullReport
     from shadowsnap.remote.push import PushReport
+    from shadowsnap.remote.resume import LastConversation
     from shadowsnap.restore.stage import Stage
-    from shadowsnap.settings import Granularity, Layers, SettingValues
+    from shadowsnap.results import (
+        Bisection,
+        BlamedLine,
+        Checkup,
+        ClearReport,
+        Fork,
+        ImportedItem,
+        ImportReport,
+        LaneEntries,
+        Probe,
+        RemoteStatus,
+        Resumed,
+        Verification,
+    )
     from shadowsnap.snapshot.watch import Watcher
     from shadowsnap.store.lanes import PulledLane, Remote
     from shadowsnap.timeline import Timeline
@@ -279,8 +313,6 @@ class CheckpointManager:
     ) -> CheckpointManager:
         """A manager with the person's own settings: their settings file, SHADOWSNAP_* variables, and `flags`
         above all. Each project may narrow them for itself."""
-        from shadowsnap.settings import load_settings
-
         manager = cls(on_event=on_event)
         manager._layers = load_settings(**flags)
         manager.settings, manager.warnings = manager._layers.settings, list(manager._layers.warnings)
@@ -432,11 +464,8 @@ class CheckpointManager:
             base = self.settings.resolved_base()
             due = [each for each in projects if os.path.exists(base / "remote" / f"{each.id}.json")]
             if due:
-                from shadowsnap.git.repository import network_environment
                 from shadowsnap.remote.queue import is_worked_off
-                from shadowsnap.settings import settings_to_text
                 from shadowsnap.store.lanes import note_unpushed
-                from shadowsnap.upkeep.background import start_detached_python
 
                 store = Store(base, self.settings.fsync)
                 for project in due:
@@ -481,7 +510,6 @@ class CheckpointManager:
         any for which that is not known: nothing else changes. Returns whether it is watched; not where the
         system cannot report, nor where no snapshot would be taken."""
         from shadowsnap.snapshot.watch import start_watching
-        from shadowsnap.store.stat_cache import load_cache
 
         try:
             project, store = project_of(working_dir), self._store()
@@ -636,7 +664,6 @@ class CheckpointManager:
     @_retry_after_repair
     def ways_back(self, working_dir: PathLike, entries: Sequence[Entry]) -> list[Entry]:
         """The same entries, with counts of what going back to each would change in the files as they are now."""
-        from shadowsnap.store.statistics import count_pairs
         from shadowsnap.timeline import with_counts
 
         store, project = self._known(working_dir)
@@ -674,7 +701,6 @@ class CheckpointManager:
     @_retry_after_repair
     def _now(self, working_dir: PathLike, paths: Sequence[PathLike], *, contents: bool) -> Now:
         from shadowsnap.restore.undo import tree_after
-        from shadowsnap.snapshot.states import State, compare
         from shadowsnap.timeline import read_timeline
 
         store, project = self._known(working_dir)
@@ -716,8 +742,6 @@ class CheckpointManager:
     ) -> list[Checkpoint]:
         """The raw states, newest first; of one session, or only those in which one path changed (or, where
         there is nothing before them to compare with, that hold it)."""
-        from shadowsnap.store.checkpoints import touching
-
         store, project = self._known(working_dir)
         inside = None if path is None else path_inside(project.workdir, path)
         narrow = session_id is not None or inside is not None
@@ -759,8 +783,6 @@ class CheckpointManager:
         *,
         contents: bool,
     ) -> Diff:
-        from shadowsnap.snapshot.states import State, compare
-
         store, project = self._known(working_dir)
         chosen = [path_inside(project.workdir, path) for path in _as_list(paths)]
         first = self._look_up(store, project, ref)
@@ -784,8 +806,6 @@ class CheckpointManager:
     @_retry_after_repair
     def contents(self, working_dir: PathLike, ref: Reference, paths: Sequence[str]) -> dict[str, bytes]:
         """What files held at a checkpoint, by path; those that it does not have are left out."""
-        from shadowsnap.store.checkpoints import contents_of
-
         store, project = self._known(working_dir)
         return contents_of(store, self._look_up(store, project, ref), paths, self._deadline())
 
@@ -795,7 +815,6 @@ class CheckpointManager:
     def blame(self, working_dir: PathLike, path: PathLike) -> list[BlamedLine]:
         """Each line of a file as it is now, with the turn that brought it in, or the person."""
         from shadowsnap.questions import Story, blame
-        from shadowsnap.snapshot.states import State
 
         self._jobs.wait()
         store, project = self._known(working_dir)
@@ -819,7 +838,6 @@ class CheckpointManager:
         cannot be tested. With `test_all` every state is tested, from the oldest if `good` is None."""
         from shadowsnap import questions
         from shadowsnap.snapshot.copies import scratch_folder, write_copy
-        from shadowsnap.snapshot.states import State
 
         self._jobs.wait()
         store, project = self._known(working_dir)
@@ -844,16 +862,12 @@ class CheckpointManager:
 
             return (questions.test_all if test_all else questions.find_culprit)(way, test)
 
-    def fork(
-        self, working_dir: PathLike, ref: Reference, directory: PathLike, *, worktree: bool = False
-    ) -> Fork:
+    def fork(self, working_dir: PathLike, ref: Reference, directory: PathLike, *, worktree: bool = False) -> Fork:
         """Write a state, uncommitted work included, into a new or empty directory. Its timeline begins there and
         knows where it came from. With `worktree` it is also a git work tree on a branch of its own."""
-        from shadowsnap.model import Fork
         from shadowsnap.questions import GitWorktree, check_free, new_directory
+        from shadowsnap.results import Fork
         from shadowsnap.snapshot.copies import write_copy
-        from shadowsnap.snapshot.ignore_rules import find_repository
-        from shadowsnap.snapshot.states import State
         from shadowsnap.timeline import name_of_state
 
         store, project = self._known(working_dir)
@@ -1009,8 +1023,6 @@ class CheckpointManager:
     ) -> Conversation | None:
         """Keep a conversation that came from elsewhere (JSON data, or the bytes of a transcript) with a
         checkpoint. None if the session itself had handed one over, unless `replace_own`."""
-        from shadowsnap.conversations import attach_conversation
-
         store, project = self._known(working_dir)
         return attach_conversation(
             store, project, self._resolve(store, project, ref), conversation, session_id, self._deadline(),
@@ -1036,7 +1048,6 @@ class CheckpointManager:
         deleted is saved first. With `conversation` the result has what was said up to then, of this session, or
         the checkpoint's own; `files=False` leaves the files as they are."""
         from shadowsnap.restore.restore import choose_paths, restore
-        from shadowsnap.snapshot.states import Selection
 
         if not files and not conversation:
             raise BadArguments(what="restore brings back files, a conversation, or both")
@@ -1134,7 +1145,6 @@ class CheckpointManager:
         work, which may be the other's."""
         from shadowsnap.restore.restore import Why
         from shadowsnap.restore.revert import revert
-        from shadowsnap.snapshot.attribution import work_of_session, work_of_turn
 
         if (turn is None) == (session_id is None) or on_conflict not in ("keep", "markers", "theirs"):
             raise BadArguments(what="revert takes a turn or a session_id, and on_conflict keep, markers or theirs")
@@ -1164,7 +1174,6 @@ class CheckpointManager:
         comes about is a checkpoint, with a reason and labels of its own."""
         from shadowsnap.restore.restore import Why
         from shadowsnap.restore.revert import revert
-        from shadowsnap.snapshot.attribution import Work
 
         store, project = self._known(working_dir)
         with self._opened(store, project, "revert", lasting=not dry_run) as (space, recovered):
@@ -1179,8 +1188,6 @@ class CheckpointManager:
     def record_write(self, working_dir: PathLike, path: PathLike) -> bool:
         """Note that an agent wrote this file just now, so that `restore_agent_work` can tell its work from what
         people write. False if there is no such file."""
-        from shadowsnap.store.writes import content_of, note_write
-
         store, project = open_store(self.settings), project_of(working_dir)
         inside = path_inside(project.workdir, path)
         content = content_of(project.workdir / os.fsdecode(inside))
@@ -1192,15 +1199,11 @@ class CheckpointManager:
 
     def recorded_writes(self, working_dir: PathLike) -> list[str]:
         """The files that an agent is known to have written."""
-        from shadowsnap.store.writes import last_writes
-
         return sorted(last_writes(open_store(self.settings), project_of(working_dir)))
 
     def restore_agent_work(self, working_dir: PathLike, ref: Reference, dry_run: bool = False) -> RestoreResult:
         """Bring back the files that still are as an agent left them (see `record_write`), or that are gone since.
         Every other file that changed since the checkpoint stays, and is reported as kept."""
-        from shadowsnap.store.writes import content_of, last_writes
-
         plan = self.restore(working_dir, ref, dry_run=True)
         workdir = project_of(working_dir).workdir
         writes = last_writes(open_store(self.settings), project_of(working_dir))
@@ -1418,7 +1421,7 @@ class CheckpointManager:
     ) -> Remote:
         """Choose the one remote of a project: a directory, `s3://`, `gs://`, `az://`, or a git server. Its lane is
         encrypted for the `recipients` (age or SSH public keys), unless `plain`. The remote is tried out."""
-        from shadowsnap.remote.setup import add_remote
+        from shadowsnap.remote.lanes import add_remote
 
         return add_remote(
             self._store(), project_of(working_dir), name, url, recipients, plain=plain, conversations=conversations
@@ -1432,7 +1435,7 @@ class CheckpointManager:
 
     def remove_remote(self, working_dir: PathLike) -> Remote:
         """Forget the remote of a project, and what was pulled from it. What lies there stays there."""
-        from shadowsnap.remote.setup import remove_remote
+        from shadowsnap.remote.lanes import remove_remote
 
         return remove_remote(self._store(), project_of(working_dir), self._deadline())
 
@@ -1457,11 +1460,10 @@ class CheckpointManager:
     ) -> list[PullReport]:
         """Get the lanes of other machines (by default, all of this project) from the project's remote. Their
         entries are listed with their machines; nothing here is changed."""
-        from shadowsnap.remote.lanes import find_lane, list_lanes
+        from shadowsnap.remote.lanes import find_lane, lanes_of, storage_of
         from shadowsnap.remote.pull import pull_lane
         from shadowsnap.remote.push import own_lane
         from shadowsnap.remote.sealing import Opener
-        from shadowsnap.remote.setup import storage_of
 
         store, project = self._store(), project_of(working_dir)
         storage, opener = storage_of(store, project), Opener(None if key is None else Path(key))
@@ -1469,17 +1471,23 @@ class CheckpointManager:
         if lanes:
             wanted = [find_lane(storage, opener, lane) for lane in lanes]
         else:
-            listed = list_lanes(storage, opener, own.identity.id)
-            wanted = [each.lane for each in listed if each.lane != own.lane]
-        return [pull_lane(store, storage, lane, opener, deadline)[0] for lane in wanted]
+            wanted = [each.lane for each in lanes_of(storage, opener, own.identity) if each.lane != own.lane]
+        reports, refused = [], []
+        for lane in wanted:
+            try:
+                reports.append(pull_lane(store, storage, lane, opener, deadline)[0])
+            except LaneRefused as problem:
+                refused.append(problem)
+        if refused:
+            raise refused[0]  # whoever spoils one lane does not keep the others away
+        return reports
 
     def lanes(
         self, url: str | None = None, working_dir: PathLike | None = None, key: PathLike | None = None
     ) -> list[Lane]:
         """The lanes at an address, or at the remote of a project: project, machine, last safe state, turns."""
-        from shadowsnap.remote.lanes import list_lanes
+        from shadowsnap.remote.lanes import list_lanes, storage_of
         from shadowsnap.remote.sealing import Opener
-        from shadowsnap.remote.setup import storage_of
         from shadowsnap.remote.storage import open_storage
 
         store = self._store()
@@ -1488,13 +1496,14 @@ class CheckpointManager:
 
     def pulled(self, working_dir: PathLike, limit: int | None = None) -> list[LaneEntries]:
         """What happened to this project on other machines, as far as it was pulled."""
+        from shadowsnap.results import LaneEntries
         from shadowsnap.timeline import read_lane_timeline
 
         store, deadline = self._store(), self._deadline()
         found = []
         for lane in self._pulled_of(store, project_of(working_dir)):
-            told = read_lane_timeline(store, lane, deadline).entries[::-1]
-            entries = [each for each in told if each.kind != "restore"][:limit]
+            newest_first = read_lane_timeline(store, lane, deadline).entries[::-1]
+            entries = [each for each in newest_first if each.kind != "restore"][:limit]
             name = lane.identity.name or lane.identity.id
             found.append(LaneEntries(lane.lane, name, lane.machine.name, tuple(entries)))
         return found
@@ -1507,7 +1516,6 @@ class CheckpointManager:
             forget_pulled(store, lanes, self._deadline())
 
     def _pulled_of(self, store: Store, project: Project) -> list[PulledLane]:
-        from shadowsnap.git.refs import ref_folders
         from shadowsnap.remote.identity import identity_of
         from shadowsnap.store.lanes import LANES, pulled_lanes, read_own_lane
 
@@ -1532,11 +1540,12 @@ class CheckpointManager:
         if that is a checkout of the same project, or a new directory of the project's name. As with any restore,
         what is there is saved first. The project goes on from there as a lane of its own, whose parent is this
         one."""
-        from shadowsnap.remote.lanes import find_lane
+        from shadowsnap.remote.lanes import find_lane, storage_of
         from shadowsnap.remote.pull import pull_lane
+        from shadowsnap.remote.resume import last_conversation, place_to_resume
         from shadowsnap.remote.sealing import Opener
-        from shadowsnap.remote.setup import place_to_resume, storage_of
         from shadowsnap.remote.storage import open_storage
+        from shadowsnap.results import Resumed
         from shadowsnap.timeline import read_lane_timeline, state_in_lane
 
         store, here = self._store(), Path(working_dir or os.getcwd())
@@ -1554,8 +1563,9 @@ class CheckpointManager:
             target, state = state_in_lane(store, pulled, ref, deadline), ref
         else:
             timeline = read_lane_timeline(store, pulled, deadline, counted=False)
-            target, state = _last_safe_state(store, pulled, timeline)
-        result, sessions = self._resume(store, project, pulled, target, state, dry_run=dry_run, new=new)
+            target, state = _last_safe_state(pulled, timeline)
+        said = last_conversation(store, pulled, target, deadline)
+        result = self._resume(store, project, pulled, target, state, said, dry_run=dry_run, new=new)
         return Resumed(
             lane=pulled.lane,
             project=pulled.identity.name or pulled.identity.id,
@@ -1569,29 +1579,30 @@ class CheckpointManager:
             commit=target.metadata.get("git_head"),
             branch=target.metadata.get("git_branch"),
             commit_here=_head_of(project),
-            sessions=sessions,
+            agent=said.agent if said is not None else None,
+            conversation=said.conversation if said is not None else None,
         )
 
     def _resume(
-        self, store: Store, project: Project, lane: PulledLane, target: Checkpoint, state: str, *,
-        dry_run: bool, new: bool,
-    ) -> tuple[RestoreResult, tuple[str, ...]]:  # fmt: skip
-        from shadowsnap.remote.resuming import adopt, go_on_as_child, log_adopted
+        self, store: Store, project: Project, lane: PulledLane, target: Checkpoint, state: str,
+        said: LastConversation | None, *, dry_run: bool, new: bool,
+    ) -> RestoreResult:  # fmt: skip
+        from shadowsnap.remote.resume import adopt, go_on_as_child, log_adopted
         from shadowsnap.restore.restore import restore
 
         if dry_run and new:  # nothing is there that could be in the way
             files = tuple(files_of(store, target, self._deadline()))
-            return RestoreResult(target, written=files), ()
+            return RestoreResult(target, written=files)
         if new:
             project.workdir.mkdir(parents=True, exist_ok=True)
         with self._opened(store, project, "resume", lasting=not dry_run) as (space, recovered):
             if dry_run:
-                return replace(restore(space, target), note=recovered), ()
-            adopted = adopt(space, lane, target, state)
-            result = restore(space, adopted.checkpoint)
-            sessions = log_adopted(space, lane, adopted)
+                return replace(restore(space, target), note=recovered)
+            checkpoint, facts = adopt(space, lane, target, state)
+            result = restore(space, checkpoint)
+            log_adopted(space, checkpoint, facts, said)
             go_on_as_child(space, lane)
-        return replace(result, note=recovered), sessions
+        return replace(result, note=recovered)
 
     def remove_store(self) -> ClearReport:
         """Remove the store itself with every checkpoint, the archives of older tools, and the base directory if
@@ -1782,8 +1793,6 @@ class CheckpointManager:
         found: list[str] = []
 
         def redact() -> None:
-            from shadowsnap.conversations import redacted_prompt
-
             found.append(redacted_prompt(prompt, self.settings))
 
         if prompt:
@@ -1795,23 +1804,17 @@ class CheckpointManager:
         any more; then it is done at the end of the turn."""
 
         def keep() -> None:
-            from shadowsnap.conversations import keep_at_beginning
-
             keep_at_beginning(turn, part, self.settings)
 
         self._safely(lambda: self._jobs.add(lambda: self._safely(keep)))
 
     def _keep_at_end(self, turn: OpenTurn, conversation: Any) -> None:
-        from shadowsnap.conversations import keep_at_end
-
         keep_at_end(turn, conversation, self.settings)
 
     def _conversation_at(
         self, store: Store, project: Project, target: Checkpoint, session_id: str | None
     ) -> tuple[Conversation | None, str]:
         """What is kept with a checkpoint; if nothing, then why."""
-        from shadowsnap.conversations import conversation_at
-
         deadline, asked = self._deadline(), None if session_id is None else str(session_id)
         sessions = [str(each) for each in (self._turn.session_id, target.session_id) if each]
         history = read_history(store, project, deadline)
@@ -1823,8 +1826,6 @@ class CheckpointManager:
             job()
         except Exception as problem:  # promise 4
             try:
-                from shadowsnap.store.troubles import append_log
-
                 what = f"a session could not be recorded: {type(problem).__name__}: {problem}"
                 append_log(self.settings.resolved_base(), kind="session", what=what[:2000], advice="")
             except Exception:  # a log that cannot be written must not stop an agent
@@ -1856,8 +1857,6 @@ class CheckpointManager:
     def _own_objects(self, store: Store) -> None:
         """Once for a store of an earlier version: nothing in it may depend on files elsewhere. If that takes
         long, upkeep does it in the background."""
-        from shadowsnap.store.locks import if_free
-        from shadowsnap.upkeep.background import start_upkeep
         from shadowsnap.upkeep.check_store import own_all_objects
         from shadowsnap.upkeep.reclaim import upkeep_lock
 
@@ -1903,8 +1902,6 @@ class CheckpointManager:
 
     def _import_due(self, store: Store) -> None:
         """Import what older tools left in the base, if that is still to be done."""
-        from shadowsnap.store.layout import archives, is_due
-
         if any(is_due(archive) for archive in archives(store.base)):
             from shadowsnap.upkeep.importing import import_due
 
@@ -2057,12 +2054,8 @@ class CheckpointManager:
         """Note what went wrong for `status`, and start upkeep in the background if it is due."""
         try:
             if outcome.status in _TROUBLE:
-                from shadowsnap.store.troubles import note_trouble
-
                 note_trouble(self.settings.resolved_base(), os.fspath(working_dir), outcome)
             elif outcome.status == "taken" and outcome.checkpoint and self.settings.background_upkeep:
-                from shadowsnap.upkeep.background import start_upkeep, why_due
-
                 store = Store(self.settings.resolved_base(), self.settings.fsync)
                 if why_due(store, Project(outcome.checkpoint.project, Path()), self.settings):
                     start_upkeep(store, self.settings)
@@ -2073,14 +2066,19 @@ class CheckpointManager:
         """Call the listener with an event, by the name of its class."""
         if self._on_event is None:
             return
-        try:
-            from shadowsnap import events
+        import logging
 
+        from shadowsnap import events
+
+        try:
             self._on_event(getattr(events, event)(os.fspath(working_dir), **facts))
         except Exception:  # a listener's error is the listener's, not the agent's
-            import logging
-
             logging.getLogger("shadowsnap").exception("on_event failed on %s", event)
+
+
+def share_watchers(manager: CheckpointManager, watchers: dict[str, Watcher]) -> None:
+    """Let a manager use watchers that outlive it."""
+    manager._watchers = watchers
 
 
 def why_not_kept(manager: CheckpointManager) -> str:
@@ -2172,12 +2170,10 @@ def _unusable(workdir: Path) -> str | None:
     return "it is not a directory" if workdir.exists() else "it does not exist"
 
 
-def _last_safe_state(store: Store, lane: PulledLane, timeline: Timeline) -> tuple[Checkpoint, str]:
+def _last_safe_state(lane: PulledLane, timeline: Timeline) -> tuple[Checkpoint, str]:
     """The newest state of a lane that a checkpoint holds as a whole, and what it is."""
-    from shadowsnap.store.lanes import checkpoints_of
-
     newest = timeline.newest
-    whole = [each for each in checkpoints_of(store, lane, NO_DEADLINE) if each.scope == "tree"]
+    whole = [each for each in timeline.checkpoints if each.scope == "tree"]
     for each in whole:
         if newest is not None and (each.id == newest.checkpoint or each.tree == newest.tree):
             return each, newest.name
@@ -2187,8 +2183,6 @@ def _last_safe_state(store: Store, lane: PulledLane, timeline: Timeline) -> tupl
 
 
 def _head_of(project: Project) -> str | None:
-    from shadowsnap.snapshot.ignore_rules import find_repository
-
     repository = find_repository(project.workdir)
     return repository.head()[0] if repository is not None else None
 

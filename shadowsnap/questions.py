@@ -13,10 +13,11 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain, count
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import BadArguments, BisectFailed, ForkRefused, GitFailed, NothingToBlame
@@ -25,8 +26,8 @@ from shadowsnap.git.objects import EMPTY_TREE
 from shadowsnap.git.reading import ObjectReader
 from shadowsnap.git.repository import Git
 from shadowsnap.git.trees import DIRECTORY, Leaf, TreeReader, parse_tree
-from shadowsnap.model import Author, Bisection, BlamedLine, Checkpoint, Probe
-from shadowsnap.records import Any, dataclass, field, replace
+from shadowsnap.model import Checkpoint
+from shadowsnap.results import Author, Bisection, BlamedLine, Probe
 from shadowsnap.snapshot.attribution import STILL_AT_WORK_SECONDS
 from shadowsnap.snapshot.copies import remove_copy, scratch_folder, write_copy
 from shadowsnap.snapshot.ignore_rules import UserRepository, find_repository

@@ -2,48 +2,49 @@
 
 from __future__ import annotations
 
+import json
 import os
+import re
+import tomllib
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal, TypedDict
 
 from shadowsnap.base import base_folder, config_file, is_moved_by_variable
 from shadowsnap.files import UnreadableFile, read_bounded
-from shadowsnap.records import dataclass, replace
+from shadowsnap.patterns import matches
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # imported for annotations only
-    from collections.abc import Iterable
-    from pathlib import Path
-    from typing import Literal, TypedDict
+Warnings = list[str]
+Granularity = Literal["turn", "tool"]
 
-    Warnings = list[str]
-    Granularity = Literal["turn", "tool"]
+class SettingValues(TypedDict, total=False):
+    """Some of the settings, as keyword arguments. None: not given."""
 
-    class SettingValues(TypedDict, total=False):
-        """Some of the settings, as keyword arguments. None: not given."""
-
-        enabled: bool | None
-        max_snapshots: int | None
-        max_total_size_mb: float | None
-        max_file_size_mb: float | None
-        base: str | os.PathLike[str] | None
-        deadline: float | None
-        excludes: tuple[str, ...] | None
-        include_secrets: bool | None
-        capture_secrets: tuple[str, ...] | None
-        fsync: bool | None
-        import_legacy: bool | None
-        retention_days: float | None
-        orphan_grace_days: float | None
-        attachment_days: float | None
-        max_attachments_mb: float | None
-        keep_conversations: bool | None
-        max_conversation_mb: float | None
-        redact: tuple[str, ...] | None
-        min_interval_hours: float | None
-        upkeep_deadline: float | None
-        granularity: Granularity | None
-        background_upkeep: bool | None
-        sync: bool | None
-        resident: bool | None
+    enabled: bool | None
+    max_snapshots: int | None
+    max_total_size_mb: float | None
+    max_file_size_mb: float | None
+    base: str | os.PathLike[str] | None
+    deadline: float | None
+    excludes: tuple[str, ...] | None
+    include_secrets: bool | None
+    capture_secrets: tuple[str, ...] | None
+    fsync: bool | None
+    import_legacy: bool | None
+    retention_days: float | None
+    orphan_grace_days: float | None
+    attachment_days: float | None
+    max_attachments_mb: float | None
+    keep_conversations: bool | None
+    max_conversation_mb: float | None
+    redact: tuple[str, ...] | None
+    min_interval_hours: float | None
+    upkeep_deadline: float | None
+    granularity: Granularity | None
+    background_upkeep: bool | None
+    sync: bool | None
+    resident: bool | None
 
 CHOICES = {"granularity": ("turn", "tool")}
 """What a setting can be that is a word."""
@@ -112,28 +113,21 @@ class Settings:
         return int(self.max_conversation_mb * 1024 * 1024) if self.max_conversation_mb > 0 else None
 
     def resolved_base(self) -> Path:
-        from pathlib import Path
-
         return Path(os.path.realpath(os.path.expanduser(self.base) if self.base else base_folder()))
 
 
 def settings_to_text(settings: Settings) -> str:
     """Settings for a process that is started to work with the same ones."""
-    import json
-
-    told = {name: getattr(settings, name) for name in Settings.__match_args__}
-    return json.dumps({**told, "base": os.fspath(settings.resolved_base())})
+    values = {name: getattr(settings, name) for name in Settings.__match_args__}
+    return json.dumps({**values, "base": os.fspath(settings.resolved_base())})
 
 
 def settings_from_text(text: str) -> Settings:
-    """The settings another process was started with. What another version told is left out."""
-    import json
-    from pathlib import Path
-
-    told = json.loads(text)
-    facts = {name: told[name] for name in Settings.__match_args__ if name in told}
+    """The settings another process was started with. What only another version knows is left out."""
+    values = json.loads(text)
+    facts = {name: values[name] for name in Settings.__match_args__ if name in values}
     facts = {name: tuple(value) if isinstance(value, list) else value for name, value in facts.items()}
-    return Settings(**{**facts, "base": Path(told["base"])})
+    return Settings(**{**facts, "base": Path(values["base"])})
 
 
 def environment_settings() -> dict[str, str]:
@@ -235,10 +229,6 @@ def _narrowing(patterns: Iterable[str], where: str, warnings: Warnings) -> Itera
 def _problem_of(pattern: str) -> str | None:
     """Why a pattern of a project is not used. It must be plain enough to be judged, and one that matches what
     ordinary files are called would switch the protection off."""
-    import re  # most hooks read no settings
-
-    from shadowsnap.patterns import matches
-
     if len(pattern) > _LONGEST_PATTERN:
         return "it is too long"
     if pattern.lstrip().startswith("!"):
@@ -303,8 +293,6 @@ def _content(path: str, warnings: Warnings) -> bytes | None:
 
 
 def _parsed(text: str, table: str) -> dict[str, object]:
-    import tomllib  # most hooks find no settings file and never need it
-
     if table:
         text = _only(table, text)
     _check_size(text)
@@ -316,8 +304,6 @@ def _parsed(text: str, table: str) -> dict[str, object]:
 
 def _only(table: str, text: str) -> str:
     """The lines of one table, at their places: whatever the rest of the file says, it is not read."""
-    import re
-
     header = re.compile(r"\s*\[\s*" + r"\s*\.\s*".join(table.split(".")) + r"\s*\]\s*(?:#.*)?")
     kept, inside = [], False
     for line in text.split("\n"):
@@ -347,8 +333,6 @@ def _read_environment(warnings: Warnings) -> dict[str, object]:
 
 
 def _from_text(name: str, text: str) -> object:
-    import re  # most hooks read no settings
-
     kind = _kind(name)
     if kind == "bool":
         if text.lower() not in (*_YES, *_NO):
@@ -385,8 +369,6 @@ def _checked(name: str, value: object) -> object:
             raise ValueError("a pattern must be one line")
         return tuple(patterns)
     if kind == "path":
-        from pathlib import Path
-
         if not isinstance(value, str) or not os.path.isabs(os.path.expanduser(value)):
             raise ValueError("it must be an absolute path")
         return Path(os.path.expanduser(value))
@@ -403,17 +385,15 @@ def _checked(name: str, value: object) -> object:
 def _kind(name: str) -> str:
     if name not in Settings.__annotations__:
         raise ValueError("there is no setting of this name")
-    told = str(Settings.__annotations__[name])
-    return {"Path | None": "path", "tuple[str, ...]": "list"}.get(told, told)
+    kind = str(Settings.__annotations__[name])
+    return {"Path | None": "path", "tuple[str, ...]": "list"}.get(kind, kind)
 
 
 # --- where -----------------------------------------------------------------------------------
 
 
 def _line(problem: Exception, data: bytes) -> str:
-    """`:3`, if a parser said so; of a file that just ends too early, its last line."""
-    import re  # most hooks read no settings
-
+    """`:3`, if a parser reports it; of a file that just ends too early, its last line."""
     if "at end of document" in str(problem):
         return f":{max(1, len(data.splitlines()))}"
     found = re.search(r"at line (\d+)", str(problem))
@@ -422,8 +402,6 @@ def _line(problem: Exception, data: bytes) -> str:
 
 def _lines_of_names(text: str) -> dict[str, str]:
     """`:3` for the name that line 3 gives a value to."""
-    import re
-
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
         if named := re.match(_NAMED, line):

@@ -7,16 +7,28 @@ the person's own work.
 
 from __future__ import annotations
 
+import json
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from typing import Any, NamedTuple
 
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import AmbiguousReference, NoSuchCheckpoint
 from shadowsnap.git.refs import read_refs
-from shadowsnap.model import Checkpoint, EditOutcome, Entry, Session, SessionTurn, TurnPlace
-from shadowsnap.records import Any, NamedTuple, dataclass, field, replace
+from shadowsnap.model import (
+    Checkpoint,
+    EditOutcome,
+    EditStatus,
+    Entry,
+    PlaceStatus,
+    Session,
+    SessionStatus,
+    SessionTurn,
+    TurnPlace,
+)
 from shadowsnap.store.checkpoints import (
     ATTACHMENTS,
     LAST,
@@ -33,14 +45,10 @@ from shadowsnap.store.log import log_file, logged_projects, read_lines
 from shadowsnap.store.projects import Project, known_projects
 from shadowsnap.store.statistics import Numbers, compared_at, count_at, count_pairs
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # imported for annotations only
-    from shadowsnap.model import EditStatus, PlaceStatus, SessionStatus
-
 SESSION_STATUSES: tuple[SessionStatus, ...] = ("active", "completed", "failed", "rolled_back")
 _SHORTEST_PART = 4
 _ABANDONED_AFTER = 3600.0
-"""A turn that nobody closed counts as interrupted after this many seconds without a sign of it."""
+"""A turn that was not closed counts as interrupted after this many seconds without a sign of it."""
 
 
 class State(NamedTuple):
@@ -66,6 +74,8 @@ class Timeline:
     gigabyte for ten thousand turns."""
     inside_of: dict[str, int] = field(default_factory=dict)
     """The same for each checkpoint."""
+    checkpoints: tuple[Checkpoint, ...] = ()
+    """Of another machine's timeline: newest first."""
 
     def exchanged(self, checkpoint: str) -> tuple[list[Entry], list[Entry]]:
         """The entries whose work a restore to this checkpoint takes out of the files, and those whose work it
@@ -92,7 +102,8 @@ def read_timeline(
 def read_lane_timeline(store: Store, lane: PulledLane, deadline: Deadline, *, counted: bool = True) -> Timeline:
     """The timeline of another machine, as far as it was pulled."""
     history = fold(lane.project, lines_in(store, lane, deadline))
-    return _timeline(store, history, checkpoints_of(store, lane, deadline), deadline, counted=counted)
+    checkpoints = tuple(checkpoints_of(store, lane, deadline))
+    return replace(_timeline(store, history, checkpoints, deadline, counted=counted), checkpoints=checkpoints)
 
 
 def state_in_lane(store: Store, lane: PulledLane, ref: str, deadline: Deadline) -> Checkpoint:
@@ -442,8 +453,6 @@ def projects_of_session(store: Store, deadline: Deadline, session_id: str) -> li
 
 
 def _quoted(text: str) -> bytes:
-    from shadowsnap import lightjson as json
-
     return json.dumps(text).encode("ascii")
 
 

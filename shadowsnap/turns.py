@@ -7,16 +7,18 @@ written as JSON and taken up again by the next process.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
 
-from shadowsnap import lightjson as json
 from shadowsnap.model import Outcome
-from shadowsnap.records import Any, dataclass, field
 from shadowsnap.settings import Settings
 from shadowsnap.snapshot.tools import summary_of
+from shadowsnap.store.conversations import from_json
 from shadowsnap.store.projects import Project, project_of
 
 TOO_LARGE, UNREADABLE = "too-large", "unreadable"
@@ -140,7 +142,7 @@ class OpenTurn:
     """The same in the log of every project that the turn wrote to."""
     began: float = field(default_factory=time.time)
     conversation: Any = None
-    """What was said before the turn: a `Said`, a `Transcript`, or None."""
+    """What was said before the turn: a `ConversationContent`, a `Transcript`, or None."""
     not_kept: str = ""
     """Why the conversation is not kept."""
     resumed: bool = False
@@ -192,8 +194,8 @@ class OpenTurn:
         return (*((name, getattr(self, name)) for name in names), ("tool", tool))
 
     def to_json(self, granularity: str) -> dict[str, Any]:
-        said = self.conversation
-        found = said.to_json() if isinstance(said, Transcript) else None
+        content = self.conversation
+        found = content.to_json() if isinstance(content, Transcript) else None
         return {
             "session_id": self.session_id,
             "prompt": self.prompt,
@@ -262,10 +264,8 @@ def conversation_now(conversation: Any, settings: Settings) -> Any:
             return Transcript(path, os.stat(path).st_size)
         except OSError:
             return UNREADABLE
-    from shadowsnap.store.conversations import from_json  # only turns that hand one over pay for it
-
-    said, most = from_json(conversation), settings.max_conversation_bytes
-    return TOO_LARGE if most is not None and len(said.data) > most else said
+    content, most = from_json(conversation), settings.max_conversation_bytes
+    return TOO_LARGE if most is not None and len(content.data) > most else content
 
 
 class BackgroundJobs:

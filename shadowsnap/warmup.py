@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 from time import sleep
 
 from shadowsnap.errors import DeadlineExceeded, LockTimeout, ShadowsnapError
 from shadowsnap.files import make_private_folder
-from shadowsnap.records import replace
+from shadowsnap.manager import CheckpointManager
 from shadowsnap.settings import Settings, settings_from_text, settings_to_text
 from shadowsnap.upkeep.background import start_detached_python
 
@@ -33,8 +34,6 @@ def start_warmup(settings: Settings, workdir: Path) -> bool:
 
 
 def main(arguments: list[str]) -> int:
-    from shadowsnap.manager import CheckpointManager
-
     if hasattr(os, "nice"):
         os.nice(10)
     manager = CheckpointManager()

@@ -6,7 +6,7 @@ import gc
 import os
 import signal
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
@@ -172,3 +172,19 @@ def project(tmp_path: Path) -> Path:
 def as_user(tmp_path: Path, home: Path) -> Callable[..., Any]:
     """`as_user(function, *args)`: call it in a child that is not root and owns `tmp_path` and `home`."""
     return partial(helpers.call_unprivileged, owning=(tmp_path, home))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_report_to_serializable() -> Generator[None, Any, Any]:
+    """A report goes from one process to another as UTF-8. Names that are not would bring the whole run down."""
+    return _encodable((yield))
+
+
+def _encodable(value: Any) -> Any:
+    if isinstance(value, str):
+        return value.encode("utf-8", "backslashreplace").decode()
+    if isinstance(value, dict):
+        return {_encodable(key): _encodable(each) for key, each in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [*map(_encodable, value)] if isinstance(value, list) else tuple(map(_encodable, value))
+    return value

@@ -74,7 +74,7 @@ from shadowsnap.store.checkpoints import (
     named_in_journal,
     read_purged,
 )
-from shadowsnap.store.conversations import Said, from_file, from_json, from_transcript
+from shadowsnap.store.conversations import ConversationContent, from_file, from_json, from_transcript
 from shadowsnap.store.history import read_history
 from shadowsnap.store.journal import Journal, read_journal, write_journal
 from shadowsnap.store.layout import Store, last_prune, open_store
@@ -207,8 +207,8 @@ def payload(place: Path) -> Prepared:
     os.chdir(base)
 
     def run(data: bytes) -> None:
-        for said in ("", "preToolUse"):
-            event = read_event("fuzz", data, said)
+        for name in ("", "preToolUse"):
+            event = read_event("fuzz", data, name)
             assert all_text([event.kind, event.session, event.turn, event.cwd, event.tool, event.prompt])
             assert all_text([event.transcript, event.ends, event.problem]) and all_text(event.roots)
             assert len(event.session) < 250 and len(event.turn) < 250
@@ -508,16 +508,16 @@ def index(place: Path) -> Prepared:
         for path in (b"", b"dir", b"file-1", paths[0] if paths else b"x"):
             list(found.paths_below(path))
             found.lookup([path])
-        found.write({b"new": Entry(0o100644, "ab" * 20, os.stat(place)), **dict.fromkeys(paths[:2])})
+        found.write({b"new": Entry.of(0o100644, "ab" * 20, os.stat(place)), **dict.fromkeys(paths[:2])})
         assert b"new" in Index.load(file).lookup([b"new"])
 
     made = []
     for count in (0, 1, 3, 300):
         names = (b"dir/file-%d" % number + b"x" * (number % 30) for number in range(count))
         seen = os.stat(place)
-        Index(file).write({name: Entry(0o100644, "12" * 20, seen) for name in names})
+        Index(file).write({name: Entry.of(0o100644, "12" * 20, seen) for name in names})
         made.append(file.read_bytes())
-    Index(file).write({b"long" * 1200: Entry(0o120000, "34" * 20, os.stat(place))})
+    Index(file).write({b"long" * 1200: Entry.of(0o120000, "34" * 20, os.stat(place))})
     return run, [*made, file.read_bytes()]
 
 
@@ -1348,11 +1348,11 @@ def transcripts(place: Path) -> Prepared:
         for path in (file, plain_file):
             path.write_bytes(data)
             for size in (None, len(data) // 2):
-                said = from_file(str(path), 1 << 20, size)
-                assert isinstance(said, (Said, str))
-                found += [said] if isinstance(said, Said) else []
-        for said in found:
-            assert said.count is None or said.count >= 0
+                content = from_file(str(path), 1 << 20, size)
+                assert isinstance(content, (ConversationContent, str))
+                found += [content] if isinstance(content, ConversationContent) else []
+        for content in found:
+            assert content.count is None or content.count >= 0
         try:
             value = json.loads(data)
         except (ValueError, RecursionError):

@@ -1,9 +1,12 @@
-"""Whether a project is protected: whether a hook will run there again, and what came of its last run."""
+"""Whether a project is protected: whether a hook will run there again, what came of its last run, and whether the
+sandboxes of agents let them write to the store."""
 
 from __future__ import annotations
 
+import json
 import os
 import time
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -12,6 +15,7 @@ from typing import Any
 
 from shadowsnap.agents.catalog import AGENTS
 from shadowsnap.agents.state import AgentState, agent_states
+from shadowsnap.files import UnreadableFile, read_bounded
 from shadowsnap.hook.log import log_file, read_log
 from shadowsnap.store.layout import Store
 from shadowsnap.store.log import last_lines
@@ -215,3 +219,44 @@ def _ago(moment: float) -> str:
         if seconds < size * most:
             return f"{seconds // size} {unit} ago"
     return f"{seconds // 86400} d ago"
+
+
+_LONGEST = 1 << 20
+
+
+def writable_folders() -> list[str]:
+    """As the person's own settings of Codex and Claude Code say. Settings that cannot be read say nothing."""
+    codex = _inner(_toml(_home("CODEX_HOME", ".codex") / "config.toml"), "sandbox_workspace_write")
+    claude = _inner(_json(_home("CLAUDE_CONFIG_DIR", ".claude") / "settings.json"), "sandbox", "filesystem")
+    found = [*_texts(codex.get("writable_roots")), *_texts(claude.get("allowWrite"))]
+    # `//` in front stands for the root of the file system in the settings of Claude Code.
+    paths = [os.path.expanduser(path[1:] if path.startswith("//") else path) for path in found]
+    return [path for path in paths if os.path.isabs(path)]
+
+
+def _home(variable: str, folder: str) -> Path:
+    return Path(os.environ.get(variable) or os.path.join(os.path.expanduser("~"), folder))
+
+
+def _toml(path: Path) -> Any:
+    try:
+        return tomllib.loads((read_bounded(path, _LONGEST) or b"").decode())
+    except (ValueError, RecursionError, UnreadableFile):
+        return {}
+
+
+def _json(path: Path) -> Any:
+    try:
+        return json.loads(read_bounded(path, _LONGEST) or b"{}")
+    except (ValueError, RecursionError, UnreadableFile):
+        return {}
+
+
+def _inner(value: Any, *names: str) -> dict[str, Any]:
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
+
+
+def _texts(value: Any) -> list[str]:
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []

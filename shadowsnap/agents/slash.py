@@ -20,6 +20,7 @@ from shadowsnap.cli.ui import Ink
 from shadowsnap.errors import NoSuchProject, ShadowsnapError, UnsafeTree, WrongUsage
 from shadowsnap.manager import CheckpointManager
 from shadowsnap.model import Checkpoint, Diff, Entry, Now, RestoreResult
+from shadowsnap.store.conversations import spoken_messages
 
 HELP = """\
 /rollback                  the timeline: what was asked, and what each turn changed
@@ -278,8 +279,6 @@ def _parts_wanted(words: list[str]) -> tuple[list[str], bool, bool]:
 
 def _conversation(result: RestoreResult) -> str:
     """How the conversation comes back: the program that asked has to take it up."""
-    from shadowsnap.store.conversations import spoken_messages
-
     number = spoken_messages(result.conversation.data)
     return "the conversation as it was" + ("" if number is None else f", with {count(number, 'message')}")
 

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import shadowsnap
-from shadowsnap import aio, events, manager, model
+from shadowsnap import aio, events, manager, model, results
 
 STUB = Path(aio.__file__).with_suffix(".pyi")
 
@@ -41,8 +41,8 @@ that does the work.
 _RECORDS = (
     model.Entry, model.Now, model.Outcome, model.Checkpoint, model.Skipped, model.Diff, model.Change,
     model.RestoreResult, model.Kept, model.Conflict, model.Session, model.SessionTurn, model.TurnPlace,
-    model.EditOutcome, model.Conversation, model.Checkup, model.Finding, model.ImportReport, model.ImportedItem,
-    model.ClearReport, model.ClearedItem,
+    model.EditOutcome, model.Conversation, results.Checkup, results.Finding, results.ImportReport,
+    results.ImportedItem, results.ClearReport, results.ClearedItem,
 )  # fmt: skip
 
 

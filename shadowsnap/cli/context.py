@@ -14,12 +14,11 @@ from shadowsnap.cli.text import safe
 from shadowsnap.cli.ui import Ui, Update, working
 from shadowsnap.errors import MalformedReference, NoSuchCheckpoint, WrongUsage
 
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # loaded when they are needed: shells run `completion` at their start and at every tab
     from shadowsnap.agents.protection import Protection
     from shadowsnap.events import Event
     from shadowsnap.manager import CheckpointManager
     from shadowsnap.model import Checkpoint
-
 
 _PROGRESS_EACH = 0.5
 _PROGRESS_FOR = 600
@@ -82,9 +81,9 @@ class Context:
 
     def path(self, word: str) -> str:
         """A path as the person wrote it, relative to the project."""
-        inside = os.path.relpath(self.here, self.workdir)
         if not os.path.isabs(word):
-            return os.path.join(inside, word) if word and inside != os.curdir else word
+            # By the words alone: what is a link now may have been a directory then.
+            return os.path.normpath(os.path.join(os.path.relpath(self.here, self.workdir), word)) if word else word
         # The last part of a path is never followed, the way to it is.
         folder, name = os.path.split(word.rstrip(os.sep) or word)
         resolved = os.path.join(os.path.realpath(folder), name)
@@ -113,9 +112,9 @@ class Context:
 
     @cached_property
     def protection(self) -> Protection:
-        """Whether an agent's hook protects this project, as far as was seen."""
         from shadowsnap.agents.protection import Protection, protection_of
 
+        """Whether an agent's hook protects this project, as far as was seen."""
         if not self.manager.settings.enabled:
             return Protection(False, "DISABLED by your settings: no snapshot is taken")
         return protection_of(self.workdir)

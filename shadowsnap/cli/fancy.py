@@ -6,7 +6,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Iterable, Sequence
 from io import StringIO
-from typing import TYPE_CHECKING
 
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, SpinnerColumn, TaskID, TextColumn
@@ -18,9 +17,7 @@ from rich.text import Text
 from shadowsnap.cli import tables as changes
 from shadowsnap.cli.text import age, columns, cut_path, safe, size
 from shadowsnap.cli.ui import Ink
-
-if TYPE_CHECKING:
-    from shadowsnap.upkeep.status import Limit, ProjectStatus
+from shadowsnap.upkeep.status import Limit, ProjectStatus
 
 _MOST_HIGHLIGHTED = 500_000
 """Characters of a diff: highlighting takes a second for each so many."""

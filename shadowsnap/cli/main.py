@@ -13,8 +13,8 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from argparse import Namespace
     from collections.abc import Sequence
-    from types import ModuleType
 
+    from shadowsnap.cli.commands import Command
     from shadowsnap.cli.context import Context
     from shadowsnap.cli.ui import Ui
 
@@ -75,7 +75,7 @@ def _run(words: list[str], ui: Ui) -> int:
     command = load_command(first.command)
     if command is None:
         raise unknown_command(first.command)
-    parser = command_parser(first.command, command)
+    parser = command_parser(command)
     if ui.json and {"-h", "--help"} & set(_before_dashes(first.rest)):
         return ui.answer({"help": parser.format_help()})
     args = parse(parser, first.rest)
@@ -89,14 +89,15 @@ def _run(words: list[str], ui: Ui) -> int:
         context.warn()
 
 
-def _run_bare(args: Namespace, context: Context, command: ModuleType) -> int:
+def _run_bare(args: Namespace, context: Context, command: Command) -> int:
     """Without a command, on a terminal: the list, or the first steps where there is no history yet."""
+    from shadowsnap.cli.commands.timeline import show_first_steps
     from shadowsnap.errors import NoSuchProject
 
     try:
         return command.run(args, context) or 0
     except NoSuchProject:
-        return int(command.show_first_steps(context))
+        return show_first_steps(context)
 
 
 def _before_dashes(words: list[str]) -> list[str]:

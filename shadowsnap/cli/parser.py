@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Sequence
+from difflib import get_close_matches
 from textwrap import wrap
-from types import ModuleType
 from typing import NoReturn
 
-from shadowsnap.cli.commands import GROUPS, command_names, load_all
+from shadowsnap.cli.commands import GROUPS, Command, command_names, load_all
 from shadowsnap.errors import WrongUsage
 
 _WIDTH = 80
@@ -70,14 +70,14 @@ def split_words(words: Sequence[str]) -> FirstWords:
     return first
 
 
-def command_parser(name: str, module: ModuleType) -> argparse.ArgumentParser:
+def command_parser(command: Command) -> argparse.ArgumentParser:
     parser = _Parser(
-        prog=f"shadowsnap {name}",
-        description=_narrow(description(module)),
+        prog=f"shadowsnap {command.name}",
+        description=_narrow(command.description),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    module.add_arguments(parser)
+    command.add_arguments(parser)
     shared = parser.add_argument_group("options of every command")
     shared.add_argument("-C", dest="directory", metavar="DIR", action="append", default=[], help=_help("-C DIR"))
     shared.add_argument("--json", action="store_true", help=_help("--json"))
@@ -113,15 +113,6 @@ def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Nam
     if after:
         args.paths = [*args.paths, *after]
     return args
-
-
-def summary(module: ModuleType) -> str:
-    """One line about a command."""
-    return (module.__doc__ or "").partition("\n")[0].rstrip(".")
-
-
-def description(module: ModuleType) -> str:
-    return (module.__doc__ or "").strip()
 
 
 def usage(parser: argparse.ArgumentParser) -> str:
@@ -162,8 +153,8 @@ def top_help() -> str:
     commands = load_all()
     wide = max(len(name) for name in commands)
     for group in GROUPS:
-        members = {name: module for name, module in commands.items() if group == module.GROUP}
-        lines += ["", f"{group}:", *(f"  {name:{wide}}  {summary(module)}" for name, module in members.items())]
+        members = [command for command in commands.values() if command.group == group]
+        lines += ["", f"{group}:", *(f"  {command.name:{wide}}  {command.summary}" for command in members)]
     lines += ["", "options:", *(f"  {option:{wide}}  {text}" for option, text in GLOBAL_OPTIONS)]
     lines += ["", *(f"{word:8}  {text}" for word, text in REFERENCES)]
     return "\n".join(lines)
@@ -174,8 +165,6 @@ def missing_command() -> WrongUsage:
 
 
 def unknown_command(word: str) -> WrongUsage:
-    from difflib import get_close_matches
-
     close = get_close_matches(word, command_names(), 1)
     problem = WrongUsage(why=f"there is no command {word!r}")
     problem.hint = f"did you mean {close[0]}?" if close else "shadowsnap help lists the commands"

@@ -9,16 +9,14 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 from shadowsnap import steps
 from shadowsnap.cli.context import Context
 from shadowsnap.cli.tables import line_counts, patch_lines
 from shadowsnap.cli.text import columns, count, cut, cut_path, one_line, pad, safe
 from shadowsnap.cli.ui import Ink
-
-if TYPE_CHECKING:  # imported for annotations only
-    from shadowsnap.model import Entry, Kept, RestoreResult
+from shadowsnap.errors import NotConfirmed
+from shadowsnap.model import Entry, Kept, RestoreResult
 
 _MOST_SHOWN = 20
 """So many paths of a kind are shown."""
@@ -84,8 +82,6 @@ def _agreed(
     selectable: bool,
 ) -> tuple[RestoreResult, Sequence[str]] | None:
     """The plan and the paths that the person agreed to; None if they declined."""
-    from shadowsnap.errors import NotConfirmed
-
     ui = context.ui
     if not ui.interactive:
         would = f"this would change files ({_sum(plan, context)})"

@@ -12,12 +12,11 @@ from shadowsnap import settings as config
 from shadowsnap.cli import schema
 from shadowsnap.cli.api_reference import STUB, api_markdown, stub_text
 from shadowsnap.cli.commands import GROUPS, load_all
-from shadowsnap.cli.commands.docs import FOLDER
+from shadowsnap.cli.commands.help import FOLDER
 from shadowsnap.cli.parser import (
     GLOBAL_OPTIONS,
     USAGE,
     command_parser,
-    description,
     own_options,
     placeholder,
     usage,
@@ -117,9 +116,9 @@ def cli_markdown() -> str:
     commands = load_all()
     for group in GROUPS:
         parts.append(f"## {group[0].upper()}{group[1:]}\n")
-        for name, module in commands.items():
-            if group == module.GROUP:
-                parts.append(_command(command_parser(name, module), name, description(module)))
+        for command in commands.values():
+            if command.group == group:
+                parts.append(_command(command_parser(command), command.name, command.description))
     return "\n".join(parts)
 
 

@@ -14,7 +14,8 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from shadowsnap import model
+from shadowsnap import model, results
+from shadowsnap.agents.handover import Handover
 from shadowsnap.remote.lanes import Lane
 from shadowsnap.remote.pull import PullReport
 from shadowsnap.remote.push import PushReport
@@ -71,8 +72,8 @@ RECORDS: dict[str, Keys] = {
     "Now": _fields(model.Now, patch=""),
     "Project": {"workdir": "string", "protected": "boolean", "protection": "string"},
     "Timeline": {"workdir": "string", "entries?": "[Entry]", "checkpoints?": "[Checkpoint]", "more": "integer"},
-    "Probe": _fields(model.Probe),
-    "Fork": _fields(model.Fork),
+    "Probe": _fields(results.Probe),
+    "Fork": _fields(results.Fork),
     "BlamedLine": {
         "line": "integer", "number": "integer?", "who": "string", "agent": "string?", "prompt": "string?",
     },
@@ -115,25 +116,26 @@ RECORDS: dict[str, Keys] = {
     "Newest": {"name": "string?", "number": "integer?", "checkpoint_id": "string?"},
     "ChangedSince": {"files_changed": "integer?", "insertions": "integer?", "deletions": "integer?"},
     "Advice": {"what": "string", "advice": "string"},
+    "Handover": _fields(Handover),
     "Lane": _fields(Lane),
-    "LaneEntries": _fields(model.LaneEntries),
+    "LaneEntries": _fields(results.LaneEntries),
     "PullReport": _fields(PullReport),
-    "RemoteStatus": {**_fields(model.RemoteStatus), "push_error": "string"},
+    "RemoteStatus": {**_fields(results.RemoteStatus), "push_error": "string"},
     "ProjectStatus": _fields(status.ProjectStatus),
     "Trouble": _fields(status.Trouble),
     "Limit": _fields(status.Limit),
     "Settings": {"path": "string", "ignored": "[string]"},
     "Helper": {"pid": "integer", "started_at": "moment", "version": "string"},
     "Verdict": _fields(retention.Verdict),
-    "Finding": _fields(model.Finding),
-    "ImportedItem": _fields(model.ImportedItem),
-    "ClearedItem": _fields(model.ClearedItem),
+    "Finding": _fields(results.Finding),
+    "ImportedItem": _fields(results.ImportedItem),
+    "ClearedItem": _fields(results.ClearedItem),
     "SettingsFile": {"path": "string", "change": "string", "why_kept": "string", "patch": "string"},
     "Offer": {"word": "string", "about": "string"},
 }
 
 _RESTORE: Keys = {**RECORDS["RestoreResult"], "dry_run": "boolean", "undo?": "string"}
-_CLEAR = _fields(model.ClearReport)
+_CLEAR = _fields(results.ClearReport)
 _LIST: dict[str, Keys] = {
     "": {
         "project": "Project", "now": "Now?", "entries": "[Entry]", "more": "integer",
@@ -146,7 +148,7 @@ _SETTINGS: Keys = {"agent": "string", "dry_run": "boolean", "settings_files": "[
 
 ANSWERS: dict[str, dict[str, Keys]] = {
     "bisect": {"": {"number": "integer?", "kind": "string?", "prompt": "string?", "agent": "string?",
-                    "name": "string?", **_fields(model.Bisection, culprit="Probe?", probes="[Probe]",
+                    "name": "string?", **_fields(results.Bisection, culprit="Probe?", probes="[Probe]",
                                                  candidates="[Probe]")}},
     "blame": {"": {"lines": "[BlamedLine]"}},
     "cat": {"": {"path": "string", "checkpoint_id": "string", "content": "string"}},
@@ -174,10 +176,10 @@ ANSWERS: dict[str, dict[str, Keys]] = {
     },
     "diff": {"": {**_fields(model.Diff), "from_id": "string?"}},
     "docs": {"": {"topics": "object"}, "TOPIC": {"topic": "string", "text": "string"}},
-    "doctor": {"": {"healthy": "boolean", **_fields(model.Checkup)}},
+    "doctor": {"": {"healthy": "boolean", **_fields(results.Checkup)}},
     "help": {"": {"help": "string"}},
     "hook": {},
-    "import": {"": _fields(model.ImportReport)},
+    "import": {"": _fields(results.ImportReport)},
     "install": {"": _SETTINGS},
     "label": {"": {"checkpoint": "Checkpoint"}},
     "lanes": {"": {"lanes": "[Lane]"}},
@@ -213,7 +215,7 @@ ANSWERS: dict[str, dict[str, Keys]] = {
         }
     },
     "helper": {"": {"helper": "Helper?", "stopped": "boolean"}},
-    "verify": {"": _fields(model.Verification)},
+    "verify": {"": _fields(results.Verification)},
     "redo": {"": _RESTORE},
     "report": {"": {"file": "string", "bytes": "integer", "turn_count": "integer", "cut": "[string]"}},
     "remote": {
@@ -222,7 +224,7 @@ ANSWERS: dict[str, dict[str, Keys]] = {
         "keygen": {"public_key": "string", "path": "string"},
     },
     "restore": {"": _RESTORE},
-    "resume": {"": {**_fields(model.Resumed), "dry_run?": "boolean"}},
+    "resume": {"": {**_fields(results.Resumed, conversation=""), "handover": "Handover?", "dry_run?": "boolean"}},
     "revert": {"": _RESTORE},
     "rollback": {
         "": {
@@ -374,6 +376,7 @@ MEANINGS = {
     "checkpoints": "checkpoints, newest first",
     "cleared_items": "what was cleared, one by one",
     "code": "the kind of a finding",
+    "command": "what to type to go on with a conversation; null: its agent cannot",
     "commit": "the commit of the person's repository that a state is based on",
     "commit_here": "the commit of the checkout here",
     "complete": "whether everything was reclaimed",
@@ -426,6 +429,7 @@ MEANINGS = {
     "healthy": "whether nothing is left that fails or is lost",
     "help": "the text of the help",
     "here": "the directory in which the command runs",
+    "handover": "what became of the conversation; null: the lane carries none",
     "hint": "what to do about an error",
     "helper": "the process that does the work of hooks faster; null: none runs",
     "hook_ms": "milliseconds that each hook took",
@@ -533,7 +537,6 @@ MEANINGS = {
     "seconds": "how long it took",
     "session": "one session",
     "session_id": "the id of a session",
-    "session_ids": "sessions whose conversations came with it",
     "sessions": "sessions, newest first",
     "set_aside": "where things are that could not be saved",
     "settings": "the settings file, and what in settings was ignored",

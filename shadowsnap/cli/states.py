@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from shadowsnap.cli.text import cut_path, one_line, safe
 from shadowsnap.errors import NotCaptured
-
-if TYPE_CHECKING:  # imported for annotations only
-    from shadowsnap.manager import CheckpointManager
-    from shadowsnap.model import Checkpoint, Diff, Entry
+from shadowsnap.manager import CheckpointManager
+from shadowsnap.model import Checkpoint, Diff, Entry
 
 AFTER = ":after"
 _SHORT_PATH = 30

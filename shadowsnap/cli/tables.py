@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from shadowsnap.cli.text import age, ago, columns, count, cut, cut_path, one_line, pad, safe
 from shadowsnap.cli.ui import Ink
-
-if TYPE_CHECKING:  # imported for annotations only
-    from shadowsnap.model import Change, Checkpoint, Entry, Now, RemoteStatus
+from shadowsnap.model import Change, Checkpoint, Entry, Now
+from shadowsnap.results import RemoteStatus
 
 _LEAST_TEXT = 12
 _LEAST_PATH = 20
@@ -216,7 +214,7 @@ def patch_lines(text: str, ink: Ink) -> Iterator[str]:
     """A patch, harmless and coloured."""
     inside = False
     for line in text.removesuffix("\n").split("\n"):
-        if line.startswith("diff --git "):
+        if line.startswith(("diff --git ", "diff --permissions ")):
             inside = False
         elif line.startswith("@@"):
             inside = True

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from datetime import UTC
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-    from datetime import datetime
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from html import escape
+from textwrap import wrap
+from unicodedata import combining, east_asian_width
 
 _JOINER = "\u200d"  # holds emoji together
 _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
@@ -29,8 +28,6 @@ def one_line(text: str) -> str:
 
 def html_safe(text: str, keep: str = "") -> str:
     """Text that cannot do anything in an HTML page: neither as markup, nor by what `safe` escapes."""
-    from html import escape
-
     return escape(safe(text, keep))
 
 
@@ -44,8 +41,6 @@ def columns(text: str) -> int:
     """How wide harmless text is on a terminal."""
     if text.isascii():
         return len(text)
-    from unicodedata import combining, east_asian_width
-
     wide = sum(2 if east_asian_width(char) in "WF" else 1 for char in text)
     return wide - sum(1 for char in text if combining(char) or char == _JOINER)
 
@@ -79,8 +74,6 @@ def pad(text: str, width: int) -> str:
 
 
 def age(moment: datetime) -> str:
-    from datetime import datetime
-
     seconds = (datetime.now(UTC) - moment).total_seconds()
     if seconds < 5:
         return "now"
@@ -113,8 +106,6 @@ def size(number: float) -> str:
 
 def wrapped(text: str, width: int, indent: str = "") -> list[str]:
     """Text in lines that are not wider, each after the indent. Long words stay whole: they are paths."""
-    from textwrap import wrap
-
     return wrap(
         one_line(text), width, initial_indent=indent, subsequent_indent=indent, break_long_words=False,
         break_on_hyphens=False,

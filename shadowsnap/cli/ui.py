@@ -5,20 +5,23 @@ stdout is data, stderr is talk. With --json, stdout is one object and there is n
 
 from __future__ import annotations
 
+import json
 import os
+import select
+import signal
+import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from shutil import get_terminal_size, which
+from types import ModuleType
+from typing import Any, TextIO
 
 from shadowsnap.cli.text import encodable, safe
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # imported for annotations only
-    from collections.abc import Iterable
-    from types import ModuleType
-    from typing import Any, TextIO
+from shadowsnap.errors import NotConfirmed
+from shadowsnap.git.repository import safe_search_path
 
 SCHEMA = 2
 
@@ -47,8 +50,6 @@ class Ui:
     def answer(self, data: dict[str, Any], text: str | Iterable[str] = (), code: int = 0) -> int:
         """The one answer of a command, as an object or as lines; returns the exit code."""
         if self.json:
-            import json
-
             # ASCII: names that are no text survive as escaped surrogates on any stream.
             self._write(sys.stdout, json.dumps({"schema": SCHEMA, **data}, default=str) + "\n")
             return code
@@ -127,8 +128,6 @@ class Ui:
     def confirm(self, question: str, plan: Iterable[str], otherwise: str) -> bool:
         """Show a plan and ask; False if the person declines. `otherwise` says what would happen, for the error
         where there is no terminal to ask on."""
-        from shadowsnap.errors import NotConfirmed
-
         if not self.interactive:
             raise NotConfirmed(why=f"{otherwise}, and this is no terminal to ask on")
         for line in plan:
@@ -159,14 +158,10 @@ class Ui:
 
     @property
     def width(self) -> int:
-        from shutil import get_terminal_size
-
         return max(40, get_terminal_size((80, 24)).columns)
 
     @property
     def height(self) -> int:
-        from shutil import get_terminal_size
-
         return max(10, get_terminal_size((80, 24)).lines)
 
     def flush(self) -> None:
@@ -188,9 +183,6 @@ def _is_terminal(stream: TextIO | None) -> bool:
 def _wait_for_line() -> None:
     """Wait until there is something to read. Ctrl-C ends it whenever it comes: one that comes between the
     question and the reading would not end a plain read."""
-    import select
-    import signal
-
     readable, writable = os.pipe()
     try:
         os.set_blocking(writable, False)
@@ -218,10 +210,6 @@ def _wants_colour(stream: TextIO | None, plain: bool) -> bool:
 
 def _paged(text: str) -> bool:
     """Show text through the pager; False if there is none."""
-    from shutil import which
-
-    from shadowsnap.git.repository import safe_search_path
-
     # A project in which this is run may have a program that is called like the pager.
     search_path = safe_search_path(os.environ.get("PATH", os.defpath))
     less = "less" if which("less", path=search_path) else ""
@@ -238,8 +226,6 @@ def run_pager(command: str, text: bytes, environment: Mapping[str, str]) -> bool
     """Let the person read until they leave; False if the pager could not be started."""
     try:
         # Like git: the setting is a command of the shell, with arguments if they want some.
-        import subprocess  # only on a terminal, for long output
-
         pager = subprocess.Popen(command, shell=True, stdin=subprocess.PIPE, env=dict(environment))
     except OSError:
         return False

@@ -61,8 +61,8 @@ def trace_records(manager: CheckpointManager, working_dir: str | Path) -> Iterat
                 version = versions[path][ends[number]]
                 ranges = list(_ranges(tracer, version, number)) if version is not None else []
                 if ranges:
-                    told = {"contributor": {"type": "ai"}, "ranges": ranges}
-                    files.append({"path": (prefix + path).decode("utf-8", "replace"), "conversations": [told]})
+                    trace = {"contributor": {"type": "ai"}, "ranges": ranges}
+                    files.append({"path": (prefix + path).decode("utf-8", "replace"), "conversations": [trace]})
             if files:
                 yield _record(project.id, story, number, moment, files)
 

@@ -10,12 +10,11 @@ from shadowsnap.errors import ShadowsnapError
 from shadowsnap.manager import CheckpointManager
 from shadowsnap.model import Checkpoint
 from shadowsnap.settings import load_settings
-from shadowsnap.snapshot.ignore_rules import DEFAULT_EXCLUDES
 
 ERRORS = (ShadowsnapError, OSError, ValueError, TypeError, AttributeError, RuntimeError)
 """What a face that never raises turns into an answer."""
-# A repository is no file of the project, and a restore that is under way is ours.
-_NEVER_CAPTURED = (".git/", ".shadowsnap-restore-*/")
+# Nothing of the defaults is excluded, but for repositories, and what a restore that is under way leaves.
+_NO_DEFAULTS = ("!*", ".git/", ".shadowsnap-restore-*/")
 _LIMITS = ("max_snapshots", "max_total_size_mb", "retention_days")
 
 
@@ -27,8 +26,7 @@ def open_manager(base: str | os.PathLike[str], excludes: list[str], **settings: 
     if is_shared(base):
         person = load_settings().settings
         limits |= {name: getattr(person, name) for name in _LIMITS}
-    captured_again = [f"!{pattern}" for pattern in DEFAULT_EXCLUDES if pattern not in _NEVER_CAPTURED]
-    return CheckpointManager(base=base, excludes=(*captured_again, *excludes), include_secrets=True, **limits)
+    return CheckpointManager(base=base, excludes=(*_NO_DEFAULTS, *excludes), include_secrets=True, **limits)
 
 
 def is_shared(base: str | os.PathLike[str]) -> bool:

@@ -103,7 +103,7 @@ def _attach(
             workdir,
             match.id,
             transcript,
-            match.session_id or session.id or None,
+            match.session_id if _is_of(match, session) else session.id or match.session_id,
             prompt=session.prompts[-1] if session.prompts else None,
             agent=_agent(session),
             began=session.created_at,
@@ -124,14 +124,15 @@ def _agent(session: EntireSession) -> str | None:
 
 
 def _of_session(ours: list[Checkpoint], session: EntireSession) -> Checkpoint | None:
-    """The last checkpoint of the session, newest first, that is not later. Entire may put a date before the id
-    that the agent gave it."""
-    same = [
-        each
-        for each in ours
-        if each.session_id and (session.id == each.session_id or session.id.endswith(f"-{each.session_id}"))
-    ]
+    """The last checkpoint of the session, newest first, that is not later."""
+    same = (each for each in ours if _is_of(each, session))
     return next((each for each in same if _is_before(each, session.created_at)), None)
+
+
+def _is_of(checkpoint: Checkpoint, session: EntireSession) -> bool:
+    """Entire may put a date before the id that the agent gave to a session."""
+    own = checkpoint.session_id
+    return bool(own) and (session.id == own or session.id.endswith(f"-{own}"))
 
 
 def _is_before(checkpoint: Checkpoint, moment: datetime | None) -> bool:

@@ -59,18 +59,21 @@ def export_entire(
     """Write a session into a repository in which Entire was used, or else into a bare one, which is made if there
     is nothing yet. `layout` is `refs` (one for each checkpoint) or `branch` (which goes on from its last commit).
     With `keep_going` both are written: what fails in one does not block the other, and is reported. Writing it
-    again replaces what was written before."""
+    again replaces what was written before, except what the person deleted there since."""
     if layout not in LAYOUTS:
         raise BadArguments(what="layout is refs or branch")
     manager = manager or CheckpointManager.from_settings()
     known = session if isinstance(session, Session) else manager.session(session)
     repository = _Repository(Path(directory).expanduser().absolute())
+    turns = {_id_of(known, turn): turn for turn in known.turns}
+    gone = repository.deleted & turns.keys()
+    problems = [f"checkpoint {id}: it was deleted there, and is not written again" for id in sorted(gone)]
     ids: dict[str, None] = {}
     refs: dict[str, None] = {}
-    problems = []
     for each in LAYOUTS if keep_going else (layout,):
-        for turn in known.turns:
-            id = _id_of(known, turn)
+        for id, turn in turns.items():
+            if id in gone:
+                continue
             try:
                 refs[repository.write(each, id, dict(_files(manager, known, turn, id, each)), known, turn)] = None
                 ids[id] = None
@@ -209,6 +212,7 @@ class _Repository:
         except BadArguments:
             raise BadArguments(what=f"{path} is not a repository, bare or in which Entire was used") from None
         self._git = self._entire.git
+        self.deleted = self._entire.deleted()
         is_bare = self._git.run("rev-parse", "--is-bare-repository") == b"true\n"
         if not is_bare and not self._entire.refs(REFS) and not self._branches():
             raise BadArguments(what=f"{path} is not a bare repository, and Entire was not used in it")
@@ -236,8 +240,8 @@ class _Repository:
 
     def _branches(self) -> list[str]:
         """Where the branch of checkpoints is, here or as it was fetched."""
-        found = [*self._entire.refs(f"refs/heads/{BRANCH}"), *self._entire.refs("refs/remotes/")]
-        return [commit for ref, commit in found if ref.endswith(f"/{BRANCH}")]
+        found = self._entire.refs(f"refs/heads/{BRANCH}") | self._entire.refs("refs/remotes/")
+        return [commit for ref, commit in found.items() if ref.endswith(f"/{BRANCH}")]
 
     def _tree(self, before: str, inside: str, files: Mapping[str, bytes], read: Any) -> str:
         if before == EMPTY_TREE:

@@ -22,11 +22,11 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from shadowsnap import lightjson as json
 from shadowsnap.deadline import NO_DEADLINE
 from shadowsnap.errors import BadArguments, MalformedObject, ShadowsnapError
-from shadowsnap.files import UnreadableFile, read_bounded
+from shadowsnap.files import UnreadableFile, parse_json, read_bounded
 from shadowsnap.git.reading import ObjectReader
+from shadowsnap.git.refs import refs_below
 from shadowsnap.git.repository import Git, usable_git
 from shadowsnap.git.trees import DIRECTORY, Leaf, parse_tree
 from shadowsnap.upkeep.importing import READ_ONLY, common_dir
@@ -112,9 +112,9 @@ class EntireRepository:
         Of a checkpoint that is in several, the one under a ref of its own counts. What the person deleted is left
         out; if the list of it is damaged, nothing is read."""
         try:
-            deleted = self._deleted()
-        except (UnreadableFile, ValueError) as problem:
-            return EntireRecord(problems=(f"{DELETED_LIST}: {problem}",))
+            deleted = self.deleted()
+        except MalformedObject as problem:
+            return EntireRecord(problems=(str(problem),))
         found: dict[str, EntireCheckpoint] = {}
         problems: list[str] = []
         for layout in (self._in_v2, self._in_branches, self._under_refs):  # the later ones replace the earlier
@@ -151,20 +151,23 @@ class EntireRepository:
         images = {name: base64.b64encode(blob) for name, blob in blobs.items()}
         return _IMAGE.sub(lambda placeholder: images.get(placeholder[1], placeholder[0]), data)
 
-    def refs(self, prefix: str) -> list[tuple[str, str]]:
-        """Each ref below a prefix, and what it leads to."""
-        rows = self.git.run("for-each-ref", "--format=%(objectname) %(refname)", prefix).decode().splitlines()
-        return [(ref, name) for name, _, ref in (row.partition(" ") for row in rows)]
+    def refs(self, prefix: str) -> dict[str, str]:
+        """What each ref below a prefix leads to."""
+        return refs_below(self.git, prefix)
 
-    def _deleted(self) -> set[str]:
-        """The ids that `entire checkpoint delete` noted in this clone."""
-        noted = json.loads(read_bounded(self.git.git_dir / DELETED_LIST, _MOST_DELETED) or b"{}")
-        if not isinstance(noted, dict) or not isinstance(noted.get("checkpoint_ids", []), list):
-            raise ValueError("it is not a list of checkpoints")
+    def deleted(self) -> set[str]:
+        """The ids that `entire checkpoint delete` noted in this clone. A damaged list is an error: what was
+        deleted must not come back."""
+        try:
+            noted = parse_json(read_bounded(self.git.git_dir / DELETED_LIST, _MOST_DELETED) or b"{}")
+            if not isinstance(noted, dict) or not isinstance(noted.get("checkpoint_ids", []), list):
+                raise ValueError("it is not a list of checkpoints")
+        except (UnreadableFile, ValueError) as problem:
+            raise MalformedObject(what=DELETED_LIST, why=str(problem)) from None
         return {str(id) for id in noted.get("checkpoint_ids", [])}
 
     def _in_v2(self, reader: ObjectReader) -> Iterator[EntireCheckpoint | str]:
-        refs = dict(self.refs(f"{REFS}v2/"))
+        refs = self.refs(f"{REFS}v2/")
         older = sorted((ref for ref in refs if ref.startswith(_V2_FULL) and ref != _V2_CURRENT), reverse=True)
         generations: list[Folder] = []
         for ref in (_V2_CURRENT, *older):
@@ -182,12 +185,13 @@ class EntireRepository:
 
     def _in_branches(self, reader: ObjectReader) -> Iterator[EntireCheckpoint | str]:
         """The person's own branch last: it counts before those of remotes."""
-        remote = [ref for ref in self.refs("refs/remotes/") if ref[0].endswith(f"/{BRANCH}")]
-        for ref, commit in [*remote, *self.refs(_V1_ALIAS), *self.refs(f"refs/heads/{BRANCH}")]:
+        remote = {ref: commit for ref, commit in self.refs("refs/remotes/").items() if ref.endswith(f"/{BRANCH}")}
+        branches = remote | self.refs(_V1_ALIAS) | self.refs(f"refs/heads/{BRANCH}")
+        for ref, commit in branches.items():
             yield from _shards(reader, "branch", ref, commit)
 
     def _under_refs(self, reader: ObjectReader) -> Iterator[EntireCheckpoint | str]:
-        for ref, commit in self.refs(REFS):
+        for ref, commit in self.refs(REFS).items():
             shard, _, id = ref.removeprefix(REFS).partition("/")
             if shard == "v2" or ref in (_V1_ALIAS, _V1_SHORTENED):
                 continue
@@ -287,7 +291,7 @@ def _below(reader: ObjectReader, folder: Folder, *path: bytes) -> Folder:
 
 
 def _json(reader: ObjectReader, folder: Folder, name: bytes) -> dict[str, Any]:
-    value = json.loads(_text(reader, folder, name) or "null")
+    value = parse_json(_text(reader, folder, name) or "null")
     if not isinstance(value, dict):
         raise MalformedObject(what=name.decode(), why="it is missing, or not a JSON object")
     return value

@@ -21,8 +21,8 @@ from shadowsnap.errors import BadArguments
 from shadowsnap.git.hunks import hunks_of_texts, parse_hunks
 from shadowsnap.git.repository import Git
 from shadowsnap.manager import CheckpointManager
-from shadowsnap.model import Author
 from shadowsnap.questions import Story, Tracer, Version
+from shadowsnap.results import Author
 from shadowsnap.snapshot.ignore_rules import UserRepository, find_repository
 from shadowsnap.store.layout import open_store
 from shadowsnap.store.projects import Project, project_of

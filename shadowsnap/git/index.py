@@ -15,32 +15,64 @@ from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import struct
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
+from typing import NamedTuple
 
 from shadowsnap.errors import MalformedObject
-from shadowsnap.records import NamedTuple
 
 _HEADER = struct.Struct(">4sII")
 _FIXED = struct.Struct(">IIIIIIIIII20sH")
 """An entry up to its path: two times, device, inode, mode, owner, group, size, object id, flags."""
 _FIXED_WITHOUT_STAT = struct.Struct(">24xI12x20sH")
 _FLAGS_AT = _FIXED.size - 2
+_DEVICE_AT, _MODE_AT, _HASH_AT = 16, 24, 40
 _BLOCK_ENTRIES = 128
 _LONG_NAME = 0xFFF
 _32_BITS = 0xFFFFFFFF
 
 
-class Entry(NamedTuple):
-    """An entry to be written."""
+class Entry(bytes):
+    """An entry to be written: what the index holds before the path, with the permission bits of the file in place
+    of the flags. A first capture holds one for every file, so it is a single object."""
 
-    mode: int
-    id: str
-    stat: os.stat_result
+    __slots__ = ()
+
+    @classmethod
+    def of(cls, mode: int, name: str, seen: os.stat_result) -> Entry:
+        return cls(
+            _FIXED.pack(
+                seen.st_ctime_ns // 10**9 & _32_BITS, seen.st_ctime_ns % 10**9,
+                seen.st_mtime_ns // 10**9 & _32_BITS, seen.st_mtime_ns % 10**9,
+                seen.st_dev & _32_BITS, _inode(seen), mode,
+                seen.st_uid & _32_BITS, seen.st_gid & _32_BITS, seen.st_size & _32_BITS,
+                bytes.fromhex(name), stat.S_IMODE(seen.st_mode),
+            )
+        )  # fmt: skip
+
+    @property
+    def mode(self) -> int:
+        return int.from_bytes(self[_MODE_AT : _MODE_AT + 4])
+
+    @property
+    def id(self) -> str:
+        return self[_HASH_AT:_FLAGS_AT].hex()
+
+    @property
+    def bits(self) -> int:
+        return int.from_bytes(self[_FLAGS_AT:])
+
+    @property
+    def ctime_ns(self) -> int:
+        return int.from_bytes(self[:4]) * 10**9 + int.from_bytes(self[4:8])
+
+    def is_on(self, device: int) -> bool:
+        return int.from_bytes(self[_DEVICE_AT : _DEVICE_AT + 4]) == device & _32_BITS
 
 
 class Known(NamedTuple):
@@ -55,10 +87,7 @@ class Known(NamedTuple):
 
     @classmethod
     def of(cls, entry: Entry) -> Known:
-        seen = entry.stat
-        return cls(
-            entry.mode, entry.id, seen.st_ctime_ns, seen.st_mtime_ns, _inode(seen), seen.st_size & _32_BITS
-        )
+        return _decode(entry, 0)
 
     def is_unwritten(self, seen: os.stat_result) -> bool:
         """Whether the content of a file did not change since. A rename may have changed its ctime."""
@@ -288,21 +317,13 @@ def _into_blocks(entries: Mapping[bytes, bytes | memoryview]) -> Iterator[tuple[
         yield len(part), b"".join(entries[path] for path in part)
 
 
-def _decode(data: memoryview, at: int) -> Known:
+def _decode(data: bytes | memoryview, at: int) -> Known:
     cs, cn, ms, mn, _, inode, mode, _, _, size, name, _ = _FIXED.unpack_from(data, at)
     return Known(mode, name.hex(), cs * 10**9 + cn, ms * 10**9 + mn, inode, size)
 
 
 def _encode(path: bytes, entry: Entry) -> bytes:
-    seen = entry.stat
-    fixed = _FIXED.pack(
-        seen.st_ctime_ns // 10**9 & _32_BITS, seen.st_ctime_ns % 10**9,
-        seen.st_mtime_ns // 10**9 & _32_BITS, seen.st_mtime_ns % 10**9,
-        seen.st_dev & _32_BITS, _inode(seen), entry.mode,
-        seen.st_uid & _32_BITS, seen.st_gid & _32_BITS, seen.st_size & _32_BITS,
-        bytes.fromhex(entry.id), min(len(path), _LONG_NAME),
-    )  # fmt: skip
-    return _padded(path, fixed)
+    return _padded(path, entry[:_FLAGS_AT] + min(len(path), _LONG_NAME).to_bytes(2))
 
 
 def _padded(path: bytes, fixed: bytes) -> bytes:
@@ -330,7 +351,6 @@ def _path_at(data: bytes | memoryview, at: int) -> bytes:
 
 # --- the index of a repository of the user ----------------------------------------------------------
 
-_MODE_AT, _HASH_AT = 24, 40
 _EXTENDED = 0x4000
 _FILE_TYPES = frozenset({0o100000, 0o120000})
 _LONGEST_NAME = 1 << 16

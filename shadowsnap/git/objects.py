@@ -13,14 +13,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from io import BytesIO
 from pathlib import Path
+from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
 from shadowsnap.files import SYNCS_LATER, make_read_only, open_temporary, sync_directory, sync_files, write_all
-from shadowsnap.records import Any, NamedTuple
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:  # imported for annotations only
-    from typing import IO
-
     from shadowsnap.git.repository import Git
 
 EMPTY_BLOB = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"

@@ -13,20 +13,17 @@ import struct
 import sys
 import time
 import zlib
+from array import array
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from io import BytesIO
+from io import BufferedRandom, BytesIO
 from itertools import accumulate
 from pathlib import Path
+from typing import NamedTuple
 
 from shadowsnap.files import make_read_only, open_temporary, sync_directory
 from shadowsnap.git.objects import CHUNK, MAX_IN_MEMORY, Compress, LooseObjects, inflate, object_id
-from shadowsnap.records import NamedTuple
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # imported for annotations only
-    from io import BufferedRandom
 
 _KIND_NUMBERS = {b"commit": 1, b"tree": 2, b"blob": 3}
 _KINDS = {number: kind for kind, number in _KIND_NUMBERS.items()}
@@ -46,6 +43,8 @@ _MAX_WITH_DELTAS = 384 << 20
 """Limit of an object, its delta base and the deltas between them, which are in memory at the same time."""
 _MAX_UNCHECKED = 1 << 20
 _MAX_BUFFERED = 1 << 20
+_MAX_OBJECTS = 1 << 18
+"""A pack with more is ended and another one begun, so that memory stays bounded."""
 _READ = os.O_RDONLY | getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _UNREADABLE = (OSError, ValueError, IndexError, OverflowError, struct.error, zlib.error)
 """What a damaged pack, or one that a repack removed just now, leads to."""
@@ -385,13 +384,22 @@ class PackWriter:
         self._file: BufferedRandom | None = None
         self._temporary: Path | None = None
         self._offset = len(self._parts[0])
-        self._rows: dict[str, tuple[int, int]] = {}
-        """Object id -> CRC and offset of its entry."""
+        # A first capture has one of these for every file.
+        self._positions: dict[bytes, int] = {}
+        """Object id -> its position in the pack."""
+        self._checksums, self._offsets, self._sizes = array("I"), array("Q"), array("Q")
+
+    def __len__(self) -> int:
+        return len(self._positions)
 
     def add(self, item: Deflated) -> str:
-        if item.id not in self._rows:
+        name = bytes.fromhex(item.id)
+        if name not in self._positions:
+            self._positions[name] = len(self)
             header = _entry_header(_KIND_NUMBERS[item.kind], item.size)
-            self._rows[item.id] = (zlib.crc32(item.payload, zlib.crc32(header)), self._offset)
+            self._checksums.append(zlib.crc32(item.payload, zlib.crc32(header)))
+            self._offsets.append(self._offset)
+            self._sizes.append(item.size)
             self._offset += len(header) + len(item.payload)
             self._parts += (header, item.payload)
             self._buffered += len(item.payload)
@@ -399,10 +407,15 @@ class PackWriter:
                 self._write_buffer()
         return item.id
 
+    def size(self, name: str) -> int | None:
+        """The size of an object that was added."""
+        position = self._positions.get(bytes.fromhex(name))
+        return None if position is None else self._sizes[position]
+
     def finish(self) -> None:
         """Make the pack visible to git. The index comes first: git ignores an index without a pack, and
         upkeep removes it if this process dies in between."""
-        if not self._rows:
+        if not len(self):
             self.abandon()
             return
         checksum = self._write_pack()
@@ -440,14 +453,14 @@ class PackWriter:
         """Write the number of objects and the checksum, and close the file; returns the checksum."""
         digest = hashlib.sha1(usedforsecurity=False)
         if self._file is None:
-            self._parts[0] = _pack_header(len(self._rows))
+            self._parts[0] = _pack_header(len(self))
             for part in self._parts:
                 digest.update(part)
             file = self._write_buffer()
         else:
             file = self._write_buffer()
             file.seek(0)
-            file.write(_pack_header(len(self._rows)))
+            file.write(_pack_header(len(self)))
             file.seek(0)
             while chunk := file.read(CHUNK):
                 digest.update(chunk)
@@ -468,13 +481,15 @@ class PackWriter:
         return self._file
 
     def _index(self, pack_checksum: bytes) -> bytes:
-        rows = sorted((bytes.fromhex(name), crc, offset) for name, (crc, offset) in self._rows.items())
+        names = sorted(self._positions)
+        order = [self._positions[name] for name in names]
         counts = [0] * 256
-        for name, _, _ in rows:
+        for name in names:
             counts[name[0]] += 1
         offsets: list[int] = []
         large: list[int] = []
-        for _, _, offset in rows:
+        for position in order:
+            offset = self._offsets[position]
             if offset >= _LARGE_OFFSET:
                 offsets.append(1 << 31 | len(large))
                 large.append(offset)
@@ -482,9 +497,9 @@ class PackWriter:
                 offsets.append(offset)
         body = b"".join((
             b"\377tOc", struct.pack(">I256I", 2, *accumulate(counts)),
-            b"".join(name for name, _, _ in rows),
-            struct.pack(f">{len(rows)}I", *(crc for _, crc, _ in rows)),
-            struct.pack(f">{len(rows)}I", *offsets), struct.pack(f">{len(large)}Q", *large),
+            b"".join(names),
+            struct.pack(f">{len(names)}I", *(self._checksums[position] for position in order)),
+            struct.pack(f">{len(names)}I", *offsets), struct.pack(f">{len(large)}Q", *large),
             pack_checksum,
         ))  # fmt: skip
         return body + hashlib.sha1(body, usedforsecurity=False).digest()
@@ -519,7 +534,6 @@ class NewObjects:
         self._loose = LooseObjects(directory, fsync=fsync)
         self._pack: PackWriter | None = None
         self._trees: dict[str, bytes] = {}
-        self._sizes: dict[str, int] = {}
 
     def write(self, kind: bytes, data: bytes) -> str:
         name = self.add(deflate(kind, data))
@@ -528,9 +542,11 @@ class NewObjects:
         return name
 
     def add(self, item: Deflated) -> str:
+        if self._pack is not None and len(self._pack) >= _MAX_OBJECTS:
+            self._pack.finish()
+            self._pack = None
         if self._pack is None:
             self._pack = PackWriter(self.directory, fsync=self._fsync)
-        self._sizes[item.id] = item.size
         return self._pack.add(item)
 
     def write_stream(self, descriptor: int, size: int, name: str) -> bool:
@@ -544,7 +560,7 @@ class NewObjects:
 
     def pending_size(self, name: str) -> int | None:
         """The size of an object that is not in the store yet."""
-        return self._sizes.get(name)
+        return None if self._pack is None else self._pack.size(name)
 
     def flush(self) -> None:
         """Put everything added so far into the store, so that git can read it and it survives a power
@@ -562,7 +578,6 @@ class NewObjects:
             self._pack.abandon()
             self._pack = None
         self._trees.clear()
-        self._sizes.clear()
 
 
 def note_repacked(git_dir: Path) -> None:

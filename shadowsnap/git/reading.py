@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from io import BytesIO
 from itertools import islice
 from pathlib import Path
-from typing import Protocol
+from typing import IO, Protocol
 
 from shadowsnap.errors import DamagedObject, GitFailed, MalformedObject, UnsafeTree
 from shadowsnap.git.objects import (
@@ -26,14 +26,9 @@ from shadowsnap.git.objects import (
     read_loose,
 )
 from shadowsnap.git.packs import Packs
+from shadowsnap.git.process import Process
 from shadowsnap.git.repository import Git
 from shadowsnap.git.trees import DIRECTORY, GITLINK, LONGEST_TARGET, TreeReader, link_problem, tree_entries
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # imported for annotations only
-    from typing import IO
-
-    from shadowsnap.git.process import Process
 
 FEW = 20
 """Up to this number of objects, single reads are faster than starting git."""
@@ -183,21 +178,27 @@ def object_sizes(git: Git, names: list[str]) -> dict[str, int]:
         with ObjectReader(git) as reader:
             found = {name: size for name in names if (size := reader.size(name)) is not None}
         names = [name for name in names if name not in found]
-    return found | {name: int(size) for name, size in _batch_check(git, names, "objectsize")}
+    rows = (row.split() for row in _batch_check(git, names, "%(objectsize)"))
+    return found | {name.decode(): int(size) for name, size in rows}
 
 
 def kinds_of(git: Git, names: Iterable[str]) -> dict[str, bytes]:
     """Id -> kind of those objects that are in the store."""
-    return dict(_batch_check(git, names, "objecttype"))
+    rows = (row.split() for row in _batch_check(git, names, "%(objecttype)"))
+    return {name.decode(): kind for name, kind in rows}
 
 
-def _batch_check(git: Git, names: Iterable[str], field: str) -> Iterator[tuple[str, bytes]]:
+def kinds_and_sizes(git: Git, names: Iterable[str]) -> dict[str, tuple[bytes, int]]:
+    """Id -> kind and size of those objects that are in the store."""
+    rows = (row.split() for row in _batch_check(git, names, "%(objecttype) %(objectsize)"))
+    return {name.decode(): (kind, int(size)) for name, kind, size in rows}
+
+
+def _batch_check(git: Git, names: Iterable[str], fields: str) -> Iterator[bytes]:
+    """A row for each object that is in the store: its id and these fields."""
     if lines := _lines(names):
-        answer = git.run("cat-file", f"--batch-check=%(objectname) %({field})", "--buffer", stdin=lines)
-        for line in answer.splitlines():
-            if not line.endswith(b" missing"):
-                name, value = line.split()
-                yield name.decode(), value
+        answer = git.run("cat-file", f"--batch-check=%(objectname) {fields}", "--buffer", stdin=lines)
+        yield from (row for row in answer.splitlines() if not row.endswith(b" missing"))
 
 
 def check_stored(git: Git, wanted: Collection[str], irreplaceable: Collection[str]) -> None:

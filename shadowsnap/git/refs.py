@@ -211,6 +211,12 @@ def list_refs(git: Git, fields: Iterable[str], *prefixes: str, newest: int | Non
     return [[row[0].lstrip(b"\n"), *row[1:]] for row in rows]
 
 
+def refs_below(git: Git, prefix: str) -> dict[str, str]:
+    """What each ref below a prefix leads to, in any repository."""
+    rows = list_refs(git, ("refname", "objectname"), prefix)
+    return {os.fsdecode(ref): name.decode("ascii") for ref, name in reversed(rows)}
+
+
 def _read_loose(git_dir: Path, ref: str) -> str | None:
     """The value in the file of a ref; None if there is no file, or no value that the ref can have."""
     try:

@@ -6,26 +6,25 @@ git hook, with GIT_DIR set, and a project may bring settings that run programs.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import count
 from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
-from shadowsnap import lightjson as json
 from shadowsnap.deadline import NO_DEADLINE, Deadline
 from shadowsnap.errors import GitFailed, GitMissing, GitTooOld
-from shadowsnap.files import remove_tree
-from shadowsnap.git.process import kill_tree, kill_without_reaping, start_process
-from shadowsnap.records import NamedTuple, dataclass, replace
+from shadowsnap.files import parse_json, remove_tree
+from shadowsnap.git.packs import NewObjects
+from shadowsnap.git.process import Process, kill_tree, kill_without_reaping
 
-TYPE_CHECKING = False
 if TYPE_CHECKING:  # imported for annotations only
-    from shadowsnap.git.packs import NewObjects
-    from shadowsnap.git.process import Process
     from shadowsnap.git.reading import Batch
 
 MINIMUM = (2, 34)
@@ -115,7 +114,7 @@ class Git:
             self.new_objects.flush()
         processes_started += 1
         options = [part for setting in self.config for part in ("-c", setting)]
-        return start_process(
+        return Process(
             self.executable,
             [*options, *args],
             self._environment(),
@@ -160,11 +159,6 @@ def _absolute_entries(search_path: str) -> list[str]:
     """The absolute directories of a PATH. A relative one depends on the current directory, which may be
     a project that contains a program named git."""
     return [directory for directory in search_path.split(os.pathsep) if os.path.isabs(directory)]
-
-
-def system_folder() -> str:
-    """The directory of the programs that are part of Windows."""
-    return os.path.join(os.environ.get("SYSTEMROOT") or "C:\\Windows", "System32")
 
 
 class Running:
@@ -274,7 +268,7 @@ def _version(executable: str, memory: Path | None) -> tuple[int, ...]:
     identity = [executable, seen.st_mtime_ns, seen.st_size]
     if memory is not None:
         try:
-            known = json.loads(memory.read_text("utf-8"))
+            known = parse_json(memory.read_text("utf-8"))
             if known["git"] == identity:
                 return tuple(int(part) for part in known["version"])
         except (OSError, ValueError, KeyError, TypeError):
@@ -290,7 +284,7 @@ def _version(executable: str, memory: Path | None) -> tuple[int, ...]:
 
 def _ask_version(executable: str) -> tuple[int, ...]:
     try:
-        process = start_process(executable, ["version"], sealed_environment())
+        process = Process(executable, ["version"], sealed_environment())
     except OSError:  # not a program
         raise GitMissing() from None
     try:

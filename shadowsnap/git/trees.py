@@ -9,12 +9,14 @@ from __future__ import annotations
 import os
 import re
 import sys
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import chain
 from typing import NamedTuple
 
 from shadowsnap.errors import DamagedObject, MalformedObject, TreeTooLarge, UnsafeTree
 from shadowsnap.git.objects import EMPTY_TREE
-from shadowsnap.records import dataclass
 
 DIRECTORY, LINK, REGULAR, EXECUTABLE, GITLINK = 0o040000, 0o120000, 0o100644, 0o100755, 0o160000
 _MODES = frozenset((DIRECTORY, LINK, REGULAR, EXECUTABLE))
@@ -97,7 +99,8 @@ def _nested(changes: Mapping[bytes, Leaf | None]) -> _Node:
     """The changes as nested directories. A path that is removed and also has changes below it (a file that
     became a directory) is marked by an empty name."""
     root: _Node = {}
-    for path, leaf in sorted(changes.items(), key=lambda item: item[1] is not None):  # removals first
+    removed = ((path, leaf) for path, leaf in changes.items() if leaf is None)
+    for path, leaf in chain(removed, ((path, leaf) for path, leaf in changes.items() if leaf is not None)):
         *folders, name = path.split(b"/")
         node = root
         for folder in folders:
@@ -354,8 +357,6 @@ def folded(name: bytes) -> str:
     text = name.decode("utf-8", "surrogateescape")
     if text.isascii():
         return text.lower()
-    import unicodedata  # most projects have ASCII names only
-
     for _ in range(2):  # what is ignorable may appear, or disappear, by folding
         text = unicodedata.normalize("NFKC", text.translate(_IGNORABLE)).casefold()
     return text.translate(_IGNORABLE)

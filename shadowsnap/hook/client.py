@@ -164,8 +164,8 @@ def facts(base: str) -> bytes:
     program, the store, the variables, the git that is found, and which files there are to see."""
     variables = os.environ
     names = sorted(name for name in variables if name in VARIABLES or name.startswith("SHADOWSNAP_"))
-    told = [shadowsnap.__version__, str(shadowsnap.__file__), base, _git(), _mounts()]
-    return os.fsencode("\0".join((*told, *(f"{name}={variables[name]}" for name in names))))
+    parts = [shadowsnap.__version__, str(shadowsnap.__file__), base, _git(), _mounts()]
+    return os.fsencode("\0".join((*parts, *(f"{name}={variables[name]}" for name in names))))
 
 
 def _git() -> str:
@@ -223,10 +223,10 @@ def _input() -> bytes:
 
 
 def _is_whole(pieces: list[bytes]) -> bool:
-    from shadowsnap import lightjson
+    import json
 
     try:
-        return isinstance(lightjson.loads(b"".join(pieces)), dict)
+        return isinstance(json.loads(b"".join(pieces)), dict)
     except (ValueError, RecursionError):
         return False
 

@@ -5,7 +5,9 @@ The same code runs in a hook's own process (`client.py`) and in the resident hel
 
 from __future__ import annotations
 
+import json
 import os
+from typing import TYPE_CHECKING, Any
 
 from shadowsnap.base import configured_base
 from shadowsnap.errors import DeadlineExceeded, LockTimeout, StoreNotOurs
@@ -13,13 +15,12 @@ from shadowsnap.files import ownership_problem
 from shadowsnap.hook.client import end_at_last
 from shadowsnap.hook.payload import OTHER, PROBE, PROMPT, SESSION_START, TOOL, HookEvent, output_in, read_event
 from shadowsnap.hook.session import HookSession
-from shadowsnap.records import Any
 from shadowsnap.snapshot.tools import may_write, summary_of
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # imported for annotations only
+if TYPE_CHECKING:  # the manager is loaded by the hooks that need it: most find that all is safe
     from shadowsnap.manager import CheckpointManager
     from shadowsnap.model import Outcome
+    from shadowsnap.snapshot.watch import Watcher
 
 # Agents wait between 20 s (as we install it) and 600 s for a hook. The files that a tool names are
 # captured after this, within a few seconds more.
@@ -31,6 +32,10 @@ _NOT_KEPT = "conversation not kept"
 
 in_helper = False
 """Whether this process works for the hook of another one. What it cannot do, that one does."""
+watchers: dict[str, Watcher] = {}
+"""In a process that serves many hooks: those that watch the projects."""
+directory = ""
+"""Where the last event happened."""
 
 
 class NotDone(Exception):
@@ -39,9 +44,11 @@ class NotDone(Exception):
 
 def run_hook(agent: str, data: bytes, event_name: str = "") -> bytes | None:
     """Do what one event asks for; returns what is to be printed, if anything. Raises nothing but NotDone."""
+    global directory
     event = None
     try:
         event = read_event(agent, data, event_name)
+        directory = event.cwd
         if event.kind == PROBE:
             _log(agent, event, "probe")
             return None
@@ -147,15 +154,13 @@ def prompted(event: HookEvent, session: HookSession) -> bytes | None:
 def _rollback(event: HookEvent, session: HookSession) -> bytes | None:
     if in_helper:
         raise NotDone  # it changes the person's files: never for a request that came over a socket
-    from shadowsnap.hook.rollback import answer
-
     running = bool(event.turn) and session.is_same_turn(event) and session.record.get("ended") is not True
     if session.is_open and not running:
         with session.lock(DEADLINE):
             session.read()
             _close(event, session, _manager(), "interrupted")
     end_at_last(event.agent, _ROLLBACK_SECONDS)
-    found = answer(event)
+    found = _answer_to(event)
     is_typed = event.prompt.lower().startswith("/rollback") or bool(event.command or output_in(event.prompt))
     if found is None and not is_typed:
         _begin_turn(event, session)
@@ -176,7 +181,7 @@ def _begin_turn(event: HookEvent, session: HookSession) -> None:
         session.begin_turn(event, _redacted(event.prompt), prompted=True)
         if session.record.get("shell") and event.agent == "codex":
             # What it types into a shell that is still open is announced by no event.
-            from shadowsnap.records import replace
+            from dataclasses import replace
 
             manager = _manager()
             outcome = _take(replace(event, tool="write_stdin", tool_input={}), session, manager)
@@ -232,10 +237,55 @@ def _close(event: HookEvent, session: HookSession, manager: CheckpointManager, s
     for outcome in outcomes:
         if outcome.status != "unchanged":
             _log(event.agent, event, outcome.status, outcome.error, outcome=outcome)
-    from shadowsnap.manager import why_not_kept  # here: most hooks do not load the manager
+    from shadowsnap.manager import why_not_kept
 
     if why := why_not_kept(manager):
         _log(event.agent, event, _NOT_KEPT, ValueError(f"{event.transcript}: {why}"))
+
+
+# --- `/rollback`, answered without the model ----------------------------------------------------------
+
+# Some agents show the reason with which a hook stops a prompt to the person, word for word, and then ask no model.
+# A prompt is taken for ours only if all of it is a command of the grammar whose numbers and files exist: "rollback
+# the last commit" goes to the model untouched.
+
+# The event that may answer, and the word that stops the prompt there.
+_ANSWERING = {
+    "claude": ("userpromptexpansion", "block"),
+    "codex": ("userpromptsubmit", "block"),
+    "qwen": ("userpromptsubmit", "block"),
+    "gemini": ("beforeagent", "deny"),
+}
+_LONGEST = 2000
+
+
+def _is_rollback(event: HookEvent) -> bool:
+    """Whether a prompt may be meant for us; cheap, and true for every one that is."""
+    words = event.prompt[:_LONGEST].split(None, 1)
+    return bool(event.command) or (bool(words) and words[0].lower() in ("/rollback", "rollback"))
+
+
+def _answer_to(event: HookEvent) -> bytes | None:
+    """What the hook prints; None if this prompt is the model's."""
+    name, word = _ANSWERING.get(event.agent, ("", ""))
+    if event.name == name and (output := output_in(event.prompt)):
+        return _stopping(word, output)  # the agent ran the command itself and would let the model repeat this
+    if event.name != name or not _is_rollback(event) or len(event.prompt) > _LONGEST:
+        return None
+    from shadowsnap.agents.slash import RollbackCommand
+    from shadowsnap.manager import CheckpointManager
+
+    manager = CheckpointManager.from_settings()
+    command = RollbackCommand(manager, manager.find_project(event.cwd))
+    line = event.command.removeprefix("rollback") if event.command else event.prompt
+    # Where the agent itself knows the command, everything behind it is ours, also what is wrong with it.
+    if not event.command and not command.is_command(line):
+        return None
+    return _stopping(word, str(command.run(line)))
+
+
+def _stopping(word: str, text: str) -> bytes:
+    return json.dumps({"decision": word, "reason": text}).encode("ascii") + b"\n"
 
 
 # --- steps -----------------------------------------------------------------------------------
@@ -281,9 +331,11 @@ def _redacted(prompt: str) -> str:
 
 
 def _manager() -> CheckpointManager:
-    from shadowsnap.manager import CheckpointManager
+    from shadowsnap.manager import CheckpointManager, share_watchers
 
-    return CheckpointManager.from_settings(deadline=DEADLINE)
+    manager = CheckpointManager.from_settings(deadline=DEADLINE)
+    share_watchers(manager, watchers)
+    return manager
 
 
 def _ran_out_of_time(problem: Exception | None) -> bool:

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
-from shadowsnap import lightjson as json
 from shadowsnap.base import configured_base
-from shadowsnap.files import append_line, make_private_folder, write_bytes
-from shadowsnap.records import Any
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from shadowsnap.hook.payload import HookEvent
-    from shadowsnap.model import Outcome
+from shadowsnap.files import append_line, make_private_folder, parse_json, write_bytes
+from shadowsnap.hook.payload import HookEvent
+from shadowsnap.model import Outcome
 
 _MOST_BYTES = 256 * 1024
 _LONGEST = 1000
@@ -78,7 +75,7 @@ def _entries() -> Iterator[dict[str, Any]]:
         if not line.startswith(b"{"):
             continue  # cut, or damaged: an error for each of many such lines takes long
         try:
-            entry = json.loads(line)
+            entry = parse_json(line)
         except ValueError:
             continue
         if isinstance(entry, dict):

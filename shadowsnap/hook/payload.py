@@ -8,17 +8,16 @@ snapshot too many does no harm, one too few does.
 
 from __future__ import annotations
 
+import json
 import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
 
-from shadowsnap.files import is_encodable
-from shadowsnap.records import dataclass, field
+from shadowsnap.files import is_encodable, parse_json
 from shadowsnap.snapshot.tools import bounded_id, plain_path
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # a hook has no time for imports that only say what is what
-    from collections.abc import Iterable, Iterator
-    from typing import Any, Literal
-
+if TYPE_CHECKING:  # every hook reads its input, and few need the model
     from shadowsnap.model import SessionStatus
 
 TOOL, PROMPT, SESSION_START, STOP, OTHER = "tool", "prompt", "session-start", "stop", "other"
@@ -282,10 +281,8 @@ def _decoded(data: bytes) -> str:
 
 
 def _parsed(text: str) -> dict[str, Any]:
-    from shadowsnap.lightjson import loads
-
     # Not strict: some agents do not escape control characters.
-    value = loads(text.strip().strip("\0"), strict=False)
+    value = parse_json(text.strip().strip("\0"), strict=False)
     if not isinstance(value, dict):
         raise ValueError("not a JSON object")
     return value
@@ -293,8 +290,6 @@ def _parsed(text: str) -> dict[str, Any]:
 
 def _salvaged(text: str) -> dict[str, Any]:
     """The known facts in JSON that was cut short: whatever value still is whole."""
-    import json
-
     decoder = json.JSONDecoder(strict=False)
     found: dict[str, Any] = {}
     for names in (_EVENT, _SESSION, _TURN, _CWD, _ROOTS, _TOOL_NAME, _TOOL_INPUT, _PROMPT, _FILES):

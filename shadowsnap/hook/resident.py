@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import signal
 import time
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from shadowsnap.files import read_json
 from shadowsnap.hook.client import RECORD
-from shadowsnap.records import Any, dataclass
 from shadowsnap.store.locks import is_free
 from shadowsnap.upkeep.background import start_detached_python
 
@@ -44,9 +45,9 @@ def running_helper(base: str) -> RunningHelper | None:
     try:
         if is_free(record):
             return None
-        told = read_json(record) or {}
-        started_at = datetime.fromtimestamp(told["started_at"], UTC)
-        return RunningHelper(int(told["pid"]), started_at, str(told["version"]))
+        about = read_json(record) or {}
+        started_at = datetime.fromtimestamp(about["started_at"], UTC)
+        return RunningHelper(int(about["pid"]), started_at, str(about["version"]))
     except (OSError, ValueError, KeyError, TypeError, OverflowError):
         return None
 

@@ -1,9 +1,11 @@
 """The resident helper: one process per base that has everything imported, and does the work of hooks.
 
-A hook that finds no helper does its work itself and then starts one. The helper forks for each request, so it
-keeps nothing from one to the next: settings, sessions and the store are read from the disk as a hook reads them.
-A request that hangs or dies concerns no other, and its hook does the work itself. It takes nothing from a request
-but the input of the hook and its directory: if a variable that matters differs from its own, it refuses.
+A hook that finds no helper does its work itself and then starts one. The helper hands requests to a worker, a
+forked process that also watches the projects of live sessions. A request that comes while the worker is busy gets
+a process of its own. Settings, sessions and the store are read from the disk for each request, as a hook reads
+them; what a watcher reports counts only for the state on the disk. A request that hangs or dies takes its process
+with it, and its hook does the work itself. The helper takes nothing from a request but the input of the hook and
+its directory: if a variable that matters differs from its own, it refuses.
 
 It leaves after some idle time, and when its own files, the settings or the base have changed.
 """
@@ -19,13 +21,16 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
-from typing import NoReturn
 
 import shadowsnap
 from shadowsnap.base import config_file
+from shadowsnap.errors import ShadowsnapError
 from shadowsnap.hook import client, handle
+from shadowsnap.manager import CheckpointManager, share_watchers
+from shadowsnap.snapshot.watch import Watcher
 from shadowsnap.store.locks import try_lock
 from shadowsnap.store.redaction import redacted_beginning
 
@@ -34,6 +39,11 @@ _LOOK_SECONDS = 15.0
 _REQUEST_SECONDS = 5
 _WORK_SECONDS = 20
 _MOST_WORKERS = 32
+_MOST_WATCHED = 4
+# Every project is scanned as a whole at least so often: a turn must not begin with what was watched long ago.
+_SCAN_SECONDS = 60.0
+_MOST_REQUESTS = 2000
+"""A worker is replaced after so many."""
 _MOST_WORDS = 1 << 20
 # What hooks import late, to be there before the first of them comes.
 _ROOMS = ("git", "store", "snapshot", "hook")
@@ -48,9 +58,9 @@ def main(arguments: list[str]) -> int:
     if not any(_tries(record)):
         return 0  # another one was faster
     _import_everything()
-    told = {"pid": os.getpid(), "started_at": time.time(), "version": shadowsnap.__version__}
+    about = {"pid": os.getpid(), "started_at": time.time(), "version": shadowsnap.__version__}
     os.ftruncate(record, 0)
-    os.pwrite(record, json.dumps(told).encode(), 0)
+    os.pwrite(record, json.dumps(about).encode(), 0)
     Helper(base, record).run()
     return 0
 
@@ -67,21 +77,24 @@ def _import_everything() -> None:
     rooms = (f"{room}.{file.stem}" for room in _ROOMS for file in sorted((package / room).glob("[!_]*.py")))
     for name in (*rooms, *_MODULES):
         importlib.import_module(f"shadowsnap.{name}")
-    redacted_beginning("a prompt", 10)  # compiles its patterns
+    redacted_beginning("a" * 20, 20)  # compiles its patterns
     gc.collect()
     gc.freeze()  # a collection in a child would copy every page of memory
     gc.disable()
 
 
 class Helper:
-    """Accepts connections of hooks, and forks a process for each."""
+    """Accepts connections of hooks, and gives them to a worker."""
 
     def __init__(self, base: str, record: int) -> None:
         self._path = os.path.join(base, client.SOCKET)
         self._record = record
         self._facts = client.facts(base)
         self._files = dict(_files())
-        self._workers: set[int] = set()
+        self._processes: set[int] = set()
+        self._worker: socket.socket | None = None
+        """Our end of the connection to the worker; None if there is none."""
+        self._worker_is_idle = False
         self._is_leaving = False
         self._listener = self._listen()
         self._socket_file = _inode(self._path)
@@ -105,15 +118,16 @@ class Helper:
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._leave)
-        poll = select.poll()
-        for descriptor in (self._listener.fileno(), wakened):
-            poll.register(descriptor, select.POLLIN)
         used = time.monotonic()
         while not self._is_leaving and self._is_in_place() and time.monotonic() - used < _IDLE_SECONDS:
-            ready = [descriptor for descriptor, _ in poll.poll(_LOOK_SECONDS * 1000)]
+            waited_for = [self._listener.fileno(), wakened]
+            waited_for += [self._worker.fileno()] if self._worker else []
+            ready, _, _ = select.select(waited_for, [], [], _LOOK_SECONDS)
             if wakened in ready:
                 os.read(wakened, 4096)
             self._reap()
+            if self._worker and self._worker.fileno() in ready:
+                self._hear_from_worker()
             if self._listener.fileno() in ready and self._accept():
                 used = time.monotonic()
         if self._is_in_place():
@@ -127,9 +141,20 @@ class Helper:
         return self._socket_file is not None and _inode(self._path) == self._socket_file
 
     def _reap(self) -> None:
-        for worker in list(self._workers):
-            if os.waitpid(worker, os.WNOHANG)[0]:
-                self._workers.discard(worker)
+        for process in list(self._processes):
+            if os.waitpid(process, os.WNOHANG)[0]:
+                self._processes.discard(process)
+
+    def _hear_from_worker(self) -> None:
+        """The worker is ready for the next request, or it has ended."""
+        assert self._worker is not None
+        try:
+            self._worker_is_idle = bool(self._worker.recv(1))
+        except OSError:
+            self._worker_is_idle = False
+        if not self._worker_is_idle:
+            self._worker.close()
+            self._worker = None
 
     def _accept(self) -> bool:
         """Begin with one request. Whether there was one; if it is not served, its hook does the work."""
@@ -138,42 +163,100 @@ class Helper:
         except OSError:
             return False
         with connection:
-            if len(self._workers) >= _MOST_WORKERS or client.peer_uid(connection) != os.geteuid():
+            if len(self._processes) >= _MOST_WORKERS or client.peer_uid(connection) != os.geteuid():
                 return False
             try:
-                worker = os.fork()
+                if self._worker is None:
+                    self._start_worker()
+                if self._worker_is_idle and self._hand_over(connection):
+                    return True
+                self._fork(lambda: self._answer(connection))
             except OSError:
                 return False
-            if worker == 0:
-                self._work(connection)
-            self._workers.add(worker)
         return True
 
-    def _work(self, connection: socket.socket) -> NoReturn:
-        """The whole life of a child."""
+    def _start_worker(self) -> None:
+        self._worker, theirs = socket.socketpair()
+        with theirs:
+            self._fork(lambda: self._work(theirs))
+        self._worker_is_idle = True
+
+    def _hand_over(self, connection: socket.socket) -> bool:
+        assert self._worker is not None
+        self._worker_is_idle = False
+        try:
+            socket.send_fds(self._worker, [b"r"], [connection.fileno()])
+        except OSError:
+            return False  # it has ended: the next look shows that
+        return True
+
+    def _fork(self, job: Callable[[], None]) -> None:
+        process = os.fork()
+        if process:
+            self._processes.add(process)
+            return
         try:
             signal.set_wakeup_fd(-1)
             for number in (signal.SIGCHLD, signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
                 signal.signal(number, signal.SIG_DFL)
             self._listener.close()
+            if self._worker is not None:
+                self._worker.close()  # only the helper has this end: the worker hears of the helper's end by it
             os.close(self._record)  # a child that outlives the helper must not hold its lock
-            signal.alarm(_REQUEST_SECONDS)
-            told, words = _receive(connection, _MOST_WORDS), _receive(connection, _MOST_WORDS)
-            data = _receive(connection, client.MOST_INPUT)
-            if self._serves(told) and _begin(connection):
-                done = _do(words.decode("utf-8", "surrogateescape").split("\0"), data)
-                signal.signal(signal.SIGIO, signal.SIG_IGN)
-                connection.sendall(client.DONE if done else client.REFUSED)
+            job()
         finally:
             os._exit(0)
 
-    def _serves(self, told: bytes) -> bool:
+    # --- in a child --------------------------------------------------------------------------
+
+    def _work(self, helper: socket.socket) -> None:
+        """The life of the worker: one request after the other, until the helper leaves."""
+        watchers: dict[str, Watcher] = {}
+        handle.watchers = watchers
+        for _ in range(_MOST_REQUESTS):
+            word, descriptors, _, _ = socket.recv_fds(helper, 1, 1)
+            if not word or not descriptors:
+                return
+            with socket.socket(fileno=descriptors[0]) as connection, suppress(OSError, EOFError, ValueError):
+                self._answer(connection)
+            signal.alarm(_WORK_SECONDS)
+            with suppress(ShadowsnapError, OSError):
+                _watch_project(watchers, handle.directory)
+            os.chdir("/")
+            gc.collect()
+            signal.alarm(0)
+            helper.sendall(b"i")
+
+    def _answer(self, connection: socket.socket) -> None:
+        """Do the work of one hook, if it is what the hook's own process would do."""
+        signal.alarm(_REQUEST_SECONDS)
+        facts, words = _receive(connection, _MOST_WORDS), _receive(connection, _MOST_WORDS)
+        data = _receive(connection, client.MOST_INPUT)
+        if self._serves(facts) and _begin(connection):
+            done = _do(words.decode("utf-8", "surrogateescape").split("\0"), data)
+            signal.signal(signal.SIGIO, signal.SIG_IGN)
+            connection.sendall(client.DONE if done else client.REFUSED)
+        signal.alarm(0)
+
+    def _serves(self, facts: bytes) -> bool:
         """Whether a hook with these facts would do exactly what this process does."""
-        changed = self._files != dict(_files())
-        if changed or told.split(b"\0")[:2] != self._facts.split(b"\0")[:2]:
+        changed = any(_stamp(path) != stamp for path, stamp in self._files.items())
+        if changed or facts.split(b"\0")[:2] != self._facts.split(b"\0")[:2]:
             os.kill(os.getppid(), signal.SIGTERM)
             return False
-        return told == self._facts
+        return facts == self._facts
+
+
+def _watch_project(watchers: dict[str, Watcher], directory: str) -> None:
+    """Watch the project that the last request was about, after it was answered."""
+    manager = CheckpointManager.from_settings()
+    share_watchers(manager, watchers)
+    if directory:
+        manager.watch(manager.get_working_dir_for_path(directory))
+    for project in list(watchers)[:-_MOST_WATCHED]:
+        watchers.pop(project).close()
+    for watcher in watchers.values():
+        watcher.most_seconds = _SCAN_SECONDS
 
 
 def _inode(path: str) -> int | None:
@@ -187,11 +270,15 @@ def _files() -> Iterator[tuple[str, tuple[int, ...]]]:
     """The files that decide what this program does: its modules and the settings, as they are now."""
     modules = [module for name, module in sys.modules.items() if name.partition(".")[0] == "shadowsnap"]
     for path in (config_file(), *(str(getattr(module, "__file__", "")) for module in modules)):
-        try:
-            seen = os.stat(path)
-            yield path, (seen.st_mtime_ns, seen.st_size, seen.st_ino)
-        except OSError:
-            yield path, ()
+        yield path, _stamp(path)
+
+
+def _stamp(path: str) -> tuple[int, ...]:
+    try:
+        seen = os.stat(path)
+    except OSError:
+        return ()
+    return seen.st_mtime_ns, seen.st_size, seen.st_ino
 
 
 def _receive(connection: socket.socket, most: int) -> bytes:

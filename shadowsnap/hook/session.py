@@ -8,18 +8,20 @@ the operation log; this file can be lost.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import time
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
 
-from shadowsnap import lightjson as json
+from shadowsnap.deadline import Deadline
+from shadowsnap.files import make_private_folder, parse_json, write_json
 from shadowsnap.hook.payload import TOOL, HookEvent
 from shadowsnap.hook.transcripts import implied_transcript, transcripts_folder
-from shadowsnap.records import Any
 from shadowsnap.snapshot.tools import command_projects, named_files, named_folders
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # imported for annotations only
-    from contextlib import AbstractContextManager
+from shadowsnap.store.locks import locked
 
 FOLDER = "run"
 
@@ -60,7 +62,7 @@ class HookSession:
         try:
             with open(self.path, "rb") as file:
                 self.last_seen = os.fstat(file.fileno()).st_mtime
-                record = json.loads(file.read())
+                record = parse_json(file.read())
         except (OSError, ValueError):
             record = {}
         self.record = _sound(record)
@@ -122,7 +124,7 @@ class HookSession:
         """The tools that ran in this turn, as the hooks noted them one by one."""
         try:
             with open(self._tools_path, "rb") as file:
-                rows = [json.loads(line) for line in file.read().splitlines()[:_MOST_TOOLS]]
+                rows = [parse_json(line) for line in file.read().splitlines()[:_MOST_TOOLS]]
         except (OSError, ValueError):
             return []
         return [[str(word) for word in row] for row in rows if isinstance(row, list)]
@@ -134,12 +136,6 @@ class HookSession:
     # --- writing: only under the lock ----------------------------------------------------------------
 
     def lock(self, seconds: float) -> AbstractContextManager[int]:
-        from pathlib import Path
-
-        from shadowsnap.deadline import Deadline
-        from shadowsnap.files import make_private_folder
-        from shadowsnap.store.locks import locked
-
         make_private_folder(os.path.dirname(self.folder))
         return locked(Path(self.folder, f"{self.name}.lock"), "a hook", Deadline(seconds))
 
@@ -218,10 +214,6 @@ class HookSession:
             self.record["shell"] = True  # written with the next change
 
     def write(self) -> None:
-        from pathlib import Path
-
-        from shadowsnap.files import write_json
-
         if not os.path.exists(self.path):
             remove_old_sessions(self.folder)
         write_json(Path(self.path), self.record)
@@ -300,6 +292,4 @@ def _file_name(session: str) -> str:
     """Most ids can be the name of a file; the others are hashed."""
     if len(session) <= 100 and session.replace("-", "").replace("_", "").isalnum() and session.isascii():
         return f"s-{session}"
-    import hashlib  # here: it loads OpenSSL, which takes 3 ms
-
     return f"x-{hashlib.sha256(session.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"

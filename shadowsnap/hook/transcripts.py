@@ -7,8 +7,7 @@ below the directory where that agent keeps them: the input cannot have another f
 from __future__ import annotations
 
 import os
-
-from shadowsnap.records import dataclass
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -71,15 +70,16 @@ def implied_transcript(agent: str, session: str) -> tuple[str, str] | None:
 def transcripts_folder(agent: str, path: str) -> str | None:
     """The directory of that agent's transcripts that a path lies in, as it is written; None if it lies in none
     of them. The path itself is not looked up: it may lead to a drive that never answers."""
-    told = os.path.normcase(os.path.normpath(path))
-    for folder in _folders(agent) if os.path.isabs(path) else ():
+    wanted = os.path.normcase(os.path.normpath(path))
+    for folder in transcripts_folders(agent) if os.path.isabs(path) else ():
         for spelling in (folder, os.path.realpath(folder)):
-            if told.startswith(os.path.normcase(os.path.join(spelling, ""))):
+            if wanted.startswith(os.path.normcase(os.path.join(spelling, ""))):
                 return folder
     return None
 
 
-def _folders(agent: str) -> list[str]:
+def transcripts_folders(agent: str) -> list[str]:
+    """The directories where an agent keeps its transcripts; the first is where new ones go."""
     return [_folder(place) for place in _PLACES.get(agent, ())]
 
 

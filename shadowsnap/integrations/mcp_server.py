@@ -83,9 +83,9 @@ def _explained(tool: Callable[..., Any], tool_error: Callable[[str], Exception])
     """Let a model read why something failed: of other errors, version 2 of the package says nothing."""
 
     @wraps(tool)
-    def call(*args: Any, **told: Any) -> Any:
+    def call(*args: Any, **named: Any) -> Any:
         try:
-            return tool(*args, **told)
+            return tool(*args, **named)
         except ShadowsnapError as problem:
             raise tool_error(": ".join(filter(None, (str(problem), problem.hint)))) from problem
 

@@ -1,4 +1,6 @@
-"""The carrier: a git tree that says everything about a lane which its checkpoints do not say themselves.
+"""What a lane says about itself beside its checkpoints, in two forms.
+
+The carrier is a git tree, for object stores, directories and encrypted lanes:
 
     about            JSON: format, lane, identity of the project, machine, parent lane
     checkpoints-N    pieces of JSON lines: id, time, pin and label of each checkpoint, oldest first
@@ -7,19 +9,45 @@
 
 Where a piece ends depends on the lines in it alone. So a push that adds a line changes the last piece, and one
 that drops the oldest changes the first.
+
+The chain is for plain lanes on git servers: commits whose objects are git's own. Each push adds one to the lane's
+ref. Its tree is that of the newest checkpoint; its parents are the commit before it and the checkpoints that are
+new. So git knows what the server has and sends only what changed, as differences. Its message has the head that
+`lanes` shows, and then what there is to say since the last push, in lines of JSON:
+
+    {"about": ...}              which lane it is; only in the commit that a generation begins with
+    {"id", "ms", ...}           a checkpoint that is new, or that was pinned or labelled
+    {"gone": [ids]}             checkpoints that were dropped
+    {"meta": commit}            a commit whose tree has the conversations, if the lane carries them
+    {"op", ...}                 a line of the operation log
+
+When retention has dropped enough, or something was purged, the owner begins a new generation: a commit without one
+before it, which says everything anew and whose parents are the checkpoints that are left. What the last push sent
+is kept in `<base>/remote/<project>.chain`, for the next one to build on. The checkpoints themselves are in the
+store, and nothing here keeps them there.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
 
-from shadowsnap import lightjson as json
 from shadowsnap.deadline import Deadline
+from shadowsnap.errors import DamagedObject, MalformedObject, UnsafeTree
+from shadowsnap.files import parse_json, read_json, write_json
 from shadowsnap.git.objects import LooseObjects
+from shadowsnap.git.reading import ObjectReader
 from shadowsnap.git.refs import read_refs
-from shadowsnap.git.trees import DIRECTORY, REGULAR, Leaf, format_tree
+from shadowsnap.git.repository import Git
+from shadowsnap.git.trees import DIRECTORY, REGULAR, Leaf, format_tree, parse_tree
+from shadowsnap.remote.checking import MOST_CHECKPOINTS, MOST_LINES, CheckedCarrier, carrier_refused, check_small
+from shadowsnap.remote.git_storage import write_commit
+from shadowsnap.remote.manifest import HEADS, LONGEST_CHAIN, parse_head
 from shadowsnap.store.checkpoints import ATTACHMENTS, label_of
 from shadowsnap.store.history import ensure_log, fold, lines_of
 from shadowsnap.store.lanes import OwnLane, machine_name
@@ -73,6 +101,9 @@ def _portable(store: Store, line: Line) -> Line:
     if line.get("paths"):
         line["paths"] = (paths_in(store, line) or ["?"])[:_MOST_PATHS]
     return line
+
+
+# --- the carrier -------------------------------------------------------------------------------------
 
 
 def write_carrier(objects: LooseObjects, contents: Contents, lane: OwnLane) -> tuple[str, tuple[str, ...]]:
@@ -139,3 +170,136 @@ def _pieces(rows: Iterable[bytes], ends: Callable[[bytes], int] = zlib.crc32) ->
             piece = []
     if piece:
         yield b"".join(piece)
+
+
+# --- the chain ---------------------------------------------------------------------------------------
+
+
+class Next(NamedTuple):
+    """The commit that a push adds, and whether a generation begins with it."""
+
+    commit: str
+    anew: bool
+
+
+def add_commit(
+    git: Git, objects: LooseObjects, contents: Contents, lane: OwnLane, head: str, *, anew: bool
+) -> Next | None:
+    """Write the next commit of a lane; None if there is nothing new."""
+    folder = objects.directory
+    sent = None if anew else read_json(folder / f"{lane.digest}.json")
+    marks = {row["id"]: row for row in mark_rows(contents)}
+    lines = {_digest(line): line for line in contents.lines}
+    meta = _attachments(objects, contents)
+    new_lines = None if sent is None else _added(sent["lines"], lines)
+    if sent is None or new_lines is None:
+        anew, sent = True, {"lines": [], "marks": {}, "meta": ""}
+        new_lines = list(lines)
+    gone = [each for each in sent["marks"] if each not in marks]
+    changed = [row for each, row in marks.items() if sent["marks"].get(each) != row]
+    rows: list[Line] = [{"about": about_lane(lane)}] if anew else []
+    rows += [*changed, *([{"gone": gone}] if gone else ()), *([{"meta": meta}] if meta != sent["meta"] else ())]
+    rows += [lines[each] for each in new_lines]
+    if not rows:
+        return None
+    newest = contents.checkpoints[max(contents.checkpoints)]
+    with ObjectReader(git) as reader:
+        tree = reader.read(newest, b"commit")[5:45].decode("ascii")
+    new = [each for each in marks if each not in sent["marks"]]
+    parents = [*([] if anew else [lane.digest]), *new, *([meta] if meta and meta != sent["meta"] else ())]
+    text = b"".join(map(encoded, rows)).decode("ascii")
+    commit = write_commit(objects, tree, parents, f"{head}\n{text}".rstrip("\n"))
+    write_json(folder / f"{commit}.json", {"lines": [*sent["lines"], *new_lines], "marks": marks, "meta": meta})
+    return Next(commit, anew)
+
+
+def forget_older(folder: Path, commit: str) -> None:
+    """Keep what was sent with this commit only."""
+    for path in folder.glob("*.json"):
+        if path.stem != commit:
+            path.unlink(missing_ok=True)
+
+
+def _attachments(objects: LooseObjects, contents: Contents) -> str:
+    """A commit that leads to the conversations; empty if there are none. The same ones give the same commit."""
+    if not contents.attachments:
+        return ""
+    return write_commit(objects, write_attachments(objects, contents.attachments), (), "conversations", at=0)
+
+
+def _added(before: list[str], lines: Iterable[str]) -> list[str] | None:
+    """The lines that came since, if others only went: None if anything else became of the log."""
+    known, current = {*before}, [*lines]
+    kept = [each for each in current if each in known]
+    if kept != current[: len(kept)] or kept != [each for each in before if each in {*kept}]:
+        return None
+    return current[len(kept) :]
+
+
+def _digest(line: Line) -> str:
+    return hashlib.sha256(encoded(line)).hexdigest()[:16]
+
+
+def read_chain(git: Git, tip: str, lane: str, allowed: set[str]) -> tuple[CheckedCarrier, int]:
+    """What the commits of a lane say together, checked, and the number of the push."""
+    texts: list[bytes] = []
+    words = ("rev-list", "--first-parent", f"--max-count={LONGEST_CHAIN}", tip)
+    commits, number = git.run(*words).decode("ascii").split(), 0
+    check_small(git, commits, lane)
+    with ObjectReader(git) as reader:
+        for commit in commits:
+            first, _, body = _read(reader, commit, b"commit", lane).partition(b"\n\n")[2].partition(b"\n\n")
+            head = parse_head(f"{HEADS}{lane}/{first.decode('ascii', 'replace')}")
+            if head is None or (texts and head.number != number - len(texts)):
+                raise carrier_refused(lane, "does not have the form of one")
+            number = number or head.number
+            texts.append(body.partition(b"\n")[2])
+            if texts[-1].startswith(b'{"about":'):
+                break
+        else:
+            raise carrier_refused(lane, "does not have a beginning")
+        about, marks, lines, meta = _fold(lane, reversed(texts))
+        attachments: dict[bytes, Leaf] = {}
+        if meta:
+            if meta not in allowed:
+                raise carrier_refused(lane, "has an attachment that is none")
+            check_small(git, [meta], lane)
+            tree = _read(reader, meta, b"commit", lane)[5:45].decode("ascii", "replace")
+            check_small(git, [tree], lane)
+            try:
+                attachments = parse_tree(_read(reader, tree, b"tree", lane))
+            except (UnsafeTree, MalformedObject) as problem:
+                raise carrier_refused(lane, str(problem)) from None
+    return CheckedCarrier(lane, about, marks, lines, attachments), number
+
+
+def _read(reader: ObjectReader, name: str, kind: bytes, lane: str) -> bytes:
+    try:
+        return reader.read(name, kind)
+    except (DamagedObject, MalformedObject) as problem:
+        raise carrier_refused(lane, f"cannot be read ({problem})") from None
+
+
+def _fold(lane: str, texts: Iterable[bytes]) -> tuple[Any, list[Any], list[Any], str]:
+    about: Any = None
+    marks: dict[str, Any] = {}
+    lines: list[Any] = []
+    meta = ""
+    try:
+        for row in (parse_json(line) for text in texts for line in text.splitlines()):
+            if "about" in row:
+                about = row["about"]
+            elif "gone" in row:
+                for each in row["gone"]:
+                    marks.pop(each, None)
+            elif "meta" in row:
+                meta = str(row["meta"])
+            elif "id" in row and "op" not in row:
+                marks[row["id"]] = row
+            else:
+                lines.append(row)
+            if len(marks) > MOST_CHECKPOINTS or len(lines) > MOST_LINES:
+                raise carrier_refused(lane, "has too many lines")
+    except (ValueError, TypeError, RecursionError) as problem:
+        raise carrier_refused(lane, f"cannot be read ({problem})") from None
+    return about, sorted(marks.values(), key=lambda row: str(row.get("ms")).zfill(13)), lines, meta

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import re
 import zlib
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from shadowsnap import lightjson as json
 from shadowsnap.errors import DamagedObject, LaneRefused, MalformedObject, UnsafeTree
+from shadowsnap.files import parse_json
 from shadowsnap.git.objects import EMPTY_TREE, is_object_id
-from shadowsnap.git.reading import ObjectReader, kinds_of, object_sizes, problem_of_link, read_many
+from shadowsnap.git.reading import ObjectReader, kinds_and_sizes, object_sizes, problem_of_link, read_many
 from shadowsnap.git.repository import Git
 from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, LINK, MOST_PATHS, REGULAR, Leaf, parse_tree, path_problem
 from shadowsnap.store.lanes import (
@@ -34,6 +34,8 @@ MOST_FILES = MOST_PATHS
 MOST_FILE_BYTES = 256 << 30
 """In one checkpoint."""
 DEEPEST = 1_000
+_MOST_TREE_BYTES = 1 << 30
+"""Of all commits and trees of a lane."""
 _MOST_DELTA = 128 << 20
 """git holds an object in memory that it puts together from a delta."""
 MOST_SMALL = 64 << 20
@@ -70,7 +72,7 @@ def index_pack(git: Git, pack: Path, lane: str, known: set[str]) -> set[str]:
     assert git.scratch_objects is not None
     index = git.scratch_objects / "pack" / f"pack-{digits}.idx"
     rows = [row.split() for row in git.run("show-index", stdin=index.read_bytes()).decode("ascii").splitlines()]
-    # Git completes the pack at its end with what others are told against.
+    # Git completes the pack at its end with the objects that deltas refer to.
     borrowed = {row[1] for row in rows if int(row[0]) >= end}
     _checked_ids(lane, borrowed, known)
     return {row[1] for row in rows} - borrowed
@@ -229,7 +231,7 @@ class CheckedCarrier:
                 if b"about" not in top or not all(map(_CARRIER.fullmatch, top)):
                     raise carrier_refused(lane, "does not have the form of one")
                 _check_pieces(git, top, lane, allowed)
-                about = json.loads(reader.read(top[b"about"][1], b"blob"))
+                about = parse_json(reader.read(top[b"about"][1], b"blob"))
                 rows = list(_bounded(read_rows(reader, top, b"checkpoints-"), MOST_CHECKPOINTS))
                 lines = list(_bounded(read_rows(reader, top, b"log-"), MOST_LINES))
                 kept = parse_tree(reader.read(top[b"meta"][1], b"tree")) if b"meta" in top else {}
@@ -338,20 +340,70 @@ def _is_small(value: Any, depth: int = 0) -> bool:
 # --- checkpoints and trees ---------------------------------------------------------------------------
 
 
-def check_checkpoints(git: Git, lane: str, marks: Iterable[Mark], allowed: set[str]) -> None:
-    """See to it that every checkpoint is one: a commit as we write them, of trees that may be restored, all of
-    whose objects came with this lane. (An object of another project of this store, named by its id, did not.)"""
-    by_id = {mark.id: mark for mark in marks}
-    trees = {}
-    found = read_many(git, _checked_ids(lane, by_id, allowed))
-    for name, kind, data in found:
-        trees[name] = _tree_of(lane, by_id[name], kind, data)
-    if len(trees) < len(by_id):
-        raise LaneRefused(lane=lane, why=f"{len(by_id) - len(trees)} of its checkpoints did not come with it")
-    check_trees(git, lane, {*trees.values()}, allowed)
+class Arrived:
+    """Every object that came with a lane, with its kind and size. What another project of this store has, and the
+    lane only names, did not come."""
+
+    def __init__(self, git: Git, lane: str, allowed: Iterable[str]) -> None:
+        self._git = git
+        self._lane = lane
+        self._facts = kinds_and_sizes(git, allowed)
+        # All of them are held in memory at once.
+        if sum(size for kind, size in self._facts.values() if kind != b"blob") > _MOST_TREE_BYTES:
+            raise LaneRefused(lane=lane, why="its directories are larger than anything that fits into memory")
+
+    def check_checkpoints(self, marks: Iterable[Mark]) -> None:
+        """See to it that every checkpoint is one: a commit as we write them, of trees that may be restored."""
+        by_id = {mark.id: mark for mark in marks}
+        trees = {}
+        for name, _, data in read_many(self._git, self._of_kind(b"commit", by_id)):
+            trees[name] = _tree_of(self._lane, by_id[name], data)
+        if len(trees) < len(by_id):
+            raise self._refused(f"{len(by_id) - len(trees)} of its checkpoints did not come with it")
+        self.check_trees({*trees.values()})
+
+    def check_trees(self, roots: set[str]) -> None:
+        """Every name, mode and size below these trees."""
+        below: dict[str, list[tuple[int, str]]] = {EMPTY_TREE: []}
+        blobs: set[str] = set()
+        links: set[str] = set()
+        level, depth = roots - {EMPTY_TREE}, 0
+        while level:
+            depth += 1
+            if depth > DEEPEST:
+                raise self._refused(f"its directories are nested deeper than {DEEPEST}")
+            for name, _, data in read_many(self._git, self._of_kind(b"tree", level)):
+                below[name] = list(_leaves(self._lane, data))
+            if missing := level - below.keys():
+                raise self._refused(f"tree {min(missing)[:12]} cannot be read")
+            found = [leaf for name in level for leaf in below[name]]
+            blobs |= {each for mode, each in found if mode != DIRECTORY}
+            links |= {each for mode, each in found if mode == LINK}
+            level = {each for mode, each in found if mode == DIRECTORY} - below.keys()
+        self._of_kind(b"blob", blobs)
+        sizes = {each: self._facts[each][1] for each in blobs}
+        _check_expanded(self._lane, roots, below, sizes)
+        with ObjectReader(self._git) as reader:
+            for name in sorted(links):
+                if (why := problem_of_link(reader, name)) is not None:
+                    raise self._refused(f"it holds a link that is none: {why}")
+
+    def _of_kind(self, kind: bytes, names: Iterable[str]) -> list[str]:
+        """These objects, all of which came with the lane and are what they are taken for."""
+        names = _checked_ids(self._lane, names, self._facts)
+        for name in names:
+            if name in self._facts and self._facts[name][0] != kind:
+                raise self._refused(f"{name[:12]} is not a {_CALLED[kind]}")
+        return names
+
+    def _refused(self, why: str) -> LaneRefused:
+        return LaneRefused(lane=self._lane, why=why)
 
 
-def _checked_ids(lane: str, names: Iterable[str], allowed: set[str]) -> list[str]:
+_CALLED = {b"commit": "checkpoint", b"tree": "tree", b"blob": "file"}
+
+
+def _checked_ids(lane: str, names: Iterable[str], allowed: Container[str]) -> list[str]:
     names = list(names)
     for name in names:
         if name not in allowed and name != EMPTY_TREE:
@@ -359,62 +411,23 @@ def _checked_ids(lane: str, names: Iterable[str], allowed: set[str]) -> list[str
     return names
 
 
-def _tree_of(lane: str, mark: Mark, kind: bytes, data: bytes) -> str:
-    header = _COMMIT.match(data) if kind == b"commit" and len(data) <= MOST_SMALL else None
+def _tree_of(lane: str, mark: Mark, data: bytes) -> str:
+    header = _COMMIT.match(data) if len(data) <= MOST_SMALL else None
     if header is None or header[2] != header[3]:
         raise LaneRefused(lane=lane, why=f"{mark.id[:12]} is not a checkpoint")
     try:
-        body = json.loads(data[header.end() :].decode("utf-8").partition("\n\n")[2])
+        body = parse_json(data[header.end() :].decode("utf-8").partition("\n\n")[2])
     except (ValueError, RecursionError):
         body = None
     if not isinstance(body, dict):
         raise LaneRefused(lane=lane, why=f"{mark.id[:12]} does not say what it is")
-    if int(header[2]) * 1000 + body.get("ms", mark.moment % 1000) != mark.moment:
+    within = body.get("ms", mark.moment % 1000)
+    if type(within) is not int or int(header[2]) * 1000 + within != mark.moment:
         raise LaneRefused(lane=lane, why=f"checkpoint {mark.id[:12]} is listed under another time than its own")
     return header[1].decode()
 
 
-def check_trees(git: Git, lane: str, roots: set[str], allowed: set[str]) -> None:
-    """Every name, mode and size below these trees."""
-    below: dict[str, list[tuple[int, str]]] = {EMPTY_TREE: []}
-    blobs: set[str] = set()
-    links: set[str] = set()
-    level, depth = roots - {EMPTY_TREE}, 0
-    while level:
-        depth += 1
-        if depth > DEEPEST:
-            raise LaneRefused(lane=lane, why=f"its directories are nested deeper than {DEEPEST}")
-        for name, kind, data in read_many(git, _checked_ids(lane, level, allowed)):
-            below[name] = list(_leaves(lane, name, kind, data))
-        if missing := level - below.keys():
-            raise LaneRefused(lane=lane, why=f"tree {min(missing)[:12]} did not come with it")
-        found = [leaf for name in level for leaf in below[name]]
-        blobs |= {each for mode, each in found if mode != DIRECTORY}
-        links |= {each for mode, each in found if mode == LINK}
-        level = {each for mode, each in found if mode == DIRECTORY} - below.keys()
-        if len(below) + len(blobs) > MOST_OBJECTS:
-            raise LaneRefused(lane=lane, why="it holds too many objects")
-    sizes = object_sizes(git, sorted(_checked_ids(lane, blobs, allowed)))
-    if missing := blobs - sizes.keys():
-        raise LaneRefused(lane=lane, why=f"file {min(missing)[:12]} did not come with it")
-    _check_expanded(lane, roots, below, sizes)
-    _check_contents(git, lane, blobs, links)
-
-
-def _check_contents(git: Git, lane: str, blobs: set[str], links: set[str]) -> None:
-    """What is said to be a file is one, and links can be made."""
-    kinds = kinds_of(git, sorted(blobs))
-    if odd := {name for name in blobs if kinds.get(name) != b"blob"}:
-        raise LaneRefused(lane=lane, why=f"{min(odd)[:12]} is not a file")
-    with ObjectReader(git) as reader:
-        for name in sorted(links):
-            if (why := problem_of_link(reader, name)) is not None:
-                raise LaneRefused(lane=lane, why=f"it holds a link that is none: {why}")
-
-
-def _leaves(lane: str, name: str, kind: bytes, data: bytes) -> Iterator[tuple[int, str]]:
-    if kind != b"tree":
-        raise LaneRefused(lane=lane, why=f"{name[:12]} is not a tree")
+def _leaves(lane: str, data: bytes) -> Iterator[tuple[int, str]]:
     try:
         entries = parse_tree(data)
     except (UnsafeTree, MalformedObject) as problem:

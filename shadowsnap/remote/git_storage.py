@@ -1,6 +1,6 @@
 """Lanes on a git server: each lane is one ref, `refs/shadowsnap-lanes/v1/<project>/<machine>`.
 
-The ref leads to a chain of commits. A plain lane is a chain of carriers and checkpoints (see `chain`). The trees
+The ref leads to a chain of commits. A plain lane is a chain of carriers and checkpoints (see `carrier`). The trees
 of an encrypted one hold opaque files: its manifests and packs. A change is one commit on top of what was seen
 there, pushed with a lease: it is refused if another machine was first. When files go, the chain is begun anew, so
 that they go from the server too. There is one ref for a lane, as a push makes the server list all its refs. The
@@ -23,10 +23,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from shadowsnap.deadline import Deadline
-from shadowsnap.errors import DeadlineExceeded, GitFailed, MalformedObject, RemoteFailed, UnsafeTree
+from shadowsnap.errors import DamagedObject, DeadlineExceeded, GitFailed, MalformedObject, RemoteFailed, UnsafeTree
 from shadowsnap.files import remove_tree, write_bytes
 from shadowsnap.git.objects import EMPTY_TREE, LooseObjects, is_object_id
 from shadowsnap.git.reading import ObjectReader
+from shadowsnap.git.refs import read_ref
 from shadowsnap.git.repository import Git, Running
 from shadowsnap.git.trees import DIRECTORY, REGULAR, Leaf, format_tree, parse_tree
 from shadowsnap.remote.checking import ANY_CONTENT
@@ -80,7 +81,7 @@ class GitStorage:
 
     def items(self, prefix: str) -> Iterator[Item]:
         if prefix.startswith(HEADS):
-            yield from self._heads(prefix.removeprefix(HEADS).strip("/"))
+            yield from self._heads()
             return
         lane = prefix.removeprefix(f"{TOP}/lanes/").strip("/")
         if self.is_chain(lane):
@@ -89,10 +90,10 @@ class GitStorage:
         for path, (_, blob) in self._files(lane).items():
             yield Item(f"{lane_folder(lane)}{path}", self._size_of(blob), 0.0)
 
-    def _heads(self, place: str) -> Iterator[Item]:
-        """The heads of every lane, of a project's, or of one: the newest commit of each, without its files where
-        the server can leave them out."""
-        pattern = f"{REFS}/{place}" if LANE_NAME.fullmatch(place) else f"{REFS}/{place}/*".replace("//", "/")
+    def _heads(self) -> Iterator[Item]:
+        """The heads of every lane: the newest commit of each, without its files where the server can leave them
+        out."""
+        pattern = f"{REFS}/*"
         with self._listing() as git:
             words = ("--depth=1", "--filter=tree:0", "--quiet", "--no-tags", "--end-of-options", self.url)
             if self.tips(pattern):
@@ -139,7 +140,14 @@ class GitStorage:
     def is_chain(self, lane: str) -> bool:
         """Whether a lane is a chain of carriers, and not of opaque files."""
         commit = self._current(lane)
-        return bool(commit) and b"\n" in self._git.run("show", "-s", "--format=%b", commit).strip()
+        if not commit:
+            return False
+        with ObjectReader(self._git) as reader:
+            try:
+                message = reader.read(commit, b"commit").partition(b"\n\n")[2]
+            except (DamagedObject, MalformedObject) as problem:
+                raise self._no_lane(problem) from None
+        return b"\n" in message.partition(b"\n\n")[2].strip()
 
     def _fetch(self, git: Git, most: int, *words: str) -> None:
         """Fetch; git is stopped when more comes than may."""
@@ -217,7 +225,7 @@ class GitStorage:
                 while stack:
                     prefix, each = stack.pop()
                     if prefix.count("/") > 8 or len(found) > 100_000:
-                        raise RemoteFailed(url=self.url, why="a lane's ref holds something else than a lane")
+                        raise self._no_lane("it has too many files")
                     for name, leaf in parse_tree(reader.read(each, b"tree")).items() if each != EMPTY_TREE else ():
                         path = f"{prefix}{name.decode('ascii')}"
                         if leaf[0] == DIRECTORY:
@@ -225,20 +233,20 @@ class GitStorage:
                         elif leaf[0] == REGULAR:
                             found[path] = leaf
             except (UnsafeTree, MalformedObject, UnicodeError) as problem:
-                why = f"a lane's ref holds something else than a lane: {problem}"
-                raise RemoteFailed(url=self.url, why=why) from None
+                raise self._no_lane(problem) from None
         return found
+
+    def _no_lane(self, why: object) -> RemoteFailed:
+        return RemoteFailed(url=self.url, why=f"a lane's ref holds something else than a lane: {why}")
 
     def _current(self, ref: str) -> str:
         """The commit that a lane has at the server, fetched; empty if there is none."""
         if ref not in self._seen:
-            commit = self.tip(ref)
-            if commit:
-                what = f"+{REFS}/{ref}:{_MIRROR}/{ref}"
-                words = ("--quiet", "--no-tags", "--force", "--end-of-options", self.url, what)
-                self._fetch(self._git, MOST_PACK_BYTES, *words)
-                commit = self._git.run("rev-parse", "--verify", "-q", f"{_MIRROR}/{ref}").decode().strip()
-            self._seen[ref] = commit
+            # A pattern, so that a ref which is not there is no error: asking first would be another connection.
+            what = f"+{REFS}/{ref}*:{_MIRROR}/{ref}*"
+            words = ("--quiet", "--no-tags", "--force", "--prune", "--end-of-options", self.url, what)
+            self._fetch(self._git, MOST_PACK_BYTES, *words)
+            self._seen[ref] = read_ref(self._dir, f"{_MIRROR}/{ref}") or ""
         return self._seen[ref]
 
     # --- writing --------------------------------------------------------------------------------------
@@ -333,8 +341,8 @@ class GitStorage:
             return running.output()
         except (GitFailed, DeadlineExceeded) as problem:
             lines = re.split(r"[\r\n]+", running.errors.decode("utf-8", "replace"))
-            told = [line for line in lines if line.startswith(_COMPLAINTS)]
-            why = "; ".join(told)[:_LONGEST_WHY] or problem.facts.get("stderr") or problem
+            complaints = [line for line in lines if line.startswith(_COMPLAINTS)]
+            why = "; ".join(complaints)[:_LONGEST_WHY] or problem.facts.get("stderr") or problem
             raise RemoteFailed(url=self.url, why=why) from problem
 
 

@@ -1,22 +1,110 @@
-"""Which lanes are at a remote, from the names of their heads: one listing, whatever the number of lanes."""
+"""The remote of a project, and which lanes lie there.
+
+Lanes are read from the names of their heads: one listing, whatever the number of lanes.
+"""
 
 from __future__ import annotations
 
+import os
+import re
+import secrets
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
-from shadowsnap import lightjson as json
-from shadowsnap.errors import AmbiguousLane, KeyNeeded, LaneRefused, NoSuchLane
+from shadowsnap.deadline import Deadline
+from shadowsnap.errors import AmbiguousLane, BadRemote, KeyNeeded, LaneRefused, NoRemote, NoSuchLane, RemoteExists
+from shadowsnap.files import parse_json, remove_tree
 from shadowsnap.model import _Record
 from shadowsnap.remote.manifest import HEADS, MOST_BYTES, Head, lane_folder, parse_head
-from shadowsnap.remote.sealing import Opener, is_sealed
-from shadowsnap.remote.storage import Item, Storage, TooLarge
-from shadowsnap.store.lanes import LANE_NAME, readable
+from shadowsnap.remote.sealing import Opener, check_recipients, is_sealed
+from shadowsnap.remote.storage import Item, Storage, TooLarge, local_path, normal_url, open_storage, probe
+from shadowsnap.store.lanes import (
+    LANE_NAME,
+    Identity,
+    Remote,
+    forget_pulled,
+    forget_remote,
+    mirror_of,
+    pulled_lanes,
+    read_own_lane,
+    read_remote,
+    readable,
+    write_remote,
+)
+from shadowsnap.store.layout import Store
+from shadowsnap.store.projects import Project
 
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
 _AT_ONCE = 32
 _MOST_LANES = 1_000_000
+
+
+def add_remote(
+    store: Store,
+    project: Project,
+    name: str,
+    url: str,
+    recipients: Sequence[str],
+    *,
+    plain: bool,
+    conversations: bool,
+) -> Remote:
+    known = read_remote(store, project.id)
+    if known is not None:
+        raise RemoteExists(workdir=project.workdir, name=known.name, url=known.url)
+    if not _NAME.fullmatch(name):
+        raise BadRemote(url=name, why="its name must be letters, digits, dots and dashes")
+    if plain == bool(recipients):
+        why = "say either --plain or who can read it (--to RECIPIENT)"
+        raise BadRemote(url=url, why=why if plain else f"a lane is encrypted unless you say otherwise: {why}")
+    check_recipients(recipients)
+    url = normal_url(url, str(project.workdir))
+    _check_place(store, project, url)
+    conditions = probe(open_storage(url, store), secrets.token_hex(8))
+    remote = Remote(name, url, tuple(recipients), plain, conversations, conditions)
+    write_remote(store, project.id, remote)
+    return remote
+
+
+def _check_place(store: Store, project: Project, url: str) -> None:
+    """A directory that is captured itself would grow with every push."""
+    path = local_path(url)
+    if path is None:
+        return
+    place = Path(os.path.realpath(path))
+    for taken, what in ((project.workdir, "the project"), (store.base, "the store")):
+        if place == taken or place.is_relative_to(taken):
+            raise BadRemote(url=url, why=f"it lies inside {what}")
+
+
+def remove_remote(store: Store, project: Project, deadline: Deadline) -> Remote:
+    remote = read_remote(store, project.id)
+    if remote is None:
+        raise NoRemote(workdir=project.workdir)
+    own = read_own_lane(store, project.id)
+    pulled = [
+        lane
+        for lane in pulled_lanes(store, deadline)
+        if own is not None and lane.url == remote.url and lane.identity.is_same(own.identity)
+    ]
+    forget_pulled(store, pulled, deadline)
+    forget_remote(store, project.id, lane=False)
+    remove_tree(mirror_of(store, remote.url))
+    return remote
+
+
+def storage_of(store: Store, project: Project) -> Storage:
+    remote = read_remote(store, project.id)
+    if remote is None:
+        raise NoRemote(workdir=project.workdir)
+    return open_storage(remote.url, store)
+
+
+# --- what is there ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -41,11 +129,20 @@ class Lane(_Record):
     origin: str = ""
 
 
-def list_lanes(storage: Storage, opener: Opener, project: str | None = None) -> list[Lane]:
-    """Every lane at the remote (or of one project), the one with the newest state first."""
-    prefix = f"{HEADS}{project}/" if project is not None else HEADS
+def lanes_of(storage: Storage, opener: Opener, identity: Identity) -> list[Lane]:
+    """The lanes of one project. A shallow clone does not know its first commit and has another id: it is found by
+    its origin."""
+
+    def is_of_it(lane: Lane) -> bool:
+        return lane.lane.startswith(f"{identity.id}/") or (bool(lane.origin) and lane.origin == identity.origin)
+
+    return [each for each in list_lanes(storage, opener) if is_of_it(each)]
+
+
+def list_lanes(storage: Storage, opener: Opener) -> list[Lane]:
+    """Every lane at the remote, the one with the newest state first."""
     newest: dict[str, tuple[Head, Item]] = {}
-    for item in storage.items(prefix):
+    for item in storage.items(HEADS):
         head = parse_head(item.name)
         if head is None or (head.lane in newest and newest[head.lane][0].number >= head.number):
             continue  # a push that died left an older head
@@ -77,7 +174,7 @@ def _lane(head: Head, item: Item, opener: Opener, stored: bytes | None) -> Lane:
     stored = stored or b""
     lane = replace(lane, encrypted=is_sealed(stored))
     try:
-        about = json.loads(opener.open(stored, lane.lane))
+        about = parse_json(opener.open(stored, lane.lane))
     except (KeyNeeded, LaneRefused, ValueError, RecursionError):
         return lane
     if not isinstance(about, dict):

@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import json
 import math
 import re
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-from shadowsnap import lightjson as json
 from shadowsnap.errors import LaneRefused
+from shadowsnap.files import parse_json
 from shadowsnap.git.objects import is_object_id
-from shadowsnap.records import Any
 from shadowsnap.remote.storage import TOP
 from shadowsnap.store.lanes import LANE_NAME
 
@@ -67,17 +67,17 @@ def parse_manifest(data: bytes, lane: str, number: int) -> Manifest:
         return LaneRefused(lane=lane, why=f"manifest {number} {why}")
 
     try:
-        told = json.loads(data)
+        record = parse_json(data)
     except (ValueError, RecursionError):
         raise refused("is damaged or cut short") from None
-    if not isinstance(told, dict):
+    if not isinstance(record, dict):
         raise refused("is damaged")
-    version = told.pop("format", None)
+    version = record.pop("format", None)
     if version != FORMAT:
         raise refused(f"has format {version!r}, and this version knows {FORMAT}")
-    if set(told) != set(Manifest.__match_args__) or not _is_sound(told):
+    if set(record) != set(Manifest.__match_args__) or not _is_sound(record):
         raise refused("does not have the form of a manifest")
-    found = Manifest(**told)
+    found = Manifest(**record)
     if found.lane != lane:
         raise refused(f"belongs to lane {found.lane}")
     if found.number != number:
@@ -89,20 +89,20 @@ def parse_manifest(data: bytes, lane: str, number: int) -> Manifest:
     return found
 
 
-def _is_sound(told: dict[str, Any]) -> bool:
+def _is_sound(record: dict[str, Any]) -> bool:
     numbers = ("number", "first", "pack_bytes", "turns", "checkpoints", "newest")
-    whole = all(type(told[name]) is int and 0 <= told[name] < 10**15 for name in numbers)
-    texts = all(isinstance(told[name], str) for name in ("lane", "previous", "carrier", "pack", "key"))
-    if not whole or not texts or type(told["at"]) not in (int, float) or not math.isfinite(told["at"]):
+    whole = all(type(record[name]) is int and 0 <= record[name] < 10**15 for name in numbers)
+    texts = all(isinstance(record[name], str) for name in ("lane", "previous", "carrier", "pack", "key"))
+    if not whole or not texts or type(record["at"]) not in (int, float) or not math.isfinite(record["at"]):
         return False
     return (
-        LANE_NAME.fullmatch(told["lane"]) is not None
-        and is_object_id(told["carrier"])
-        and _DIGEST.fullmatch(told["pack"]) is not None
-        and (not told["previous"] or _DIGEST.fullmatch(told["previous"]) is not None)
-        and (not told["key"] or _DIGEST.fullmatch(told["key"]) is not None)
-        and told["pack_bytes"] <= MOST_PACK_BYTES
-        and told["newest"] < 10**13
+        LANE_NAME.fullmatch(record["lane"]) is not None
+        and is_object_id(record["carrier"])
+        and _DIGEST.fullmatch(record["pack"]) is not None
+        and (not record["previous"] or _DIGEST.fullmatch(record["previous"]) is not None)
+        and (not record["key"] or _DIGEST.fullmatch(record["key"]) is not None)
+        and record["pack_bytes"] <= MOST_PACK_BYTES
+        and record["newest"] < 10**13
     )
 
 

@@ -21,9 +21,8 @@ from shadowsnap.files import remove_tree
 from shadowsnap.git.maintenance import put_in_place, take_packs
 from shadowsnap.git.repository import Git
 from shadowsnap.model import _Record
-from shadowsnap.remote.carrier import write_rows
-from shadowsnap.remote.chain import read_chain
-from shadowsnap.remote.checking import CheckedCarrier, check_checkpoints, check_trees, index_pack
+from shadowsnap.remote.carrier import read_chain, write_rows
+from shadowsnap.remote.checking import Arrived, CheckedCarrier, index_pack
 from shadowsnap.remote.git_storage import GitStorage
 from shadowsnap.remote.manifest import (
     MOST_BYTES,
@@ -125,8 +124,9 @@ class _Pull:
 
     def _check(self, git: Git, carrier: CheckedCarrier, allowed: set[str]) -> None:
         """Check everything that a carrier leads to."""
-        check_checkpoints(git, self._lane, carrier.marks, allowed)
-        check_trees(git, self._lane, {*carrier.attachments.values()}, allowed)
+        arrived = Arrived(git, self._lane, allowed)
+        arrived.check_checkpoints(carrier.marks)
+        arrived.check_trees({*carrier.attachments.values()})
         step("pull:checked")
 
     def _keep(self, carrier: CheckedCarrier, tree: str, number: int, digest: str, key_digest: str) -> PulledLane:
@@ -243,8 +243,8 @@ class _Pull:
 
 
 class _ChainPull(_Pull):
-    """A pull of a plain lane on a git server (see `chain`). git hashed and checked every object as it came, into a
-    repository of its own. There the lane is checked; then its packs become the store's."""
+    """A pull of a plain lane on a git server (the chain in `carrier`). git hashed and checked every object as it
+    came, into a repository of its own. There the lane is checked; then its packs become the store's."""
 
     _storage: GitStorage
 

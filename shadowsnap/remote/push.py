@@ -9,6 +9,7 @@ lane of its own, whose parent is the old one.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import secrets
 import time
@@ -18,15 +19,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from shadowsnap import lightjson as json
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import GitFailed, NoRemote, NoSuchProject, RemoteFailed
 from shadowsnap.files import remove_tree
 from shadowsnap.git.objects import LooseObjects
 from shadowsnap.git.repository import Git
 from shadowsnap.model import _Record
-from shadowsnap.remote.carrier import Contents, read_contents, write_carrier
-from shadowsnap.remote.chain import add_commit, forget_older
+from shadowsnap.remote.carrier import Contents, add_commit, forget_older, read_contents, write_carrier
 from shadowsnap.remote.git_storage import GitStorage, head_message
 from shadowsnap.remote.identity import identity_of, new_identity
 from shadowsnap.remote.manifest import (
@@ -409,7 +408,7 @@ class Push:
 
 
 class ChainPush(Push):
-    """A push to a plain lane on a git server (see `chain`): one commit on top of the last, with a lease."""
+    """A push to a plain lane on a git server (see `carrier`): one commit on top of the last, with a lease."""
 
     _storage: GitStorage
 
@@ -465,8 +464,8 @@ def _scratch(store: Store) -> Iterator[Path]:
 
 
 def _write_pack(git: Git, asked: bytes, target: Path) -> None:
-    """A thin pack: what changed a little is told against what the remote has. (`--shallow` makes git take every
-    commit that is left out for one to compare with; checkpoints have no parents.)"""
+    """A thin pack: what changed a little is stored as deltas against what the remote has. (`--shallow` makes git
+    compare with every commit that is left out; checkpoints have no parents.)"""
     words = ("pack-objects", "-q", "--revs", "--thin", "--shallow", "--delta-base-offset", "--stdout")
     with git.conversation(*words) as process, target.open("wb") as file:
         assert process.stdin is not None and process.stdout is not None

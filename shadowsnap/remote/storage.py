@@ -81,9 +81,9 @@ def open_storage(url: str, local: LocalStore) -> Storage:
         from shadowsnap.remote.git_storage import GitStorage  # most remotes are none
 
         return GitStorage(url, local)
-    if scheme not in ("", "file"):
+    path = local_path(url)
+    if path is None:
         raise BadRemote(url=url, why=f"there is no way to reach {scheme}://")
-    path = Path(unquote(urlsplit(url).path)) if scheme else Path(os.path.expanduser(url))
     if not path.is_absolute():
         raise BadRemote(url=url, why="it must be an absolute path")
     if is_repository(path):
@@ -95,6 +95,14 @@ def open_storage(url: str, local: LocalStore) -> Storage:
     if not path.is_dir():
         raise BadRemote(url=url, why="there is no such directory")
     return DirectoryStorage(path, url)
+
+
+def local_path(url: str) -> Path | None:
+    """The directory that an address names; None if it names something else."""
+    if "://" not in url:
+        return None if _SCP.match(url) else Path(os.path.expanduser(url))
+    parts = urlsplit(url)
+    return Path(unquote(parts.path)) if parts.scheme.lower() == "file" else None
 
 
 def normal_url(url: str, here: str) -> str:

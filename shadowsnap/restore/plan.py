@@ -11,11 +11,11 @@ import os
 import stat
 from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass, field, replace
 
 from shadowsnap.errors import DamagedObject, UnsafeTree
 from shadowsnap.git.reading import ObjectReader, problem_of_link
 from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, LINK, REGULAR, Leaf, TreeReader
-from shadowsnap.records import dataclass, field, replace
 from shadowsnap.snapshot.capture import Capture
 from shadowsnap.snapshot.states import Difference, Selection, State, mode_differences, tree_differences
 from shadowsnap.snapshot.workspace import Workspace

@@ -11,6 +11,8 @@ import stat
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 from shadowsnap.errors import (
     GitFailed,
@@ -27,7 +29,6 @@ from shadowsnap.git.objects import object_id, stream_id
 from shadowsnap.git.reading import ObjectReader, check_stored, missing_objects, object_sizes
 from shadowsnap.git.trees import Leaf, patch_tree
 from shadowsnap.model import Checkpoint, Kept, RestoreResult
-from shadowsnap.records import Any, NamedTuple, dataclass, replace
 from shadowsnap.restore.apply import Application, describe_error
 from shadowsnap.restore.plan import Plan, directories_above, open_tree, plan_repairs_after_crash, plan_restore
 from shadowsnap.restore.staging import Staging, is_staging, remove_staging

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from shadowsnap.errors import NoSuchTurn, RestoreRefused
@@ -18,7 +19,6 @@ from shadowsnap.git.reading import ObjectReader
 from shadowsnap.git.repository import merge_text
 from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, REGULAR, Leaf, TreeReader, patch_tree
 from shadowsnap.model import Checkpoint, Conflict, RestoreResult, Skipped
-from shadowsnap.records import replace
 from shadowsnap.restore.plan import ignored_by_checkpoint, open_tree
 from shadowsnap.restore.restore import RESTORE, Why, find_conflicts, restore
 from shadowsnap.snapshot.attribution import Work as Work

@@ -11,6 +11,7 @@ import os
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager
+from dataclasses import replace
 from types import TracebackType
 from typing import Any
 
@@ -18,7 +19,6 @@ from shadowsnap.deadline import Deadline
 from shadowsnap.errors import DirtyWorkingTree, ShadowsnapError, StageClosed
 from shadowsnap.git.objects import EMPTY_TREE
 from shadowsnap.model import Checkpoint, RestoreResult
-from shadowsnap.records import replace
 from shadowsnap.restore.restore import restore
 from shadowsnap.snapshot.capture import Capture
 from shadowsnap.snapshot.states import State, tree_differences

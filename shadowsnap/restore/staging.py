@@ -11,8 +11,10 @@ import os
 import stat
 import time
 from collections.abc import Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
+from typing import NamedTuple
 
 from shadowsnap.errors import DamagedObject, RestoreRefused
 from shadowsnap.files import spread_subdirectories
@@ -20,7 +22,6 @@ from shadowsnap.git.index import Index, Known
 from shadowsnap.git.reading import FEW, ObjectReader
 from shadowsnap.git.repository import Running
 from shadowsnap.git.trees import LINK
-from shadowsnap.records import NamedTuple
 from shadowsnap.restore.plan import Plan
 from shadowsnap.snapshot.content import holds
 from shadowsnap.snapshot.scan import is_settled, mounted_below
@@ -259,9 +260,6 @@ class OldFiles:
             for directory, paths in self._by_directory().items()
         }
         if len(self._files) > _MANY:
-            # Imported here because it takes several milliseconds, which few restores need.
-            from concurrent.futures import ThreadPoolExecutor
-
             try:
                 with ThreadPoolExecutor(len(names)) as pool:
                     list(pool.map(_unlink_all, names, names.values()))

@@ -10,12 +10,12 @@ import hashlib
 import re
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from shadowsnap.errors import NoSuchPlan
 from shadowsnap.files import make_folder, read_json, write_json
 from shadowsnap.model import RestoreResult
-from shadowsnap.records import dataclass
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project
 

@@ -8,12 +8,13 @@ keeps what was edited since. Redo takes back the last undo, as long as nothing e
 from __future__ import annotations
 
 import os
+from dataclasses import replace
+from typing import Any
 
 from shadowsnap.errors import MalformedObject, NothingToRedo, NothingToUndo
 from shadowsnap.git.reading import ObjectReader, kinds_of
 from shadowsnap.git.trees import Leaf, patch_tree
 from shadowsnap.model import Checkpoint, RestoreResult
-from shadowsnap.records import Any, replace
 from shadowsnap.restore.plan import open_tree
 from shadowsnap.restore.restore import Why, is_as_restored, restore
 from shadowsnap.restore.revert import revert

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from shadowsnap.errors import NoSuchTurn
 from shadowsnap.model import Checkpoint
-from shadowsnap.records import dataclass, field, replace
 from shadowsnap.store.history import History, Snapshot, Turn
 
 STILL_AT_WORK_SECONDS = 3600.0
@@ -34,7 +34,7 @@ class Work:
     shared: tuple[str, ...] = ()
     """Who else was at work meanwhile."""
     late: Mapping[bytes, Checkpoint] = field(default_factory=dict)
-    """Ignored files that somebody named meanwhile: they were there before, as these checkpoints hold them."""
+    """Ignored files that were named meanwhile: they were there before, as these checkpoints hold them."""
     released: frozenset[bytes] = frozenset()
     """Files that were left out from some moment on because the rules changed meanwhile: they stayed there."""
 
@@ -151,7 +151,7 @@ def _is_other(other: Work, work: Work) -> bool:
 
 
 def _overlap(other: Work, work: Work) -> bool:
-    """Whether somebody was at work between the two states of a piece of work."""
+    """Whether anything was written between the two states of a piece of work."""
     if _begin(other) >= _end(work.after) or _begin(work) >= _end(other.until):
         return False
     return other.until is not None or other.before.created_at > work.before.created_at - _STILL_AT_WORK

@@ -10,20 +10,21 @@ of the tree of its checkpoint, but not of the mapping that the next capture star
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import stat
 import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from itertools import count
+from dataclasses import replace
+from itertools import chain
+from typing import Any
 
-from shadowsnap import lightjson as json
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import DeadlineExceeded, GitFailed
 from shadowsnap.git.index import Entry, Index, Known
 from shadowsnap.git.reading import ObjectReader, missing_objects
 from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, LINK, MANY_PATHS, REGULAR, Leaf, check_size, patch_tree
-from shadowsnap.records import Any, replace
 from shadowsnap.snapshot.content import Content, NotCaptured, read_file, write_contents
 from shadowsnap.snapshot.ignore_rules import DEFAULT_DIRECTORY_NAMES
 from shadowsnap.snapshot.ignore_rules import VERSION as EXCLUDES_VERSION
@@ -121,7 +122,7 @@ class Capture:
         known = self.known_among(wanted)
         missing = {path for path in wanted if path not in known or found.hides(path)}
         try:
-            self._take(found.changed | missing)
+            self._take(found.changed | missing if missing else found.changed)
         except DeadlineExceeded:
             self._choose_usual_modes(usual)
             self._save_progress()
@@ -182,8 +183,10 @@ class Capture:
         """The permission bits of everything captured."""
         usual = self.cache.modes
         other = dict(usual.other)
-        folders = {path: row[0] for path, row in self.cache.directories.items()} | self._extra_directories
-        other.update((path, bits) for path, bits in folders.items() if path and bits != usual.directory)
+        usual_bits = usual.directory
+        folders = {path: row[0] for path, row in self.cache.directories.items() if row[0] != usual_bits}
+        folders |= self._extra_directories
+        other.update((path, bits) for path, bits in folders.items() if path and bits != usual_bits)
         unusual = {path: self._unusual_bits(entry) for path, entry in self._extras.items()}
         other.update((path, bits) for path, bits in unusual.items() if bits is not None)
         return Modes(usual.file, usual.executable, usual.directory, other)
@@ -239,8 +242,11 @@ class Capture:
         """The tree of the mapping without the extras, and with them."""
         if self._trees is None:
             known = self.cache.index.lookup(self._changes)
-            leaves = {path: _leaf(entry) for path, entry in self._changes.items()}
-            differing = {path: leaf for path, leaf in leaves.items() if leaf != _leaf(known.get(path))}
+            differing = {
+                path: leaf
+                for path, entry in self._changes.items()
+                if (leaf := _leaf(entry)) != _leaf(known.get(path))
+            }
             tree = self._patched(self.cache.tree, differing)
             self._trees = tree, self._patched(tree, {path: _leaf(entry) for path, entry in self._extras.items()})
         return self._trees
@@ -325,23 +331,26 @@ class Capture:
 
     def _take(self, paths: set[bytes], *, unfiltered: bool = False, extra: bool = False) -> None:
         """Read these files and update the mapping."""
-        paths = {path for path in paths if not self.space.is_store(path)}
+        paths = paths - {path for path in paths if self.space.is_store(path)}
         known = self.cache.index.lookup(paths)
-        directories, done = self.cache.directories, count()
+        directories, tracked, worktree = self.cache.directories, self.cache.tracked, self.space.worktree
+        doubtful = {path for path in paths if folder_of(path) not in directories}
 
         def read(path: bytes) -> Content | NotCaptured:
-            self.space.deadline.check("reading files", next(done), len(paths))
-            if folder_of(path) not in directories and not self.space.worktree.reaches(path):
+            if path in doubtful and not worktree.reaches(path):
                 return NotCaptured(None)
-            try:
-                return read_file(self.space, path, unfiltered=unfiltered, tracked=path in self.cache.tracked)
-            except NotCaptured as problem:
-                return problem
+            return read_file(worktree, self.space.settings, path, unfiltered=unfiltered, tracked=path in tracked)
 
-        for path, content in write_contents(self.space, sorted(paths), read, known):
+        special = paths if unfiltered else paths & (tracked | doubtful)
+        for path, content in chain(
+            write_contents(self.space, sorted(special), read, known),
+            write_contents(self.space, sorted(paths - special), read, known, plain=True),
+        ):
             self.skipped.pop(path, None)
             if isinstance(content, Content):
-                self._add(path, Entry(content.mode, content.id, content.stat), extra=extra)
+                if content.links > 1 and not extra:
+                    self._linked.add(path)
+                self._add(path, content.entry, extra=extra)
                 continue
             if content.why is not None:
                 self.skipped[path] = content.why
@@ -354,8 +363,6 @@ class Capture:
             self._extras[path] = entry
             return
         self._changes[path] = entry
-        if entry.stat.st_nlink > 1:
-            self._linked.add(path)
         bits = self._unusual_bits(entry)
         if bits is None:
             self.cache.modes.other.pop(path, None)
@@ -421,20 +428,16 @@ class Capture:
 
     def _unusual_bits(self, entry: Entry) -> int | None:
         """The permission bits of a file, if they have to be recorded."""
-        bits = stat.S_IMODE(entry.stat.st_mode)
-        return None if entry.mode == LINK or bits == self.cache.modes.usual(entry.mode) else bits
+        is_usual = entry.mode == LINK or entry.bits == self.cache.modes.usual(entry.mode)
+        return None if is_usual else entry.bits
 
     def _choose_usual_modes(self, usual: Modes | None) -> None:
         """On a first capture, make the most frequent permission bits the usual ones."""
         if not self.is_first:
             return
         modes, directories = self.cache.modes, self.cache.directories
-        files = {
-            path: (entry.mode, stat.S_IMODE(entry.stat.st_mode))
-            for path, entry in self._changes.items()
-            if entry is not None
-        }
-        counted = Counter(files.values())
+        entries = self._changes.items()
+        counted = Counter((entry.mode, entry.bits) for _, entry in entries if entry is not None)
         if usual is not None:
             modes.file, modes.executable, modes.directory = usual.file, usual.executable, usual.directory
         else:
@@ -443,7 +446,11 @@ class Capture:
             folders = Counter((DIRECTORY, row[0]) for path, row in directories.items() if path)
             modes.directory = _most_frequent(folders, DIRECTORY) or modes.directory
         unusual = {kind for kind in counted if kind[0] != LINK and kind[1] != modes.usual(kind[0])}
-        modes.other = {path: kind[1] for path, kind in files.items() if kind in unusual} if unusual else {}
+        if unusual:
+            with_entry = ((path, entry) for path, entry in entries if entry is not None)
+            modes.other = {path: each.bits for path, each in with_entry if (each.mode, each.bits) in unusual}
+        else:
+            modes.other = {}
 
     def _update_bare(self, found: Found) -> None:
         """Find the directories without captured files, among those that had none, new ones, and those that lost a
@@ -469,20 +476,23 @@ class Capture:
         """Note the files that changed so shortly before this capture that a later change may leave the same
         time."""
         cache, device = self.cache, os.stat(self.space.project.workdir).st_dev
-        read = {path: entry.stat for path, entry in self._changes.items() if entry is not None}
-        not_read = cache.unsettled - read.keys()
+        not_read = {path for path in cache.unsettled if self._changes.get(path) is None}
         cache.unsettled = set()
-        now_second = self.now_ns // 10**9
-        for path, seen in read.items():
-            now_ns = self.now_ns - (_OTHER_CLOCK_NS if seen.st_dev != device else 0)
-            if seen.st_ctime_ns // 10**9 >= now_second or not is_settled(seen.st_ctime_ns, now_ns):
+        now_second, newest_ns = self.now_ns // 10**9, 0
+        for path, entry in self._changes.items():
+            if entry is None:
+                continue
+            changed_ns = entry.ctime_ns
+            newest_ns = max(newest_ns, changed_ns)
+            now_ns = self.now_ns - (0 if entry.is_on(device) else _OTHER_CLOCK_NS)
+            if changed_ns // 10**9 >= now_second or not is_settled(changed_ns, now_ns):
                 cache.unsettled.add(path)
         for path, known in cache.index.lookup(not_read).items():
             if known.ctime_ns // 10**9 >= now_second:
                 cache.unsettled.add(path)
         cache.as_of_ns = self.now_ns if cache.unsettled else 0
         if self._comparison is not None and self._comparison.now_ns is None:
-            cache.clock = self._observed_clock(max((seen.st_ctime_ns for seen in read.values()), default=0), found)
+            cache.clock = self._observed_clock(newest_ns, found)
 
     def _observed_clock(self, newest_ns: int, found: Found) -> int:
         """The least difference between the file system's time and the machine's clock: the file system's time

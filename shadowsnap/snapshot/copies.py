@@ -20,7 +20,8 @@ from shadowsnap.errors import DamagedObject, GitFailed, MalformedObject, UnsafeT
 from shadowsnap.git.reading import ObjectReader
 from shadowsnap.git.repository import Git
 from shadowsnap.git.trees import DIRECTORY, LINK, Leaf, TreeReader
-from shadowsnap.model import Checkpoint, Verification
+from shadowsnap.model import Checkpoint
+from shadowsnap.results import Verification
 from shadowsnap.snapshot.content import holds
 from shadowsnap.snapshot.states import State
 from shadowsnap.snapshot.worktree import Worktree, parents

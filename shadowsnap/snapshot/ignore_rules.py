@@ -15,6 +15,7 @@ import re
 import stat
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 
 from shadowsnap.deadline import Deadline
@@ -23,7 +24,6 @@ from shadowsnap.files import UnreadableFile, read_bounded, reading_problem, remo
 from shadowsnap.git.index import tracked_paths
 from shadowsnap.git.repository import Git
 from shadowsnap.patterns import parts, rests
-from shadowsnap.records import dataclass
 from shadowsnap.settings import Settings
 from shadowsnap.snapshot.worktree import Worktree, folders_above
 from shadowsnap.store.layout import Store

@@ -14,13 +14,14 @@ import os
 import stat
 import sys
 from collections import deque
-from collections.abc import Container, Iterable, Iterator
+from collections.abc import Collection, Container, Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shadowsnap.errors import DeadlineExceeded, GitFailed
 from shadowsnap.git.repository import Running, side_by_side
-from shadowsnap.records import Any, NamedTuple, dataclass, field
 from shadowsnap.snapshot.content import is_left_out
 from shadowsnap.snapshot.ignore_rules import (
     DEFAULT_DIRECTORY_NAMES,
@@ -36,8 +37,7 @@ from shadowsnap.snapshot.workspace import Workspace
 from shadowsnap.snapshot.worktree import folder_of, parents
 from shadowsnap.store.stat_cache import Directories, ScanCache, saved_state
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # imported for annotations only
     from shadowsnap.snapshot.watch import Touched
 
 _DIFF_FILES = ("diff-files", "--raw", "-z", "--no-renames", "--ignore-submodules=all")
@@ -252,7 +252,7 @@ class _Scan:
         a name may have come or gone."""
         found, cache = self.found, self.cache
         reliable = directory_times_are_reliable(self.space.project.workdir)
-        candidates: Iterable[bytes] = cache.directories
+        candidates: Collection[bytes] = cache.directories
         if self.touched is not None:
             candidates = sorted(self.touched.directories_among(cache))
             found.directories = dict(cache.directories)
@@ -260,20 +260,25 @@ class _Scan:
                 del found.directories[path]
         listed: dict[bytes, _Listing] = {}
         vanished: set[bytes] = set()
-        for path in candidates:  # sorted: a directory comes before those inside it
-            folder = folder_of(path)
-            seen = None if folder in vanished or folder in found.unreadable else self._look(path)
+        # Sorted: a directory comes before those inside it.
+        for path, quick in zip(candidates, self.space.worktree.looks(candidates), strict=True):
+            row, folder = cache.directories[path], folder_of(path)
+            reached = folder not in vanished and folder not in found.unreadable
+            if reached and reliable and quick is not None and self._has_same_names(row[1], quick):
+                found.directories[path] = row  # other permission bits would have changed the stamp
+                continue
+            seen = self._look(path) if reached else None
             if seen is None or not stat.S_ISDIR(seen.st_mode):
                 if seen is not None:  # git reports nothing of files behind a link that leads to itself
                     found.gone.update(cache.index.paths_below(path))
                 vanished.add(path)
-                continue
-            stamp = cache.directories[path][1]
-            if stamp and stamp == _stamp(seen) and reliable and seen.st_dev == self.device:
-                found.directories[path] = (stat.S_IMODE(seen.st_mode), stamp)
             elif (listing := self._list(path)) is not None:
                 listed[path] = listing
         return listed
+
+    def _has_same_names(self, stamp: int, seen: os.stat_result) -> bool:
+        """Whether no name came or went in a directory since its stamp was taken."""
+        return stamp == _stamp(seen) and seen.st_dev == self.device and stat.S_ISDIR(seen.st_mode)
 
     def _new_names(self, listings: Iterable[_Listing]) -> _Listing:
         """The files and directories in known directories that are new and not ignored."""

@@ -8,8 +8,7 @@ them would be the greater harm.
 from __future__ import annotations
 
 from functools import lru_cache
-
-from shadowsnap.records import NamedTuple
+from typing import NamedTuple
 
 VERSION = 2
 """The version of the table. After a change, the next capture lists every file again."""

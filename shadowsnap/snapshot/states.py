@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+import stat
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
+from typing import NamedTuple
 
 from shadowsnap.errors import GitFailed, UnsafeTree
 from shadowsnap.git.objects import EMPTY_TREE
+from shadowsnap.git.process import Process
 from shadowsnap.git.reading import ObjectReader, check_comparable
 from shadowsnap.git.repository import Git, side_by_side
 from shadowsnap.git.trees import (
@@ -22,14 +26,9 @@ from shadowsnap.git.trees import (
     tree_changes,
 )
 from shadowsnap.model import Change, Checkpoint
-from shadowsnap.records import NamedTuple, dataclass
 from shadowsnap.snapshot.capture import Capture
 from shadowsnap.snapshot.worktree import parents
 from shadowsnap.store.stat_cache import Modes
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # imported for annotations only
-    from shadowsnap.git.process import Process
 
 _PATCH = ("diff-tree", "-r", "-p", "--no-renames", "--no-color", "--no-ext-diff", "--no-textconv")
 _LIST = ("diff-tree", "-r", "-z", "--raw", "--numstat", "--no-renames", "--no-abbrev")
@@ -362,13 +361,19 @@ def _left_out_line(count: int) -> list[bytes]:
     return [b"\\ %d more lines are left out\n" % count] if count else []
 
 
+_GIT, _PERMISSIONS = "diff --git ", "diff --permissions "
+SECTION = re.compile(r"(?m)^(?=diff --(?:git|permissions) )")
+"""Where the patch of a file begins."""
+
+
 def split_patch(text: str) -> dict[str, str]:
     """The parts of a patch by their first lines, `patch_header` of the path. A file that became a link has two
     parts, which are joined."""
     parts: dict[str, str] = {}
-    for part in re.split(r"(?m)^(?=diff --git )", text):
+    for part in re.split(SECTION, text):
         header, _, rest = part.partition("\n")
         if header:
+            header = header.replace(_PERMISSIONS, _GIT, 1)
             parts[header] = parts.get(header, "") + rest
     return parts
 
@@ -387,7 +392,7 @@ def _why_left_out(item: Difference, old: State, new: State) -> str | None:
 def _without_contents(left_out: dict[bytes, str], text: str) -> str:
     """The patch with a note in place of files that were not captured: they were neither added nor deleted."""
     headers = {f"{patch_header(path)}\n": why for path, why in left_out.items()}
-    sections = re.split(r"(?m)^(?=diff --git )", text)
+    sections = re.split(SECTION, text)
     lines = ((section, section[: section.find("\n") + 1]) for section in sections)
     return "".join(
         f"{header}not captured: {headers[header]}\n" if header in headers else section for section, header in lines
@@ -403,12 +408,15 @@ def _mode_text(item: Difference, old: State, new: State) -> str:
     assert item.old is not None and item.new is not None
     kind = _file_type(item.new)
     before, after = old.bits(item.path, item.old[0]), new.bits(item.path, item.new[0])
-    return f"{patch_header(item.path)}\nold mode {kind | before:06o}\nnew mode {kind | after:06o}\n"
+    # Git knows the executable bit only. It refuses a section with other bits, and skips one that it does not know.
+    is_known = kind != stat.S_IFDIR and (before ^ after) & 0o100
+    header = patch_header(item.path) if is_known else patch_header(item.path).replace(_GIT, _PERMISSIONS, 1)
+    return f"{header}\nold mode {kind | before:06o}\nnew mode {kind | after:06o}\n"
 
 
 def patch_header(path: bytes) -> str:
     """The line with which the patch of a file begins."""
-    return f"diff --git {quoted(b'a/' + path)} {quoted(b'b/' + path)}"
+    return f"{_GIT}{quoted(b'a/' + path)} {quoted(b'b/' + path)}"
 
 
 def quoted(name: bytes) -> str:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 from shadowsnap.errors import CheckpointsLost
 from shadowsnap.git.objects import EMPTY_TREE
 from shadowsnap.git.reading import ObjectReader
 from shadowsnap.git.trees import Leaf, TreeReader, patch_tree
 from shadowsnap.model import Checkpoint
-from shadowsnap.records import Any, NamedTuple, dataclass
 from shadowsnap.snapshot.capture import Capture, fingerprint
 from shadowsnap.snapshot.scan import comparing
 from shadowsnap.snapshot.states import State, tree_differences
@@ -326,7 +327,7 @@ def _remembered(space: Workspace, checkpoint: Checkpoint, state: str) -> dict[st
 
 
 def _usual_modes(space: Workspace) -> Modes | None:
-    """The permission bits that this project's checkpoints are told against."""
+    """The permission bits that this project's checkpoints leave out."""
     newest = newest_checkpoint(space.store, space.project, space.deadline)
     return Modes.from_json(newest.metadata["modes"]) if newest and newest.metadata.get("modes") else None
 

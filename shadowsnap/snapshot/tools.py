@@ -1,4 +1,4 @@
-"""What a tool call may change: whether the tool writes, which files its input names, which projects to protect.
+"""What a tool call may change: whether the tool writes, and which files and projects its input names.
 
 Tool names differ between agents and new ones appear, so the table lists the tools that are known to read only.
 Everything else counts as writing, every shell in particular: a snapshot is cheap, and a list of dangerous commands
@@ -7,21 +7,16 @@ is never complete.
 
 from __future__ import annotations
 
+import hashlib
 import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote
 
 from shadowsnap.errors import PathRefused
 from shadowsnap.files import is_encodable
-from shadowsnap.records import Any
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # a hook that finds everything safe makes no Path
-    from pathlib import Path
-
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 # --- tools that only read ----------------------------------------------------------------------------
 
@@ -153,8 +148,6 @@ def _collect(found: Iterator[str], windows: bool) -> list[str]:
 def plain_path(path: str, *, windows: bool = os.name == "nt") -> str:
     """A path in the form of the system. Some agents write file URIs, or /c:/... on Windows."""
     if path[:7].lower() == "file://":
-        from urllib.parse import unquote  # rare, and slow to import for a hook
-
         path = unquote(path[7:])
         path = path if path.startswith("/") else path[path.find("/") :]  # file://localhost/...
     if windows and len(path) > 2 and path[0] in "/\\" and path[1].isalpha() and path[2] in ":|":
@@ -195,8 +188,6 @@ def command_projects(tool_input: Any, cwd: str, base: Path | str) -> list[Path]:
         checked.add(path)
         if not os.path.lexists(path):
             continue
-        from pathlib import Path  # most commands name nothing outside
-
         for folder in {existing_folder(path), existing_folder(os.path.realpath(path))} - folders:
             folders.add(folder)
             project = project_root(str(folder), Path(base))
@@ -316,89 +307,9 @@ _MARKERS = (
 )  # fmt: skip
 
 
-class Target:
-    """A directory to protect before a tool runs, and the paths in it that the tool names."""
-
-    def __init__(self, workdir: Path, base: Path, *, whole: bool = True) -> None:
-        from pathlib import Path
-
-        self.workdir = workdir
-        self.whole = whole
-        """False for a directory that is no project (~/Downloads): only the named files are captured."""
-        self.files: list[str] = []
-        self._root = Path(os.path.realpath(workdir))
-        self.is_refused = refusal(self._root, base) is not None
-
-    def holds(self, path: str) -> bool:
-        try:
-            path_inside(self._root, path)
-        except PathRefused:
-            return False
-        return True
-
-    def is_small(self, folder: str) -> bool:
-        """Whether a directory below it can be captured quickly."""
-        from shadowsnap.snapshot.capture import small_directory  # not needed by most hooks
-        from shadowsnap.snapshot.worktree import Worktree
-
-        inside = path_inside(self._root, folder)
-        with Worktree(self._root) as worktree:
-            return inside != b"" and small_directory(worktree, inside) is not None
-
-
-def find_targets(tool_input: Any, cwd: str, roots: Iterable[str], base: Path) -> list[Target]:
-    """The directories that a tool may write to. The project around `cwd` comes first, then further roots of the
-    workspace, directories that a command runs in or names, and the projects of named files."""
-    named = [absolute_path(folder, cwd) for folder in named_folders(tool_input)]
-    folders = (project_root(folder, base) or existing_folder(folder) for folder in (cwd, *roots, *named))
-    targets = [Target(folder, base) for folder in dict.fromkeys(folders)]
-    for project in command_projects(tool_input, cwd, base):
-        if _find_target(targets, str(project)) is None:
-            targets.append(Target(project, base))
-    for file in named_files(tool_input):
-        path = absolute_path(file, cwd)
-        _add_path(targets, path, base)
-        if os.path.islink(path):  # most tools write through a link
-            _add_path(targets, os.path.realpath(path), base)
-    return targets
-
-
-def _find_target(targets: Iterable[Target], path: str) -> Target | None:
-    """The first target that holds a path and may be captured."""
-    return next((target for target in targets if not target.is_refused and target.holds(path)), None)
-
-
-def _add_path(targets: list[Target], path: str, base: Path) -> None:
-    """Add a named path to the target that holds it, or to a new one."""
-    from pathlib import Path
-
-    if ".git" in Path(path).parts or Path(path).is_relative_to(base):
-        return  # never captured
-    is_folder = os.path.isdir(path) and not os.path.islink(path)
-    target = _find_target(targets, path)
-    if target is None:
-        # An agent that was started in the home directory works in the projects below it.
-        project = project_root(path, base)
-        target = next((each for each in targets if each.holds(path)), None) if project is None else None
-        if target is None:
-            if is_folder and project is None:
-                return
-            target = Target(project or existing_folder(os.path.dirname(path)), base, whole=project is not None)
-            targets.append(target)
-    if not is_folder or (target.whole and not target.is_refused and target.is_small(path)):
-        target.files.append(path)
-
-
-def first_name(targets: Sequence[Target]) -> str:
-    """The name of the first named file, for the reason of a checkpoint."""
-    return next((os.path.basename(file) for target in targets for file in target.files), "")
-
-
 def project_root(path: str, base: Path) -> Path | None:
     """The nearest directory at or above a path that looks like a project. Never the home directory or one above
     it."""
-    from pathlib import Path
-
     start = existing_folder(path)
     for folder in (start, *start.parents):
         if refusal(Path(os.path.realpath(folder)), base) is not None:
@@ -410,8 +321,6 @@ def project_root(path: str, base: Path) -> Path | None:
 
 def existing_folder(path: str) -> Path:
     """The nearest existing directory at or above a path."""
-    from pathlib import Path
-
     folder = Path(path)
     while not os.path.isdir(folder) and folder != folder.parent:  # `Path.is_dir` raises for some names
         folder = folder.parent
@@ -440,8 +349,6 @@ _WINDOWS_SYSTEM = ("windows", "program files", "program files (x86)", "programda
 
 def refusal(workdir: Path, base: Path) -> str | None:
     """Why this directory is not captured as a project; None if it may be."""
-    from pathlib import Path
-
     home = _home()
     if workdir == Path(workdir.anchor):
         return "it is the root of the file system"
@@ -459,8 +366,6 @@ def refusal(workdir: Path, base: Path) -> str | None:
 
 
 def _home() -> Path | None:
-    from pathlib import Path
-
     try:
         return Path(os.path.realpath(Path.home()))
     except RuntimeError:  # it cannot be determined
@@ -477,8 +382,6 @@ def _is_system(workdir: Path) -> bool:
 def path_inside(workdir: Path, path: str | os.PathLike[str], *, absolute: bool = True) -> bytes:
     """A path relative to the project's root; raises `PathRefused` if it is outside. If the last component is a
     link, it is not followed."""
-    from pathlib import Path
-
     given = os.fspath(path)
     if not given or "\0" in given:
         raise PathRefused(path=given, why="it is not a path")
@@ -522,6 +425,4 @@ def bounded_id(text: str) -> str:
     checkpoint and printed in every list."""
     if len(text) <= _LONGEST_ID:
         return text
-    import hashlib  # here: it takes a hook 3 ms, and hardly any id is that long
-
     return f"{text[:100]}-{hashlib.sha256(text.encode('utf-8', 'surrogatepass')).hexdigest()[:32]}"

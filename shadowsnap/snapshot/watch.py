@@ -15,10 +15,11 @@ import struct
 import sys
 import time
 from collections.abc import Collection, Iterable, Iterator
+from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Lock
+from typing import NamedTuple
 
-from shadowsnap.records import NamedTuple, dataclass, field
 from shadowsnap.snapshot.scan import directory_times_are_reliable, is_mounted_below
 from shadowsnap.snapshot.worktree import Worktree, folder_of, parents
 from shadowsnap.store.stat_cache import Kept, ScanCache
@@ -109,7 +110,8 @@ def _checked(result: int) -> int:
 
 MOST_SNAPSHOTS = 50
 MOST_SECONDS = 600.0
-"""A full scan is due after so many snapshots, or so many seconds, without one."""
+"""A full scan is due after so many snapshots, or so many seconds, without one. It finds what causes no event: a
+write into memory that a program has mapped the file into, without another write since it opened the file."""
 
 # With more unwatched directories, a scan is faster.
 _MANY = 1000
@@ -182,6 +184,7 @@ class Watcher:
     def __init__(self, workdir: Path) -> None:
         self.kept: Kept | None = None
         """The cache as it was saved last, so that it need not be read again."""
+        self.most_seconds = MOST_SECONDS
         self._workdir = workdir
         self._process = os.getpid()
         self._lock = Lock()
@@ -364,7 +367,7 @@ class Watcher:
     def _is_scan_due(self) -> bool:
         return (
             self._asked > MOST_SNAPSHOTS
-            or time.monotonic() - self._scanned_at > MOST_SECONDS
+            or time.monotonic() - self._scanned_at > self.most_seconds
             or len(self._unwatched) > _MANY
             or b"" in self._unwatched
             or is_mounted_below(self._workdir)  # a mount causes no event

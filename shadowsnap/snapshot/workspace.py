@@ -7,15 +7,17 @@ import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+from tempfile import mkdtemp
+from typing import TYPE_CHECKING
 
 from shadowsnap.deadline import Deadline
 from shadowsnap.files import remove_tree, write_bytes
 from shadowsnap.git.packs import NewObjects
 from shadowsnap.git.reading import Batch
 from shadowsnap.git.repository import Git
-from shadowsnap.records import dataclass
 from shadowsnap.settings import Settings
 from shadowsnap.snapshot.ignore_rules import (
     IgnoreRules,
@@ -29,8 +31,7 @@ from shadowsnap.store.layout import Store
 from shadowsnap.store.locks import locked
 from shadowsnap.store.projects import Project
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # imported for annotations only
     from shadowsnap.snapshot.watch import Watcher
 
 
@@ -138,8 +139,6 @@ def _make_scratch(store: Store, project: Project) -> Path:
     except OSError as problem:
         if problem.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
             raise
-        from tempfile import mkdtemp
-
         return Path(mkdtemp(prefix="shadowsnap-"))
     return scratch
 

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import stat
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
+from typing import NamedTuple
 
 from shadowsnap.errors import UnsafeTree
 from shadowsnap.files import write_all
 from shadowsnap.git.trees import link_problem
-from shadowsnap.records import NamedTuple
 
 _HAS_DIR_FD = os.open in os.supports_dir_fd and os.stat in os.supports_dir_fd and os.rename in os.supports_dir_fd
 _OPEN = (
@@ -59,6 +60,15 @@ class Worktree:
         if _HAS_DIR_FD and descriptor is None:
             self._fd = os.open(root, os.O_RDONLY | _DIRECTORY)
         self._prefix = b"" if _HAS_DIR_FD else self._root + b"/"
+
+    @property
+    def root(self) -> bytes:
+        return self._root
+
+    @property
+    def descriptor(self) -> int | None:
+        """The open directory; None where the system has no calls relative to one."""
+        return self._fd
 
     def __enter__(self) -> Worktree:
         return self
@@ -115,7 +125,7 @@ class Worktree:
         stat_of, prefix, root = os.stat, self._prefix, self._fd
         for path in paths:
             try:
-                yield stat_of(prefix + path, dir_fd=root, follow_symlinks=False)
+                yield stat_of(prefix + path or b".", dir_fd=root, follow_symlinks=False)
             except OSError:
                 yield None
 
@@ -297,8 +307,6 @@ class Worktree:
 
     def remove_tree(self, name: bytes) -> None:
         """Remove one of our own directories with its content, if it exists; links are not followed."""
-        import shutil  # only a restore needs it; it takes milliseconds to import
-
         if self._fd is None or not shutil.rmtree.avoids_symlink_attacks:
             shutil.rmtree(self._at(name), ignore_errors=True)
         else:

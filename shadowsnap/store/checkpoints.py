@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
+from typing import Any, TypeVar
 
-from shadowsnap import lightjson as json
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import (
     AmbiguousReference,
@@ -22,7 +24,7 @@ from shadowsnap.errors import (
     NoSuchCheckpoint,
     UnsafeTree,
 )
-from shadowsnap.files import is_encodable, read_json, write_json
+from shadowsnap.files import is_encodable, parse_json, read_json, write_json
 from shadowsnap.git.objects import EMPTY_TREE, LooseObjects, object_id
 from shadowsnap.git.packs import NewObjects
 from shadowsnap.git.reading import ObjectReader, read_many
@@ -42,14 +44,11 @@ from shadowsnap.git.refs import (
 from shadowsnap.git.repository import Git
 from shadowsnap.git.trees import DIRECTORY, TreeReader
 from shadowsnap.model import Checkpoint, Skipped
-from shadowsnap.records import Any, dataclass, field, replace
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project
+from shadowsnap.store.statistics import with_statistics
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # imported for annotations only
-    from typing import TypeVar
-    T = TypeVar('T')
+T = TypeVar('T')
 
 _FIELDS = ("refname", "objectname", "tree", "contents")
 # The grammar of references. As text: a hook has no use for them, and no time to compile them.
@@ -99,10 +98,8 @@ def list_checkpoints(
     found = _load(git, store, project, newest=wanted)
     if not statistics:
         return found[:limit]
-    if len(found) == wanted and found[-1].scope != "tree":  # what they changed is told against an older one
+    if len(found) == wanted and found[-1].scope != "tree":  # their changes refer to an older one
         found = _load(git, store, project)
-    from shadowsnap.store.statistics import with_statistics
-
     return with_statistics(store, project, git, found, path)[:limit]
 
 
@@ -264,8 +261,8 @@ def _replacements(store: Store, project: Project, digits: str) -> set[str]:
 def with_new_ids(checkpoint: Checkpoint, ids: Mapping[str, str]) -> Checkpoint:
     """A checkpoint whose facts name others by the ids that they have since a path was purged from them."""
     facts = checkpoint.metadata.items()
-    told = {name: ids.get(value, value) if isinstance(value, str) else value for name, value in facts}
-    return replace(checkpoint, metadata=told)
+    metadata = {name: ids.get(value, value) if isinstance(value, str) else value for name, value in facts}
+    return replace(checkpoint, metadata=metadata)
 
 
 def _check_label(label: str) -> None:
@@ -359,7 +356,7 @@ def _labels(store: Store, project: Project) -> dict[str, str]:
 def _decode(project: Project, ref: str, commit: str, tree: str, message: bytes) -> Checkpoint:
     subject, _, rest = message.decode("utf-8", "replace").partition("\n\n")
     try:
-        body = json.loads(rest)
+        body = parse_json(rest)
     except ValueError:
         body = {}
     if not isinstance(body, dict):
@@ -593,7 +590,7 @@ def _holds(reader: ObjectReader, tree: str, path: bytes) -> bool:
     try:
         return TreeReader(tree, lambda name: reader.read(name, b"tree")).find(path) is not None
     except (DamagedObject, MalformedObject, UnsafeTree):
-        return True  # nobody can tell any more, and unknown is not no
+        return True  # it cannot be known any more, and unknown is not no
 
 
 FOLDER = "purged"

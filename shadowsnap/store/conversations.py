@@ -21,18 +21,18 @@ import sys
 import time
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import DamagedObject
-from shadowsnap.files import READ_FLAGS, OutsideFolder, open_below
+from shadowsnap.files import READ_FLAGS, OutsideFolder, open_below, parse_json
 from shadowsnap.git.objects import LooseObjects, object_id
-from shadowsnap.git.reading import ObjectReader, read_many
+from shadowsnap.git.reading import ObjectReader, object_sizes, read_many
 from shadowsnap.git.refs import create_ref, read_ref, ref_exists, set_ref
 from shadowsnap.git.trees import DIRECTORY, REGULAR, Leaf, format_tree, parse_tree
-from shadowsnap.lightjson import loads
 from shadowsnap.model import Conversation
-from shadowsnap.records import Any, dataclass
 from shadowsnap.store.checkpoints import attachment_of
 from shadowsnap.store.layout import Store
 from shadowsnap.store.locks import locked
@@ -53,7 +53,7 @@ MESSAGES, VALUE, TEXT = "messages", "value", "text"
 
 
 @dataclass(frozen=True)
-class Said:
+class ConversationContent:
     """A conversation as bytes, as it was handed over."""
 
     data: bytes
@@ -77,13 +77,13 @@ def session_key(session_id: str) -> str:
     return f"x.{hashlib.sha256(session_id.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
 
 
-def from_json(conversation: Any) -> Said:
+def from_json(conversation: Any) -> ConversationContent:
     """JSON data as text; a list has one line for each message, so that it grows by lines."""
     if isinstance(conversation, (list, tuple)):
         lines = [_line(message) for message in conversation]
-        return Said(b"".join(lines), MESSAGES, len(lines))
+        return ConversationContent(b"".join(lines), MESSAGES, len(lines))
     inner = conversation.get("messages") if isinstance(conversation, dict) else None
-    return Said(_line(conversation), VALUE, len(inner) if isinstance(inner, list) else None)
+    return ConversationContent(_line(conversation), VALUE, len(inner) if isinstance(inner, list) else None)
 
 
 _PERSON = ("user", "human", "person")
@@ -119,7 +119,7 @@ def _message(row: Any) -> dict[str, Any]:
 
 
 def _role(row: Any) -> str:
-    """Who speaks in a row of a transcript; empty if nobody does."""
+    """Who speaks in a row of a transcript; empty if it is no message."""
     role = _message(row).get("role") or (row.get("type") if isinstance(row, dict) else "")
     role = str(role or "").casefold().removesuffix(".message")
     return role if role in (*_PERSON, *_AGENT) else ""
@@ -135,21 +135,34 @@ def _only_tools(message: dict[str, Any]) -> bool:
     return bool(kinds) and all(isinstance(kind, str) and kind.startswith("tool") for kind in kinds)
 
 
-def before_prompt(said: Said, is_prompt: Callable[[str], bool], *, answered: bool = False) -> Said:
+def before_prompt(
+    content: ConversationContent, is_prompt: Callable[[str], bool], *, answered: bool = False
+) -> ConversationContent:
     """A transcript without the prompt at its end. Some agents write a prompt down before they announce it, in a
-    row of its own kind or as a message. It may be `answered` where times are known to the second only."""
-    lines = said.data.split(b"\n") if said.form == MESSAGES else []
-    end = len(lines)
-    for at in range(len(lines) - 1, max(-1, len(lines) - 1 - _MOST_ROWS_AFTER), -1):
-        row = _parsed(lines[at], VALUE)
-        if any(is_prompt(text) for text in _texts(row)):
+    row of its own kind or as a message. It may be `answered` already where the transcript was first seen at a
+    tool call, or times are known to the second only."""
+    lines = content.data.split(b"\n") if content.form == MESSAGES else []
+    first = max(0, len(lines) - _MOST_ROWS_AFTER)
+    rows = [_parsed(line, VALUE) for line in lines[first:]]
+    asked = [any(is_prompt(text) for text in _texts(row)) for row in rows]
+    end = _last_asked(rows, asked) if answered else len(rows)
+    for at in range(end - 1, -1, -1):
+        if asked[at]:
             end = at
-        elif _role(row) and (end < len(lines) or not answered):
+        elif _role(rows[at]):
             break  # what was said before
-    if end == len(lines):
-        return said
-    rows = [line for line in lines[:end] if line.strip()]
-    return Said(b"".join(row + b"\n" for row in rows), MESSAGES, len(rows))
+    if end == len(rows):
+        return content
+    kept = [line for line in lines[: first + end] if line.strip()]
+    return ConversationContent(b"".join(line + b"\n" for line in kept), MESSAGES, len(kept))
+
+
+def _last_asked(rows: list[Any], asked: list[bool]) -> int:
+    """Just after the message in which the person asked it. Rows that only mention a prompt, such as a note of the
+    last one, may come after the answer: they count only if there is no such message."""
+    mentions = [at for at in range(len(rows)) if asked[at]]
+    messages = [at for at in mentions if _role(rows[at]) in _PERSON]
+    return (messages or mentions or [len(rows) - 1])[-1] + 1
 
 
 _MOST_ROWS_AFTER = 100
@@ -165,14 +178,14 @@ def _texts(value: Any, depth: int = 6) -> Iterator[str]:
             yield from _texts(each, depth - 1)
 
 
-def from_transcript(data: bytes) -> Said:
+def from_transcript(data: bytes) -> ConversationContent:
     """A transcript that was read elsewhere, most likely with one JSON object per line."""
     return _transcript(data, by_lines=True)
 
 
 def from_file(
     path: str, most_bytes: int | None, size: int | None = None, folder: str | None = None
-) -> Said | str:
+) -> ConversationContent | str:
     """A transcript, or what it was when it had this size; a text says why there is none. With a `folder` the
     path is not trusted: only a file of the person's is read, only below that directory, only up to a bound,
     and only if it is JSON."""
@@ -196,16 +209,16 @@ def from_file(
         data = _read(descriptor, wanted)
     finally:
         os.close(descriptor)
-    said = _as_it_was(data, wanted, known.st_size, path.endswith((".jsonl", ".ndjson")))
-    if folder is not None and isinstance(said, Said) and not _is_transcript(said):
+    content = _as_it_was(data, wanted, known.st_size, path.endswith((".jsonl", ".ndjson")))
+    if folder is not None and isinstance(content, ConversationContent) and not _is_transcript(content):
         return "not-a-transcript"
-    return said
+    return content
 
 
-def _as_it_was(data: bytes, wanted: int, size: int, by_lines: bool) -> Said | str:
+def _as_it_was(data: bytes, wanted: int, size: int, by_lines: bool) -> ConversationContent | str:
     """A file of this size, of which the beginning is wanted."""
     if not data:
-        return Said(b"", MESSAGES, 0)  # nothing was said yet
+        return ConversationContent(b"", MESSAGES, 0)  # nothing was said yet
     if wanted == size:
         return _transcript(data, by_lines)
     then = _transcript(data[: data.rfind(b"\n") + 1], by_lines=True)  # a line may have been half written
@@ -215,7 +228,7 @@ def _as_it_was(data: bytes, wanted: int, size: int, by_lines: bool) -> Said | st
 
 def keep_conversation(
     store: Store,
-    said: Said,
+    content: ConversationContent,
     session_id: str | None,
     places: Iterable[tuple[Project, str]],
     deadline: Deadline,
@@ -225,9 +238,10 @@ def keep_conversation(
 ) -> list[str]:
     """Keep a conversation with each of these checkpoints (project and ref), without its secrets. `like`
     is the ref of one that most likely begins alike. Returns the refs under which it is now."""
-    data, redacted = redact(said.data, own)
+    data, redacted = redact(content.data, own)
     about = {
-        "format": FORMAT, "session_id": session_id, "form": said.form, "messages": said.count, "bytes": len(data),
+        "format": FORMAT, "session_id": session_id, "form": content.form, "messages": content.count,
+        "bytes": len(data),
         "sha256": hashlib.sha256(data).hexdigest(), "redacted": redacted, "at": time.time(),
     }  # fmt: skip
     key = session_key(session_id).encode() if session_id else NO_SESSION.encode()
@@ -251,8 +265,14 @@ def read_conversation(
     """The conversation that is kept with a checkpoint: of the first of these sessions that has one
     there, or else the newest."""
     top = read_ref(store.git_dir, attachment_of(checkpoint_ref))
-    if top is None:
-        return None
+    return None if top is None else conversation_in(store, top, sessions, deadline)
+
+
+def conversation_in(
+    store: Store, top: str, sessions: Iterable[str | None], deadline: Deadline, *, foreign: bool = False
+) -> Conversation | None:
+    """The same, from the tree of a checkpoint's conversations. A `foreign` one, from another machine, may be so
+    large that it is not read: then there is none."""
     git = store.git(deadline)
     with ObjectReader(git) as reader:
         folders = parse_tree(reader.read(top, b"tree"))
@@ -260,23 +280,27 @@ def read_conversation(
         found = {key: _about(reader, folder[1]) for key, folder in folders.items()}
         if not found:
             return None
-        newest = max(found, key=lambda key: float(found[key].get("at", 0)))
+        newest = max(found, key=lambda key: found[key].at)
         chosen = next((key for key in wanted if key in found), newest)
         names = list(_pieces(reader, folders[chosen][1]))
+    if foreign:
+        sizes = object_sizes(git, sorted({*names}))
+        if sum(sizes.get(name, 0) for name in names) > _MOST_UNTRUSTED:
+            return None
     read = {name: data for name, _, data in read_many(git, set(names))}
     missing = next((name for name in names if name not in read), None)
     data = b"".join(read.get(name, b"") for name in names)
     about = found[chosen]
-    if missing or hashlib.sha256(data).hexdigest() != about.get("sha256"):
+    if missing or hashlib.sha256(data).hexdigest() != about.sha256:
         raise DamagedObject(id=missing or top)
     return Conversation(
-        session_id=about.get("session_id"),
-        data=_parsed(data, str(about.get("form"))),
-        message_count=about.get("messages"),
-        at=datetime.fromtimestamp(float(about.get("at", 0)), UTC),
+        session_id=about.session_id,
+        data=_parsed(data, about.form),
+        message_count=about.messages,
+        at=datetime.fromtimestamp(about.at, UTC),
         bytes=len(data),
-        sha256=str(about.get("sha256")),
-        redacted=int(about.get("redacted", 0)),
+        sha256=about.sha256,
+        redacted=about.redacted,
     )
 
 
@@ -293,35 +317,35 @@ def _read(descriptor: int, size: int) -> bytes:
         return file.read(size)
 
 
-def _transcript(data: bytes, by_lines: bool) -> Said:
+def _transcript(data: bytes, by_lines: bool) -> ConversationContent:
     """What form a file has: most agents write one JSON object per line."""
     first = data[: data.find(b"\n") + 1] or data
     if first.lstrip()[:1] == b"{" and (by_lines or len(first) < len(data)) and _is_json(first):
-        return Said(data, MESSAGES, sum(bool(line.strip()) for line in data.split(b"\n")))
+        return ConversationContent(data, MESSAGES, sum(bool(line.strip()) for line in data.split(b"\n")))
     if data.lstrip()[:1] in (b"{", b"["):
         try:
-            value = loads(data)
+            value = parse_json(data)
         except ValueError:
-            return Said(data, VALUE)  # of which a part is missing
+            return ConversationContent(data, VALUE)  # of which a part is missing
         inner = value.get("messages") if isinstance(value, dict) else value
-        return Said(data, VALUE, len(inner) if isinstance(inner, list) else None)
-    return Said(data, TEXT)
+        return ConversationContent(data, VALUE, len(inner) if isinstance(inner, list) else None)
+    return ConversationContent(data, TEXT)
 
 
 def _is_json(data: bytes) -> bool:
     try:
-        loads(data)
+        parse_json(data)
     except ValueError:
         return False
     return True
 
 
-def _is_transcript(said: Said) -> bool:
+def _is_transcript(content: ConversationContent) -> bool:
     """Whether it looks like one: one JSON object per line, or one JSON value with a list of objects in it."""
-    if said.form != VALUE:
-        return said.form == MESSAGES
+    if content.form != VALUE:
+        return content.form == MESSAGES
     try:
-        value = json.loads(said.data)
+        value = json.loads(content.data)
     except (ValueError, RecursionError):
         return False
     lists = [value] if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else []
@@ -332,9 +356,9 @@ def _parsed(data: bytes, form: str) -> Any:
     text = data.decode("utf-8", "surrogatepass" if _is_surrogate_free(data) else "surrogateescape")
     try:
         if form == MESSAGES:
-            return [loads(line) for line in text.split("\n") if line.strip()]
+            return [parse_json(line) for line in text.split("\n") if line.strip()]
         if form == VALUE:
-            return loads(text)
+            return parse_json(text)
     except ValueError:
         pass  # a line that the agent did not finish: then all of it as it is
     return text
@@ -411,13 +435,41 @@ def _pieces(reader: ObjectReader, folder: str) -> Iterator[str]:
             yield from (piece for _, piece in parse_tree(reader.read(name, b"tree")).values())
 
 
-def _about(reader: ObjectReader, folder: str) -> dict[str, Any]:
+@dataclass(frozen=True)
+class _About:
+    """What the record beside a conversation says. It may be another machine's."""
+
+    session_id: str | None = None
+    form: str = ""
+    messages: int | None = None
+    sha256: str = ""
+    redacted: int = 0
+    at: float = 0.0
+
+
+def _about(reader: ObjectReader, folder: str) -> _About:
     leaf = parse_tree(reader.read(folder, b"tree")).get(_ABOUT)
+    if leaf is None or (reader.size(leaf[1]) or 0) > _MOST_ABOUT:
+        return _About()
     try:
-        value = loads(reader.read(leaf[1], b"blob")) if leaf else {}
+        told = parse_json(reader.read(leaf[1], b"blob"))
     except ValueError:
-        value = {}
-    return value if isinstance(value, dict) else {}
+        return _About()
+    told = told if isinstance(told, dict) else {}
+    session, count, redacted, at = (told.get(name) for name in ("session_id", "messages", "redacted", "at"))
+    return _About(
+        session if isinstance(session, str) and len(session) <= _LONGEST_SESSION else None,
+        str(told.get("form")),
+        count if isinstance(count, int) else None,
+        str(told.get("sha256")),
+        redacted if isinstance(redacted, int) else 0,
+        float(at) if isinstance(at, (int, float)) and 0 <= at < _LAST_MOMENT else 0.0,
+    )
+
+
+_MOST_ABOUT = 1 << 20
+_LONGEST_SESSION = 10_000
+_LAST_MOMENT = 1e11
 
 
 LEAST = 4 << 10

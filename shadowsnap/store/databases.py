@@ -8,10 +8,10 @@ import stat
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from typing import Any
 from urllib.parse import quote
 
-from shadowsnap.records import Any
-from shadowsnap.store.conversations import Said, from_json
+from shadowsnap.store.conversations import ConversationContent, from_json
 
 MOST_BYTES = 64 << 20
 _SECONDS = 2.0
@@ -39,7 +39,9 @@ def is_database(path: str) -> bool:
     return os.path.basename(path) in _QUERIES
 
 
-def from_database(path: str, session: str, moment: int | None, most_bytes: int | None) -> Said | str:
+def from_database(
+    path: str, session: str, moment: int | None, most_bytes: int | None
+) -> ConversationContent | str:
     """The conversation of a session, up to a moment in milliseconds; a text says why there is none."""
     try:
         import sqlite3  # here: few turns need it, and some builds of Python lack it

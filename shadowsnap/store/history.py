@@ -11,13 +11,14 @@ import os
 import re
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from shadowsnap.deadline import NO_DEADLINE, Deadline
 from shadowsnap.errors import NoSuchCheckpoint, NoSuchTurn
 from shadowsnap.files import remove_tree
 from shadowsnap.git.refs import ref_names
 from shadowsnap.model import Checkpoint
-from shadowsnap.records import Any, dataclass, field, replace
 from shadowsnap.store.checkpoints import (
     LAST,
     NUMBER,
@@ -40,6 +41,7 @@ from shadowsnap.store.log import (
     write_lines,
 )
 from shadowsnap.store.projects import Project, known_projects, locked_project, read_record, touch_record
+from shadowsnap.store.rebuild import identity_of, lines_from, rebuilt_lines
 
 _FEW = 20
 _OF_TURN = ("begin", "more", "call", "call-end", "end", "conversation")
@@ -270,8 +272,6 @@ def lines_of(store: Store, project: Project, deadline: Deadline, *, thorough: bo
     if not lines and not names:
         return []
     if not lines:
-        from shadowsnap.store.rebuild import rebuilt_lines
-
         return rebuilt_lines(store, project, list_checkpoints(store, project, deadline, statistics=False))
     first: dict[str, int] = {}
     for position, line in enumerate(lines):
@@ -300,8 +300,6 @@ def _with_missing(
 ) -> list[Line]:
     """Put the lines of these checkpoints where they belong. Checkpoints are in order by their names, whatever the
     clock did; between the lines of its neighbours, a line goes where its time is."""
-    from shadowsnap.store.rebuild import identity_of, lines_from
-
     added: dict[int, list[Line]] = {}
     there = {identity_of(line) for line in lines}
     known = [(name, first[name[-12:]]) for name in names if name[-12:] in first]
@@ -366,7 +364,7 @@ def is_logged(store: Store, project: Project, operation: str) -> bool:
 def begun_turn(store: Store, project: Project, key: str | None) -> Turn | None:
     """The turn with this key, if it began in this project just now: the process died, or ran out of time, and the
     next one tries again. Only the end of the log is searched."""
-    lines = last_lines(store, project.id) if key else ()
+    lines = last_lines(store, project.id, mentioned=key) if key else ()
     history = fold(project, (line for line in lines if line["op"] in ("begin", "more")))
     return history.turns.get(history.number_of_key.get(key or "", 0))
 

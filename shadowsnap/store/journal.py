@@ -6,10 +6,11 @@ a restore that died in between. What is over is in the operation log.
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from shadowsnap.files import read_json, write_json
-from shadowsnap.records import Any, dataclass, field
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project
 

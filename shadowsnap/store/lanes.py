@@ -13,6 +13,7 @@ One ref, so a pull happens as a whole or not at all. Nothing but the remote comm
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import platform
 import re
@@ -20,20 +21,20 @@ import secrets
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from dataclasses import replace as replace_record
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from shadowsnap import lightjson as json
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import DamagedObject
-from shadowsnap.files import read_json, remove_tree, write_bytes, write_json
+from shadowsnap.files import parse_json, read_json, remove_tree, write_bytes, write_json
 from shadowsnap.git.objects import is_object_id
 from shadowsnap.git.reading import ObjectReader, read_many
 from shadowsnap.git.refs import delete_refs, list_refs, read_ref, read_refs, set_ref
 from shadowsnap.git.trees import REGULAR, Leaf, parse_tree
-from shadowsnap.model import Checkpoint, RemoteStatus
-from shadowsnap.records import replace as replace_record
+from shadowsnap.model import Checkpoint
+from shadowsnap.results import RemoteStatus
 from shadowsnap.store.checkpoints import decode_checkpoint
 from shadowsnap.store.layout import Store
 from shadowsnap.store.log import Line
@@ -178,61 +179,61 @@ def readable(text: Any, longest: int = _LONGEST_NAME) -> str:
 
 
 def read_remote(store: Store, project: str) -> Remote | None:
-    told = read_json(folder(store) / f"{project}.json")
-    if told is None or not isinstance(told.get("url"), str):
+    record = read_json(folder(store) / f"{project}.json")
+    if record is None or not isinstance(record.get("url"), str):
         return None
-    recipients = told.get("recipients")
+    recipients = record.get("recipients")
     return Remote(
-        name=str(told.get("name") or "remote"),
-        url=told["url"],
+        name=str(record.get("name") or "remote"),
+        url=record["url"],
         recipients=tuple(map(str, recipients)) if isinstance(recipients, list) else (),
-        plain=told.get("plain") is True,
-        conversations=told.get("conversations") is True,
-        conditions=told.get("conditions") is not False,
+        plain=record.get("plain") is True,
+        conversations=record.get("conversations") is True,
+        conditions=record.get("conditions") is not False,
     )
 
 
 def write_remote(store: Store, project: str, remote: Remote) -> None:
-    told: dict[str, Any] = {"name": remote.name, "url": remote.url, "recipients": list(remote.recipients)}
-    told |= {"plain": remote.plain, "conversations": remote.conversations, "conditions": remote.conditions}
-    _write(folder(store) / f"{project}.json", told)
+    record: dict[str, Any] = {"name": remote.name, "url": remote.url, "recipients": list(remote.recipients)}
+    record |= {"plain": remote.plain, "conversations": remote.conversations, "conditions": remote.conditions}
+    _write(folder(store) / f"{project}.json", record)
 
 
 def read_own_lane(store: Store, project: str) -> OwnLane | None:
-    told = read_json(folder(store) / f"{project}.lane.json")
-    if told is None:
+    record = read_json(folder(store) / f"{project}.lane.json")
+    if record is None:
         return None
-    about = told.get("identity")
+    about = record.get("identity")
     identity = identity_from(about if isinstance(about, dict) else {})
-    if identity is None or not re.fullmatch(r"[0-9a-f]{12}", str(told.get("machine"))):
+    if identity is None or not re.fullmatch(r"[0-9a-f]{12}", str(record.get("machine"))):
         return None
     try:
         return OwnLane(
             identity=identity,
-            machine=str(told["machine"]),
-            parent=told.get("parent") or None,
-            number=int(told.get("number", 0)),
-            first=int(told.get("first", 0)),
-            digest=str(told.get("digest", "")),
-            carrier=str(told.get("carrier", "")),
-            checkpoints=tuple(filter(is_object_id, map(str, told.get("checkpoints", ())))),
-            blobs=tuple(filter(is_object_id, map(str, told.get("blobs", ())))),
-            packs=tuple(map(str, told.get("packs", ()))),
-            bytes=int(told.get("bytes", 0)),
-            dropped=int(told.get("dropped", 0)),
-            turns=int(told.get("turns", 0)),
-            newest=int(told.get("newest", 0)),
-            pushed_at=float(told.get("pushed_at", 0)),
-            readable_named=told.get("readable_named") is True,
-            pending=dict(told.get("pending") or {}),
+            machine=str(record["machine"]),
+            parent=record.get("parent") or None,
+            number=int(record.get("number", 0)),
+            first=int(record.get("first", 0)),
+            digest=str(record.get("digest", "")),
+            carrier=str(record.get("carrier", "")),
+            checkpoints=tuple(filter(is_object_id, map(str, record.get("checkpoints", ())))),
+            blobs=tuple(filter(is_object_id, map(str, record.get("blobs", ())))),
+            packs=tuple(map(str, record.get("packs", ()))),
+            bytes=int(record.get("bytes", 0)),
+            dropped=int(record.get("dropped", 0)),
+            turns=int(record.get("turns", 0)),
+            newest=int(record.get("newest", 0)),
+            pushed_at=float(record.get("pushed_at", 0)),
+            readable_named=record.get("readable_named") is True,
+            pending=dict(record.get("pending") or {}),
         )
     except (TypeError, ValueError):
-        return OwnLane(identity, str(told["machine"]))  # damaged: everything is pushed again
+        return OwnLane(identity, str(record["machine"]))  # damaged: everything is pushed again
 
 
 def write_own_lane(store: Store, project: str, lane: OwnLane) -> None:
-    told: dict[str, Any] = {str(name): getattr(lane, name) for name in OwnLane.__match_args__}
-    _write(folder(store) / f"{project}.lane.json", {**told, "identity": lane.identity.to_dict()})
+    record: dict[str, Any] = {str(name): getattr(lane, name) for name in OwnLane.__match_args__}
+    _write(folder(store) / f"{project}.lane.json", {**record, "identity": lane.identity.to_dict()})
 
 
 def own_key(store: Store, project: str) -> str:
@@ -264,13 +265,13 @@ def lane_lock(store: Store, project: str) -> Path:
     return folder(store) / f"{project}.lock"
 
 
-def identity_from(told: dict[str, Any]) -> Identity | None:
+def identity_from(record: dict[str, Any]) -> Identity | None:
     """An identity that a file or a lane tells; None if it is none."""
-    identity, root = told.get("id"), told.get("root") or ""
+    identity, root = record.get("id"), record.get("root") or ""
     if not isinstance(identity, str) or not re.fullmatch(r"[0-9a-f]{20}", identity):
         return None
     root = root if isinstance(root, str) and is_object_id(root) else ""
-    return Identity(identity, readable(told.get("name")), root, readable(told.get("origin"), 500))
+    return Identity(identity, readable(record.get("name")), root, readable(record.get("origin"), 500))
 
 
 def _write(path: Path, record: dict[str, Any]) -> None:
@@ -304,19 +305,19 @@ def note_unpushed(store: Store, project: str) -> Waiting:
 
 
 def read_waiting(store: Store, project: str) -> Waiting | None:
-    told = read_json(folder(store) / "queue" / project)
-    if told is None:
+    record = read_json(folder(store) / "queue" / project)
+    if record is None:
         return None
-    numbers = [told.get(name) for name in ("since", "attempts", "due", "marks")]
+    numbers = [record.get(name) for name in ("since", "attempts", "due", "marks")]
     since, attempts, due, marks = (each if isinstance(each, (int, float)) else 0 for each in numbers)
-    return Waiting(project, float(since), int(attempts), float(due), str(told.get("error", "")), int(marks))
+    return Waiting(project, float(since), int(attempts), float(due), str(record.get("error", "")), int(marks))
 
 
 def write_waiting(store: Store, waiting: Waiting) -> None:
     path = folder(store) / "queue" / waiting.project
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    told = {"since": waiting.since, "attempts": waiting.attempts, "due": waiting.due}
-    write_json(path, {**told, "error": waiting.error, "marks": waiting.marks})
+    record = {"since": waiting.since, "attempts": waiting.attempts, "due": waiting.due}
+    write_json(path, {**record, "error": waiting.error, "marks": waiting.marks})
 
 
 def remove_waiting(store: Store, waiting: Waiting) -> None:
@@ -407,8 +408,8 @@ def pulled_lane(store: Store, lane: str, deadline: Deadline) -> PulledLane | Non
 
 def _pulled(ref: str, commit: str, tree: str, parents: str, message: str) -> PulledLane | None:
     try:
-        told = json.loads(message.partition("\n\n")[2])
-        identity = identity_from(told["identity"])
+        record = parse_json(message.partition("\n\n")[2])
+        identity = identity_from(record["identity"])
         if identity is None:
             return None
         return PulledLane(
@@ -417,13 +418,13 @@ def _pulled(ref: str, commit: str, tree: str, parents: str, message: str) -> Pul
             carrier=tree,
             checkpoints=tuple(parents.split()),
             identity=identity,
-            machine=Machine(str(told["machine"]["id"]), readable(told["machine"]["name"])),
-            number=int(told["number"]),
-            digest=str(told["digest"]),
-            key_digest=str(told["key_digest"]),
-            url=str(told["url"]),
-            parent=told.get("parent"),
-            pulled_at=float(told.get("pulled_at", 0)),
+            machine=Machine(str(record["machine"]["id"]), readable(record["machine"]["name"])),
+            number=int(record["number"]),
+            digest=str(record["digest"]),
+            key_digest=str(record["key_digest"]),
+            url=str(record["url"]),
+            parent=record.get("parent"),
+            pulled_at=float(record.get("pulled_at", 0)),
         )
     except (ValueError, KeyError, TypeError):
         return None
@@ -432,7 +433,7 @@ def _pulled(ref: str, commit: str, tree: str, parents: str, message: str) -> Pul
 def keep_pulled(store: Store, lane: PulledLane, deadline: Deadline) -> PulledLane:
     """Make a pulled lane known, in one step. Its objects are in the store by now."""
     at = int(time.time())
-    told = {
+    record = {
         "identity": lane.identity.to_dict(),
         "machine": {"id": lane.machine.id, "name": lane.machine.name},
         "number": lane.number,
@@ -444,7 +445,7 @@ def keep_pulled(store: Store, lane: PulledLane, deadline: Deadline) -> PulledLan
     }
     who = f"shadowsnap <shadowsnap@localhost> {at} +0000"
     parents = "".join(f"parent {each}\n" for each in lane.checkpoints)
-    message = f"lane {lane.lane}\n\n{json.dumps(told, sort_keys=True)}\n"
+    message = f"lane {lane.lane}\n\n{json.dumps(record, sort_keys=True)}\n"
     text = f"tree {lane.carrier}\n{parents}author {who}\ncommitter {who}\n\n{message}"
     commit = store.objects.write(b"commit", text.encode())
     store.objects.flush()
@@ -512,4 +513,4 @@ def read_rows(reader: ObjectReader, carrier: dict[bytes, Leaf], kind: bytes) -> 
     for name, (mode, piece) in sorted(carrier.items()):
         if name.startswith(kind) and mode == REGULAR:
             for row in reader.read(piece, b"blob").splitlines():
-                yield json.loads(row)
+                yield parse_json(row)

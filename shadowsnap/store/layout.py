@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
 from itertools import count
@@ -22,12 +23,12 @@ from shadowsnap.files import (
     ownership_problem,
     read_bounded,
     reading_problem,
+    spread_subdirectories,
     sync_directory,
     write_bytes,
 )
 from shadowsnap.git.objects import LooseObjects
 from shadowsnap.git.repository import Git, usable_git
-from shadowsnap.records import dataclass
 from shadowsnap.settings import Settings
 from shadowsnap.store.locks import locked
 
@@ -225,8 +226,6 @@ def create_store(store: Store) -> None:
     make_private_folder(store.base)
     os.chmod(store.base, 0o700)
     if not os.path.exists(store.git_dir):
-        from shadowsnap.files import spread_subdirectories
-
         spread_subdirectories(store.base)
     store.git_dir.mkdir(0o700, exist_ok=True)
     if lost_refs(store):
@@ -302,7 +301,7 @@ WORKDIR_MARKER = "HERMES_WORKDIR"
 _DUE = "to-import"
 _SHADOW_NAME = re.compile(r"[0-9a-f]{16}")
 _LOCK_SECONDS = 30.0
-_MOST_REFS = 64 << 20
+MOST_REFS = 64 << 20
 
 
 def archive_older_layouts(base: Path, *, import_later: bool) -> Path | None:
@@ -321,12 +320,17 @@ def archive_older_layouts(base: Path, *, import_later: bool) -> Path | None:
     return archive
 
 
+def has_store(base: Path) -> bool:
+    """Whether there is a store, or what another tool left and becomes part of one. (Opening it would make one.)"""
+    return os.path.exists(base / "store" / "HEAD") or any(_older(base))
+
+
 def archives(base: Path) -> list[Path]:
     """The archives of older layouts, oldest first."""
     try:
         with os.scandir(base) as entries:
             names = [entry.name for entry in entries if entry.name.startswith(ARCHIVE) and entry.is_dir()]
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return []
     return [base / name for name in sorted(names)]
 
@@ -356,19 +360,15 @@ def stamped_folder(base: Path, prefix: str) -> Path:
 
 def is_repository(folder: Path) -> bool:
     """Whether git could read there, and would not wait for ever for what is in the place of a file."""
-    return _has_objects(folder) and (folder / "refs").is_dir()
-
-
-def _has_objects(folder: Path) -> bool:
-    if not ((folder / "HEAD").is_file() and (folder / "objects").is_dir()):
+    if not ((folder / "HEAD").is_file() and (folder / "objects").is_dir() and (folder / "refs").is_dir()):
         return False
-    return all(reading_problem(folder / name, _MOST_REFS) is None for name in ("config", "packed-refs"))
+    return all(reading_problem(folder / name, MOST_REFS) is None for name in ("config", "packed-refs"))
 
 
 def is_hermes_store(folder: Path) -> bool:
-    """The one store of Hermes. Ours has the same name, but says its format. After `git gc` packed the refs
-    there may be no `refs/` any more, which git itself does not take for a repository."""
-    if not _has_objects(folder) or (folder / "format").exists():
+    """The one store of Hermes. Ours has the same name, but says its format. Its objects and a ref are enough: a
+    `git gc` that packs the refs may leave no `refs/`, and `HEAD` or `config` may be damaged."""
+    if not (folder / "objects").is_dir() or (folder / "format").exists():
         return False
     return (folder / "refs" / "hermes").is_dir() or _packs_hermes_refs(folder)
 
@@ -383,7 +383,7 @@ def _older(base: Path) -> Iterator[Path]:
     try:
         with os.scandir(base) as entries:
             folders = sorted(Path(entry.path) for entry in entries if entry.is_dir(follow_symlinks=False))
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return
     for folder in folders:
         ours = folder.name.startswith((ARCHIVE, "corrupt-"))
@@ -393,6 +393,6 @@ def _older(base: Path) -> Iterator[Path]:
 
 def _packs_hermes_refs(folder: Path) -> bool:
     try:
-        return b" refs/hermes/" in (read_bounded(folder / "packed-refs", _MOST_REFS) or b"")
+        return b" refs/hermes/" in (read_bounded(folder / "packed-refs", MOST_REFS) or b"")
     except UnreadableFile:
         return False

@@ -4,9 +4,9 @@ A snapshot or restore holds its project's lock and shares the store's; upkeep th
 objects holds the store's alone, for an instant. A lock that was left by a dead process is no
 lock.
 
-Where snapshots never cease, there is no moment in which nobody shares the store's lock. So
+Where snapshots never cease, there is no moment in which no process shares the store's lock. So
 everyone who wants to share it passes a gate first, and who wants it alone closes the gate for
-a moment: those inside finish, nobody new comes in.
+a moment: those inside finish, and no new one comes in.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CLOSED_SECONDS = 0.15
 _OPEN_SECONDS = 0.3
 
 _SIGNATURE_BYTES = 200
-# What the system says of a store that is on a disk, or belongs to somebody, that lets nobody write.
+# What the system says of a store that is on a disk, or belongs to a user, that allows no writing.
 _CLOSED = frozenset({errno.EROFS, errno.EACCES, errno.EPERM})
 
 
@@ -68,7 +68,7 @@ def alone(path: Path, doing: str, deadline: Deadline) -> Iterator[None]:
 
 @contextmanager
 def if_free(path: Path, doing: str) -> Iterator[int | None]:
-    """Hold a lock only if nobody else does: its descriptor (a child that inherits it holds the
+    """Hold a lock only if no other process does: its descriptor (a child that inherits it holds the
     lock too), or None."""
     descriptor = _open(path)
     try:
@@ -95,7 +95,7 @@ def _passing(gate: Path, deadline: Deadline, *, looking: bool) -> Iterator[None]
 
 
 def _closing_gate(descriptor: int, path: Path, deadline: Deadline) -> bool:
-    """Try to get the lock while nobody new is let in."""
+    """Try to get the lock while no new one is let in."""
     left = deadline.remaining()
     patience = Deadline(_CLOSED_SECONDS if left is None else max(0.001, min(left, _CLOSED_SECONDS)))
     try:
@@ -107,7 +107,7 @@ def _closing_gate(descriptor: int, path: Path, deadline: Deadline) -> bool:
 
 
 def is_free(path: Path) -> bool:
-    """Whether nobody holds the lock file at `path`, or there is none."""
+    """Whether no process holds the lock file at `path`, or there is none."""
     try:
         descriptor = os.open(path, os.O_RDWR)
     except FileNotFoundError:

@@ -28,6 +28,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -35,8 +36,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from shadowsnap import lightjson as json
-from shadowsnap.files import read_json, write_bytes, write_json
+from shadowsnap.files import parse_json, read_json, write_bytes, write_json
 from shadowsnap.store.layout import Store
 
 Line = dict[str, Any]
@@ -138,7 +138,7 @@ _PLAIN = ("turn", "number", "before", "after", "checkpoint", "target", "session"
 
 def _line_of(row: bytes) -> Line | None:
     try:
-        line = json.loads(row) if row else None
+        line = parse_json(row) if row else None
     except (ValueError, RecursionError):
         return None
     if not isinstance(line, dict) or not isinstance(line.get("op"), str):
@@ -153,15 +153,18 @@ def _line_of(row: bytes) -> Line | None:
     return line
 
 
-def last_lines(store: Store, project: str) -> list[Line]:
-    """The newest lines, oldest first, without reading the whole log."""
+def last_lines(store: Store, project: str, mentioned: str = "") -> list[Line]:
+    """The newest lines, oldest first, without reading the whole log; none if no line has the text `mentioned` as a
+    fact, which most often is so and quickly seen."""
     try:
         with open(log_file(store, project), "rb") as file:
             file.seek(max(0, file.seek(0, os.SEEK_END) - _LAST_BYTES))
-            rows = file.read(_LAST_BYTES).split(b"\n")
+            data = file.read(_LAST_BYTES)
     except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
         return []
-    return [line for row in rows if (line := _line_of(row)) is not None]
+    if mentioned and json.dumps(mentioned).encode() not in data:
+        return []
+    return [line for row in data.split(b"\n") if (line := _line_of(row)) is not None]
 
 
 def next_number(lines: Iterable[Mapping[str, Any]]) -> int:

@@ -7,12 +7,13 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import StoreTooNew
 from shadowsnap.files import is_encodable, read_json, write_json
-from shadowsnap.records import Any, dataclass
 from shadowsnap.store.layout import FORMAT, Store
 from shadowsnap.store.locks import locked
 
@@ -98,9 +99,9 @@ def touch_record(store: Store, project: Project, **facts: Any) -> None:
 
 def was_in(record: dict[str, Any], folder: Path) -> bool:
     """Whether this is the very directory that a project was last seen in, and not one that came to the
-    same place, as when a volume is not mounted any more. True if it is not known."""
+    same place, as when a volume is not mounted any more. False if it is not known."""
     known = record.get("above")
-    return known is None or _identity(folder) == known
+    return known is not None and _identity(folder) == known
 
 
 def _above(workdir: Path) -> dict[str, Any]:

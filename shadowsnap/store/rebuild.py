@@ -12,11 +12,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from shadowsnap.files import read_json
 from shadowsnap.git.refs import ref_names
 from shadowsnap.model import Checkpoint
-from shadowsnap.records import Any, dataclass
 from shadowsnap.store.checkpoints import ATTACHMENTS
 from shadowsnap.store.layout import Store
 from shadowsnap.store.log import Line, next_number

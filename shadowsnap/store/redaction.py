@@ -18,6 +18,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Iterator
+from functools import cache
 from typing import NamedTuple
 
 _LONGEST = 20_000
@@ -209,15 +210,25 @@ class _Rule(NamedTuple):
 
     name: str
     literals: tuple[bytes, ...]
-    pattern: re.Pattern[bytes]
+    text: bytes
     before: tuple[int, ...]
     """How far before the literal it may begin. Every part of a pattern has an upper bound as well, so that
     each try costs little, however often it fails."""
 
+    @property
+    def pattern(self) -> re.Pattern[bytes]:
+        return _compiled(self.text)
+
+
+@cache
+def _compiled(text: bytes) -> re.Pattern[bytes]:
+    """Compiled when it is first needed: that takes longer than most hooks do."""
+    return re.compile(text)
+
 
 def _rule(name: str, literals: str, pattern: str, *before: int) -> _Rule:
     wanted = tuple(literal.encode() for literal in literals.split())
-    return _Rule(name, wanted, re.compile(pattern.encode()), before or (0,))
+    return _Rule(name, wanted, pattern.encode(), before or (0,))
 
 
 _EDGE = r"(?:(?<![A-Za-z0-9_~.-])|(?<=\\[nrt]))"
@@ -265,6 +276,10 @@ RULES = (
     _rule("azure-secret", "Q~",
           _EDGE + r"[A-Za-z0-9_~.-]{3}\dQ~[A-Za-z0-9_~.-]{31,34}(?![A-Za-z0-9_~.-])", 4),
     _rule("telegram-token", ":AA", _EDGE + r"\d{8,10}:AA[A-Za-z0-9_-]{32,34}(?![A-Za-z0-9_-])", 10, 9, 8),
+    _rule("azure-devops-token", "AZDO", _EDGE + r"[A-Za-z0-9]{76}AZDO[A-Za-z0-9]{4}(?![A-Za-z0-9])", 76),
+    _rule("web-token", "eyJ",
+          _EDGE + r"eyJ[A-Za-z0-9_-]{8,2000}\.[A-Za-z0-9_-]{0,2000}\.[A-Za-z0-9_-]{16,64}\.[A-Za-z0-9_-]{8,20000}"
+          r"\.[A-Za-z0-9_-]{16,64}(?![A-Za-z0-9_-])"),
     _rule("hashicorp-token", ".atlasv1.", _EDGE + r"[A-Za-z0-9]{14}\.atlasv1\.[A-Za-z0-9_=-]{60,70}", 14),
     _rule("mailchimp-key", "-us", _EDGE + r"[a-f0-9]{32}-us\d{1,2}(?![A-Za-z0-9])", 32),
     _rule("maxmind-key", "_mmk", _EDGE + r"[A-Za-z0-9]{6}_[A-Za-z0-9]{29}_mmk(?![A-Za-z0-9])", 36),
@@ -360,13 +375,15 @@ def _alternatives(literals: Iterable[str]) -> str:
     return "|".join(f"{re.escape(letter)}(?:{'|'.join(rest)})" for letter, rest in by_letter.items())
 
 
-def _compiled_formats() -> tuple[re.Pattern[bytes], dict[bytes, list[tuple[Format, re.Pattern[bytes]]]]]:
-    by_prefix: dict[str, list[tuple[Format, re.Pattern[bytes]]]] = {}
+@cache
+def _formats_by_prefix() -> tuple[re.Pattern[bytes], dict[bytes, list[tuple[Format, bytes]]]]:
+    """A pattern for the prefixes of all formats, and what to try where one of them stands."""
+    by_prefix: dict[str, list[tuple[Format, bytes]]] = {}
     for row in FORMATS:
         end = "(?![A-Za-z0-9])" if row.most < _OPEN else ""
         for prefix in row.prefixes.split():
             pattern = f"{re.escape(prefix)}[{row.alphabet}]{{{row.least},{row.most}}}{end}"
-            by_prefix.setdefault(prefix, []).append((row, re.compile(pattern.encode())))
+            by_prefix.setdefault(prefix, []).append((row, pattern.encode()))
     # Where `sk-` and a longer prefix both stand, both are tried.
     tried = {
         prefix.encode(): [row for other in by_prefix if prefix.startswith(other) for row in by_prefix[other]]
@@ -375,20 +392,22 @@ def _compiled_formats() -> tuple[re.Pattern[bytes], dict[bytes, list[tuple[Forma
     return re.compile(f"{_alternatives(by_prefix)}|(?P<discord>[MNO][A-Za-z0-9_-]{{23}})".encode()), tried
 
 
-_PREFIXES, _TRIED = _compiled_formats()
 _DISCORD = re.compile(rb"[MNO][A-Za-z0-9_-]{23,25}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9_-]{27,38}(?![A-Za-z0-9])")
 """The one format that begins with a number in base64 instead of a literal."""
 
 
 def _tokens(data: bytes, marks: bytes) -> Iterator[Spot]:
     at = marks.find(_RUN)
+    if at < 0:
+        return
+    prefixes, tried = _formats_by_prefix()
     done = 0
     while at >= 0:
         end = marks.find(b" ", at)
         end = len(data) if end < 0 else end
         if at and data[at - 1] in _JOINTS:
             at = max(done, at - _BEGINNING)
-        while prefix := _PREFIXES.search(data, at, end):
+        while prefix := prefixes.search(data, at, end):
             at = prefix.start() + 1
             if not _begins_word(data, prefix.start()):
                 continue
@@ -398,13 +417,13 @@ def _tokens(data: bytes, marks: bytes) -> Iterator[Spot]:
                     done = at = found.end()
                     yield *found.span(), "discord-token"
                 continue
-            for row, pattern in _TRIED[prefix[0]]:
+            for row, text in tried[prefix[0]]:
                 if row.random and not _looks_random(data[prefix.end() : min(end, prefix.end() + _JUDGED)]):
                     # What begins a little later hardly looks random either; to look at it all again at each of a
                     # thousand prefixes in a row would take long.
                     at = prefix.end() + _SKIPPED
                     continue
-                found = pattern.match(data, prefix.start())
+                found = _compiled(text).match(data, prefix.start())
                 if found:
                     done = at = found.end()
                     yield *found.span(), row.name
@@ -490,13 +509,12 @@ _QUOTE = re.compile(rb"[\"']")
 
 def _by_rules(data: bytes) -> Iterator[Spot]:
     for rule in RULES:
-        group = "secret" if "secret" in rule.pattern.groupindex else 0
         for literal in rule.literals:
             for at in _occurrences(data, literal):
                 for before in rule.before:
                     found = rule.pattern.match(data, at - before) if at >= before else None
                     if found:
-                        yield *found.span(group), rule.name
+                        yield *found.span("secret" if "secret" in found.re.groupindex else 0), rule.name
                         break
 
 

@@ -8,18 +8,19 @@ newest checkpoint; whatever does not fit together is forgotten.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from shadowsnap import lightjson as json
 from shadowsnap.errors import MalformedObject
-from shadowsnap.files import write_bytes
+from shadowsnap.files import parse_json, write_bytes
 from shadowsnap.git.index import Index
 from shadowsnap.git.objects import EMPTY_TREE
 from shadowsnap.git.packs import last_repacked
 from shadowsnap.git.repository import Git
-from shadowsnap.records import Any, dataclass, field
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project
 
@@ -120,7 +121,7 @@ def load_cache(store: Store, project: Project, kept: Kept | None = None) -> Scan
     empty = ScanCache(Index(path))
     try:
         saved = _state_file(path).read_bytes()
-        state = json.loads(saved)
+        state = parse_json(saved)
         empty.named = _paths(state["named"])  # the one thing that the files themselves do not tell
         if state["version"] != _VERSION:
             return empty
@@ -193,12 +194,12 @@ def keep_cache(store: Store, project: Project, cache: ScanCache) -> Kept:
     path, before = store.index_file(project.id), cache.kept
     same = before is not None and before.directories == cache.directories
     directories = before.directories if before is not None and same else dict(sorted(cache.directories.items()))
-    name = json.loads(cache.saved)["directories"]
+    name = parse_json(cache.saved)["directories"]
     return Kept(cache.saved, cache.index, directories, name, cache.found_under is not None, _signatures(path))
 
 
 def saved_state(store: Store, project: Project) -> bytes:
-    """The same as long as nobody saved a cache that differs; empty if there is none."""
+    """The same as long as no other cache was saved; empty if there is none."""
     try:
         return _state_file(store.index_file(project.id)).read_bytes()
     except OSError:

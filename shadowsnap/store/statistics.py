@@ -7,13 +7,13 @@ follow from the two trees alone, so they stay right; the file they are kept in c
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 
 from shadowsnap.errors import GitFailed
 from shadowsnap.files import read_json, write_json
 from shadowsnap.git.reading import comparable
 from shadowsnap.git.repository import Git
 from shadowsnap.model import Checkpoint
-from shadowsnap.records import replace
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project
 
@@ -99,10 +99,10 @@ def _remembered_or_counted(store: Store, project: Project, git: Git, pairs: set[
 
 def _remembered(store: Store, project: Project) -> dict[Pair, Numbers]:
     found: dict[Pair, Numbers] = {}
-    for name, told in (read_json(store.statistics_file(project.id)) or {}).items():
+    for name, row in (read_json(store.statistics_file(project.id)) or {}).items():
         old, _, new = name.partition(" ")
         try:
-            files, insertions, deletions, added, deleted = map(int, told)
+            files, insertions, deletions, added, deleted = map(int, row)
             found[old, new] = (files, insertions, deletions, added, deleted)
         except (TypeError, ValueError, OverflowError):
             continue  # damaged: it is counted again
@@ -110,9 +110,9 @@ def _remembered(store: Store, project: Project) -> dict[Pair, Numbers]:
 
 
 def _remember(store: Store, project: Project, numbers: dict[Pair, Numbers], chosen: Iterable[Pair]) -> None:
-    told = {f"{old} {new}": numbers[old, new] for old, new in chosen if (old, new) in numbers}
+    record = {f"{old} {new}": numbers[old, new] for old, new in chosen if (old, new) in numbers}
     try:
-        write_json(store.statistics_file(project.id), told)
+        write_json(store.statistics_file(project.id), record)
     except OSError:
         pass  # a store that cannot be written to can still be listed
 

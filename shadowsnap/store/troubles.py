@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from pathlib import Path
+from typing import Any
 
-from shadowsnap import lightjson as json
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import LockTimeout
-from shadowsnap.files import append_line, ownership_problem, write_bytes
+from shadowsnap.files import append_line, ownership_problem, parse_json, write_bytes
 from shadowsnap.model import Outcome
-from shadowsnap.records import Any
 from shadowsnap.store.locks import locked
 
 _MOST_BYTES = 200_000
@@ -71,10 +71,10 @@ def _noted_lately(path: Path, facts: dict[str, Any]) -> bool:
             recent = _parsed(file.read())
     except OSError:
         return False
-    told = json.loads(json.dumps(facts))
+    plain = parse_json(json.dumps(facts))
     since = time.time() - _REPEAT_SECONDS
     return any(
-        since < entry["at"] <= time.time() and {key: entry[key] for key in entry if key != "at"} == told
+        since < entry["at"] <= time.time() and {key: entry[key] for key in entry if key != "at"} == plain
         for entry in recent
     )
 
@@ -89,7 +89,7 @@ def _parsed(data: bytes) -> list[dict[str, Any]]:
         if not line.startswith(b"{"):
             continue  # cut, or damaged: an error for each of many such lines takes long
         try:
-            entry = json.loads(line)
+            entry = parse_json(line)
         except ValueError:
             continue
         if isinstance(entry, dict) and _is_time(entry.get("at")):

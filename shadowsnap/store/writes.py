@@ -1,4 +1,4 @@
-"""What an agent wrote last into which file, so that it can be told from what people wrote since."""
+"""What an agent wrote last into which file, to tell it from what people wrote since."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import hashlib
 import os
 import stat
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from shadowsnap.files import read_json, write_json
-from shadowsnap.records import Any
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project
 
@@ -19,8 +20,16 @@ _MOST = 2000
 
 def note_write(store: Store, project: Project, path: bytes, content: str) -> None:
     """Note what an agent left in a file. The caller holds the project's lock."""
+    note_writes(store, project, {os.fsdecode(path): (content, time.time())})
+
+
+def note_writes(store: Store, project: Project, writes: Mapping[str, tuple[str, float]]) -> None:
+    """Note what an agent left in each file, and when, unless something later is known of it. The caller holds the
+    project's lock."""
     noted = _read(store, project)
-    noted[os.fsdecode(path)] = [content, time.time()]
+    for path, (content, moment) in writes.items():
+        if path not in noted or noted[path][1] <= moment:
+            noted[path] = [content, moment]
     newest = sorted(noted.items(), key=lambda item: item[1][1], reverse=True)[:_MOST]
     write_json(store.writes_file(project.id), dict(newest))
 

@@ -27,11 +27,20 @@ from shadowsnap.cli.tables import entry_text, line_counts, path_mark
 from shadowsnap.cli.text import ago, columns, count, cut, cut_path, one_line, pad, safe
 from shadowsnap.errors import ShadowsnapError
 from shadowsnap.model import Change, Entry, Now, Session
-from shadowsnap.tui.dialogs import KEYS, Chooser, Dialog, Question, Reader, Row, Typed
-from shadowsnap.tui.lines import Lines, widest
+from shadowsnap.tui.dialogs import (
+    KEYS,
+    Chooser,
+    Dialog,
+    Question,
+    Reader,
+    Row,
+    Typed,
+    conversation_of,
+    project_rows,
+    session_choices,
+)
 from shadowsnap.tui.operations import Operation, Plan, entry_in_words, go_back, goal_in_words, redo, take_out, undo
-from shadowsnap.tui.patches import Line, pairs, patch_of_file, side_by_side, split_patch, unified
-from shadowsnap.tui.sessions import conversation_of, project_rows, session_choices
+from shadowsnap.tui.patches import Line, Lines, pairs, patch_of_file, side_by_side, split_patch, unified, widest
 
 T = TypeVar("T")
 
@@ -205,7 +214,7 @@ class Viewer(App[int]):
             again()
 
         def failed(problem: Exception) -> None:
-            if str(problem) != self._trouble:  # the same trouble is not said every other second
+            if str(problem) != self._trouble:  # the same trouble is not shown every other second
                 self._trouble = str(problem)
                 self._complain(problem)
             again()
@@ -530,10 +539,10 @@ class Viewer(App[int]):
             self._say(f"{operation.verb} ...")
             self._in_thread("apply", lambda: operation.apply(plan), done, failed)
 
-        def done(told: str) -> None:
+        def done(text: str) -> None:
             self._busy = ""
             self._chosen.clear()
-            self._say(told, "bold")
+            self._say(text, "bold")
             self._read()
 
         def failed(problem: Exception) -> None:

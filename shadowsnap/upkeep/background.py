@@ -6,16 +6,18 @@ It happens after a snapshot, so this module imports little, and looks at little 
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from shadowsnap.files import read_json
 from shadowsnap.git.objects import guess_loose, pack_bytes
+from shadowsnap.git.process import own_module
 from shadowsnap.git.refs import count_refs
 from shadowsnap.git.repository import sealed_environment
-from shadowsnap.records import replace
 from shadowsnap.settings import Settings, settings_to_text
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project
@@ -24,19 +26,6 @@ _PAUSE_SECONDS = 600.0
 _MANY_LOOSE = 4_000
 _MANY_PACKS = 30
 _EVERY_CHECKPOINTS = 10
-
-_PACKAGE = Path(__file__).resolve().parent.parent
-# An isolated Python (-I) imports neither from its working directory nor from PYTHONPATH, where a project could
-# have put a module of any name. So it gets the path of this package.
-_START = """
-import importlib.util, runpy, sys
-package, module, *sys.argv[1:] = sys.argv[1:]
-spec = importlib.util.spec_from_file_location(
-    "shadowsnap", package + "/__init__.py", submodule_search_locations=[package])
-sys.modules["shadowsnap"] = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(sys.modules["shadowsnap"])
-runpy.run_module(module, run_name="__main__", alter_sys=True)
-"""
 
 
 def why_due(store: Store, project: Project, settings: Settings) -> str | None:
@@ -88,9 +77,9 @@ def start_detached_python(
 ) -> bool:
     """Run a module of this package independently of this process and its terminal; False if there is no Python
     to run it. Its environment is sealed unless another one is given."""
-    if not sys.executable or getattr(sys, "frozen", False):  # a bundled application is no Python
+    command = own_module(module, *arguments)
+    if command is None:
         return False
-    command = [sys.executable, "-I", "-B", "-c", _START, str(_PACKAGE), module, *arguments]
     try:
         _start(command, cwd, sealed_environment() if environment is None else environment)
     except OSError:
@@ -99,8 +88,6 @@ def start_detached_python(
 
 
 def _start(command: Sequence[str], cwd: Path, environment: Mapping[str, str]) -> None:
-    import subprocess  # late: most snapshots start no upkeep
-
     if sys.platform == "win32":
         flags = subprocess.CREATE_NO_WINDOW | subprocess.CREATE_NEW_PROCESS_GROUP | subprocess.IDLE_PRIORITY_CLASS
         process = subprocess.Popen(

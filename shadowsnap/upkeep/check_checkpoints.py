@@ -16,9 +16,8 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from shadowsnap import lightjson as json
 from shadowsnap.errors import DamagedObject, GitFailed, MalformedObject, UnsafeTree
-from shadowsnap.files import read_json, write_bytes, write_json
+from shadowsnap.files import parse_json, read_json, write_bytes, write_json
 from shadowsnap.git.index import Known
 from shadowsnap.git.maintenance import read_intact
 from shadowsnap.git.objects import EMPTY_TREE, object_id
@@ -35,7 +34,7 @@ from shadowsnap.git.refs import (
 )
 from shadowsnap.git.repository import Git
 from shadowsnap.git.trees import DIRECTORY, GITLINK, LINK, Leaf, TreeMatch, TreeSearch, entry_problem, patch_tree
-from shadowsnap.model import Finding
+from shadowsnap.results import Finding
 from shadowsnap.store.checkpoints import ATTACHMENTS, CHECKPOINTS, attachment_of, moment_of, record_checkpoint
 from shadowsnap.store.history import rebuild_log
 from shadowsnap.store.journal import journal_from, read_journal, write_journal
@@ -138,7 +137,7 @@ def read_commit(reader: ObjectReader, name: str) -> Commit | None:
     header, _, message = data.partition(b"\n\n")
     subject, _, rest = message.decode("utf-8", "replace").partition("\n\n")
     try:
-        body = json.loads(rest)
+        body = parse_json(rest)
     except ValueError:
         body = {}
     body = body if isinstance(body, dict) else {}

@@ -39,7 +39,7 @@ from shadowsnap.git.maintenance import (
 from shadowsnap.git.objects import LooseObjects
 from shadowsnap.git.packs import PackWriter, deflate
 from shadowsnap.git.repository import Git, missing_fixes
-from shadowsnap.model import Finding
+from shadowsnap.results import Finding
 from shadowsnap.store.layout import (
     FOLDERS,
     FORMAT,
@@ -236,7 +236,7 @@ def is_foreign(store: Store) -> bool:
 
 
 def _owners(store: Store) -> Iterator[tuple[Path, str]]:
-    """Folders that belong to another user, and what is said of them."""
+    """Folders that belong to another user, and the message about them."""
     for folder in (store.base, store.git_dir):
         try:
             why = ownership_problem(folder)

@@ -16,14 +16,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from shadowsnap import lightjson as json
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import ClearRefused, DamagedObject, LockTimeout
-from shadowsnap.files import read_json, remove_tree, write_bytes
+from shadowsnap.files import parse_json, read_json, remove_tree, write_bytes
 from shadowsnap.git.reading import Graph, kinds_of, reachable
 from shadowsnap.git.refs import delete_refs
 from shadowsnap.git.repository import Git
-from shadowsnap.model import ClearedItem, ClearReport
+from shadowsnap.results import ClearedItem, ClearReport
 from shadowsnap.store.checkpoints import CHECKPOINTS, PINS, all_refs, take_inventory
 from shadowsnap.store.checkpoints import FOLDER as PURGED
 from shadowsnap.store.history import FORMAT_1_RECORDS, finish_migration
@@ -163,8 +162,7 @@ def _forget_in_memory(store: Store, project: Project, deadline: Deadline) -> Non
         if upkeep is not None:
             memory = read_memory(store)
             gone_since = {name: since for name, since in memory.gone_since.items() if name != project.id}
-            devices = {name: device for name, device in memory.devices.items() if name != project.id}
-            write_memory(store, replace(memory, gone_since=gone_since, devices=devices, measured=None))
+            write_memory(store, replace(memory, gone_since=gone_since, measured=None))
 
 
 # --- records beside the store ----------------------------------------------------------------
@@ -246,7 +244,7 @@ def _forget_in_log(log: Path, mentions: Mentions) -> None:
 def _parsed(line: bytes) -> Any:
     """The value of a line; its text if it is damaged."""
     try:
-        return json.loads(line)
+        return parse_json(line)
     except ValueError:
         return line.decode("utf-8", "replace")
 

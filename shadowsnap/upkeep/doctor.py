@@ -19,7 +19,7 @@ from pathlib import Path
 
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import DamagedObject, GitFailed, ShadowsnapError
-from shadowsnap.model import Checkup, Finding
+from shadowsnap.results import Checkup, Finding
 from shadowsnap.store.layout import Store
 from shadowsnap.store.locks import alone, locked
 from shadowsnap.store.projects import Project
@@ -176,7 +176,7 @@ def _examine_content(examination: Examination, found: list[Finding]) -> Checkup:
 
 def repair(base: Path, deadline: Deadline, *, fsync: bool = True) -> Checkup:
     """Repair what an examination finds. What cannot be saved goes to the quarantine. Nothing is run or written in
-    a store that belongs to somebody else."""
+    a store of another user."""
     before = examine(base, deadline, fsync=fsync)
     if not any(finding.code in REPAIRABLE for finding in before.findings) or files.is_foreign(Store(base, fsync)):
         return before

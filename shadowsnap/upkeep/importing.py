@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
@@ -18,7 +17,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from shadowsnap import lightjson as json
 from shadowsnap.deadline import NO_DEADLINE, Deadline
 from shadowsnap.errors import (
     DamagedObject,
@@ -30,10 +28,10 @@ from shadowsnap.errors import (
     TreeTooLarge,
     UnsafeTree,
 )
-from shadowsnap.files import UnreadableFile, read_bounded, remove_tree, sync_directory
+from shadowsnap.files import UnreadableFile, parse_json, read_bounded, remove_tree, sync_directory
 from shadowsnap.git.objects import EMPTY_TREE, LooseObjects, is_object_id
 from shadowsnap.git.reading import ObjectReader, missing_objects, object_sizes, problem_of_link
-from shadowsnap.git.refs import RefExists
+from shadowsnap.git.refs import RefExists, refs_below
 from shadowsnap.git.repository import Git
 from shadowsnap.git.trees import (
     DIRECTORY,
@@ -50,11 +48,12 @@ from shadowsnap.git.trees import (
     patch_tree,
     tree_entries,
 )
-from shadowsnap.model import ImportedItem, ImportReport
+from shadowsnap.results import ImportedItem, ImportReport
 from shadowsnap.snapshot.tools import bounded_id
 from shadowsnap.store.checkpoints import list_checkpoints, record_checkpoint
 from shadowsnap.store.layout import (
     ARCHIVE,
+    MOST_REFS,
     WORKDIR_MARKER,
     Store,
     archives,
@@ -65,6 +64,7 @@ from shadowsnap.store.layout import (
     settle,
 )
 from shadowsnap.store.projects import Project, locked_project, project_of, touch_record
+from shadowsnap.store.writes import note_writes
 from shadowsnap.upkeep.reclaim import scratch_folder
 
 Progress = Callable[[int, int, ImportedItem], None]
@@ -83,6 +83,8 @@ _AUTHOR = re.compile(rb"\nauthor [^\n]*> (-?\d{1,18}) [+-]\d{4}\n")
 _TRAILER = re.compile(r"^Entire-[A-Za-z-]+: .*$", re.MULTILINE)
 _SESSION = re.compile(r"^Entire-Session: (.+)$", re.MULTILINE)
 _LONGEST_TEXT = 1 << 20
+_TIP = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
+_HERMES_REF = re.compile(r"([0-9a-f]{40,64}) refs/hermes/([^/\s]+)")
 _WORKSPACE_NAME = re.compile(r"[0-9a-f]{12}")
 _SHADOW_BRANCH = re.compile(r"refs/heads/entire/[0-9a-f]{4,40}(?:-([0-9a-f]{6}))?")
 
@@ -143,6 +145,8 @@ class _Source:
     workdir: str = ""
     excludes: tuple[str, ...] = ()
     """Patterns that kept files out of the checkpoints."""
+    writes: Mapping[str, tuple[str, float]] = field(default_factory=dict)
+    """What the tool noted of the files that its agent wrote: the digest, and when."""
     problem: str = ""
     """Why nothing can be imported from it."""
 
@@ -237,6 +241,9 @@ class _Import:
         for start in range(0, len(due), _BATCH):
             self.deadline.check("importing checkpoints")
             self._take_batch(source, project, due[start : start + _BATCH])
+        if source.writes and not self.dry_run:
+            with locked_project(self.store, project, "import", Deadline(_LOCK_SECONDS)):
+                note_writes(self.store, project, source.writes)
 
     def _take_batch(self, source: _Source, project: Project, originals: list[_Original]) -> None:
         # The shared lock of the store keeps upkeep from removing the objects before their refs are there.
@@ -465,7 +472,7 @@ def _pack(git: Git, folder: Path, trees: list[str]) -> bool:
         name = git.run(*words, stdin=names).decode().strip()
         if name:  # packing copies what it finds; only indexing hashes each object
             checked, pack = folder / f"checked-{name}", folder / f"pack-{name}.pack"
-            git.run("index-pack", "--strict", "-o", str(checked), str(pack))
+            git.run("index-pack", "--strict", "--no-rev-index", "-o", str(checked), str(pack))
             os.replace(checked, pack.with_suffix(".idx"))
     except GitFailed:
         for path in folder.glob(f"*{name}*") if name else ():
@@ -500,33 +507,56 @@ def _candidates(path: Path) -> Iterator[Path]:
 
 def _hermes_store(store: Store, folder: Path) -> Iterator[_Source]:
     """Hermes: one repository with a ref for each directory."""
-    git_dir = folder if is_repository(folder) else _stand_in(store, folder)
-    common = _Source("hermes-store", folder, git_dir, excludes=_patterns(folder))
-    try:
-        refs = _refs(common.git(store), "refs/hermes/")
-    except GitFailed as problem:
-        yield replace(common, problem=str(problem))
-        return
-    for ref, tip in refs.items():
-        record = f"projects/{ref.removeprefix('refs/hermes/')}.json"
-        try:
-            workdir = json.loads(_text(folder / record))["workdir"]
-        except (ValueError, KeyError, TypeError):
-            workdir = None
-        yield _of_workdir(replace(common, path=folder / ref, tips=(tip,)), workdir, record)
+    common = _Source("hermes-store", folder, _stand_in(store, folder), excludes=_patterns(folder))
+    for project, tip in _hermes_tips(folder).items():
+        source = replace(common, path=folder / "refs" / "hermes" / project, tips=(tip,))
+        record = f"projects/{project}.json"
+        if tip:
+            workdir = _json(folder / record).get("workdir")
+            source = replace(source, writes=_hermes_writes(_json(folder / "ledgers" / f"{project}.json"), workdir))
+            yield _of_workdir(source, workdir, record)
+        else:
+            yield replace(source, problem="its ref is damaged")
+
+
+def _hermes_tips(folder: Path) -> dict[str, str]:
+    """The newest commit of each project; empty where its ref is damaged, and none is packed."""
+    found = {}
+    for line in _text(folder / "packed-refs", MOST_REFS).splitlines():
+        packed = _HERMES_REF.fullmatch(line)
+        if packed:
+            found[packed[2]] = packed[1]
+    with suppress(OSError):
+        for loose in (folder / "refs" / "hermes").iterdir():
+            tip = _text(loose)
+            if _TIP.fullmatch(tip):
+                found[loose.name] = tip
+            elif not loose.name.endswith(".lock"):
+                found.setdefault(loose.name, "")
+    return dict(sorted(found.items()))
+
+
+def _hermes_writes(ledger: dict[str, Any], workdir: object) -> dict[str, tuple[str, float]]:
+    """What Hermes noted of the files that it wrote, by path within the project."""
+    found = {}
+    for path, entry in ledger.items():
+        inside = path.removeprefix(f"{workdir}{os.sep}")
+        digest, moment = (entry.get("sha256"), entry.get("ts")) if isinstance(entry, dict) else (None, None)
+        if inside != path and isinstance(digest, str) and isinstance(moment, (int, float)):
+            found[inside] = (digest, float(moment))
+    return found
 
 
 _STAND_IN = "scratch-stand-in-"
 
 
 def _stand_in(store: Store, folder: Path) -> Path:
-    """A repository of ours with the packed refs and the objects of a store that lost its `refs/`: git would not
-    read that one, and nothing is changed there."""
+    """A repository of ours with the objects of a store of Hermes. What git would need besides may be damaged
+    there, is not to be trusted, and must not be changed."""
     made = Path(tempfile.mkdtemp(prefix=_STAND_IN, dir=store.git_dir))
     for inside in ("refs", "objects/info"):
         (made / inside).mkdir(parents=True)
     (made / "HEAD").write_bytes(b"ref: refs/heads/none\n")
-    shutil.copyfile(folder / "packed-refs", made / "packed-refs")
     (made / "objects" / "info" / "alternates").write_bytes(os.fsencode(folder / "objects") + b"\n")
     return made
 
@@ -560,7 +590,7 @@ def _with_branches(store: Store, source: _Source) -> _Source:
         return source
     git = source.git(store)
     try:
-        tips = _refs(git, "refs/heads/").values()
+        tips = refs_below(git, "refs/heads/").values()
         head = git.run("rev-parse", "--verify", "-q", "HEAD", ok=(0, 1)).decode().strip()
     except GitFailed as problem:
         return replace(source, problem=str(problem))
@@ -574,7 +604,7 @@ def _entire(store: Store, path: Path) -> Iterator[_Source]:
         return
     common = _Source("entire", path, git_dir, excludes=_patterns(git_dir))
     worktrees = _worktrees(git_dir)
-    for ref, tip in _refs(common.git(store), "refs/heads/entire/").items():
+    for ref, tip in refs_below(common.git(store), "refs/heads/entire/").items():
         branch = _SHADOW_BRANCH.fullmatch(ref)
         if branch is None:
             continue  # other branches of the same tool hold no files
@@ -610,11 +640,6 @@ def _worktree_key(name: str) -> str:
     return hashlib.sha256(name.encode("utf-8", "surrogateescape")).hexdigest()[:6]
 
 
-def _refs(git: Git, prefix: str) -> dict[str, str]:
-    rows = git.run("for-each-ref", "--format=%(objectname) %(refname)", prefix).decode().splitlines()
-    return {ref: name for name, _, ref in (row.partition(" ") for row in rows)}
-
-
 def _patterns(git_dir: Path) -> tuple[str, ...]:
     lines = _text(git_dir / "info" / "exclude").splitlines()
     return tuple(line for line in lines if line.strip() and not line.startswith("#"))
@@ -627,9 +652,18 @@ def _folders(path: Path) -> list[Path]:
         return []
 
 
-def _text(path: Path) -> str:
+def _text(path: Path, most: int = _LONGEST_TEXT) -> str:
     """The text of a small file; empty if it is not a regular file. It could be a pipe, or a device."""
     try:
-        return os.fsdecode(read_bounded(path, _LONGEST_TEXT) or b"").removeprefix("\ufeff").strip()
+        return os.fsdecode(read_bounded(path, most) or b"").removeprefix("\ufeff").strip()
     except UnreadableFile:
         return ""
+
+
+def _json(path: Path) -> dict[str, Any]:
+    """The object in a small JSON file; empty if there is none."""
+    try:
+        value = parse_json(_text(path) or "{}")
+    except ValueError:
+        return {}
+    return value if isinstance(value, dict) else {}

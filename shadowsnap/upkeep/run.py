@@ -42,7 +42,7 @@ from shadowsnap.store.history import History, compact_log, finish_migration, fol
 from shadowsnap.store.layout import OWN_OBJECTS, Store, last_prune, mark_pruned, open_store
 from shadowsnap.store.locks import locked
 from shadowsnap.store.log import read_lines
-from shadowsnap.store.projects import Project, known_projects, locked_project
+from shadowsnap.store.projects import Project, known_projects, locked_project, was_in
 from shadowsnap.store.troubles import append_log
 from shadowsnap.upkeep.background import start_upkeep
 from shadowsnap.upkeep.check_store import own_all_objects
@@ -271,12 +271,10 @@ def _gather_facts(
     """The facts that the rules need, and what to remember of them for the next time."""
     facts: dict[str, ProjectFacts] = {}
     gone_since: dict[str, float] = {}
-    devices: dict[str, int] = {}
     for project in projects:
-        touched = _seconds((read_json(store.project_file(project.id)) or {}).get("last_touch"))
-        place, device = find_place(project.workdir, memory.devices.get(project.id))
-        if device is not None:
-            devices[project.id] = device
+        record = read_json(store.project_file(project.id)) or {}
+        touched = _seconds(record.get("last_touch"))
+        place = find_place(project.workdir, record)
         since = None
         if place == GONE:
             since = _seconds(memory.gone_since.get(project.id))
@@ -286,7 +284,7 @@ def _gather_facts(
         history = fold(project, read_lines(store, project.id))
         needed, turns = needed_checkpoints(store, history), tuple(_turn_states(history))
         facts[project.id] = ProjectFacts(place, _moment(since), _moment(touched), needed, turns)
-    return facts, replace(memory, gone_since=gone_since, devices=devices)
+    return facts, replace(memory, gone_since=gone_since)
 
 
 def _turn_states(history: History) -> Iterator[TurnStates]:
@@ -296,23 +294,27 @@ def _turn_states(history: History) -> Iterator[TurnStates]:
             yield TurnStates(turn.number, began_at, turn.before, turn.after)
 
 
-def find_place(workdir: Path, device: int | None) -> tuple[str, int | None]:
-    """Whether a directory is here, gone or unreachable, and the file system of its parent directory.
-
-    An empty mount point looks like a directory that lost its contents, but its file system (`device` is the one it
-    had) differs."""
-    try:
-        parent = os.stat(workdir.parent).st_dev
-    except OSError:
-        return UNREACHABLE, device
+def find_place(workdir: Path, record: dict[str, Any]) -> str:
+    """Whether the directory of a project is here, gone or unreachable. It is gone only if its parent directory is
+    known to be the one that it was in, and shows its absence: otherwise a volume may just not be mounted."""
     try:
         if stat.S_ISDIR(os.stat(workdir).st_mode):
-            return HERE, parent
+            return HERE
     except (FileNotFoundError, NotADirectoryError):
         pass
     except OSError:
-        return UNREACHABLE, device
-    return (GONE, device) if device is None or device == parent else (UNREACHABLE, device)
+        return UNREACHABLE
+    return GONE if was_in(record, workdir.parent) and shows_absence(workdir.parent) else UNREACHABLE
+
+
+def shows_absence(parent: Path) -> bool:
+    """Whether the absence of a directory in it says anything: the empty directory that a volume was mounted on
+    looks just like one whose only project was deleted."""
+    try:
+        with os.scandir(parent) as entries:
+            return any(entries) or os.path.ismount(parent)
+    except OSError:
+        return False
 
 
 def _moment(seconds: float | None) -> datetime | None:
@@ -406,7 +408,7 @@ def _drop(store: Store, project: Project, verdicts: list[Verdict], deadline: Dea
     """Drop checkpoints of one project, except what is needed by now: the plan was made without its lock."""
     orphaned = any(verdict.reason == ORPHANED for verdict in verdicts)
     with locked_project(store, project, "prune", Deadline(_PROJECT_LOCK_SECONDS)):
-        if orphaned and find_place(project.workdir, None)[0] != GONE:
+        if orphaned and find_place(project.workdir, read_json(store.project_file(project.id)) or {}) != GONE:
             return []
         pins = read_refs(store.git_dir, project.pins)
         history = fold(project, read_lines(store, project.id))

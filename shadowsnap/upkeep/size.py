@@ -144,8 +144,6 @@ def fingerprint(refs: Mapping[str, str], *more: object) -> str:
 class Memory:
     gone_since: dict[str, float] = field(default_factory=dict)
     """When a project's directory was first found missing."""
-    devices: dict[str, int] = field(default_factory=dict)
-    """The file system of the parent directory of each project."""
     measured: Measurement | None = None
     unmet: str = ""
     """The state of refs and limit for which the log already has that the size limit cannot be kept."""
@@ -166,7 +164,6 @@ def read_memory(store: Store) -> Memory:
     record = read_json(memory_file(store)) or {}
     return Memory(
         gone_since=_numbers(record.get("gone_since"), float),
-        devices=_numbers(record.get("devices"), int),
         measured=_measurement(record.get("measured")),
         unmet=str(record.get("unmet", "")),
         compact_pack=str(record.get("compact_pack", "")),

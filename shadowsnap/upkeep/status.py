@@ -19,7 +19,8 @@ from shadowsnap.errors import DeadlineExceeded
 from shadowsnap.git.objects import count_objects
 from shadowsnap.git.reading import read_many
 from shadowsnap.git.repository import missing_fixes
-from shadowsnap.model import Checkpoint, RemoteStatus, _Record
+from shadowsnap.model import Checkpoint, _Record
+from shadowsnap.results import RemoteStatus
 from shadowsnap.settings import Settings
 from shadowsnap.store.checkpoints import (
     ATTACHMENTS,
@@ -263,13 +264,13 @@ def _projects(
     newest: Mapping[str, Checkpoint],
     measured: Measurement | None,
 ) -> tuple[ProjectStatus, ...]:
-    records, devices = all_records(store), read_memory(store).devices
+    records = all_records(store)
     pins = [ref.split("/")[2] for ref in refs if ref.startswith(f"{PINS}/")]
     found = []
     for project in sorted({*records, *timelines}):
         record, timeline = records.get(project, {}), timelines.get(project, [])
         workdir = record.get("workdir") or (newest[project].workdir if project in newest else "")
-        place = find_place(Path(workdir), devices.get(project))[0] if workdir else UNREACHABLE
+        place = find_place(Path(workdir), record) if workdir else UNREACHABLE
         found.append(
             ProjectStatus(
                 id=project,

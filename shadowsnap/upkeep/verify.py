@@ -13,7 +13,7 @@ from typing import Any
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import DeadlineExceeded, LockTimeout, NoSuchCheckpoint, StoreUnusable
 from shadowsnap.files import write_json
-from shadowsnap.model import Verification
+from shadowsnap.results import Verification
 from shadowsnap.snapshot.copies import verify
 from shadowsnap.store.checkpoints import newest_checkpoint
 from shadowsnap.store.layout import Store

@@ -17,12 +17,19 @@ from command_line import on_terminal
 from helpers import ROOT
 from shadowsnap import CheckpointManager
 from shadowsnap.agents.catalog import AGENTS
-from shadowsnap.agents.consent import codex_hashes
 from shadowsnap.agents.edit import JsonHooks
 from shadowsnap.agents.install import edits_of, install, uninstall
 from shadowsnap.agents.launcher import hook_command
-from shadowsnap.agents.probe import checked_states, probe
-from shadowsnap.agents.state import AgentState, agent_state, agent_states, last_run, wait_for_consent
+from shadowsnap.agents.state import (
+    AgentState,
+    agent_state,
+    agent_states,
+    checked_states,
+    codex_hashes,
+    last_run,
+    probe,
+    wait_for_consent,
+)
 from shadowsnap.base import configured_base
 from shadowsnap.cli.main import main
 from shadowsnap.errors import UnknownAgent

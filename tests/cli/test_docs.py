@@ -18,9 +18,9 @@ from shadowsnap import CheckpointManager
 from shadowsnap.agents.catalog import AGENTS
 from shadowsnap.base import config_file
 from shadowsnap.cli import schema
-from shadowsnap.cli.commands import command_names, load_all
-from shadowsnap.cli.commands.docs import FOLDER, topic_files
-from shadowsnap.cli.parser import GLOBAL_OPTIONS, command_parser, summary
+from shadowsnap.cli.commands import Command, command_names, load_all
+from shadowsnap.cli.commands.help import FOLDER, topic_files
+from shadowsnap.cli.parser import GLOBAL_OPTIONS, command_parser
 from shadowsnap.cli.reference import (
     cli_markdown,
     error_classes,
@@ -62,10 +62,10 @@ def test_the_table_of_errors_is_current() -> None:
 
 def test_the_reference_has_every_command_and_option() -> None:
     text = cli_markdown()
-    for name, module in load_all().items():
+    for name, command in load_all().items():
         part = text.partition(f"### {name}\n")[2].partition("\n### ")[0]
-        assert summary(module) in part
-        for action in command_parser(name, module)._actions:
+        assert command.summary in part
+        for action in command_parser(command)._actions:
             assert action.help, f"{name}: {action.dest} has no help"
             for option in action.option_strings:
                 shared = any(option in told for told, _ in GLOBAL_OPTIONS)
@@ -78,10 +78,10 @@ def test_the_table_has_every_error() -> None:
     assert len(rows) > 20
 
 
-def test_a_command_is_a_module_with_a_sentence_and_a_group() -> None:
-    for name, module in load_all().items():
-        assert summary(module) and len(f"  {name:10}  {summary(module)}") <= 80, name
-        assert callable(module.run) and callable(module.add_arguments)
+def test_a_command_has_a_sentence_and_a_group() -> None:
+    for name, command in load_all().items():
+        assert command.summary and len(f"  {name:10}  {command.summary}") <= 80, name
+        assert type(command).run is not Command.run and command.name == name
     assert set(load_all()) == set(command_names())
 
 
@@ -264,7 +264,7 @@ def history(cli: CommandLine, project: Path) -> CommandLine:
 def test_commands_and_options_are_offered(history: CommandLine) -> None:
     assert set(offered(history, "")) == set(command_names())
     assert set(offered(history, "un")) == {"undo", "unpin", "uninstall"}
-    assert offered(history, "restor") == {"restore": summary(load_all()["restore"])}
+    assert offered(history, "restor") == {"restore": load_all()["restore"].summary}
     assert set(offered(history, "-C", "src", "res")) == {"restore", "resume"}
     assert set(offered(history, "--j")) == {"--json"}
     assert set(offered(history, "--json", "list", "--l")) == {"--limit"}

@@ -512,7 +512,9 @@ def test_cat_prints_a_file_byte_for_byte(turns: CommandLine, project: Path) -> N
     assert turns("cat", "1", "README.md").out == "# A project\n"
     assert turns.json("cat", "1:after", "README.md")["content"] == "# A project\nwith discounts\n"
     assert turns.json("cat", "3:after", "README.md", code=3)["error"]["type"] == "NoSuchPath"
-    assert turns("-C", "src", "cat", "1", "main.py").out == "print('hello')\n"
+    assert turns("cat", "1", "./src//main.py").out == "print('hello')\n"
+    for path in ("main.py", "./main.py", "../src/main.py"):
+        assert turns("-C", "src", "cat", "1", path).out == "print('hello')\n"
 
 
 def test_ls_lists_the_files_of_a_state(turns: CommandLine) -> None:
@@ -521,7 +523,8 @@ def test_ls_lists_the_files_of_a_state(turns: CommandLine) -> None:
     assert turns.json("ls", "3:after", ".")["files"] == [
         path for path in turns.json("ls", "3")["files"] if path not in ("README.md", "run.sh")
     ]
-    assert turns("ls", "1", "src").out == turns("ls", "1", "src/").out == "src/main.py\n"
+    assert turns("ls", "1", "src").out == turns("ls", "1", "./src/").out == "src/main.py\n"
+    assert turns("-C", "src", "ls", "1", ".").out == "src/main.py\n"
     assert turns.json("ls", "1", "nothing", code=3)["error"]["type"] == "NoSuchPath"
 
 
@@ -590,8 +593,10 @@ def test_the_text_is_a_patch_that_git_can_apply(cli: CommandLine, project: Path,
     subprocess.run(["cp", "-a", project, before], check=True)
     (project / "README.md").write_bytes(b"\xff\xfe\r\nnew\x1b[0m\r")
     (project / "data.bin").unlink()
-    odd.chmod(0o640)
-    done = cli.process("diff", "--", "README.md", os.fsencode(odd.name))
+    odd.chmod(0o700)
+    (project / "private.txt").chmod(0o640)
+    done = cli.process("diff", "--", "README.md", "private.txt", os.fsencode(odd.name))
+    assert b"diff --permissions a/private.txt b/private.txt\nold mode 100" in done.stdout
     assert done.returncode == 0
     git(before, "apply", "-p1", "-", stdin=done.stdout)
     assert (before / "README.md").read_bytes() == b"\xff\xfe\r\nnew\x1b[0m\r"

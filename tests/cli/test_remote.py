@@ -120,6 +120,40 @@ def test_list_shows_what_was_pulled_under_its_machine(machines: Machines, shelf:
     assert [entry["prompt"] for entry in lane["entries"]] == ["more from the cloud", "from the cloud"]
 
 
+def test_resume_hands_the_conversation_to_its_agent(
+    machines: Machines, shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path / "home"))
+    monkeypatch.delenv("CLAUDE_CONFIG_DIR", raising=False)
+    session = "cb48129e-4437-49d7-9450-2dd0f7e59b68"
+    cloud = machines("cloud")
+    manager = CheckpointManager(base=tmp_path / "base of cloud", background_upkeep=False)
+    said = [
+        {"type": who, "uuid": who, "parentUuid": None, "cwd": "/x", "message": {"role": who, "content": who}}
+        for who in ("user", "assistant")
+    ]
+    manager.new_turn(session_id=session, prompt="work", agent="claude", conversation=[])
+    manager.ensure_checkpoint(cloud.project)
+    (cloud.project / "a").write_text("1")
+    manager.end_turn(said)
+    cloud("remote", "add", "r", str(shelf), "--plain", "--conversations")
+    cloud("push")
+    desk = machines("desk")
+    place = desk.project / "work"
+    resume = ("resume", "cloud", "work", "--remote", str(shelf))
+    plan = answered(desk, *resume, "--dry-run")["handover"]
+    assert (plan["session_id"], plan["agent"], plan["why"]) == (session, "claude", "")
+    assert not (tmp_path / "home" / ".claude").exists() and not place.exists()
+    assert f"its conversation goes to {plan['path']}" in desk(*resume, "--dry-run").out
+    out = desk(*resume, "--yes").out
+    assert f"to go on with the conversation: cd {place} && claude --resume {session}" in out
+    assert [json.loads(line)["cwd"] for line in Path(plan["path"]).read_text().splitlines()] == [str(place)] * 2
+    assert answered(machines("desk", place), "sessions")["sessions"][0]["agent"] == "claude"
+    out = desk("resume", "cloud", "again", "--remote", str(shelf), "--yes").out
+    assert "cannot be continued here: the agent has one of that session here" in out
+    assert f"sessions show {session} --chat" in out
+
+
 def test_resume_into_a_checkout_asks_first(machines: Machines, shelf: Path) -> None:
     machines("cloud")
     machines.turn("cloud", "work", a="1")

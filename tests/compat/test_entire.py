@@ -425,6 +425,19 @@ def test_a_commit_that_the_checkpoint_names_leads_there_too(repository: Path, ma
     assert item.checkpoint_id == mine.id
 
 
+def test_a_conversation_of_another_session_stays_its_own(repository: Path, manager: CheckpointManager) -> None:
+    mine = manager.snapshot(repository, "mine", session_id="my-session").checkpoint
+    assert mine is not None
+    files = checkpoint_files(ID, session_files("their-session"))
+    linked = [{"sha": git(repository, "rev-parse", "HEAD")}]
+    files["metadata.json"] = json.dumps({"checkpoint_id": ID, "linked_commits": linked}).encode()
+    write_one_ref(repository, ID, files)
+    (item,) = attach_entire(repository, manager=manager).items
+    assert item.checkpoint_id == mine.id
+    assert [turn.prompt for turn in manager.session("their-session").turns] == ["and thanks"]
+    assert all(turn.prompt is None for turn in manager.session("my-session").turns)
+
+
 def test_a_damaged_transcript_is_reported_and_blocks_nothing(repository: Path, manager: CheckpointManager) -> None:
     manager.snapshot(repository, "mine", session_id="s1")
     damaged = {**session_files("s1"), "full.jsonl": b"something else"}
@@ -685,6 +698,22 @@ def test_an_unknown_session_or_layout_is_an_error(manager: CheckpointManager, tm
     with pytest.raises(BadArguments):
         export_entire(tmp_path / "out.git", "unknown", layout="tarball", manager=manager)
     assert not (tmp_path / "out.git").exists()
+
+
+def test_what_was_deleted_there_is_not_written_again(
+    repository: Path, manager: CheckpointManager, tmp_path: Path
+) -> None:
+    two_turns(manager, repository)
+    out = tmp_path / "out.git"
+    first, second = export_entire(out, "our-session", manager=manager).ids
+    git(out, "update-ref", "-d", f"refs/entire/checkpoints/{first[-2:]}/{first}")
+    (out / "entire-deleted-checkpoints.json").write_text(json.dumps({"checkpoint_ids": [first]}))
+    again = export_entire(out, "our-session", keep_going=True, manager=manager)
+    assert again.ids == (second,) and len(again.problems) == 1 and first in again.problems[0]
+    assert first not in git(out, "for-each-ref") + git(out, "ls-tree", "-r", "-d", "entire/checkpoints/v1")
+    (out / "entire-deleted-checkpoints.json").write_text("{")
+    with pytest.raises(MalformedObject):
+        export_entire(out, "our-session", manager=manager)
 
 
 def test_a_turn_without_a_conversation_is_exported_without(

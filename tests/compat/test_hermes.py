@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import inspect
 import json
 import os
@@ -953,18 +954,49 @@ def test_clearing_everything_spares_what_is_not_ours(
 STATES = [("one", 1_700_000_000, {"a.txt": "one\n"}), ("two", 1_700_000_060, {"a.txt": "two\n"})]
 
 
-@pytest.mark.parametrize("damaged", [False, True])
+def lose_refs(store: Path) -> None:
+    """As `git gc` may leave it."""
+    git(store, "pack-refs", "--all")
+    shutil.rmtree(store / "refs")
+
+
+DAMAGES: dict[str, Callable[[Path], object]] = {
+    "none": lambda store: None,
+    "no refs": lose_refs,
+    "no HEAD": lambda store: (store / "HEAD").unlink(),
+    "an empty HEAD": lambda store: (store / "HEAD").write_bytes(b""),
+    "its configuration": lambda store: (store / "config").write_text("[core\n"),
+    "its packed refs": lambda store: (store / "packed-refs").write_bytes(b"\0 refs/hermes/\n"),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
 def test_a_store_of_hermes_in_the_base_is_taken_over(
-    manager: hermes.CheckpointManager, tmp_path: Path, base: Path, damaged: bool
+    manager: hermes.CheckpointManager, tmp_path: Path, base: Path, damage: str
 ) -> None:
     work = tmp_path / "work"
-    store = hermes_store(base, work, STATES)
-    if damaged:  # `git gc` may leave it so
-        git(store, "pack-refs", "--all")
-        shutil.rmtree(store / "refs")
+    DAMAGES[damage](hermes_store(base, work, STATES))
     listed = manager.list_checkpoints(str(work))
     assert [each["reason"] for each in listed] == ["two", "one"]
     assert manager.restore(str(work), listed[1]["hash"])["success"] and (work / "a.txt").read_text() == "one\n"
+
+
+def test_what_hermes_noted_of_its_own_writes_is_taken_over(
+    manager: hermes.CheckpointManager, tmp_path: Path, base: Path
+) -> None:
+    work = tmp_path / "work"
+    store = hermes_store(base, work, STATES)
+    digests = {name: hashlib.sha256((work / name).read_bytes()).hexdigest() for name in ("a.txt",)}
+    ledger = {str(work / name): {"sha256": digest, "ts": 1.0} for name, digest in digests.items()}
+    odd = {"/elsewhere": {"sha256": "x", "ts": 1.0}, str(work / "odd"): 7, str(work / "b"): {"sha256": 1}}
+    (store / "ledgers").mkdir()
+    (store / "ledgers" / f"{project_of(work).id}.json").write_text(json.dumps(ledger | odd))
+    (work / "mine.txt").write_text("by hand\n")
+    oldest = manager.list_checkpoints(str(work))[-1]["hash"]
+    plan = manager.safe_restore_plan(str(work), oldest)
+    assert plan == {"success": True, "restore": ["a.txt"], "skipped": ["mine.txt"]}
+    assert manager.restore(str(work), oldest, safe=True)["success"]
+    assert (work / "a.txt").read_text() == "one\n" and (work / "mine.txt").read_text() == "by hand\n"
 
 
 def test_views_of_everything_show_what_was_not_imported_yet(

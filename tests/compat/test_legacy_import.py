@@ -13,7 +13,9 @@ from older_tools import entire, hermes_directory, hermes_store, praisonai, run, 
 from helpers import git, manifest
 from shadowsnap import CheckpointManager
 from shadowsnap.errors import NothingToImport
-from shadowsnap.model import Checkpoint, ImportedItem, ImportReport
+from shadowsnap.model import Checkpoint
+from shadowsnap.results import ImportedItem, ImportReport
+from shadowsnap.store.projects import project_of
 
 T = 1_700_000_000
 STATES = [
@@ -456,3 +458,20 @@ def test_when_something_was_taken_is_known_to_the_second(manager: CheckpointMana
     manager.import_from(repository)
     (checkpoint,) = manager.list_checkpoints(repository)
     assert checkpoint.created_at == datetime.fromtimestamp(T, UTC)
+
+
+def test_a_damaged_ref_of_hermes_is_reported_or_the_packed_one_counts(
+    manager: CheckpointManager, source: Path, tmp_path: Path
+) -> None:
+    packed, lost = tmp_path / "packed", tmp_path / "lost"
+    store = hermes_store(source, packed, STATES[:2])
+    git(store, "pack-refs", "--all")
+    hermes_store(source, lost, STATES[:1])
+    for workdir in (packed, lost):
+        (store / "refs" / "hermes" / project_of(workdir).id).write_text("garbage\n")
+    (store / "refs" / "hermes" / f"{project_of(lost).id}.lock").touch()
+    report = manager.import_from(source)
+    assert (report.imported, report.failed) == (2, 1)
+    (failed,) = [item for item in report.items if item.status == "failed"]
+    assert failed.why == "its ref is damaged" and failed.source.endswith(project_of(lost).id)
+    assert len(manager.list_checkpoints(packed)) == 2

@@ -104,17 +104,14 @@ def test_a_configuration_may_name_an_author(monkeypatch: pytest.MonkeyPatch, wor
 
 
 def test_a_checkpoint_travels_as_a_dictionary() -> None:
-    made = Checkpoint("abc123def4567", "abc123de", "m", datetime(2024, 1, 2, tzinfo=UTC), 1, 2, 3, 4, {"k": 5})
-    data = made.to_dict()
-    assert data == {
+    made = Checkpoint("abc123def4567", "abc123de", "m", datetime(2024, 1, 2, tzinfo=UTC), 1, 2, 3, 4)
+    assert made.to_dict() == {
         "id": "abc123def4567", "short_id": "abc123de", "message": "m", "timestamp": "2024-01-02T00:00:00+00:00",
-        "files_changed": 1, "insertions": 2, "deletions": 3, "step": 4, "metadata": {"k": 5},
+        "files_changed": 1, "insertions": 2, "deletions": 3, "step": 4,
     }  # fmt: skip
-    assert Checkpoint.from_dict(data) == made
-    assert Checkpoint.from_dict({"id": "abc123def4567", "message": "m", "timestamp": "2024-01-02T00:00:00Z"}) == (
+    assert Checkpoint.from_git_commit("abc123def4567", "m", "2024-01-02T00:00:00Z") == (
         Checkpoint("abc123def4567", "abc123de", "m", datetime(2024, 1, 2, tzinfo=UTC))
     )
-    assert Checkpoint.from_git_commit("abc123def4567", "m", "2024-01-02T00:00:00Z").short_id == "abc123de"
 
 
 def test_a_difference_sums_up_its_files() -> None:
@@ -125,7 +122,6 @@ def test_a_difference_sums_up_its_files() -> None:
     ]
     diff = CheckpointDiff("abc", None, files, diff_content="text")
     assert (diff.total_additions, diff.total_deletions) == (15, 10)
-    assert (diff.added_files, diff.modified_files, diff.deleted_files) == (["a"], ["b"], ["c"])
     data = diff.to_dict()
     assert data["from_checkpoint"] == "abc" and data["to_checkpoint"] is None and data["total_deletions"] == 10
     assert data["files"][0] == {
@@ -208,6 +204,32 @@ def test_a_new_process_knows_that_nothing_changed(
     assert messages(run, service) == ["second", "first"]
 
 
+def test_a_checkpoint_of_another_host_is_neither_listed_nor_taken_for_one_that_was_saved(
+    work: Path, base: Path, run: Run[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHADOWSNAP_HOME", str(base))
+    service = CheckpointService(str(work))
+    run(service.initialize())
+    saved(run, service, "mine")
+    (work / "a.txt").write_text("changed\n")
+    (work / "build").mkdir()
+    (work / "build" / "app.js").write_text("which that host does not capture\n")
+    assert CheckpointManager(base=base).ensure_checkpoint(work, "before a tool of another agent")
+    assert messages(run, service) == ["mine"]
+    assert run(service.save("mine, too")).success
+    assert messages(run, service) == ["mine, too", "mine"]
+
+
+def test_a_configuration_may_be_changed_before_it_begins(work: Path, base: Path, run: Run[Any]) -> None:
+    service = CheckpointService(str(work), str(base))
+    service.config.exclude_patterns.append("private/")
+    run(service.initialize())
+    (work / "private").mkdir()
+    (work / "private" / "key").write_text("mine\n")
+    made = saved(run, service, "first")
+    assert CheckpointManager(base=base).files(work, made.id) == ["a.txt"]
+
+
 def test_a_state_that_came_back_by_hand_is_saved(service: CheckpointService, run: Run[Any]) -> None:
     for text in ("one", "two", "one"):
         saved(run, service, text)
@@ -285,6 +307,23 @@ def test_a_checkpoint_and_a_step_exclude_each_other(service: CheckpointService, 
 
 
 # --- going back ----------------------------------------------------------------------------------------
+
+
+def test_an_empty_id_restores_nothing(service: CheckpointService, run: Run[Any]) -> None:
+    saved(run, service, "first")
+    Path(service.workspace_dir, "a.txt").write_text("changed\n")
+    assert run(service.restore("")).success is False and content(service) == "changed"
+
+
+def test_after_an_undo_the_workspace_is_where_it_was_before(
+    work: Path, base: Path, service: CheckpointService, run: Run[Any]
+) -> None:
+    for text in ("one", "two", "three"):
+        saved(run, service, text)
+    run(service.rewind(2))
+    CheckpointManager(base=base).undo(work)
+    assert content(service) == "three"
+    assert run(service.rewind()).checkpoint.message == "two"
 
 
 def test_later_checkpoints_stay_listed_and_unsaved_edits_are_saved_first(
@@ -382,8 +421,9 @@ def test_a_difference_has_status_numbers_and_contents(
     second = saved(run, service, "second")
     for diff in (run(service.diff(first.id, second.id)), run(service.diff(first.short_id)), run(service.diff())):
         assert diff.from_checkpoint == first.short_id and diff.to_checkpoint in (second.short_id, None)
-        assert diff.added_files == ["new.txt"] and diff.deleted_files == ["gone.txt"]
-        assert diff.modified_files == ["a.txt", "data.bin"]
+        assert {file.path: file.status for file in diff.files} == {
+            "a.txt": "modified", "data.bin": "modified", "gone.txt": "deleted", "new.txt": "added",
+        }  # fmt: skip
         assert (diff.total_additions, diff.total_deletions) == (3, 2)
         found = {file.path: (file.before_content, file.after_content) for file in diff.files}
         assert found == {
@@ -402,7 +442,7 @@ def test_with_one_checkpoint_the_difference_is_against_that(service: CheckpointS
     Path(service.workspace_dir, "a.txt").write_text("changed\n")
     diff = run(service.diff())
     assert diff.from_checkpoint == first.short_id and diff.to_checkpoint is None
-    assert diff.modified_files == ["a.txt"]
+    assert [(file.path, file.status) for file in diff.files] == [("a.txt", "modified")]
 
 
 def test_a_checkpoint_is_found_by_the_beginning_of_its_id(service: CheckpointService, run: Run[Any]) -> None:

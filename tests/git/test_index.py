@@ -103,7 +103,7 @@ def test_git_sees_the_entries_that_were_set_and_not_those_that_were_removed(
                     model[path] = leaf
                 else:
                     model.pop(path, None)
-                changes[path] = None if leaf is None else Entry(*leaf, seen)
+                changes[path] = None if leaf is None else Entry.of(*leaf, seen)
             index = index.write(changes)
             assert entries_by_git(git) == model
             assert list(index.paths()) == sorted(model)
@@ -122,7 +122,7 @@ def test_the_paths_below_a_directory_are_found(git: Git, model: set[bytes], fold
     git.index_file.unlink(missing_ok=True)
     seen = os.stat(git.work_tree)
     with small_blocks():
-        index = Index(git.index_file).write({path: Entry(REGULAR, EMPTY_BLOB, seen) for path in model})
+        index = Index(git.index_file).write({path: Entry.of(REGULAR, EMPTY_BLOB, seen) for path in model})
     assert list(index.paths_below(folder)) == sorted(p for p in model if p.startswith(folder + b"/"))
 
 
@@ -138,12 +138,12 @@ class small_blocks:
 
 
 def test_an_index_that_lost_its_last_entry_is_empty(git: Git) -> None:
-    full = Index(git.index_file).write({b"a": Entry(REGULAR, EMPTY_BLOB, os.stat(git.work_tree))})
+    full = Index(git.index_file).write({b"a": Entry.of(REGULAR, EMPTY_BLOB, os.stat(git.work_tree))})
     empty = full.write({b"a": None})
     assert len(empty) == 0 and list(empty.paths()) == [] and empty.lookup([b"a"]) == {}
     assert entries_by_git(git) == {}
     assert tree_by_git(git) == EMPTY_TREE
-    again = Index.load(git.index_file).write({b"b": Entry(REGULAR, EMPTY_BLOB, os.stat(git.work_tree))})
+    again = Index.load(git.index_file).write({b"b": Entry.of(REGULAR, EMPTY_BLOB, os.stat(git.work_tree))})
     assert list(again.paths()) == [b"b"]
 
 
@@ -161,12 +161,12 @@ def test_git_loads_many_entries_with_several_threads(git: Git) -> None:
     so the number is set."""
     seen = os.stat(git.work_tree)
     model: Model = {b"dir%03d/file%05d" % (n % 200, n): (REGULAR, BLOBS[n % 3]) for n in range(25_000)}
-    index = Index(git.index_file).write({path: Entry(*leaf, seen) for path, leaf in model.items()})
+    index = Index(git.index_file).write({path: Entry.of(*leaf, seen) for path, leaf in model.items()})
     threaded = git.bound(config=("index.threads=4",))
     assert entries_by_git(threaded) == model
     # Changed in place: most blocks are copied as they are, some are cut anew.
     changes: dict[bytes, Entry | None] = dict.fromkeys(list(model)[:3000])
-    changes |= {b"dir100/new%05d" % n: Entry(EXECUTABLE, BLOBS[1], seen) for n in range(2000)}
+    changes |= {b"dir100/new%05d" % n: Entry.of(EXECUTABLE, BLOBS[1], seen) for n in range(2000)}
     for path, changed in changes.items():
         model.pop(path, None)
         if changed is not None:
@@ -181,7 +181,7 @@ def test_git_loads_many_entries_with_several_threads(git: Git) -> None:
 def test_the_table_of_blocks_is_what_git_reads_with_threads(git: Git) -> None:
     """Breaks the table on purpose: if git did not use it, the test above would prove nothing."""
     seen = os.stat(git.work_tree)
-    Index(git.index_file).write({b"%05d" % n: Entry(REGULAR, EMPTY_BLOB, seen) for n in range(25_000)})
+    Index(git.index_file).write({b"%05d" % n: Entry.of(REGULAR, EMPTY_BLOB, seen) for n in range(25_000)})
     whole = git.index_file.read_bytes()
     at = whole.rindex(b"IEOT")
     git.index_file.write_bytes(whole[: at + 12 + 12] + b"\0\0\0\1" + whole[at + 12 + 16 :])
@@ -197,7 +197,7 @@ def test_the_table_of_blocks_is_what_git_reads_with_threads(git: Git) -> None:
 def test_adding_files_one_by_one_does_not_split_a_block_each_time(git: Git) -> None:
     seen, index = os.stat(git.work_tree), Index(git.index_file)
     for n in range(60):
-        index = index.write({b"%03d" % n: Entry(REGULAR, EMPTY_BLOB, seen)})
+        index = index.write({b"%03d" % n: Entry.of(REGULAR, EMPTY_BLOB, seen)})
     assert entries_by_git(git).keys() == {b"%03d" % n for n in range(60)}
     assert len(index._blocks) == 1
 
@@ -215,7 +215,7 @@ def write(git: Git) -> Callable[[dict[bytes, bytes]], dict[bytes, Entry]]:
             path = os.path.join(os.fsencode(git.work_tree), name)
             os.makedirs(os.path.dirname(path), exist_ok=True)
             Path(os.fsdecode(path)).write_bytes(data)
-            made[name] = Entry(REGULAR, object_id(b"blob", data), os.lstat(path))
+            made[name] = Entry.of(REGULAR, object_id(b"blob", data), os.lstat(path))
         return made
 
     return write
@@ -232,10 +232,10 @@ def test_git_finds_every_field_of_the_stat_data(git: Git, write: Write) -> None:
     made = write({b"file": b"12345", b"dir/other": b""})
     Index(git.index_file).write(made)
     lines = git.run("ls-files", "-s", "--debug").decode().split("\n")
-    for path, item in made.items():
+    for path in made:
         at = next(number for number, line in enumerate(lines) if line.endswith(f"\t{path.decode()}"))
         fields = " ".join(lines[at + 1 : at + 6]).split()
-        seen = item.stat
+        seen = os.lstat(git.work_tree / os.fsdecode(path))
         assert fields == [
             "ctime:", f"{seen.st_ctime_ns // 10**9}:{seen.st_ctime_ns % 10**9}",
             "mtime:", f"{seen.st_mtime_ns // 10**9}:{seen.st_mtime_ns % 10**9}",
@@ -247,7 +247,7 @@ def test_git_finds_every_field_of_the_stat_data(git: Git, write: Write) -> None:
 def test_git_trusts_the_stat_data_of_untouched_files(git: Git, write: Write) -> None:
     """Nothing differs, although git never saw the content: it did not read the files."""
     made = write({b"a": b"one", b"b/c": b"two"})
-    lies = {path: item._replace(id=BLOBS[1]) for path, item in made.items()}
+    lies = {path: Entry.of(REGULAR, BLOBS[1], os.lstat(git.work_tree / os.fsdecode(path))) for path in made}
     Index(git.index_file).write(lies)
     assert differing(git) == set()
 
@@ -269,7 +269,8 @@ def test_times_before_1970_and_far_ahead_are_kept_as_git_keeps_them(
 ) -> None:
     made = write({b"odd": b"1"})
     os.utime(git.work_tree / "odd", ns=(0, seconds * 10**9 + 3))
-    Index(git.index_file).write({b"odd": made[b"odd"]._replace(stat=os.lstat(git.work_tree / "odd"))})
+    seen = os.lstat(git.work_tree / "odd")
+    Index(git.index_file).write({b"odd": Entry.of(REGULAR, made[b"odd"].id, seen)})
     by_git = git.bound(index_file=tmp_path / "index-by-git")
     by_git.run("update-index", "--add", "odd")
     assert git.run("ls-files", "--debug", "-s") == by_git.run("ls-files", "--debug", "-s")
@@ -280,9 +281,10 @@ def test_times_before_1970_and_far_ahead_are_kept_as_git_keeps_them(
 
 def test_git_never_opens_a_file_to_compare_it(git: Git, write: Write) -> None:
     """Neither the file nor its .gitattributes may be opened: git would wait for a FIFO."""
-    made = write({b"racy": b"new content"})
+    write({b"racy": b"new content"})
     os.mkfifo(git.work_tree / ".gitattributes")
-    old = {b"racy": made[b"racy"]._replace(id=object_id(b"blob", b"old content"))}
+    seen = os.lstat(git.work_tree / "racy")
+    old = {b"racy": Entry.of(REGULAR, object_id(b"blob", b"old content"), seen)}
     Index(git.index_file).write(old)
     assert git.index_file.stat().st_mtime_ns == 0
     assert differing(git.bound(deadline=Deadline(20))) == set()

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from shadowsnap.errors import DamagedObject
+from shadowsnap.git import packs
 from shadowsnap.git import repository as runner
 from shadowsnap.git.objects import object_id
 from shadowsnap.git.packs import NewObjects, deflate
@@ -120,6 +121,15 @@ def test_objects_added_after_a_flush_are_another_pack(store: Store) -> None:
         names.append(new.write(b"blob", data))
         new.flush()
     assert len(files(store)) == 6 and all(is_there(store, name) for name in names)
+
+
+def test_very_many_objects_are_several_packs(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packs, "_MAX_OBJECTS", 10)
+    new = objects(store)
+    names = [new.write(b"blob", b"%d" % number) for number in range(25)]
+    new.flush()
+    assert sum(name.endswith(".pack") for name in files(store)) == 3
+    assert all(is_there(store, name) for name in names)
 
 
 def test_the_same_objects_again_give_the_same_pack(store: Store) -> None:

@@ -16,29 +16,21 @@ from fakegit import Lifeline, fake_git
 
 from helpers import ROOT
 from shadowsnap.deadline import NO_DEADLINE
-from shadowsnap.git.process import kill_tree, kill_without_reaping, start_process
+from shadowsnap.git.process import Process, kill_tree, kill_without_reaping
 
 if TYPE_CHECKING:
     from shadowsnap.git.process import Process
 
 
-@pytest.fixture(params=["posix_spawn", "subprocess"], autouse=True)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """Run each test with `posix_spawn` and with `subprocess`."""
-    if request.param == "subprocess":
-        monkeypatch.delattr(os, "posix_spawn")
-    return str(request.param)
-
-
 def started(script: Path) -> Process:
-    process = start_process(str(script), [], {"PATH": os.defpath}, with_stdin=True)
+    process = Process(str(script), [], {"PATH": os.defpath}, with_stdin=True)
     assert process.stdout is not None
     assert process.stdout.readline() == b"ready\n"
     return process
 
 
 def printed(script: Path, folder: Path | None = None, **options: Any) -> bytes:
-    process = start_process(str(script), [], {"PATH": os.defpath}, folder, **options)
+    process = Process(str(script), [], {"PATH": os.defpath}, folder, **options)
     try:
         return process.exchange(b"", NO_DEADLINE, "a test was running")[0]
     finally:
@@ -112,20 +104,11 @@ def test_ctrl_c_in_the_terminal_does_not_reach_git(tmp_path: Path) -> None:
         kill_tree(process)
 
 
-def test_both_ways_are_tried(tmp_path: Path, way: str) -> None:
-    process = started(fake_git(tmp_path, "echo ready"))
-    kill_tree(process)
-    assert isinstance(process, subprocess.Popen) == (way == "subprocess")
-
-
-# --- starting -------------------------------------------------------------------------------------------
-
-
 def test_git_is_started_in_its_folder(tmp_path: Path) -> None:
     git = shutil.which("git")
     assert git is not None
     subprocess.run([git, "init", "-q", str(tmp_path)], check=True)
-    process = start_process(git, ["rev-parse", "--show-toplevel"], {"PATH": os.defpath}, tmp_path)
+    process = Process(git, ["rev-parse", "--show-toplevel"], {"PATH": os.defpath}, tmp_path)
     try:
         assert process.exchange(b"", NO_DEADLINE, "a test was running") == (f"{tmp_path}\n".encode(), b"")
     finally:
@@ -192,15 +175,14 @@ HOSTS = {
 
 
 @pytest.mark.parametrize("habit", HOSTS.values(), ids=HOSTS.keys())
-def test_git_runs_in_a_host_that(habit: str, tmp_path: Path, way: str) -> None:
+def test_git_runs_in_a_host_that(habit: str, tmp_path: Path) -> None:
     script = (
         "import os, signal, sys\n"
-        f"{'del os.posix_spawn' if way == 'subprocess' else ''}\n"
         "from shadowsnap.deadline import NO_DEADLINE\n"
-        "from shadowsnap.git.process import kill_tree, start_process\n"
+        "from shadowsnap.git.process import Process, kill_tree\n"
         "fd = os.open(sys.argv[2], os.O_RDWR | os.O_CREAT)\n"
         f"{habit}\n"
-        "process = start_process(sys.argv[1], [], {'PATH': os.defpath}, with_stdin=True, inherited=(fd,))\n"
+        "process = Process(sys.argv[1], [], {'PATH': os.defpath}, with_stdin=True, inherited=(fd,))\n"
         "out, err = process.exchange(b'input', NO_DEADLINE, '')\n"
         "kill_tree(process)\n"
         "os.write(fd, b'%s %s %d' % (out, err, process.returncode))"

@@ -17,13 +17,6 @@ from shadowsnap.settings import Settings
 from shadowsnap.store.layout import open_store
 
 
-@pytest.fixture(params=["posix_spawn", "subprocess"], autouse=True)
-def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Run each test with `posix_spawn` and with `subprocess`."""
-    if request.param == "subprocess":
-        monkeypatch.delattr(os, "posix_spawn")
-
-
 @pytest.fixture
 def git(base: Path) -> Git:
     return open_store(Settings(base=base)).git()

@@ -495,35 +495,26 @@ def modules_of_a_hook(event: dict[str, Any], **environment: str) -> set[str]:
     return set(done.stdout.decode().split())
 
 
-# What costs too much to be imported before every tool call that writes.
-HEAVY = {
-    "argparse", "asyncio", "dataclasses", "inspect", "json", "logging", "selectors", "shutil", "sqlite3",
-    "subprocess", "tempfile",
-}  # fmt: skip
-
-
-def test_what_is_already_safe_costs_no_git_and_next_to_no_imports(project: Path) -> None:
+def test_what_is_already_safe_costs_no_git_and_no_manager(project: Path) -> None:
     hook("claude", tool(project, file_path="README.md"))
     loaded = modules_of_a_hook(tool(project, file_path="README.md"), PATH="")
     assert "shadowsnap.hook.session" in loaded
-    assert not loaded & HEAVY
-    rooms = ("shadowsnap.git", "shadowsnap.store", "shadowsnap.manager")
+    rooms = ("shadowsnap.git", "shadowsnap.manager", "shadowsnap.model", "subprocess")
     assert not [name for name in loaded if name.startswith(rooms)]
 
 
-def test_a_snapshot_imports_nothing_heavy(project: Path, manager: CheckpointManager) -> None:
-    for number in range(50):  # so many that they go to a pack, from which git has to read
-        (project / f"{number}.txt").write_text(f"{number}\n")
+def test_a_snapshot_loads_nothing_that_only_people_ask_for(project: Path) -> None:
     hook("claude", tool(project))
-    assert "shadowsnap.manager" in (unchanged := modules_of_a_hook(tool(project, turn="t2")))
     change(project, "by the agent\n")
-    changed = modules_of_a_hook(tool(project, turn="t3"))
-    assert len(manager.list_checkpoints(project)) == 2
-    assert (unchanged & HEAVY, changed & HEAVY) == (set(), set())
+    loaded = modules_of_a_hook(tool(project, turn="t2"))
+    assert "shadowsnap.manager" in loaded
+    asked_for = {"shadowsnap.upkeep.run", "shadowsnap.questions", "shadowsnap.cli.parser", "argparse", "asyncio"}
+    assert not loaded & asked_for
+    assert not [name for name in loaded if name.startswith("shadowsnap.remote.")]
 
 
 def test_hooks_are_fast(project: Path, tmp_path: Path) -> None:
-    """With room for a busy machine; `scripts/bench hook` has the figures."""
+    """Without the helper, and with room for a busy machine; `scripts/bench hook` has the figures."""
     compiled = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     compiled["PYTHONPYCACHEPREFIX"] = str(tmp_path / "compiled")
 
@@ -543,8 +534,8 @@ def test_hooks_are_fast(project: Path, tmp_path: Path) -> None:
     python = min(time_of([sys.executable, "-c", "pass"]) for _ in rounds)
     already_taken = min(time_of(command, tool(project)) for _ in rounds)
     unchanged = min(time_of(command, tool(project, turn=f"u{number}")) for number in rounds)
-    assert already_taken < python * 5 + 0.05
-    assert unchanged < python * 12 + 0.1
+    assert already_taken < python * 10 + 0.1
+    assert unchanged < python * 20 + 0.2
 
 
 # --- what stays behind ----------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import shutil
 import signal
 import socket
@@ -19,12 +20,13 @@ from typing import Any
 import pytest
 from command_line import CommandLine
 
-from helpers import ROOT, call_unprivileged, wait_until
+from helpers import ROOT, call_unprivileged, manifest, wait_until
 from shadowsnap import CheckpointManager
 from shadowsnap.hook import client, server, transcripts
 from shadowsnap.hook import log as hooklog
 from shadowsnap.hook.handle import run_hook
 from shadowsnap.hook.resident import running_helper, start_helper, stop_helper
+from shadowsnap.snapshot.scan import directory_times_are_reliable
 from shadowsnap.store.locks import is_free
 
 resource = pytest.importorskip("resource")
@@ -272,9 +274,79 @@ def test_a_hook_that_is_killed_takes_its_work_with_it(project: Path, base: Path)
             connection.sendall(client._request(str(base), "claude", "", event(project, "t9")))
             worker = int.from_bytes(connection.recv(5)[1:], "big")
             connection.sendall(client.GO)
-            assert Path(f"/proc/{worker}").exists()
+            wait_until(lambda: has_begun(worker))
         wait_until(lambda: not Path(f"/proc/{worker}").exists())
         holding.kill()
+    wait_until(lambda: served(project))
+
+
+def has_begun(worker: int) -> bool:
+    """Whether it will hear of the end of its hook: it has a descriptor that sends signals."""
+    flags = [file.read_text().split("flags:")[1].split()[0] for file in Path(f"/proc/{worker}/fdinfo").iterdir()]
+    return any(int(text, 8) & os.O_ASYNC for text in flags)
+
+
+def test_a_hook_that_is_gone_before_the_work_begins_has_nothing_done(
+    project: Path, base: Path, manager: CheckpointManager
+) -> None:
+    with_helper(project, base)
+    change(project, "by the agent\n")
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(base / client.SOCKET))
+        connection.sendall(client._request(str(base), "claude", "", event(project, "t9")))
+        assert connection.recv(5)[:1] == client.READY
+    assert takes_a_checkpoint(project, manager)
+    assert [entry.number for entry in manager.timeline(project) if entry.kind == "turn"] == [2, 1]
+
+
+def test_the_worker_watches_the_project_and_finds_what_a_scan_finds(
+    project: Path, base: Path, manager: CheckpointManager
+) -> None:
+    """Every change between hooks is in the checkpoint of the next one, and git compares no files for it."""
+    helper = with_helper(project, base)
+    rng = random.Random(7)
+    for number in range(12):
+        hook_once(project, f"a{number}", "Stop")
+        for _ in range(rng.randrange(4)):
+            path = project / f"d{rng.randrange(3)}" / f"{rng.randrange(5)}.txt"
+            path.parent.mkdir(exist_ok=True)
+            if rng.random() < 0.3 and path.exists():
+                path.unlink()
+            else:
+                path.write_text(f"{rng.random()}\n")
+        change(project, f"{number}\n")
+        expected = manifest(project)
+        hook_once(project, f"b{number}", "PreToolUse")
+        assert restored(manager, project, "last") == expected
+    if not directory_times_are_reliable(project):
+        return  # no watching on this file system
+    workers = [int(pid) for pid in Path(f"/proc/{helper}/task/{helper}/children").read_text().split()]
+    links = [os.readlink(link) for pid in workers for link in Path(f"/proc/{pid}/fd").iterdir()]
+    assert "anon_inode:inotify" in links
+    watched = [file.read_text() for pid in workers for file in Path(f"/proc/{pid}/fdinfo").iterdir()]
+    inode = f"ino:{project.stat().st_ino:x} "
+    assert any(inode in text for text in watched)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_the_worker_ends_with_the_helper(project: Path, base: Path, number: int) -> None:
+    helper = with_helper(project, base)
+    assert served(project)
+    (worker,) = Path(f"/proc/{helper}/task/{helper}/children").read_text().split()
+    os.kill(helper, number)
+    wait_until(lambda: not Path(f"/proc/{worker}").exists())
+
+
+def hook_once(project: Path, turn: str, name: str) -> None:
+    told = json.loads(event(project, turn)) | {"hook_event_name": name}
+    assert client.ask_helper("claude", "", json.dumps(told).encode()) == client.SERVED
+
+
+def restored(manager: CheckpointManager, project: Path, ref: str) -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        place = Path(folder, "fork")
+        manager.fork(project, ref, place)
+        return manifest(place)
 
 
 def test_a_defect_in_asking_it(project: Path, base: Path, manager: CheckpointManager) -> None:

@@ -281,16 +281,3 @@ def test_a_hook_notes_what_it_ignored(project: Path, base: Path, monkeypatch: py
     entries = [json.loads(line) for line in (base / "hook.log.jsonl").read_text().splitlines()]
     assert [entry["status"] for entry in entries] == ["taken", "settings"]
     assert "enabled: ignored" in entries[1]["error"]
-
-
-@pytest.mark.parametrize("config", [False, True])
-def test_a_hook_reads_no_toml_unless_it_must(project: Path, base: Path, config: bool) -> None:
-    if config:
-        write_config("max_snapshots = 3\n")
-    script = (
-        "import sys; from shadowsnap import CheckpointManager\n"
-        "CheckpointManager.from_settings().ensure_checkpoint(sys.argv[1])\n"
-        "print('tomllib' if 'tomllib' in sys.modules else '')"
-    )
-    done = subprocess.run([sys.executable, "-c", script, project], capture_output=True, text=True, check=True)
-    assert bool(done.stdout.strip()) == config

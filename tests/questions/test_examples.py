@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from stories import Story
 
-from shadowsnap.cli.commands.docs import FOLDER
+from shadowsnap.cli.commands.help import FOLDER
 
 PAGE = (FOLDER / "questions.md").read_text("utf-8")
 

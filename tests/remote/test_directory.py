@@ -112,7 +112,7 @@ def test_a_project_has_exactly_one_remote(sandbox: MachineUnderTest, tmp_path: P
     assert sandbox.manager.set_remote(sandbox.project, "other", str(tmp_path / "other"), plain=True).conditions
 
 
-@pytest.mark.parametrize("place", ["project", "inside", "base", "missing", "scheme", "neither"])
+@pytest.mark.parametrize("place", ["project", "inside", "as url", "base", "missing", "scheme", "neither"])
 def test_a_remote_that_cannot_be_one_is_refused(
     home_machine: MachineUnderTest, tmp_path: Path, place: str
 ) -> None:
@@ -120,7 +120,8 @@ def test_a_remote_that_cannot_be_one_is_refused(
     inside.mkdir()
     url = {
         "project": str(home_machine.project), "inside": str(inside), "base": str(home_machine.base),
-        "missing": str(tmp_path / "missing"), "scheme": "ftp://host/x", "neither": str(tmp_path),
+        "as url": inside.as_uri(), "missing": str(tmp_path / "missing"), "scheme": "ftp://host/x",
+        "neither": str(tmp_path),
     }[place]  # fmt: skip
     home_machine.base.mkdir(parents=True, mode=0o700)
     with pytest.raises(errors.BadRemote):
@@ -425,7 +426,8 @@ def test_conversations_come_along_if_asked_for(
     manager.end_turn([*said, {"role": "assistant", "content": "done"}])
     sandbox.push()
     done = home_machine.here().resume("sandbox", home_machine.project / "new", url=str(shelf))
-    assert done.sessions == ("talk-1234",)
+    assert done.conversation is not None and done.conversation.session_id == "talk-1234"
+    assert "conversation" not in done.to_dict()
     found = home_machine.manager.restore(done.workdir, "last", files=False, conversation=True).conversation
     assert [message["content"] for message in found.data] == ["please", "done"]
 
@@ -507,6 +509,8 @@ def test_a_shallow_clone_is_the_same_project_by_its_origin(
     cloud.manager.set_remote(cloud.project, "shelf", str(shelf), plain=True)
     cloud.push()
     assert cloud.own_lane().identity.root == ""
+    desk.manager.set_remote(desk.project, "shelf", str(shelf), plain=True)
+    assert [report.machine for report in desk.pull()] == ["cloud"]
     done = desk.here().resume("cloud", url=str(shelf), working_dir=desk.project)
     assert done.workdir == str(desk.project) and (desk.project / "a.txt").read_text() == "cloud"
 

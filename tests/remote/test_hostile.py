@@ -22,6 +22,7 @@ from shadowsnap.git.objects import object_id
 from shadowsnap.remote import checking
 from shadowsnap.remote.checking import line_problem
 from shadowsnap.remote.manifest import parse_manifest
+from shadowsnap.store import conversations
 
 
 @pytest.fixture(scope="module")
@@ -271,6 +272,22 @@ def test_packs_that_changed_places_are_refused(grown: Lane, reader: MachineUnder
         pulled(reader, grown, shelf)
 
 
+def test_a_spoiled_lane_does_not_keep_the_others_away(
+    lane: Lane, shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    desk = MachineUnderTest.make("desk", tmp_path, monkeypatch)
+    desk.here().resume(lane.name, desk.project, url=str(shelf))
+    desk.manager.set_remote(desk.project, "shelf", str(shelf), plain=True)
+    third = MachineUnderTest.make("third", tmp_path, monkeypatch)
+    third.here().resume(lane.name, third.project, url=str(shelf))
+    third.manager.set_remote(third.project, "shelf", str(shelf), plain=True)
+    third.push()
+    lane.manifest(1).write_bytes(b"{")
+    with pytest.raises(errors.LaneRefused, match=lane.name):
+        desk.pull()
+    assert "third" in [each.machine for each in desk.manager.pulled(desk.project)]
+
+
 def test_what_was_refused_is_pulled_once_it_is_right_again(
     grown: Lane, reader: MachineUnderTest, shelf: Path
 ) -> None:
@@ -362,7 +379,14 @@ class Forger:
         text = b"tree %s\n%sauthor %s\ncommitter %s\n\nx\n\n%s\n" % (tree.encode(), extra, who, who, body)
         return self.add(COMMIT, text)
 
-    def place(self, tip: str, *, moment: int = 5007, **more: Any) -> None:
+    def attach(self, tip: str, data: bytes, about: bytes) -> str:
+        """The tree of the conversations of a lane with one checkpoint."""
+        pieces = self.tree(("100644", b"00", self.add(BLOB, data)))
+        session = self.tree(("40000", b"0000", pieces), ("100644", b"about", self.add(BLOB, about)))
+        name = f"{5007:013d}-{tip[:12]}".encode()
+        return self.tree(("40000", name, self.tree(("40000", b"s", session))))
+
+    def place(self, tip: str, *, moment: int = 5007, meta: str = "", **more: Any) -> None:
         """A lane with one checkpoint."""
         row = {"id": tip, "ms": moment, **more.pop("mark", {})}
         marks = self.add(BLOB, json.dumps(row).encode() + b"\n")
@@ -377,6 +401,7 @@ class Forger:
             ("100644", b"about", self.add(BLOB, json.dumps(about).encode())),
             ("100644", b"checkpoints-000000", marks),
             ("100644", b"log-000000", log),
+            *([("40000", b"meta", meta)] if meta else ()),
         )
         data = pack_of(*(entry(kind, data) for kind, data in self._objects.values()), *self.raw)
         self._lane.replace_pack(data, carrier=carrier)
@@ -441,6 +466,17 @@ def test_trees_that_spell_out_billions(
     refused(reader, lane, shelf, "spells out more than fits")
 
 
+def test_directories_that_would_fill_the_memory(
+    forger: Forger, reader: MachineUnderTest, lane: Lane, shelf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names compress well, and every tree is held in memory while it is checked."""
+    monkeypatch.setattr(checking, "_MOST_TREE_BYTES", 100_000)
+    blob = forger.add(BLOB, b"x")
+    trees = [forger.tree(*(("100644", b"%d-%05d" % (of, n), blob) for n in range(500))) for of in range(9)]
+    forger.place(forger.commit(forger.tree(*(("40000", b"%d" % of, tree) for of, tree in enumerate(trees)))))
+    refused(reader, lane, shelf, "fits into memory")
+
+
 def test_directories_nested_without_end(
     forger: Forger, reader: MachineUnderTest, lane: Lane, shelf: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -494,6 +530,8 @@ def test_a_checkpoint_of_this_store_is_not_one_of_the_lane(
         ({"body": b"not json"}, "does not say what it is"),
         ({"body": b"[]"}, "does not say what it is"),
         ({"at": 6}, "another time"),
+        ({"body": b'{"ms":"7"}'}, "another time"),
+        ({"body": b'{"ms":[]}'}, "another time"),
     ],
 )
 def test_a_commit_that_is_no_checkpoint(
@@ -544,6 +582,38 @@ def test_a_hostile_name_of_a_project_is_no_path(
     forger.place(forger.commit(forger.tree(("100644", b"f", forger.add(BLOB, b"x")))), about=about)
     done = reader.here().resume(lane.name, url=str(shelf), working_dir=reader.project)
     assert Path(done.workdir).parent == reader.project
+
+
+@pytest.mark.parametrize(
+    "about",
+    [
+        {"session_id": ["s"]}, {"at": "now"}, {"at": 1e300}, {"at": -1e300}, {"at": None}, {"redacted": "x"},
+        {"messages": {}}, {"form": []}, {"form": "value"}, None, {"session_id": "x" * 20_000},
+    ],
+)  # fmt: skip
+def test_an_odd_record_of_a_conversation_stops_nothing(
+    forger: Forger, reader: MachineUnderTest, lane: Lane, shelf: Path, about: dict[str, Any] | None
+) -> None:
+    data = b'{"role":"user","content":"hello"}\n'
+    usual = {"session_id": "s", "form": "messages", "sha256": hashlib.sha256(data).hexdigest(), "at": 5.0}
+    tip = forger.commit(forger.tree(("100644", b"f", forger.add(BLOB, b"x"))))
+    told = b"{" if about is None else json.dumps({**usual, **about}).encode()
+    forger.place(tip, meta=forger.attach(tip, data, told))
+    done = reader.here().resume(lane.name, reader.project / "new", url=str(shelf))
+    assert done.conversation is None or done.conversation.session_id == "s"
+    assert (reader.project / "new" / "f").read_text() == "x"
+
+
+def test_a_conversation_that_is_too_large_is_not_read(
+    forger: Forger, reader: MachineUnderTest, lane: Lane, shelf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(conversations, "_MOST_UNTRUSTED", 1000)
+    data = b'{"role":"user"}\n' * 100
+    tip = forger.commit(forger.tree(("100644", b"f", forger.add(BLOB, b"x"))))
+    about = {"session_id": "s", "form": "messages", "sha256": hashlib.sha256(data).hexdigest(), "at": 5.0}
+    forger.place(tip, meta=forger.attach(tip, data, json.dumps(about).encode()))
+    done = reader.here().resume(lane.name, reader.project / "new", url=str(shelf))
+    assert done.conversation is None
 
 
 @pytest.mark.parametrize("line", [None, 1, {}, {"op": 1, "at": 1}, {"op": "x"}, {"op": "x", "at": True}])

@@ -13,10 +13,10 @@ import pytest
 from helpers import ROOT, wait_until
 from shadowsnap import CheckpointManager
 from shadowsnap.agents import install, launcher
+from shadowsnap.git import process as processes
 from shadowsnap.git.repository import sealed_environment
 from shadowsnap.settings import Settings
 from shadowsnap.store.layout import open_store
-from shadowsnap.upkeep import background as detached
 from shadowsnap.upkeep.background import start_upkeep
 
 CANARY = "import os\nopen(os.environ.get('CANARY', '{canary}'), 'a').write('ran')\nraise SystemExit(0)\n"
@@ -117,7 +117,7 @@ def test_what_runs_in_the_background_is_this_very_package(tmp_path: Path) -> Non
     script.mkdir(parents=True)
     (script / "__init__.py").write_text("")
     (script / "probe.py").write_text(f"import shadowsnap; open({str(out)!r}, 'w').write(shadowsnap.__file__)\n")
-    code = detached._START
+    code = processes._START
     subprocess.run(
         [sys.executable, "-I", "-B", "-c", code, str(script), "shadowsnap.probe"], check=True, cwd=ROOT, timeout=60
     )

@@ -19,6 +19,7 @@ from helpers import git
 from shadowsnap import CheckpointManager
 from shadowsnap.agents.edit import add_hook, remove_hooks
 from shadowsnap.errors import DamagedObject, MalformedObject
+from shadowsnap.files import parse_json
 from shadowsnap.git.index import Entry, Index
 from shadowsnap.git.maintenance import PackIndex, loose_content, loose_problem, pack_ids
 from shadowsnap.git.objects import object_id
@@ -30,7 +31,6 @@ from shadowsnap.hook.handle import run_hook
 from shadowsnap.hook.log import log_event, log_file
 from shadowsnap.hook.log import read_log as read_hook_log
 from shadowsnap.hook.payload import read_event
-from shadowsnap.lightjson import loads
 from shadowsnap.patterns import matches
 from shadowsnap.settings import Layers, Settings
 from shadowsnap.snapshot.tools import named_files
@@ -63,12 +63,12 @@ def known(store: Store, project: Path) -> Project:
 def test_json_that_is_nested_too_deeply_is_no_json(deep: str) -> None:
     for text in (deep, deep.encode(), f'{{"a": {deep}}}'):
         with pytest.raises(ValueError, match="nested too deeply"):
-            loads(text)
+            parse_json(text)
 
 
 def test_json_that_is_long_and_flat_is_read() -> None:
     value = {"rows": [[number, {"a": [number]}] for number in range(5000)], "text": "[{" * 5000}
-    assert loads(json.dumps(value)) == value
+    assert parse_json(json.dumps(value)) == value
 
 
 @pytest.mark.parametrize("deep", DEEP)
@@ -293,7 +293,7 @@ def test_a_pack_index_that_does_not_add_up_is_malformed(tmp_path: Path, damage: 
 def test_an_index_with_a_name_that_does_not_end_is_malformed(tmp_path: Path) -> None:
     path = tmp_path / "index"
     seen = os.stat(tmp_path)
-    Index(path).write({b"name-%03d" % number: Entry(0o100644, "ab" * 20, seen) for number in range(3)})
+    Index(path).write({b"name-%03d" % number: Entry.of(0o100644, "ab" * 20, seen) for number in range(3)})
     data = bytearray(path.read_bytes()[:-20])
     last = data.index(b"name-002")
     data[last - 2 :] = bytes(byte or 1 for byte in data[last - 2 :])  # no NUL any more

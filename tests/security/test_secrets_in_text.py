@@ -43,6 +43,9 @@ UUID = "-".join(made(length, HEX) for length in (8, 4, 4, 4, 12))
 
 # What each service documents, or what scanners look for.
 TOKENS = {
+    "Azure DevOps": made(76) + "AZDO" + made(4),
+    "encrypted web token": f"eyJ{made(40, URL)}.{made(171, URL)}.{made(16, URL)}.{made(120, URL)}.{made(22, URL)}",
+    "encrypted web token, direct key": f"eyJ{made(30, URL)}..{made(16, URL)}.{made(90, URL)}.{made(22, URL)}",
     "GitHub classic": "ghp_" + made(36), "GitHub OAuth": "gho_" + made(36), "GitHub user": "ghu_" + made(36),
     "GitHub server": "ghs_" + made(36), "GitHub refresh": "ghr_" + made(76),
     "GitHub fine-grained": "github_pat_" + made(22) + "_" + made(59),

@@ -258,7 +258,7 @@ def test_only_some_paths(
     paths, expected = SUBSETS[subset]
     diff = manager.diff(project, first.id, other, paths=paths)
     assert set(statuses(diff)) == expected
-    named = {line.split(" b/")[1].strip('"') for line in diff.text.splitlines() if line.startswith("diff --git")}
+    named = {line.split(" b/")[1].strip(chr(34)) for line in diff.text.splitlines() if line.startswith("diff --")}
     assert named == {path for path in expected if not path.endswith("/")}
     absolute = manager.diff(project, first.id, other, paths=[project / path for path in paths])
     assert absolute == diff

@@ -87,4 +87,5 @@ def test_the_mountinfo_of_this_machine_is_understood() -> None:
     listed = Path("/proc/self/mountinfo").read_bytes()
     assert file_system_type(b"/proc/self", listed) == b"proc"
     assert not directory_times_are_reliable(Path("/proc/self"))
-    assert file_system_type(os.fsencode(Path.cwd()), listed) != b""
+    if any(line.split()[4:5] == [b"/"] for line in listed.splitlines()):  # not in a changed root
+        assert file_system_type(os.fsencode(Path.cwd()), listed) != b""

@@ -267,7 +267,8 @@ def test_two_managers_may_watch_the_same_directory(pair: Pair) -> None:
 def test_after_a_while_everything_is_scanned(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(watching, "MOST_SNAPSHOTS", 3)
     assert [pair.agree() for _ in range(9)] == [True, True, False, True, True, True, False, True, True]
-    monkeypatch.setattr(watching, "MOST_SECONDS", -1.0)
+    for watcher in pair.watching._watchers.values():
+        watcher.most_seconds = -1.0
     assert not pair.agree()
 
 
@@ -385,6 +386,9 @@ def test_a_new_hard_link_leads_to_a_scan(pair: Pair, place: str) -> None:
 
 
 def test_a_write_through_a_memory_map_is_noticed(pair: Pair) -> None:
+    mounts = Path("/proc/self/mountinfo").read_bytes()
+    if filesystems.file_system_type(os.fsencode(pair.project), mounts) == b"tmpfs":
+        pytest.skip("tmpfs does not change the time of a file when mapped memory is written")
     with open(pair.project / "mapped", "w+b") as file:
         file.write(bytes(3000))
         file.flush()

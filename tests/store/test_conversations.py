@@ -21,6 +21,8 @@ from shadowsnap.model import Checkpoint
 from shadowsnap.store.conversations import (
     LEAST,
     MOST,
+    ConversationContent,
+    before_prompt,
     from_file,
     from_json,
     keep_conversation,
@@ -165,8 +167,8 @@ def test_every_directory_of_a_turn_has_the_conversation(
     manager.end_turn()
     for place in (project, other):
         oldest = manager.list_checkpoints(place)[-1]
-        said = manager.restore(place, oldest.id, conversation=True, files=False).conversation
-        assert said.message_count == 3
+        content = manager.restore(place, oldest.id, conversation=True, files=False).conversation
+        assert content.message_count == 3
 
 
 def test_two_sessions_that_go_on_from_the_same_files_have_their_own(
@@ -276,8 +278,8 @@ def test_a_prompt_that_is_written_down_before_its_event_is_not_in_the_conversati
 def test_a_line_that_is_half_written_is_left_out(tmp_path: Path) -> None:
     transcript = tmp_path / "t.jsonl"
     transcript.write_bytes(b'{"a":1}\n{"b":2}\n{"c":3}\n')
-    said = from_file(str(transcript), None, 12)
-    assert not isinstance(said, str) and (said.data, said.count) == (b'{"a":1}\n', 1)
+    content = from_file(str(transcript), None, 12)
+    assert not isinstance(content, str) and (content.data, content.count) == (b'{"a":1}\n', 1)
 
 
 @pytest.mark.parametrize(
@@ -293,9 +295,9 @@ def test_a_line_that_is_half_written_is_left_out(tmp_path: Path) -> None:
 )
 def test_a_transcript_may_have_any_form(tmp_path: Path, content: bytes, form: str, count: int | None) -> None:
     (tmp_path / "t").write_bytes(content)
-    said = from_file(str(tmp_path / "t"), None)
-    assert not isinstance(said, str)
-    assert (said.data, said.form, said.count) == (content, form, count)
+    found = from_file(str(tmp_path / "t"), None)
+    assert not isinstance(found, str)
+    assert (found.data, found.form, found.count) == (content, form, count)
 
 
 def test_a_transcript_that_was_still_empty_is_an_empty_conversation(
@@ -354,7 +356,7 @@ def test_nothing_is_kept_if_the_person_does_not_want_it(base: Path, project: Pat
 
 def test_growing_turns_cost_little_more_than_one_copy(base: Path, tmp_path: Path, project: Path) -> None:
     manager = CheckpointManager(base=base, fsync=False, background_upkeep=False, max_snapshots=0)
-    whole = talk(160, 5000)  # 0.9 MB; all turns together have said 7 MB
+    whole = talk(160, 5000)  # 0.9 MB; all turns together say 7 MB
     alone = CheckpointManager(base=tmp_path / "alone", fsync=False, background_upkeep=False)
     take_turn(alone, project, 0, conversation=whole)
     alone.end_turn()
@@ -474,8 +476,8 @@ def kept_turns(manager: CheckpointManager, project: Path, count: int, size: int 
     taken = []
     for number in range(count):
         # Nothing in common, so that each has its own size.
-        said = [message(number * 100 + at, size) for at in range(10)]
-        taken.append(take_turn(manager, project, number, conversation=said))
+        content = [message(number * 100 + at, size) for at in range(10)]
+        taken.append(take_turn(manager, project, number, conversation=content))
         manager.end_turn()
     return taken
 
@@ -599,3 +601,39 @@ def test_clearing_a_project_takes_its_conversations_along(
     kept_turns(manager, project, 2)
     manager.clear(project)
     assert meta_refs(base) == set()
+
+
+def _row(kind: str, **more: Any) -> bytes:
+    return json.dumps({"type": kind, **more}).encode() + b"\n"
+
+
+EARLIER = _row("user", message={"role": "user", "content": "go on"}) + _row(
+    "assistant", message={"role": "assistant", "content": "Done."}
+)
+ASKED = (
+    _row("queue", content="go on")
+    + _row("queue", operation="dequeue")
+    + _row("user", message={"role": "user", "content": "go on"})
+)
+ANSWERED = _row("attachment", names=["a"]) + _row(
+    "assistant", message={"role": "assistant", "content": [{"type": "tool_use", "name": "Write"}]}
+)
+NOTED = _row("last-prompt", lastPrompt="go on") + _row("latch")
+
+
+@pytest.mark.parametrize("before", [b"", EARLIER], ids=["first", "second"])
+@pytest.mark.parametrize(
+    ("after", "answered"),
+    [(ASKED, False), (ASKED, True), (ASKED + ANSWERED, True), (ASKED + ANSWERED + NOTED, True)],
+    ids=["asked", "asked-late", "answered", "noted"],
+)
+def test_a_transcript_ends_before_the_prompt_of_the_turn(before: bytes, after: bytes, answered: bool) -> None:
+    """Also if it was first seen at a tool call, with the answer and a note of the prompt behind it."""
+    content = ConversationContent(before + after, "messages", None)
+    kept = before_prompt(content, lambda text: text == "go on", answered=answered)
+    assert kept.data == before
+
+
+def test_a_transcript_without_the_prompt_is_kept_whole() -> None:
+    content = ConversationContent(EARLIER + ANSWERED, "messages", 4)
+    assert before_prompt(content, lambda text: text == "another", answered=True) is content

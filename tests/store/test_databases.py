@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shadowsnap.store.conversations import Said, spoken_messages
+from shadowsnap.store.conversations import ConversationContent, spoken_messages
 from shadowsnap.store.databases import from_database, is_database
 
 OPENCODE = """
@@ -27,10 +27,10 @@ HERMES = """
 """
 
 
-def opencode(path: Path, said: list[tuple[str, str, int]]) -> None:
+def opencode(path: Path, content: list[tuple[str, str, int]]) -> None:
     db = sqlite3.connect(path)
     db.executescript(OPENCODE)
-    for at, (role, text, second) in enumerate(said):
+    for at, (role, text, second) in enumerate(content):
         message = (f"msg_{at:03}", "s1", second * 1000, json.dumps({"role": role}))
         db.execute("INSERT INTO message VALUES (?, ?, ?, ?)", message)
         parts = [{"type": "step-start"}, {"type": "text", "text": text}]
@@ -41,10 +41,10 @@ def opencode(path: Path, said: list[tuple[str, str, int]]) -> None:
     db.close()
 
 
-def goose(path: Path, said: list[tuple[str, str, int]]) -> None:
+def goose(path: Path, content: list[tuple[str, str, int]]) -> None:
     db = sqlite3.connect(path)
     db.executescript(GOOSE)
-    for role, text, second in said:
+    for role, text, second in content:
         content = json.dumps([{"type": "text", "text": text}])
         db.execute(
             "INSERT INTO messages (session_id, role, content_json, created_timestamp) VALUES ('s1', ?, ?, ?)",
@@ -54,10 +54,10 @@ def goose(path: Path, said: list[tuple[str, str, int]]) -> None:
     db.close()
 
 
-def hermes(path: Path, said: list[tuple[str, str, int]]) -> None:
+def hermes(path: Path, content: list[tuple[str, str, int]]) -> None:
     db = sqlite3.connect(path)
     db.executescript(HERMES)
-    for role, text, second in said:
+    for role, text, second in content:
         row = (role, text, second)
         db.execute("INSERT INTO messages (session_id, role, content, timestamp) VALUES ('s1', ?, ?, ?)", row)
     db.commit()
@@ -75,9 +75,9 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return path
 
 
-def texts(said: Said | str) -> list[tuple[str, str]]:
-    assert isinstance(said, Said)
-    rows = [json.loads(line) for line in said.data.splitlines()]
+def texts(content: ConversationContent | str) -> list[tuple[str, str]]:
+    assert isinstance(content, ConversationContent)
+    rows = [json.loads(line) for line in content.data.splitlines()]
     return [(row["role"], row["content"][0]["text"]) for row in rows]
 
 
@@ -86,7 +86,7 @@ def test_a_session_is_read_up_to_a_moment(database: Path) -> None:
     assert texts(from_database(str(database), "s1", 15_000, None)) == [each[:2] for each in TALK[:2]]
     whole = from_database(str(database), "s1", None, None)
     assert texts(whole) == [each[:2] for each in TALK]
-    assert isinstance(whole, Said)
+    assert isinstance(whole, ConversationContent)
     assert spoken_messages([json.loads(line) for line in whole.data.splitlines()]) == 3
 
 

@@ -34,7 +34,7 @@ def known(project: Path) -> Project:
 @pytest.fixture
 def remembered(store: Store, known: Project) -> ScanCache:
     """A cache with something in every field, saved."""
-    entry = Entry(REGULAR, EMPTY_BLOB, os.stat(known.workdir))
+    entry = Entry.of(REGULAR, EMPTY_BLOB, os.stat(known.workdir))
     index = Index(store.index_file(known.id)).write({b"%02d" % n: entry for n in range(20)})
     cache = ScanCache(
         index=index,
@@ -163,7 +163,7 @@ def test_no_field_of_the_small_file_can_break_the_reading(
 
 def test_pieces_of_two_captures_are_not_taken_for_one(store: Store, known: Project, remembered: ScanCache) -> None:
     """A process that died between the index and the rest."""
-    entry = Entry(REGULAR, EMPTY_BLOB, os.stat(known.workdir))
+    entry = Entry.of(REGULAR, EMPTY_BLOB, os.stat(known.workdir))
     remembered.index.write({b"more": entry})
     assert is_empty(load_cache(store, known), frozenset(remembered.named))
 

@@ -107,7 +107,8 @@ class CommandLine:
 
 def ageless(text: str) -> str:
     """A list in which everything happened just now, however slow the machine is."""
-    return re.sub(r"^( *(?:\d+|\.)  )(?:now| *\d+) (?:s  |min|h  |   ) ", r"\1now     ", text, flags=re.MULTILINE)
+    text = re.sub(r"^( *(?:\d+|\.)  )(?:now| *\d+) (?:s  |min|h  |   ) ", r"\1now     ", text, flags=re.MULTILINE)
+    return re.sub(r"\b\d+ s ago", "now", text)
 
 
 def without_progress(text: str) -> str:

@@ -18,8 +18,9 @@ from textual.scroll_view import ScrollView
 from viewing import DISCOUNT, IN_A_CLASS, Driver, Shop, view
 
 import helpers
-from shadowsnap.cli.commands.docs import FOLDER
-from shadowsnap.tui import lines, viewer
+from shadowsnap.cli.commands.help import FOLDER
+from shadowsnap.tui import patches as lines
+from shadowsnap.tui import viewer
 
 TURNS = ["@ now", "3 clean the project up", ". (your own edits)", "2 Now please", "1 add a discount"]
 

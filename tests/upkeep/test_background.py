@@ -13,13 +13,14 @@ from upkeep_stores import a_manager, a_store, check_sound, noise, take, take_tur
 
 from helpers import manifest
 from shadowsnap import CheckpointManager
+from shadowsnap import manager as manager_module
 from shadowsnap.git import repository as runner
 from shadowsnap.settings import Settings
 from shadowsnap.store.layout import last_prune
 from shadowsnap.store.locks import if_free
 from shadowsnap.store.projects import project_of
 from shadowsnap.store.troubles import read_log
-from shadowsnap.upkeep import background, run
+from shadowsnap.upkeep import run
 from shadowsnap.upkeep.background import note_started, why_due
 from shadowsnap.upkeep.reclaim import upkeep_lock
 
@@ -155,7 +156,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         note_started(store)  # type: ignore[arg-type]
         return True
 
-    monkeypatch.setattr(background, "start_upkeep", note)
+    monkeypatch.setattr(manager_module, "start_upkeep", note)
     return moments
 
 

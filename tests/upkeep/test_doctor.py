@@ -20,7 +20,8 @@ from helpers import git, manifest
 from shadowsnap import CheckpointManager
 from shadowsnap.deadline import NO_DEADLINE
 from shadowsnap.errors import DeadlineExceeded, LockTimeout, NothingToRedo
-from shadowsnap.model import Checkup, Entry
+from shadowsnap.model import Entry
+from shadowsnap.results import Checkup
 from shadowsnap.store.locks import locked
 from shadowsnap.upkeep import doctor
 

@@ -214,22 +214,34 @@ def test_a_directory_that_came_back_has_its_full_grace_again(base: Path, tmp_pat
     assert not manager.prune().dropped
 
 
-@pytest.mark.parametrize("how", ["its parent is gone", "an empty mount point is there"])
-def test_an_unmounted_volume_loses_nothing(base: Path, tmp_path: Path, how: str) -> None:
+@pytest.mark.parametrize("beneath", [None, (), (".keep",)])
+def test_an_unmounted_volume_loses_nothing(base: Path, tmp_path: Path, beneath: tuple[str, ...] | None) -> None:
     manager, lost = a_manager(base, orphan_grace_days=0), tmp_path / "volume" / "project"
     taken = take_turns(manager, lost, 3)
     age(base, lost, 400)
     manager.prune(retention_days=0)
-    shutil.rmtree(tmp_path / "volume")
-    if how == "an empty mount point is there":
-        (tmp_path / "volume").mkdir()
-        store = a_store(base)
-        memory = read_memory(store)
-        other = {project: device + 1 for project, device in memory.devices.items()}
-        write_memory(store, replace(memory, devices=other))
+    (tmp_path / "volume").rename(tmp_path / "detached")
+    if beneath is not None:  # the directory that it was mounted on shows through
+        make_files(tmp_path / "volume", beneath)
     assert not manager.prune().dropped
-    (tmp_path / "volume" / "project").mkdir(parents=True)
+    shutil.rmtree(tmp_path / "volume", ignore_errors=True)
+    (tmp_path / "detached").rename(tmp_path / "volume")
     assert len(ids(manager, lost)) == len(taken)
+
+
+def test_an_empty_directory_says_nothing_about_the_project_that_was_in_it(base: Path, tmp_path: Path) -> None:
+    manager, lost = a_manager(base, orphan_grace_days=0), tmp_path / "mount-point" / "project"
+    take_turns(manager, lost, 2)
+    shutil.rmtree(lost)
+    assert not manager.prune().dropped
+    make_files(lost.parent, ("another",))
+    assert len(manager.prune().dropped) == 2
+
+
+def make_files(folder: Path, names: tuple[str, ...]) -> None:
+    folder.mkdir(exist_ok=True)
+    for name in names:
+        (folder / name).touch()
 
 
 # --- size ---------------------------------------------------------------------------------------------
@@ -428,7 +440,7 @@ def test_a_damaged_number_does_not_keep_the_store_from_its_limits(base: Path, pr
     store, known = a_store(base), project_of(project)
     record = {"workdir": str(project), "last_touch": 1, "created_at": 1}
     store.project_file(known.id).write_text(json.dumps(record).replace(": 1", f": {number}"))
-    memory = {"gone_since": {known.id: 1}, "devices": {known.id: 1}, "look": {"on_disk": 1}, "archives": {"x": 1}}
+    memory = {"gone_since": {known.id: 1}, "look": {"on_disk": 1}, "archives": {"x": 1}}
     (store.git_dir / "upkeep.json").write_text(json.dumps(memory).replace(": 1", f": {number}"))
     assert manager.prune().status == "done"
     assert len(ids(manager, project)) == 2

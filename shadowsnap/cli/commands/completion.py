@@ -1,36 +1,19 @@
-"""Print the completion script of a shell.
-
-bash: eval "$(shadowsnap completion bash)" in ~/.bashrc; zsh: the same in ~/.zshrc, after compinit;
-fish: shadowsnap completion fish > ~/.config/fish/completions/shadowsnap.fish. Commands and options are completed,
-numbers of turns with what was asked, session ids, labels, and the files of a state. The scripts ask
-`shadowsnap completion offer`, which prints what fits a line: a word and what it means, with a tab between them.
-"""
+"""The command that writes completion scripts for shells, and answers what fits a line."""
 
 from __future__ import annotations
 
 import argparse
+import os
+from collections.abc import Iterable, Iterator, Sequence
 
+from shadowsnap.agents import NAMES
+from shadowsnap.cli.commands import Command, load_all, load_command
+from shadowsnap.cli.commands.help import topic_files
 from shadowsnap.cli.context import Context
-
-GROUP = "more"
-
-
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("shell", choices=("bash", "zsh", "fish", "offer"), help="which shell")
-    parser.set_defaults(paths=[])
-    parser.usage_end = ["[-- WORD...]"]  # type: ignore[attr-defined]
-
-
-def run(args: argparse.Namespace, context: Context) -> int:
-    if args.shell == "offer":
-        from shadowsnap.cli.completing import offers
-
-        found = offers(args.paths)
-        listed = [{"word": word, "about": about} for word, about in found]
-        return context.ui.answer({"offers": listed}, [f"{word}\t{about}".rstrip() for word, about in found])
-    script = _SCRIPTS[args.shell]
-    return context.ui.answer({"shell": args.shell, "script": script}, script.rstrip("\n"))
-
+from shadowsnap.cli.parser import GLOBAL_OPTIONS, command_parser
+from shadowsnap.cli.text import cut, one_line
+from shadowsnap.cli.ui import Ui
+from shadowsnap.model import Entry
 
 # Where several words fit, bash shows what they mean; what is completed is the word alone.
 _BASH = """\
@@ -58,7 +41,6 @@ _shadowsnap() {
 }
 complete -o default -F _shadowsnap shadowsnap
 """
-
 _ZSH = """\
 #compdef shadowsnap
 _shadowsnap() {
@@ -77,7 +59,6 @@ _shadowsnap() {
 }
 compdef _shadowsnap shadowsnap
 """
-
 _FISH = """\
 # fish completion of shadowsnap
 function __shadowsnap_offers
@@ -91,5 +72,190 @@ function __shadowsnap_offers
 end
 complete -c shadowsnap -f -a '(__shadowsnap_offers)'
 """
-
 _SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
+
+
+class CompletionCommand(Command):
+    """Print the completion script of a shell.
+
+    bash: eval "$(shadowsnap completion bash)" in ~/.bashrc; zsh: the same in ~/.zshrc, after compinit; fish:
+    shadowsnap completion fish > ~/.config/fish/completions/shadowsnap.fish. Commands and options are completed,
+    numbers of turns with what was asked, session ids, labels, and the files of a state. The scripts ask
+    `shadowsnap completion offer`, which prints what fits a line: a word and what it means, with a tab between
+    them.
+    """
+
+    name = "completion"
+    group = "more"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("shell", choices=("bash", "zsh", "fish", "offer"), help="which shell")
+        parser.set_defaults(paths=[])
+        parser.usage_end = ["[-- WORD...]"]  # type: ignore[attr-defined]
+
+    def run(self, args: argparse.Namespace, context: Context) -> int:
+        if args.shell == "offer":
+            found = offers(args.paths)
+            listed = [{"word": word, "about": about} for word, about in found]
+            return context.ui.answer({"offers": listed}, [f"{word}\t{about}".rstrip() for word, about in found])
+        script = _SCRIPTS[args.shell]
+        return context.ui.answer({"shell": args.shell, "script": script}, script.rstrip("\n"))
+
+
+Offer = tuple[str, str]
+"""A word, and what it means."""
+
+_REFERENCES = ("REF", "REF2")
+_LONGEST = 60
+_MOST = 500
+
+
+def offers(words: Sequence[str]) -> list[Offer]:
+    """What the last of these words may become. Whatever goes wrong, nothing is offered."""
+    *before, current = words or [""]
+    directories, name, rest = _split(before)
+    try:
+        found = list(_offers(Context(Ui(json=True), directories), name, rest, current))
+    except Exception:  # a line is being typed: an error has no place there
+        return []
+    return [(word, cut(one_line(about), _LONGEST)) for word, about in found if word.startswith(current)][:_MOST]
+
+
+def _split(words: Sequence[str]) -> tuple[list[str], str, list[str]]:
+    """The directories given before the command, the command, and what follows it."""
+    directories: list[str] = []
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        if word == "-C" and left:
+            directories.append(left.pop(0))
+        elif not word.startswith("-"):
+            return directories, word, left
+    return directories, "", []
+
+
+def _offers(context: Context, name: str, rest: list[str], current: str) -> Iterator[Offer]:
+    if not name:
+        commands = load_all()
+        if current.startswith("-"):
+            yield from ((option, about) for options, about in GLOBAL_OPTIONS for option in _names(options))
+        else:
+            yield from ((command.name, command.summary) for command in commands.values())
+        return
+    command = load_command(name)
+    if command is None:
+        return
+    parser = command_parser(command)
+    taking = _waiting_for_value(parser, rest)
+    if taking is not None:
+        yield from _values(taking, context)
+    elif "--" in rest:
+        yield from _files(context, rest[0] if rest[0] != "--" else "last", current)
+    elif current.startswith("-"):
+        yield from ((option, each.help or "") for each in parser._actions for option in each.option_strings)
+    else:
+        yield from _arguments(parser, _plain(parser, rest), context, current)
+
+
+def _names(options: str) -> list[str]:
+    return [option.split()[0] for option in options.split(", ")]
+
+
+def _waiting_for_value(parser: argparse.ArgumentParser, rest: Sequence[str]) -> argparse.Action | None:
+    """The option whose value is being typed, if any."""
+    last = rest[-1] if rest else ""
+    return next((each for each in parser._actions if last in each.option_strings and each.nargs != 0), None)
+
+
+def _plain(parser: argparse.ArgumentParser, rest: Sequence[str]) -> list[str]:
+    """The words that are no options, nor their values."""
+    found, skip = [], False
+    for word in rest:
+        if skip:
+            skip = False
+        elif word.startswith("-"):
+            skip = _waiting_for_value(parser, [word]) is not None
+        else:
+            found.append(word)
+    return found
+
+
+def _values(action: argparse.Action, context: Context) -> Iterator[Offer]:
+    if action.choices is not None:
+        yield from ((str(choice), "") for choice in action.choices)
+    elif action.dest == "session":
+        yield from _sessions(context)
+    elif action.dest == "turn":
+        yield from _numbers(context, kinds=("turn",))
+
+
+def _arguments(
+    parser: argparse.ArgumentParser, given: Sequence[str], context: Context, current: str
+) -> Iterator[Offer]:
+    """What the next argument may be: the one at this place, or the last one if it takes several."""
+    positionals = [each for each in parser._actions if not each.option_strings]
+    if not positionals:
+        return
+    action = positionals[min(len(given), len(positionals) - 1)]
+    if len(given) >= len(positionals) and action.nargs not in ("*", "+"):
+        return
+    if action.choices is not None:
+        yield from ((str(choice), "") for choice in action.choices)
+    elif action.metavar in _REFERENCES:
+        yield from _references(context)
+        yield from [("@", "the files as they are now")] if action.metavar == "REF2" else []
+    elif action.metavar == "N":
+        yield from _numbers(context, kinds=("turn",))
+    elif action.metavar == "PATH" and positionals[0].metavar == "REF" and given:
+        yield from _files(context, given[0], current)
+    elif action.metavar == "SESSION":
+        yield from _sessions(context)
+    else:
+        yield from _known_words(str(action.metavar))
+
+
+def _known_words(metavar: str) -> Iterator[Offer]:
+    if metavar == "COMMAND":
+        yield from ((command.name, command.summary) for command in load_all().values())
+    elif metavar == "TOPIC":
+        yield from ((topic, "") for topic in topic_files())
+    elif metavar == "AGENT":
+        yield from ((agent, "") for agent in NAMES)
+    elif metavar == "WORD":
+        yield from ((verb, "") for verb in ("list", "diff", "turn", "session", "undo", "redo", "pin", "help"))
+
+
+def _references(context: Context) -> Iterator[Offer]:
+    entries = context.manager.timeline(context.workdir)
+    yield from _numbers(context, entries=entries)
+    yield "last", "the newest turn or snapshot that is not undone"
+    checkpoints = context.manager.list_checkpoints(context.workdir)
+    yield from ((each.label, "a label") for each in checkpoints if each.label)
+
+
+def _numbers(
+    context: Context, kinds: Sequence[str] = ("turn", "snapshot"), entries: Iterable[Entry] | None = None
+) -> Iterator[Offer]:
+    for entry in context.manager.timeline(context.workdir) if entries is None else entries:
+        if entry.number is not None and entry.kind in kinds:
+            yield str(entry.number), entry.prompt or entry.reason
+
+
+def _sessions(context: Context) -> Iterator[Offer]:
+    for session in context.manager.sessions(working_dir=context.workdir):
+        prompts = [turn.prompt for turn in session.turns if turn.prompt]
+        yield session.id, prompts[0] if prompts else ""
+
+
+def _files(context: Context, ref: str, current: str) -> Iterator[Offer]:
+    """The files of a state, one directory at a time: those that are gone from the disk are among them."""
+    inside = os.path.relpath(context.here, context.workdir)
+    base = "" if inside == os.curdir else f"{inside}/"
+    folder, slash, _ = current.rpartition("/")
+    start = f"{base}{folder}{slash}"
+    names: dict[str, None] = {}
+    for path in context.manager.files(context.workdir, ref):
+        if path.startswith(start):
+            name, below, _ = path[len(start) :].partition("/")
+            names[f"{folder}{slash}{name}{below}"] = None
+    yield from ((name, "") for name in names)

@@ -1,72 +1,80 @@
-"""List the sessions of this project, or show one.
-
-`list`, the default, has a line for each session, newest first: a short id that works
-wherever an id is asked for, status, age, turns, agent, and the first and last prompt. `show ID` has its turns with
-their numbers, whether the conversation is kept, and what became of its stages; with --chat it prints the
-conversation.
-"""
+"""The command about sessions and their conversations."""
 
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from shadowsnap.cli.commands import Command
 from shadowsnap.cli.context import Context
 from shadowsnap.cli.tables import moment_text
 from shadowsnap.cli.text import age, ago, columns, count, cut, one_line, pad, safe
+from shadowsnap.cli.ui import Ink, Ui
 from shadowsnap.errors import NoConversation, WrongUsage
-
-if TYPE_CHECKING:
-    from shadowsnap.cli.ui import Ink, Ui
-    from shadowsnap.manager import CheckpointManager
-    from shadowsnap.model import Conversation, Session, SessionTurn
-
-GROUP = "taking and looking"
+from shadowsnap.manager import CheckpointManager
+from shadowsnap.model import Conversation, Session, SessionTurn
+from shadowsnap.store.conversations import spoken_messages
+from shadowsnap.timeline import short_session_ids
 
 
-def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("what", choices=("list", "show"), nargs="?", default="list", help="list all, or show one")
-    parser.add_argument("session", metavar="SESSION", nargs="?", help="the session that is shown")
-    parser.add_argument("--all-projects", action="store_true", help="of every project")
-    parser.add_argument("--status", metavar="STATUS", help="active, completed, failed or rolled_back")
-    parser.add_argument("--file", metavar="PATH", help="only those that changed this file or directory")
-    parser.add_argument("--text", metavar="TEXT", help="only those with this in a prompt")
-    parser.add_argument("--since", metavar="DATE", help="only those that went on since, as 2026-01-31")
-    parser.add_argument("--limit", metavar="N", type=int, default=20, help="show at most N (20; 0: all)")
-    parser.add_argument("--chat", action="store_true", help="with show: print the last conversation that is kept")
-    parser.add_argument("-o", "--output", metavar="FILE", help="with --chat: write it to a file")
+class SessionsCommand(Command):
+    """List the sessions of this project, or show one.
 
+    `list`, the default, has a line for each session, newest first: a short id that works wherever an id is asked
+    for, status, age, turns, agent, and the first and last prompt. `show ID` has its turns with their numbers,
+    whether the conversation is kept, and what became of its stages; with --chat it prints the conversation.
+    """
 
-def run(args: argparse.Namespace, context: Context) -> int:
-    if args.what == "show":
-        if args.session is None:
-            raise WrongUsage(why="sessions show needs the id of a session")
-        session = context.manager.session(args.session, context.workdir)
-        if args.chat:
-            return _write(last_conversation(context.manager, session), args.output, context)
-        return _show(session, context.ui)
-    if args.session is not None:
-        raise WrongUsage(why=f"{args.session!r} does not belong there; sessions show {args.session} shows one")
-    if args.limit < 0:
-        raise WrongUsage(why="--limit must not be negative")
-    found = context.manager.sessions(
-        args.status,
-        working_dir=None if args.all_projects and args.file is None else context.workdir,
-        path=None if args.file is None else context.path(args.file),
-        text=args.text,
-        since=None if args.since is None else moment_of(args.since),
-    )
-    shown = found[: args.limit or None]
-    if len(found) > len(shown):
-        context.ui.say(f"{len(found) - len(shown)} more: --limit 0 shows all")
-    if not found:
-        context.ui.say("no session fits" if _is_narrow(args) else "no session yet")
-    data = {"sessions": [each.to_dict() for each in shown], "more": len(found) - len(shown)}
-    return context.ui.answer(data, session_rows(shown, found, context.ui.width))
+    name = "sessions"
+    group = "taking and looking"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument(
+            "what", choices=("list", "show"), nargs="?", default="list", help="list all, or show one"
+        )
+        parser.add_argument("session", metavar="SESSION", nargs="?", help="the session that is shown")
+        parser.add_argument("--all-projects", action="store_true", help="of every project")
+        parser.add_argument("--status", metavar="STATUS", help="active, completed, failed or rolled_back")
+        parser.add_argument("--file", metavar="PATH", help="only those that changed this file or directory")
+        parser.add_argument("--text", metavar="TEXT", help="only those with this in a prompt")
+        parser.add_argument("--since", metavar="DATE", help="only those that went on since, as 2026-01-31")
+        parser.add_argument("--limit", metavar="N", type=int, default=20, help="show at most N (20; 0: all)")
+        parser.add_argument(
+            "--chat", action="store_true", help="with show: print the last conversation that is kept"
+        )
+        parser.add_argument("-o", "--output", metavar="FILE", help="with --chat: write it to a file")
+
+    def run(self, args: argparse.Namespace, context: Context) -> int:
+        if args.what == "show":
+            if args.session is None:
+                raise WrongUsage(why="sessions show needs the id of a session")
+            session = context.manager.session(args.session, context.workdir)
+            if args.chat:
+                return _write(last_conversation(context.manager, session), args.output, context)
+            return _show(session, context.ui)
+        if args.session is not None:
+            raise WrongUsage(why=f"{args.session!r} does not belong there; sessions show {args.session} shows one")
+        if args.limit < 0:
+            raise WrongUsage(why="--limit must not be negative")
+        found = context.manager.sessions(
+            args.status,
+            working_dir=None if args.all_projects and args.file is None else context.workdir,
+            path=None if args.file is None else context.path(args.file),
+            text=args.text,
+            since=None if args.since is None else moment_of(args.since),
+        )
+        shown = found[: args.limit or None]
+        if len(found) > len(shown):
+            context.ui.say(f"{len(found) - len(shown)} more: --limit 0 shows all")
+        if not found:
+            context.ui.say("no session fits" if _is_narrow(args) else "no session yet")
+        data = {"sessions": [each.to_dict() for each in shown], "more": len(found) - len(shown)}
+        return context.ui.answer(data, session_rows(shown, found, context.ui.width))
 
 
 def _is_narrow(args: argparse.Namespace) -> bool:
@@ -75,8 +83,6 @@ def _is_narrow(args: argparse.Namespace) -> bool:
 
 def session_rows(shown: list[Session], found: list[Session], width: int) -> Iterator[str]:
     """A line for each session, with an id that is unique among those that were found."""
-    from shadowsnap.timeline import short_session_ids
-
     names = short_session_ids(each.id for each in found)
     cells = []
     for each in shown:
@@ -136,9 +142,6 @@ def _turn_lines(turn: SessionTurn, width: int) -> Iterator[str]:
         yield f"  in {one_line(place.workdir)}"
 
 
-# --- conversations -----------------------------------------------------------------------------------
-
-
 def print_conversation(ref: str, output: str | None, context: Context) -> int:
     """Print the conversation that is kept with a state, or write it to a file."""
     result = context.manager.restore(context.workdir, ref, conversation=True, files=False, dry_run=True)
@@ -164,8 +167,6 @@ def last_conversation(manager: CheckpointManager, session: Session) -> Conversat
 
 
 def _write(conversation: Any, output: str | None, context: Context) -> int:
-    from shadowsnap.store.conversations import spoken_messages
-
     text = _conversation_text(conversation.data)
     number = spoken_messages(conversation.data)
     messages = "" if number is None else f", {count(number, 'message')}"
@@ -181,8 +182,6 @@ def _write(conversation: Any, output: str | None, context: Context) -> int:
 
 
 def _conversation_text(data: Any) -> str:
-    import json  # the help imports every command, and needs no JSON
-
     if isinstance(data, str):
         return data if data.endswith("\n") else f"{data}\n"
     rows = data if isinstance(data, list) else [data]

@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import NoSuchProject, NoSuchSession, ShadowsnapError
+from shadowsnap.manager import CheckpointManager
 from shadowsnap.model import Change, Entry
 from shadowsnap.snapshot.states import PatchReader, State, compare, patch_header, split_patch
 from shadowsnap.store.checkpoints import list_checkpoints
@@ -20,9 +20,6 @@ from shadowsnap.store.layout import open_store
 from shadowsnap.store.projects import project_of
 from shadowsnap.store.redaction import redacted_text
 from shadowsnap.timeline import lasting_effects
-
-if TYPE_CHECKING:
-    from shadowsnap.manager import CheckpointManager
 
 _MOST_OF_A_FILE = 100_000
 _MOST_OF_AN_ENTRY = 400_000

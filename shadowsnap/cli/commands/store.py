@@ -1,0 +1,464 @@
+"""The commands about the store: status (with the store at a glance), doctor, verify, import."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from shadowsnap.agents.install import Installed, installed
+from shadowsnap.agents.protection import AgentHere, agents_here, moment_of, writable_folders
+from shadowsnap.base import config_file
+from shadowsnap.cli.commands import Command
+from shadowsnap.cli.commands.timeline import heading
+from shadowsnap.cli.context import Context
+from shadowsnap.cli.states import tilde
+from shadowsnap.cli.tables import now_text, remote_text
+from shadowsnap.cli.text import age, ago, count, cut, cut_path, one_line, safe, size, wrapped
+from shadowsnap.cli.ui import Ink, Ui, working
+from shadowsnap.errors import NoSuchProject, ShadowsnapError
+from shadowsnap.git.repository import missing_fixes
+from shadowsnap.hook.log import read_log
+from shadowsnap.hook.resident import RunningHelper, running_helper
+from shadowsnap.model import Entry, Now
+from shadowsnap.results import Checkup, Finding, ImportReport, RemoteStatus
+from shadowsnap.store.layout import Store
+from shadowsnap.store.projects import project_of, read_record
+from shadowsnap.store.troubles import read_log as read_troubles
+from shadowsnap.upkeep.status import Limit, ProjectStatus, StoreStatus, Trouble, exposure, failures
+from shadowsnap.upkeep.verify import verified_at
+
+_MOST_NAMED = 3
+_LONGEST_PATH = 50
+
+
+class StatusCommand(Command):
+    """Show whether this directory is protected, and what changed since.
+
+    By which agent's hook, when it last ran and with what result, what changed since the newest known state, what
+    is not captured, how much history there is, and what is wrong with the command that mends it. --store shows the
+    store instead: its size, its projects, and how close the limits are.
+    """
+
+    name = "status"
+    group = "taking and looking"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--store", action="store_true", help="the store instead of this directory")
+
+    def run(self, args: argparse.Namespace, context: Context) -> int:
+        if args.store:
+            return show_store(context)
+        return _show_here(context)
+
+
+def _show_here(context: Context) -> int:
+    with context.working("looking at the files"):
+        entries, now, problem = _look(context)
+        agents = agents_here(context.workdir)
+    protection = context.protection
+    remote = next(iter(context.manager.remote_status(context.workdir)), None)
+    troubles = [*([(str(problem), problem.hint)] if problem else []), *_troubles(context, agents)]
+    newest = None
+    if now is not None and now.name is not None:
+        newest = {"name": now.name, "number": now.number, "checkpoint_id": now.checkpoint_id}
+    since = None if now is None or now.files_changed is None else {
+        "files_changed": now.files_changed, "insertions": now.insertions, "deletions": now.deletions,
+    }  # fmt: skip
+    here: dict[str, Any] = {
+        "workdir": str(context.workdir),
+        "protected": protection.protected,
+        "protection": protection.text,
+        "since": _iso(moment_of(protection.since)),
+        "agents": [each.to_dict() for each in agents],
+        "newest": newest,
+        "changed_since": since,
+        "not_captured": [item.to_dict() for item in now.skipped] if now is not None else [],
+        "remote": remote.to_dict() if remote is not None else None,
+        "turn_count": sum(entry.kind == "turn" for entry in entries),
+        "snapshot_count": sum(entry.kind == "snapshot" for entry in entries),
+        "verified_at": _iso(_verified_at(context)),
+    }
+    data = {
+        "here": here,
+        "enabled": context.manager.settings.enabled,
+        "troubles": [{"what": what, "advice": advice} for what, advice in troubles],
+    }
+    return context.ui.answer(data, _status_lines(context, entries, now, agents, troubles, remote))
+
+
+def _iso(when: datetime | None) -> str | None:
+    return None if when is None else when.isoformat()
+
+
+def _verified_at(context: Context) -> datetime | None:
+    """When the newest checkpoint of this project was last restored into scratch and found exact."""
+    try:
+        store = Store(Path(context.manager.settings.resolved_base()))
+        return moment_of(verified_at(read_record(store, project_of(context.workdir))))
+    except (ShadowsnapError, OSError):
+        return None
+
+
+def _look(context: Context) -> tuple[list[Entry], Now | None, ShadowsnapError | None]:
+    """What happened here, how the files are, and what kept us from seeing that."""
+    entries: list[Entry] = []
+    try:
+        entries = context.manager.timeline(context.workdir)
+        return entries, context.manager.now(context.workdir), None
+    except NoSuchProject:
+        return entries, None, None
+    except ShadowsnapError as problem:
+        return entries, None, problem
+
+
+def _status_lines(
+    context: Context,
+    entries: Sequence[Entry],
+    now: Now | None,
+    agents: Sequence[AgentHere],
+    troubles: Sequence[tuple[str, str]],
+    remote: RemoteStatus | None,
+) -> Iterator[str]:
+    ui = context.ui
+    yield heading(context)
+    if not context.manager.settings.enabled:
+        yield ui.ink("red", "SNAPSHOTS ARE DISABLED: nothing is protected. Set enabled = true, and see that")
+        yield ui.ink("red", f"SHADOWSNAP_ENABLED is not set: {cut_path(tilde(config_file()), ui.width - 34)}")
+    for each in agents:
+        yield from _row(context, each.agent, each.text)
+    yield from _row(context, "changed", now_text(now) if now is not None else "no history yet")
+    if now is not None and now.skipped:
+        paths = [(cut_path(safe(item.path), _LONGEST_PATH), item.why) for item in now.skipped[:_MOST_NAMED]]
+        named = ", ".join(f"{path} ({why})" for path, why in paths)
+        more = f" and {len(now.skipped) - _MOST_NAMED} more" if len(now.skipped) > _MOST_NAMED else ""
+        yield from _row(context, "not held", f"{count(len(now.skipped), 'path')}: {named}{more}")
+    if entries:
+        yield from _row(context, "history", _history(entries))
+    if (verified := _verified_at(context)) is not None:
+        yield from _row(context, "verified", f"the newest state was restored and found exact {ago(verified)}")
+    if remote is not None:
+        yield from _row(context, "remote", remote_text(remote))
+    yield from _row(context, "store", f"{_base(context)}  (shadowsnap status --store)")
+    for what, advice in troubles:
+        text = f"trouble: {one_line(what)}{f'  -> {one_line(advice)}' if advice else ''}"
+        yield from (ui.ink("yellow", line) for line in wrapped(text, ui.width))
+
+
+def _row(context: Context, name: str, text: str) -> Iterator[str]:
+    first, *rest = wrapped(text, context.ui.width - 10) or [""]
+    yield f"{name:8}  {first}"
+    yield from (f"{'':10}{line}" for line in rest)
+
+
+def _history(entries: Sequence[Entry]) -> str:
+    turns, snapshots = (sum(entry.kind == kind for entry in entries) for kind in ("turn", "snapshot"))
+    parts = [count(turns, "turn")] if turns else []
+    parts += [count(snapshots, "snapshot")] if snapshots else []
+    began = min((entry.began_at for entry in entries if entry.began_at is not None), default=None)
+    return ", ".join(parts) + (f"; the first {ago(began)}" if began is not None else "")
+
+
+def _base(context: Context) -> str:
+    return cut(tilde(context.manager.settings.resolved_base()), context.ui.width)
+
+
+def _troubles(context: Context, agents: Sequence[AgentHere]) -> Iterator[tuple[str, str]]:
+    """What is wrong here, and the command or setting that mends it."""
+    manager = context.manager
+    base = Path(manager.settings.resolved_base())
+    yield from ((each.problem, each.mend) for each in agents if each.problem)
+    last = max((each.last_run_at for each in agents if each.last_run_at is not None), default=None)
+    for failure in failures(read_troubles(base)):
+        if failure.workdir == str(context.workdir) and (last is None or failure.at >= last):
+            yield f"{ago(failure.at)}: {failure.what}", failure.advice
+            break
+    try:
+        unfixed = missing_fixes(Store(base).git())
+    except (ShadowsnapError, OSError):
+        unfixed = ""  # without git, or without a store, there are other troubles
+    if unfixed:
+        yield unfixed, "install a newer git"
+    exposed = exposure(base, [context.workdir], writable_folders())
+    if exposed:
+        yield exposed.partition(":")[0], "move it out: shadowsnap docs settings, base"
+
+
+_STYLES = {"error": "red", "warning": "yellow", "info": "dim"}
+
+
+class DoctorCommand(Command):
+    """Look for damage in the store, and mend it.
+
+    Without --repair nothing is changed: it shows what is wrong, what that means and what would be done.
+    What cannot be saved is set aside, never deleted. The exit code is 1 if something is left that
+    fails or is lost.
+    """
+
+    name = "doctor"
+    group = "keeping"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--repair", action="store_true", help="mend what can be mended")
+        parser.add_argument("--dry-run", action="store_true", help="with --repair: only show what it would do")
+
+    def run(self, args: argparse.Namespace, context: Context) -> int:
+        ui = context.ui
+        with working(ui, "examining the store"):
+            checkup = context.manager.doctor(repair=args.repair and not args.dry_run)
+        return ui.answer(
+            checkup.to_dict(), _doctor_lines(checkup, ui.width, ui.ink), code=0 if checkup.healthy else 1
+        )
+
+
+def _doctor_lines(checkup: Checkup, width: int, ink: Ink) -> Iterator[str]:
+    for finding in checkup.findings:
+        yield from _finding(finding, finding in checkup.repaired, width, ink)
+    if checkup.set_aside:
+        yield f"what could not be saved is in {safe(checkup.set_aside)}"
+    yield f"{safe(checkup.base)}: {count(checkup.checkpoints, 'checkpoint')}, {checkup.intact} intact"
+    yield _verdict(checkup)
+
+
+def _finding(finding: Finding, mended: bool, width: int, ink: Ink) -> Iterator[str]:
+    word, style = ("mended", "green") if mended else (finding.severity, _STYLES.get(finding.severity, "dim"))
+    yield f"{ink(style, f'{word:7}')}  {finding.code}: {safe(finding.subject)}"
+    yield from wrapped(finding.meaning, width, " " * 9)
+    if finding.repair and not mended:
+        yield from wrapped(f"repair: {finding.repair}", width, " " * 9)
+
+
+def _verdict(checkup: Checkup) -> str:
+    open_ones = [finding for finding in checkup.findings if finding not in checkup.repaired]
+    mendable = [finding for finding in open_ones if finding.repair]
+    mended = f"{count(len(checkup.repaired), 'thing')} mended" if checkup.repaired else ""
+    if mendable:
+        left = f"{count(len(mendable), 'thing')} to mend: shadowsnap doctor --repair"
+    else:
+        left = "everything is in order" if checkup.healthy else "the rest cannot be mended"
+    return "; ".join(filter(None, (mended, left)))
+
+
+class VerifyCommand(Command):
+    """Check that a state can be restored exactly.
+
+    REF, or without it the newest state, is restored into a scratch directory and compared byte for byte with what
+    the checkpoint says. Upkeep does the same for the newest checkpoint of each project now and then; status shows
+    when that last held.
+    """
+
+    name = "verify"
+    group = "keeping"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("ref", metavar="REF", nargs="?", help="a number of the list, 3:after, a label, an id")
+
+    def run(self, args: argparse.Namespace, context: Context) -> int:
+        ref = None if args.ref is None else context.checkpoint(args.ref).id
+        with working(context.ui, "restoring into a scratch directory"):
+            result = context.manager.verify(context.workdir, ref)
+        name = result.checkpoint[:8]
+        if result.verified:
+            text = f"{name} is exact: {count(result.files, 'file')} restored and compared"
+            return context.ui.answer(result.to_dict(), text)
+        lines = [f"{name} is damaged: {count(result.problem_count, 'problem')}"]
+        lines += [f"  {safe(problem)}" for problem in result.problems]
+        context.ui.say("hint: shadowsnap doctor --repair mends what can be mended; other states are not affected")
+        return context.ui.answer(result.to_dict(), lines, code=1)
+
+
+class ImportCommand(Command):
+    """Take over the checkpoints of another tool.
+
+    PATH is a store of Hermes or PraisonAI, or a repository with shadow branches of Entire. They keep
+    their dates, reasons and files, and nothing is changed there. What was imported before is skipped.
+    """
+
+    name = "import"
+    group = "more"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("source", metavar="PATH", help="where the other tool keeps its checkpoints")
+        parser.add_argument(
+            "--dry-run", action="store_true", help="show what would be imported and import nothing"
+        )
+
+    def run(self, args: argparse.Namespace, context: Context) -> int:
+        path = os.path.join(context.here, os.path.expanduser(args.source))
+        with working(context.ui, "importing") as update:
+            report = context.manager.import_from(path, args.dry_run, lambda done, total, _: update(done, total))
+        return context.ui.answer(report.to_dict(), _import_lines(report), code=1 if report.failed else 0)
+
+
+def _import_lines(report: ImportReport) -> Iterator[str]:
+    taken = Counter(item.workdir for item in report.items if item.status not in ("skipped", "failed"))
+    for workdir, number in sorted(taken.items()):
+        yield f"  {count(number, 'checkpoint')} of {safe(workdir)}"
+    for item in report.items:
+        if item.status == "failed":
+            yield f"  failed: {item.original_id[:8]} of {safe(item.workdir)}: {one_line(item.why)}"
+    verb = "imported" if report.applied else "to import"
+    yield f"{report.imported} {verb}, {report.skipped} skipped, {report.failed} failed"
+
+
+_SHOWN = 10
+_HOOKS_READ = 200
+_AGENT_FACTS = ("agent", "path", "scope", "current")
+_TROUBLED = ("failed", "refused", "partial", "settings")
+
+
+def show_store(context: Context) -> int:
+    """Where the store is, how large, which projects it has, how close the limits are, what was not captured, what
+    failed lately and what to do about it, and which agents have the hook."""
+    ui = context.ui
+    with context.working("looking at the store"):
+        status = context.manager.status()
+        agents = installed(context.workdir)
+    exposed = exposure(Path(status.base), [context.workdir], writable_folders())
+    if exposed and not any(text.startswith("the store lies ") for text in status.warnings):
+        status = replace(status, warnings=(exposed, *status.warnings))
+    hooks = read_log(_HOOKS_READ)
+    helper = running_helper(status.base)
+    data = {
+        **status.to_dict(),
+        "settings": {"path": config_file(), "ignored": context.manager.warnings},
+        "agents": [{name: getattr(each, name) for name in _AGENT_FACTS} for each in agents],
+        "hooks": hooks[:_SHOWN],
+        "helper": None if helper is None else helper.to_dict(),
+    }
+    return ui.answer(data, _Lines(ui).all(status, agents, hooks, helper))
+
+
+class _Lines:
+    """The store for people, section by section; an empty section is left out."""
+
+    def __init__(self, ui: Ui) -> None:
+        self._ui = ui
+        self._ink = ui.ink
+        self._width = ui.width
+
+    def all(
+        self,
+        status: StoreStatus,
+        agents: list[Installed],
+        hooks: list[dict[str, Any]],
+        helper: RunningHelper | None,
+    ) -> Iterator[str]:
+        yield from self._summary(status)
+        if helper is not None:
+            yield f"helper      process {helper.pid}, started {ago(helper.started_at)}"
+        yield from self._section("warnings", (self._bullet(text) for text in status.warnings))
+        fancy = self._ui.fancy
+        shown = status.projects[:_SHOWN]
+        table = fancy.project_table(shown, self._width - 2) if fancy and shown else self._projects(shown)
+        more = len(status.projects) - len(shown)
+        rest = [f"  ... and {more} more (--json has all)"] if more else []
+        yield from self._section("projects", [*table, *rest])
+        bars = fancy.limit_bars(status.limits) if fancy else [""] * len(status.limits)
+        limits = zip(map(_limit, status.limits), bars, strict=True)
+        yield from self._section("limits", (f"{text}  {bar}".rstrip() for text, bar in limits))
+        yield from self._section("remotes", map(_remote, status.remotes))
+        yield from self._section("not captured", map(self._uncaptured, status.uncaptured))
+        yield from self._section("failed lately", map(self._failure, status.failures[:_SHOWN]))
+        yield from self._section("agents with the hook", map(_agent, agents) if agents else [_NO_AGENT])
+        yield from self._section("hooks lately", self._hooks(hooks))
+
+    def _summary(self, status: StoreStatus) -> Iterator[str]:
+        spare = f", {size(status.unreachable_bytes)} of it to be freed" if status.unreachable_bytes else ""
+        yield f"store       {safe(status.base)}"
+        yield f"size        {size(status.store_bytes)}{spare}"
+        if status.attachments_bytes:
+            yield f"            {size(status.attachments_bytes)} of it conversations"
+        if status.legacy_bytes:
+            yield f"            and {size(status.legacy_bytes)} in archives of older tools"
+        yield f"holds       {count(status.checkpoints, 'checkpoint')} of {count(len(status.projects), 'project')}"
+        yield f"last prune  {ago(status.last_prune) if status.last_prune else 'not yet'}"
+        held = [project.verified_at for project in status.projects if project.verified_at is not None]
+        last = f"{count(len(held), 'project')}, last {ago(max(held))}" if held else "not yet"
+        yield f"verified    {last}"
+
+    def _section(self, title: str, items: Any) -> Iterator[str]:
+        lines = [line for item in items for line in ([item] if isinstance(item, str) else item)]
+        if lines:
+            yield ""
+            yield self._ink("bold", f"{title}:")
+            yield from lines
+
+    def _projects(self, projects: tuple[ProjectStatus, ...]) -> Iterator[str]:
+        if projects:
+            yield self._ink("dim", f"  {'count':5}  {'newest':10}  {'alone':>7}  {'':8}  directory")
+        for project in projects:
+            alone = "" if project.bytes_alone is None else size(project.bytes_alone)
+            pins = f"{project.pinned} pinned" if project.pinned else ""
+            newest = age(project.newest) if project.newest else "empty"
+            start = f"  {project.checkpoints:5}  {newest:10}  {alone:>7}  {pins:8}  "
+            place = "" if project.exists else f" ({project.place})"
+            room = max(20, self._width - len(start) - len(place))
+            yield f"{start}{cut_path(safe(project.workdir), room)}{place}"
+
+    def _uncaptured(self, trouble: Trouble) -> Iterator[str]:
+        shown = ", ".join(one_line(path) for path in trouble.paths[:3])
+        more = f" and {trouble.times - 3} more" if trouble.times > 3 else ""
+        yield from self._bullet(f"{trouble.workdir}: {trouble.what}: {shown}{more}")
+        yield from self._advice(trouble)
+
+    def _failure(self, trouble: Trouble) -> Iterator[str]:
+        times = f" ({trouble.times} times)" if trouble.times > 1 else ""
+        where = "" if trouble.workdir in trouble.what else f"{trouble.workdir}: "
+        yield from self._bullet(f"{ago(trouble.at)}{times}: {where}{trouble.what}")
+        yield from self._advice(trouble)
+
+    def _advice(self, trouble: Trouble) -> Iterator[str]:
+        if trouble.advice:
+            yield from wrapped(f"-> {trouble.advice}", self._width, "    ")
+
+    def _hooks(self, hooks: list[dict[str, Any]]) -> Iterator[str]:
+        """The last one, which shows that they run, and those that went wrong."""
+        for at, entry in enumerate(hooks):
+            troubled = entry.get("status") in _TROUBLED
+            if at == 0 or troubled:
+                parts = [entry.get("agent"), entry.get("event"), entry.get("tool"), entry.get("status")]
+                what = " ".join(str(each) for each in parts if each)
+                error = f": {entry['error']}" if entry.get("error") else ""
+                yield from self._bullet(f"{_when(entry)}: {what}{error}")
+            if at >= _SHOWN:
+                return
+
+    def _bullet(self, text: str) -> list[str]:
+        first, *rest = wrapped(text, self._width - 2) or [""]
+        return [f"  {first}", *(line for each in rest for line in wrapped(each, self._width, "    "))]
+
+
+_NO_AGENT = "  none: shadowsnap install AGENT"
+
+
+def _limit(limit: Limit) -> str:
+    if limit.limit <= 0:
+        return f"  {limit.name:18}  no limit"
+    if limit.used is None:
+        return f"  {limit.name:18}  {limit.limit:g}"
+    word = "  exceeded" if limit.exceeded else "  nearly reached" if limit.near else ""
+    most = " in the largest project" if limit.name == "max_snapshots" else ""
+    share = "" if most else f" ({100 * limit.used / limit.limit:.0f}%)"
+    return f"  {limit.name:18}  {limit.used:.4g} of {limit.limit:g}{most}{share}{word}"
+
+
+def _remote(each: RemoteStatus) -> str:
+    return f"  {safe(each.workdir)}: {remote_text(each)}"
+
+
+def _agent(each: Installed) -> str:
+    other = "" if each.current else " (starts another program)"
+    return f"  {each.agent:9} {each.scope:8} {safe(each.path)}{other}"
+
+
+def _when(entry: dict[str, Any]) -> str:
+    try:
+        return ago(datetime.fromtimestamp(entry["time"], UTC))
+    except (KeyError, TypeError, ValueError, OverflowError, OSError):
+        return "some time"

@@ -1,0 +1,467 @@
+"""The commands that show and mark what happened: list, log, show, label, pin, unpin."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from shadowsnap.cli.commands import Command
+from shadowsnap.cli.commands.sessions import print_conversation
+from shadowsnap.cli.context import Context
+from shadowsnap.cli.parser import USAGE
+from shadowsnap.cli.states import diff_of_entry, entry_of, state_in_words, tilde
+from shadowsnap.cli.tables import (
+    change_lines,
+    checkpoint_lines,
+    duration_text,
+    moment_text,
+    patch_lines,
+    prompt_of,
+    timeline_lines,
+)
+from shadowsnap.cli.text import columns, cut, cut_path, one_line, safe, wrapped
+from shadowsnap.cli.ui import Ui
+from shadowsnap.errors import DirectoryMissing, NoSuchProject, UnsafeTree, WrongUsage
+from shadowsnap.model import Change, Checkpoint, Diff, Entry, Now
+from shadowsnap.timeline import lasting_effects, short_session_ids
+
+_LEAST_PATH = 12
+_OUT = ("undone", "reverted")
+
+
+class ListCommand(Command):
+    """Show the timeline: what was asked and what each turn changed.
+
+    Newest first. `@` stands for the files as they are now. The numbers never change, and every command takes them.
+    Between the turns stand your own edits, marked with a dot. A turn that is running, was interrupted, undone or
+    reverted says so. Without a command, shadowsnap shows this list on a terminal.
+    """
+
+    name = "list"
+    group = "taking and looking"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--limit", metavar="N", type=int, default=20, help="show at most N (20; 0: all)")
+        parser.add_argument("--session", metavar="ID", help="only those of one session; a part of its id will do")
+        parser.add_argument("--file", metavar="PATH", help="only those that changed this file or directory")
+        parser.add_argument("--checkpoints", action="store_true", help="the raw states that are kept")
+        parser.add_argument("--restores", action="store_true", help="also restores, undos, redos and reverts")
+        parser.add_argument("--all-projects", action="store_true", help="every project")
+
+    def run(self, args: argparse.Namespace, context: Context) -> int:
+        if args.limit < 0:
+            raise WrongUsage(why="--limit must not be negative")
+        if args.all_projects and args.file is not None:
+            raise WrongUsage(why="--file is about one project, --all-projects about every one")
+        if args.checkpoints and args.restores:
+            raise WrongUsage(why="--checkpoints lists states, --restores what happened")
+        if args.checkpoints:
+            return _checkpoints(args, context)
+        return _every_project(args, context) if args.all_projects else _timeline(args, context)
+
+
+def show_first_steps(context: Context) -> int:
+    """What a bare `shadowsnap` shows where there is no history yet."""
+    lines = [heading(context), "no history yet: the first snapshot is taken before an agent first writes"]
+    return context.ui.answer({}, [*lines, f"usage: {USAGE}", "shadowsnap help lists the commands"])
+
+
+def _timeline(args: argparse.Namespace, context: Context) -> int:
+    ui, workdir = context.ui, context.workdir
+    narrow = args.session is not None or args.file is not None
+    with context.working("looking at the files"):
+        entries = _entries(args, context, workdir)
+        now = _now(context)
+    shown = entries[: args.limit or None]
+    data = {
+        "project": _project(context),
+        "now": now.to_dict() if now is not None else None,
+        "entries": [entry.to_dict() for entry in shown],
+        "more": len(entries) - len(shown),
+    }
+    lines = picture(context, entries, None if narrow else now, len(shown), hints=ui.on_terminal and not narrow)
+    lanes = [] if narrow else context.manager.pulled(workdir, args.limit or None)
+    if lanes:
+        data["pulled_timelines"] = [lane.to_dict() for lane in lanes]
+    for lane in lanes:
+        lines += ["", ui.ink("bold", f"on {safe(lane.machine)}") + f"    {lane.lane}"]
+        lines += _rows(lane.entries, None, context, None)
+    if narrow and not entries:
+        _check_session(args, context)
+        ui.say("no entry fits")
+    _say_more(context, len(entries) - len(shown))
+    return ui.answer(data, lines)
+
+
+def picture(
+    context: Context, entries: Sequence[Entry], now: Now | None, most: int | None = None, *, hints: bool
+) -> list[str]:
+    """The timeline as people see it, with its heading; `hints`: and the two commands they look for."""
+    lines = [heading(context), *_rows(entries, now, context, most)]
+    return [*lines, *_hints(entries, context)] if hints else lines
+
+
+def heading(context: Context) -> str:
+    """The directory, and whether it is protected."""
+    ui, text = context.ui, one_line(context.protection.text)
+    path = cut_path(tilde(context.workdir), max(_LEAST_PATH, ui.width - columns(text) - 4))
+    style = "green" if context.protection.protected else "yellow"
+    return f"{ui.ink('bold', path)}    {ui.ink(style, cut(text, ui.width - columns(path) - 4))}"
+
+
+def _project(context: Context) -> dict[str, Any]:
+    protection = context.protection
+    return {
+        "workdir": str(context.workdir),
+        "protected": protection.protected,
+        "protection": protection.text,
+    }
+
+
+def _every_project(args: argparse.Namespace, context: Context) -> int:
+    ui, timelines, lines = context.ui, [], list[str]()
+    for workdir in context.manager.projects():
+        entries = _entries(args, context, workdir)
+        shown = entries[: args.limit or None]
+        if shown:
+            more = len(entries) - len(shown)
+            listed = [entry.to_dict() for entry in shown]
+            timelines.append({"workdir": str(workdir), "entries": listed, "more": more})
+            lines += [ui.ink("bold", cut_path(tilde(workdir), ui.width))]
+            lines += _rows(entries, None, context, len(shown))
+            lines += [*([f"({more} more)"] if more else []), ""]
+    if not timelines:
+        _check_session(args, context)
+    return ui.answer({"timelines": timelines}, lines[:-1])
+
+
+def _checkpoints(args: argparse.Namespace, context: Context) -> int:
+    ui, limit = context.ui, args.limit or None
+    path = None if args.file is None else context.path(args.file)
+    projects, lines = [], list[str]()
+    for workdir in context.manager.projects() if args.all_projects else [context.workdir]:
+        session = _whole_session_id(args.session, workdir, context)
+        found = context.manager.list_checkpoints(workdir, session_id=session, path=path)
+        shown = found[:limit]
+        listed = [checkpoint.to_dict() for checkpoint in shown]
+        projects.append({"workdir": str(workdir), "checkpoints": listed, "more": len(found) - len(shown)})
+        lines += [ui.ink("bold", tilde(workdir))] if args.all_projects else []
+        lines += checkpoint_lines(shown, ui.width, ui.ink)
+        _say_more(context, len(found) - len(shown))
+    if not any(each["checkpoints"] for each in projects):
+        _check_session(args, context)
+    if args.all_projects:
+        return ui.answer({"timelines": projects}, lines)
+    if not projects[0]["checkpoints"]:
+        ui.say("no state fits")
+    alone = {name: projects[0][name] for name in ("checkpoints", "more")}
+    return ui.answer({"project": _project(context), **alone}, lines)
+
+
+def _check_session(args: argparse.Namespace, context: Context) -> None:
+    """Raise NoSuchSession if nothing is listed because nothing is known of the session."""
+    if args.session is not None:
+        context.manager.session(args.session)
+
+
+def _whole_session_id(part: str | None, workdir: Path, context: Context) -> str | None:
+    if part is None:
+        return None
+    sessions = {entry.session_id for entry in context.manager.timeline(workdir, session_id=part)}
+    return next((session for session in sessions if session), part)
+
+
+def _entries(args: argparse.Namespace, context: Context, workdir: Path) -> list[Entry]:
+    path = None if args.file is None else context.path(args.file)
+    return context.manager.timeline(workdir, session_id=args.session, path=path, restores=args.restores)
+
+
+def _now(context: Context) -> Now | None:
+    try:
+        return context.manager.now(context.workdir)
+    except (DirectoryMissing, NoSuchProject):
+        return None
+    except UnsafeTree as problem:  # the rest of the timeline is not affected
+        context.ui.say(f"warning: the newest state cannot be compared: {problem}")
+        context.ui.say(f"hint: {problem.hint}")
+        return None
+
+
+def _rows(entries: Sequence[Entry], now: Now | None, context: Context, most: int | None = None) -> list[str]:
+    names = short_session_ids(entry.session_id for entry in entries if entry.session_id)
+    return timeline_lines(entries[:most], now, context.ui.width, context.ui.ink, names)
+
+
+def _say_more(context: Context, number: int) -> None:
+    if number > 0:
+        context.ui.say(f"{number} more: --limit 0 shows all")
+
+
+def _hints(entries: Sequence[Entry], context: Context) -> Iterator[str]:
+    """How to take back the last thing, and how to go back to before the turn below it."""
+    ui, next_undo = context.ui, context.manager.next_undo(context.workdir)
+    hints = [f"undo {one_line(next_undo).partition(':')[0]}: {context.line('undo')}"] if next_undo else []
+    turns = [entry for entry in entries if entry.kind == "turn" and entry.status not in _OUT]
+    if len(turns) > 1:
+        number = str(turns[1].number)
+        hints.append(f"back to before turn {number}: {context.line('restore', number)}")
+    line = "      ".join(hints)
+    yield from (ui.ink("dim", each) for each in ([line] if columns(line) <= ui.width else hints) if each)
+
+
+class LogCommand(ListCommand):
+    """The same as list."""
+
+    name = "log"
+
+
+class ShowCommand(Command):
+    """Show one turn, snapshot or state in full.
+
+    For a turn: what was asked, by which agent and session, when and how long, the tools that ran, the files it
+    changed (-p: the patch), what was not captured, what else it did that no rollback takes back, and the commands
+    to go back, take it out, or look closer.
+    """
+
+    name = "show"
+    group = "taking and looking"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("ref", metavar="REF", help="a number of the list, last, a label, or an id")
+        parser.add_argument("-p", "--patch", action="store_true", help="also the text of the changes")
+        parser.add_argument(
+            "--chat", action="store_true", help="print the conversation that is kept with it instead"
+        )
+        parser.add_argument("-o", "--output", metavar="FILE", help="with --chat: write it to a file")
+
+    def run(self, args: argparse.Namespace, context: Context) -> int:
+        if args.chat:
+            return print_conversation(args.ref, args.output, context)
+        entry = _entry(args.ref, context)
+        return _show_entry(entry, args, context) if entry is not None else _show_checkpoint(args, context)
+
+
+def _entry(word: str, context: Context) -> Entry | None:
+    """The turn or snapshot that a number, `last` or a label stands for; None for another state."""
+    target = context.checkpoint(word)
+    named = word.isdigit() or word == "last" or word.startswith("last~") or word == target.label
+    return entry_of(word, target, context.manager.timeline(context.workdir)) if named else None
+
+
+def _show_entry(entry: Entry, args: argparse.Namespace, context: Context) -> int:
+    ui, manager = context.ui, context.manager
+    state = manager.get(context.workdir, entry)
+    files = [] if state.scope == "tree" else manager.files(context.workdir, state.id)
+    diff = diff_of_entry(manager, context.workdir, entry)
+    tools = manager.tools_of(context.workdir, entry.number) if entry.kind == "turn" and entry.number else []
+    effects = lasting_effects(tools)
+    data = {
+        "entry": entry.to_dict(),
+        "changes": [change.to_dict() for change in diff.changes] if diff is not None else [],
+        "files": files,
+        "tools": [{"tool": each[0], "about": each[1]} for each in tools if len(each) == 2],
+        "not_taken_back": effects,
+    }
+    if args.patch:
+        data["patch"] = diff.text if diff is not None else ""
+    lines = [*_heading(entry, state), *_asked(entry), *_tools(tools, ui), *_changes(entry, diff, files, ui)]
+    lines += _not_captured(entry)
+    if effects:
+        lines += ["", "what may have gone beyond this directory, and no rollback takes back:"]
+        lines += [line for effect in effects for line in wrapped(effect, ui.width, "  ")]
+    lines += ["", *_commands(entry, context)]
+    if args.patch and diff is not None and diff.text:
+        lines += ["", *patch_lines(diff.text, ui.ink)]
+    return ui.answer(data, lines)
+
+
+def _changes(entry: Entry, diff: Diff | None, files: list[str], ui: Ui) -> Iterator[str]:
+    if diff is not None and diff.changes:
+        yield ""
+        yield from change_lines(diff.changes, ui.width, ui.ink)
+    elif diff is not None:
+        yield from ("", "no file was changed")
+    elif files:
+        yield from ("", "only these files were captured:", *(f"  {safe(path)}" for path in files))
+    elif entry.kind == "turn":
+        yield from ("", "how it left the files is not known: it was never closed")
+
+
+def _heading(entry: Entry, state: Checkpoint) -> Iterator[str]:
+    name = "turn" if entry.kind == "turn" else "snapshot"
+    status = f" ({entry.status})" if entry.status and entry.status != "done" else ""
+    yield f"{name} {entry.number}{status}"
+    if entry.began_at is not None:
+        took = ""
+        if entry.ended_at is not None and entry.kind == "turn":
+            took = f", took {duration_text(entry.began_at, entry.ended_at)}"
+        yield f"when      {moment_text(entry.began_at)}{took}"
+    for label, value in (("agent", entry.agent), ("session", entry.session_id), ("label", entry.label)):
+        if value:
+            yield f"{label:9} {one_line(str(value))}"
+    if entry.pinned:
+        yield "pinned    yes"
+    for label, value in (("before", entry.before), ("after", entry.after)):
+        if value:
+            yield f"{label:9} {value[:12]}"
+    yield from (f"{label:9} {value}" for label, value in _git_facts(state))
+
+
+def _asked(entry: Entry) -> Iterator[str]:
+    text = entry.prompt or entry.reason
+    if text:
+        yield ""
+        yield from (f"    {safe(line, keep=chr(9))}" for line in text.splitlines())
+
+
+def _tools(tools: list[list[str]], ui: Ui) -> Iterator[str]:
+    if tools:
+        yield ""
+        yield "tools:"
+        yield from (cut("  " + "  ".join(map(safe, each)).rstrip(), ui.width) for each in tools)
+
+
+def _not_captured(entry: Entry) -> Iterator[str]:
+    if entry.skipped:
+        yield ""
+        yield "not captured:"
+        yield from (f"  {safe(item.path)} ({item.why})" for item in entry.skipped)
+
+
+def _commands(entry: Entry, context: Context) -> Iterator[str]:
+    number = str(entry.number)
+    if entry.kind == "turn":
+        yield f"go back to before it:  {context.line('restore', number)}"
+        yield f"take out only this:    {context.line('revert', number)}"
+        yield f"look closer:           {context.line('diff', number)}"
+    else:
+        yield f"go back to it:         {context.line('restore', number)}"
+        yield f"what changed since:    {context.line('diff', number)}"
+
+
+def _show_checkpoint(args: argparse.Namespace, context: Context) -> int:
+    checkpoint = context.checkpoint(args.ref)
+    listed = context.manager.list_checkpoints(context.workdir)
+    position = next((at for at, each in enumerate(listed) if each.id == checkpoint.id), None)
+    changes: tuple[Change, ...] = ()
+    files: list[str] | None = None
+    if position is not None:
+        checkpoint = listed[position]
+    if checkpoint.scope == "paths":
+        files = context.manager.files(context.workdir, checkpoint.id)
+    elif position is not None:
+        before = next((each for each in listed[position + 1 :] if each.scope == "tree"), None)
+        if before is not None:
+            changes = context.manager.diff(context.workdir, before.id, checkpoint.id).changes
+    data = {
+        "checkpoint": checkpoint.to_dict(),
+        "changes": [change.to_dict() for change in changes],
+        "files": files or [],
+    }
+    return context.ui.answer(data, _checkpoint_text(checkpoint, changes, files, context))
+
+
+def _checkpoint_text(
+    checkpoint: Checkpoint, changes: tuple[Change, ...], files: list[str] | None, context: Context
+) -> Iterator[str]:
+    ui = context.ui
+    yield f"checkpoint {ui.ink('yellow', checkpoint.id)}"
+    for name, value in _facts(checkpoint):
+        yield f"{name:9} {value}"
+    yield ""
+    about = prompt_of(checkpoint) or checkpoint.reason
+    yield from (f"    {safe(line, keep=chr(9))}" for line in about.splitlines())
+    if changes:
+        yield ""
+        yield from change_lines(changes, ui.width, ui.ink)
+    if files is not None:
+        yield ""
+        yield from (f"  {safe(path)}" for path in files)
+    if checkpoint.skipped:
+        yield ""
+        yield "not captured:"
+        yield from (f"  {safe(item.path)} ({item.why})" for item in checkpoint.skipped)
+
+
+def _facts(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
+    yield "taken", moment_text(checkpoint.created_at)
+    yield "of", one_line(checkpoint.workdir)
+    yield "kind", checkpoint.kind + (f", turn {checkpoint.turn}" if checkpoint.turn else "")
+    if checkpoint.scope == "paths":
+        yield "holds", "only the files below, not the whole directory"
+    if checkpoint.label:
+        yield "label", one_line(checkpoint.label)
+    if checkpoint.pinned:
+        yield "pinned", "yes"
+    if checkpoint.session_id:
+        yield "session", one_line(str(checkpoint.session_id))
+    if checkpoint.tool:
+        yield "tool", one_line(str(checkpoint.tool))
+    yield from _git_facts(checkpoint)
+
+
+def _git_facts(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
+    """Where the person's own repository was."""
+    head, branch = (checkpoint.metadata.get(name) for name in ("git_head", "git_branch"))
+    if head or branch:
+        yield "git", one_line(f"{str(head or 'no commit')[:12]}{f' on {branch}' if branch else ''}")
+
+
+class LabelCommand(Command):
+    """Give a checkpoint a name that can be used as its REF.
+
+    A checkpoint has one name, and a name belongs to one checkpoint: it moves if it was taken.
+    """
+
+    name = "label"
+    group = "keeping"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("ref", metavar="REF", help="the state: a number of the list, a label, an id")
+        parser.add_argument("name", metavar="NAME", nargs="?", help="its new name")
+        parser.add_argument("--remove", action="store_true", help="take its name away instead")
+
+    def run(self, args: argparse.Namespace, context: Context) -> int:
+        if (args.name is None) != args.remove:
+            raise WrongUsage(why="give either a NAME or --remove")
+        target = context.checkpoint(args.ref)
+        name, about = state_in_words(args.ref, target, context.manager.timeline(context.workdir))
+        checkpoint = context.manager.label(context.workdir, target.id, args.name)
+        called = f"is called {one_line(checkpoint.label)}" if checkpoint.label else "has no label"
+        text = cut(f"{name} {called}{f': {about}' if about else ''}", context.ui.width)
+        return context.ui.answer({"checkpoint": checkpoint.to_dict()}, text)
+
+
+class PinCommand(Command):
+    """Keep checkpoints whatever the limits say."""
+
+    name = "pin"
+    group = "keeping"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("refs", metavar="REF", nargs="+", help="the states: numbers of the list, labels, ids")
+
+    def run(self, args: argparse.Namespace, context: Context) -> int:
+        return set_pins(args.refs, context, pinned=True)
+
+
+def set_pins(words: list[str], context: Context, *, pinned: bool) -> int:
+    chosen = [context.checkpoint(word) for word in words]
+    change = context.manager.pin if pinned else context.manager.unpin
+    entries = context.manager.timeline(context.workdir)
+    states = [state_in_words(word, each, entries) for word, each in zip(words, chosen, strict=True)]
+    verb = "pinned" if pinned else "unpinned"
+    lines = [cut(f"{verb} {name}{f': {about}' if about else ''}", context.ui.width) for name, about in states]
+    changed = [change(context.workdir, checkpoint.id) for checkpoint in chosen]
+    return context.ui.answer({"checkpoints": [checkpoint.to_dict() for checkpoint in changed]}, lines)
+
+
+class UnpinCommand(PinCommand):
+    """Let the limits drop checkpoints again."""
+
+    name = "unpin"
+
+    def run(self, args: argparse.Namespace, context: Context) -> int:
+        return set_pins(args.refs, context, pinned=False)

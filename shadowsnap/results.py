@@ -1,0 +1,282 @@
+"""What questions, upkeep and other machines hand out: frozen dataclasses like those of the model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from shadowsnap.model import Conversation, Entry, RestoreResult, Severity, Skipped, _Record
+
+
+@dataclass(frozen=True)
+class Verification(_Record):
+    """Whether a checkpoint was restored into a scratch directory and was there, byte for byte, what it says."""
+
+    json_names = {"checkpoint": "checkpoint_id", "files": "file_count"}
+
+    checkpoint: str
+    verified: bool
+    at: datetime
+    files: int = 0
+    problem_count: int = 0
+    problems: tuple[str, ...] = ()
+    """The first of them."""
+
+
+@dataclass(frozen=True)
+class Author(_Record):
+    """Where a line came from: a `turn`, the `person` (an edit between turns), or `before` (it is older than what
+    the timeline knows)."""
+
+    who: Literal["turn", "person", "before"]
+    number: int | None = None
+    agent: str | None = None
+    prompt: str | None = None
+    session_id: str | None = None
+    checkpoint: str | None = None
+    """The first known state that has the line; None: only the files as they are now."""
+    at: datetime | None = None
+
+
+@dataclass(frozen=True)
+class BlamedLine(_Record):
+    """One line of a file, and who brought it in."""
+
+    line: int
+    author: Author
+    original_line: int
+    """Its number in the state in which it came."""
+    text: bytes
+
+    def to_dict(self) -> dict[str, Any]:
+        names = ("number", "who", "agent", "prompt")
+        return {"line": self.line, **{name: getattr(self.author, name) for name in names}}
+
+
+@dataclass(frozen=True)
+class Probe(_Record):
+    """One state that a bisection ran its command in. `status` is the exit code of the command."""
+
+    json_names = {"checkpoint": "checkpoint_id", "status": "exit_code"}
+
+    checkpoint: str | None
+    name: str
+    """`turn 3`, `your own edits`: what led to this state."""
+    number: int | None
+    kind: str
+    verdict: Literal["good", "bad", "skipped", "untested"]
+    status: int | None = None
+    prompt: str | None = None
+    agent: str | None = None
+
+
+@dataclass(frozen=True)
+class Bisection(_Record):
+    """What a bisection found: the first bad state after a good one, and what led to it."""
+
+    culprit: Probe | None
+    good: str | None
+    bad: str | None
+    """The states before and after it; None: the files as they are now."""
+    probes: tuple[Probe, ...] = ()
+    candidates: tuple[Probe, ...] = ()
+    """If states were skipped: everything that may be the culprit."""
+
+    def to_dict(self) -> dict[str, Any]:
+        found = self.culprit
+        names = ("number", "kind", "name", "prompt", "agent")
+        return {**{name: getattr(found, name, None) for name in names}, **super().to_dict()}
+
+
+@dataclass(frozen=True)
+class Fork(_Record):
+    """A directory that begins with the state of a checkpoint."""
+
+    json_names = {"checkpoint": "checkpoint_id", "files": "file_count"}
+
+    directory: str
+    checkpoint: str | None
+    """The first checkpoint of its own timeline; None if shadowsnap is disabled."""
+    forked_from: dict[str, Any]
+    branch: str | None = None
+    files: int = 0
+
+
+@dataclass(frozen=True)
+class LaneEntries(_Record):
+    """What happened on another machine, newest first, as far as it was pulled. Its numbers are that machine's."""
+
+    json_names = {"project": "project_name"}
+
+    lane: str
+    project: str
+    machine: str
+    entries: tuple[Entry, ...] = ()
+
+
+@dataclass(frozen=True)
+class RemoteStatus(_Record):
+    """The remote of a project, and what it does not have yet."""
+
+    json_names = {
+        "name": "remote_name",
+        "parent": "parent_lane",
+        "unpushed": "unpushed_count",
+        "error": "push_error",
+    }
+
+    workdir: str
+    name: str
+    url: str
+    plain: bool = False
+    recipients: tuple[str, ...] = ()
+    conversations: bool = False
+    conditions: bool = True
+    """Whether the storage refuses to overwrite what must be new."""
+    lane: str | None = None
+    parent: str | None = None
+    pushed_at: datetime | None = None
+    unpushed: int = 0
+    """Checkpoints that the remote does not have."""
+    unpushed_since: datetime | None = None
+    """When the oldest of them was taken."""
+    attempts: int = 0
+    error: str = ""
+    """Why the last push in the background failed."""
+
+
+@dataclass(frozen=True)
+class Resumed(_Record):
+    """What `resume` did, or would do: the state of another machine, restored into a directory."""
+
+    json_names = {
+        "project": "project_name",
+        "state": "state_name",
+        "result": "restored",
+        "new": "new_directory",
+    }
+
+    lane: str
+    project: str
+    machine: str
+    workdir: str
+    state: str
+    """What the state is there: `the end of turn 3`."""
+    captured_at: datetime
+    result: RestoreResult
+    new: bool = False
+    """Whether the directory is a new one."""
+    missing: tuple[Skipped, ...] = ()
+    """What the state does not hold, although it was there."""
+    commit: str | None = None
+    """The commit of the person's repository that the state is based on."""
+    branch: str | None = None
+    commit_here: str | None = None
+    agent: str | None = None
+    conversation: Conversation | None = field(default=None, repr=False)
+    """What was said until then, and the agent that it was said to: if the lane carries conversations."""
+
+    def to_dict(self) -> dict[str, Any]:
+        told = super().to_dict()
+        del told["conversation"]
+        return told
+
+
+@dataclass(frozen=True)
+class Finding(_Record):
+    """One thing that is not as it should be: `code` names the kind, `subject` the file, ref or
+    checkpoint. Severity: `error` (something fails or is lost), `warning` (it works, but should
+    not stay so) or `info`. Without a `repair` there is nothing to be done about it."""
+
+    code: str
+    severity: Severity
+    subject: str
+    meaning: str
+    repair: str = ""
+    facts: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Checkup(_Record):
+    """What an examination found, and (`applied`) what was mended. What could not be saved was
+    moved to `set_aside`, never deleted."""
+
+    json_names = {"checkpoints": "checkpoint_count", "intact": "intact_count"}
+
+    base: str
+    findings: tuple[Finding, ...] = ()
+    repaired: tuple[Finding, ...] = ()
+    set_aside: str | None = None
+    checkpoints: int = 0
+    intact: int = 0
+    applied: bool = False
+
+    @property
+    def healthy(self) -> bool:
+        """Whether nothing is left that fails or is lost."""
+        return not any(item.severity == "error" and item not in self.repaired for item in self.findings)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"healthy": self.healthy, **super().to_dict()}
+
+
+@dataclass(frozen=True)
+class ImportedItem(_Record):
+    """One checkpoint of another tool. `status`: imported (or, in a dry run, importable), skipped
+    or failed; `why` says more of the last two."""
+
+    status: str
+    original_id: str
+    workdir: str
+    source: str
+    reason: str = ""
+    created_at: datetime | None = None
+    checkpoint_id: str | None = None
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class ImportReport(_Record):
+    """What an import did (`applied`) or would do."""
+
+    json_names = {
+        "imported": "imported_count",
+        "skipped": "skipped_count",
+        "failed": "failed_count",
+        "items": "imported_items",
+    }
+
+    source: str
+    layouts: tuple[str, ...] = ()
+    imported: int = 0
+    skipped: int = 0
+    failed: int = 0
+    items: tuple[ImportedItem, ...] = ()
+    applied: bool = False
+
+
+@dataclass(frozen=True)
+class ClearedItem(_Record):
+    """One thing that is removed: a project's checkpoints, the whole store, an archive."""
+
+    json_names = {"checkpoints": "checkpoint_count", "pinned": "pinned_count"}
+
+    subject: str
+    checkpoints: int = 0
+    pinned: int = 0
+    bytes: int = 0
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class ClearReport(_Record):
+    """What was cleared (`applied`) or would be. The bytes of single checkpoints come free when
+    the store is repacked; until then `pending_bytes` tells how many."""
+
+    json_names = {"items": "cleared_items"}
+
+    items: tuple[ClearedItem, ...] = ()
+    bytes_freed: int = 0
+    pending_bytes: int = 0
+    applied: bool = False
