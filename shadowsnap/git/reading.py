@@ -118,7 +118,7 @@ class Batch:
     def serves(self, git: Git) -> bool:
         """Whether `git` reads from the same object directories."""
         ours = self._git
-        return (git.git_dir, git.scratch_objects) == (ours.git_dir, ours.scratch_objects)
+        return (git.objects, git.scratch_objects) == (ours.objects, ours.scratch_objects)
 
     def read(self, name: str) -> tuple[bytes, bytes]:
         """Kind and content of an object; an empty kind if it is missing or damaged."""
@@ -162,7 +162,7 @@ def _shared_batch(git: Git) -> Batch | None:
 
 
 def _object_folders(git: Git) -> list[Path]:
-    return [folder for folder in (git.scratch_objects, git.git_dir / "objects") if folder is not None]
+    return [folder for folder in (git.scratch_objects, git.objects) if folder is not None]
 
 
 def missing_objects(git: Git, names: Collection[str]) -> list[str]:

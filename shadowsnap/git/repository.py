@@ -70,6 +70,8 @@ class Git:
     index_file: Path | None = None
     scratch_objects: Path | None = None
     """Where new objects go; the repository itself is then only read."""
+    borrowed_objects: Path | None = None
+    """The object directory of another repository, which is read in place of the own one."""
     config: tuple[str, ...] = ()
     literal_pathspecs: bool = True
     inherited: tuple[int, ...] = ()
@@ -82,6 +84,11 @@ class Git:
     new_objects: NewObjects | None = None
     """Objects that are not in the store yet. They are written before any git process starts."""
     deadline: Deadline = NO_DEADLINE
+
+    @property
+    def objects(self) -> Path:
+        """The directory that existing objects are read from."""
+        return self.borrowed_objects or self.git_dir / "objects"
 
     def bound(self, **changes: object) -> Git:
         """The same with other values for some of the attributes."""
@@ -136,8 +143,10 @@ class Git:
         if self.scratch_objects is not None:
             environment["GIT_OBJECT_DIRECTORY"] = str(self.scratch_objects)
             # Quoted, because git splits this list at colons (semicolons on Windows).
-            escaped = str(self.git_dir / "objects").replace("\\", "\\\\").replace('"', '\\"')
+            escaped = str(self.objects).replace("\\", "\\\\").replace('"', '\\"')
             environment["GIT_ALTERNATE_OBJECT_DIRECTORIES"] = f'"{escaped}"'
+        elif self.borrowed_objects is not None:
+            environment["GIT_OBJECT_DIRECTORY"] = str(self.borrowed_objects)
         return environment
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
@@ -28,7 +27,7 @@ from shadowsnap.errors import (
     TreeTooLarge,
     UnsafeTree,
 )
-from shadowsnap.files import UnreadableFile, parse_json, read_bounded, remove_tree, sync_directory
+from shadowsnap.files import UnreadableFile, parse_json, read_bounded, sync_directory
 from shadowsnap.git.objects import EMPTY_TREE, LooseObjects, is_object_id
 from shadowsnap.git.reading import ObjectReader, missing_objects, object_sizes, problem_of_link
 from shadowsnap.git.refs import RefExists, refs_below
@@ -103,10 +102,7 @@ def import_from(
     if not sources:
         raise NothingToImport(path=path)
     run = _Import(store, deadline, most_bytes, dry_run, on_progress)
-    try:
-        run.take(sources)
-    finally:
-        _remove_stand_ins(sources)
+    run.take(sources)
     return run.report(str(path), sources)
 
 
@@ -115,10 +111,9 @@ def import_due(store: Store, deadline: Deadline, most_bytes: int | None = None) 
     due = [archive for archive in archives(store.base) if is_due(archive)]
     if not due:
         return None
-    run = _Import(store, deadline, most_bytes)
     sources: list[_Source] = []
+    run = _Import(store, deadline, most_bytes)
     for archive in due:
-        found: list[_Source] = []
         try:
             found = _find_sources(store, archive)
             sources += found
@@ -127,8 +122,6 @@ def import_due(store: Store, deadline: Deadline, most_bytes: int | None = None) 
             break  # the next import goes on from here
         except (GitFailed, OSError) as problem:
             run.note(_Source("", archive, archive), "failed", str(problem))  # it can still be imported by hand
-        finally:
-            _remove_stand_ins(found)
         settle(archive)
     return run.report(str(store.base), sources)
 
@@ -150,9 +143,10 @@ class _Source:
     problem: str = ""
     """Why nothing can be imported from it."""
 
-    def git(self, store: Store, deadline: Deadline = NO_DEADLINE) -> Git:
-        """Git that reads there. Its work tree is our base, because the one of the tool may be gone."""
-        return store.git(deadline).bound(git_dir=self.git_dir, work_tree=store.base, config=READ_ONLY)
+    def refs_git(self, store: Store) -> Git:
+        """Git for the refs there, which it reads under the configuration of that repository. Its work tree is our
+        base, because the one of the tool may be gone."""
+        return store.git(NO_DEADLINE).bound(git_dir=self.git_dir, work_tree=store.base, config=READ_ONLY)
 
 
 @dataclass(frozen=True)
@@ -197,6 +191,13 @@ class _Import:
     items: list[ImportedItem] = field(default_factory=list)
     total: int = 0
 
+    def _objects_git(self, source: _Source) -> Git:
+        """Git for the objects of a source, under our configuration. The one there is not to be trusted: in a
+        partial clone, git would start a fetch for what is missing. It may also be damaged."""
+        return self.store.git(self.deadline).bound(
+            borrowed_objects=source.git_dir / "objects", work_tree=self.store.base, config=READ_ONLY
+        )
+
     def take(self, sources: Iterable[_Source]) -> None:
         usable = []
         for source in sources:
@@ -206,7 +207,7 @@ class _Import:
             if any(len(tip) != 40 for tip in source.tips):
                 self.note(source, "failed", "its objects are named by SHA-256")
                 continue
-            with ObjectReader(source.git(self.store, self.deadline)) as reader:
+            with ObjectReader(self._objects_git(source)) as reader:
                 originals, unusable = _read_originals(reader, source)
             self.total += len(originals) + len(unusable)
             for name, why in unusable.items():
@@ -248,8 +249,7 @@ class _Import:
     def _take_batch(self, source: _Source, project: Project, originals: list[_Original]) -> None:
         # The shared lock of the store keeps upkeep from removing the objects before their refs are there.
         with locked_project(self.store, project, "import", Deadline(_LOCK_SECONDS)):
-            git = source.git(self.store, self.deadline)
-            trees = _copy_trees(self.store, git, originals, self.most_bytes)
+            trees = _copy_trees(self.store, self._objects_git(source), originals, self.most_bytes)
             for original in originals:
                 tree = trees[original.id]
                 if isinstance(tree, str):
@@ -489,7 +489,7 @@ def _find_sources(store: Store, path: Path) -> list[_Source]:
     found: list[_Source] = []
     for folder in _candidates(path):
         if is_hermes_store(folder):
-            found += _hermes_store(store, folder)
+            found += _hermes_store(folder)
         elif is_shadow_repository(folder):
             found.append(_hermes_directory(store, folder))
         elif _WORKSPACE_NAME.fullmatch(folder.name) and is_repository(folder / ".git"):
@@ -505,9 +505,9 @@ def _candidates(path: Path) -> Iterator[Path]:
             yield from _folders(folder)
 
 
-def _hermes_store(store: Store, folder: Path) -> Iterator[_Source]:
+def _hermes_store(folder: Path) -> Iterator[_Source]:
     """Hermes: one repository with a ref for each directory."""
-    common = _Source("hermes-store", folder, _stand_in(store, folder), excludes=_patterns(folder))
+    common = _Source("hermes-store", folder, folder, excludes=_patterns(folder))
     for project, tip in _hermes_tips(folder).items():
         source = replace(common, path=folder / "refs" / "hermes" / project, tips=(tip,))
         record = f"projects/{project}.json"
@@ -547,25 +547,6 @@ def _hermes_writes(ledger: dict[str, Any], workdir: object) -> dict[str, tuple[s
     return found
 
 
-_STAND_IN = "scratch-stand-in-"
-
-
-def _stand_in(store: Store, folder: Path) -> Path:
-    """A repository of ours with the objects of a store of Hermes. What git would need besides may be damaged
-    there, is not to be trusted, and must not be changed."""
-    made = Path(tempfile.mkdtemp(prefix=_STAND_IN, dir=store.git_dir))
-    for inside in ("refs", "objects/info"):
-        (made / inside).mkdir(parents=True)
-    (made / "HEAD").write_bytes(b"ref: refs/heads/none\n")
-    (made / "objects" / "info" / "alternates").write_bytes(os.fsencode(folder / "objects") + b"\n")
-    return made
-
-
-def _remove_stand_ins(sources: Iterable[_Source]) -> None:
-    for made in {source.git_dir for source in sources if source.git_dir.name.startswith(_STAND_IN)}:
-        remove_tree(made)
-
-
 def _hermes_directory(store: Store, folder: Path) -> _Source:
     """Hermes, earlier: a repository for each directory."""
     source = _Source("hermes-directory", folder, folder, excludes=_patterns(folder))
@@ -575,7 +556,7 @@ def _hermes_directory(store: Store, folder: Path) -> _Source:
 def _praisonai(store: Store, folder: Path) -> _Source:
     git_dir = folder / ".git"
     source = _Source("praisonai", folder, git_dir, excludes=_patterns(git_dir))
-    answer = source.git(store).run("config", "--file", str(git_dir / "config"), "core.worktree", ok=(0, 1))
+    answer = source.refs_git(store).run("config", "--file", str(git_dir / "config"), "core.worktree", ok=(0, 1))
     return _with_branches(store, _of_workdir(source, os.fsdecode(answer).removesuffix("\n"), "core.worktree"))
 
 
@@ -588,7 +569,7 @@ def _of_workdir(source: _Source, workdir: object, marker: str) -> _Source:
 def _with_branches(store: Store, source: _Source) -> _Source:
     if source.problem:
         return source
-    git = source.git(store)
+    git = source.refs_git(store)
     try:
         tips = refs_below(git, "refs/heads/").values()
         head = git.run("rev-parse", "--verify", "-q", "HEAD", ok=(0, 1)).decode().strip()
@@ -604,7 +585,7 @@ def _entire(store: Store, path: Path) -> Iterator[_Source]:
         return
     common = _Source("entire", path, git_dir, excludes=_patterns(git_dir))
     worktrees = _worktrees(git_dir)
-    for ref, tip in refs_below(common.git(store), "refs/heads/entire/").items():
+    for ref, tip in refs_below(common.refs_git(store), "refs/heads/entire/").items():
         branch = _SHADOW_BRANCH.fullmatch(ref)
         if branch is None:
             continue  # other branches of the same tool hold no files
