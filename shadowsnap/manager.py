@@ -21,13 +21,6 @@ from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
-from shadowsnap.conversations import (
-    attach_conversation,
-    conversation_at,
-    keep_at_beginning,
-    keep_at_end,
-    redacted_prompt,
-)
 from shadowsnap.deadline import Deadline, ProgressReporter
 from shadowsnap.errors import (
     BadArguments,
@@ -141,7 +134,12 @@ from shadowsnap.turns import (
     Call,
     OpenTurn,
     TurnInProject,
+    attach_conversation,
+    conversation_at,
     input_digest,
+    keep_at_beginning,
+    keep_at_end,
+    redacted_prompt,
 )
 from shadowsnap.upkeep.background import start_detached_python, start_upkeep, why_due
 
@@ -902,8 +900,7 @@ class CheckpointManager:
     def verify(self, working_dir: PathLike, ref: Reference | None = None) -> Verification:
         """Restore a checkpoint (the newest, unless said) into a scratch directory and compare it byte for byte
         with what it says. `status` shows when that last held."""
-        from shadowsnap.snapshot.copies import verify
-        from shadowsnap.upkeep.verify import note_verified
+        from shadowsnap.snapshot.copies import note_verified, verify
 
         store, project = self._known(working_dir)
         target = self._resolve(store, project, ref) if ref is not None else None
@@ -1074,7 +1071,7 @@ class CheckpointManager:
     ) -> tuple[RestoreResult, str]:
         """Plan a restore for a person to confirm: the plan, and the token by which `restore_as_planned` carries it
         out within an hour, if the files are still the same."""
-        from shadowsnap.restore.tokens import keep_plan
+        from shadowsnap.restore.plan import keep_plan
 
         plan = self.restore(working_dir, ref, paths, dry_run=True)
         store, project = self._known(working_dir)
@@ -1083,7 +1080,7 @@ class CheckpointManager:
 
     def restore_as_planned(self, working_dir: PathLike, token: str, dry_run: bool = False) -> RestoreResult:
         """Carry out a plan that was proposed; `dry_run` returns it."""
-        from shadowsnap.restore.tokens import find_plan, forget_plan
+        from shadowsnap.restore.plan import find_plan, forget_plan
 
         store, project = self._known(working_dir)
         plan = find_plan(store, project, token)
@@ -1144,7 +1141,7 @@ class CheckpointManager:
         be `markers` or `theirs` (the state before the turn). So is what was changed while two sessions were at
         work, which may be the other's."""
         from shadowsnap.restore.restore import Why
-        from shadowsnap.restore.revert import revert
+        from shadowsnap.restore.undo import revert
 
         if (turn is None) == (session_id is None) or on_conflict not in ("keep", "markers", "theirs"):
             raise BadArguments(what="revert takes a turn or a session_id, and on_conflict keep, markers or theirs")
@@ -1173,7 +1170,7 @@ class CheckpointManager:
         """Take the work of one stage out of the files as they are now; all other edits stay. The state that
         comes about is a checkpoint, with a reason and labels of its own."""
         from shadowsnap.restore.restore import Why
-        from shadowsnap.restore.revert import revert
+        from shadowsnap.restore.undo import revert
 
         store, project = self._known(working_dir)
         with self._opened(store, project, "revert", lasting=not dry_run) as (space, recovered):

@@ -21,9 +21,8 @@ from typing import Any, Literal
 
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import BadArguments, BisectFailed, ForkRefused, GitFailed, NothingToBlame
-from shadowsnap.git.hunks import Hunk, hunks_of_pairs, renamed_from
 from shadowsnap.git.objects import EMPTY_TREE
-from shadowsnap.git.reading import ObjectReader
+from shadowsnap.git.reading import Hunk, ObjectReader, hunks_of_pairs, renamed_from
 from shadowsnap.git.repository import Git
 from shadowsnap.git.trees import DIRECTORY, Leaf, TreeReader, parse_tree
 from shadowsnap.model import Checkpoint

@@ -27,8 +27,7 @@ from shadowsnap.store.checkpoints import record_checkpoint
 from shadowsnap.store.layout import Store, open_store
 from shadowsnap.store.locks import if_free
 from shadowsnap.store.projects import project_of, touch_record
-from shadowsnap.upkeep.reclaim import upkeep_lock
-from shadowsnap.upkeep.size import memory_file
+from shadowsnap.upkeep.reclaim import memory_file, upkeep_lock
 
 _ROUNDS = 10
 _NUMBERS = (5, 20, 21, 500)

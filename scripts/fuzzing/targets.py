@@ -95,7 +95,7 @@ from shadowsnap.store.statistics import _remembered as remembered_statistics
 from shadowsnap.store.writes import last_writes, note_write
 from shadowsnap.timeline import read_sessions, read_timeline
 from shadowsnap.turns import input_digest
-from shadowsnap.upkeep.size import read_memory, write_memory
+from shadowsnap.upkeep.reclaim import read_memory, write_memory
 from shadowsnap.upkeep.status import failures
 
 Run = Callable[[bytes], None]

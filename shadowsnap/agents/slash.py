@@ -13,8 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from shadowsnap.cli.plans import numbers_of, stuck_turn, what_happened
-from shadowsnap.cli.states import check_held, state_in_words
-from shadowsnap.cli.tables import change_lines, patch_lines, timeline_lines
+from shadowsnap.cli.tables import change_lines, check_held, patch_lines, state_in_words, timeline_lines
 from shadowsnap.cli.text import count, cut, safe
 from shadowsnap.cli.ui import Ink
 from shadowsnap.errors import NoSuchProject, ShadowsnapError, UnsafeTree, WrongUsage

@@ -29,8 +29,7 @@ from typing import Any
 from shadowsnap.agents.agent import SECONDS_TO_WAIT, Agent
 from shadowsnap.agents.catalog import AGENTS, agent_named
 from shadowsnap.agents.edit import Command, Edit, JsonHooks, YamlHooks, parse, plain
-from shadowsnap.agents.install import edits_of, folder_of, read_text
-from shadowsnap.agents.launcher import launcher, launcher_problem, quoted
+from shadowsnap.agents.install import edits_of, folder_of, launcher, launcher_problem, quoted, read_text
 from shadowsnap.cli.text import ago
 from shadowsnap.errors import SettingsRefused
 from shadowsnap.hook.log import read_log

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import argparse
 import ast
+import inspect
+import re
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 
-from shadowsnap import errors
+import shadowsnap
+from shadowsnap import aio, errors, events, manager, model, results
 from shadowsnap import settings as config
 from shadowsnap.cli import schema
-from shadowsnap.cli.api_reference import STUB, api_markdown, stub_text
 from shadowsnap.cli.commands import GROUPS, load_all
 from shadowsnap.cli.commands.help import FOLDER
 from shadowsnap.cli.parser import (
@@ -197,3 +200,220 @@ def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 if __name__ == "__main__":
     write_all()
+
+
+# --- the Python API --------------------------------------------------------------------------------------
+# `aio.pyi` for type checkers and the page `docs api` are made from the source of `CheckpointManager`, so that a
+# method is written down once.
+
+
+STUB = Path(aio.__file__).with_suffix(".pyi")
+
+_Function = ast.FunctionDef | ast.AsyncFunctionDef
+_STUB_HEAD = '''\
+"""The types of `aio`, made from `manager` by `python -m shadowsnap.cli.reference`: do not edit."""
+
+'''
+_API_HEAD = """\
+# The Python API
+
+Made from the docstrings of the code. `docs embedding` shows how these calls go together; `help(CheckpointManager)`
+has the same text.
+
+    from shadowsnap import CheckpointManager
+
+Paths are `str` or `os.PathLike`. A *reference* is the number of a turn (the state before it) or of a snapshot,
+`"3:after"`, `"last"`, `"last~2"`, a label, 4 or more digits of a checkpoint's id, a `Checkpoint`, or an `Entry`.
+Settings are keyword arguments: see `docs settings`. Errors are subclasses of `ShadowsnapError`: see `docs errors`.
+
+`AsyncCheckpointManager` has the same methods, awaited (`async with manager.stage(...)`), and `sync`, the manager
+that does the work.
+"""
+_RECORDS = (
+    model.Entry, model.Now, model.Outcome, model.Checkpoint, model.Skipped, model.Diff, model.Change,
+    model.RestoreResult, model.Kept, model.Conflict, model.Session, model.SessionTurn, model.TurnPlace,
+    model.EditOutcome, model.Conversation, results.Checkup, results.Finding, results.ImportReport,
+    results.ImportedItem, results.ClearReport, results.ClearedItem,
+)  # fmt: skip
+
+
+# --- the stub ----------------------------------------------------------------------------------------
+
+
+def stub_text() -> str:
+    """The types of the asynchronous manager: every public method of the manager, awaited."""
+    methods = [_as_stub(method) for _, method in _methods()]
+    staged = [_as_stub(method) for method in _body(_class_of(_source(aio), "AsyncStage"), private=False)]
+    parts = [
+        "class AsyncCheckpointManager:",
+        "    sync: CheckpointManager",
+        "    @property",
+        "    def settings(self) -> Settings: ...",
+        "    @property",
+        "    def warnings(self) -> list[str]: ...",
+        *methods,
+        "",
+        "class AsyncStage:",
+        *staged,
+    ]
+    text = "\n".join(parts) + "\n"
+    return _STUB_HEAD + "\n".join(_imports(text)) + "\n\n" + text
+
+
+def _as_stub(function: _Function) -> str:
+    """One method; those of the manager become coroutines."""
+    name, given = function.name, _split(function.args)
+    returns = ast.unparse(function.returns) if function.returns else "None"
+    decorators = [ast.unparse(each) for each in function.decorator_list]
+    kept = [f"    @{each}" for each in decorators if each in ("classmethod", "property")]
+    returns = {"CheckpointManager": "AsyncCheckpointManager", "Stage": "AsyncStage"}.get(returns, returns)
+    waits = isinstance(function, ast.AsyncFunctionDef) or name not in ("__init__", "stage", "checkpoint", "before")
+    start = f"    {'async ' if waits else ''}def {name}("
+    line = f"{start}{', '.join(given)}) -> {returns}: ..."
+    if len(line) > 115:
+        line = "\n".join([start, *(f"        {each}," for each in given), f"    ) -> {returns}: ..."])
+    return "\n".join([*kept, line])
+
+
+def _split(arguments: ast.arguments) -> list[str]:
+    """The arguments, one by one, as they are written."""
+    plain = [*arguments.posonlyargs, *arguments.args]
+    defaults = [None] * (len(plain) - len(arguments.defaults)) + list(arguments.defaults)
+    found = [_argument(each, default) for each, default in zip(plain, defaults, strict=True)]
+    if arguments.vararg or arguments.kwonlyargs:
+        found.append(f"*{ast.unparse(arguments.vararg)}" if arguments.vararg else "*")
+    found += [
+        _argument(each, default)
+        for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
+    ]
+    return found + ([f"**{ast.unparse(arguments.kwarg)}"] if arguments.kwarg else [])
+
+
+def _argument(argument: ast.arg, default: ast.expr | None) -> str:
+    if default is None:
+        return ast.unparse(argument)
+    text = isinstance(default, ast.Constant) and isinstance(default.value, str)
+    value = f'"{ast.literal_eval(default)}"' if text else ast.unparse(default)
+    return f"{ast.unparse(argument)} = {value}"
+
+
+def _imports(text: str) -> Iterator[str]:
+    """Import statements for the names that a stub uses: where the manager, or `aio`, has them from."""
+    used = {node.id for node in ast.walk(ast.parse(text)) if isinstance(node, ast.Name)}
+    homes: dict[str, str] = {}
+    for module in (aio, manager):
+        for node in ast.walk(_source(module)):
+            if isinstance(node, ast.ImportFrom) and node.module:
+                homes |= {each.asname or each.name: node.module for each in node.names}
+        for node in _top_level(_source(module)):
+            if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+                homes[node.targets[0].id] = module.__name__
+    homes["Any"] = "typing"
+    homes["CheckpointManager"] = manager.__name__
+    by_module: dict[str, set[str]] = {}
+    for name in used & homes.keys():
+        by_module.setdefault(homes[name], set()).add(name)
+    ours = [name for name in by_module if name.startswith("shadowsnap")]
+    others = [name for name in by_module if not name.startswith("shadowsnap")]
+    for group in (others, ours):
+        for home in sorted(group):
+            names = sorted(by_module[home], key=str.lower)
+            line = f"from {home} import {', '.join(names)}"
+            wrapped = [f"from {home} import (", *(f"    {each}," for each in names), ")"]
+            yield line if len(line) <= 115 else "\n".join(wrapped)
+        if group is others:
+            yield ""
+
+
+# --- the page ----------------------------------------------------------------------------------------
+
+
+def api_markdown() -> str:
+    parts = [_API_HEAD, "## CheckpointManager\n", _paragraphs(manager.CheckpointManager.__doc__ or "")]
+    section = ""
+    for title, method in _methods():
+        if title != section:
+            section = title
+            parts.append(f"\n### {section[0].upper()}{section[1:]}\n")
+        parts.append(_method(method))
+    parts.append("\n## Results\n\nFrozen dataclasses; each has `to_dict()` for JSON.\n")
+    parts += [_record(record) for record in _RECORDS]
+    parts.append("\n## Events\n\nWhat `on_event` is called with. Each has `workdir`, and `to_dict()`.\n")
+    parts += [_record(kind) for kind in _events()]
+    names = ", ".join(f"`{name}`" for name in sorted(shadowsnap.__all__) if not name.startswith("_"))
+    parts.append(f"\n## Names\n\n`shadowsnap` itself has {names}. Everything else may move.\n")
+    return "\n".join(parts)
+
+
+def _methods() -> Iterator[tuple[str, _Function]]:
+    """The public methods of the manager in the order of the source, with the titles of its parts."""
+    source = inspect.getsource(manager)
+    titles = {
+        number: found[1].partition(":")[0]
+        for number, line in enumerate(source.splitlines(), 1)
+        if (found := re.match(r"    # --- (.*?) -+$", line))
+    }
+    for method in _body(_class_of(ast.parse(source), "CheckpointManager"), private=False):
+        title = [text for number, text in titles.items() if number < method.lineno]
+        yield title[-1] if title else "making one", method
+
+
+def _method(function: _Function) -> str:
+    given = [each for each in _split(function.args) if each not in ("self", "cls")]
+    name = function.name.replace("__init__", "CheckpointManager")
+    returns = "" if function.name == "__init__" else f" -> {ast.unparse(function.returns or ast.Constant(None))}"
+    call = f"{name}({', '.join(given)}){returns}"
+    if len(call) > 100:
+        call = "\n".join([f"{name}(", *(f"    {each}," for each in given), f"){returns}"])
+    about = _paragraphs(ast.get_docstring(function) or "See `docs settings` for what each means.")
+    return f"#### {name}\n\n{textwrap.indent(call, '    ')}\n\n{about}\n"
+
+
+def _record(kind: type) -> str:
+    tree = _class_of(_source(inspect.getmodule(kind)), kind.__name__)
+    rows = []
+    for node, after in zip(tree.body, [*tree.body[1:], None], strict=True):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            about = after.value if isinstance(after, ast.Expr) else None
+            text = " ".join(str(ast.literal_eval(about)).split()) if about is not None else ""
+            rows.append(f"- `{node.target.id}: {ast.unparse(node.annotation)}`" + (f": {text}" if text else ""))
+        elif isinstance(node, ast.FunctionDef) and "property" in map(ast.unparse, node.decorator_list):
+            text = " ".join((ast.get_docstring(node) or "").split())
+            rows.append(f"- `{node.name}`" + (f": {text}" if text else ""))
+    return f"### {kind.__name__}\n\n{_paragraphs(ast.get_docstring(tree) or '')}\n\n" + "\n".join(rows) + "\n"
+
+
+def _events() -> list[type]:
+    found = [each for each in vars(events).values() if inspect.isclass(each) and issubclass(each, events.Event)]
+    return [each for each in found if each is not events.Event]
+
+
+# --- source ------------------------------------------------------------------------------------------
+
+
+def _source(module: object) -> ast.Module:
+    return ast.parse(Path(str(inspect.getsourcefile(module))).read_text("utf-8"))  # type: ignore[arg-type]
+
+
+def _top_level(tree: ast.Module) -> Iterator[ast.stmt]:
+    for node in tree.body:
+        yield from node.body if isinstance(node, ast.If) else [node]
+
+
+def _class_of(tree: ast.Module, name: str) -> ast.ClassDef:
+    return next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
+
+
+def _body(tree: ast.ClassDef, *, private: bool) -> list[_Function]:
+    special = ("__init__", "__aenter__", "__aexit__")
+    return [
+        node
+        for node in tree.body
+        if isinstance(node, _Function)
+        and (private or not node.name.startswith("_") or node.name in special)
+        and not (tree.name == "AsyncStage" and node.name == "__init__")
+    ]
+
+
+def _paragraphs(text: str) -> str:
+    return inspect.cleandoc(text)

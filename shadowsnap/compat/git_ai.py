@@ -18,7 +18,7 @@ from typing import Any
 from shadowsnap.compat.agent_trace import runs
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import BadArguments
-from shadowsnap.git.hunks import hunks_of_texts, parse_hunks
+from shadowsnap.git.reading import hunks_of_texts, parse_hunks
 from shadowsnap.git.repository import Git
 from shadowsnap.manager import CheckpointManager
 from shadowsnap.questions import Story, Tracer, Version

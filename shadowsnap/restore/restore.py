@@ -29,9 +29,8 @@ from shadowsnap.git.objects import object_id, stream_id
 from shadowsnap.git.reading import ObjectReader, check_stored, missing_objects, object_sizes
 from shadowsnap.git.trees import Leaf, patch_tree
 from shadowsnap.model import Checkpoint, Kept, RestoreResult
-from shadowsnap.restore.apply import Application, describe_error
+from shadowsnap.restore.apply import Application, Staging, describe_error, is_staging, remove_staging
 from shadowsnap.restore.plan import Plan, directories_above, open_tree, plan_repairs_after_crash, plan_restore
-from shadowsnap.restore.staging import Staging, is_staging, remove_staging
 from shadowsnap.snapshot.capture import Capture
 from shadowsnap.snapshot.content import is_left_out
 from shadowsnap.snapshot.states import Selection, State, compare

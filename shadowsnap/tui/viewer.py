@@ -22,8 +22,7 @@ from textual.widgets import Static
 from textual.worker import Worker, WorkerState, WorkType
 
 from shadowsnap.cli.context import Context
-from shadowsnap.cli.states import diff_of_entry, tilde
-from shadowsnap.cli.tables import entry_text, line_counts, path_mark
+from shadowsnap.cli.tables import diff_of_entry, entry_text, line_counts, path_mark, tilde
 from shadowsnap.cli.text import ago, columns, count, cut, cut_path, one_line, pad, safe
 from shadowsnap.errors import ShadowsnapError
 from shadowsnap.model import Change, Entry, Now, Session
@@ -31,15 +30,22 @@ from shadowsnap.tui.dialogs import (
     KEYS,
     Chooser,
     Dialog,
+    Operation,
+    Plan,
     Question,
     Reader,
     Row,
     Typed,
     conversation_of,
+    entry_in_words,
+    go_back,
+    goal_in_words,
     project_rows,
+    redo,
     session_choices,
+    take_out,
+    undo,
 )
-from shadowsnap.tui.operations import Operation, Plan, entry_in_words, go_back, goal_in_words, redo, take_out, undo
 from shadowsnap.tui.patches import Line, Lines, pairs, patch_of_file, side_by_side, split_patch, unified, widest
 
 T = TypeVar("T")

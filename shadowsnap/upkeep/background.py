@@ -44,7 +44,7 @@ def why_due(store: Store, project: Project, settings: Settings) -> str | None:
     if 0 < settings.max_snapshots < count and count % _EVERY_CHECKPOINTS == 0:
         return "many checkpoints"
     if 0 < settings.max_total_size_mb * 2**20 < loose_bytes + packed_bytes:
-        is_unmet = (read_json(store.git_dir / "upkeep.json") or {}).get("unmet")  # see `size.Memory`
+        is_unmet = (read_json(store.git_dir / "upkeep.json") or {}).get("unmet")  # see `reclaim.Memory`
         return None if is_unmet else "the size limit"
     return None
 

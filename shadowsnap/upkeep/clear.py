@@ -35,8 +35,15 @@ from shadowsnap.store.log import remove_log
 from shadowsnap.store.projects import Project, known_projects, note_emptied
 from shadowsnap.upkeep.check_store import QUARANTINE
 from shadowsnap.upkeep.purge import remove_from_quarantine
-from shadowsnap.upkeep.reclaim import begin_upkeep, reclaim_now, upkeep_lock
-from shadowsnap.upkeep.size import Holder, measure, read_memory, write_memory
+from shadowsnap.upkeep.reclaim import (
+    Holder,
+    begin_upkeep,
+    measure,
+    read_memory,
+    reclaim_now,
+    upkeep_lock,
+    write_memory,
+)
 
 # What hooks keep beside the store. (Their modules are above this one.)
 TURNS, HOOK_LOG, LOG = "run", "hook.log.jsonl", "log.jsonl"

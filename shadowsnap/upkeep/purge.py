@@ -50,8 +50,7 @@ from shadowsnap.upkeep.check_checkpoints import (
     shorten,
 )
 from shadowsnap.upkeep.check_store import QUARANTINE
-from shadowsnap.upkeep.reclaim import reclaim_now
-from shadowsnap.upkeep.size import disk_sizes
+from shadowsnap.upkeep.reclaim import disk_sizes, reclaim_now
 
 WHY = "purged"
 """The reason that a purged path has in `skipped`."""

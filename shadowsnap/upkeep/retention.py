@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from shadowsnap.model import Checkpoint, _Record
-from shadowsnap.upkeep.size import Usage
+from shadowsnap.upkeep.reclaim import Usage
 
 HERE, GONE, UNREACHABLE = "here", "gone", "unreachable"
 

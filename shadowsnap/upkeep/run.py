@@ -26,6 +26,7 @@ from shadowsnap.git.objects import count_objects
 from shadowsnap.git.refs import delete_refs, read_refs, ref_exists
 from shadowsnap.model import _Record
 from shadowsnap.settings import Settings, settings_from_text
+from shadowsnap.snapshot.copies import verify_newest
 from shadowsnap.store.checkpoints import (
     ATTACHMENTS,
     CachedTrees,
@@ -47,7 +48,22 @@ from shadowsnap.store.troubles import append_log
 from shadowsnap.upkeep.background import start_upkeep
 from shadowsnap.upkeep.check_store import own_all_objects
 from shadowsnap.upkeep.clear import forget_project
-from shadowsnap.upkeep.reclaim import Upkeep, begin_upkeep, clear_debris, consolidate, forget_unheld_caches, repack
+from shadowsnap.upkeep.reclaim import (
+    Holder,
+    Memory,
+    Upkeep,
+    Usage,
+    begin_upkeep,
+    clear_debris,
+    consolidate,
+    fingerprint,
+    forget_unheld_caches,
+    measure,
+    read_memory,
+    repack,
+    summarize,
+    write_memory,
+)
 from shadowsnap.upkeep.retention import (
     GONE,
     HERE,
@@ -62,17 +78,6 @@ from shadowsnap.upkeep.retention import (
     droppable,
     judge,
 )
-from shadowsnap.upkeep.size import (
-    Holder,
-    Memory,
-    Usage,
-    fingerprint,
-    measure,
-    read_memory,
-    summarize,
-    write_memory,
-)
-from shadowsnap.upkeep.verify import verify_newest
 
 WHEN_IT_PAYS, ALL, ALWAYS, NEVER = "when-it-pays", "all", "always", "never"
 """What to reclaim. `all`: whatever no checkpoint holds, however little; `always`: repack even if that is

@@ -22,6 +22,7 @@ from shadowsnap.git.repository import missing_fixes
 from shadowsnap.model import Checkpoint, _Record
 from shadowsnap.results import RemoteStatus
 from shadowsnap.settings import Settings
+from shadowsnap.snapshot.copies import verified_at
 from shadowsnap.store.checkpoints import (
     ATTACHMENTS,
     CHECKPOINTS,
@@ -37,19 +38,18 @@ from shadowsnap.store.projects import Project, all_records, was_emptied
 from shadowsnap.store.troubles import read_log
 from shadowsnap.upkeep.check_store import QUARANTINE
 from shadowsnap.upkeep.clear import bytes_of
-from shadowsnap.upkeep.reclaim import begin_upkeep
-from shadowsnap.upkeep.retention import HERE, UNREACHABLE
-from shadowsnap.upkeep.run import find_place
-from shadowsnap.upkeep.size import (
+from shadowsnap.upkeep.reclaim import (
     Holder,
     Measurement,
+    begin_upkeep,
     fingerprint,
     measure,
     read_memory,
     summarize,
     write_memory,
 )
-from shadowsnap.upkeep.verify import verified_at
+from shadowsnap.upkeep.retention import HERE, UNREACHABLE
+from shadowsnap.upkeep.run import find_place
 
 _NEAR = 0.8
 _MOST_SHOWN = 20

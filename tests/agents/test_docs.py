@@ -14,15 +14,14 @@ from helpers import ROOT
 from shadowsnap import CheckpointManager
 from shadowsnap.agents.agent import SECONDS_TO_WAIT, Agent
 from shadowsnap.agents.catalog import AGENTS
-from shadowsnap.agents.install import BACKUP, install
-from shadowsnap.agents.launcher import hook_command
+from shadowsnap.agents.install import BACKUP, hook_command, install
 from shadowsnap.agents.reference import PLAYED, agents_markdown
-from shadowsnap.conversations import _PROMPT_LENGTH
 from shadowsnap.hook import client
 from shadowsnap.hook import handle as hook
 from shadowsnap.hook import log as hooklog
 from shadowsnap.hook import session as turns
 from shadowsnap.hook.payload import read_event
+from shadowsnap.turns import _PROMPT_LENGTH
 
 HOOKS = (ROOT / "shadowsnap" / "docs" / "hooks.md").read_text()
 PAGE = (ROOT / "shadowsnap" / "docs" / "agents.md").read_text()

@@ -11,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from helpers import ROOT
-from shadowsnap.agents import launcher
-from shadowsnap.agents.install import install
-from shadowsnap.agents.launcher import hook_command, interpreter_in, launcher_problem, program_words
+from shadowsnap.agents import install as launcher
+from shadowsnap.agents.install import hook_command, install, interpreter_in, launcher_problem, program_words
 from shadowsnap.errors import SettingsRefused
 from shadowsnap.hook.log import read_log
 

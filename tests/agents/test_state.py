@@ -18,8 +18,7 @@ from helpers import ROOT
 from shadowsnap import CheckpointManager
 from shadowsnap.agents.catalog import AGENTS
 from shadowsnap.agents.edit import JsonHooks
-from shadowsnap.agents.install import edits_of, install, uninstall
-from shadowsnap.agents.launcher import hook_command
+from shadowsnap.agents.install import edits_of, hook_command, install, uninstall
 from shadowsnap.agents.state import (
     AgentState,
     agent_state,

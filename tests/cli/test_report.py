@@ -21,7 +21,7 @@ from command_line import CommandLine
 from helpers import loose_object
 from shadowsnap import CheckpointManager
 from shadowsnap.cli.commands.help import FOLDER
-from shadowsnap.cli.report.items import Items, chosen_entries
+from shadowsnap.cli.report.page import Items, chosen_entries
 from shadowsnap.cli.report.picture import Scale
 from shadowsnap.snapshot.states import split_patch
 

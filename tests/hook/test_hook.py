@@ -647,7 +647,7 @@ def test_an_input_that_is_never_closed_is_read_once_it_is_whole(project: Path, m
 
 
 def test_the_installed_hook_runs_whatever_modules_a_project_has(project: Path, manager: CheckpointManager) -> None:
-    from shadowsnap.agents.launcher import program_words
+    from shadowsnap.agents.install import program_words
 
     (project / "types.py").write_text("raise SystemExit(3)\n")
     done = subprocess.run(

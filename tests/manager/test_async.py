@@ -20,7 +20,7 @@ import pytest
 import shadowsnap
 from helpers import ROOT, manifest
 from shadowsnap import AsyncCheckpointManager, CheckpointManager, Settings, steps
-from shadowsnap.cli.api_reference import STUB, stub_text
+from shadowsnap.cli.reference import STUB, stub_text
 from shadowsnap.errors import DirtyWorkingTree, NoSuchProject, StageClosed
 from shadowsnap.store.journal import read_journal
 from shadowsnap.store.layout import Store

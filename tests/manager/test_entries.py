@@ -16,7 +16,7 @@ import pytest
 
 from helpers import ROOT, git
 from shadowsnap import CheckpointManager
-from shadowsnap.cli.api_reference import api_markdown
+from shadowsnap.cli.reference import api_markdown
 from shadowsnap.errors import CheckpointsSetAside
 from shadowsnap.model import Entry
 from shadowsnap.store.layout import Store

@@ -15,7 +15,7 @@ from restoring import STAGING, assert_sound, at_step, checkpoint, content_in, li
 from helpers import manifest
 from shadowsnap import CheckpointManager
 from shadowsnap.errors import RestoreRefused, RestoreStranded, ShadowsnapError
-from shadowsnap.restore import apply, restore, staging
+from shadowsnap.restore import apply, restore
 
 
 @pytest.fixture
@@ -282,7 +282,7 @@ class CtrlC:
     """Raises KeyboardInterrupt when the n-th line of these modules is about to run."""
 
     def __init__(self, *numbers: int) -> None:
-        self._files = {apply.__file__, staging.__file__, restore.__file__}
+        self._files = {apply.__file__, restore.__file__}
         self._numbers = set(numbers)
         self.lines = 0
 

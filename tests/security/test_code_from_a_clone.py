@@ -12,7 +12,7 @@ import pytest
 
 from helpers import ROOT, wait_until
 from shadowsnap import CheckpointManager
-from shadowsnap.agents import install, launcher
+from shadowsnap.agents import install
 from shadowsnap.git import process as processes
 from shadowsnap.git.repository import sealed_environment
 from shadowsnap.settings import Settings
@@ -40,8 +40,8 @@ def test_the_command_of_a_hook_imports_nothing_from_the_project(
     project: Path, canary: Path, own: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if own:
-        monkeypatch.setattr("site.getusersitepackages", lambda: str(Path(launcher.__file__).parent.parent.parent))
-    words = launcher.program_words()
+        monkeypatch.setattr("site.getusersitepackages", lambda: str(Path(install.__file__).parent.parent.parent))
+    words = install.program_words()
     assert "-I" in words or {"-E", "-P"} <= set(words)
     plant(project, canary, "shadowsnap/__init__.py", "shadowsnap/__main__.py", "json.py", "os.py", "types.py")
     environment = {**os.environ, "PYTHONPATH": str(project)}
@@ -57,7 +57,7 @@ def test_without_a_python_of_its_own_nothing_is_installed(monkeypatch: pytest.Mo
 
     monkeypatch.setattr(sys, "frozen", True, raising=False)
     with pytest.raises(SettingsRefused, match="no Python"):
-        launcher.program_words()
+        install.program_words()
 
 
 def test_a_package_that_an_isolated_python_does_not_find_is_not_installed(tmp_path: Path, project: Path) -> None:

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from shadowsnap.store.conversations import ConversationContent, spoken_messages
-from shadowsnap.store.databases import from_database, is_database
+from shadowsnap.store.conversations import ConversationContent, from_database, is_database, spoken_messages
 
 OPENCODE = """
     CREATE TABLE message (id text PRIMARY KEY, session_id text, time_created integer, data text);

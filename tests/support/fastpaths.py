@@ -13,7 +13,7 @@ import pytest
 from helpers import git
 from shadowsnap.git.packs import Deflated, NewObjects, Packs
 from shadowsnap.model import Checkpoint
-from shadowsnap.restore import staging
+from shadowsnap.restore import apply
 from shadowsnap.snapshot import content as writing
 from shadowsnap.snapshot import scan
 from shadowsnap.snapshot import worktree as renaming
@@ -34,8 +34,8 @@ def forced(way: str) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(writing, "_FEW", 0 if way == "on" else _NO_LIMIT)
         patch.setattr(scan, "directory_times_are_reliable", lambda _: way == "on")
-        patch.setattr(staging, "FEW", 0 if way == "on" else staging.FEW)
-        patch.setattr(staging, "_MANY", 1 if way == "on" else _NO_LIMIT)
+        patch.setattr(apply, "FEW", 0 if way == "on" else apply.FEW)
+        patch.setattr(apply, "_MANY", 1 if way == "on" else _NO_LIMIT)
         if way == "off":
             patch.setattr(NewObjects, "add", _write_loose)
             patch.setattr(Packs, "read", lambda *_, **__: None)

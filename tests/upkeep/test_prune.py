@@ -19,9 +19,8 @@ from shadowsnap.deadline import NO_DEADLINE
 from shadowsnap.store.locks import if_free
 from shadowsnap.store.projects import project_of
 from shadowsnap.store.troubles import read_log
-from shadowsnap.upkeep.reclaim import upkeep_lock
+from shadowsnap.upkeep.reclaim import read_memory, upkeep_lock, write_memory
 from shadowsnap.upkeep.run import apply_plan, plan_by_rules
-from shadowsnap.upkeep.size import read_memory, write_memory
 
 DAY = 86400.0
 

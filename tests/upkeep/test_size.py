@@ -11,8 +11,8 @@ from upkeep_stores import a_manager, a_store, disk_usage, noise, take, take_turn
 from helpers import git, loose_object, unpack
 from shadowsnap.git import repository as runner
 from shadowsnap.store.layout import Store
+from shadowsnap.upkeep.reclaim import Holder, Usage, measure
 from shadowsnap.upkeep.retention import Dropping, choose
-from shadowsnap.upkeep.size import Holder, Usage, measure
 
 Projects = dict[str, list[Holder]]
 

@@ -27,8 +27,7 @@ CHAPTERS = {
     "store": ("status", "doctor", "verify", "import"),
     "remote": ("remote", "push", "pull", "lanes", "resume"),
     "agents": ("install", "uninstall", "hook", "helper", "statusline", "mcp"),
-    "help": ("help", "docs", "ui"),
-    "completion": ("completion",),
+    "help": ("help", "docs", "ui", "completion"),
     "demo": ("demo",),
 }
 

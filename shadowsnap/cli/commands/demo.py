@@ -18,8 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from shadowsnap.agents.install import install
-from shadowsnap.agents.launcher import program_words
+from shadowsnap.agents.install import install, program_words
 from shadowsnap.cli.commands import Command
 from shadowsnap.cli.commands.timeline import picture
 from shadowsnap.cli.context import Context

@@ -1,17 +1,22 @@
-"""The commands about the program itself: help, docs, ui."""
+"""The commands about the program itself: help, docs, ui, completion."""
 
 from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 
-from shadowsnap.cli.commands import Command, load_command
+from shadowsnap.agents import NAMES
+from shadowsnap.cli.commands import Command, load_all, load_command
 from shadowsnap.cli.context import Context
-from shadowsnap.cli.parser import command_parser, top_help, unknown_command
+from shadowsnap.cli.parser import GLOBAL_OPTIONS, command_parser, top_help, unknown_command
+from shadowsnap.cli.text import cut, one_line
+from shadowsnap.cli.ui import Ui
 from shadowsnap.errors import ExtraMissing, NoSuchTopic, WrongUsage
+from shadowsnap.model import Entry
 
 
 class HelpCommand(Command):
@@ -97,3 +102,252 @@ class UiCommand(Command):
             from shadowsnap.tui.viewer import Viewer
 
             return Viewer(context, first).run() or 0
+
+
+# --- completion ------------------------------------------------------------------------------------------
+
+
+# Where several words fit, bash shows what they mean; what is completed is the word alone.
+_BASH = """\
+# bash completion of shadowsnap
+_shadowsnap() {
+    local line word about wide=0
+    local -a words=() abouts=()
+    while IFS= read -r line; do
+        word=${line%%$'\\t'*} about=""
+        [[ $line == *$'\\t'* ]] && about=${line#*$'\\t'}
+        words+=("$word") abouts+=("$about")
+        ((${#word} > wide)) && wide=${#word}
+    done < <(shadowsnap completion offer -- "${COMP_WORDS[@]:1:COMP_CWORD}" 2>/dev/null)
+    COMPREPLY=()
+    local at
+    for at in "${!words[@]}"; do
+        if ((${#words[@]} > 1)) && [[ -n ${abouts[at]} && ${COMP_TYPE:-0} == 63 ]]; then
+            COMPREPLY+=("$(printf '%-*s  (%s)' "$wide" "${words[at]}" "${abouts[at]}")")
+        else
+            COMPREPLY+=("${words[at]}")
+        fi
+    done
+    [[ ${COMPREPLY[0]:-} == */ ]] && compopt -o nospace 2>/dev/null
+    return 0
+}
+complete -o default -F _shadowsnap shadowsnap
+"""
+_ZSH = """\
+#compdef shadowsnap
+_shadowsnap() {
+    local line word
+    local -a offered shown
+    while IFS= read -r line; do
+        word=${line%%$'\\t'*}
+        offered+=("$word")
+        [[ $line == *$'\\t'* ]] && shown+=("$word  -- ${line#*$'\\t'}") || shown+=("$word")
+    done < <(shadowsnap completion offer -- "${(@)words[2,CURRENT]}" 2>/dev/null)
+    if ((${#offered})); then
+        compadd -l -d shown -a offered
+    else
+        _files
+    fi
+}
+compdef _shadowsnap shadowsnap
+"""
+_FISH = """\
+# fish completion of shadowsnap
+function __shadowsnap_offers
+    set -l words (commandline -opc)[2..-1] (commandline -ct)
+    set -l offered (shadowsnap completion offer -- $words 2>/dev/null)
+    if test (count $offered) -gt 0
+        printf '%s\\n' $offered
+    else
+        __fish_complete_path (commandline -ct)
+    end
+end
+complete -c shadowsnap -f -a '(__shadowsnap_offers)'
+"""
+_SCRIPTS = {"bash": _BASH, "zsh": _ZSH, "fish": _FISH}
+
+
+class CompletionCommand(Command):
+    """Print the completion script of a shell.
+
+    bash: eval "$(shadowsnap completion bash)" in ~/.bashrc; zsh: the same in ~/.zshrc, after compinit; fish:
+    shadowsnap completion fish > ~/.config/fish/completions/shadowsnap.fish. Commands and options are completed,
+    numbers of turns with what was asked, session ids, labels, and the files of a state. The scripts ask
+    `shadowsnap completion offer`, which prints what fits a line: a word and what it means, with a tab between
+    them.
+    """
+
+    name = "completion"
+    group = "more"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("shell", choices=("bash", "zsh", "fish", "offer"), help="which shell")
+        parser.set_defaults(paths=[])
+        parser.usage_end = ["[-- WORD...]"]  # type: ignore[attr-defined]
+
+    def run(self, args: argparse.Namespace, context: Context) -> int:
+        if args.shell == "offer":
+            found = offers(args.paths)
+            listed = [{"word": word, "about": about} for word, about in found]
+            return context.ui.answer({"offers": listed}, [f"{word}\t{about}".rstrip() for word, about in found])
+        script = _SCRIPTS[args.shell]
+        return context.ui.answer({"shell": args.shell, "script": script}, script.rstrip("\n"))
+
+
+Offer = tuple[str, str]
+"""A word, and what it means."""
+
+_REFERENCES = ("REF", "REF2")
+_LONGEST = 60
+_MOST = 500
+
+
+def offers(words: Sequence[str]) -> list[Offer]:
+    """What the last of these words may become. Whatever goes wrong, nothing is offered."""
+    *before, current = words or [""]
+    directories, name, rest = _split(before)
+    try:
+        found = list(_offers(Context(Ui(json=True), directories), name, rest, current))
+    except Exception:  # a line is being typed: an error has no place there
+        return []
+    return [(word, cut(one_line(about), _LONGEST)) for word, about in found if word.startswith(current)][:_MOST]
+
+
+def _split(words: Sequence[str]) -> tuple[list[str], str, list[str]]:
+    """The directories given before the command, the command, and what follows it."""
+    directories: list[str] = []
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        if word == "-C" and left:
+            directories.append(left.pop(0))
+        elif not word.startswith("-"):
+            return directories, word, left
+    return directories, "", []
+
+
+def _offers(context: Context, name: str, rest: list[str], current: str) -> Iterator[Offer]:
+    if not name:
+        commands = load_all()
+        if current.startswith("-"):
+            yield from ((option, about) for options, about in GLOBAL_OPTIONS for option in _names(options))
+        else:
+            yield from ((command.name, command.summary) for command in commands.values())
+        return
+    command = load_command(name)
+    if command is None:
+        return
+    parser = command_parser(command)
+    taking = _waiting_for_value(parser, rest)
+    if taking is not None:
+        yield from _values(taking, context)
+    elif "--" in rest:
+        yield from _files(context, rest[0] if rest[0] != "--" else "last", current)
+    elif current.startswith("-"):
+        yield from ((option, each.help or "") for each in parser._actions for option in each.option_strings)
+    else:
+        yield from _arguments(parser, _plain(parser, rest), context, current)
+
+
+def _names(options: str) -> list[str]:
+    return [option.split()[0] for option in options.split(", ")]
+
+
+def _waiting_for_value(parser: argparse.ArgumentParser, rest: Sequence[str]) -> argparse.Action | None:
+    """The option whose value is being typed, if any."""
+    last = rest[-1] if rest else ""
+    return next((each for each in parser._actions if last in each.option_strings and each.nargs != 0), None)
+
+
+def _plain(parser: argparse.ArgumentParser, rest: Sequence[str]) -> list[str]:
+    """The words that are no options, nor their values."""
+    found, skip = [], False
+    for word in rest:
+        if skip:
+            skip = False
+        elif word.startswith("-"):
+            skip = _waiting_for_value(parser, [word]) is not None
+        else:
+            found.append(word)
+    return found
+
+
+def _values(action: argparse.Action, context: Context) -> Iterator[Offer]:
+    if action.choices is not None:
+        yield from ((str(choice), "") for choice in action.choices)
+    elif action.dest == "session":
+        yield from _sessions(context)
+    elif action.dest == "turn":
+        yield from _numbers(context, kinds=("turn",))
+
+
+def _arguments(
+    parser: argparse.ArgumentParser, given: Sequence[str], context: Context, current: str
+) -> Iterator[Offer]:
+    """What the next argument may be: the one at this place, or the last one if it takes several."""
+    positionals = [each for each in parser._actions if not each.option_strings]
+    if not positionals:
+        return
+    action = positionals[min(len(given), len(positionals) - 1)]
+    if len(given) >= len(positionals) and action.nargs not in ("*", "+"):
+        return
+    if action.choices is not None:
+        yield from ((str(choice), "") for choice in action.choices)
+    elif action.metavar in _REFERENCES:
+        yield from _references(context)
+        yield from [("@", "the files as they are now")] if action.metavar == "REF2" else []
+    elif action.metavar == "N":
+        yield from _numbers(context, kinds=("turn",))
+    elif action.metavar == "PATH" and positionals[0].metavar == "REF" and given:
+        yield from _files(context, given[0], current)
+    elif action.metavar == "SESSION":
+        yield from _sessions(context)
+    else:
+        yield from _known_words(str(action.metavar))
+
+
+def _known_words(metavar: str) -> Iterator[Offer]:
+    if metavar == "COMMAND":
+        yield from ((command.name, command.summary) for command in load_all().values())
+    elif metavar == "TOPIC":
+        yield from ((topic, "") for topic in topic_files())
+    elif metavar == "AGENT":
+        yield from ((agent, "") for agent in NAMES)
+    elif metavar == "WORD":
+        yield from ((verb, "") for verb in ("list", "diff", "turn", "session", "undo", "redo", "pin", "help"))
+
+
+def _references(context: Context) -> Iterator[Offer]:
+    entries = context.manager.timeline(context.workdir)
+    yield from _numbers(context, entries=entries)
+    yield "last", "the newest turn or snapshot that is not undone"
+    checkpoints = context.manager.list_checkpoints(context.workdir)
+    yield from ((each.label, "a label") for each in checkpoints if each.label)
+
+
+def _numbers(
+    context: Context, kinds: Sequence[str] = ("turn", "snapshot"), entries: Iterable[Entry] | None = None
+) -> Iterator[Offer]:
+    for entry in context.manager.timeline(context.workdir) if entries is None else entries:
+        if entry.number is not None and entry.kind in kinds:
+            yield str(entry.number), entry.prompt or entry.reason
+
+
+def _sessions(context: Context) -> Iterator[Offer]:
+    for session in context.manager.sessions(working_dir=context.workdir):
+        prompts = [turn.prompt for turn in session.turns if turn.prompt]
+        yield session.id, prompts[0] if prompts else ""
+
+
+def _files(context: Context, ref: str, current: str) -> Iterator[Offer]:
+    """The files of a state, one directory at a time: those that are gone from the disk are among them."""
+    inside = os.path.relpath(context.here, context.workdir)
+    base = "" if inside == os.curdir else f"{inside}/"
+    folder, slash, _ = current.rpartition("/")
+    start = f"{base}{folder}{slash}"
+    names: dict[str, None] = {}
+    for path in context.manager.files(context.workdir, ref):
+        if path.startswith(start):
+            name, below, _ = path[len(start) :].partition("/")
+            names[f"{folder}{slash}{name}{below}"] = None
+    yield from ((name, "") for name in names)

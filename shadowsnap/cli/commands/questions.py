@@ -20,10 +20,8 @@ from typing import NoReturn
 from shadowsnap.cli.commands import Command
 from shadowsnap.cli.commands.sessions import moment_of
 from shadowsnap.cli.context import Context
-from shadowsnap.cli.report.items import Item, Items, chosen_entries
-from shadowsnap.cli.report.page import EVERYTHING, GENERATOR, Page
-from shadowsnap.cli.states import tilde
-from shadowsnap.cli.tables import now_text
+from shadowsnap.cli.report.page import EVERYTHING, GENERATOR, Item, Items, Page, chosen_entries
+from shadowsnap.cli.tables import now_text, tilde
 from shadowsnap.cli.text import columns, count, cut, one_line, pad, safe, size
 from shadowsnap.cli.ui import Ink
 from shadowsnap.compat.agent_trace import trace_records

@@ -18,8 +18,15 @@ from shadowsnap.cli.plans import (
     plan_lines,
     show_patch,
 )
-from shadowsnap.cli.states import check_held, short_path, state_in_words
-from shadowsnap.cli.tables import entry_text, now_text, timeline_lines, way_back_text
+from shadowsnap.cli.tables import (
+    check_held,
+    entry_text,
+    now_text,
+    short_path,
+    state_in_words,
+    timeline_lines,
+    way_back_text,
+)
 from shadowsnap.cli.text import ago, count, cut, one_line, safe
 from shadowsnap.errors import ShadowsnapError, WrongUsage
 from shadowsnap.model import Entry, RestoreResult

@@ -17,8 +17,7 @@ from shadowsnap.base import config_file
 from shadowsnap.cli.commands import Command
 from shadowsnap.cli.commands.timeline import heading
 from shadowsnap.cli.context import Context
-from shadowsnap.cli.states import tilde
-from shadowsnap.cli.tables import now_text, remote_text
+from shadowsnap.cli.tables import now_text, remote_text, tilde
 from shadowsnap.cli.text import age, ago, count, cut, cut_path, one_line, safe, size, wrapped
 from shadowsnap.cli.ui import Ink, Ui, working
 from shadowsnap.errors import NoSuchProject, ShadowsnapError
@@ -27,11 +26,11 @@ from shadowsnap.hook.log import read_log
 from shadowsnap.hook.resident import RunningHelper, running_helper
 from shadowsnap.model import Entry, Now
 from shadowsnap.results import Checkup, Finding, ImportReport, RemoteStatus
+from shadowsnap.snapshot.copies import verified_at
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import project_of, read_record
 from shadowsnap.store.troubles import read_log as read_troubles
 from shadowsnap.upkeep.status import Limit, ProjectStatus, StoreStatus, Trouble, exposure, failures
-from shadowsnap.upkeep.verify import verified_at
 
 _MOST_NAMED = 3
 _LONGEST_PATH = 50

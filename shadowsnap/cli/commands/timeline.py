@@ -11,14 +11,17 @@ from shadowsnap.cli.commands import Command
 from shadowsnap.cli.commands.sessions import print_conversation
 from shadowsnap.cli.context import Context
 from shadowsnap.cli.parser import USAGE
-from shadowsnap.cli.states import diff_of_entry, entry_of, state_in_words, tilde
 from shadowsnap.cli.tables import (
     change_lines,
     checkpoint_lines,
+    diff_of_entry,
     duration_text,
+    entry_of,
     moment_text,
     patch_lines,
     prompt_of,
+    state_in_words,
+    tilde,
     timeline_lines,
 )
 from shadowsnap.cli.text import columns, cut, cut_path, one_line, safe, wrapped
