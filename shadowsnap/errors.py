@@ -295,7 +295,7 @@ class NoConversation(ShadowsnapError):
     """no conversation is kept with checkpoint {ref}{why}"""
 
     exit_code = 3
-    hint = "shadowsnap sessions show ID tells with which turns one is kept"
+    hint = "shadowsnap sessions show ID lists the turns that have one"
 
 
 class NothingToUndo(ShadowsnapError):

@@ -1,4 +1,4 @@
-"""What a manager tells its `on_event`: one frozen class per event, each with `kind` and `to_dict()`.
+"""The events that a manager sends to its `on_event`: one frozen class per event, each with `kind` and `to_dict()`.
 
 Nothing here is imported as long as there is no listener.
 """

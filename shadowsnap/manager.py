@@ -1476,7 +1476,7 @@ class CheckpointManager:
             except LaneRefused as problem:
                 refused.append(problem)
         if refused:
-            raise refused[0]  # whoever spoils one lane does not keep the others away
+            raise refused[0]  # a damaged lane does not keep the others away
         return reports
 
     def lanes(

@@ -178,9 +178,9 @@ class Resumed(_Record):
     """What was said until then, and the agent that it was said to: if the lane carries conversations."""
 
     def to_dict(self) -> dict[str, Any]:
-        told = super().to_dict()
-        del told["conversation"]
-        return told
+        facts = super().to_dict()
+        del facts["conversation"]
+        return facts
 
 
 @dataclass(frozen=True)
@@ -272,7 +272,7 @@ class ClearedItem(_Record):
 @dataclass(frozen=True)
 class ClearReport(_Record):
     """What was cleared (`applied`) or would be. The bytes of single checkpoints come free when
-    the store is repacked; until then `pending_bytes` tells how many."""
+    the store is repacked; until then they are counted in `pending_bytes`."""
 
     json_names = {"items": "cleared_items"}
 

@@ -22,10 +22,10 @@ NOTHING, IMPORT = "python -c pass", "import shadowsnap"
 MANAGER, HOOK = "import CheckpointManager", "hook, unchanged"
 
 
-def weigh(base: Path, tree: Path, deed: str, *arguments: str) -> dict[str, Any]:
-    """One deed in a process of its own: its result, time, git processes and peak memory."""
+def weigh(base: Path, tree: Path, operation: str, *arguments: str) -> dict[str, Any]:
+    """One operation in a process of its own: its result, time, git processes and peak memory."""
     _python("from benchmark import ours", base)  # so that nothing is compiled where it counts
-    found: dict[str, Any] = json.loads(_python(_WEIGH, base, str(tree), deed, *arguments))
+    found: dict[str, Any] = json.loads(_python(_WEIGH, base, str(tree), operation, *arguments))
     return found
 
 

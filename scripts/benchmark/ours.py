@@ -1,4 +1,4 @@
-"""shadowsnap as a contender: the deeds that are timed in this process, and weighed in a fresh one."""
+"""shadowsnap as a contender: the operations that are timed in this process, and weighed in a fresh one."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ class Ours:
         self.tree = tree
         self.manager = CheckpointManager(base=base, fsync=fsync, **SETTINGS)
 
-    def do(self, deed: str, *arguments: str) -> str:
-        """One deed; what came of it."""
-        return str(getattr(self, f"_{deed}")(*arguments))
+    def do(self, operation: str, *arguments: str) -> str:
+        """Run one operation; returns its result."""
+        return str(getattr(self, f"_{operation}")(*arguments))
 
     def processes(self) -> int:
         return runner.processes_started
@@ -46,11 +46,11 @@ class Ours:
         return len(self.manager.list_checkpoints(self.tree))
 
 
-def in_fresh_process(base: str, tree: str, deed: str, *arguments: str) -> None:
-    """What `fresh.weigh` runs: one deed, and on stdout what it cost."""
+def in_fresh_process(base: str, tree: str, operation: str, *arguments: str) -> None:
+    """What `fresh.weigh` runs: one operation, and on stdout what it cost."""
     began = time.perf_counter()
     ours = Ours(Path(base), Path(tree))
-    result = ours.do(deed, *arguments)
+    result = ours.do(operation, *arguments)
     took = (time.perf_counter() - began) * 1000
     facts = {"result": result, "ms": took, "git_processes": ours.processes(), "peak_mb": peak_megabytes()}
     print(json.dumps(facts))

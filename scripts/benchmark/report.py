@@ -102,8 +102,8 @@ def _row(result: Result) -> list[str]:
 def _label(result: Result) -> str:
     if result.operation == op.LIST:
         return f"{op.LIST} of {result.facts['checkpoints']}"
-    changed, told = result.facts.get("files_changed", 0), op.FILES.get(result.operation)
-    return result.operation if told in (None, changed) else f"{result.operation} ({changed})"  # in a small tree
+    changed, stated = result.facts.get("files_changed", 0), op.FILES.get(result.operation)
+    return result.operation if stated in (None, changed) else f"{result.operation} ({changed})"  # in a small tree
 
 
 def _ms(value: float | None) -> str:
@@ -145,7 +145,7 @@ def _memory_mb() -> int | None:
 
 
 def _file_system(path: Path) -> str:
-    """The type of the file system that holds a path, where the system tells."""
+    """The type of the file system that holds a path, where the system shows it."""
     best, kind = "", "unknown file system"
     for line in _lines("/proc/mounts"):
         place, name = line.split()[1:3]

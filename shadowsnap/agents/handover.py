@@ -1,7 +1,7 @@
 """Handing a conversation of another machine over to its agent here, so that the agent can go on with it.
 
-It is written where the agent keeps its own, under the same session id. The conversation came from a remote, and
-whoever can write there can make one up. So it is taken apart and written anew: what people, the agent and its
+It is written where the agent keeps its own, under the same session id. The conversation came from a remote, where
+it may have been made up. So it is taken apart and written anew: what people, the agent and its
 tools said stays; instructions, permissions and settings of the other machine do not come along, and every
 directory is the one here. Nothing that exists is overwritten.
 """

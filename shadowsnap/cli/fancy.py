@@ -20,7 +20,7 @@ from shadowsnap.cli.ui import Ink
 from shadowsnap.upkeep.status import Limit, ProjectStatus
 
 _MOST_HIGHLIGHTED = 500_000
-"""Characters of a diff: highlighting takes a second for each so many."""
+"""Characters of a diff that are highlighted at most, which takes about a second."""
 _BAR = 20
 _TAB = "\ue000"
 """Stands for a tab: harmless text has no such character."""

@@ -89,7 +89,7 @@ VARIABLES = frozenset(
 
 def ask_helper(agent: str, event_name: str, data: bytes) -> str:
     """Let the helper do the work: SERVED if it did. Else this process must do it, and no one else does: the
-    helper begins only after we have told it to go on, and ends with our connection."""
+    helper begins only after our word to go on, and ends with our connection."""
     if sys.platform == "win32":
         return BUSY
     base = configured_base()
@@ -239,7 +239,7 @@ def _be_silent() -> None:
 
 
 def end_at_last(agent: str, seconds: int = 0) -> None:
-    """End this process after so many seconds, whatever it does."""
+    """End this process after that time, whatever it does."""
     seconds = seconds or _LAST_RESORT
     if sys.platform != "win32":
         try:

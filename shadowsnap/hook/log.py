@@ -1,4 +1,4 @@
-"""The hook log: what hooks did and what went wrong, as they cannot say it to anybody."""
+"""The hook log: what hooks did and what went wrong. A hook prints nothing itself."""
 
 from __future__ import annotations
 

@@ -174,7 +174,7 @@ def _event(agent: str, payload: dict[str, Any], event_name: str, problem: str) -
     kind = _KINDS.get(name) or (OTHER if name and not _is_new_tool_event(name, places) else _guessed(payload))
     roots = tuple(_paths(_first(places, _ROOTS)))[:_MOST_ROOTS]
     child = bounded_id(_text(places, ("child_session_id",))) if name == "subagentstart" else ""
-    if child:  # Hermes: the start of a session, told by the one that it works for
+    if child:  # Hermes: the start of a session, reported by its parent
         kind = SESSION_START
     prompt = _text(places, _PROMPT) if kind in (PROMPT, SESSION_START) else ""
     root = _text(places, _ROOT_SESSION)

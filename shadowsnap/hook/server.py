@@ -43,7 +43,7 @@ _MOST_WATCHED = 4
 # Every project is scanned as a whole at least so often: a turn must not begin with what was watched long ago.
 _SCAN_SECONDS = 60.0
 _MOST_REQUESTS = 2000
-"""A worker is replaced after so many."""
+"""A worker is replaced after this number of requests."""
 _MOST_WORDS = 1 << 20
 # What hooks import late, to be there before the first of them comes.
 _ROOMS = ("git", "store", "snapshot", "hook")

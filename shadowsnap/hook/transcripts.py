@@ -23,7 +23,7 @@ class Place:
     """What comes between the directory that the variable names and `folder`."""
 
 
-# As their newest versions were seen to do it. An agent that is not listed tells of no transcript.
+# As their newest versions were seen to do it. An agent that is not listed names no transcript.
 _PLACES: dict[str, tuple[Place, ...]] = {
     "claude": (Place(".claude", "projects", "CLAUDE_CONFIG_DIR"),),
     "codex": (Place(".codex", "sessions", "CODEX_HOME"),),

@@ -125,7 +125,7 @@ def own_lane(store: Store, project: Project, deadline: Deadline) -> OwnLane:
 
 
 def readable_note(remote: Remote) -> str:
-    """What everybody with access to a plain lane can read."""
+    """What anyone with access to a plain lane can read."""
     also = ", and the conversations" if remote.conversations else ""
     return (
         f"{remote.url} is not encrypted: who can read there can read the files of every checkpoint, what was asked"

@@ -252,7 +252,7 @@ def _composed(space: Workspace, states: list[Checkpoint], why: Why) -> Checkpoin
 
 
 _MOST_SHOWN = 64 * 1024
-"""Of each side of a conflict, so many bytes are in the result."""
+"""The number of bytes of each side of a conflict that are in the result."""
 _CHANGED_SINCE = "changed since in another way"
 
 Changes = dict[bytes, Leaf | None]

@@ -146,7 +146,7 @@ def _closed(before: Checkpoint, after: Checkpoint, session_id: str | None) -> Wo
 
 
 def _is_other(other: Work, work: Work) -> bool:
-    """Work without a session may be anybody's, also of the same one."""
+    """Work without a session may belong to any session, also to the same one."""
     return other.session_id is not None and other.session_id != work.session_id
 
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:  # imported for annotations only
 
 _DIFF_FILES = ("diff-files", "--raw", "-z", "--no-renames", "--ignore-submodules=all")
 _GITLINK = b" 160000 "
-# Git is asked about so many names at once. With more, a large ignored directory would be walked in vain.
+# The number of names in one question to git. With more, a large ignored directory would be walked in vain.
 _NAMES_AT_ONCE = 5000
 # Every system accepts a path that is shorter, whatever name follows.
 _LONG_PATH = 700

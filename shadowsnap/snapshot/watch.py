@@ -110,7 +110,7 @@ def _checked(result: int) -> int:
 
 MOST_SNAPSHOTS = 50
 MOST_SECONDS = 600.0
-"""A full scan is due after so many snapshots, or so many seconds, without one. It finds what causes no event: a
+"""The number of snapshots, and of seconds, after which a full scan is due. It finds what causes no event: a
 write into memory that a program has mapped the file into, without another write since it opened the file."""
 
 # With more unwatched directories, a scan is faster.

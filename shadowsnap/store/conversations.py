@@ -61,11 +61,11 @@ class ConversationContent:
     form: str
     """`messages` (one JSON value per line), `value` (one JSON value) or `text`."""
     count: int | None = None
-    """How many messages or rows, if that can be told."""
+    """How many messages or rows, if known."""
 
     @property
     def spoken(self) -> int | None:
-        """How many messages of people and agents, if that can be told."""
+        """How many messages of people and agents, if known."""
         found = spoken_messages(_parsed(self.data, self.form))
         return self.count if found is None else found
 
@@ -453,16 +453,16 @@ def _about(reader: ObjectReader, folder: str) -> _About:
     if leaf is None or (reader.size(leaf[1]) or 0) > _MOST_ABOUT:
         return _About()
     try:
-        told = parse_json(reader.read(leaf[1], b"blob"))
+        about = parse_json(reader.read(leaf[1], b"blob"))
     except ValueError:
         return _About()
-    told = told if isinstance(told, dict) else {}
-    session, count, redacted, at = (told.get(name) for name in ("session_id", "messages", "redacted", "at"))
+    about = about if isinstance(about, dict) else {}
+    session, count, redacted, at = (about.get(name) for name in ("session_id", "messages", "redacted", "at"))
     return _About(
         session if isinstance(session, str) and len(session) <= _LONGEST_SESSION else None,
-        str(told.get("form")),
+        str(about.get("form")),
         count if isinstance(count, int) else None,
-        str(told.get("sha256")),
+        str(about.get("sha256")),
         redacted if isinstance(redacted, int) else 0,
         float(at) if isinstance(at, (int, float)) and 0 <= at < _LAST_MOMENT else 0.0,
     )

@@ -266,7 +266,7 @@ def lane_lock(store: Store, project: str) -> Path:
 
 
 def identity_from(record: dict[str, Any]) -> Identity | None:
-    """An identity that a file or a lane tells; None if it is none."""
+    """The identity in the record of a file or a lane; None if there is none."""
     identity, root = record.get("id"), record.get("root") or ""
     if not isinstance(identity, str) or not re.fullmatch(r"[0-9a-f]{20}", identity):
         return None

@@ -136,7 +136,7 @@ class Store:
 
 def open_store(settings: Settings, on_creation: Callable[[Store], None] = lambda _: None) -> Store:
     """The store below the base directory, made if it is not there. What git cannot do without is
-    made again if it vanished: a damaged store must not keep anyone from taking snapshots."""
+    made again if it vanished: a damaged store must not stop snapshots."""
     store, new = Store(settings.resolved_base(), settings.fsync), False
     try:
         check_ours(store)

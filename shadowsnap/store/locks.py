@@ -4,8 +4,8 @@ A snapshot or restore holds its project's lock and shares the store's; upkeep th
 objects holds the store's alone, for an instant. A lock that was left by a dead process is no
 lock.
 
-Where snapshots never cease, there is no moment in which no process shares the store's lock. So
-everyone who wants to share it passes a gate first, and who wants it alone closes the gate for
+Where snapshots never cease, there is no moment in which no process shares the store's lock. So a
+process that wants to share it passes a gate first, and one that wants it alone closes the gate for
 a moment: those inside finish, and no new one comes in.
 """
 

@@ -66,7 +66,7 @@ def all_records(store: Store) -> dict[str, dict[str, Any]]:
 
 @contextmanager
 def locked_project(store: Store, project: Project, doing: str, deadline: Deadline) -> Iterator[None]:
-    """Keep everyone else from the project; they may go on with others."""
+    """Hold the lock of one project; other projects stay free."""
     with (
         locked(store.store_lock(), doing, deadline, shared=True),
         locked(store.project_lock(project.id), doing, deadline),

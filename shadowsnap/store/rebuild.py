@@ -157,7 +157,7 @@ class _Format1:
 
     @property
     def reverts(self) -> dict[str, Checkpoint]:
-        """The states that reverts made, by the first digits of their ids: they are no snapshots of anybody."""
+        """The states that reverts made, by the first digits of their ids. No person took them."""
         goals = {found[1] for each in self.known.values() if (found := _BACK.fullmatch(each.reason))}
         made = [each for each in self.known.values() if each.kind == "manual" and each.id[:8] in goals]
         return {each.id[:8]: each for each in made if _REVERT.fullmatch(each.reason)}

@@ -359,7 +359,7 @@ _WORD = frozenset(b"abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ01234567
 _IN_RUNS = _WORD | frozenset(b"-")
 _MARKS = bytes(ord("x") if byte in _IN_RUNS else ord(" ") for byte in range(256))
 _RUN = b"x" * 16
-"""Every token has a run of so many letters, digits, hyphens and underscores; a test holds the table to it."""
+"""Every token has such a run of letters, digits, hyphens and underscores; a test holds the table to it."""
 _JOINTS = frozenset(b"./+~:=$")
 """What may stand between a token's beginning and its run, as in `SG.` or `1//0`."""
 _BEGINNING = 48

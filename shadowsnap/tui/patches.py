@@ -26,7 +26,7 @@ from shadowsnap.cli.text import safe
 from shadowsnap.snapshot.states import SECTION
 
 Draw = Callable[[Any, int], Text]
-"""Draws a row of so many columns."""
+"""Draws a row in the given number of columns."""
 
 _CURSOR = Style(reverse=True)
 _CURSOR_ELSEWHERE = Style(bold=True)
@@ -75,8 +75,8 @@ class Lines(ScrollView, can_focus=True):
     def show(
         self, rows: Sequence[Any], draw: Draw | None = None, *, cursor: int = 0, wide: int = 0, keep: bool = False
     ) -> None:
-        """Other rows, with the cursor on one of them. `wide`: they have so many columns, to be scrolled. `keep`:
-        stay where it was scrolled to."""
+        """Other rows, with the cursor on one of them. `wide`: their number of columns, to be
+        scrolled. `keep`: stay where it was scrolled to."""
         self.rows = rows
         self._draw = draw or self._draw
         self.cursor = max(0, min(cursor, len(rows) - 1))
@@ -263,7 +263,7 @@ def _remarks(lines: Sequence[str]) -> Iterator[Line]:
 
 
 def _coloured(lines: list[Line], path: str) -> list[Line]:
-    """The same lines in the colours of the language, which the name of the file tells."""
+    """The same lines in the colours of the language, which follows from the name of the file."""
     from rich.syntax import Syntax  # the lexers would make up a sixth of the start
 
     lexer, painted = "", {at: line.text for at, line in enumerate(lines)}

@@ -55,7 +55,7 @@ _SETTLE = 0.04
 """Seconds that the cursor rests on a row before its files are read."""
 _LOOK_AGAIN = 2.0
 _SHARE = 20
-"""Looking again takes at most one part in so many of the time: it holds the lock of the project."""
+"""Looking again takes at most this part (1 in 20) of the time, because it holds the lock of the project."""
 _FEET = (
     "enter go back before it   t take this turn out   space choose files   z undo  Z redo  p pin",
     "enter go back  t take out  space choose files  = preview  z undo  Z redo  p pin",

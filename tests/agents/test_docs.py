@@ -104,7 +104,7 @@ def test_the_figures_are_right() -> None:
     for figure, words in (
         (hook.DEADLINE, "after {:.0f} seconds it captures just the files"),
         (client._LAST_RESORT, "after {} seconds it\n  ends in any case"),
-        (SECONDS_TO_WAIT, "Agents are told to wait {}."),
+        (SECONDS_TO_WAIT, "The installed setting lets agents wait {}."),
         (turns._DAYS_KEPT, "after\n  {} days"),
         (turns._SESSIONS_KEPT, "more than {}."),
         (hooklog._MOST_BYTES // 1024, "at most {} KB"),

@@ -451,7 +451,7 @@ class File:
 
 @dataclass(frozen=True)
 class Item:
-    """An entry with everything that a report tells of it."""
+    """An entry with everything that a report shows of it."""
 
     entry: Entry
     files: tuple[File, ...] = ()
