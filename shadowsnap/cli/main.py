@@ -51,14 +51,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 def _run(words: list[str], ui: Ui) -> int:
     from shadowsnap.cli.commands import load_command
-    from shadowsnap.cli.parser import (
-        command_parser,
-        missing_command,
-        parse,
-        split_words,
-        top_help,
-        unknown_command,
-    )
+    from shadowsnap.cli.parser import command_parser, parse, split_words, top_help, unknown_command
 
     first = split_words(words)
     if first.wants_version:
@@ -68,11 +61,7 @@ def _run(words: list[str], ui: Ui) -> int:
     if first.wants_help:
         return ui.answer({"help": top_help()}, top_help())
     bare = not first.command
-    if bare:
-        if not ui.on_terminal:
-            raise missing_command()
-        first.command = "list"
-    command = load_command(first.command)
+    command = load_command("list" if bare else first.command)
     if command is None:
         raise unknown_command(first.command)
     parser = command_parser(command)
@@ -90,13 +79,15 @@ def _run(words: list[str], ui: Ui) -> int:
 
 
 def _run_bare(args: Namespace, context: Context, command: Command) -> int:
-    """Without a command, on a terminal: the list, or the first steps where there is no history yet."""
+    """Without a command: the list; for a person, the first steps where there is no history yet."""
     from shadowsnap.cli.commands.timeline import show_first_steps
     from shadowsnap.errors import NoSuchProject
 
     try:
         return command.run(args, context) or 0
     except NoSuchProject:
+        if not context.ui.on_terminal:
+            raise
         return show_first_steps(context)
 
 

@@ -149,7 +149,7 @@ def placeholder(action: argparse.Action) -> str:
 
 def top_help() -> str:
     lines = [f"usage: {USAGE}", "", "Bring files back to any state they had before an agent's turn."]
-    lines += ["Without a command, on a terminal: the timeline of this directory."]
+    lines += ["Without a command: the timeline of this directory."]
     commands = load_all()
     wide = max(len(name) for name in commands)
     for group in GROUPS:
@@ -158,10 +158,6 @@ def top_help() -> str:
     lines += ["", "options:", *(f"  {option:{wide}}  {text}" for option, text in GLOBAL_OPTIONS)]
     lines += ["", *(f"{word:8}  {text}" for word, text in REFERENCES)]
     return "\n".join(lines)
-
-
-def missing_command() -> WrongUsage:
-    return _wrong("a command is missing", USAGE)
 
 
 def unknown_command(word: str) -> WrongUsage:

@@ -51,7 +51,7 @@ after `--` is a path.
   turn 3), `last`, `last~2`, a label, or 4 and more digits of an id with a letter among them. In `diff`, `@` is the
   files as they are now. Numbers never change and are never used again.
 - The id of a session may be shortened to any part of 4 or more characters that no other one has.
-- Without a command, on a terminal, it shows the timeline. Elsewhere a command is needed.
+- Without a command it shows the timeline.
 - stdout is data, stderr is talk. With `--json`, stdout is one object with `"schema": 2`; `shadowsnap docs json`
   has every answer. An error is `{{"schema": 2, "error": {{"type", "message", "hint"}}}}`.
 - What takes longer than half a second shows its progress on stderr.

@@ -89,16 +89,16 @@ def test_without_a_command_and_without_history_the_first_steps_are_shown(cli: Co
     assert cli.terminal("list")[0] == 3
 
 
-def test_without_a_command_and_without_a_terminal_the_usage_is_an_error(cli: CommandLine) -> None:
+def test_without_a_command_the_timeline_is_shown_in_a_pipe_too(cli: CommandLine) -> None:
+    assert cli("--json", code=3).answer["error"]["type"] == "NoSuchProject"
     cli.snap()
-    assert "usage: shadowsnap" in cli(code=2).err
-    assert cli("--json", code=2).answer["error"]["type"] == "WrongUsage"
+    assert ageless(cli().out) == ageless(cli("list").out)
+    assert cli("--json").answer["entries"] == cli("list", "--json").answer["entries"]
 
 
 @pytest.mark.parametrize(
     ("words", "told"),
     [
-        ((), "a command is missing"),
         (("--bad",), "there is no option --bad"),
         (("-C",), "-C needs a directory"),
         (("lst",), "there is no command 'lst'"),
@@ -123,11 +123,8 @@ def test_wrong_usage_is_exit_code_2(cli: CommandLine, words: tuple[str, ...], to
     ran = cli(*words, code=2)
     assert ran.out == ""
     assert ran.err.startswith("error: ") and told in ran.err
-    dashes = words.index("--") if "--" in words else len(words)
-    error = cli(*words[:dashes], "--json", *words[dashes:], code=2).answer["error"]
-    if "-C" not in words:  # there it takes --json for the directory
-        assert told in error["message"]
-    assert set(error) == {"type", "message", "hint"}
+    error = cli("--json", *words, code=2).answer["error"]
+    assert told in error["message"] and set(error) == {"type", "message", "hint"}
 
 
 def test_a_mistyped_command_is_guessed(cli: CommandLine) -> None:
