@@ -45,6 +45,12 @@ def test_installing_comes_first() -> None:
         assert f"\n{command} " in section("Install")
 
 
+def test_the_promises_are_those_of_their_page() -> None:
+    page = (ROOT / "shadowsnap" / "docs" / "promises.md").read_text("utf-8")
+    listed = re.findall(r"^- \*\*(.+?)\.\*\* ", section("What is promised"), re.MULTILINE)
+    assert listed == re.findall(r"^\d+\. \*\*(.+?)\.\*\* ", page, re.MULTILINE) and len(listed) == 10
+
+
 def program(path: Path, does: str) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(f"#!/usr/bin/env bash\n{does}\n")
