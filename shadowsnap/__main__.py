@@ -1,6 +1,23 @@
-"""`python -m shadowsnap` is the command line."""
+"""Where the program starts: `shadowsnap`, `python -m shadowsnap`, and the launcher that agents run.
 
-from shadowsnap.cli.main import main
+A hook goes its own way from here, because agents wait for it before every tool: the command line takes longer to
+import than a hook needs.
+"""
+
+import sys
+
+
+def main() -> int:
+    words = sys.argv[1:]
+    if words[:1] == ["hook"] and not {"-h", "--help"} & set(words):
+        from shadowsnap.hook.client import main as hook
+
+        hook(words[1:])  # does not return
+
+    from shadowsnap.cli.main import main as command_line
+
+    return command_line(words)
+
 
 if __name__ == "__main__":
     raise SystemExit(main())

@@ -357,7 +357,7 @@ _CACHES = ("cache", ".cache", "caches")
 _START = """\
 import sys
 try:
-    from shadowsnap.cli.main import main
+    from shadowsnap.__main__ import main
 except ImportError:
     if sys.argv[1:2] == ["hook"]:
         sys.exit(0)

@@ -1,35 +1,25 @@
-"""The command line from the words to the exit code.
-
-Only the module of the command that runs is imported, and next to nothing before it: agents
-start this program once per tool call.
-"""
+"""The command line from the words to the exit code. Only the chapter of the command that runs is imported."""
 
 from __future__ import annotations
 
 import os
 import sys
+import traceback
+from argparse import Namespace
+from collections.abc import Sequence
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:
-    from argparse import Namespace
-    from collections.abc import Sequence
-
-    from shadowsnap.cli.commands import Command
-    from shadowsnap.cli.context import Context
-    from shadowsnap.cli.ui import Ui
+from shadowsnap import __version__
+from shadowsnap.cli.commands import Command, load_command
+from shadowsnap.cli.context import Context
+from shadowsnap.cli.parser import command_parser, parse, split_words, top_help, unknown_command
+from shadowsnap.cli.ui import Ui
+from shadowsnap.errors import Interrupted, NoSuchProject, ShadowsnapError
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command; returns its exit code and raises nothing."""
     words = list(sys.argv[1:] if argv is None else argv)
-    if words[:1] == ["hook"] and not {"-h", "--help"} & set(words):
-        from shadowsnap.hook.client import main as hook
-
-        hook(words[1:])  # does not return
-
     _replace_closed_streams()
-    from shadowsnap.cli.ui import Ui
-
     options = _before_dashes(words)
     ui = Ui(json="--json" in options, plain="--no-color" in options)
     try:
@@ -42,21 +32,14 @@ def main(argv: Sequence[str] | None = None) -> int:
     except SystemExit as end:  # argparse, after --help
         return end.code if isinstance(end.code, int) else 0
     except KeyboardInterrupt:
-        from shadowsnap.errors import Interrupted
-
         return _fail(ui, Interrupted())
     except Exception as problem:
         return _fail(ui, problem)
 
 
 def _run(words: list[str], ui: Ui) -> int:
-    from shadowsnap.cli.commands import load_command
-    from shadowsnap.cli.parser import command_parser, parse, split_words, top_help, unknown_command
-
     first = split_words(words)
     if first.wants_version:
-        from shadowsnap import __version__
-
         return ui.answer({"version": __version__}, f"shadowsnap {__version__}")
     if first.wants_help:
         return ui.answer({"help": top_help()}, top_help())
@@ -69,8 +52,6 @@ def _run(words: list[str], ui: Ui) -> int:
         return ui.answer({"help": parser.format_help()})
     args = parse(parser, first.rest)
 
-    from shadowsnap.cli.context import Context
-
     context = Context(ui, [*first.directories, *args.directory])
     try:
         return _run_bare(args, context, command) if bare else command.run(args, context) or 0
@@ -80,8 +61,7 @@ def _run(words: list[str], ui: Ui) -> int:
 
 def _run_bare(args: Namespace, context: Context, command: Command) -> int:
     """Without a command: the list; for a person, the first steps where there is no history yet."""
-    from shadowsnap.cli.commands.timeline import show_first_steps
-    from shadowsnap.errors import NoSuchProject
+    from shadowsnap.cli.commands.timeline import show_first_steps  # a chapter, imported only if it is needed
 
     try:
         return command.run(args, context) or 0
@@ -97,8 +77,6 @@ def _before_dashes(words: list[str]) -> list[str]:
 
 def _fail(ui: Ui, problem: BaseException) -> int:
     """Say what went wrong, and nothing else on stdout but that."""
-    from shadowsnap.errors import ShadowsnapError
-
     if isinstance(problem, ShadowsnapError):
         record, code = problem.to_dict(), problem.exit_code
     else:
@@ -107,8 +85,6 @@ def _fail(ui: Ui, problem: BaseException) -> int:
         record, code = {"type": type(problem).__name__, "message": str(problem), "hint": hint}, 1
     try:
         if os.environ.get("SHADOWSNAP_DEBUG"):
-            import traceback
-
             ui.say("".join(traceback.format_exception(problem)))
         ui.complain(record)
         ui.flush()

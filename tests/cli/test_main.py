@@ -401,10 +401,12 @@ def test_what_needs_no_checkpoint_does_not_load_the_engine(cli: CommandLine, wor
     assert "shadowsnap.manager" not in modules
 
 
-def test_importing_main_loads_next_to_nothing() -> None:
-    script = "import sys\nbefore = set(sys.modules)\nimport shadowsnap.cli.main\nprint(*set(sys.modules) - before)"
-    done = subprocess.run([sys.executable, "-I", "-c", script], capture_output=True, text=True, check=True)
-    assert {name for name in done.stdout.split() if not name.startswith("shadowsnap")} <= {"__future__"}
+def test_what_a_hook_starts_with_loads_next_to_nothing() -> None:
+    script = "import sys\nbefore = set(sys.modules)\nimport {}\nprint(*set(sys.modules) - before)"
+    for module, most in (("shadowsnap.__main__", set()), ("shadowsnap.hook.client", {"gc", "time"})):
+        words = [sys.executable, "-I", "-c", script.format(module)]
+        done = subprocess.run(words, capture_output=True, text=True, check=True)
+        assert {name for name in done.stdout.split() if not name.startswith("shadowsnap")} <= most
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no sh")

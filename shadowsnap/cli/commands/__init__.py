@@ -10,10 +10,8 @@ import argparse
 from abc import ABC, abstractmethod
 from importlib import import_module
 from inspect import getdoc
-from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # `hook` is a command too, and starts before every tool call
-    from shadowsnap.cli.context import Context
+from shadowsnap.cli.context import Context
 
 GROUPS = ("taking and looking", "going back", "keeping", "other machines", "more")
 
