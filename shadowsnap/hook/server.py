@@ -57,7 +57,7 @@ def main(arguments: list[str]) -> int:
     record = os.open(os.path.join(base, client.RECORD), os.O_RDWR | os.O_CLOEXEC)
     if not any(_tries(record)):
         return 0  # another one was faster
-    # At once: as long as the record names an earlier helper, `helper stop` would end a process that has its id now.
+    # At once: while the record names an earlier helper, `helper stop` would end a process that has its id now.
     about = {"pid": os.getpid(), "started_at": time.time(), "version": shadowsnap.__version__}
     os.ftruncate(record, 0)
     os.pwrite(record, json.dumps(about).encode(), 0)
