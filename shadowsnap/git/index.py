@@ -381,9 +381,13 @@ def _tracked(data: bytes, hash_size: int, read_shared: ReadShared) -> set[bytes]
     if shared is None:
         raise ValueError("the shared part of a split index is missing")
     base, _ = _parse(shared, hash_size)
-    deleted = _bitmap(link, hash_size, len(base)) if len(link) > hash_size else set[int]()
-    kept = {path for at, (path, is_file) in enumerate(base) if is_file and at not in deleted}
-    # An entry without a name replaces an entry of the shared file, which has the name.
+    deleted, replaced = set[int](), set[int]()
+    if len(link) > hash_size:
+        deleted, end = _bitmap(link, hash_size, len(base))
+        replaced, _ = _bitmap(link, end, len(base))
+    # An entry without a name replaces an entry of the shared file, which has the name. Its type may be another.
+    types = dict(zip(sorted(replaced), (is_file for path, is_file in entries if not path), strict=True))
+    kept = {path for at, (path, was_file) in enumerate(base) if types.get(at, was_file) and at not in deleted}
     return kept | {path for path, is_file in entries if is_file and path}
 
 
@@ -445,9 +449,9 @@ def _parse_extensions(data: bytes, at: int, end: int) -> dict[bytes, bytes]:
     return found
 
 
-def _bitmap(data: bytes, at: int, limit: int) -> set[int]:
+def _bitmap(data: bytes, at: int, limit: int) -> tuple[set[int], int]:
     """The positions below `limit` that are set in an EWAH bitmap: runs of equal words, each followed
-    by some literal words."""
+    by some literal words. Also the position behind the bitmap."""
     _, words = struct.unpack_from(">II", data, at)
     if 8 * words > len(data):
         raise ValueError("a bitmap is cut short")
@@ -465,4 +469,4 @@ def _bitmap(data: bytes, at: int, limit: int) -> set[int]:
             found.update(position + bit for bit in range(64) if word >> bit & 1)
             position += 64
         number += run >> 33
-    return {each for each in found if each < limit}
+    return {each for each in found if each < limit}, at + 8 + 8 * words + 4

@@ -57,10 +57,11 @@ def main(arguments: list[str]) -> int:
     record = os.open(os.path.join(base, client.RECORD), os.O_RDWR | os.O_CLOEXEC)
     if not any(_tries(record)):
         return 0  # another one was faster
-    _import_everything()
+    # At once: while the record names an earlier helper, `helper stop` would end a process that has its id now.
     about = {"pid": os.getpid(), "started_at": time.time(), "version": shadowsnap.__version__}
     os.ftruncate(record, 0)
     os.pwrite(record, json.dumps(about).encode(), 0)
+    _import_everything()
     Helper(base, record).run()
     return 0
 
@@ -95,6 +96,8 @@ class Helper:
         self._worker: socket.socket | None = None
         """Our end of the connection to the worker; None if there is none."""
         self._worker_is_idle = False
+        self._wakened, self._waking = os.pipe()
+        """Carries the numbers of signals, and SIGTERM from a child that finds the helper outdated."""
         self._is_leaving = False
         self._listener = self._listen()
         self._socket_file = _inode(self._path)
@@ -111,20 +114,19 @@ class Helper:
         return listener
 
     def run(self) -> None:
-        wakened, waking = os.pipe()
-        for end in (wakened, waking):
+        for end in (self._wakened, self._waking):
             os.set_blocking(end, False)
-        signal.set_wakeup_fd(waking, warn_on_full_buffer=False)
+        signal.set_wakeup_fd(self._waking, warn_on_full_buffer=False)
         signal.signal(signal.SIGCHLD, lambda *_: None)
         for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             signal.signal(number, self._leave)
         used = time.monotonic()
         while not self._is_leaving and self._is_in_place() and time.monotonic() - used < _IDLE_SECONDS:
-            waited_for = [self._listener.fileno(), wakened]
+            waited_for = [self._listener.fileno(), self._wakened]
             waited_for += [self._worker.fileno()] if self._worker else []
             ready, _, _ = select.select(waited_for, [], [], _LOOK_SECONDS)
-            if wakened in ready:
-                os.read(wakened, 4096)
+            if self._wakened in ready and signal.SIGTERM in os.read(self._wakened, 4096):
+                self._leave()
             self._reap()
             if self._worker and self._worker.fileno() in ready:
                 self._hear_from_worker()
@@ -242,7 +244,8 @@ class Helper:
         """Whether a hook with these facts would do exactly what this process does."""
         changed = any(_stamp(path) != stamp for path, stamp in self._files.items())
         if changed or facts.split(b"\0")[:2] != self._facts.split(b"\0")[:2]:
-            os.kill(os.getppid(), signal.SIGTERM)
+            # Not by a signal: if the helper was killed, the parent of this process is another one.
+            os.write(self._waking, bytes([signal.SIGTERM]))
             return False
         return facts == self._facts
 

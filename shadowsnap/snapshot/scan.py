@@ -232,7 +232,9 @@ class _Scan:
         new_rules = {path: changed for path, changed in new_rules.items() if path not in cache.rules}
         if any(folder_of(path) in cache.directories for path in new_rules):
             return None
-        found.rules = {**cache.rules, **new_rules}
+        # Where a directory became a link, the rules behind it look the same as before. They are no longer ours.
+        rules = {**cache.rules, **new_rules}
+        found.rules = {path: changed for path, changed in rules.items() if folder_of(path) in found.directories}
         found.ignored_directories |= {path for path in cache.ignored_directories if folder_of(path) not in listed}
         found.new_directories = found.directories.keys() - cache.directories.keys()
         changed, gone = self._differences()

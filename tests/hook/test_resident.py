@@ -337,6 +337,42 @@ def test_the_worker_ends_with_the_helper(project: Path, base: Path, number: int)
     wait_until(lambda: not Path(f"/proc/{worker}").exists())
 
 
+@pytest.mark.skipif(sys.platform != "linux", reason="a process that adopts orphans is a thing of Linux")
+def test_a_worker_whose_helper_was_killed_stops_no_other_process(
+    project: Path, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has another parent by then, such as the service manager of the session."""
+    script = (
+        "import ctypes, sys; ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)\n"  # PR_SET_CHILD_SUBREAPER
+        "from shadowsnap.hook.resident import start_helper; start_helper(sys.argv[1])\n"
+        "sys.stdin.read()"
+    )
+    hook(project, "t0", env={**os.environ, "SHADOWSNAP_RESIDENT": "0"})
+    adopting = subprocess.Popen([sys.executable, "-c", script, str(base)], stdin=subprocess.PIPE)
+    wait_until(lambda: (base / client.SOCKET).exists() and running_helper(str(base)) is not None)
+    helper = running_helper(str(base)).pid
+    with socket.socket(socket.AF_UNIX) as connection:
+        connection.connect(str(base / client.SOCKET))
+        assert served(project)  # so the worker has the first connection
+        worker = int(Path(f"/proc/{helper}/task/{helper}/children").read_text().split()[0])
+        os.kill(helper, signal.SIGKILL)
+        wait_until(lambda: parent_of(worker) == adopting.pid)
+        monkeypatch.setattr("shadowsnap.__version__", "99")
+        connection.sendall(client._request(str(base), "claude", "", event(project, "t1")))
+        wait_until(lambda: parent_of(worker) is None)
+    adopting.communicate(timeout=10)
+    assert adopting.returncode == 0
+
+
+def parent_of(process: int) -> int | None:
+    """None if it has ended."""
+    try:
+        state, parent = Path(f"/proc/{process}/stat").read_text().rpartition(") ")[2].split()[:2]
+    except FileNotFoundError:
+        return None
+    return None if state == "Z" else int(parent)
+
+
 def hook_once(project: Path, turn: str, name: str) -> None:
     told = json.loads(event(project, turn)) | {"hook_event_name": name}
     assert client.ask_helper("claude", "", json.dumps(told).encode()) == client.SERVED

@@ -260,6 +260,19 @@ def test_files_that_become_ignored_go_and_come_back(base: Path, project: Path) -
     assert names(base, snap(base, project)) == ORDINARY | {"a.tmp", "deep/b.tmp", "deep/c"}
 
 
+@pytest.mark.skipif(os.name == "nt", reason="symbolic links")
+def test_rules_behind_a_link_are_not_those_of_the_project(base: Path, project: Path, tmp_path: Path) -> None:
+    """A directory was replaced by a link to it. The `.gitignore` at its path looks as it did before."""
+    (project / "moved").mkdir()
+    (project / "moved" / ".gitignore").write_text("*\n")
+    with everything_old():
+        snap(base, project)
+        (project / "moved").rename(project / "there")
+        (project / "moved").symlink_to("there")
+        warm, cold = snap(base, project), snap(tmp_path / "cold", project)
+    assert warm.metadata["rules"] == cold.metadata["rules"] == {"there/.gitignore": "*\n"}
+
+
 def test_rules_that_ignore_themselves_are_noticed(base: Path, project: Path) -> None:
     """As in the cache directories of many tools: git reports neither the file nor its changes."""
     write(project, "deep/a", "deep/b")

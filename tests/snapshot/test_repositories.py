@@ -287,6 +287,23 @@ def test_a_repository_is_replaced_by_a_file_and_back(base: Path, project: Path) 
 # --- what a checkpoint says about the person's repository -------------------------------------------
 
 
+@pytest.mark.parametrize("version", ["2", "4"])
+def test_a_tracked_file_that_replaces_a_submodule_in_a_split_index(
+    base: Path, tmp_path: Path, version: str
+) -> None:
+    """The shared part of the index has its name and its earlier type, the other part its type."""
+    project = repository(tmp_path / "project", "a", "b")
+    repository(project / "build" / "nested", "file")
+    git(project, "add", "-f", "build/nested")
+    git(project, "update-index", "--index-version", version, "--split-index")
+    (project / "b").write_text("another entry that is replaced\n")
+    shutil.rmtree(project / "build" / "nested")
+    (project / "build" / "nested").write_text("a file now\n")
+    git(project, "add", "-f", "build/nested", "b")
+    assert b"build/nested" not in (project / ".git" / "index").read_bytes()
+    assert names(base, snap(base, project)) == {"a", "b", "build/nested"}
+
+
 def test_a_checkpoint_records_the_users_commit_and_branch(base: Path, tmp_path: Path) -> None:
     project = repository(tmp_path / "project", "a")
     head = git(project, "rev-parse", "HEAD")
