@@ -16,6 +16,7 @@ import fastpaths
 import hypothesis
 import pytest
 import thorough
+from hypothesis import strategies
 from hypothesis.database import DirectoryBasedExampleDatabase
 
 import helpers
@@ -77,8 +78,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if item.get_closest_marker("shortcut") is None]
 
 
+@hypothesis.given(strategies.none())
+def _first_story(_: None) -> None:
+    """Lets hypothesis make what it makes once."""
+
+
 def pytest_collection_finish() -> None:
     """What is in memory now stays: the collector need not look at it again, nor need children copy it."""
+    # Hypothesis makes a random generator when it is first used, and asks the collector whether something holds it.
+    # The collector finds no holder that is frozen.
+    _first_story()
     gc.collect()
     gc.freeze()
 

@@ -150,30 +150,37 @@ class GitStorage:
         return b"\n" in message.partition(b"\n\n")[2].strip()
 
     def _fetch(self, git: Git, most: int, *words: str) -> None:
-        """Fetch; git is stopped when more comes than may."""
+        """Fetch; git is stopped when more comes than may, and nothing that this repository holds is kept."""
+        packs = git.git_dir / "objects" / "pack"
+        before = _size_of_folder(packs)
         running = git.bound(network=True, config=_NETWORK).start("fetch", *words)
         done, too_much = threading.Event(), threading.Event()
 
+        def look() -> None:
+            if _size_of_folder(packs) - before > most:
+                too_much.set()
+                running.stop()
+
         def watch() -> None:
-            packs = git.git_dir / "objects" / "pack"
-            before = _size_of_folder(packs)
-            while not done.wait(_LOOK_SECONDS):
-                if _size_of_folder(packs) - before > most:
-                    too_much.set()
-                    running.stop()
-                    return
+            while not too_much.is_set() and not done.wait(_LOOK_SECONDS):
+                look()
 
         watcher = threading.Thread(target=watch, daemon=True)
         watcher.start()
         try:
             self._output(running)
+            look()  # all of it may have come between two looks
         except RemoteFailed:
-            if too_much.is_set():
-                raise RemoteFailed(url=self.url, why=f"it sends more than {most} bytes") from None
-            raise
+            if not too_much.is_set():
+                raise
         finally:
             done.set()
             watcher.join()
+        if too_much.is_set():
+            # A second attempt would find the objects here, and an unfinished pack would stay forever.
+            remove_tree(git.git_dir)
+            _make_repository(git.git_dir)
+            raise RemoteFailed(url=self.url, why=f"it sends more than {most} bytes")
 
     def get(self, name: str, most: int) -> bytes | None:
         blob = self._blob(name, most)

@@ -178,16 +178,24 @@ def test_what_no_checkpoint_may_hold_is_refused_before_the_store_has_it(
     assert git(desk.base / "store", "cat-file", "--batch-all-objects", "--batch-check") == before
 
 
-def test_more_than_may_come_is_not_waited_for(
-    sandbox: MachineUnderTest, desk: MachineUnderTest, server: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("seconds", [0.001, 60.0], ids=["while it comes", "between two looks"])
+def test_more_than_may_come_is_refused_and_not_kept(
+    sandbox: MachineUnderTest,
+    desk: MachineUnderTest,
+    server: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    seconds: float,
 ) -> None:
     (sandbox.project / "large").write_bytes(os.urandom(3 << 20))
     sandbox.turn("large", a__txt="2")
     sandbox.push()
     monkeypatch.setattr(git_storage, "MOST_PACK_BYTES", 1 << 20)
-    monkeypatch.setattr(git_storage, "_LOOK_SECONDS", 0.001)
-    with pytest.raises(errors.RemoteFailed, match="more than 1048576 bytes"):
-        desk.here().resume("sandbox", desk.project / "new", url=str(server))
+    monkeypatch.setattr(git_storage, "_LOOK_SECONDS", seconds)
+    for _attempt in range(2):
+        with pytest.raises(errors.RemoteFailed, match="more than 1048576 bytes"):
+            desk.here().resume("sandbox", desk.project / "new", url=str(server))
+        kept = [path for path in desk.base.rglob("*") if path.is_file() and path.stat().st_size > 1 << 20]
+        assert kept == []
 
 
 def test_over_ssh_as_git_speaks_it(
