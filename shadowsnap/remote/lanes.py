@@ -28,6 +28,7 @@ from shadowsnap.store.lanes import (
     Remote,
     forget_pulled,
     forget_remote,
+    lane_lock,
     mirror_of,
     pulled_lanes,
     read_own_lane,
@@ -36,6 +37,7 @@ from shadowsnap.store.lanes import (
     write_remote,
 )
 from shadowsnap.store.layout import Store
+from shadowsnap.store.locks import locked
 from shadowsnap.store.projects import Project
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
@@ -92,7 +94,8 @@ def remove_remote(store: Store, project: Project, deadline: Deadline) -> Remote:
         if own is not None and lane.url == remote.url and lane.identity.is_same(own.identity)
     ]
     forget_pulled(store, pulled, deadline)
-    forget_remote(store, project.id, lane=False)
+    with locked(lane_lock(store, project.id), "remote", deadline):  # a push would write its lane again
+        forget_remote(store, project.id, lane=False)
     remove_tree(mirror_of(store, remote.url))
     return remote
 

@@ -172,12 +172,14 @@ class _Pull:
         known = self._known
         if known is not None and found[0][0].number == known.number and found[0][1] != known.digest:
             raise self._refused(f"manifest {known.number} is another than the one that was seen before")
-        keys = {_key_digest(manifest) for manifest, _ in found}
-        if self._known is not None:
-            keys.add(self._known.key_digest)
-        if len(keys) > 1:
-            raise self._refused("not all of its manifests were written by the same machine")
+        self._check_writer({_key_digest(manifest) for manifest, _ in found})
         return found
+
+    def _check_writer(self, keys: set[str]) -> None:
+        """A lane has one secret from its first manifest to its last; a plain one has none."""
+        known = set() if self._known is None else {self._known.key_digest}
+        if len(keys | known) > 1:
+            raise self._refused("not all of its manifests were written by the same machine")
 
     def _manifest(self, number: int) -> tuple[Manifest, str]:
         try:
@@ -252,6 +254,7 @@ class _ChainPull(_Pull):
         git, tip = self._storage.fetched(self._lane)
         git = git.bound(deadline=self._deadline)
         step("pull:fetched")
+        self._check_writer({""})
         known = self._known
         if known is not None and known.digest == tip:
             return self._report("up-to-date", known, 0), known
@@ -267,7 +270,7 @@ class _ChainPull(_Pull):
             rows = (carrier.about, carrier.rows, carrier.lines, carrier.attachments)
             tree, _ = write_rows(self._store.objects, *rows)
             step("pull:stored")
-            found = self._keep(carrier, tree, number, tip, known.key_digest if known is not None else "")
+            found = self._keep(carrier, tree, number, tip, "")
         step("pull:kept")
         return self._report("pulled", found, size), found
 

@@ -225,6 +225,7 @@ class Push:
             objects = LooseObjects(scratch / "objects", fsync=False)
             carrier, blobs = write_carrier(objects, contents, self._lane)
             if carrier == self._lane.carrier and not anew:
+                self._remove_older()
                 self._write_head()
                 return self._report("up-to-date", contents, 0)
             git = self._store.git(self._deadline).bound(scratch_objects=scratch / "objects", config=_PACKING)
@@ -360,10 +361,10 @@ class Push:
         names = ("number", "first", "digest", "carrier", "bytes", "dropped", "turns", "newest")
         facts: dict[str, Any] = {name: pending[name] for name in names}
         facts |= {name: tuple(pending[name]) for name in ("checkpoints", "blobs", "packs")}
-        self._remember(pending={}, pushed_at=time.time(), **facts)
+        begins = bool(old.number) and pending["first"] == pending["number"]
+        self._remember(pending={}, pushed_at=time.time(), stale=begins or old.stale, **facts)
         step("push:acknowledged")
-        if old.number and pending["first"] == pending["number"]:
-            self._remove_older(pending["first"], {*old.packs} - {*pending["packs"]})
+        self._remove_older()
         self._write_head()
         step("push:cleaned")
 
@@ -384,15 +385,22 @@ class Push:
         except RemoteFailed as problem:
             self._notes.append(f"lanes may show an older state: {problem}")
 
-    def _remove_older(self, first: int, packs: set[str]) -> None:
-        lane = self._lane.lane
+    def _remove_older(self) -> None:
+        """Remove what is not of this generation. What could not be removed is tried again by the next push."""
+        lane = self._lane
+        if not lane.stale:
+            return
+        kept = {pack_name(lane.lane, pack) for pack in lane.packs}
+        packs = pack_name(lane.lane, "")
         try:
-            names = [item.name for item in self._storage.items(lane_folder(lane))]
-            old = [name for name in names if (number := manifest_number(name)) is not None and number < first]
-            self._storage.delete([*old, *(pack_name(lane, pack) for pack in packs)])
+            names = [item.name for item in self._storage.items(lane_folder(lane.lane))]
+            old = [name for name in names if (number := manifest_number(name)) is not None and number < lane.first]
+            self._storage.delete([*old, *(name for name in names if name.startswith(packs) and name not in kept)])
             self._storage.finish()
         except RemoteFailed as problem:
             self._notes.append(f"older packs are still at the remote: {problem}")
+        else:
+            self._remember(stale=False)
 
     def _remember(self, **changes: Any) -> None:
         self._lane = replace(self._lane, **changes)
@@ -449,7 +457,7 @@ class ChainPush(Push):
         forget_older(kept, commit)
         return self._report("pushed", contents, sent)
 
-    def _remove_older(self, first: int, packs: set[str]) -> None:
+    def _remove_older(self) -> None:
         """Nothing: the ref does not lead to it any more."""
 
 

@@ -108,6 +108,8 @@ class OwnLane:
     """Packs of this generation."""
     bytes: int = 0
     """Size of these packs."""
+    stale: bool = False
+    """Whether the remote may still have packs of an earlier generation."""
     dropped: int = 0
     """Checkpoints that went since the generation began."""
     turns: int = 0
@@ -220,6 +222,7 @@ def read_own_lane(store: Store, project: str) -> OwnLane | None:
             blobs=tuple(filter(is_object_id, map(str, record.get("blobs", ())))),
             packs=tuple(map(str, record.get("packs", ()))),
             bytes=int(record.get("bytes", 0)),
+            stale=record.get("stale") is True,
             dropped=int(record.get("dropped", 0)),
             turns=int(record.get("turns", 0)),
             newest=int(record.get("newest", 0)),
@@ -251,14 +254,18 @@ def own_key(store: Store, project: str) -> str:
 
 
 def forget_remote(store: Store, project: str, *, lane: bool) -> None:
-    """Forget the remote of a project; with `lane` also what the remote is known to hold."""
-    gone = [folder(store) / f"{project}.json", folder(store) / "queue" / project]
+    """Forget the remote of a project; with `lane` also which project it is. The lane ends with the remote: its
+    packs and its secret are for those who could read them there, so the next remote gets a lane of its own."""
+    own = read_own_lane(store, project)
+    if own is not None and not lane:
+        write_own_lane(store, project, new_lane(own.identity, own.lane if own.number else own.parent))
+    for ending in ("sending", "chain"):
+        remove_tree(folder(store) / f"{project}.{ending}")
+    gone = [f"{project}.json", f"{project}.key", f"queue/{project}"]
     if lane:
-        for ending in ("sending", "chain"):
-            remove_tree(folder(store) / f"{project}.{ending}")
-        gone += [folder(store) / f"{project}.{ending}" for ending in ("lane.json", "key", "lock")]
-    for path in gone:
-        path.unlink(missing_ok=True)
+        gone += [f"{project}.lane.json", f"{project}.lock"]
+    for name in gone:
+        (folder(store) / name).unlink(missing_ok=True)
 
 
 def lane_lock(store: Store, project: str) -> Path:

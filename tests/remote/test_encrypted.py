@@ -8,16 +8,18 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from lanes import MachineUnderTest
 
-from helpers import manifest
+from helpers import git, manifest
 from shadowsnap import errors
 from shadowsnap.remote.manifest import digest_of, parse_manifest
 from shadowsnap.remote.sealing import Opener, Sealer, generate_key, is_sealed
+from shadowsnap.store.lanes import own_key, write_own_lane
 
 pytest.importorskip("pyrage", reason="the package pyrage is not installed")
 
@@ -286,3 +288,60 @@ def test_without_the_extra_it_is_named(
     with pytest.raises(errors.ExtraMissing, match=r"shadowsnap\[remote\]"):
         desk.here().set_remote(desk.project, "shelf", str(shelf), [public])
     desk.manager.set_remote(desk.project, "shelf", str(shelf), plain=True)  # which does not need it
+
+
+@pytest.mark.parametrize("server", ["directory", "git"])
+@pytest.mark.parametrize(("before", "after"), [("ab", "c"), ("a", "plain"), ("plain", "a")])
+def test_whoever_a_remote_is_added_for_anew_can_read_all_of_it(
+    tmp_path: Path, desk: MachineUnderTest, monkeypatch: pytest.MonkeyPatch, server: str, before: str, after: str
+) -> None:
+    place = tmp_path / "place"
+    place.mkdir()
+    if server == "git":
+        git(place, "init", "-q", "--bare")
+    keys = {each: tmp_path / "keys" / each for each in "abc"}
+    public = {each: generate_key(path) for each, path in keys.items()}
+    machine = MachineUnderTest.make("m", tmp_path, monkeypatch)
+    secrets = []
+    for readers in (before, after):
+        machine.turn(f"for {readers}", ä__txt=readers)
+        plain = readers == "plain"
+        machine.here().set_remote(
+            machine.project, "r", str(place), [] if plain else [public[each] for each in readers], plain=plain
+        )
+        lane = machine.push().lane
+        secrets.append(None if plain else own_key(machine.store, machine.project_id))
+        for each in readers if not plain else [None]:
+            folder = desk.project / f"{readers}-{each}"
+            desk.here().resume(lane, folder, url=str(place), key=keys.get(each or ""))
+            assert manifest(folder) == manifest(machine.project)
+        machine.manager.remove_remote(machine.project)
+    # Those who could read the old lane know its secret: they must not be able to continue the new one.
+    assert secrets[0] != secrets[1]
+
+
+def test_an_encrypted_lane_that_was_seen_before_is_not_continued_by_a_plain_one_on_a_git_server(
+    tmp_path: Path, desk: MachineUnderTest, monkeypatch: pytest.MonkeyPatch, public: str, key: Path
+) -> None:
+    server, elsewhere = tmp_path / "server", tmp_path / "elsewhere"
+    for each in (server, elsewhere):
+        git(tmp_path, "init", "-q", "--bare", each)
+    honest = MachineUnderTest.make("honest", tmp_path, monkeypatch)
+    honest.turn("work", a__txt="honest")
+    honest.here().set_remote(honest.project, "r", str(server), [public])
+    lane = honest.push().lane
+    desk.here().resume(lane, desk.project / "first", url=str(server), key=key)
+    forger = MachineUnderTest.make("forger", tmp_path, monkeypatch)
+    forger.turn("work", a__txt="forged")
+    forger.here().set_remote(forger.project, "r", str(elsewhere), plain=True)
+    forger.push()
+    identity, _, machine = lane.partition("/")
+    own = forger.own_lane()
+    forged = replace(own, identity=replace(own.identity, id=identity), machine=machine, number=7)
+    write_own_lane(forger.store, forger.project_id, forged)
+    assert forger.push().lane == lane
+    ref = f"refs/shadowsnap-lanes/v1/{lane}"
+    git(server, "fetch", "-q", elsewhere, f"+{ref}:{ref}")
+    with pytest.raises(errors.LaneRefused, match="same machine"):
+        desk.here().resume(lane, desk.project / "second", url=str(server), key=key)
+    assert not (desk.project / "second").exists()

@@ -234,3 +234,34 @@ def test_offline_for_a_week_then_one_push(
     (status,) = sandbox.manager.remote_status(sandbox.project)
     assert status.unpushed == 0 and status.unpushed_since is None
     assert resumed(reader, shelf) == manifest(sandbox.project)
+
+
+@pytest.mark.parametrize("step", ["push:manifest", "push:acknowledged"])
+def test_what_was_purged_goes_from_the_remote_even_if_the_push_died_before_it_removed_it(
+    sandbox: MachineUnderTest, shelf: Path, step: str
+) -> None:
+    sandbox.push()
+    before = {path.name for path in shelf.rglob("p-*")}
+    sandbox.manager.purge(sandbox.project, "a.txt")
+    dying_at(step, sandbox.push)
+    assert before <= {path.name for path in shelf.rglob("p-*")}
+    assert sandbox.push().status == "up-to-date"
+    assert not before & {path.name for path in shelf.rglob("p-*")}
+
+
+def test_what_a_remote_did_not_let_go_is_removed_by_a_later_push(
+    sandbox: MachineUnderTest, shelf: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox.push()
+    before = {path.name for path in shelf.rglob("p-*")}
+    sandbox.manager.purge(sandbox.project, "a.txt")
+
+    def refuse(self: storages.DirectoryStorage, names: object) -> None:
+        raise errors.RemoteFailed(url=self.url, why="not now")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(storages.DirectoryStorage, "delete", refuse)
+        notes = sandbox.push().notes
+        assert any(text.startswith("older packs are still at the remote") for text in notes)
+    sandbox.push()
+    assert not before & {path.name for path in shelf.rglob("p-*")}
