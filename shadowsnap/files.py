@@ -8,7 +8,7 @@ import shutil
 import stat
 import struct
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -102,6 +102,26 @@ def append_line(path: Path, line: bytes) -> int:
         return os.fstat(descriptor).st_size
     finally:
         os.close(descriptor)
+
+
+def append_bounded(path: Path, line: bytes, most: int) -> None:
+    """Add a line. Of a file that is larger than `most` bytes then, the newer half is kept."""
+    if append_line(path, line) > most:
+        kept = path.read_bytes()[-most // 2 :]
+        write_bytes(path, kept[kept.find(b"\n") + 1 :])
+
+
+def parse_json_lines(data: bytes) -> Iterator[dict[str, Any]]:
+    """The objects in a file with one per line. A line that was cut or damaged is left out."""
+    for line in data.split(b"\n"):
+        if not line.startswith(b"{"):
+            continue  # an error for each of many such lines would take long
+        try:
+            entry = parse_json(line)
+        except ValueError:
+            continue
+        if isinstance(entry, dict):
+            yield entry
 
 
 def open_temporary(folder: Path, prefix: str) -> tuple[int, Path]:

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from shadowsnap.base import configured_base
-from shadowsnap.files import append_line, make_private_folder, parse_json, write_bytes
+from shadowsnap.files import append_bounded, make_private_folder, parse_json_lines
 from shadowsnap.hook.payload import HookEvent
 from shadowsnap.model import Outcome
 
@@ -41,7 +40,11 @@ def log_event(
             entry |= {"checkpoint": outcome.checkpoint.id, "workdir": outcome.checkpoint.workdir}
     if problem is not None:
         entry["error"] = f"{type(problem).__name__}: {problem}"
-    _append(log_file(), json.dumps({key: _bounded(value) for key, value in entry.items() if value}))
+    path = log_file()
+    if make_private_folder(path.parent):
+        return  # another user could have made a link of the log
+    line = json.dumps({key: _bounded(value) for key, value in entry.items() if value})
+    append_bounded(path, line.encode("ascii"), _MOST_BYTES)
 
 
 def _bounded(value: Any) -> Any:
@@ -51,32 +54,8 @@ def _bounded(value: Any) -> Any:
 
 def read_log(limit: int = 20) -> list[dict[str, Any]]:
     """The newest entries, newest first."""
-    return list(_entries())[: -limit - 1 : -1] if limit > 0 else []
-
-
-def _append(path: Path, line: str) -> None:
-    if make_private_folder(path.parent):
-        return  # another user could have made a link of the log
-    if append_line(path, line.encode("ascii")) > _MOST_BYTES:
-        _drop_older_half(path)
-
-
-def _drop_older_half(path: Path) -> None:
-    kept = path.read_bytes()[-_MOST_BYTES // 2 :]
-    write_bytes(path, kept[kept.find(b"\n") + 1 :])
-
-
-def _entries() -> Iterator[dict[str, Any]]:
     try:
-        lines = log_file().read_bytes().split(b"\n")
+        data = log_file().read_bytes()
     except OSError:
-        return
-    for line in lines:
-        if not line.startswith(b"{"):
-            continue  # cut, or damaged: an error for each of many such lines takes long
-        try:
-            entry = parse_json(line)
-        except ValueError:
-            continue
-        if isinstance(entry, dict):
-            yield entry
+        return []
+    return list(parse_json_lines(data))[: -limit - 1 : -1] if limit > 0 else []

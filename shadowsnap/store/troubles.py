@@ -10,7 +10,7 @@ from typing import Any
 
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import LockTimeout
-from shadowsnap.files import append_line, ownership_problem, parse_json, write_bytes
+from shadowsnap.files import append_bounded, append_line, ownership_problem, parse_json, parse_json_lines
 from shadowsnap.model import Outcome
 from shadowsnap.store.locks import locked
 
@@ -48,9 +48,7 @@ def append_log(base: Path, **facts: Any) -> None:
         with locked(base / ".log.lock", "log", Deadline(_PATIENCE_SECONDS)):
             if _noted_lately(path, facts):
                 return
-            if append_line(path, line) > _MOST_BYTES:
-                kept = path.read_bytes()[-_MOST_BYTES // 2 :]
-                write_bytes(path, kept[kept.find(b"\n") + 1 :])
+            append_bounded(path, line, _MOST_BYTES)
     except LockTimeout:
         append_line(path, line)
 
@@ -84,14 +82,4 @@ def _is_time(value: Any) -> bool:
 
 
 def _parsed(data: bytes) -> list[dict[str, Any]]:
-    found = []
-    for line in data.split(b"\n"):
-        if not line.startswith(b"{"):
-            continue  # cut, or damaged: an error for each of many such lines takes long
-        try:
-            entry = parse_json(line)
-        except ValueError:
-            continue
-        if isinstance(entry, dict) and _is_time(entry.get("at")):
-            found.append(entry)
-    return found
+    return [entry for entry in parse_json_lines(data) if _is_time(entry.get("at"))]
