@@ -17,7 +17,7 @@ new. So git knows what the server has and sends only what changed, as difference
 
     {"about": ...}              which lane it is; only in the commit that a generation begins with
     {"id", "ms", ...}           a checkpoint that is new, or that was pinned or labelled
-    {"gone": [ids]}             checkpoints that were dropped
+    {"gone": [...]}             checkpoints that were dropped, by id, and lines of the log, by digest
     {"meta": commit}            a commit whose tree has the conversations, if the lane carries them
     {"op", ...}                 a line of the operation log
 
@@ -189,13 +189,14 @@ def add_commit(
     folder = objects.directory
     sent = None if anew else read_json(folder / f"{lane.digest}.json")
     marks = {row["id"]: row for row in mark_rows(contents)}
-    lines = {_digest(line): line for line in contents.lines}
+    lines = {_digest(encoded(line)): line for line in contents.lines}
     meta = _attachments(objects, contents)
     new_lines = None if sent is None else _added(sent["lines"], lines)
     if sent is None or new_lines is None:
         anew, sent = True, {"lines": [], "marks": {}, "meta": ""}
         new_lines = list(lines)
     gone = [each for each in sent["marks"] if each not in marks]
+    gone += [each for each in sent["lines"] if each not in lines]
     changed = [row for each, row in marks.items() if sent["marks"].get(each) != row]
     rows: list[Line] = [{"about": about_lane(lane)}] if anew else []
     rows += [*changed, *([{"gone": gone}] if gone else ()), *([{"meta": meta}] if meta != sent["meta"] else ())]
@@ -209,7 +210,7 @@ def add_commit(
     parents = [*([] if anew else [lane.digest]), *new, *([meta] if meta and meta != sent["meta"] else ())]
     text = b"".join(map(encoded, rows)).decode("ascii")
     commit = write_commit(objects, tree, parents, f"{head}\n{text}".rstrip("\n"))
-    write_json(folder / f"{commit}.json", {"lines": [*sent["lines"], *new_lines], "marks": marks, "meta": meta})
+    write_json(folder / f"{commit}.json", {"lines": list(lines), "marks": marks, "meta": meta})
     return Next(commit, anew)
 
 
@@ -236,8 +237,8 @@ def _added(before: list[str], lines: Iterable[str]) -> list[str] | None:
     return current[len(kept) :]
 
 
-def _digest(line: Line) -> str:
-    return hashlib.sha256(encoded(line)).hexdigest()[:16]
+def _digest(line: bytes) -> str:
+    return hashlib.sha256(line).hexdigest()[:16]
 
 
 def read_chain(git: Git, tip: str, lane: str, allowed: set[str]) -> tuple[CheckedCarrier, int]:
@@ -283,23 +284,25 @@ def _read(reader: ObjectReader, name: str, kind: bytes, lane: str) -> bytes:
 def _fold(lane: str, texts: Iterable[bytes]) -> tuple[Any, list[Any], list[Any], str]:
     about: Any = None
     marks: dict[str, Any] = {}
-    lines: list[Any] = []
+    lines: dict[str, Any] = {}
     meta = ""
     try:
-        for row in (parse_json(line) for text in texts for line in text.splitlines()):
-            if "about" in row:
+        for line in (line for text in texts for line in text.splitlines(keepends=True)):
+            row = parse_json(line)
+            if "op" in row:
+                lines[_digest(line)] = row
+            elif "about" in row:
                 about = row["about"]
             elif "gone" in row:
                 for each in row["gone"]:
                     marks.pop(each, None)
+                    lines.pop(each, None)
             elif "meta" in row:
                 meta = str(row["meta"])
-            elif "id" in row and "op" not in row:
-                marks[row["id"]] = row
             else:
-                lines.append(row)
+                marks[row["id"]] = row
             if len(marks) > MOST_CHECKPOINTS or len(lines) > MOST_LINES:
                 raise carrier_refused(lane, "has too many lines")
-    except (ValueError, TypeError, RecursionError) as problem:
+    except (ValueError, TypeError, KeyError, RecursionError) as problem:
         raise carrier_refused(lane, f"cannot be read ({problem})") from None
-    return about, sorted(marks.values(), key=lambda row: str(row.get("ms")).zfill(13)), lines, meta
+    return about, sorted(marks.values(), key=lambda row: str(row.get("ms")).zfill(13)), [*lines.values()], meta

@@ -21,6 +21,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._=-]*(?:/[A-Za-z0-9][A-Za-z0-9._=-]*)
 _SCP = re.compile(r"[^/:]+@[^/:]+:")
 """`git@host:path`, as git takes it."""
 _CHUNK = 1 << 20
+_DEEPEST = 16
+"""No name has more slashes: heads have the most, where they say what they hold."""
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 
@@ -138,24 +140,29 @@ class DirectoryStorage:
         self._root = root
 
     def items(self, prefix: str) -> Iterator[Item]:
-        def walk(folder: str) -> Iterator[Item]:
-            try:
-                with os.scandir(self._root / folder) as found:
-                    entries = sorted(found, key=lambda entry: entry.name)
-            except (FileNotFoundError, NotADirectoryError):
-                return
-            for entry in entries:
-                name = f"{folder}/{entry.name}"
-                if not _NAME.fullmatch(entry.name):
-                    continue  # not ours; what is being written begins with a dot
-                if entry.is_dir(follow_symlinks=False):
-                    yield from walk(name)
-                elif entry.is_file(follow_symlinks=False):
-                    seen = entry.stat(follow_symlinks=False)
-                    yield Item(name, seen.st_size, seen.st_mtime)
-
+        top = prefix.rstrip("/")
+        waiting = [top]
         with self._failing():
-            yield from walk(prefix.rstrip("/"))
+            while waiting:
+                folder = waiting.pop()
+                try:
+                    with os.scandir(self._root / folder) as found:
+                        entries = list(found)
+                except (FileNotFoundError, NotADirectoryError):
+                    continue
+                except PermissionError:
+                    if folder == top:
+                        raise
+                    continue  # another person's lane does not keep the others away
+                for entry in entries:
+                    name = f"{folder}/{entry.name}"
+                    if not _NAME.fullmatch(entry.name):
+                        continue  # not ours; what is being written begins with a dot
+                    if entry.is_dir(follow_symlinks=False):
+                        waiting += [name] if name.count("/") < _DEEPEST else []
+                    elif entry.is_file(follow_symlinks=False):
+                        seen = entry.stat(follow_symlinks=False)
+                        yield Item(name, seen.st_size, seen.st_mtime)
 
     def get(self, name: str, most: int) -> bytes | None:
         pieces: list[bytes] = []

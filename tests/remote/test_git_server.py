@@ -11,9 +11,12 @@ from lanes import MachineUnderTest
 
 from helpers import git, manifest
 from shadowsnap import errors
+from shadowsnap.deadline import Deadline
 from shadowsnap.remote import git_storage
 from shadowsnap.remote import push as pushing
 from shadowsnap.remote.storage import open_storage
+from shadowsnap.store.lanes import pulled_lane
+from shadowsnap.timeline import read_lane_timeline
 
 
 @pytest.fixture
@@ -287,3 +290,23 @@ def test_an_encrypted_lane_on_a_git_server(
     assert "confidential" not in found
     desk.here().resume("m", desk.project / "new", url=str(server), key=tmp_path / "key")
     assert manifest(desk.project / "new") == manifest(machine.project)
+
+
+def test_what_the_log_let_go_is_not_listed_elsewhere_either(
+    sandbox: MachineUnderTest, desk: MachineUnderTest, server: Path
+) -> None:
+    """A chain only adds to what was sent: lines that went are named, or others go on listing them."""
+    for number in range(6):
+        sandbox.turn(f"turn {number}", a__txt=f"{number}")
+    before = sandbox.push()
+    sandbox.manager.prune(max_snapshots=3)
+    own = [(entry.kind, entry.number, entry.prompt) for entry in sandbox.manager.timeline(sandbox.project)]
+    assert len(own) < 7
+    after = sandbox.push()
+    assert (after.lane, after.number) == (before.lane, before.number + 1)
+    desk.here().set_remote(desk.project, "server", str(server), plain=True)
+    desk.pull(after.lane)
+    pulled = pulled_lane(desk.store, after.lane, Deadline(60))
+    assert pulled is not None
+    found = read_lane_timeline(desk.store, pulled, Deadline(60)).entries[::-1]
+    assert [(entry.kind, entry.number, entry.prompt) for entry in found] == own

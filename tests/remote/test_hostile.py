@@ -8,6 +8,7 @@ import json
 import os
 import shutil
 import struct
+import subprocess
 import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -16,12 +17,13 @@ from typing import Any
 import pytest
 from lanes import MachineUnderTest
 
-from helpers import git
+from helpers import call_unprivileged, git
 from shadowsnap import errors
 from shadowsnap.git.objects import object_id
 from shadowsnap.remote import checking
 from shadowsnap.remote.checking import line_problem
-from shadowsnap.remote.manifest import parse_manifest
+from shadowsnap.remote.manifest import HEADS, parse_manifest
+from shadowsnap.remote.storage import DirectoryStorage
 from shadowsnap.store import conversations
 
 
@@ -649,3 +651,31 @@ def test_odd_files_of_the_person_come_through(
     done = reader.here().resume("odd", reader.project / "new", url=str(shelf))
     assert (Path(done.workdir) / ".gitmodules").read_text() == (odd.project / ".gitmodules").read_text()
     assert (Path(done.workdir) / ".gitattributes").stat().st_size > 5000
+
+
+def test_directories_without_end_beside_the_lanes(reader: MachineUnderTest, lane: Lane, shelf: Path) -> None:
+    for folder in ("heads", f"lanes/{lane.name}"):
+        here = os.open(shelf / "shadowsnap-lanes" / "v1" / folder, os.O_RDONLY)
+        for _ in range(2000):  # longer than any path can be
+            os.mkdir("a", dir_fd=here)
+            there = os.open("a", os.O_RDONLY, dir_fd=here)
+            os.close(here)
+            here = there
+        os.close(here)
+    assert [each.lane for each in reader.here().lanes(str(shelf))] == [lane.name]
+    plan = reader.manager.resume(lane.name, reader.project / "new", url=str(shelf), dry_run=True)
+    subprocess.run(["rm", "-rf", shelf], check=True)  # shutil would go too deep
+    assert plan.result.written == ("a.txt",)
+
+
+def test_a_directory_that_may_not_be_read_does_not_keep_the_other_lanes_away(lane: Lane, shelf: Path) -> None:
+    closed = shelf / "shadowsnap-lanes" / "v1" / "heads" / ("0" * 20)
+    closed.mkdir()
+
+    def listed() -> list[str]:
+        closed.chmod(0)
+        return [item.name for item in DirectoryStorage(shelf, str(shelf)).items(HEADS)]
+
+    (name,) = call_unprivileged(listed, owning=[shelf])
+    closed.chmod(0o700)
+    assert name.startswith(f"{HEADS}{lane.name}/")
