@@ -2078,6 +2078,23 @@ def share_watchers(manager: CheckpointManager, watchers: dict[str, Watcher]) -> 
     manager._watchers = watchers
 
 
+def compare_watched(manager: CheckpointManager, working_dir: PathLike) -> None:
+    """Compare all files of a watched directory by their stat data. Some writes cause no event: through a memory
+    map, or through a hard link elsewhere. The next snapshot looks at the files that are found."""
+    from shadowsnap.snapshot.scan import files_to_examine
+
+    project = project_of(working_dir)
+    watcher = manager._watchers.get(project.id)
+    if watcher is None or not watcher.knows:
+        return
+    try:
+        with manager._looking(manager._store(), project, "compare the files") as space:
+            watcher.note_touched(files_to_examine(space))
+    except BaseException:
+        watcher.doubt()
+        raise
+
+
 def why_not_kept(manager: CheckpointManager) -> str:
     """Why the conversation of the open turn was not kept; empty if it was, or if there was none. For the hook
     log, and so not a method of the manager."""

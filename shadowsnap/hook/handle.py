@@ -34,8 +34,8 @@ in_helper = False
 """Whether this process works for the hook of another one. What it cannot do, that one does."""
 watchers: dict[str, Watcher] = {}
 """In a process that serves many hooks: those that watch the projects."""
-directory = ""
-"""Where the last event happened."""
+directory = kind = ""
+"""Where the last event happened, and which one it was."""
 
 
 class NotDone(Exception):
@@ -44,11 +44,11 @@ class NotDone(Exception):
 
 def run_hook(agent: str, data: bytes, event_name: str = "") -> bytes | None:
     """Do what one event asks for; returns what is to be printed, if anything. Raises nothing but NotDone."""
-    global directory
+    global directory, kind
     event = None
     try:
         event = read_event(agent, data, event_name)
-        directory = event.cwd
+        directory, kind = event.cwd, event.kind
         if event.kind == PROBE:
             _log(agent, event, "probe")
             return None

@@ -29,7 +29,8 @@ import shadowsnap
 from shadowsnap.base import config_file
 from shadowsnap.errors import ShadowsnapError
 from shadowsnap.hook import client, handle
-from shadowsnap.manager import CheckpointManager, share_watchers
+from shadowsnap.hook.payload import PROMPT
+from shadowsnap.manager import CheckpointManager, compare_watched, share_watchers
 from shadowsnap.snapshot.watch import Watcher
 from shadowsnap.store.locks import try_lock
 from shadowsnap.store.redaction import redacted_beginning
@@ -251,11 +252,15 @@ class Helper:
 
 
 def _watch_project(watchers: dict[str, Watcher], directory: str) -> None:
-    """Watch the project that the last request was about, after it was answered."""
+    """Watch the project that the last request was about, after it was answered. After a prompt, all its files are
+    compared: a turn must not begin without what was written before and caused no event. No hook waits for that:
+    the model is busy."""
     manager = CheckpointManager.from_settings()
     share_watchers(manager, watchers)
     if directory:
-        manager.watch(manager.get_working_dir_for_path(directory))
+        workdir = manager.get_working_dir_for_path(directory)
+        if manager.watch(workdir) and handle.kind == PROMPT:
+            compare_watched(manager, workdir)
     for project in list(watchers)[:-_MOST_WATCHED]:
         watchers.pop(project).close()
     for watcher in watchers.values():

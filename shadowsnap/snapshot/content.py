@@ -10,7 +10,7 @@ import stat
 import zlib
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from typing import NamedTuple
 
 from shadowsnap.deadline import Deadline
@@ -160,6 +160,8 @@ _FEW = 100
 _MANY = 4000
 _BATCH_BYTES = 1 << 18
 _BATCH_FILES = 64
+# A process that takes longer for a batch was stopped, or hangs: this process can do without it.
+_PATIENCE_SECONDS = 3.0
 
 
 def write_contents(
@@ -217,7 +219,7 @@ def _by_all_cores(
     workers, compress = os.cpu_count() or 2, fast_zlib().compress
     pending: deque[Future[Batch]] = deque()
     with (
-        reading_processes(space.worktree, space.settings, workers if helped else 0) as ask,
+        reading_processes(space.worktree, space.settings, workers if helped else 0) as (ask, give_up),
         ThreadPoolExecutor(workers) as pool,
     ):
 
@@ -227,7 +229,10 @@ def _by_all_cores(
         while batches or pending:
             while batches and len(pending) < 4 * workers:
                 pending.append(pool.submit(work, batches.popleft()))
-            batch, rest = pending.popleft().result()
+            answer = pending.popleft()
+            if not wait([answer], _PATIENCE_SECONDS).done:
+                give_up()
+            batch, rest = answer.result()
             if rest:
                 batches.appendleft(rest)
             yield batch

@@ -26,13 +26,16 @@ from shadowsnap.snapshot.content import Batch, read_batch, read_file
 from shadowsnap.snapshot.worktree import Worktree
 
 Ask = Callable[[Sequence[bytes]], Batch | None]
+GiveUp = Callable[[], None]
 _READY = b"ready"
 
 
 @contextmanager
-def reading_processes(worktree: Worktree, settings: Settings, count: int) -> Iterator[Ask]:
-    """Start so many processes; they end with the block. The function that is returned asks one that is idle to
-    read a batch, and returns None if there is none, as long as they are starting, too."""
+def reading_processes(worktree: Worktree, settings: Settings, count: int) -> Iterator[tuple[Ask, GiveUp]]:
+    """Start so many processes; they end with the block. The first function that is returned asks one that is idle
+    to read a batch, and returns None if there is none, as long as they are starting, too. The second one ends all
+    of them, so that no call waits for one that hangs."""
+    processes: list[Popen[bytes]] = []
     starting: list[Popen[bytes]] = []
     idle: list[Popen[bytes]] = []
     lock = Lock()
@@ -50,13 +53,18 @@ def reading_processes(worktree: Worktree, settings: Settings, count: int) -> Ite
             idle.append(process)
         return answer
 
+    def give_up() -> None:
+        for process in processes:
+            process.kill()
+
     with ExitStack() as stack:
         for _ in range(count if sys.platform != "win32" else 0):  # where a pipe can be asked whether it is ready
             started = _start(worktree, settings)
             if started is not None:
                 stack.callback(_end, started)
-                starting.append(started)
-        yield ask
+                processes.append(started)
+        starting += processes
+        yield ask, give_up
 
 
 def _is_ready(process: Popen[bytes]) -> bool:

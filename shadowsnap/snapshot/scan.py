@@ -76,8 +76,25 @@ def comparing(space: Workspace) -> Iterator[Comparison]:
         yield Comparison(now_ns, running, touched, began)
 
 
+def files_to_examine(space: Workspace) -> set[bytes]:
+    """The known files that changed or are gone, by their stat data."""
+    with side_by_side(running := _start_diff_files(space)):
+        return set().union(*_differences_in(running.output()))
+
+
 def _start_diff_files(space: Workspace) -> Running:
     return space.git_here.bound(deadline=space.deadline.part(SHARE_OF_TIME)).start(*_DIFF_FILES)
+
+
+def _differences_in(output: bytes) -> tuple[set[bytes], set[bytes]]:
+    """The files that changed, and those that are gone."""
+    changed: set[bytes] = set()
+    gone: set[bytes] = set()
+    parts = output.split(b"\0")
+    for meta, path in zip(parts[0:-1:2], parts[1::2], strict=True):
+        # Where a nested repository replaced a file, git reports a change of type. For us the file is gone.
+        (gone if meta.endswith(b" D") or _GITLINK in meta else changed).add(path)
+    return changed, gone
 
 
 # --- the scan ----------------------------------------------------------------------------------------
@@ -432,17 +449,11 @@ class _Scan:
         return self._compared
 
     def _compare_by_git(self) -> tuple[set[bytes], set[bytes]]:
-        changed: set[bytes] = set()
-        gone: set[bytes] = set()
         try:
             running = self.comparison.running or _start_diff_files(self.space)
-            parts = running.output().split(b"\0")
+            return _differences_in(running.output())
         except DeadlineExceeded:
             return self._compare(self.cache.index.paths())
-        for meta, path in zip(parts[0:-1:2], parts[1::2], strict=True):
-            # Where a nested repository replaced a file, git reports a change of type. For us the file is gone.
-            (gone if meta.endswith(b" D") or _GITLINK in meta else changed).add(path)
-        return changed, gone
 
     def _compare(self, paths: Iterable[bytes]) -> tuple[set[bytes], set[bytes]]:
         """The same for these paths, without git."""

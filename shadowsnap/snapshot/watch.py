@@ -234,6 +234,21 @@ class Watcher:
             self._is_complete = False
             return None
 
+    @property
+    def knows(self) -> bool:
+        """Whether the next capture need not scan everything, as far as it is known now."""
+        return self.is_alive and self._is_complete
+
+    def note_touched(self, files: Collection[bytes]) -> None:
+        """Let the next capture look at these files, too."""
+        with self._lock:
+            self._events.files.update(files)
+
+    def doubt(self) -> None:
+        """Let the next capture scan everything."""
+        with self._lock:
+            self._is_complete = False
+
     def follow(self, directories: Collection[bytes]) -> None:
         """Watch these directories and no others."""
         for path in set(self._watches).difference(directories):

@@ -86,6 +86,7 @@ FORMATS = (
     Format("google-token", "1//0", _URL, 38, 120, True),
     Format("google-secret", "GOCSPX-", _URL, 20, 40),
     Format("alibaba-key", "LTAI", _ALNUM, 16, 24, True),
+    Format("yandex-key", "AQVN", _URL, 35, 38, True),
     Format("tencent-key", "AKID", _ALNUM, 32, 32, True),
     Format("digitalocean-token", "dop_v1_ doo_v1_ dor_v1_", _HEX, 64, 64),
     Format("cloudflare-key", "v1.0-", _UUID, 171, 171),
@@ -149,6 +150,7 @@ FORMATS = (
     Format("together-key", "tgp_v1_", _URL, 40, 60),
     Format("modal-token", "ak- as-", _ALNUM, 22, 22, True),
     Format("elevenlabs-key", "sk_", _HEX, 48, 48),
+    Format("e2b-key", "e2b_", _HEX, 40, 40),
     Format("voiceflow-key", "VF.", "A-Za-z0-9.", 41, 48, True),
     Format("langfuse-key", "pk-lf-", _UUID, 36, 36),
     # Talking and tracking
@@ -169,7 +171,7 @@ FORMATS = (
     Format("airtable-token", "pat", "A-Za-z0-9.", 79, 79, True),
     Format("figma-token", "figd_ figp_ figu_ figh_ figo_", _URL, 36, 80),
     Format("contentful-token", "CFPAT-", _URL, 40, 60),
-    Format("typeform-token", "tfp_", "A-Za-z0-9_", 40, 60),
+    Format("typeform-token", "tfp_", "A-Za-z0-9_.=-", 40, 60),
     Format("hubspot-token", "pat-na1- pat-na2- pat-eu1-", _UUID, 36, 36),
     Format("intercom-token", "dG9r", _BASE64, 56, 60),
     Format("adobe-secret", "p8e- p4e-", _ALNUM, 32, 32),
@@ -256,6 +258,10 @@ RULES = (
     _rule("password", "--pass",
           r"--pass(?:word|wd)?[ =][\"']?"
           r"(?P<secret>(?=[A-Za-z!-/:-@^_~]{0,60}\d)[^\s\"'\\<>{}$\[\]-][^\s\"'\\<>{}$\[\]]{5,199})"),
+    _rule("password", "sshpass", r"sshpass -p ?[\"']?(?P<secret>[^\s\"'\\<>{}$]{4,200})"),
+    _rule("docker-login", '"auth',
+          r"\"auth\\{0,3}\"\s{0,4}:\s{0,4}\\{0,3}\"(?P<secret>(?=[A-Za-z+/]{0,60}\d)[A-Za-z0-9+/]{12,2000}={0,2})"
+          r"\\{0,3}\""),
     _rule("okta-token", "SSWS", r"SSWS (?P<secret>00[A-Za-z0-9_-]{40})(?![A-Za-z0-9_-])"),
     _rule("netrc-login", "machine default",
           rf"(?:machine{_GAP}{_NAME}(?:{_GAP}login{_GAP}{_NAME})?|default{_GAP}login{_GAP}{_NAME}){_GAP}"
@@ -290,7 +296,7 @@ FIELDS = (b"secret", b"token", b"passw", b"pwd", b"passphrase", b"credential", b
 _PASSWORDS = (b"passw", b"pwd", b"passphrase")
 _KINDS_OF_KEY = (
     b"api", b"access", b"account", b"private", b"signing", b"encryption", b"master", b"app", b"auth", b"service",
-    b"license", b"consumer", b"shared", b"deploy", b"admin",
+    b"license", b"consumer", b"shared", b"deploy", b"admin", b"client",
 )  # fmt: skip
 """What must stand before `key` to make it one of these: most keys are those of a mapping."""
 _VALUE_LENGTH, _PASSWORD_LENGTH = 12, 6
@@ -534,6 +540,9 @@ _SIGN = re.compile(
     re.IGNORECASE,
 )
 _VALUE = re.compile(rb"[^\s\"'`\\,;&<>(){}\[\]]*")
+_QUOTED = re.compile(rb"[^\s\"'`\\]*")
+"""Between quotes, a password may have any sign."""
+_PLACEHOLDER = re.compile(rb"[$<{\[(]|%\(|&[A-Za-z]")
 _NUMBER = re.compile(rb"[-+]?[\d.]+(?:[eE][-+]?\d+)?")
 _NAMES_IN_CODE = re.compile(rb"[A-Za-z_.]*")
 _ENOUGH = 128
@@ -548,14 +557,15 @@ def _in_fields(data: bytes) -> Iterator[Spot]:
             if at < end or (field == b"key" and not _is_kind_of_key(small, at)):
                 continue
             sign = _SIGN.match(data, at + len(field))
-            value = _VALUE.match(data, sign.end()) if sign else None
-            if sign is None or value is None:
+            if sign is None:
                 continue
+            value = (_VALUE if sign["quote"] is None else _QUOTED).match(data, sign.end())
+            assert value is not None  # both match nothing at all, too
             end = value.end()
             is_variable = data[at : at + len(field)].isupper() and not sign["gap"]  # as in an .env file
             if sign["quote"] is None and not is_variable and _NAMES_IN_CODE.fullmatch(value[0]):
                 continue  # `password: string`, `password = self.password`
-            if data[end : end + 1] in (b"(", b"["):
+            if sign["quote"] is None and data[end : end + 1] in (b"(", b"["):
                 continue  # a call
             if _looks_secret(value[0][:_ENOUGH], field in _PASSWORDS):
                 yield value.start(), end, "value"
@@ -566,7 +576,7 @@ def _is_kind_of_key(small: bytes, at: int) -> bool:
 
 
 def _looks_secret(value: bytes, is_password: bool) -> bool:
-    if _NUMBER.fullmatch(value) or value.startswith(b"$"):  # a count of tokens, a variable
+    if _NUMBER.fullmatch(value) or _PLACEHOLDER.match(value):  # a count of tokens, a variable
         return False
     if is_password:
         return len(value) >= _PASSWORD_LENGTH and _entropy(value) >= _PASSWORD_ENTROPY

@@ -51,10 +51,11 @@ def patch(store: Store, base: str, changes: dict[bytes, Leaf | None]) -> str:
 
 
 def patch_by_git(git: Git, changes: dict[bytes, Leaf | None]) -> str:
-    rows = b"".join(
-        b"%o %s\t%s\0" % (*((0, NOTHING.encode()) if leaf is None else (leaf[0], leaf[1].encode())), path)
-        for path, leaf in sorted(changes.items(), key=lambda item: item[1] is not None)
-    )
+    # Git 2.34 may leave a file that became a directory in its index, in spite of --replace.
+    set_ = {path: leaf for path, leaf in changes.items() if leaf is not None}
+    gone = {*changes} - {*set_} | {path[:at] for path in set_ for at, byte in enumerate(path) if byte == ord("/")}
+    rows = b"".join(b"0 %s\t%s\0" % (NOTHING.encode(), path) for path in gone)
+    rows += b"".join(b"%o %s\t%s\0" % (mode, name.encode(), path) for path, (mode, name) in set_.items())
     git.run("update-index", "--replace", "-z", "--index-info", stdin=rows)
     return git.run("write-tree").decode().strip()
 

@@ -328,6 +328,21 @@ def test_the_worker_watches_the_project_and_finds_what_a_scan_finds(
     assert any(inode in text for text in watched)
 
 
+def test_a_turn_begins_with_what_was_written_before_its_prompt_without_an_event(
+    project: Path, base: Path, manager: CheckpointManager, tmp_path: Path
+) -> None:
+    with_helper(project, base)
+    for number in range(3):
+        change(project, f"{number}\n")
+        hook_once(project, f"a{number}", "PreToolUse")
+        wait_until(lambda: served(project))
+    os.link(project / "src" / "main.py", tmp_path / "link")
+    (tmp_path / "link").write_text("by the other name\n")
+    hook_once(project, "b", "UserPromptSubmit")
+    hook_once(project, "b", "PreToolUse")
+    assert manager.contents(project, "last", ["src/main.py"]) == {"src/main.py": b"by the other name\n"}
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_the_worker_ends_with_the_helper(project: Path, base: Path, number: int) -> None:
     helper = with_helper(project, base)

@@ -43,6 +43,8 @@ UUID = "-".join(made(length, HEX) for length in (8, 4, 4, 4, 12))
 
 # What each service documents, or what scanners look for.
 TOKENS = {
+    "E2B": "e2b_" + made(40, HEX), "Typeform dashes": "tfp_" + made(44, URL) + "_" + made(14, URL),
+    "Yandex": "AQVN" + made(35, URL),
     "Azure DevOps": made(76) + "AZDO" + made(4),
     "encrypted web token": f"eyJ{made(40, URL)}.{made(171, URL)}.{made(16, URL)}.{made(120, URL)}.{made(22, URL)}",
     "encrypted web token, direct key": f"eyJ{made(30, URL)}..{made(16, URL)}.{made(90, URL)}.{made(22, URL)}",
@@ -155,6 +157,7 @@ TOKENS = {
 
 # A name or a place says that it is one.
 IN_CONTEXT = [
+    "sshpass -p {} ssh host", '{{"auths": {{"ghcr.io": {{"auth": "{}"}}}}}}', "client-key-data: {}",
     "https://me:{}@host.example/x", "postgresql://app:{}@db:5432/x", "redis://:{}@cache:6379",
     "git+https://u:{}@h/x.git", "https://u:a@b:{}@h/x.git", "https://{}@host.example/x.git",
     "curl -s -u me:{} https://host.example", "curl --user 'me:{}' https://host.example",
@@ -208,6 +211,16 @@ def test_what_a_name_or_a_place_gives_away_goes(text: str) -> None:
     assert secret[3:-3].encode() not in kept and json.loads(kept)["x"].endswith("\nb")
 
 
+@pytest.mark.parametrize("sign", ",;&<>(){}[]$%@!*+=^|~#?/.-_")
+@pytest.mark.parametrize("at", [1, 4, 9])
+def test_a_password_in_quotes_goes_as_a_whole_whatever_signs_it_has(sign: str, at: int) -> None:
+    password = "Xk9mQ2vTz"
+    password = password[:at] + sign + password[at:] + "7Lw"
+    for text in (f'password = "{password}"', f"'db_password': '{password}'", json.dumps({"passwd": password})):
+        for kept in (redact(text.encode()), redact(json.dumps({"x": text}).encode())):
+            assert kept[1] == 1 and not any(part in kept[0] for part in (b"Xk9", b"7Lw", b"2v")), kept
+
+
 def test_every_row_of_the_table_finds_its_own_tokens() -> None:
     sets = [HEX, SMALL, CAPITALS, ALNUM, string.digits]
     for row in FORMATS:
@@ -231,7 +244,8 @@ ORDINARY = [
     "index 0123456..89abcdef 100644", "integrity sha512-" + "abcdEFGH" * 10 + "==", "pk_live_" + "x" * 4,
     "task-force-alpha-2000-and-more-words-here", "sk-fading-circle-container-wrapper-inner",
     "npm_config_registry_for_tests",
-    "password = self.password", "password: string`", "token = request.headers.get('x')",
+    'password="{password}"', '"password": "<yours-here>"', "password='%(password)s'", 'password: "${PASSWORD}"',
+    'password="&nbsp;[a-z]+"', "password = self.password", "password: string`", "token = request.headers.get('x')",
     "secret_key_base: <%= x %>",
     "the default password policy is strict", "--password PASSWORD  what to log in with",
     "docker run -u 1000:1000 x",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import select
+import signal
 import sys
 from pathlib import Path
 from subprocess import Popen
@@ -95,6 +96,23 @@ def test_what_a_killed_one_did_not_answer_is_read_here(
     monkeypatch.setattr(readers, "_ask", ask)
     helped = taken(tmp_path / "killed", large)
     assert started
+    monkeypatch.setattr(content, "_MANY", 10**9)
+    assert taken(tmp_path / "alone", large) == helped
+
+
+def test_one_that_is_stopped_keeps_no_capture_waiting(
+    tmp_path: Path, large: Path, monkeypatch: pytest.MonkeyPatch, started: list[Popen[bytes]]
+) -> None:
+    monkeypatch.setattr(content, "_PATIENCE_SECONDS", 0.3)
+    real = readers._ask
+
+    def ask(process: Popen[bytes], paths: Any) -> Any:
+        process.send_signal(signal.SIGSTOP)
+        return real(process, paths)
+
+    monkeypatch.setattr(readers, "_ask", ask)
+    helped = taken(tmp_path / "stopped", large)
+    assert started and all(process.returncode == -signal.SIGKILL for process in started)
     monkeypatch.setattr(content, "_MANY", 10**9)
     assert taken(tmp_path / "alone", large) == helped
 

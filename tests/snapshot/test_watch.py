@@ -26,6 +26,7 @@ from helpers import ROOT, git, manifest, remove_tree
 from shadowsnap import CheckpointManager
 from shadowsnap.git import repository as runner
 from shadowsnap.git.index import Index
+from shadowsnap.manager import compare_watched
 from shadowsnap.snapshot import capture
 from shadowsnap.snapshot import scan as filesystems
 from shadowsnap.snapshot import take as snapshot
@@ -383,6 +384,36 @@ def test_a_new_hard_link_leads_to_a_scan(pair: Pair, place: str) -> None:
         with everything_old():
             pair.agree()
         assert pair.watching.contents(pair.project, "last", ["README.md"]) == {"README.md": text.encode()}
+
+
+@pytest.mark.parametrize("place", ["outside", "build", "removed"])
+def test_a_comparison_finds_what_was_written_through_a_hard_link_without_an_event(
+    pair: Pair, tmp_path: Path, place: str
+) -> None:
+    """The link was made in a directory that is not watched, or is gone again."""
+    folders = {"outside": tmp_path, "build": pair.project / "build", "removed": pair.project}
+    link = folders[place] / "another name"
+    with everything_old():
+        pair.agree()
+        link.parent.mkdir(exist_ok=True)
+        pair.agree()
+        os.link(pair.project / "README.md", link)
+        link.write_text("by the other name")
+        if place == "removed":
+            link.unlink()
+        compare_watched(pair.watching, pair.project)
+        assert pair.agree()
+    assert pair.watching.contents(pair.project, "last", ["README.md"]) == {"README.md": b"by the other name"}
+
+
+def test_a_comparison_that_fails_leads_to_a_scan(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
+    pair.agree()
+    with monkeypatch.context() as patch:
+        patch.setattr(filesystems, "files_to_examine", failing)
+        with pytest.raises(ZeroDivisionError):
+            compare_watched(pair.watching, pair.project)
+    assert not pair.agree()
+    assert pair.agree()
 
 
 def test_a_write_through_a_memory_map_is_noticed(pair: Pair) -> None:
