@@ -1267,6 +1267,7 @@ class CheckpointManager:
         """Take files or directories out of every checkpoint of a project, and their bytes out of the store. The
         checkpoints are recorded anew without them, and their old ids go on answering. What is on disk stays as
         it is. `dry_run` returns the plan. An interrupted purge is finished by the same call."""
+        from shadowsnap.store.lanes import note_removal
         from shadowsnap.upkeep.purge import finish, path_in_history, plan_purge
 
         self._jobs.wait()  # they may be about to name a checkpoint
@@ -1280,6 +1281,7 @@ class CheckpointManager:
             with self._opened(store, project, "purge"):
                 pass  # an interrupted restore is finished now
         self._forget_pulled(store, project)
+        note_removal(store, project.id)
         taken = self._take_out(project.workdir, wanted)
         deadline = Deadline(self.settings.upkeep_deadline)
         return finish(store, project, taken, deadline, self._waiting(store), step)

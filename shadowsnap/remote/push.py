@@ -44,17 +44,18 @@ from shadowsnap.remote.manifest import (
 from shadowsnap.remote.sealing import Sealer
 from shadowsnap.remote.storage import Storage, TooLarge, open_storage
 from shadowsnap.steps import step
-from shadowsnap.store.checkpoints import read_purged
 from shadowsnap.store.lanes import (
     OwnLane,
     Remote,
     folder,
+    forget_removal,
     lane_lock,
     machine_name,
     new_lane,
     own_key,
     read_own_lane,
     read_remote,
+    read_removal,
     read_waiting,
     remove_waiting,
     write_own_lane,
@@ -148,12 +149,14 @@ class Push:
         self._sending = folder(store) / f"{project.id}.sending"
         remove_tree(self._sending)  # a push that died left it
         self._notes: list[str] = []
+        self._removal = ""
         self._lane = own_lane(store, project, deadline)
 
     def run(self) -> PushReport:
         if not self._remote.plain and not self._remote.recipients:
             raise RemoteFailed(url=self._remote.url, why="it has neither recipients nor --plain: add it again")
         self._settle_pending()
+        self._removal = read_removal(self._store, self._project.id)  # before the checkpoints: one may go meanwhile
         is_lost = self._check_what_is_there()
         for _ in range(2):
             report = self._push(anew=is_lost)
@@ -243,15 +246,14 @@ class Push:
         return contents
 
     def _must_begin_anew(self, contents: Contents) -> bool:
-        """Whether the next push needs nothing that was pushed before: a person purged something, or much was
+        """Whether the next push needs nothing that was pushed before: a person removed something, or much was
         dropped since the generation began."""
         lane = self._lane
         if not lane.number:
             return True
-        gone = {*lane.checkpoints} - {*contents.checkpoints.values()}
-        if gone & read_purged(self._store, self._project.id).ids.keys():
+        if self._removal:
             return True
-        dropped = lane.dropped + len(gone)
+        dropped = lane.dropped + len({*lane.checkpoints} - {*contents.checkpoints.values()})
         length = lane.number + 1 - lane.first
         return length >= min(_CHAIN, LONGEST_CHAIN) or dropped >= max(_MANY_DROPPED, len(contents.checkpoints))
 
@@ -330,6 +332,7 @@ class Push:
             "dropped": 0 if anew else lane.dropped + gone,
             "turns": contents.turns,
             "newest": contents.newest,
+            "removal": self._removal if anew else "",
         }
         self._remember(pending={**pending, **more})
 
@@ -363,6 +366,7 @@ class Push:
         facts |= {name: tuple(pending[name]) for name in ("checkpoints", "blobs", "packs")}
         begins = bool(old.number) and pending["first"] == pending["number"]
         self._remember(pending={}, pushed_at=time.time(), stale=begins or old.stale, **facts)
+        forget_removal(self._store, self._project.id, pending.get("removal", ""))
         step("push:acknowledged")
         self._remove_older()
         self._write_head()

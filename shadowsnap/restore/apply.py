@@ -36,6 +36,7 @@ from shadowsnap.store.stat_cache import Modes
 
 # Errors of rmdir for a directory that stays: it is not empty, or it is a mount point.
 _STAYS = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY})
+_NEVER_MADE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG})
 
 
 class Application:
@@ -286,7 +287,7 @@ class Application:
             with self._reenter(path) as here:
                 here.rmdir(_name(path))
         except OSError as problem:
-            if problem.errno not in _STAYS | {errno.ENOENT, errno.ENOTDIR}:
+            if problem.errno not in _STAYS | _NEVER_MADE:
                 raise
 
     def _chmod_file(self, path: bytes, bits: int) -> None:

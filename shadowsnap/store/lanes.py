@@ -3,6 +3,7 @@
     <project>.json           the remote of a project, as the person chose it
     <project>.lane.json      the project's own lane: who it is, and what the remote is known to hold
     <project>.key            the secret that shows that manifests come from the same machine
+    <project>.anew           a person removed something: the next push must not build on what was sent before
     queue/<project>          since when work waits to be pushed, and when the next attempt is due
 
 A lane that was pulled is one ref, `refs/shadowsnap-lanes/<project>/<machine>`: a commit whose parents are the
@@ -261,11 +262,32 @@ def forget_remote(store: Store, project: str, *, lane: bool) -> None:
         write_own_lane(store, project, new_lane(own.identity, own.lane if own.number else own.parent))
     for ending in ("sending", "chain"):
         remove_tree(folder(store) / f"{project}.{ending}")
-    gone = [f"{project}.json", f"{project}.key", f"queue/{project}"]
+    gone = [f"{project}.json", f"{project}.key", f"{project}.anew", f"queue/{project}"]
     if lane:
         gone += [f"{project}.lane.json", f"{project}.lock"]
     for name in gone:
         (folder(store) / name).unlink(missing_ok=True)
+
+
+def note_removal(store: Store, project: str) -> None:
+    """Have the next push send everything anew. What a person wants to be rid of may be in any pack of the lane,
+    also in one of a checkpoint that was dropped long ago."""
+    if (folder(store) / f"{project}.lane.json").exists():
+        write_bytes(folder(store) / f"{project}.anew", secrets.token_hex(8).encode(), fsync=store.fsync)
+
+
+def read_removal(store: Store, project: str) -> str:
+    """Which removal is to be pushed; empty if there is none."""
+    try:
+        return (folder(store) / f"{project}.anew").read_text("ascii")
+    except FileNotFoundError:
+        return ""
+
+
+def forget_removal(store: Store, project: str, pushed: str) -> None:
+    """Forget a removal that was pushed, unless there was another one meanwhile."""
+    if pushed and read_removal(store, project) == pushed:
+        (folder(store) / f"{project}.anew").unlink()
 
 
 def lane_lock(store: Store, project: str) -> Path:

@@ -584,3 +584,21 @@ def test_what_is_purged_or_cleared_goes_from_pulled_lanes_too(
     objects = git(home_machine.base / "store", "cat-file", "--batch-all-objects", "--batch", "--buffer")
     assert "very secret words" not in objects
     assert home.pulled(folder) == []
+
+
+def test_what_is_purged_goes_from_the_remote_wherever_it_was(sandbox: MachineUnderTest, shelf: Path) -> None:
+    """It may be in packs of checkpoints that were dropped, of which no purge knows."""
+    sandbox.turn("write a key", key__txt="one")
+    sandbox.push()
+    before = {path.name for path in shelf.rglob("p-*")}
+    sandbox.turn("remove it", key__txt=None)
+    manager = sandbox.here()
+    kept = manager.list_checkpoints(sandbox.project)[0]
+    manager.delete(sandbox.project, [each for each in manager.list_checkpoints(sandbox.project) if each != kept])
+    sandbox.push()
+    assert before <= {path.name for path in shelf.rglob("p-*")}
+    with pytest.raises(errors.ShadowsnapError, match="no checkpoint"):
+        manager.purge(sandbox.project, "key.txt")
+    assert sandbox.push().status == "pushed"
+    assert not before & {path.name for path in shelf.rglob("p-*")}
+    assert sandbox.push().status == "up-to-date"

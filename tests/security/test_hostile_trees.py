@@ -11,7 +11,7 @@ import pytest
 
 from helpers import git, manifest
 from shadowsnap import CheckpointManager
-from shadowsnap.errors import TreeTooLarge, UnsafeTree
+from shadowsnap.errors import RestoreFailed, TreeTooLarge, UnsafeTree
 from shadowsnap.git import trees
 from shadowsnap.git.objects import LooseObjects
 from shadowsnap.git.trees import name_problem, path_problem
@@ -273,3 +273,20 @@ def test_files_with_such_names_are_listed_as_unstorable(base: Path, project: Pat
     assert checkpoint is not None
     skipped = {item.path: item.why for item in checkpoint.skipped}
     assert skipped == {f"src/{name}": "unstorable" for name in ("git~1", ".GIT", ".g\u200cit", "x\\..\\y")}
+
+
+@pytest.mark.parametrize("kind", ["file", "directory", "file below"])
+def test_a_name_that_this_file_system_cannot_hold_leaves_everything_as_it_was(crafted: Crafted, kind: str) -> None:
+    """Others take longer names: a checkpoint may come from there."""
+    name, file = "\u6f22".encode() * 100, ("100644", b"f", crafted.blob(b"x"))
+    long = ("40000", name, crafted.tree(file))
+    entry = {
+        "file": ("100644", name, file[2]),
+        "directory": long,
+        "file below": ("40000", b"d", crafted.tree(long)),
+    }[kind]
+    commit = crafted.checkpoint(crafted.tree(entry))
+    before = manifest(crafted.project)
+    with pytest.raises(RestoreFailed, match="everything was put back"):
+        crafted.manager.restore(crafted.project, commit)
+    assert manifest(crafted.project) == before
