@@ -137,6 +137,12 @@ class GitStorage:
         it is from this machine, so nothing that comes can build on what others here have."""
         return self._git, self._current(lane)
 
+    def forget(self) -> None:
+        """Let go of everything that was fetched."""
+        remove_tree(self._dir)
+        _make_repository(self._dir)
+        self._seen.clear()
+
     def is_chain(self, lane: str) -> bool:
         """Whether a lane is a chain of carriers, and not of opaque files."""
         commit = self._current(lane)

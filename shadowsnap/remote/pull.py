@@ -73,6 +73,10 @@ def pull_lane(
                 return (_ChainPull if is_chain else _Pull)(store, storage, lane, opener, deadline).run()
             except _Changed as changed:
                 problem = changed
+            except LaneRefused:
+                if isinstance(storage, GitStorage):
+                    storage.forget()
+                raise
             finally:
                 remove_tree(folder(store) / "arriving")
         raise LaneRefused(lane=lane, why=str(problem))

@@ -179,6 +179,8 @@ def test_what_no_checkpoint_may_hold_is_refused_before_the_store_has_it(
     with pytest.raises(errors.LaneRefused, match="b"):
         desk.here().resume("sandbox", desk.project / "new", url=str(server))
     assert git(desk.base / "store", "cat-file", "--batch-all-objects", "--batch-check") == before
+    (quarantine,) = (desk.base / "remote").glob("*.git")
+    assert git(quarantine, "cat-file", "--batch-all-objects", "--batch-check") == ""
 
 
 @pytest.mark.parametrize("seconds", [0.001, 60.0], ids=["while it comes", "between two looks"])
