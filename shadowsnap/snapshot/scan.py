@@ -293,6 +293,11 @@ class _Scan:
                 vanished.add(path)
             elif (listing := self._list(path)) is not None:
                 listed[path] = listing
+        if self.touched is not None:
+            # The watcher did not report those below. They count as new when they can be reached again.
+            lost = vanished | found.unreadable
+            for path in [path for path in found.directories if not lost.isdisjoint(parents(path))] if lost else ():
+                del found.directories[path]
         return listed
 
     def _has_same_names(self, stamp: int, seen: os.stat_result) -> bool:

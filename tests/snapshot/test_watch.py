@@ -528,11 +528,16 @@ def test_an_unreadable_directory_is_examined_each_time(
 
 def _a_directory_is_closed_and_opened(tmp_path: Path, project: Path) -> None:
     pair = Pair(tmp_path, project)
+    (project / "src" / "deep" / "down").mkdir(parents=True)
+    (project / "src" / "deep" / "down" / "file").write_text("below it")
     assert pair.watching.watch(project)
-    pair.agree()
-    for bits in (0o000, 0o755, 0o300, 0o400, 0o700, 0o755):
-        (project / "src").chmod(bits)
+    with everything_old():
         pair.agree()
-        pair.agree()
+        for bits in (0o000, 0o755, 0o300, 0o400, 0o700, 0o755):
+            (project / "src").chmod(bits)
+            assert pair.agree()
+            pair.agree()
     (project / "src" / "main.py").write_text("changed")
     assert pair.agree()
+    assert pair.watching.files(project, "last") == pair.scanning.files(project, "last")
+    assert "src/deep/down/file" in pair.watching.files(project, "last")
