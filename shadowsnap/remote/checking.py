@@ -9,6 +9,7 @@ from collections.abc import Collection, Container, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from shadowsnap.deadline import Deadline
 from shadowsnap.errors import DamagedObject, LaneRefused, MalformedObject, UnsafeTree
 from shadowsnap.files import parse_json
 from shadowsnap.git.objects import EMPTY_TREE, is_object_id
@@ -63,7 +64,7 @@ def index_pack(git: Git, pack: Path, lane: str, known: set[str]) -> set[str]:
     """Let git hash and check every object of a pack, which goes to the scratch directory; the ids of what came
     with it. A pack may tell an object against one that came before (`known`), and against no other: git would find
     it anywhere in the store."""
-    _scan_pack(pack, lane)
+    _scan_pack(pack, lane, git.deadline)
     end = pack.stat().st_size - 20
     digits = _indexed(git, pack, ANY_CONTENT)
     digits = digits or _indexed(git, pack, _MODULES)  # git before 2.39.1 does not look at .gitattributes
@@ -94,7 +95,7 @@ def _indexed(git: Git, pack: Path, ignored: Iterable[str]) -> str:
         return answer[-1] if process.wait() == 0 and answer and is_object_id(answer[-1]) else ""
 
 
-def _scan_pack(pack: Path, lane: str) -> None:
+def _scan_pack(pack: Path, lane: str, deadline: Deadline) -> None:
     """Refuse a pack that says it holds more than anything of ours would: git believes what it says, and makes
     room for it."""
 
@@ -108,7 +109,7 @@ def _scan_pack(pack: Path, lane: str) -> None:
         count, total = int.from_bytes(header[8:], "big"), 0
         if count > MOST_OBJECTS:
             raise refused(f"claims to hold {count} objects")
-        reader = _Bytes(file)
+        reader = _Bytes(file, deadline)
         try:
             for _ in range(count):
                 kind, size = reader.entry_header()
@@ -134,8 +135,9 @@ def _scan_pack(pack: Path, lane: str) -> None:
 class _Bytes:
     """Reads a pack from the front."""
 
-    def __init__(self, file: Any) -> None:
+    def __init__(self, file: Any, deadline: Deadline) -> None:
         self._file = file
+        self._deadline = deadline
         self._buffer = b""
         self._at = 0
 
@@ -162,6 +164,7 @@ class _Bytes:
         """Pass over a compressed object; its first bytes."""
         stream, left, first = zlib.decompressobj(), size, b""
         while not stream.eof:
+            self._deadline.check("checking a pack of a lane")
             self._fill()
             data = self._buffer[self._at : self._at + 4096]  # little: what is behind the object is copied
             out = stream.decompress(data, 1 << 20)

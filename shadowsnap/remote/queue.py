@@ -47,19 +47,26 @@ def work_off(
             if lock is None:
                 return done
             while waiting := _due_soon(store, now()):
-                pause = max(waiting[0].due - now(), _last_round(store) + EVERY_SECONDS - now())
+                rest = min(_seconds_left(each, now()) for each in waiting)
+                pause = max(rest, _last_round(store) + EVERY_SECONDS - now())
                 if pause > 0:
                     sleep(min(pause, _PATIENCE_SECONDS))
                 _begin_round(store, now())
                 for each in read_queue(store):
-                    if each.due <= now():
+                    if _seconds_left(each, now()) <= 0:
                         done += _push(store, settings, each, now)
         # What was put there after the last look and before the lock was free is found by looking again.
     return done
 
 
 def _due_soon(store: Store, now: float) -> list[Waiting]:
-    return [each for each in read_queue(store) if each.due <= now + _PATIENCE_SECONDS]
+    return [each for each in read_queue(store) if _seconds_left(each, now) <= _PATIENCE_SECONDS]
+
+
+def _seconds_left(waiting: Waiting, now: float) -> float:
+    """How long something rests. More than the longest rest means that the clock was set back: it is due."""
+    left = waiting.due - now
+    return left if left <= _LONGEST_REST else 0.0
 
 
 def _push(store: Store, settings: Settings, waiting: Waiting, now: Callable[[], float]) -> bool:

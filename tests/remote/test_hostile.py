@@ -19,6 +19,7 @@ from lanes import MachineUnderTest
 
 from helpers import call_unprivileged, git
 from shadowsnap import errors
+from shadowsnap.deadline import Deadline
 from shadowsnap.git.objects import object_id
 from shadowsnap.remote import checking
 from shadowsnap.remote.checking import line_problem
@@ -357,6 +358,13 @@ def test_a_delta_that_would_fill_the_memory(reader: MachineUnderTest, lane: Lane
     header = raw[: len(raw) - len(zlib.compress(delta))]
     lane.replace_pack(pack_of(entry(BLOB, b"x"), header + base + zlib.compress(delta)))
     refused(reader, lane, shelf, "object of 17179869184 bytes")
+
+
+def test_a_pack_that_takes_too_long_to_look_at(tmp_path: Path) -> None:
+    (tmp_path / "pack").write_bytes(pack_of(*[entry(BLOB, bytes(1 << 20))] * 8))
+    checking._scan_pack(tmp_path / "pack", "lane", Deadline(60))
+    with pytest.raises(errors.DeadlineExceeded):
+        checking._scan_pack(tmp_path / "pack", "lane", Deadline(1e-9))
 
 
 class Forger:

@@ -120,6 +120,12 @@ def test_a_push_that_fails_rests_longer_each_time_and_does_not_keep_others_waiti
     assert read_queue(machine.store) == []
 
 
+def test_what_rests_until_a_time_that_a_wrong_clock_named_is_due(machine: MachineUnderTest) -> None:
+    clock = Clock()
+    write_waiting(machine.store, Waiting(machine.project_id, clock.now, attempts=1, due=clock.now + 30 * 86400))
+    assert work_off(machine, clock) == 1 and read_queue(machine.store) == []
+
+
 def test_a_remote_that_was_removed_is_not_waited_for(machine: MachineUnderTest) -> None:
     note_unpushed(machine.store, machine.project_id)
     machine.manager.remove_remote(machine.project)
