@@ -197,6 +197,7 @@ class _Scan:
         changed, gone = self._differences()
         found.changed = (wanted - known) | ((changed | self._unsettled()) & wanted) | self._over_new_limits(known)
         found.changed |= before & known & wanted - cache.tracked  # no longer tracked: its name may exclude it
+        found.changed |= self._out_of_reach()
         found.gone = gone | (known - wanted) | self._behind_links()
         found.changed -= found.gone
         found.new_directories = set(found.directories)
@@ -258,7 +259,7 @@ class _Scan:
         found.gone |= gone | self._behind_links()
         # Skipped files are not in the index, so git does not report them.
         skipped = {path for path in cache.skipped if folder_of(path) in found.directories}
-        found.changed = (changed | files | skipped | self._unsettled()) - found.gone
+        found.changed = (changed | files | skipped | self._unsettled() | self._out_of_reach()) - found.gone
         if self.touched is not None and self._has_new_link(found.changed):
             # A write through a new hard link was reported under that name only: compare all files.
             self.found, self.touched = Found(), None
@@ -470,7 +471,7 @@ class _Scan:
             try:
                 seen = worktree.lstat(path) if reached else None
             except OSError:
-                continue  # its directory is noted as unreadable
+                continue  # its directory is noted as unreadable, or it is out of reach
             if seen is None and found.hides(path):
                 continue
             if seen is None or stat.S_ISDIR(seen.st_mode):
@@ -494,9 +495,19 @@ class _Scan:
     def _behind_links(self) -> set[bytes]:
         """Known files in ignored directories, one of which is a link by now. If the link leads to itself, git
         reports nothing."""
+        return {path for path in self._in_ignored_directories() if not self.space.worktree.reaches(path)}
+
+    def _out_of_reach(self) -> set[bytes]:
+        """Known files in ignored directories that cannot be entered any more. Git does not report them, and no
+        listing fails. Reading them shows that they are unreadable."""
+        found, worktree = self.found, self.space.worktree
+        return {
+            path for path in self._in_ignored_directories() if worktree.is_refused(path) and not found.hides(path)
+        }
+
+    def _in_ignored_directories(self) -> Collection[bytes]:
         wanted, seen = self.cache.tracked | self.named, self.found.directories
-        hidden = self.cache.index.lookup(path for path in wanted if folder_of(path) not in seen)
-        return {path for path in hidden if not self.space.worktree.reaches(path)}
+        return self.cache.index.lookup(path for path in wanted if folder_of(path) not in seen)
 
     def _has_new_link(self, paths: Iterable[bytes]) -> bool:
         """Whether one of these files may be another name of a known file."""

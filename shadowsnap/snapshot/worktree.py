@@ -120,6 +120,14 @@ class Worktree:
         except OSError:
             return None
 
+    def is_refused(self, path: bytes) -> bool:
+        """Whether the system refuses to say what exists at a path."""
+        try:
+            self.lstat(path)
+        except OSError:
+            return True
+        return False
+
     def looks(self, paths: Iterable[bytes]) -> Iterator[os.stat_result | None]:
         """`look` for many paths, without a function call for each."""
         stat_of, prefix, root = os.stat, self._prefix, self._fd

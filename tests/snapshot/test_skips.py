@@ -467,3 +467,35 @@ def test_a_gitignore_of_any_kind_does_no_harm(
     why = {"unreadable": "unreadable", "too large": "too-large"}
     seen = {".gitignore": why[kind]} if kind in why else {}
     assert as_user(story) == [True, True, True, seen]
+
+
+@posix
+@pytest.mark.parametrize("bits", [0o000, 0o400])
+@pytest.mark.parametrize("watched", [False, True])
+def test_a_tracked_file_in_an_ignored_directory_that_is_closed_is_listed(
+    base: Path, project: Path, as_user: Callable[..., Any], bits: int, watched: bool
+) -> None:
+    """What was captured of it earlier may no longer be what it contains."""
+
+    def story() -> list[tuple[bool, list[str]]]:
+        (project / "build" / "deep").mkdir(parents=True)
+        (project / "build" / "deep" / "tracked").write_text("one")
+        git(project, "init", "-q")
+        git(project, "add", "-f", "build/deep/tracked")
+        manager = CheckpointManager(base=base, fsync=False)
+        if watched:
+            manager.watch(project)
+        found = []
+        with everything_old():
+            for text, bits_now in (("one", 0o755), ("changed", bits), ("", bits), ("", 0o755)):
+                if text:
+                    (project / "build" / "deep" / "tracked").write_text(text)
+                (project / "build" / "deep").chmod(bits_now)
+                checkpoint = manager.snapshot(project).checkpoint
+                assert checkpoint is not None
+                listed = [item.path for item in checkpoint.skipped]
+                found.append(("build/deep/tracked" in manager.files(project, checkpoint), listed))
+        return found
+
+    there, closed = (True, []), (False, ["build/deep/tracked"])
+    assert as_user(story) == [there, closed, closed, there]
