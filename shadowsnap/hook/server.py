@@ -105,12 +105,13 @@ class Helper:
 
     def _listen(self) -> socket.socket:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        try:
-            os.unlink(self._path)  # left by one that was killed
-        except FileNotFoundError:
-            pass
-        listener.bind(self._path)
+        # Under another name until it accepts connections: a hook that finds the socket can use it.
+        early = os.path.join(os.path.dirname(self._path), "new.socket")
+        with suppress(FileNotFoundError):
+            os.unlink(early)  # left by one that was killed
+        listener.bind(early)
         listener.listen(64)
+        os.rename(early, self._path)
         listener.setblocking(False)
         return listener
 
