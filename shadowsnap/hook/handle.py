@@ -230,6 +230,8 @@ def _close(event: HookEvent, session: HookSession, manager: CheckpointManager, s
         raise NotDone  # what is pushed then needs the credentials in the environment of the hook itself
     again = session.record.get("again", 0)
     manager.resume_turn({**session.record["state"], "tools": session.tools(), "again": again})
+    for watcher in watchers.values():
+        watcher.doubt()  # some writes cause no event, and the model is done: there is time to look at everything
     outcomes = manager.end_turn(_transcript(event), status)
     if any(map(_is_for_the_hook, outcomes)):
         raise NotDone

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from capturing import everything_old
 from command_line import CommandLine
 
 from helpers import ROOT, call_unprivileged, manifest, wait_until
 from shadowsnap import CheckpointManager
-from shadowsnap.hook import client, server, transcripts
+from shadowsnap.hook import client, handle, server, transcripts
 from shadowsnap.hook import log as hooklog
 from shadowsnap.hook.handle import run_hook
 from shadowsnap.hook.resident import running_helper, start_helper, stop_helper
@@ -112,6 +113,26 @@ def test_the_first_hook_starts_a_helper_that_does_the_work_of_the_next(
     subprocess.run([sys.executable, "-c", script], input=event(project, "t1", "s2"), check=True, timeout=60)
     assert [each.session_id for each in manager.list_checkpoints(project)] == ["s2", "s1"]
     assert running_helper(str(base)).pid == helper
+
+
+def test_a_turn_ends_with_what_was_written_without_an_event(
+    project: Path, base: Path, manager: CheckpointManager, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Through a hard link in a directory that is not watched."""
+    if not directory_times_are_reliable(project):
+        pytest.skip("nothing is watched on this file system")
+    monkeypatch.setattr(handle, "watchers", {})
+    stop = {"session_id": "s1", "prompt_id": "t1", "cwd": str(project), "hook_event_name": "Stop"}
+    with everything_old():
+        manager.snapshot(project)
+        server._watch_project(handle.watchers, str(project))
+        run_hook("claude", event(project, "t1"))
+        os.link(project / "README.md", tmp_path / "another name")
+        (tmp_path / "another name").write_text("by the other name")
+        run_hook("claude", json.dumps(stop).encode())
+    (watcher,) = handle.watchers.values()
+    watcher.close()
+    assert manager.contents(project, "2:after", ["README.md"]) == {"README.md": b"by the other name"}
 
 
 def test_the_client_imports_next_to_nothing(project: Path, base: Path) -> None:
