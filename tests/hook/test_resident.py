@@ -123,16 +123,17 @@ def test_a_turn_ends_with_what_was_written_without_an_event(
         pytest.skip("nothing is watched on this file system")
     monkeypatch.setattr(handle, "watchers", {})
     stop = {"session_id": "s1", "prompt_id": "t1", "cwd": str(project), "hook_event_name": "Stop"}
+    (project / "other.txt").write_text("as it was")
     with everything_old():
         manager.snapshot(project)
         server._watch_project(handle.watchers, str(project))
         run_hook("claude", event(project, "t1"))
-        os.link(project / "README.md", tmp_path / "another name")
+        os.link(project / "other.txt", tmp_path / "another name")
         (tmp_path / "another name").write_text("by the other name")
         run_hook("claude", json.dumps(stop).encode())
     (watcher,) = handle.watchers.values()
     watcher.close()
-    assert manager.contents(project, "2:after", ["README.md"]) == {"README.md": b"by the other name"}
+    assert manager.contents(project, "2:after", ["other.txt"]) == {"other.txt": b"by the other name"}
 
 
 def test_the_client_imports_next_to_nothing(project: Path, base: Path) -> None:
