@@ -366,17 +366,20 @@ def is_repository(folder: Path) -> bool:
 
 
 def is_hermes_store(folder: Path) -> bool:
-    """The one store of Hermes. Ours has the same name, but says its format. Its objects and a ref are enough: a
-    `git gc` that packs the refs may leave no `refs/`, and `HEAD` or `config` may be damaged."""
-    if not (folder / "objects").is_dir() or (folder / "format").exists():
+    """The one store of Hermes. Ours has the same name, but says its format, and has folders of its own. Objects
+    are enough, with a ref or with notes about projects: a `git gc` that packs the refs may leave no `refs/`, and
+    the rest may be damaged, too."""
+    is_ours = any((folder / name).exists() for name in ("format", "journal", "locks"))
+    if is_ours or not (folder / "objects").is_dir():
         return False
-    return (folder / "refs" / "hermes").is_dir() or _packs_hermes_refs(folder)
+    has_refs = (folder / "refs" / "hermes").is_dir() or _packs_hermes_refs(folder)
+    return has_refs or any((folder / "projects").glob("*.json"))
 
 
 def is_shadow_repository(folder: Path) -> bool:
-    """One directory's repository, from the time before Hermes had one store."""
+    """One directory's repository, from the time before Hermes had one store. It may be damaged."""
     named = bool(_SHADOW_NAME.fullmatch(folder.name))
-    return is_repository(folder) and (named or (folder / WORKDIR_MARKER).exists())
+    return (folder / "HEAD").is_file() and (named or (folder / WORKDIR_MARKER).exists())
 
 
 def _older(base: Path) -> Iterator[Path]:
