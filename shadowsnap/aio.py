@@ -34,9 +34,14 @@ class AsyncCheckpointManager:
     @classmethod
     @wraps(CheckpointManager.from_settings.__func__)
     async def from_settings(cls, *args: Any, **flags: Any) -> AsyncCheckpointManager:
-        manager = cls()
-        manager.sync = await asyncio.to_thread(CheckpointManager.from_settings, *args, **flags)
-        return manager
+        return cls.of(await asyncio.to_thread(CheckpointManager.from_settings, *args, **flags))
+
+    @classmethod
+    def of(cls, manager: CheckpointManager) -> AsyncCheckpointManager:
+        """The same manager for a program with an event loop."""
+        found = cls()
+        found.sync = manager
+        return found
 
     @property
     def settings(self) -> Settings:

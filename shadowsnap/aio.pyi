@@ -1,6 +1,6 @@
 """The types of `aio`, made from `manager` by `python -m shadowsnap.cli.reference`: do not edit."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 from types import TracebackType
@@ -34,6 +34,7 @@ from shadowsnap.results import (
     LaneEntries,
     RemoteStatus,
     Resumed,
+    SweepReport,
     Verification,
 )
 from shadowsnap.settings import Granularity, Settings, SettingValues
@@ -49,6 +50,8 @@ class AsyncCheckpointManager:
     def settings(self) -> Settings: ...
     @property
     def warnings(self) -> list[str]: ...
+    @classmethod
+    def of(cls, manager: CheckpointManager) -> AsyncCheckpointManager: ...
     def __init__(
         self,
         enabled: bool = True,
@@ -124,6 +127,8 @@ class AsyncCheckpointManager:
         tool: str | None = None,
         session_id: str | None = None,
         always: bool = False,
+        *,
+        host: str | None = None,
         **labels: Any,
     ) -> Outcome: ...
     async def take_first(self, working_dir: PathLike) -> Outcome: ...
@@ -165,7 +170,10 @@ class AsyncCheckpointManager:
         limit: int | None = None,
         session_id: str | None = None,
         path: PathLike | None = None,
+        *,
+        host: str | None = None,
     ) -> list[Checkpoint]: ...
+    async def position(self, working_dir: PathLike, host: str | None = None) -> Checkpoint | None: ...
     async def get(self, working_dir: PathLike, ref: Reference) -> Checkpoint: ...
     async def diff(
         self,
@@ -176,6 +184,7 @@ class AsyncCheckpointManager:
     ) -> Diff: ...
     async def files(self, working_dir: PathLike, ref: Reference) -> list[str]: ...
     async def contents(self, working_dir: PathLike, ref: Reference, paths: Sequence[str]) -> dict[str, bytes]: ...
+    async def texts(self, working_dir: PathLike, ref: Reference, paths: Sequence[str]) -> dict[str, str]: ...
     async def blame(self, working_dir: PathLike, path: PathLike) -> list[BlamedLine]: ...
     async def bisect(
         self,
@@ -225,6 +234,7 @@ class AsyncCheckpointManager:
         since: When = None,
         until: When = None,
         limit: int | None = None,
+        counted: bool = False,
     ) -> list[Checkpoint]: ...
     async def attach(
         self,
@@ -280,6 +290,7 @@ class AsyncCheckpointManager:
         dry_run: bool = False,
         **labels: Any,
     ) -> RestoreResult: ...
+    async def revert_stages(self, working_dir: PathLike, session_id: str, **labels: Any) -> list[Checkpoint]: ...
     async def record_write(self, working_dir: PathLike, path: PathLike) -> bool: ...
     async def recorded_writes(self, working_dir: PathLike) -> list[str]: ...
     async def restore_agent_work(
@@ -296,6 +307,12 @@ class AsyncCheckpointManager:
         working_dir: PathLike,
         refs: Reference | Iterable[Reference],
         now: bool = False,
+    ) -> list[Checkpoint]: ...
+    async def keep_newest(
+        self,
+        working_dir: PathLike,
+        count: int,
+        host: str | None = None,
     ) -> list[Checkpoint]: ...
     async def reclaim(self) -> Reclaimed: ...
     async def purge(
@@ -315,9 +332,23 @@ class AsyncCheckpointManager:
     ) -> PruneResult: ...
     async def auto_prune(self) -> PruneResult: ...
     async def doctor(self, repair: bool = False) -> Checkup: ...
-    async def clear(self, working_dir: PathLike, dry_run: bool = False) -> ClearReport: ...
-    async def clear_all(self, dry_run: bool = False) -> ClearReport: ...
+    async def clear(
+        self,
+        working_dir: PathLike,
+        dry_run: bool = False,
+        *,
+        host: str | None = None,
+    ) -> ClearReport: ...
+    async def clear_all(self, dry_run: bool = False, *, host: str | None = None) -> ClearReport: ...
     async def clear_legacy(self, dry_run: bool = False) -> ClearReport: ...
+    async def sweep(
+        self,
+        unused_days: float = 0,
+        *,
+        gone: bool = True,
+        host: str | None = None,
+        only: Collection[str] | None = None,
+    ) -> SweepReport: ...
     async def import_from(
         self,
         path: PathLike,

@@ -247,6 +247,13 @@ class RestoreRefused(ShadowsnapError):
     hint = "move these paths out of the way, or restore other paths only"
 
 
+class RevertRefused(ShadowsnapError):
+    """nothing was reverted, because others changed the same since in {paths}"""
+
+    exit_code = 4
+    hint = "revert their work first, or revert single turns"
+
+
 class PresentNotSaved(ShadowsnapError):
     """nothing was restored, because the present state could not be saved first: {why}"""
 

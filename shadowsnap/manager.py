@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
@@ -46,6 +46,7 @@ from shadowsnap.errors import (
     PlanOutdated,
     PresentNotSaved,
     RestoreFailed,
+    RevertRefused,
     RulesUnavailable,
     ShadowsnapError,
     StoreTooNew,
@@ -102,6 +103,7 @@ from shadowsnap.snapshot.workspace import Workspace, open_workspace
 from shadowsnap.steps import step
 from shadowsnap.store.checkpoints import FOLDER as PURGED
 from shadowsnap.store.checkpoints import (
+    contents_now,
     contents_of,
     delete_checkpoints,
     files_of,
@@ -112,9 +114,26 @@ from shadowsnap.store.checkpoints import (
     touching,
     unfinished_purges,
 )
-from shadowsnap.store.history import History, ensure_log, logged_end, note, read_history, resolve
+from shadowsnap.store.history import (
+    History,
+    ensure_log,
+    logged_end,
+    note,
+    own_of_host,
+    read_history,
+    resolve,
+)
 from shadowsnap.store.journal import read_journal
-from shadowsnap.store.layout import OWN_OBJECTS, REFS_LOST, Store, archives, is_due, mark_pruned, open_store
+from shadowsnap.store.layout import (
+    OWN_OBJECTS,
+    REFS_LOST,
+    Store,
+    archives,
+    has_store,
+    is_due,
+    mark_pruned,
+    open_store,
+)
 from shadowsnap.store.locks import if_free
 from shadowsnap.store.projects import (
     Project,
@@ -162,6 +181,7 @@ if TYPE_CHECKING:  # imported for annotations only
         Probe,
         RemoteStatus,
         Resumed,
+        SweepReport,
         Verification,
     )
     from shadowsnap.snapshot.watch import Watcher
@@ -171,6 +191,7 @@ if TYPE_CHECKING:  # imported for annotations only
     from shadowsnap.upkeep.reclaim import Reclaimed
     from shadowsnap.upkeep.run import PruneResult
     from shadowsnap.upkeep.status import StoreStatus
+    from shadowsnap.upkeep.sweep import SweepRules
 
     _Method = TypeVar("_Method", bound=Callable[..., Any])
     OnConflict = Literal["keep", "markers", "theirs"]
@@ -199,7 +220,7 @@ _GRACE_SECONDS = 5.0
 """What the capture of single named files may take after the deadline of the whole ran out."""
 _MOST_TO_OWN_NOW = 16 << 20
 _PATIENCE_WITH_UPKEEP = 600.0
-NOT_THE_AGENTS = "not what an agent wrote"
+NOT_THE_AGENTS, NOT_REMOVED = "not what an agent wrote", "it cannot be removed"
 
 
 def _retry_after_repair(method: _Method) -> _Method:
@@ -541,23 +562,41 @@ class CheckpointManager:
         tool: str | None = None,
         session_id: str | None = None,
         always: bool = False,
+        *,
+        host: str | None = None,
         **labels: Any,
     ) -> Outcome:
         """Take a checkpoint now, whatever the turn; `always`: even if nothing changed since the last. Unlike
         `ensure_checkpoint` it raises what goes wrong; `labels` are the host's own facts about it, kept in its
-        metadata."""
+        metadata. A `host` that gives its name compares with its own last state (see `position`), whatever others
+        took since."""
         if not self.settings.enabled:
             return Outcome("disabled")
         project = project_of(working_dir)
         named = [path_inside(project.workdir, path) for path in _as_list(paths)]
         session = None if session_id is None else bounded_id(str(session_id))
-        facts = (*labels.items(), ("session_id", session), ("tool", tool))
-        request = Request(str(reason), "manual", None, facts, always)
-        outcome, *_ = self._snapshot(project, request, list(filter(None, named)))
+        facts = (*labels.items(), ("host", host), ("session_id", session), ("tool", tool))
+        request = Request(str(reason), "manual", None, facts, always or host is not None)
+        outcome = None if always or host is None else self._unchanged_for(project, host)
+        if outcome is None:
+            outcome, *_ = self._snapshot(project, request, list(filter(None, named)))
         self._report(working_dir, outcome)
         if outcome.checkpoint is None and outcome.error is not None:
             raise outcome.error
         return outcome
+
+    @_retry_after_repair
+    def _unchanged_for(self, project: Project, host: str) -> Outcome | None:
+        """The outcome if the files are as a host last saved them or brought them back; at first, if there are
+        none."""
+        store = self._store()
+        self._catch_up(store)
+        if refusal(project.workdir, store.base) or _unusable(project.workdir):
+            return None
+        at = self._position(store, project, host)
+        if at is None:
+            return Outcome("unchanged") if self._present(store, project) == EMPTY_TREE else None
+        return None if self.diff(project.workdir, at.id) else Outcome("unchanged", at)
 
     def take_first(self, working_dir: PathLike) -> Outcome:
         """Take the first snapshot of a project ahead of time, as `warm_up` does. It is no entry of the timeline:
@@ -737,18 +776,36 @@ class CheckpointManager:
         limit: int | None = None,
         session_id: str | None = None,
         path: PathLike | None = None,
+        *,
+        host: str | None = None,
     ) -> list[Checkpoint]:
-        """The raw states, newest first; of one session, or only those in which one path changed (or, where
+        """The raw states, newest first; of one session or host, or only those in which one path changed (or, where
         there is nothing before them to compare with, that hold it)."""
         store, project = self._known(working_dir)
         inside = None if path is None else path_inside(project.workdir, path)
-        narrow = session_id is not None or inside is not None
+        narrow = session_id is not None or inside is not None or host is not None
         found = list_checkpoints(store, project, self._deadline(), None if narrow else limit, path=inside)
         if inside is not None:
             found = touching(store, found, inside, self._deadline())
         if session_id is not None:
             found = [checkpoint for checkpoint in found if checkpoint.session_id == session_id]
-        return found[:limit]
+        return [checkpoint for checkpoint in found if host in (None, checkpoint.host)][:limit]
+
+    @_retry_after_repair
+    def position(self, working_dir: PathLike, host: str | None = None) -> Checkpoint | None:
+        """The snapshot that the files were last saved as, or brought back to, of those that a host took; None if
+        it took none."""
+        store, project = self._known(working_dir)
+        return self._position(store, project, host)
+
+    def _position(self, store: Store, project: Project, host: str | None) -> Checkpoint | None:
+        from shadowsnap.timeline import read_timeline
+
+        listed = list_checkpoints(store, project, self._deadline(), statistics=False)
+        taken = {each.id: each for each in listed if each.kind != "pre-restore" and host in (None, each.host)}
+        entries = read_timeline(store, project, self._deadline(), counted=False).entries[::-1] if taken else []
+        states = (entry.after for entry in entries if entry.kind in ("snapshot", "restore"))
+        return next((taken[state] for state in states if state in taken), next(iter(taken.values()), None))
 
     @_retry_after_repair
     def get(self, working_dir: PathLike, ref: Reference) -> Checkpoint:
@@ -803,9 +860,21 @@ class CheckpointManager:
 
     @_retry_after_repair
     def contents(self, working_dir: PathLike, ref: Reference, paths: Sequence[str]) -> dict[str, bytes]:
-        """What files held at a checkpoint, by path; those that it does not have are left out."""
+        """What files held at a checkpoint, or (`@`) hold now, by path; those that are not there are left out."""
+        if ref == "@":
+            workdir = project_of(working_dir).workdir
+            return contents_now(workdir, [os.fsdecode(path_inside(workdir, path)) for path in paths])
         store, project = self._known(working_dir)
         return contents_of(store, self._look_up(store, project, ref), paths, self._deadline())
+
+    def texts(self, working_dir: PathLike, ref: Reference, paths: Sequence[str]) -> dict[str, str]:
+        """The same as text; what is not UTF-8 text is left out, too."""
+        found = {}
+        for path, content in self.contents(working_dir, ref, paths).items():
+            with suppress(UnicodeDecodeError):
+                if b"\0" not in content:
+                    found[path] = content.decode()
+        return found
 
     # --- questions ------------------------------------------------------------------------------------
 
@@ -912,7 +981,9 @@ class CheckpointManager:
 
     def projects(self) -> list[Path]:
         """Every directory that has checkpoints."""
-        store = self._store()
+        store = self._store_to_look_in()
+        if store is None:
+            return []
         self._import_due(store)
         return [project.workdir for project in known_projects(store) if newest_name(store, project) is not None]
 
@@ -920,7 +991,8 @@ class CheckpointManager:
         """The project that a command in this directory is about: the nearest one at or above it that has
         checkpoints, as far up as its repository reaches. If there is none, the one that a snapshot would be
         taken of."""
-        store, start = self._store(), project_of(directory).workdir
+        store = self._store_to_look_in() or Store(self.settings.resolved_base())
+        start = project_of(directory).workdir
         for folder in (start, *start.parents):
             if folder != start and refusal(folder, store.base) is not None:
                 break  # the home directory may have checkpoints of single files
@@ -991,17 +1063,22 @@ class CheckpointManager:
         since: When = None,
         until: When = None,
         limit: int | None = None,
+        counted: bool = False,
     ) -> list[Checkpoint]:
         """The checkpoints that fit all of it, of every project or of one, newest first. `text` is part of a
         reason or prompt; `path` is what they changed against the one before; `status` is that of their
-        session."""
+        session. `counted`: with the files and lines that each changed."""
         from shadowsnap.timeline import find_checkpoints
 
         self._jobs.wait()
+        store = self._store_to_look_in()
+        if store is None:
+            return []
+        self._import_due(store)
         project, inside = self._meant(working_dir, path)
         return find_checkpoints(
-            self._store(), self._deadline(), project=project, path=inside, text=text, session_id=session_id,
-            status=status, kind=kind, since=_seconds(since), until=_seconds(until), limit=limit,
+            store, self._deadline(), project=project, path=inside, text=text, session_id=session_id, kind=kind,
+            status=status, since=_seconds(since), until=_seconds(until), limit=limit, counted=counted,
         )  # fmt: skip
 
     @_retry_after_repair
@@ -1182,6 +1259,30 @@ class CheckpointManager:
             result = revert(space, work, what, facts=labels, why=Why("revert"))
             return replace(result, note=recovered, what=what)
 
+    def revert_stages(self, working_dir: PathLike, session_id: str, **labels: Any) -> list[Checkpoint]:
+        """Take back every stage of a session that was not taken back yet, newest first. Each leaves a checkpoint,
+        with these labels, that names it (`reverts`), also if its work was gone already. If others changed the
+        same since, nothing is changed (`RevertRefused`)."""
+        listed = self.list_checkpoints(working_dir)
+        done = {each.metadata.get("reverts") for each in listed}
+        stages = [each for each in listed if each.kind == "stage" and each.session_id == session_id]
+        going = [each for each in stages if each.id not in done]
+        if going:
+            conflicts = self.revert(working_dir, session_id=session_id, dry_run=True).conflicts
+            if conflicts:
+                raise RevertRefused(paths=", ".join(conflict.path for conflict in conflicts))
+        return [self._revert_one_stage(working_dir, stage, labels) for stage in going]
+
+    def _revert_one_stage(self, working_dir: PathLike, stage: Checkpoint, labels: dict[str, Any]) -> Checkpoint:
+        reason = f'Revert "{stage.reason.partition(chr(10))[0]}"'
+        facts = {**labels, "reverts": stage.id}
+        made = self.revert_stage(working_dir, stage.id, reason, **facts).target
+        if not made.id:  # its work is gone already, by hand or by a later stage
+            outcome = self.snapshot(working_dir, reason, always=True, **facts)
+            assert outcome.checkpoint is not None
+            made = outcome.checkpoint
+        return made
+
     def record_write(self, working_dir: PathLike, path: PathLike) -> bool:
         """Note that an agent wrote this file just now, so that `restore_agent_work` can tell its work from what
         people write. False if there is no such file."""
@@ -1196,20 +1297,31 @@ class CheckpointManager:
 
     def recorded_writes(self, working_dir: PathLike) -> list[str]:
         """The files that an agent is known to have written."""
-        return sorted(last_writes(open_store(self.settings), project_of(working_dir)))
+        store, project = self._known(working_dir)
+        return sorted(last_writes(store, project))
 
     def restore_agent_work(self, working_dir: PathLike, ref: Reference, dry_run: bool = False) -> RestoreResult:
         """Bring back the files that still are as an agent left them (see `record_write`), or that are gone since.
-        Every other file that changed since the checkpoint stays, and is reported as kept."""
+        Every other file that changed since the checkpoint stays, and is reported as kept. Where files cannot be
+        removed, all that were to go stay, too, and the others are brought back without them."""
         plan = self.restore(working_dir, ref, dry_run=True)
-        workdir = project_of(working_dir).workdir
-        writes = last_writes(open_store(self.settings), project_of(working_dir))
+        store, project = self._known(working_dir)
+        workdir, writes = project.workdir, last_writes(store, project)
         changed = [path for path in (*plan.written, *plan.deleted) if not path.endswith("/")]
         own = [path for path in changed if path in writes and content_of(workdir / path) in (None, writes[path])]
         others = tuple(Kept(path, NOT_THE_AGENTS) for path in changed if path not in set(own))
         if not own:
             return replace(plan, written=(), deleted=(), kept=(*plan.kept, *others), applied=not dry_run)
-        result = self.restore(working_dir, ref, own, dry_run=dry_run)
+        try:
+            result = self.restore(working_dir, ref, own, dry_run=dry_run)
+        except RestoreFailed:
+            going = [path for path in own if path in plan.deleted]
+            if not going:
+                raise
+            others += tuple(Kept(path, NOT_REMOVED) for path in going)
+            staying = [path for path in own if path not in going]
+            nothing = replace(plan, written=(), deleted=(), applied=True)
+            result = self.restore(working_dir, ref, staying) if staying else nothing
         return replace(result, kept=(*plan.kept, *others))
 
     # --- keeping ----------------------------------------------------------------------------------------
@@ -1253,6 +1365,17 @@ class CheckpointManager:
             if newest_name(store, project) is None:
                 note_emptied(store, project)
         return found
+
+    def keep_newest(self, working_dir: PathLike, count: int, host: str | None = None) -> list[Checkpoint]:
+        """Drop the oldest snapshots of a directory, so that `count` stay of those that a host took, and return
+        them. What is pinned stays. States that restores saved are counted apart."""
+        if count < 1:
+            raise BadArguments(what="keep_newest keeps at least one")
+        own = own_of_host(*self._known(working_dir), host, self._deadline()).checkpoints
+        saved = [each for each in own if each.kind != "pre-restore"]
+        others = [each for each in own if each.kind == "pre-restore"]
+        going = [each for each in (*saved[count:], *others[count:]) if not each.pinned]
+        return self.delete(working_dir, going) if going else []
 
     def reclaim(self) -> Reclaimed:
         """Remove from the disk what no checkpoint holds any more, however little that is."""
@@ -1353,12 +1476,21 @@ class CheckpointManager:
             self._emit("Healed", checkup.base, checkup=checkup)
         return checkup
 
-    def clear(self, working_dir: PathLike, dry_run: bool = False) -> ClearReport:
+    def clear(self, working_dir: PathLike, dry_run: bool = False, *, host: str | None = None) -> ClearReport:
         """Drop every checkpoint of a directory, pinned or not, and everything that is kept about it below the
-        base: nothing of it is left. `dry_run` returns the plan."""
+        base: nothing of it is left. `dry_run` returns the plan. With a `host`, only what that one recorded goes,
+        if others have checkpoints there, too."""
+        from shadowsnap.results import ClearedItem, ClearReport
         from shadowsnap.upkeep.clear import clear, plan_clear
 
         store, project = self._known(working_dir)
+        if host is not None:
+            own, is_everything = own_of_host(store, project, host, self._deadline())
+            if not is_everything:
+                if own and not dry_run:
+                    self.delete(working_dir, own, now=True)
+                item = ClearedItem(str(project.workdir), len(own), sum(each.pinned for each in own))
+                return ClearReport((item,), applied=not dry_run)
         if dry_run:
             return plan_clear(store, project, self._deadline())
         if project.workdir.is_dir():
@@ -1370,17 +1502,65 @@ class CheckpointManager:
         deadline = Deadline(self.settings.upkeep_deadline)
         return clear(store, project, self._deadline(), deadline, self._waiting(store))
 
-    def clear_all(self, dry_run: bool = False) -> ClearReport:
-        """Drop every checkpoint of every directory; `dry_run` returns the plan."""
-        from shadowsnap.upkeep.clear import clear_all, plan_clear_all
+    def clear_all(self, dry_run: bool = False, *, host: str | None = None) -> ClearReport:
+        """Drop every checkpoint of every directory, or of those that a `host` recorded; `dry_run` returns the
+        plan."""
+        from shadowsnap.upkeep.clear import clear_all, plan_clear_all, together
 
+        if host is not None:
+            own = [workdir for workdir in self.projects() if self.list_checkpoints(workdir, 1, host=host)]
+            return together(self.clear(workdir, dry_run, host=host) for workdir in own)
         return (plan_clear_all if dry_run else clear_all)(self._store(), self._deadline())
 
     def clear_legacy(self, dry_run: bool = False) -> ClearReport:
         """Remove the archived repositories of older tools; `dry_run` returns the plan."""
         from shadowsnap.upkeep.clear import clear_legacy, plan_clear_legacy
 
-        return (plan_clear_legacy if dry_run else clear_legacy)(self._store())
+        store = Store(self.settings.resolved_base(), self.settings.fsync)  # it need not be opened for that
+        return (plan_clear_legacy if dry_run else clear_legacy)(store)
+
+    def sweep(
+        self,
+        unused_days: float = 0,
+        *,
+        gone: bool = True,
+        host: str | None = None,
+        only: Collection[str] | None = None,
+    ) -> SweepReport:
+        """Clear whole projects: those that were not used for `unused_days`, and those whose directory is known to
+        be gone (by id, `only` these). Archives of older tools go by their age. A project that has something pinned
+        stays. With a `host`, only what that one recorded goes; without, the size limit of the settings is kept,
+        too. What fails is reported, and stops nothing else."""
+        from shadowsnap.results import SweepReport
+        from shadowsnap.upkeep.clear import bytes_of
+        from shadowsnap.upkeep.sweep import SweepRules
+
+        base = self.settings.resolved_base()
+        before = bytes_of(base)
+        try:
+            swept = self._sweep(base, SweepRules(unused_days, gone, host, only))
+        except (ShadowsnapError, OSError) as problem:
+            swept = SweepReport(problems=(str(problem),))
+        return replace(swept, bytes_freed=max(0, before - bytes_of(base)))
+
+    def _sweep(self, base: Path, rules: SweepRules) -> SweepReport:
+        from shadowsnap.upkeep.sweep import sweep_archives, sweep_projects
+
+        def clear(project: Project) -> None:
+            self.clear(project.workdir, host=rules.host)
+
+        swept = sweep_archives(base, rules)
+        if not has_store(base):
+            return swept
+        store, limit = self._store(), self.settings.max_total_size_mb
+        self._import_due(store)
+        swept = sweep_projects(store, rules, clear, self._deadline(), swept)
+        if rules.host is None and limit > 0:
+            pruned = self.prune(orphans=False)
+            too_large = (pruned.bytes_after or 0) > limit * 1024 * 1024
+            problems = (pruned.error, f"{base} is larger than {limit:g} MB" if too_large else None)
+            swept = replace(swept, problems=(*swept.problems, *(str(each) for each in problems if each)))
+        return swept
 
     def import_from(
         self,
@@ -1853,6 +2033,16 @@ class CheckpointManager:
             self._own_objects(store)
         return store
 
+    def _store_to_look_in(self) -> Store | None:
+        """The store; None if not even its directory is there. Looking makes none."""
+        try:
+            os.lstat(self.settings.resolved_base())
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+        except OSError:
+            pass  # nothing is known of it: opening it says why
+        return self._store()
+
     def _own_objects(self, store: Store) -> None:
         """Once for a store of an earlier version: nothing in it may depend on files elsewhere. If that takes
         long, upkeep does it in the background."""
@@ -1881,7 +2071,9 @@ class CheckpointManager:
 
     def _known(self, working_dir: PathLike) -> tuple[Store, Project]:
         """The store and a project that has checkpoints."""
-        store, project = self._store(), project_of(working_dir)
+        store, project = self._store_to_look_in(), project_of(working_dir)
+        if store is None:
+            raise NoSuchProject(workdir=project.workdir)
         self._catch_up(store)
         if newest_name(store, project) is None:
             record = read_record(store, project)

@@ -85,6 +85,14 @@ class Checkpoint(_Record):
     def short_id(self) -> str:
         return self.id[:8]
 
+    @property
+    def host(self) -> str | None:
+        """The program that recorded it, if it gave its name (see `snapshot`); of an imported one, the tool that it
+        came from."""
+        named = self.metadata.get("host") or self.metadata.get("face")  # as earlier versions called it
+        imported = str(self.metadata.get("imported_from") or "").partition("-")[0]
+        return str(named or imported) or None
+
     def to_dict(self) -> dict[str, Any]:
         return {"short_id": self.short_id, **super().to_dict()}
 
@@ -252,6 +260,15 @@ class RestoreResult(_Record):
     """Of a plan: what happens to each path, with line counts; empty if the paths are very many."""
     patch: str = ""
     """Of a plan: the same as text."""
+
+    @property
+    def files(self) -> list[str]:
+        """The files that are written or deleted."""
+        return sorted(path for path in (*self.written, *self.deleted) if not path.endswith("/"))
+
+    def kept_because(self, why: str) -> list[str]:
+        """The paths that were left alone for a reason that begins so."""
+        return sorted(kept.path for kept in self.kept if kept.why.startswith(why))
 
 
 @dataclass(frozen=True)

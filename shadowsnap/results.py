@@ -257,6 +257,20 @@ class ImportReport(_Record):
 
 
 @dataclass(frozen=True)
+class SweepReport(_Record):
+    """What a sweep cleared, of so many projects: those whose directory is gone, those that were not used for long
+    (with archives of older tools), and what could not be cleared."""
+
+    json_names = {"scanned": "project_count"}
+
+    scanned: int = 0
+    gone: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
+    problems: tuple[str, ...] = ()
+    bytes_freed: int = 0
+
+
+@dataclass(frozen=True)
 class ClearedItem(_Record):
     """One thing that is removed: a project's checkpoints, the whole store, an archive."""
 

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from shadowsnap.deadline import Deadline
@@ -43,7 +44,7 @@ from shadowsnap.store.lanes import PulledLane, checkpoints_of, lines_in
 from shadowsnap.store.layout import Store
 from shadowsnap.store.log import log_file, logged_projects, read_lines
 from shadowsnap.store.projects import Project, known_projects
-from shadowsnap.store.statistics import Numbers, compared_at, count_at, count_pairs
+from shadowsnap.store.statistics import Numbers, compared_at, count_at, count_pairs, with_statistics
 
 SESSION_STATUSES: tuple[SessionStatus, ...] = ("active", "completed", "failed", "rolled_back")
 _SHORTEST_PART = 4
@@ -683,6 +684,7 @@ def find_checkpoints(
     since: float | None = None,
     until: float | None = None,
     limit: int | None = None,
+    counted: bool = False,
 ) -> list[Checkpoint]:
     """The checkpoints that fit all of it, of every project or of one, newest first."""
     sessions = None
@@ -705,6 +707,13 @@ def find_checkpoints(
     else:
         has_any = newest_name(store, project) is not None
         listed = [list_checkpoints(store, project, deadline, statistics=False)] if has_any else []
+    if counted and path is None:
+        git = store.git(deadline)
+        listed = [
+            with_statistics(store, Project(some[0].project, Path(some[0].workdir)), git, some)
+            for some in listed
+            if some
+        ]
     if path is None:
         found = [each for some in listed for each in some if fits(each)]
     else:

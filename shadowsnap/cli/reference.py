@@ -198,10 +198,6 @@ def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
         yield ""
 
 
-if __name__ == "__main__":
-    write_all()
-
-
 # --- the Python API --------------------------------------------------------------------------------------
 # `aio.pyi` for type checkers and the page `docs api` are made from the source of `CheckpointManager`, so that a
 # method is written down once.
@@ -227,13 +223,13 @@ Paths are `str` or `os.PathLike`. A *reference* is the number of a turn (the sta
 Settings are keyword arguments: see `docs settings`. Errors are subclasses of `ShadowsnapError`: see `docs errors`.
 
 `AsyncCheckpointManager` has the same methods, awaited (`async with manager.stage(...)`), and `sync`, the manager
-that does the work.
+that does the work; `AsyncCheckpointManager.of(manager)` makes one of a manager.
 """
 _RECORDS = (
     model.Entry, model.Now, model.Outcome, model.Checkpoint, model.Skipped, model.Diff, model.Change,
     model.RestoreResult, model.Kept, model.Conflict, model.Session, model.SessionTurn, model.TurnPlace,
     model.EditOutcome, model.Conversation, results.Checkup, results.Finding, results.ImportReport,
-    results.ImportedItem, results.ClearReport, results.ClearedItem,
+    results.ImportedItem, results.ClearReport, results.ClearedItem, results.SweepReport,
 )  # fmt: skip
 
 
@@ -251,6 +247,8 @@ def stub_text() -> str:
         "    def settings(self) -> Settings: ...",
         "    @property",
         "    def warnings(self) -> list[str]: ...",
+        "    @classmethod",
+        "    def of(cls, manager: CheckpointManager) -> AsyncCheckpointManager: ...",
         *methods,
         "",
         "class AsyncStage:",
@@ -417,3 +415,7 @@ def _body(tree: ast.ClassDef, *, private: bool) -> list[_Function]:
 
 def _paragraphs(text: str) -> str:
     return inspect.cleandoc(text)
+
+
+if __name__ == "__main__":
+    write_all()

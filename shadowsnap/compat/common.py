@@ -1,14 +1,15 @@
-"""What the faces share: the capture rules of the original system, and which checkpoints are a face's own."""
+"""What the faces share: the capture rules of the original system, which base is shared, and errors as answers."""
 
 from __future__ import annotations
 
 import os
-from typing import Any
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, ParamSpec
 
 from shadowsnap.base import configured_base
 from shadowsnap.errors import ShadowsnapError
 from shadowsnap.manager import CheckpointManager
-from shadowsnap.model import Checkpoint
 from shadowsnap.settings import load_settings
 
 ERRORS = (ShadowsnapError, OSError, ValueError, TypeError, AttributeError, RuntimeError)
@@ -16,6 +17,8 @@ ERRORS = (ShadowsnapError, OSError, ValueError, TypeError, AttributeError, Runti
 # Nothing of the defaults is excluded, but for repositories, and what a restore that is under way leaves.
 _NO_DEFAULTS = ("!*", ".git/", ".shadowsnap-restore-*/")
 _LIMITS = ("max_snapshots", "max_total_size_mb", "retention_days")
+
+_Parameters = ParamSpec("_Parameters")
 
 
 def open_manager(base: str | os.PathLike[str], excludes: list[str], **settings: Any) -> CheckpointManager:
@@ -34,23 +37,19 @@ def is_shared(base: str | os.PathLike[str]) -> bool:
     return os.path.realpath(base) == os.path.realpath(configured_base())
 
 
-def own_checkpoints(manager: CheckpointManager, workdir: str, face: str) -> list[Checkpoint]:
-    """The checkpoints of a directory that a face, or the system that it stands for, recorded. In a base of the
-    face's own, that is all of them."""
-    found = manager.list_checkpoints(workdir)
-    if not is_shared(manager.settings.resolved_base()):
-        return found
-    facts = [(each.metadata.get("face"), str(each.metadata.get("imported_from"))) for each in found]
-    own = [recorded == face or imported.startswith(face) for recorded, imported in facts]
-    return [each for each, is_own in zip(found, own, strict=True) if is_own]
+def own_scope(base: str | os.PathLike[str], host: str) -> str | None:
+    """The host that maintenance is to be narrowed to: in a base of its own, a face may touch everything."""
+    return host if is_shared(base) else None
 
 
-def drop_own(manager: CheckpointManager, workdir: str, face: str) -> None:
-    """Delete what a face recorded of a directory. What restores saved on the way goes with it, unless another
-    host has checkpoints there."""
-    own = {each.id for each in own_checkpoints(manager, workdir, face)}
-    others = [each for each in manager.list_checkpoints(workdir) if each.id not in own]
-    if all(each.kind == "pre-restore" for each in others):
-        manager.clear(workdir)
-    elif own:
-        manager.delete(workdir, own)
+def answering(call: Callable[_Parameters, dict[str, Any]]) -> Callable[_Parameters, dict[str, Any]]:
+    """`success`, and what the call returns, or else the `error`."""
+
+    @wraps(call)
+    def answer(*args: _Parameters.args, **more: _Parameters.kwargs) -> dict[str, Any]:
+        try:
+            return {"success": True, **call(*args, **more)}
+        except ERRORS as problem:
+            return {"success": False, "error": str(problem)}
+
+    return answer

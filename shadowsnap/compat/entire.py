@@ -1,36 +1,283 @@
 """The committed checkpoints of Entire CLI: reading them, keeping their conversations with the matching checkpoints
-here, and writing a session of ours as Entire would.
+here, and writing a session of ours as Entire would. (Its temporary checkpoints, which are branches with files, are
+imported: `shadowsnap import`.)
 
-Its temporary checkpoints (branches with files) are imported: `shadowsnap import`.
+All layouts have the same tree for a checkpoint (`metadata.json`, and `0/`, `1/`, ... for each session):
+
+refs      `refs/entire/checkpoints/<id[-2:]>/<id>`, where it is the root of the tree
+branch    `entire/checkpoints/v1`, where it is at `<id[:2]>/<id[2:]>/`
+v2        `refs/entire/checkpoints/v2/main`, like the branch; the transcripts are in `v2/full/current`, or in
+          the generation `v2/full/<number>` that it became. It is only read.
+
+Nothing is fetched.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from datetime import datetime, timedelta
+import base64
+import hashlib
+import json
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from functools import partial
 from pathlib import Path
+from typing import Any
 
-from shadowsnap.compat.entire_export import AGENTS, Exported, export_entire
-from shadowsnap.compat.entire_reading import (
-    EntireCheckpoint,
-    EntireRecord,
-    EntireRepository,
-    EntireSession,
-)
-from shadowsnap.errors import NoSuchProject, ShadowsnapError
+from shadowsnap import __version__
+from shadowsnap.deadline import NO_DEADLINE
+from shadowsnap.errors import BadArguments, MalformedObject, ShadowsnapError
+from shadowsnap.files import UnreadableFile, parse_json, read_bounded
+from shadowsnap.git.commits import Folder, commit_files, commits_with_trailer, with_parents
 from shadowsnap.git.reading import ObjectReader
+from shadowsnap.git.refs import refs_below
+from shadowsnap.git.repository import Git, usable_git
 from shadowsnap.manager import CheckpointManager
-from shadowsnap.model import Checkpoint
+from shadowsnap.model import Session
+from shadowsnap.session_log import ForeignConversation, TurnRecord, attach_conversations, turn_records
+from shadowsnap.upkeep.importing import READ_ONLY, common_dir
 
-__all__ = [
-    "AttachReport", "Attached", "EntireCheckpoint", "EntireRecord", "EntireRepository", "EntireSession",
-    "Exported", "attach_entire", "export_entire", "read_entire",
-]  # fmt: skip
-
-# Entire makes its record right after the commit that it belongs to.
-_SLACK = timedelta(minutes=1)
-_TRAILER = "Entire-Checkpoint"
+BRANCH, REFS = "entire/checkpoints/v1", "refs/entire/checkpoints/"
+DELETED_LIST = "entire-deleted-checkpoints.json"
+AGENTS = {
+    "claude": "Claude Code", "codex": "Codex", "copilot": "Copilot CLI", "cursor": "Cursor",
+    "droid": "Factory AI Droid", "gemini": "Gemini CLI", "opencode": "OpenCode", "pi": "Pi",
+}  # fmt: skip
+"""How Entire spells the agents that it knows."""
 _OURS = {spelt: name for name, spelt in AGENTS.items()}
+# For a while the branch was also kept under a ref, and a shortened copy of it beside.
+_V1_ALIAS, _V1_SHORTENED = f"{REFS}v1/full", f"{REFS}v1/main"
+_V2, _V2_MAIN, _V2_FULL = f"{REFS}v2/", f"{REFS}v2/main", f"{REFS}v2/full/"
+_ID = re.compile(r"[0-9a-f]{12}|[0-9A-HJKMNP-TV-Z]{26}")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_TRANSCRIPTS = ("full.jsonl", "full.log", "raw_transcript")
+_HASHES = ("content_hash.txt", "raw_transcript_hash.txt")
+_PART = re.compile(r"(?:full\.jsonl|full\.log|raw_transcript)\.(\d{3,4})")
+_IMAGE = re.compile(rb"entire-asset:assets/(img-[0-9a-f]+\.[a-z0-9]+)")
+_PROMPTS_APART = "\n\n---\n\n"
+_CHUNK, _MOST_IMAGES, _MOST_DELETED = 50 << 20, 512 << 20, 16 << 20
+_ERRORS = (ShadowsnapError, ValueError, OSError)
+
+
+# --- reading -----------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class EntireSession:
+    """What a checkpoint holds of one session."""
+
+    id: str
+    metadata: dict[str, Any]
+    prompts: tuple[str, ...] = ()
+    content_hash: str | None = None
+    chunks: tuple[str, ...] = field(default=(), repr=False)
+    """The objects that the transcript is in; empty for one that is missing."""
+    images: dict[str, str] = field(default_factory=dict, repr=False)
+    """The objects of the images that were taken out of it, by name."""
+
+    @property
+    def created_at(self) -> datetime | None:
+        try:
+            return datetime.fromisoformat(str(self.metadata.get("created_at")))
+        except ValueError:
+            return None
+
+
+@dataclass(frozen=True)
+class EntireCheckpoint:
+    id: str
+    layout: str
+    ref: str
+    metadata: dict[str, Any]
+    sessions: tuple[EntireSession, ...] = ()
+
+    @property
+    def linked_commits(self) -> tuple[str, ...]:
+        """The commits that the checkpoint itself says it belongs to, as after an amend or a rebase."""
+        links = self.metadata.get("linked_commits")
+        found = [link.get("sha") for link in links if isinstance(link, dict)] if isinstance(links, list) else []
+        return tuple(sha for sha in found if isinstance(sha, str) and _COMMIT.fullmatch(sha))
+
+
+@dataclass(frozen=True)
+class EntireRecord:
+    """Everything that could be read, and what could not, and why."""
+
+    checkpoints: tuple[EntireCheckpoint, ...] = ()
+    problems: tuple[str, ...] = ()
+
+
+def read_entire(repository: str | Path) -> EntireRecord:
+    """All committed checkpoints of Entire in a repository, of every layout, oldest first."""
+    return EntireRepository(repository).read()
+
+
+class EntireRepository:
+    """A repository in which Entire keeps checkpoints: its work tree, or the repository itself."""
+
+    def __init__(self, path: str | Path) -> None:
+        git_dir = common_dir(Path(path).expanduser())
+        if git_dir is None:
+            raise BadArguments(what=f"{path} is not a git repository")
+        self.path = Path(path)
+        self.git = Git(usable_git(), git_dir.resolve(), config=READ_ONLY, deadline=NO_DEADLINE)
+
+    def read(self) -> EntireRecord:
+        """All layouts. What is wrong with one, or with one checkpoint, does not keep the others from being read.
+        Of a checkpoint that is in several, the one under a ref of its own counts. What the person deleted is left
+        out; if the list of it is damaged, nothing is read."""
+        found: dict[str, EntireCheckpoint] = {}
+        problems: list[str] = []
+        with _reporting(problems), ObjectReader(self.git) as reader:
+            deleted = self.deleted()
+            for layout in ("v2", "branch", "refs"):  # the later ones replace the earlier
+                with _reporting(problems, layout):
+                    raw = self._generations(reader, problems) if layout == "v2" else []
+                    for ref, commit in self.tips(layout).items():
+                        for id, tree in _trees(reader, layout, ref, commit, problems):
+                            with _reporting(problems, f"checkpoint {id} in {ref}"):
+                                found[id] = _checkpoint(Folder(reader, tree), id, layout, ref, raw)
+            found = {id: each for id, each in found.items() if id not in deleted}
+        return EntireRecord(tuple(sorted(found.values(), key=_age)), tuple(problems))
+
+    def tips(self, layout: str) -> dict[str, str]:
+        """The refs of a layout, and the commits that they lead to. The person's own branch is the last: it counts
+        before those of remotes."""
+        if layout == "v2":
+            return refs_below(self.git, _V2_MAIN)
+        if layout == "branch":
+            fetched = refs_below(self.git, "refs/remotes/").items()
+            remote = {ref: commit for ref, commit in fetched if ref.endswith(f"/{BRANCH}")}
+            return remote | refs_below(self.git, _V1_ALIAS) | refs_below(self.git, f"refs/heads/{BRANCH}")
+        own = refs_below(self.git, REFS).items()
+        others = (_V1_ALIAS, _V1_SHORTENED)
+        return {ref: commit for ref, commit in own if not ref.startswith(_V2) and ref not in others}
+
+    def _generations(self, reader: ObjectReader, problems: list[str]) -> list[Folder]:
+        """Where the transcripts of the layout `v2` are, the current generation first."""
+        found = []
+        for ref, commit in sorted(refs_below(self.git, _V2_FULL).items(), reverse=True):
+            with _reporting(problems, ref):
+                found.append(Folder.of_commit(reader, commit))
+        return found
+
+    def transcript(self, session: EntireSession) -> bytes | None:
+        """The transcript of a session, put together, compared with its hash, and with its images in place again;
+        None if it has none. An image that is missing stays the placeholder that it is."""
+        if not session.chunks:
+            return None
+        if "" in session.chunks:
+            raise MalformedObject(what="the transcript", why=f"part {session.chunks.index('')} of it is missing")
+        with ObjectReader(self.git) as reader:
+            # Lines are never cut in two, and the end of the last line of a chunk is left out.
+            data = b"\n".join(reader.read(name, b"blob") for name in session.chunks)
+            found = _hash(data)
+            if session.content_hash not in (None, found):
+                raise MalformedObject(what="the transcript", why=f"it is {found}, not {session.content_hash}")
+            wanted = Counter(placeholder[1].decode() for placeholder in _IMAGE.finditer(data))
+            known = {name: session.images[name] for name in wanted if name in session.images}
+            blobs = {name: reader.read(id, b"blob") for name, id in known.items()}
+        if sum(wanted[name] * len(blob) for name, blob in blobs.items()) > _MOST_IMAGES:
+            raise MalformedObject(what="the transcript", why="its images are too large together")
+        images = {name.encode(): base64.b64encode(blob) for name, blob in blobs.items()}
+        return _IMAGE.sub(lambda placeholder: images.get(placeholder[1], placeholder[0]), data)
+
+    def deleted(self) -> set[str]:
+        """The ids that `entire checkpoint delete` noted in this clone. A damaged list is an error: what was
+        deleted must not come back."""
+        try:
+            noted = parse_json(read_bounded(self.git.git_dir / DELETED_LIST, _MOST_DELETED) or b"{}")
+            if not isinstance(noted, dict) or not isinstance(noted.get("checkpoint_ids", []), list):
+                raise ValueError("it is not a list of checkpoints")
+        except (UnreadableFile, ValueError) as problem:
+            raise MalformedObject(what=DELETED_LIST, why=str(problem)) from None
+        return {str(id) for id in noted.get("checkpoint_ids", [])}
+
+
+@contextmanager
+def _reporting(problems: list[str], what: str = "") -> Iterator[None]:
+    """What goes wrong is noted, and what follows is done."""
+    try:
+        yield
+    except _ERRORS as problem:
+        problems.append(f"{what}: {problem}" if what else str(problem))
+
+
+def _trees(
+    reader: ObjectReader, layout: str, ref: str, commit: str, problems: list[str]
+) -> Iterator[tuple[str, str | None]]:
+    """The checkpoints that a ref leads to, by id."""
+    with _reporting(problems, ref):
+        top = Folder.of_commit(reader, commit)
+        if layout == "refs":
+            shard, _, id = ref.removeprefix(REFS).partition("/")
+            if not _ID.fullmatch(id) or shard != id[-2:]:
+                raise ValueError("its name is not that of a checkpoint")
+            yield id, top.tree
+            return
+        for first in top.folders:
+            with _reporting(problems, ref):
+                for rest, tree in top.below(first).folders.items() if len(first) == 2 else ():
+                    if _ID.fullmatch(first + rest):
+                        yield first + rest, tree
+
+
+def _checkpoint(folder: Folder, id: str, layout: str, ref: str, raw: list[Folder]) -> EntireCheckpoint:
+    metadata, sessions = _metadata(folder), []
+    for number in sorted((name for name in folder.folders if name.isdigit()), key=int):
+        own = folder.below(number)
+        elsewhere = (generation.below(id[:2], id[2:], number) for generation in raw)
+        transcript = next((each for each in elsewhere if _chunks(each)), own)
+        sessions.append(_session(own, _metadata(own) if "metadata.json" in own.files else {}, transcript))
+    if not sessions and _chunks(folder):  # as the first versions had it
+        sessions.append(_session(folder, metadata, folder))
+    return EntireCheckpoint(id, layout, ref, metadata, tuple(sessions))
+
+
+def _session(folder: Folder, metadata: dict[str, Any], transcript: Folder) -> EntireSession:
+    prompts = folder.read("prompt.txt").decode("utf-8", "replace").split(_PROMPTS_APART)
+    hashes = (transcript.read(name).decode("utf-8", "replace").strip() for name in _HASHES)
+    return EntireSession(
+        id=str(metadata.get("session_id", "")),
+        metadata=metadata,
+        prompts=tuple(prompt for prompt in prompts if prompt.strip()),
+        content_hash=next(filter(None, hashes), None),
+        chunks=_chunks(transcript),
+        images=transcript.below("assets").files,
+    )
+
+
+def _metadata(folder: Folder) -> dict[str, Any]:
+    value = parse_json(folder.read("metadata.json") or "null")
+    if not isinstance(value, dict):
+        raise MalformedObject(what="metadata.json", why="it is missing, or not a JSON object")
+    return value
+
+
+def _chunks(folder: Folder) -> tuple[str, ...]:
+    """`full.jsonl`, then `full.jsonl.001` and so on; empty for one that is missing."""
+    base = next((name for name in _TRANSCRIPTS if name in folder.files), None)
+    if base is None:
+        return ()
+    names = {base: 0, **{name: int(found[1]) for name in folder.files if (found := _PART.fullmatch(name))}}
+    parts = {number: folder.files[name] for name, number in names.items()}
+    return tuple(parts.get(number, "") for number in range(max(parts) + 1))
+
+
+def _hash(transcript: bytes) -> str:
+    return f"sha256:{hashlib.sha256(transcript).hexdigest()}"
+
+
+def _age(checkpoint: EntireCheckpoint) -> tuple[float, str]:
+    times = [session.created_at for session in checkpoint.sessions]
+    return (min((time.timestamp() for time in times if time), default=0.0), checkpoint.id)
+
+
+# --- attaching ---------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -55,123 +302,158 @@ class AttachReport:
         return tuple(item for item in self.items if item.checkpoint_id is not None)
 
 
-def read_entire(repository: str | Path) -> EntireRecord:
-    """All committed checkpoints of Entire in a repository, of every layout, oldest first."""
-    return EntireRepository(repository).read()
-
-
 def attach_entire(
     repository: str | Path, working_dir: str | Path | None = None, *, manager: CheckpointManager | None = None
 ) -> AttachReport:
-    """Keep each conversation that Entire recorded with the checkpoint of ours that it belongs to, and note it in
-    the record of its session. That is the last one of the same session that is not later; else the one before a
-    commit that Entire made its record for. What the session itself handed over to us stays. Doing it again
-    changes nothing."""
+    """Keep each conversation that Entire recorded with the checkpoint of ours that it belongs to: of the same
+    session, or else of a commit that names the checkpoint of Entire (`Entire-Checkpoint`), or that it names."""
     source, manager = EntireRepository(repository), manager or CheckpointManager.from_settings()
-    workdir = Path(working_dir or repository)
-    record = source.read()
-    try:
-        ours = manager.list_checkpoints(workdir)
-    except NoSuchProject:
-        ours = []
-    commits = _commits(source, record)
-    items = []
-    for each in record.checkpoints:
-        for number, session in enumerate(each.sessions):
-            matches = (_of_commit(ours, commit) for commit in commits[each.id])
-            match = _of_session(ours, session) or next(filter(None, matches), None)
-            items.append(_attach(source, manager, workdir, each, number, match))
+    record, found = source.read(), list[tuple[EntireCheckpoint, ForeignConversation]]()
+    commits = commits_with_trailer(source.git, "Entire-Checkpoint")
+    with ObjectReader(source.git) as reader:
+        for each in record.checkpoints:
+            linked = filter(None, (with_parents(reader, commit) for commit in each.linked_commits))
+            about = (*commits.get(each.id, ()), *linked)
+            for number, session in enumerate(each.sessions):
+                key, read = f"entire-{each.id}-{number}", partial(source.transcript, session)
+                prompt, agent = next(reversed(session.prompts), None), str(session.metadata.get("agent") or "")
+                facts = (session.created_at, about, prompt, _OURS.get(agent, agent) or None)
+                found.append((each, ForeignConversation(key, session.id, read, *facts)))
+    matches = attach_conversations(manager, working_dir or repository, (said for _, said in found))
+    items = [
+        Attached(each.id, said.session_id, match.checkpoint_id, match.why)
+        for (each, said), match in zip(found, matches, strict=True)
+    ]
     return AttachReport(tuple(items), record.problems)
 
 
-def _attach(
-    source: EntireRepository,
-    manager: CheckpointManager,
-    workdir: Path,
-    entire: EntireCheckpoint,
-    number: int,
-    match: Checkpoint | None,
-) -> Attached:
-    session = entire.sessions[number]
-    if match is None:
-        return Attached(entire.id, session.id, why="no checkpoint here is of the same session or commit")
+# --- exporting ---------------------------------------------------------------------------------------
+
+_STRATEGY = "import"
+_LAYOUTS = ("refs", "branch")
+
+
+@dataclass(frozen=True)
+class Exported:
+    """The checkpoints of Entire that a session became, oldest first, and the refs that lead to them. `problems`:
+    what could not be written, and why."""
+
+    repository: Path
+    ids: tuple[str, ...]
+    refs: tuple[str, ...]
+    problems: tuple[str, ...] = ()
+
+
+def export_entire(
+    directory: str | Path,
+    session: str | Session,
+    *,
+    layout: str = "refs",
+    keep_going: bool = False,
+    manager: CheckpointManager | None = None,
+) -> Exported:
+    """Write a session into a repository in which Entire was used, or else into a bare one, which is made if there
+    is nothing yet: one checkpoint for each turn, marked as imported, so that Entire takes none of them for its own
+    work on a commit. `layout` is `refs` (one for each checkpoint) or `branch` (which goes on from its last
+    commit). With `keep_going` both are written: what fails in one does not block the other, and is reported.
+    Writing it again replaces what was written before, except what the person deleted there since."""
+    if layout not in _LAYOUTS:
+        raise BadArguments(what="layout is refs or branch")
+    manager = manager or CheckpointManager.from_settings()
+    known = session if isinstance(session, Session) else manager.session(session)
+    target = _open_to_write(Path(directory).expanduser().absolute())
+    turns = {_id_of(known, turn): turn for turn in turn_records(manager, known)}
+    gone = target.deleted() & turns.keys()
+    problems = [f"checkpoint {id}: it was deleted there, and is not written again" for id in sorted(gone)]
+    ids: dict[str, None] = {}
+    refs: dict[str, None] = {}
+    for each in _LAYOUTS if keep_going else (layout,):
+        for id, turn in turns.items():
+            if id in gone:
+                continue
+            try:
+                refs[_write(target, each, id, known, turn)] = None
+                ids[id] = None
+            except (ShadowsnapError, OSError) as problem:
+                if not keep_going:
+                    raise
+                problems.append(f"checkpoint {id}, {each}: {problem}")
+    return Exported(target.path, tuple(ids), tuple(refs), tuple(problems))
+
+
+def _open_to_write(path: Path) -> EntireRepository:
+    """A bare repository, or one in which Entire was used. A work tree of any other kind is refused."""
+    if not path.exists() or not os.listdir(path):
+        path.mkdir(parents=True, exist_ok=True)
+        Git(usable_git(), path).run("init", "-q", "--bare", "--template=")
     try:
-        transcript = source.transcript(session)
-        if transcript is None:
-            return Attached(entire.id, session.id, why="it has no transcript")
-        kept = manager.attach(
-            workdir,
-            match.id,
-            transcript,
-            match.session_id if _is_of(match, session) else session.id or match.session_id,
-            prompt=session.prompts[-1] if session.prompts else None,
-            agent=_agent(session),
-            began=session.created_at,
-            key=f"entire-{entire.id}-{number}",
-            replace_own=False,
-        )
-        if kept is None:
-            return Attached(entire.id, session.id, why="what the session itself handed over is kept there")
-    except ShadowsnapError as problem:
-        return Attached(entire.id, session.id, why=str(problem))
-    return Attached(entire.id, session.id, match.id)
-
-
-def _agent(session: EntireSession) -> str | None:
-    """The agent as we call it."""
-    spelt = str(session.metadata.get("agent") or "")
-    return _OURS.get(spelt, spelt) or None
-
-
-def _of_session(ours: list[Checkpoint], session: EntireSession) -> Checkpoint | None:
-    """The last checkpoint of the session, newest first, that is not later."""
-    same = (each for each in ours if _is_of(each, session))
-    return next((each for each in same if _is_before(each, session.created_at)), None)
-
-
-def _is_of(checkpoint: Checkpoint, session: EntireSession) -> bool:
-    """Entire may put a date before the id that the agent gave to a session."""
-    own = checkpoint.session_id
-    return bool(own) and (session.id == own or session.id.endswith(f"-{own}"))
-
-
-def _is_before(checkpoint: Checkpoint, moment: datetime | None) -> bool:
-    return moment is None or checkpoint.created_at <= _aware(moment) + _SLACK
-
-
-def _aware(moment: datetime) -> datetime:
-    return moment if moment.tzinfo is not None else moment.astimezone()
-
-
-def _of_commit(ours: list[Checkpoint], commits: tuple[str, ...]) -> Checkpoint | None:
-    """The newest checkpoint that was taken on the parent of a commit, or else the first one after it."""
-    for commit in commits[1:]:
-        for each in ours:
-            if each.metadata.get("git_head") == commit:
-                return each
-    after = [each for each in ours if commits and each.metadata.get("git_head") == commits[0]]
-    return after[-1] if after else None
-
-
-def _commits(source: EntireRepository, record: EntireRecord) -> dict[str, list[tuple[str, ...]]]:
-    """For each checkpoint of Entire the commits that name it, or that it names, each with its parents."""
-    shape = f"--format=%H %P%x00%(trailers:key={_TRAILER},valueonly,separator=%x20)%x01"
-    listed = source.git.run("log", "--all", f"--grep=^{_TRAILER}: ", shape, ok=(0, 128)).decode("utf-8", "replace")
-    found: dict[str, list[tuple[str, ...]]] = {each.id: [] for each in record.checkpoints}
-    for row in listed.split("\x01\n"):
-        commits, _, ids = row.partition("\0")
-        for id in ids.replace("\x01", "").split():
-            found.setdefault(id, []).append(tuple(commits.split()))
-    with ObjectReader(source.git) as reader:
-        for each in record.checkpoints:
-            found[each.id] += filter(None, (_with_parents(reader, commit) for commit in each.linked_commits))
+        found = EntireRepository(path)
+    except BadArguments:
+        raise BadArguments(what=f"{path} is not a repository, bare or in which Entire was used") from None
+    is_bare = found.git.run("rev-parse", "--is-bare-repository") == b"true\n"
+    if not is_bare and not refs_below(found.git, REFS) and not found.tips("branch"):
+        raise BadArguments(what=f"{path} is not a bare repository, and Entire was not used in it")
+    if found.git.run("rev-parse", "--show-object-format") != b"sha1\n":
+        raise BadArguments(what=f"the objects of {path} are not named by SHA-1")
     return found
 
 
-def _with_parents(reader: ObjectReader, commit: str) -> tuple[str, ...]:
-    """A commit and its parents; empty if it is not here, as after a rebase elsewhere."""
-    try:
-        header = reader.read(commit, b"commit").partition(b"\n\n")[0].decode("utf-8", "replace")
-    except ShadowsnapError:
-        return ()
-    return (commit, *(line[7:] for line in header.splitlines() if line.startswith("parent ")))
+def _id_of(session: Session, turn: TurnRecord) -> str:
+    """The same at every export."""
+    return hashlib.sha256(f"{session.id}\0{turn.began.timestamp():.6f}".encode()).hexdigest()[:12]
+
+
+def _write(target: EntireRepository, layout: str, id: str, session: Session, turn: TurnRecord) -> str:
+    """Write one checkpoint, and return its ref."""
+    ref, inside, onto = f"{REFS}{id[-2:]}/{id}", "", ""
+    if layout == "branch":
+        ref, inside = f"refs/heads/{BRANCH}", f"{id[:2]}/{id[2:]}/"
+        onto = next(iter(target.tips(layout).values()), "")
+        if f"branch {ref}\n".encode() in target.git.run("worktree", "list", "--porcelain"):
+            raise BadArguments(what=f"{BRANCH} is checked out in {target.path}")
+    name = (session.agent or "").lower().removesuffix("-cli").removesuffix("-code")
+    agent = AGENTS.get(name, session.agent or "")  # one that Entire does not know keeps its name
+    files = {f"{inside}{path}": content for path, content in _files(f"/{inside}", id, session.id, agent, turn)}
+    trailers = {"Session": session.id, "Strategy": _STRATEGY, "Agent": agent}
+    lines = "".join(f"Entire-{name}: {' '.join(value.split())}\n" for name, value in trailers.items() if value)
+    seconds = int((turn.ended or turn.began).timestamp())
+    commit_files(
+        target.git, ref, files, f"Checkpoint: {id}\n\n{lines}", seconds, onto=onto, keep=layout == "branch"
+    )
+    return ref
+
+
+def _files(top: str, id: str, session_id: str, agent: str, turn: TurnRecord) -> Iterator[tuple[str, bytes]]:
+    """The files of one checkpoint, by path in its folder."""
+    about = {
+        "cli_version": f"shadowsnap {__version__}", "checkpoint_id": id, "strategy": _STRATEGY,
+        "checkpoints_count": 1, "files_touched": list(turn.files),
+        **({"branch": turn.branch} if turn.branch else {}), **({"commit_sha": turn.commit} if turn.commit else {}),
+    }  # fmt: skip
+    names = {"metadata": "metadata.json", "prompt": "prompt.txt"}
+    if turn.transcript is not None:
+        names |= {"transcript": "full.jsonl", "content_hash": "content_hash.txt"}
+        yield "0/content_hash.txt", _hash(turn.transcript).encode()
+        for number, chunk in enumerate(_cut(turn.transcript)):
+            yield f"0/full.jsonl.{number:03d}" if number else "0/full.jsonl", chunk
+    yield "0/prompt.txt", turn.prompt.replace(_PROMPTS_APART, "\n\n").encode("utf-8", "surrogateescape")
+    pointers = {name: f"{top}0/{file}" for name, file in names.items()}
+    yield "metadata.json", _json({**about, "sessions": [pointers], "imported": True})
+    own = {"session_id": session_id, "created_at": turn.began.isoformat(), "agent": agent}
+    yield "0/metadata.json", _json({**about, **own, "kind": "imported", "model": turn.model, "save_step_count": 1})
+
+
+def _cut(transcript: bytes) -> list[bytes]:
+    """Parts that end with a line, without the end of that line; joined by line ends they are the same."""
+    parts, start = [], 0
+    while len(transcript) - start > _CHUNK:
+        cut = transcript.rfind(b"\n", start, start + _CHUNK)
+        if cut <= start:
+            break  # one line that is longer than a part
+        parts.append(transcript[start:cut])
+        start = cut + 1
+    return [*parts, transcript[start:]]
+
+
+def _json(value: Any) -> bytes:
+    return json.dumps(value, indent=2, ensure_ascii=True).encode() + b"\n"

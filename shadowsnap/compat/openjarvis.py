@@ -13,42 +13,47 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import asdict, dataclass, field, is_dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, field, make_dataclass
 from datetime import datetime
+from enum import Enum
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeVar
 
 from shadowsnap.base import configured_base
 from shadowsnap.compat.common import open_manager
-from shadowsnap.errors import NoSuchProject, StoreTooNew
+from shadowsnap.errors import NoSuchProject, RevertRefused, StoreTooNew
 from shadowsnap.files import read_json
 from shadowsnap.model import Checkpoint
 
-__all__ = [
-    "CheckpointStore", "ConfigurationError", "DirtyWorkingTreeError", "EditOutcome", "LearningSession",
-    "RevertConflictError", "SessionStore", "StageHandle",
-]  # fmt: skip
-
-TRACKED = ("config.toml", "agents", "tools")
-_FACE = {"face": "openjarvis"}
+_HOST = "openjarvis"
+_TRACKED = ("config.toml", "agents", "tools")
+_Class = TypeVar("_Class", bound=type)
 
 
-def _original(module: str, name: str, otherwise: Any) -> Any:
-    """What OpenJarvis itself calls by a name, so that `==` and `except` work in the rest of it, too."""
-    try:
-        return getattr(import_module(f"openjarvis.learning.spec_search.{module}"), name)
-    except (ImportError, AttributeError):
-        return otherwise
+def _original(module: str) -> Callable[[_Class], _Class]:
+    """Puts the class that OpenJarvis itself has by a name in the place of ours, if it can be imported: `==` and
+    `except` work in the rest of it, too."""
+
+    def replaced(ours: _Class) -> _Class:
+        try:
+            theirs: _Class = getattr(import_module(f"openjarvis.learning.spec_search.{module}"), ours.__name__)
+            return theirs
+        except (ImportError, AttributeError):
+            return ours
+
+    return replaced
 
 
+@_original("storage.paths")
 class ConfigurationError(RuntimeError):
     """The directory lies in a source tree, where no checkpoints of a configuration belong."""
 
 
+@_original("checkpoint.store")
 class DirtyWorkingTreeError(RuntimeError):
     """There are changes that no stage committed."""
 
@@ -57,68 +62,13 @@ class RevertConflictError(RuntimeError):
     """Something else changed the same lines since. Nothing was reverted."""
 
 
+@_original("checkpoint.store")
 @dataclass(frozen=True)
 class StageHandle:
     """Where a stage began. It may end in another process."""
 
     edit_id: str
     pre_stage_sha: str
-
-
-@dataclass
-class EditOutcome:
-    """What became of one edit."""
-
-    edit_id: str
-    status: str
-    benchmark_delta: float | None = None
-    cluster_deltas: dict[str, float] = field(default_factory=dict)
-    error: str | None = None
-    applied_at: datetime | None = None
-
-
-@dataclass
-class LearningSession:
-    """One session of the learning loop."""
-
-    id: str
-    parent_session_id: str | None
-    trigger: str
-    trigger_metadata: dict[str, Any]
-    status: str
-    autonomy_mode: str
-    started_at: datetime
-    ended_at: datetime | None
-    diagnosis_path: Path
-    plan_path: Path
-    benchmark_before: Any
-    benchmark_after: Any
-    git_checkpoint_pre: str
-    git_checkpoint_post: str | None = None
-    teacher_cost_usd: float = 0.0
-    error: str | None = None
-    edit_outcomes: list[Any] = field(default_factory=list)
-
-
-_SESSION = tuple(name for name in LearningSession.__dataclass_fields__ if name != "edit_outcomes")
-_OUTCOME = tuple(EditOutcome.__dataclass_fields__)
-_EDIT = ("pillar", "op", "target", "risk_tier", "rationale")
-_REQUIRED = (
-    "id", "trigger", "status", "autonomy_mode", "started_at", "diagnosis_path", "plan_path", "benchmark_before",
-    "git_checkpoint_pre",
-)  # fmt: skip
-_DEFAULTS: dict[str, Any] = {**dict.fromkeys(_SESSION), "trigger_metadata": {}, "teacher_cost_usd": 0.0}
-_JSON = ("trigger_metadata", "benchmark_before", "benchmark_after", "cluster_deltas")
-_TIMES = ("started_at", "ended_at", "applied_at")
-_PATHS = ("diagnosis_path", "plan_path")
-_NEWEST_FIRST = "ORDER BY julianday(started_at) DESC, started_at DESC, rowid DESC"
-
-if not TYPE_CHECKING:
-    ConfigurationError = _original("storage.paths", "ConfigurationError", ConfigurationError)
-    DirtyWorkingTreeError = _original("checkpoint.store", "DirtyWorkingTreeError", DirtyWorkingTreeError)
-    StageHandle = _original("checkpoint.store", "StageHandle", StageHandle)
-    LearningSession = _original("models", "LearningSession", LearningSession)
-    EditOutcome = _original("models", "EditOutcome", EditOutcome)
 
 
 class CheckpointStore:
@@ -131,7 +81,7 @@ class CheckpointStore:
     ) -> None:
         self.root = Path(root).expanduser().resolve()
         self._protected = protected
-        self._manager = open_manager(base or configured_base(), ["/*", *(f"!/{name}" for name in TRACKED)])
+        self._manager = open_manager(base or configured_base(), ["/*", *(f"!/{name}" for name in _TRACKED)])
 
     def init(self) -> None:
         """Take the baseline, if there is none yet."""
@@ -139,32 +89,29 @@ class CheckpointStore:
             if self.root.is_relative_to(Path(tree).resolve()):
                 raise ConfigurationError(f"{self.root} is inside the source tree {tree}")
         self.root.mkdir(parents=True, exist_ok=True)
-        if not self._history():
-            self._note("checkpoint baseline")
+        if self._head() is None:
+            taken = self._manager.snapshot(self.root, "checkpoint baseline", always=True, host=_HOST).checkpoint
+            assert taken is not None
+            self._keep(taken)
 
     def current_sha(self) -> str:
         """The checkpoint that the last stage, revert or `init` ended with."""
-        return self._head().short_id
+        head = self._head()
+        if head is None:
+            raise RuntimeError(f"{self.root} has no checkpoints yet: call init() first")
+        return head.short_id
 
     def begin_stage(self, edit_id: str) -> StageHandle:
         """Refused (`DirtyWorkingTreeError`) while there are changes that no stage committed."""
-        head = self._head()
-        self._check_clean(head, f"cannot begin the stage of {edit_id}")
-        return StageHandle(edit_id, head.short_id)
+        sha = self.current_sha()
+        self._check_clean(sha)
+        return StageHandle(edit_id, sha)
 
     def commit_stage(self, handle: StageHandle, *, message: str, session_id: str, risk_tier: str) -> str:
         """Keep what was done since the stage began."""
-        trailers = f"Edit-ID: {handle.edit_id}\nSession-ID: {session_id}\nRisk-Tier: {risk_tier}\n"
-        made = self._manager.commit_since(
-            self.root,
-            handle.pre_stage_sha,
-            f"{message}\n\n{trailers}",
-            edit_id=handle.edit_id,
-            session_id=session_id,
-            risk_tier=risk_tier,
-            **_FACE,
-        )
-        return self._keep(made)
+        facts = {"edit_id": handle.edit_id, "session_id": session_id, "risk_tier": risk_tier, "host": _HOST}
+        reason = f"{message}\n\nEdit-ID: {handle.edit_id}\nSession-ID: {session_id}\nRisk-Tier: {risk_tier}\n"
+        return self._keep(self._manager.commit_since(self.root, handle.pre_stage_sha, reason, **facts))
 
     def discard_stage(self, handle: StageHandle) -> None:
         """Put everything back as it was when the stage began. What is put back is saved first."""
@@ -175,63 +122,36 @@ class CheckpointStore:
     def revert_session(self, session_id: str) -> list[str]:
         """Take back every stage of a session that was not taken back yet, newest first. Each makes a new entry; no
         old one changes."""
-        history = self._history()
-        done = {each.metadata.get("reverts") for each in history}
-        stages = [each for each in history if each.kind == "stage" and each.session_id == session_id]
-        going = [each for each in stages if each.id not in done]
-        if going:
-            self._check_clean(history[0], f"cannot revert {session_id}")
-            self._check_no_conflict(session_id)
-        return [self._revert(each) for each in going]
-
-    def _revert(self, stage: Checkpoint) -> str:
-        reason = f'Revert "{stage.reason.partition(chr(10))[0]}"'
-        result = self._manager.revert_stage(self.root, stage.id, reason, False, reverts=stage.id, **_FACE)
-        if result.target.id:
-            return self._keep(result.target)
-        # Its work is gone already, by hand or by a later stage: that is noted all the same.
-        return self._note(reason, reverts=stage.id)
-
-    def _note(self, reason: str, **facts: str) -> str:
-        taken = self._manager.snapshot(self.root, reason, always=True, **facts, **_FACE).checkpoint
-        assert taken is not None
-        return self._keep(taken)
+        if self._manager.list_checkpoints(self.root, session_id=session_id, host=_HOST):
+            self._check_clean(self.current_sha())
+        try:
+            made = self._manager.revert_stages(self.root, session_id, host=_HOST)
+        except RevertRefused as problem:
+            raise RevertConflictError(str(problem)) from problem
+        return [self._keep(each) for each in made]
 
     def _keep(self, made: Checkpoint) -> str:
         """Pin it: a stage can only be reverted while its beginning is there, whatever the limits of the store."""
         return self._manager.pin(self.root, made.id).short_id
 
-    def _check_no_conflict(self, session_id: str) -> None:
-        conflicts = self._manager.revert(self.root, session_id=session_id, dry_run=True).conflicts
-        if conflicts:
-            paths = ", ".join(conflict.path for conflict in conflicts)
-            raise RevertConflictError(f"cannot revert {session_id}: others changed the same in {paths}")
-
-    def _check_clean(self, head: Checkpoint, otherwise: str) -> None:
-        changes = self._manager.diff(self.root, head.id).changes
+    def _check_clean(self, head: str) -> None:
+        changes = self._manager.diff(self.root, head).changes
         if changes:
             paths = ", ".join(change.path for change in changes[:5])
-            raise DirtyWorkingTreeError(f"{otherwise}: there are uncommitted changes to {paths}")
+            raise DirtyWorkingTreeError(f"there are uncommitted changes to {paths}")
 
-    def _head(self) -> Checkpoint:
-        history = self._history()
-        if not history:
-            raise RuntimeError(f"{self.root} has no checkpoints yet: call init() first")
-        return history[0]
-
-    def _history(self) -> list[Checkpoint]:
-        """Our checkpoints, newest first. (An agent's hook may take others of the same directory.)"""
+    def _head(self) -> Checkpoint | None:
+        """The newest of our checkpoints. (An agent's hook may take others of the same directory.)"""
         try:
-            found = self._manager.list_checkpoints(self.root)
+            return next(iter(self._manager.list_checkpoints(self.root, 1, host=_HOST)), None)
         except NoSuchProject:
-            return []
-        return [each for each in found if each.metadata.get("face") == _FACE["face"]]
+            return None
 
 
 def _source_trees(root: Path) -> list[Path]:
     """The checkout of OpenJarvis that a directory is in, and the one that is installed."""
-    around = (root, *root.parents)
-    trees = [folder for folder in around if (folder / "src" / "openjarvis" / "__init__.py").exists()]
+    marker = Path("src", "openjarvis", "__init__.py")
+    trees = [folder for folder in (root, *root.parents) if (folder / marker).exists()]
     spec = find_spec("openjarvis")
     package = Path(spec.origin).resolve().parent if spec is not None and spec.origin else None
     if package is not None:
@@ -262,31 +182,44 @@ _SCHEMA = """
     CREATE INDEX IF NOT EXISTS outcomes_by_session ON edit_outcomes(session_id);
 """
 """Also for a database that OpenJarvis itself made, which has no version."""
+_SESSION = (
+    "id", "parent_session_id", "trigger", "trigger_metadata", "status", "autonomy_mode", "started_at", "ended_at",
+    "diagnosis_path", "plan_path", "benchmark_before", "benchmark_after", "git_checkpoint_pre",
+    "git_checkpoint_post", "teacher_cost_usd", "error",
+)  # fmt: skip
+_OUTCOME = ("edit_id", "status", "benchmark_delta", "cluster_deltas", "error", "applied_at")
+_EDIT = ("pillar", "op", "target", "risk_tier", "rationale")
+_OPTIONAL: dict[str, Any] = {
+    **dict.fromkeys(("parent_session_id", "ended_at", "benchmark_after", "git_checkpoint_post", "error")),
+    **dict.fromkeys(("trigger_metadata", "cluster_deltas"), {}), "teacher_cost_usd": 0.0,
+}  # fmt: skip
+_JSON = ("trigger_metadata", "benchmark_before", "benchmark_after", "cluster_deltas")
+_READ: dict[str, Callable[[Any], Any]] = {
+    **dict.fromkeys(_JSON, json.loads),
+    **dict.fromkeys(("started_at", "ended_at", "applied_at"), datetime.fromisoformat),
+    **dict.fromkeys(("diagnosis_path", "plan_path"), Path),
+}
+"""What a column is as a field, where that is not the same."""
+
+EditOutcome = _original("models")(make_dataclass("EditOutcome", _OUTCOME))
+LearningSession = _original("models")(
+    make_dataclass("LearningSession", [*_SESSION, ("edit_outcomes", list[Any], field(default_factory=list))])
+)
 
 
 class SessionStore:
-    """Sessions and outcomes, from any thread. It takes any objects with the attributes of the classes above; what
-    it hands out is what `session_type` and `outcome_type` make of the same keyword arguments."""
+    """Sessions and outcomes, from any thread. It takes any objects with the attributes of the classes above."""
 
-    def __init__(
-        self,
-        db_path: str | os.PathLike[str],
-        session_type: Callable[..., Any] = LearningSession,
-        outcome_type: Callable[..., Any] = EditOutcome,
-    ) -> None:
-        self._session_type, self._outcome_type = session_type, outcome_type
+    def __init__(self, db_path: str | os.PathLike[str]) -> None:
         self._lock = threading.RLock()
         self._db = sqlite3.connect(db_path, check_same_thread=False, isolation_level=None, timeout=30)
-        with ExitStack() as if_it_fails:
-            if_it_fails.callback(self._db.close)
-            self._db.execute("PRAGMA journal_mode=WAL")
-            self._db.execute("PRAGMA foreign_keys=ON")
-            (found,) = self._db.execute("PRAGMA user_version").fetchone()
-            if found > _VERSION:
-                raise StoreTooNew(path=Path(db_path), found=found, known=_VERSION)
-            if found < _VERSION:
-                self._db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version={_VERSION}; COMMIT")
-            if_it_fails.pop_all()
+        self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA foreign_keys=ON")
+        (found,) = self._db.execute("PRAGMA user_version").fetchone()
+        if found > _VERSION:
+            self._db.close()
+            raise StoreTooNew(path=Path(db_path), found=found, known=_VERSION)
+        if found < _VERSION:
+            self._db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version={_VERSION}; COMMIT")
 
     def close(self) -> None:
         with self._lock:
@@ -299,25 +232,18 @@ class SessionStore:
 
     def get_session(self, session_id: str) -> Any | None:
         """The session with its outcomes; None if there is none."""
-        found = self._sessions("WHERE id = ?", [session_id])
-        return found[0] if found else None
+        return next(iter(self._sessions("WHERE id = ?", [session_id])), None)
 
     def list_sessions(self, status: Any = None, limit: int | None = None) -> list[Any]:
         """Newest first, with their outcomes. Two queries, however many there are."""
         where, values = ("", []) if status is None else ("WHERE status = ?", [_plain(status)])
-        return self._sessions(f"{where} {_NEWEST_FIRST} LIMIT ?", [*values, -1 if limit is None else limit])
+        order = "ORDER BY julianday(started_at) DESC, started_at DESC, rowid DESC"
+        return self._sessions(f"{where} {order} LIMIT ?", [*values, -1 if limit is None else limit])
 
     def save_outcome(
-        self,
-        session_id: str,
-        outcome: Any,
-        *,
-        pillar: str,
-        op: str,
-        target: str,
-        risk_tier: str,
+        self, session_id: str, outcome: Any, *, pillar: str, op: str, target: str, risk_tier: str,
         rationale: str = "",
-    ) -> None:
+    ) -> None:  # fmt: skip
         with self._writing():
             self._put_outcome(session_id, outcome, (pillar, op, target, risk_tier, rationale))
 
@@ -329,18 +255,15 @@ class SessionStore:
         """Take in every `<session>/session.json` below a directory; how many there were. What is known of other
         sessions stays, and what only this index knows of an edit (its pillar, for example). A file that cannot be
         read, or lacks what a session must have, does not keep out the others."""
-        records = {}
-        for path in sorted(Path(sessions_dir).glob("*/session.json")):
-            record = read_json(path)
-            if record is not None and all(record.get(name) is not None for name in _REQUIRED):
-                records[record["id"]] = {**_DEFAULTS, **record}
+        read = (read_json(path) for path in sorted(Path(sessions_dir).glob("*/session.json")))
+        records = {record["id"]: record for record in map(_whole, read) if record is not None}
         with self._writing():
-            known = {*records, *(row[0] for row in self._db.execute("SELECT id FROM learning_sessions"))}
-            for record in records.values():
-                parent = record["parent_session_id"]
-                found = {**record, "parent_session_id": parent if parent in known else None}
-                self._put_session(SimpleNamespace(**found))
-                self._replace_outcomes(record["id"], record.get("edit_outcomes") or ())
+            known = {*records, *(id for (id,) in self._db.execute("SELECT id FROM learning_sessions"))}
+            for id, record in records.items():
+                if record["parent_session_id"] not in known:
+                    record["parent_session_id"] = None
+                self._put_session(SimpleNamespace(**record))
+                self._replace_outcomes(id, record.get("edit_outcomes") or ())
         return len(records)
 
     # --- rows --------------------------------------------------------------------------------------
@@ -384,7 +307,7 @@ class SessionStore:
         with self._lock:
             rows = [_read(_SESSION, row) for row in self._db.execute(select, values).fetchall()]
             outcomes = self._outcomes([row["id"] for row in rows])
-        return [self._session_type(**row, edit_outcomes=outcomes.get(row["id"], [])) for row in rows]
+        return [LearningSession(**row, edit_outcomes=outcomes.get(row["id"], [])) for row in rows]
 
     def _outcomes(self, sessions: list[str]) -> dict[str, list[Any]]:
         query = (
@@ -394,39 +317,37 @@ class SessionStore:
         found: dict[str, list[Any]] = {}
         with self._lock:
             rows = self._db.execute(query, [json.dumps(sessions)]).fetchall()
-        for row in rows:
-            found.setdefault(row[0], []).append(self._outcome_type(**_read(_OUTCOME, row[1:])))
+        for id, *row in rows:
+            found.setdefault(id, []).append(EditOutcome(**_read(_OUTCOME, row)))
         return found
+
+
+def _whole(record: dict[str, Any] | None) -> dict[str, Any] | None:
+    """A session from a file; None if it lacks something."""
+    whole = {**_OPTIONAL, **(record or {})}
+    return whole if all(name in _OPTIONAL or whole.get(name) is not None for name in _SESSION) else None
+
+
+def _read(names: tuple[str, ...], row: Iterable[Any]) -> dict[str, Any]:
+    """The fields of a row, as they were handed in."""
+    found = dict(zip(names, row, strict=True))
+    return found | {name: read(found[name]) for name, read in _READ.items() if found.get(name) is not None}
 
 
 def _stored(name: str, value: Any) -> Any:
     """A field as the database has it."""
-    if name in _JSON:
-        return None if value is None else json.dumps(value, default=_plain)
-    return str(value) if name in _PATHS else _plain(value)
+    return json.dumps(value, default=_plain) if name in _JSON and value is not None else _plain(value)
 
 
 def _plain(value: Any) -> Any:
-    """What JSON or SQLite can hold of a value: of an enumeration its value, of a model its fields."""
-    if hasattr(value, "model_dump"):
-        return value.model_dump(mode="json")
-    if is_dataclass(value) and not isinstance(value, type):
-        return asdict(value)
+    """What JSON or SQLite can hold of a value: of an enumeration its value, of a model or another object its
+    fields."""
+    if isinstance(value, Enum):
+        return value.value
+    if value is None or isinstance(value, (str, int, float)):
+        return value
     if isinstance(value, datetime):
         return value.isoformat()
     if isinstance(value, os.PathLike):
         return os.fspath(value)
-    return vars(value) if isinstance(value, SimpleNamespace) else getattr(value, "value", value)
-
-
-def _read(names: tuple[str, ...], row: tuple[Any, ...]) -> dict[str, Any]:
-    """The fields of a row, as they were handed in."""
-    return {name: None if value is None else _value(name, value) for name, value in zip(names, row, strict=True)}
-
-
-def _value(name: str, stored: Any) -> Any:
-    if name in _JSON:
-        return json.loads(stored)
-    if name in _TIMES:
-        return datetime.fromisoformat(stored)
-    return Path(stored) if name in _PATHS else stored
+    return value.model_dump(mode="json") if hasattr(value, "model_dump") else vars(value)

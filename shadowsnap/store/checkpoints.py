@@ -24,8 +24,8 @@ from shadowsnap.errors import (
     NoSuchCheckpoint,
     UnsafeTree,
 )
-from shadowsnap.files import is_encodable, parse_json, read_json, write_json
-from shadowsnap.git.objects import EMPTY_TREE, LooseObjects, object_id
+from shadowsnap.files import UnreadableFile, is_encodable, parse_json, read_bounded, read_json, write_json
+from shadowsnap.git.objects import EMPTY_TREE, MAX_IN_MEMORY, LooseObjects, object_id
 from shadowsnap.git.packs import NewObjects
 from shadowsnap.git.reading import ObjectReader, read_many
 from shadowsnap.git.refs import (
@@ -572,6 +572,21 @@ def contents_of(
             leaf = lookup.find(os.fsencode(path))
             if leaf is not None and leaf[0] != DIRECTORY:
                 found[path] = reader.read(leaf[1], b"blob")
+    return found
+
+
+def contents_now(workdir: Path, paths: Iterable[str]) -> dict[str, bytes]:
+    """The same of the files on disk."""
+    found = {}
+    for path in paths:
+        file = workdir / path
+        try:
+            is_link = file.is_symlink()
+            content = os.fsencode(os.readlink(file)) if is_link else read_bounded(file, MAX_IN_MEMORY)
+        except (OSError, UnreadableFile):  # a directory, or a pipe that would be waited for
+            continue
+        if content is not None:
+            found[path] = content
     return found
 
 

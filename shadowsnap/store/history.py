@@ -12,7 +12,7 @@ import re
 import time
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from shadowsnap.deadline import NO_DEADLINE, Deadline
 from shadowsnap.errors import NoSuchCheckpoint, NoSuchTurn
@@ -458,6 +458,27 @@ def resolve(store: Store, project: Project, ref: str, deadline: Deadline) -> Che
         return find_checkpoint(store, project, known or ref, deadline)
     except NoSuchCheckpoint as problem:
         raise NoSuchCheckpoint(ref=ref, workdir=project.workdir) from problem
+
+
+class HostsOwn(NamedTuple):
+    """What a host may drop of a project, newest first, and whether that is all of it."""
+
+    checkpoints: list[Checkpoint]
+    is_everything: bool
+
+
+def own_of_host(store: Store, project: Project, host: str | None, deadline: Deadline) -> HostsOwn:
+    """The checkpoints that a host recorded (None: all). What restores saved says no host: it is the host's own if
+    no other one has checkpoints in the project. If one has, what other turns begin with is not to be dropped."""
+    listed = list_checkpoints(store, project, deadline, statistics=False)
+    own = [each for each in listed if host in (None, each.host)]
+    others = [each for each in listed if each.host != host and each.kind != "pre-restore"]
+    if host is None or own and not others:
+        return HostsOwn(listed, is_everything=True)
+    recorded = {each.turn for each in own if each.kind in ("turn", "turn-end")}
+    turns = read_history(store, project, deadline).turns.values()
+    lent = {turn.before for turn in turns if turn.number not in recorded}
+    return HostsOwn([each for each in own if each.id not in lent], is_everything=False)
 
 
 # --- folding -----------------------------------------------------------------------------------------

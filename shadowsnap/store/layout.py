@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from itertools import count
 from pathlib import Path
@@ -282,18 +282,29 @@ def _keep_current(path: Path, content: bytes, *, fsync: bool = False) -> None:
     write_bytes(path, content, fsync=fsync)
 
 
-def last_prune(base: Path) -> datetime | None:
-    """None if it never was, and also if the marker is damaged or of the future."""
+def last_prune(base: Path, host: str | None = None) -> datetime | None:
+    """When the store was last pruned, or a host last pruned what is its own. None if it never was, and also if the
+    marker is damaged or of the future."""
     try:
-        seconds = float((base / ".last_prune").read_text("ascii"))
+        seconds = float(_prune_marker(base, host).read_text("utf-8-sig"))
         moment = datetime.fromtimestamp(seconds, UTC)
     except (OSError, ValueError, OverflowError):
         return None
     return moment if seconds <= time.time() else None
 
 
-def mark_pruned(base: Path) -> None:
-    write_bytes(base / ".last_prune", f"{int(time.time())}\n".encode())
+def is_prune_due(base: Path, hours: float, host: str | None = None) -> bool:
+    """Whether the last prune was at least so many hours ago."""
+    last = last_prune(base, host)
+    return last is None or datetime.now(UTC) - last >= timedelta(hours=hours)
+
+
+def mark_pruned(base: Path, host: str | None = None) -> None:
+    write_bytes(_prune_marker(base, host), f"{int(time.time())}\n".encode())
+
+
+def _prune_marker(base: Path, host: str | None) -> Path:
+    return base / (f".last_prune-{host}" if host else ".last_prune")
 
 
 ARCHIVE = "legacy-"
@@ -322,7 +333,7 @@ def archive_older_layouts(base: Path, *, import_later: bool) -> Path | None:
 
 def has_store(base: Path) -> bool:
     """Whether there is a store, or what another tool left and becomes part of one. (Opening it would make one.)"""
-    return os.path.exists(base / "store" / "HEAD") or any(_older(base))
+    return os.path.lexists(base / "store") or any(_older(base))
 
 
 def archives(base: Path) -> list[Path]:
@@ -366,17 +377,20 @@ def is_repository(folder: Path) -> bool:
 
 
 def is_hermes_store(folder: Path) -> bool:
-    """The one store of Hermes. Ours has the same name, but says its format. Its objects and a ref are enough: a
-    `git gc` that packs the refs may leave no `refs/`, and `HEAD` or `config` may be damaged."""
-    if not (folder / "objects").is_dir() or (folder / "format").exists():
+    """The one store of Hermes. Ours has the same name, but says its format, and has folders of its own. Objects
+    are enough, with a ref or with notes about projects: a `git gc` that packs the refs may leave no `refs/`, and
+    the rest may be damaged, too."""
+    is_ours = any((folder / name).exists() for name in ("format", "journal", "locks"))
+    if is_ours or not (folder / "objects").is_dir():
         return False
-    return (folder / "refs" / "hermes").is_dir() or _packs_hermes_refs(folder)
+    has_refs = (folder / "refs" / "hermes").is_dir() or _packs_hermes_refs(folder)
+    return has_refs or any((folder / "projects").glob("*.json"))
 
 
 def is_shadow_repository(folder: Path) -> bool:
-    """One directory's repository, from the time before Hermes had one store."""
+    """One directory's repository, from the time before Hermes had one store. It may be damaged."""
     named = bool(_SHADOW_NAME.fullmatch(folder.name))
-    return is_repository(folder) and (named or (folder / WORKDIR_MARKER).exists())
+    return (folder / "HEAD").is_file() and (named or (folder / WORKDIR_MARKER).exists())
 
 
 def _older(base: Path) -> Iterator[Path]:

@@ -302,6 +302,17 @@ def clear_all(store: Store, deadline: Deadline) -> ClearReport:
     return replace(plan, applied=True)
 
 
+def together(reports: Iterable[ClearReport]) -> ClearReport:
+    """One report of several."""
+    every = list(reports)
+    return ClearReport(
+        tuple(item for report in every for item in report.items),
+        sum(report.bytes_freed for report in every),
+        sum(report.pending_bytes for report in every),
+        applied=all(report.applied for report in every),
+    )
+
+
 def remove_store(store: Store, deadline: Deadline) -> ClearReport:
     """Remove the store with every checkpoint, and the archives of older tools; the base too, if nothing else is
     in it. A process that waits to take a snapshot makes a new store."""

@@ -83,7 +83,7 @@ _TRAILER = re.compile(r"^Entire-[A-Za-z-]+: .*$", re.MULTILINE)
 _SESSION = re.compile(r"^Entire-Session: (.+)$", re.MULTILINE)
 _LONGEST_TEXT = 1 << 20
 _TIP = re.compile(r"[0-9a-f]{40}|[0-9a-f]{64}")
-_HERMES_REF = re.compile(r"([0-9a-f]{40,64}) refs/hermes/([^/\s]+)")
+_PACKED_REF = re.compile(r"([0-9a-f]{40,64}) (refs/[^/\s]+)/([^/\s]+)")
 _WORKSPACE_NAME = re.compile(r"[0-9a-f]{12}")
 _SHADOW_BRANCH = re.compile(r"refs/heads/entire/[0-9a-f]{4,40}(?:-([0-9a-f]{6}))?")
 
@@ -508,7 +508,10 @@ def _candidates(path: Path) -> Iterator[Path]:
 def _hermes_store(folder: Path) -> Iterator[_Source]:
     """Hermes: one repository with a ref for each directory."""
     common = _Source("hermes-store", folder, folder, excludes=_patterns(folder))
-    for project, tip in _hermes_tips(folder).items():
+    tips = _tips(folder, "refs/hermes")
+    if not tips:
+        yield replace(common, problem="all its refs are lost: only git can find its commits")
+    for project, tip in tips.items():
         source = replace(common, path=folder / "refs" / "hermes" / project, tips=(tip,))
         record = f"projects/{project}.json"
         if tip:
@@ -519,15 +522,16 @@ def _hermes_store(folder: Path) -> Iterator[_Source]:
             yield replace(source, problem="its ref is damaged")
 
 
-def _hermes_tips(folder: Path) -> dict[str, str]:
-    """The newest commit of each project; empty where its ref is damaged, and none is packed."""
+def _tips(folder: Path, prefix: str) -> dict[str, str]:
+    """What the refs right below a prefix lead to, read without git, which needs more of a repository than that;
+    empty where a ref is damaged, and none is packed."""
     found = {}
     for line in _text(folder / "packed-refs", MOST_REFS).splitlines():
-        packed = _HERMES_REF.fullmatch(line)
-        if packed:
-            found[packed[2]] = packed[1]
+        packed = _PACKED_REF.fullmatch(line)
+        if packed and packed[2] == prefix:
+            found[packed[3]] = packed[1]
     with suppress(OSError):
-        for loose in (folder / "refs" / "hermes").iterdir():
+        for loose in (folder / prefix).iterdir():
             tip = _text(loose)
             if _TIP.fullmatch(tip):
                 found[loose.name] = tip
@@ -550,7 +554,11 @@ def _hermes_writes(ledger: dict[str, Any], workdir: object) -> dict[str, tuple[s
 def _hermes_directory(store: Store, folder: Path) -> _Source:
     """Hermes, earlier: a repository for each directory."""
     source = _Source("hermes-directory", folder, folder, excludes=_patterns(folder))
-    return _with_branches(store, _of_workdir(source, _text(folder / WORKDIR_MARKER), WORKDIR_MARKER))
+    source = _of_workdir(source, _text(folder / WORKDIR_MARKER), WORKDIR_MARKER)
+    if is_repository(folder):
+        return _with_branches(store, source)
+    tips = tuple(filter(None, _tips(folder, "refs/heads").values()))
+    return replace(source, tips=tips, problem=source.problem or ("" if tips else "git cannot read it"))
 
 
 def _praisonai(store: Store, folder: Path) -> _Source:

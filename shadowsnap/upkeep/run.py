@@ -40,7 +40,7 @@ from shadowsnap.store.checkpoints import (
     take_inventory,
 )
 from shadowsnap.store.history import History, compact_log, finish_migration, fold, needed_checkpoints
-from shadowsnap.store.layout import OWN_OBJECTS, Store, last_prune, mark_pruned, open_store
+from shadowsnap.store.layout import OWN_OBJECTS, Store, is_prune_due, mark_pruned, open_store
 from shadowsnap.store.locks import locked
 from shadowsnap.store.log import read_lines
 from shadowsnap.store.projects import Project, known_projects, locked_project, was_in
@@ -182,9 +182,7 @@ def auto_prune(settings: Settings) -> PruneResult:
     if not settings.enabled:
         return PruneResult("disabled")
     base = settings.resolved_base()
-    last = last_prune(base)
-    is_due = last is None or _now() - last >= timedelta(hours=settings.min_interval_hours)
-    if not (base / "store").is_dir() or not is_due:
+    if not (base / "store").is_dir() or not is_prune_due(base, settings.min_interval_hours):
         return PruneResult("skipped")
     store = open_store(settings)
     # Marked first: if it fails, or the process ends, it is not tried again at every start.

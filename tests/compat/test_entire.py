@@ -14,7 +14,7 @@ import pytest
 
 from helpers import git, snapshot_dotgit
 from shadowsnap import CheckpointManager
-from shadowsnap.compat import entire_export, entire_reading
+from shadowsnap.compat import entire
 from shadowsnap.compat.entire import EntireRepository, attach_entire, export_entire, read_entire
 from shadowsnap.errors import BadArguments, GitFailed, MalformedObject, NoSuchSession
 
@@ -321,7 +321,7 @@ def test_images_are_put_back_into_the_transcript(repository: Path) -> None:
 
 def test_images_that_would_fill_the_memory_are_refused(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A transcript of a few bytes can name one image any number of times."""
-    monkeypatch.setattr(entire_reading, "_MOST_IMAGES", 1000)
+    monkeypatch.setattr(entire, "_MOST_IMAGES", 1000)
     files = session_files(transcript=b"entire-asset:assets/img-00.png " * 11)
     files["assets/img-00.png"] = b"x" * 100
     write_branch(repository, {ID: checkpoint_files(ID, files)})
@@ -732,7 +732,7 @@ def test_a_turn_without_a_conversation_is_exported_without(
 def test_a_long_transcript_is_exported_in_parts(
     repository: Path, manager: CheckpointManager, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(entire_export, "_CHUNK", 100)
+    monkeypatch.setattr(entire, "_CHUNK", 100)
     ends = two_turns(manager, repository)
     exported = export_entire(tmp_path / "out.git", "our-session", manager=manager)
     source = EntireRepository(tmp_path / "out.git")

@@ -829,18 +829,20 @@ def test_pruning_keeps_the_size_limit(work: Path, base: Path) -> None:
     assert 1 <= len(manager.list_checkpoints(str(work))) < 3
 
 
-def test_pruning_sees_to_repositories_of_single_directories(work: Path, tmp_path: Path, base: Path) -> None:
-    alive = shadow_repository(base, "a", work)
-    orphan = shadow_repository(base, "b", tmp_path / "was-deleted")
-    stale = shadow_repository(base, "c", work)
-    age(stale, 60)
+def test_repositories_of_single_directories_that_git_cannot_read_become_an_archive(
+    work: Path, tmp_path: Path, base: Path
+) -> None:
+    folders = [shadow_repository(base, "a", work), shadow_repository(base, "b", tmp_path / "was-deleted")]
     (base / "something").mkdir()
     status = hermes.store_status()
-    assert [each["exists"] for each in status["pre_v2_projects"]] == [True, False, True]
-    assert hermes.prune_checkpoints(delete_orphans=False, retention_days=0)["scanned"] == 3
-    counts = hermes.prune_checkpoints(retention_days=30)
-    assert (counts["scanned"], counts["deleted_orphan"], counts["deleted_stale"]) == (3, 1, 1)
-    assert alive.exists() and (base / "something").exists() and not orphan.exists() and not stale.exists()
+    (archive,) = [base / each["name"] for each in status["legacy_archives"]]
+    assert status["projects"] == [] == status["pre_v2_projects"]
+    assert not any(folder.exists() for folder in folders)
+    assert all((archive / folder.name / "HEAD").is_file() for folder in folders)
+    assert hermes.prune_checkpoints(retention_days=30)["deleted_stale"] == 0
+    age(archive, 60)
+    assert hermes.prune_checkpoints(retention_days=30)["deleted_stale"] == 1
+    assert not archive.exists() and (base / "something").is_dir()
 
 
 def test_pruning_keeps_archives_that_are_still_to_be_imported(base: Path) -> None:
@@ -855,16 +857,20 @@ def test_pruning_keeps_archives_that_are_still_to_be_imported(base: Path) -> Non
 def test_automatic_pruning_happens_once_in_a_while(
     manager: hermes.CheckpointManager, work: Path, tmp_path: Path, base: Path
 ) -> None:
+    def lose(name: str) -> None:
+        first(manager, make(tmp_path / name))
+        shutil.rmtree(tmp_path / name)
+
     assert hermes.maybe_auto_prune_checkpoints()["result"]["scanned"] == 0 and not base.exists()
     base.mkdir()
     (base / ".last_prune").write_text("not a time")
-    gone = shadow_repository(base, "a", tmp_path / "gone")
+    lose("gone")
     out = hermes.maybe_auto_prune_checkpoints()
     assert out["skipped"] is False and out["result"]["deleted_orphan"] == 1 and "error" not in out
-    assert not gone.exists() and abs(float((base / ".last_prune").read_text()) - time.time()) < 60
-    again = shadow_repository(base, "b", tmp_path / "gone")
+    assert reasons(manager) == [] and abs(float((base / ".last_prune").read_text()) - time.time()) < 60
+    lose("again")
     assert hermes.maybe_auto_prune_checkpoints() == {"skipped": True}
-    assert again.exists()
+    assert reasons(manager) == ["again"]
     (base / ".last_prune").write_text(str(time.time() - 2 * 3600))
     assert hermes.maybe_auto_prune_checkpoints(min_interval_hours=3)["skipped"] is True
     assert hermes.maybe_auto_prune_checkpoints(min_interval_hours=1)["result"]["deleted_orphan"] == 1
@@ -968,6 +974,30 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
     "its configuration": lambda store: (store / "config").write_text("[core\n"),
     "its packed refs": lambda store: (store / "packed-refs").write_bytes(b"\0 refs/hermes/\n"),
 }
+
+
+def test_a_store_of_hermes_that_lost_every_ref_is_kept_apart_from_ours(
+    manager: hermes.CheckpointManager, tmp_path: Path, base: Path
+) -> None:
+    """Nothing leads to its commits any more, but they are there: ours must not be made around them, and reclaim
+    them."""
+    work = tmp_path / "work"
+    store = hermes_store(base, work, STATES)
+    shutil.rmtree(store / "refs")
+    before = manifest(store)
+    assert manager.list_checkpoints(str(work)) == []
+    assert manager.ensure_checkpoint(str(work), "afresh") is True
+    (archive,) = base.glob("legacy-*")
+    assert manifest(archive / "store") == before
+    report = CheckpointManager(base=base).import_from(archive)
+    assert (report.imported, report.failed) == (0, 1) and "refs are lost" in report.items[0].why
+
+
+def test_a_repository_of_a_single_directory_without_refs_is_taken_over(
+    manager: hermes.CheckpointManager, tmp_path: Path, base: Path
+) -> None:
+    lose_refs(hermes_directory(base, tmp_path / "work", STATES))
+    assert [each["reason"] for each in manager.list_checkpoints(str(tmp_path / "work"))] == ["two", "one"]
 
 
 @pytest.mark.parametrize("damage", DAMAGES)

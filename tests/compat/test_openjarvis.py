@@ -558,20 +558,6 @@ def test_threads_share_one_store(sessions: SessionStore) -> None:
     assert all(len(each.edit_outcomes) == 1 for each in sessions.list_sessions())
 
 
-def test_the_callers_own_classes_are_handed_out(database: Path) -> None:
-    @dataclass
-    class Mine:
-        id: str
-        more: dict[str, Any]
-
-    store = SessionStore(database, lambda id, **more: Mine(id, more), lambda **fields: fields["edit_id"])
-    store.save_session(session())
-    store.save_outcome("s1", outcome("e7"), **EDIT)
-    found = store.get_session("s1")
-    assert isinstance(found, Mine) and found.more["edit_outcomes"] == ["e7"] == store.list_outcomes("s1")
-    store.close()
-
-
 def write_record(folder: Path, of: SimpleNamespace, *outcomes: dict[str, Any]) -> None:
     data = {**vars(of), "status": of.status.value, "started_at": of.started_at.isoformat().replace("+00:00", "Z")}
     data.update(diagnosis_path="/x/diagnosis.md", plan_path="/x/plan.json", edit_outcomes=list(outcomes))

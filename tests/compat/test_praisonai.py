@@ -518,8 +518,7 @@ def test_a_listener_that_fails_does_no_harm(service: CheckpointService, run: Run
     assert saved(run, service, "first") == heard[0]
 
 
-def test_what_praisonai_left_is_imported(work: Path, base: Path, run: Run[Any]) -> None:
-    service = CheckpointService(str(work), str(base))
+def left_by_praisonai(service: CheckpointService, work: Path) -> Path:
     folder = Path(service.config.get_checkpoint_dir())
     folder.mkdir(parents=True)
     where = (f"--git-dir={folder / '.git'}", f"--work-tree={work}")
@@ -531,5 +530,30 @@ def test_what_praisonai_left_is_imported(work: Path, base: Path, run: Run[Any]) 
         work, *where, "-c", "user.name=p", "-c", "user.email=p@localhost", "commit", "-q", "-m", "[step-4] old one"
     )
     (work / "a.txt").write_text("changed\n")
+    return folder
+
+
+def test_what_praisonai_left_is_imported(work: Path, base: Path, run: Run[Any]) -> None:
+    service = CheckpointService(str(work), str(base))
+    left_by_praisonai(service, work)
     assert run(service.initialize()) is True
     assert run(service.restore(step=4)).success and content(service) == "from before"
+
+
+def test_what_praisonai_left_is_imported_although_another_host_knows_the_workspace(
+    work: Path, base: Path, run: Run[Any]
+) -> None:
+    service = CheckpointService(str(work), str(base))
+    left_by_praisonai(service, work)
+    CheckpointManager(base=base).snapshot(work, "by another host")
+    assert run(service.initialize()) is True
+    assert messages(run, service) == ["[step-4] old one"]
+
+
+def test_what_was_deleted_is_not_imported_again(work: Path, base: Path, run: Run[Any]) -> None:
+    service = CheckpointService(str(work), str(base))
+    folder = left_by_praisonai(service, work)
+    run(service.initialize())
+    assert messages(run, service) == ["[step-4] old one"]
+    assert run(service.delete_all()) is True and not folder.exists()
+    assert run(service.initialize()) is True and messages(run, service) == []

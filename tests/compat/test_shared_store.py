@@ -139,6 +139,27 @@ def test_praisonai_prunes_and_deletes_only_what_it_saved(tmp_path: Path) -> None
     assert reasons(work) == ["by a hook"] * 3
 
 
+def test_a_base_that_two_faces_were_given_is_not_taken_for_the_own_one_of_praisonai(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    work, base = make(tmp_path / "work"), tmp_path / "given"
+    monkeypatch.setattr(hermes, "CHECKPOINT_BASE", base)
+    by_hermes(work, "1\n")
+
+    async def use() -> None:
+        service = CheckpointService(str(work), str(base), max_checkpoints=1)
+        assert await service.initialize()
+        for text in ("2\n", "3\n"):
+            (work / "a.txt").write_text(text)
+            assert (await service.save("saved")).success
+        assert [each.message for each in await service.list_checkpoints()] == ["saved"]
+        assert await service.delete_all()
+
+    asyncio.run(use())
+    listed = hermes.CheckpointManager(enabled=True).list_checkpoints(str(work))
+    assert [each["reason"] for each in listed] == ["by hermes"]
+
+
 @pytest.mark.parametrize("settings", [{"max_snapshots": 3, "max_total_size_mb": 1, "retention_days": 1}, {}])
 def test_in_the_shared_store_the_limits_of_a_face_do_not_hold_for_others(
     base: Path, tmp_path: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
@@ -163,7 +184,7 @@ def test_every_face_says_that_it_recorded_a_checkpoint(tmp_path: Path) -> None:
 
     asyncio.run(save())
     manager = CheckpointManager()
-    found = {name: manager.get(tmp_path / name, "last").metadata["face"] for name in ("work", "jarvis", "praison")}
+    found = {name: manager.get(tmp_path / name, "last").host for name in ("work", "jarvis", "praison")}
     assert found == {"work": "hermes", "jarvis": "openjarvis", "praison": "praisonai"}
 
 

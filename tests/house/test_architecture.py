@@ -27,7 +27,7 @@ LEVELS = [
     {"store"},
     {"snapshot"},
     {"restore", "upkeep", "remote"},
-    {"manager", "timeline", "questions", "turns", "conversations", "aio", "warmup"},
+    {"manager", "timeline", "questions", "turns", "session_log", "aio", "warmup"},
     {"cli", "tui", "hook", "agents", "integrations", "compat", "__main__"},
 ]  # fmt: skip
 LEVEL_OF = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
@@ -154,6 +154,13 @@ def broad_excepts(module: Module) -> Iterator[str]:
             yield f"{module.path}:{node.lineno}: broad suppress"
 
 
+def code_after_the_start(module: Module) -> Iterator[str]:
+    """What stands below `if __name__ == "__main__"` is not there yet when the module runs."""
+    for node in module.tree.body[:-1]:
+        if isinstance(node, ast.If) and "__name__" in {dotted(each) for each in ast.walk(node.test)}:
+            yield f"{module.path}:{node.lineno}: not the end of the module"
+
+
 def strange_top_level_names(names: set[str]) -> list[str]:
     return sorted(name for name in names - TOP_LEVEL - BUILD_OUTPUT if not name.startswith("."))
 
@@ -164,6 +171,7 @@ RULES: list[Callable[[Module], Iterator[str]]] = [
     environment_reads,
     unguarded_system_modules,
     broad_excepts,
+    code_after_the_start,
 ]
 
 
@@ -438,6 +446,12 @@ def test_a_bare_except_is_caught_everywhere() -> None:
 
 def test_a_narrow_except_is_fine() -> None:
     assert violations(broad_excepts, "snapshot/restore.py", "try:\n    f()\nexcept OSError:\n    pass") == []
+
+
+def test_code_below_the_start_of_a_module_is_caught() -> None:
+    start = "if __name__ == '__main__':\n    main()\n"
+    assert len(violations(code_after_the_start, "cli/main.py", f"{start}def main(): ...")) == 1
+    assert violations(code_after_the_start, "cli/main.py", f"def main(): ...\n{start}") == []
 
 
 def test_a_strange_top_level_name_is_caught() -> None:

@@ -12,7 +12,8 @@ import pytest
 
 from helpers import manifest
 from shadowsnap import CheckpointManager
-from shadowsnap.errors import DirtyWorkingTree, NothingToUndo, StageClosed
+from shadowsnap.errors import DirtyWorkingTree, NothingToUndo, RevertRefused, StageClosed
+from shadowsnap.model import Checkpoint
 
 
 @pytest.fixture
@@ -183,3 +184,39 @@ def test_a_stage_that_is_alive_is_left_alone(manager: CheckpointManager, base: P
         with pytest.raises(NothingToUndo):
             other.undo(project)
         stage.commit("kept")
+
+
+# --- stages over several processes ----------------------------------------------------------------------
+
+
+def staged(manager: CheckpointManager, project: Path, name: str, text: str, session: str = "s1") -> Checkpoint:
+    before = manager.get(project, "last")
+    (project / name).write_text(text)
+    return manager.commit_since(project, before.id, f"change {name}\n\nmore", session_id=session, host="a")
+
+
+def test_the_stages_of_a_session_are_taken_back_one_by_one(manager: CheckpointManager, project: Path) -> None:
+    before = manifest(project)
+    stages = [staged(manager, project, "new.txt", "one\n"), staged(manager, project, "new.txt", "two\n")]
+    made = manager.revert_stages(project, "s1", host="a")
+    assert manifest(project) == before
+    assert [each.metadata["reverts"] for each in made] == [stage.id for stage in reversed(stages)]
+    assert [(each.reason, each.host) for each in made] == [('Revert "change new.txt"', "a")] * 2
+    assert manager.revert_stages(project, "s1") == [] == manager.revert_stages(project, "unknown")
+
+
+def test_a_stage_whose_work_is_gone_already_is_noted(manager: CheckpointManager, project: Path) -> None:
+    stage = staged(manager, project, "new.txt", "one\n")
+    (project / "new.txt").unlink()
+    (made,) = manager.revert_stages(project, "s1")
+    assert made.metadata["reverts"] == stage.id and manager.revert_stages(project, "s1") == []
+
+
+def test_stages_that_others_changed_since_are_not_taken_back(manager: CheckpointManager, project: Path) -> None:
+    staged(manager, project, "free.txt", "one\n")
+    staged(manager, project, "new.txt", "one\n")
+    staged(manager, project, "new.txt", "two\n", session="s2")
+    before = manifest(project)
+    with pytest.raises(RevertRefused, match=r"new\.txt"):
+        manager.revert_stages(project, "s1")
+    assert manifest(project) == before and len(manager.list_checkpoints(project)) == 4
