@@ -33,7 +33,7 @@ from shadowsnap.restore.apply import Application, describe_error
 from shadowsnap.restore.plan import Plan, directories_above, open_tree, plan_repairs_after_crash, plan_restore
 from shadowsnap.restore.staging import Staging, is_staging, remove_staging
 from shadowsnap.snapshot.capture import Capture
-from shadowsnap.snapshot.content import is_left_out
+from shadowsnap.snapshot.secrets import is_left_out
 from shadowsnap.snapshot.states import Selection, State, compare
 from shadowsnap.snapshot.take import Request, begin_capture, capture_same_scope, keep_capture
 from shadowsnap.snapshot.tools import path_inside
