@@ -29,6 +29,8 @@ from shadowsnap.errors import MalformedObject
 _HEADER = struct.Struct(">4sII")
 _FIXED = struct.Struct(">IIIIIIIIII20sH")
 """An entry up to its path: two times, device, inode, mode, owner, group, size, object id, flags."""
+_CTIME, _LEAF, _KIND = struct.Struct(">II"), struct.Struct(">24xI12x20s"), struct.Struct(">24xI32xH")
+"""Parts of it; in `_KIND`, what an `Entry` has in place of the flags."""
 _FIXED_WITHOUT_STAT = struct.Struct(">24xI12x20sH")
 _FLAGS_AT = _FIXED.size - 2
 _DEVICE_AT, _MODE_AT, _HASH_AT = 16, 24, 40
@@ -42,6 +44,12 @@ class Entry(bytes):
     of the flags. A first capture holds one for every file, so it is a single object."""
 
     __slots__ = ()
+    LENGTH = _FIXED.size
+
+    @classmethod
+    def several(cls, entries: bytes) -> Iterator[Entry]:
+        """Entries that are written one after the other."""
+        return map(cls, (entries[at : at + cls.LENGTH] for at in range(0, len(entries), cls.LENGTH)))
 
     @classmethod
     def of(cls, mode: int, name: str, seen: os.stat_result) -> Entry:
@@ -57,19 +65,29 @@ class Entry(bytes):
 
     @property
     def mode(self) -> int:
-        return int.from_bytes(self[_MODE_AT : _MODE_AT + 4])
+        return self.kind[0]
+
+    @property
+    def kind(self) -> tuple[int, int]:
+        """The mode, and the permission bits."""
+        mode, bits = _KIND.unpack(self)
+        return mode, bits
+
+    @property
+    def leaf(self) -> tuple[int, bytes]:
+        """The mode, and the binary object id."""
+        mode, name = _LEAF.unpack_from(self)
+        return mode, name
 
     @property
     def id(self) -> str:
         return self[_HASH_AT:_FLAGS_AT].hex()
 
     @property
-    def bits(self) -> int:
-        return int.from_bytes(self[_FLAGS_AT:])
-
-    @property
-    def ctime_ns(self) -> int:
-        return int.from_bytes(self[:4]) * 10**9 + int.from_bytes(self[4:8])
+    def ctime(self) -> tuple[int, int]:
+        """In seconds, and the nanoseconds beyond them."""
+        seconds, nanoseconds = _CTIME.unpack_from(self)
+        return seconds, nanoseconds
 
     def is_on(self, device: int) -> bool:
         return int.from_bytes(self[_DEVICE_AT : _DEVICE_AT + 4]) == device & _32_BITS

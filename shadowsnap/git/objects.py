@@ -15,7 +15,15 @@ from io import BytesIO
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, NamedTuple
 
-from shadowsnap.files import SYNCS_LATER, make_read_only, open_temporary, sync_directory, sync_files, write_all
+from shadowsnap.files import (
+    SYNCS_LATER,
+    make_folder,
+    make_read_only,
+    open_temporary,
+    sync_directory,
+    sync_files,
+    write_all,
+)
 
 if TYPE_CHECKING:  # imported for annotations only
     from shadowsnap.git.repository import Git
@@ -74,23 +82,31 @@ class LooseObjects:
     def write(self, kind: bytes, data: bytes) -> str:
         name = object_id(kind, data)
         compressed = zlib.compress(b"%s %d\0" % (kind, len(data)) + data, 1)
-        self._write_file(name, lambda descriptor: write_all(descriptor, compressed))
+
+        def fill(target: int) -> str:
+            write_all(target, compressed)
+            return name
+
+        self._write_file(fill)
         return name
 
-    def write_stream(self, descriptor: int, size: int, name: str) -> bool:
-        """Write the blob `name` of `size` bytes from an open file. Returns False, and writes nothing,
-        if the file no longer has that content."""
-        digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
+    def write_stream(self, descriptor: int, size: int, name: str | None = None) -> str | None:
+        """Write the blob of `size` bytes that an open file holds, and return its id. Returns None, and writes
+        nothing, if the file has another size, or another id than `name`."""
 
-        def compress_into(target: int) -> None:
-            compressor = fast_zlib().compressobj(1)
-            write_all(target, compressor.compress(b"blob %d\0" % size))
-            while chunk := os.read(descriptor, CHUNK):
+        def fill(target: int) -> str | None:
+            header, left = b"blob %d\0" % size, size
+            digest, compressor = hashlib.sha1(header, usedforsecurity=False), fast_zlib().compressobj(1)
+            write_all(target, compressor.compress(header))
+            while left >= 0 and (chunk := os.read(descriptor, CHUNK)):
+                left -= len(chunk)
                 digest.update(chunk)
                 write_all(target, compressor.compress(chunk))
             write_all(target, compressor.flush())
+            found = digest.hexdigest()
+            return found if left == 0 and name in (None, found) else None
 
-        return self._write_file(name, compress_into, lambda: digest.hexdigest() == name)
+        return self._write_file(fill)
 
     def flush(self) -> None:
         """Make everything written so far survive a power cut. Call it before creating a ref that
@@ -103,14 +119,16 @@ class LooseObjects:
                 sync_directory(folder)
             self._unsynced.clear()
 
-    def _write_file(
-        self, name: str, fill: Callable[[int], None], is_valid: Callable[[], bool] = lambda: True
-    ) -> bool:
-        path = self.directory / name[:2] / name[2:]
-        descriptor, temporary = open_temporary(path.parent, "tmp_obj_")
+    def _write_file(self, fill: Callable[[int], str | None]) -> str | None:
+        """`fill` writes the object and returns its id, or None if it is not to be kept. As that comes last, the
+        temporary file is beside the packs, where upkeep finds it, too."""
+        descriptor, temporary = open_temporary(self.directory / "pack", "tmp_obj_")
         try:
             try:
-                fill(descriptor)
+                name = fill(descriptor)
+                if name is None:
+                    return None
+                path = self.directory / name[:2] / name[2:]
                 make_read_only(temporary)
                 # A new object is synced by `flush`. An existing one may be in use already, so it must not be
                 # replaced by a file that a power cut could empty.
@@ -118,14 +136,21 @@ class LooseObjects:
                     os.fsync(descriptor)
             finally:
                 os.close(descriptor)
-            if not is_valid():
-                return False
-            os.replace(temporary, path)
+            _move(temporary, path)
             if self._fsync:
                 self._unsynced.add(path)
-            return True
+            return name
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def _move(temporary: Path, path: Path) -> None:
+    make_folder(path.parent)
+    try:
+        os.replace(temporary, path)
+    except FileNotFoundError:  # git removed the folder just now, because it was empty
+        make_folder(path.parent)
+        os.replace(temporary, path)
 
 
 def read_loose(file: IO[bytes]) -> tuple[bytes, bytes]:

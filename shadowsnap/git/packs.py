@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from shadowsnap.files import make_read_only, open_temporary, sync_directory
-from shadowsnap.git.objects import CHUNK, MAX_IN_MEMORY, Compress, LooseObjects, inflate, object_id
+from shadowsnap.git.objects import CHUNK, MAX_IN_MEMORY, Compress, LooseObjects, fast_zlib, inflate, object_id
 
 _KIND_NUMBERS = {b"commit": 1, b"tree": 2, b"blob": 3}
 _KINDS = {number: kind for kind, number in _KIND_NUMBERS.items()}
@@ -393,16 +393,17 @@ class PackWriter:
         return len(self._positions)
 
     def add(self, item: Deflated) -> str:
-        name = bytes.fromhex(item.id)
+        name, payload = bytes.fromhex(item.id), item.payload
         if name not in self._positions:
-            self._positions[name] = len(self)
+            self._positions[name] = len(self._positions)
             header = _entry_header(_KIND_NUMBERS[item.kind], item.size)
-            self._checksums.append(zlib.crc32(item.payload, zlib.crc32(header)))
+            self._checksums.append(zlib.crc32(payload, zlib.crc32(header)))
             self._offsets.append(self._offset)
             self._sizes.append(item.size)
-            self._offset += len(header) + len(item.payload)
-            self._parts += (header, item.payload)
-            self._buffered += len(item.payload)
+            self._parts += (header, payload)
+            length = len(header) + len(payload)
+            self._offset += length
+            self._buffered += length
             if self._buffered > _MAX_BUFFERED:
                 self._write_buffer()
         return item.id
@@ -530,13 +531,19 @@ class NewObjects:
 
     def __init__(self, directory: Path, *, fsync: bool) -> None:
         self.directory = directory
-        self._fsync = fsync
+        self.fsync = fsync
         self._loose = LooseObjects(directory, fsync=fsync)
         self._pack: PackWriter | None = None
         self._trees: dict[str, bytes] = {}
+        self._compress: Compress = zlib.compress
 
-    def write(self, kind: bytes, data: bytes) -> str:
-        name = self.add(deflate(kind, data))
+    def expect_many(self) -> None:
+        """Compress what follows as fast as possible. (For few objects that is not worth an import.)"""
+        self._compress = fast_zlib().compress
+
+    def write(self, kind: bytes, data: bytes, name: str = "") -> str:
+        """Add an object, of which the id may be known, and return its id."""
+        name = self.add(deflate(kind, data, name, self._compress))
         if kind == b"tree":
             self._trees[name] = data
         return name
@@ -546,12 +553,12 @@ class NewObjects:
             self._pack.finish()
             self._pack = None
         if self._pack is None:
-            self._pack = PackWriter(self.directory, fsync=self._fsync)
+            self._pack = PackWriter(self.directory, fsync=self.fsync)
         return self._pack.add(item)
 
-    def write_stream(self, descriptor: int, size: int, name: str) -> bool:
-        """Write the blob `name` of `size` bytes from an open file. Returns False, and writes nothing,
-        if the file no longer has that content."""
+    def write_stream(self, descriptor: int, size: int, name: str | None = None) -> str | None:
+        """Write the blob of `size` bytes that an open file holds, and return its id. Returns None, and writes
+        nothing, if the file has another size, or another id than `name`."""
         return self._loose.write_stream(descriptor, size, name)
 
     def pending_tree(self, name: str) -> bytes | None:

@@ -11,7 +11,6 @@ import re
 import sys
 import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple
 
@@ -20,6 +19,7 @@ from shadowsnap.git.objects import EMPTY_TREE
 
 DIRECTORY, LINK, REGULAR, EXECUTABLE, GITLINK = 0o040000, 0o120000, 0o100644, 0o100755, 0o160000
 _MODES = frozenset((DIRECTORY, LINK, REGULAR, EXECUTABLE))
+_ROW_STARTS = {mode: b"%o " % mode for mode in _MODES}
 MOST_PATHS = 4_000_000
 """A checkpoint with more paths is not read: a few small trees that name each other stand for billions."""
 MOST_PATH_BYTES = 1 << 29
@@ -86,13 +86,37 @@ def patch_tree(
     Removing a directory removes everything in it."""
     if not changes:
         return base
-    top = _Directory.open(None if base == EMPTY_TREE else base, _nested(changes), read, parse)
+    top = _Directory(None if base == EMPTY_TREE else base, _nested(changes), read, parse)
     directories = [top]
     for directory in directories:  # grows while it is walked; parents come before children
         directories += directory.change_entries(read, parse)
     for directory in reversed(directories):
         directory.write(write)
     return top.new or write(b"")
+
+
+def build_tree(files: Iterable[tuple[bytes, int, bytes]], write: WriteTree) -> str:
+    """Write the trees of these files, each with its path, mode and binary id, and return the id of the uppermost.
+    Does the same as `patch_tree` with an empty base, in a third of the time."""
+    rows: dict[bytes, dict[bytes, tuple[bytes, bytes]]] = {b"": {}}
+    """Directory -> name -> what the entries are sorted by, and the entry."""
+    for path, mode, object_id in files:
+        folder, _, name = path.rpartition(b"/")
+        row = name, b"%s%s\0%s" % (_ROW_STARTS[mode], name, object_id)
+        if folder in rows:
+            rows[folder][name] = row
+        else:
+            rows[folder] = {name: row}
+    for folder in list(rows):
+        while (folder := folder.rpartition(b"/")[0]) not in rows:
+            rows[folder] = {}
+    # A directory comes after those inside it. Where a file became a directory meanwhile, the directory stays.
+    for folder in sorted(rows.keys() - {b""}, reverse=True):
+        above, _, name = folder.rpartition(b"/")
+        tree = write(b"".join([row for _, row in sorted(rows.pop(folder).values())]))
+        rows[above][name] = name + b"/", b"%s%s\0%s" % (_ROW_STARTS[DIRECTORY], name, bytes.fromhex(tree))
+    top = sorted(rows[b""].values())
+    return write(b"".join([row for _, row in top])) if top else EMPTY_TREE
 
 
 def _nested(changes: Mapping[bytes, Leaf | None]) -> _Node:
@@ -116,31 +140,26 @@ def _nested(changes: Mapping[bytes, Leaf | None]) -> _Node:
     return root
 
 
-@dataclass
 class _Directory:
     """A directory that is being changed."""
 
-    base: str | None
-    changes: _Node
-    before: bytes
-    entries: dict[bytes, Leaf]
-    parent: _Directory | None = None
-    name: bytes = b""
-    new: str | None = None
-    """Its new id, after `write`; None if it is empty."""
-
-    @classmethod
-    def open(
-        cls,
+    def __init__(
+        self,
         base: str | None,
         changes: _Node,
         read: ReadTree,
         parse: ParseTree,
         parent: _Directory | None = None,
         name: bytes = b"",
-    ) -> _Directory:
-        before = b"" if base is None else read(base)
-        return cls(base, changes, before, parse(before), parent, name)
+    ) -> None:
+        self.base = base
+        self.changes = changes
+        self.before = b"" if base is None else read(base)
+        self.entries = parse(self.before)
+        self.parent = parent
+        self.name = name
+        self.new: str | None = None
+        """Its new id, after `write`; None if it is empty."""
 
     def change_entries(self, read: ReadTree, parse: ParseTree) -> list[_Directory]:
         """Set and remove entries of this directory itself. Returns the subdirectories that have changes."""
@@ -151,7 +170,7 @@ class _Directory:
                     self.entries.pop(name, None)
                 old = self.entries.get(name)
                 base = old[1] if old is not None and old[0] == DIRECTORY else None
-                below.append(_Directory.open(base, change, read, parse, self, name))
+                below.append(_Directory(base, change, read, parse, self, name))
             elif change is None:
                 self.entries.pop(name, None)
             else:
@@ -317,6 +336,7 @@ _IGNORABLE = {
 # `git~1` is a short name that Windows gives to `.git`.
 _DOT_GIT = re.compile(r"\.git|git~[0-9]+")
 _SUSPICIOUS = re.compile(rb"(?i)git|[\\\0/\x80-\xff]|\A\.{1,2}\Z|\A\Z")
+_USUAL = bytes({*range(1, 0x80)} - {*b"\\"})
 _ON_WINDOWS = re.compile(rb'[\\:*?"<>|\x00-\x1f]|[. ]\Z')
 _LONGEST_NAME = 1024
 """More than any file system takes. To fold a name can take time by the square of its length."""
@@ -371,11 +391,17 @@ def link_problem(target: bytes) -> str | None:
 
 def path_problem(path: bytes) -> str | None:
     """Why a checkpoint must not contain this path; None if it may."""
-    # The usual case, with one search for the whole path.
-    is_usual = _SUSPICIOUS.search(path.replace(b"/", b"")) is None and len(path) <= _LONGEST_NAME
-    if is_usual and b"//" not in path and sys.platform != "win32":
-        names = path.split(b"/")
-        return None if not {b"", b".", b".."}.intersection(names) else "it is not a path"
+    # The usual case, for the whole path at once: no name in it has to be looked at more closely.
+    folders = b"/%s/" % path
+    if (
+        not path.translate(None, _USUAL)
+        and b"//" not in folders
+        and b"/." not in folders
+        and b"git" not in folders.lower()
+        and len(path) <= _LONGEST_NAME
+        and sys.platform != "win32"
+    ):
+        return None
     return next((problem for name in path.split(b"/") if (problem := name_problem(name)) is not None), None)
 
 

@@ -32,7 +32,7 @@ from shadowsnap.model import Checkpoint, Kept, RestoreResult
 from shadowsnap.restore.apply import Application, Staging, describe_error, is_staging, remove_staging
 from shadowsnap.restore.plan import Plan, directories_above, open_tree, plan_repairs_after_crash, plan_restore
 from shadowsnap.snapshot.capture import Capture
-from shadowsnap.snapshot.content import is_left_out
+from shadowsnap.snapshot.secrets import is_left_out
 from shadowsnap.snapshot.states import Selection, State, compare
 from shadowsnap.snapshot.take import Request, begin_capture, capture_same_scope, keep_capture
 from shadowsnap.snapshot.tools import path_inside

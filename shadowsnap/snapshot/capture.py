@@ -23,12 +23,33 @@ from typing import Any
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import DeadlineExceeded, GitFailed
 from shadowsnap.git.index import Entry, Index, Known
+from shadowsnap.git.objects import EMPTY_TREE
 from shadowsnap.git.reading import ObjectReader, missing_objects
-from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, LINK, MANY_PATHS, REGULAR, Leaf, check_size, patch_tree
-from shadowsnap.snapshot.content import Content, NotCaptured, read_file, write_contents
+from shadowsnap.git.trees import (
+    DIRECTORY,
+    EXECUTABLE,
+    LINK,
+    MANY_PATHS,
+    REGULAR,
+    Leaf,
+    build_tree,
+    check_size,
+    patch_tree,
+)
+from shadowsnap.snapshot.content import (
+    Content,
+    NotCaptured,
+    Stored,
+    exists,
+    read_again,
+    read_file,
+    store_files,
+)
 from shadowsnap.snapshot.ignore_rules import DEFAULT_DIRECTORY_NAMES
 from shadowsnap.snapshot.ignore_rules import VERSION as EXCLUDES_VERSION
+from shadowsnap.snapshot.readers import Readers
 from shadowsnap.snapshot.scan import Comparison, Found, capture_settings, is_settled, scan
+from shadowsnap.snapshot.secrets import why_left_out
 from shadowsnap.snapshot.workspace import Workspace
 from shadowsnap.snapshot.worktree import Worktree, folder_of, folders_above
 from shadowsnap.steps import step
@@ -113,20 +134,26 @@ class Capture:
         if large != cache.large_directories:
             cache.large_directories = large
             cache.found_under = None  # the scan lists everything, and so finds the files that are left out now
-        found = scan(space, cache, self._comparison, named, self.now_ns)
-        step("capture:scanned")
-        self._drop(found.gone)
-        cache.directories, cache.ignored_directories = found.directories, found.ignored_directories
-        cache.rules, self.undecided = found.rules, found.undecided
-        wanted = named | cache.tracked
-        known = self.known_among(wanted)
-        missing = {path for path in wanted if path not in known or found.hides(path)}
-        try:
-            self._take(found.changed | missing if missing else found.changed)
-        except DeadlineExceeded:
-            self._choose_usual_modes(usual)
-            self._save_progress()
-            raise
+        with Readers(space) as readers:
+            found = scan(space, cache, self._comparison, named, self.now_ns, readers)
+            step("capture:scanned")
+            self._drop(found.gone)
+            cache.directories, cache.ignored_directories = found.directories, found.ignored_directories
+            cache.rules, self.undecided = found.rules, found.undecided
+            wanted = named | cache.tracked
+            known = self.known_among(wanted)
+            missing = {path for path in wanted if path not in known or found.hides(path)}
+            try:
+                self._take(found.changed | missing if missing else found.changed, readers=readers)
+                if readers.given:
+                    self.tree()  # is made while the readers complete their packs
+                self._take(readers.lost())
+            except DeadlineExceeded:
+                for path in readers.lost():
+                    self._changes.pop(path, None)
+                self._choose_usual_modes(usual)
+                self._save_progress()
+                raise
         self._check_size()
         self.late = {path for path in named & missing - found.changed if self._has(path)}
         self.released = {path for path in found.gone if path not in self.skipped and self._is_file(path)}
@@ -241,15 +268,21 @@ class Capture:
     def _both_trees(self) -> tuple[str, str]:
         """The tree of the mapping without the extras, and with them."""
         if self._trees is None:
-            known = self.cache.index.lookup(self._changes)
-            differing = {
-                path: leaf
-                for path, entry in self._changes.items()
-                if (leaf := _leaf(entry)) != _leaf(known.get(path))
-            }
-            tree = self._patched(self.cache.tree, differing)
+            tree = self._built() if self.cache.tree == EMPTY_TREE else self._changed()
             self._trees = tree, self._patched(tree, {path: _leaf(entry) for path, entry in self._extras.items()})
         return self._trees
+
+    def _built(self) -> str:
+        """The tree of a first capture."""
+        entries = ((path, entry) for path, entry in self._changes.items() if entry is not None)
+        return build_tree(((path, *entry.leaf) for path, entry in entries), self._write_tree)
+
+    def _changed(self) -> str:
+        known = self.cache.index.lookup(self._changes)
+        differing = {
+            path: leaf for path, entry in self._changes.items() if (leaf := _leaf(entry)) != _leaf(known.get(path))
+        }
+        return self._patched(self.cache.tree, differing)
 
     def _patched(self, tree: str, changes: Mapping[bytes, Leaf | None]) -> str:
         if not changes:
@@ -259,8 +292,11 @@ class Capture:
                 tree,
                 changes,
                 lambda name: reader.read(name, b"tree"),
-                lambda data: self.space.objects.write(b"tree", data),
+                self._write_tree,
             )
+
+    def _write_tree(self, data: bytes) -> str:
+        return self.space.objects.write(b"tree", data)
 
     # --- saving the cache --------------------------------------------------------------------
 
@@ -329,45 +365,63 @@ class Capture:
                 files.add(path)
         return files
 
-    def _take(self, paths: set[bytes], *, unfiltered: bool = False, extra: bool = False) -> None:
-        """Read these files and update the mapping."""
-        paths = paths - {path for path in paths if self.space.is_store(path)}
+    def _take(
+        self, paths: set[bytes], *, unfiltered: bool = False, extra: bool = False, readers: Readers | None = None
+    ) -> None:
+        """Read these files and update the mapping. If there are many, `readers` help."""
+        space, worktree, objects = self.space, self.space.worktree, self.space.objects
+        if readers is not None:
+            paths = paths - readers.given
+        if space.has_store_inside:
+            paths = {path for path in paths if not space.is_store(path)}
         known = self.cache.index.lookup(paths)
-        directories, tracked, worktree = self.cache.directories, self.cache.tracked, self.space.worktree
+        directories, tracked = self.cache.directories, self.cache.tracked
         doubtful = {path for path in paths if folder_of(path) not in directories}
+        limit = None if unfiltered else space.settings.max_file_bytes
+        stored = space.store.git_dir / "objects"
 
         def read(path: bytes) -> Content | NotCaptured:
             if path in doubtful and not worktree.reaches(path):
                 return NotCaptured(None)
-            return read_file(worktree, self.space.settings, path, unfiltered=unfiltered, tracked=path in tracked)
+            problem = why_left_out(path, space.settings)
+            # A file that the user's git tracks is no secret, whatever its name.
+            if problem == "unstorable" or (problem is not None and not unfiltered and path not in tracked):
+                return NotCaptured(problem if problem == "unstorable" or exists(worktree, path) else None)
+            if path in known:
+                return read_again(worktree, path, limit, objects, known[path], stored)
+            return read_file(worktree, path, limit, objects.write_stream)
 
-        special = paths if unfiltered else paths & (tracked | doubtful)
-        for path, content in chain(
-            write_contents(self.space, sorted(special), read, known),
-            write_contents(self.space, sorted(paths - special), read, known, plain=True),
-        ):
-            self.skipped.pop(path, None)
-            if isinstance(content, Content):
-                if content.links > 1 and not extra:
-                    self._linked.add(path)
-                self._add(path, content.entry, extra=extra)
-                continue
-            if content.why is not None:
-                self.skipped[path] = content.why
-            if not extra:
-                self._drop([path])
+        results: Iterable[Stored] = ()
+        if readers is not None:
+            if not self.is_first:  # else the scan has given them what it listed
+                readers.give(sorted(paths - doubtful - known.keys()))
+            paths, results = paths - readers.given, readers.results()
+        for each in chain(store_files(sorted(paths), read, objects, space.deadline), results):
+            self._take_in(each, extra=extra)
 
-    def _add(self, path: bytes, entry: Entry, *, extra: bool) -> None:
+    def _take_in(self, stored: Stored, *, extra: bool) -> None:
         self._trees = None
+        if self.skipped:
+            for path in stored.entries:
+                self.skipped.pop(path, None)
+        for path, why in stored.left_out.items():
+            self.skipped.pop(path, None)
+            if why is not None:
+                self.skipped[path] = why
         if extra:
-            self._extras[path] = entry
+            self._extras.update(stored.entries)
             return
-        self._changes[path] = entry
-        bits = self._unusual_bits(entry)
-        if bits is None:
-            self.cache.modes.other.pop(path, None)
-        else:
-            self.cache.modes.other[path] = bits
+        self._drop(stored.left_out)
+        self._changes.update(stored.entries)
+        self._linked.update(stored.linked)
+        if not self.is_first:  # else the usual permission bits are not known yet
+            modes = self.cache.modes
+            for path, entry in stored.entries.items():
+                bits = self._unusual_bits(entry)
+                if bits is None:
+                    modes.other.pop(path, None)
+                else:
+                    modes.other[path] = bits
 
     def _drop(self, paths: Iterable[bytes]) -> None:
         paths = list(paths)
@@ -428,16 +482,16 @@ class Capture:
 
     def _unusual_bits(self, entry: Entry) -> int | None:
         """The permission bits of a file, if they have to be recorded."""
-        is_usual = entry.mode == LINK or entry.bits == self.cache.modes.usual(entry.mode)
-        return None if is_usual else entry.bits
+        mode, bits = entry.kind
+        return None if mode == LINK or bits == self.cache.modes.usual(mode) else bits
 
     def _choose_usual_modes(self, usual: Modes | None) -> None:
         """On a first capture, make the most frequent permission bits the usual ones."""
         if not self.is_first:
             return
         modes, directories = self.cache.modes, self.cache.directories
-        entries = self._changes.items()
-        counted = Counter((entry.mode, entry.bits) for _, entry in entries if entry is not None)
+        entries = {path: entry for path, entry in self._changes.items() if entry is not None}
+        counted = Counter(entry.kind for entry in entries.values())
         if usual is not None:
             modes.file, modes.executable, modes.directory = usual.file, usual.executable, usual.directory
         else:
@@ -446,11 +500,9 @@ class Capture:
             folders = Counter((DIRECTORY, row[0]) for path, row in directories.items() if path)
             modes.directory = _most_frequent(folders, DIRECTORY) or modes.directory
         unusual = {kind for kind in counted if kind[0] != LINK and kind[1] != modes.usual(kind[0])}
+        modes.other = {}
         if unusual:
-            with_entry = ((path, entry) for path, entry in entries if entry is not None)
-            modes.other = {path: each.bits for path, each in with_entry if (each.mode, each.bits) in unusual}
-        else:
-            modes.other = {}
+            modes.other = {path: each.kind[1] for path, each in entries.items() if each.kind in unusual}
 
     def _update_bare(self, found: Found) -> None:
         """Find the directories without captured files, among those that had none, new ones, and those that lost a
@@ -478,21 +530,22 @@ class Capture:
         cache, device = self.cache, os.stat(self.space.project.workdir).st_dev
         not_read = {path for path in cache.unsettled if self._changes.get(path) is None}
         cache.unsettled = set()
-        now_second, newest_ns = self.now_ns // 10**9, 0
+        now_second = self.now_ns // 10**9
+        newest = (0, 0)
         for path, entry in self._changes.items():
             if entry is None:
                 continue
-            changed_ns = entry.ctime_ns
-            newest_ns = max(newest_ns, changed_ns)
+            ctime = entry.ctime
+            newest = max(newest, ctime)
             now_ns = self.now_ns - (0 if entry.is_on(device) else _OTHER_CLOCK_NS)
-            if changed_ns // 10**9 >= now_second or not is_settled(changed_ns, now_ns):
+            if ctime[0] >= now_second or not is_settled(ctime[0] * 10**9 + ctime[1], now_ns):
                 cache.unsettled.add(path)
         for path, known in cache.index.lookup(not_read).items():
             if known.ctime_ns // 10**9 >= now_second:
                 cache.unsettled.add(path)
         cache.as_of_ns = self.now_ns if cache.unsettled else 0
         if self._comparison is not None and self._comparison.now_ns is None:
-            cache.clock = self._observed_clock(newest_ns, found)
+            cache.clock = self._observed_clock(newest[0] * 10**9 + newest[1], found)
 
     def _observed_clock(self, newest_ns: int, found: Found) -> int:
         """The least difference between the file system's time and the machine's clock: the file system's time

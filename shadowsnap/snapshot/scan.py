@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shadowsnap.errors import DeadlineExceeded, GitFailed
 from shadowsnap.git.repository import Running, side_by_side
-from shadowsnap.snapshot.content import is_left_out
 from shadowsnap.snapshot.ignore_rules import (
     DEFAULT_DIRECTORY_NAMES,
     SHARE_OF_TIME,
@@ -31,8 +30,9 @@ from shadowsnap.snapshot.ignore_rules import (
     rule_files,
 )
 from shadowsnap.snapshot.ignore_rules import VERSION as EXCLUDES_VERSION
+from shadowsnap.snapshot.readers import Readers
 from shadowsnap.snapshot.secrets import VERSION as SECRETS_VERSION
-from shadowsnap.snapshot.secrets import is_secret
+from shadowsnap.snapshot.secrets import is_left_out, is_secret
 from shadowsnap.snapshot.workspace import Workspace
 from shadowsnap.snapshot.worktree import folder_of, parents
 from shadowsnap.store.stat_cache import Directories, ScanCache, saved_state
@@ -125,10 +125,12 @@ class Found:
         return bool(self.unreadable) and not self.unreadable.isdisjoint(parents(path))
 
 
-def scan(space: Workspace, cache: ScanCache, comparison: Comparison, named: set[bytes], now_ns: int) -> Found:
+def scan(
+    space: Workspace, cache: ScanCache, comparison: Comparison, named: set[bytes], now_ns: int, readers: Readers
+) -> Found:
     """What differs from the cache. `named` are the files that tools named. The cache is updated with the files
-    that the user's git tracks."""
-    return _Scan(space, cache, comparison, named, now_ns).run()
+    that the user's git tracks. If there is no last capture, `readers` begin to read what is listed."""
+    return _Scan(space, cache, comparison, named, now_ns, readers).run()
 
 
 def capture_settings(space: Workspace) -> list[Any]:
@@ -147,13 +149,20 @@ class _Listing(NamedTuple):
 
 class _Scan:
     def __init__(
-        self, space: Workspace, cache: ScanCache, comparison: Comparison, named: set[bytes], now_ns: int
+        self,
+        space: Workspace,
+        cache: ScanCache,
+        comparison: Comparison,
+        named: set[bytes],
+        now_ns: int,
+        readers: Readers,
     ) -> None:
         self.space = space
         self.cache = cache
         self.comparison = comparison
         self.named = named
         self.now_ns = now_ns
+        self.readers = None if len(cache.index) else readers
         # The watcher reports what differs from the cache that it keeps in memory, and from no other.
         self.touched = comparison.touched if cache.kept is not None else None
         self.found = Found()
@@ -347,6 +356,8 @@ class _Scan:
                     continue
                 files += listing.files
                 folders += listing.folders
+                if self.readers is not None:
+                    self.readers.expect(len(listed) + len(files))
                 for path in listing.folders:
                     is_excluded = path.rpartition(b"/")[2] in DEFAULT_DIRECTORY_NAMES
                     (postponed if is_excluded else waiting).append(path)
@@ -354,7 +365,10 @@ class _Scan:
             if ignored is None:
                 self._note_undecided(files, folders, known)
                 return listed
-            listed.update(path for path in files if path not in ignored)
+            files = [path for path in files if path not in ignored] if ignored else files
+            listed.update(files)
+            if self.readers is not None:
+                self.readers.give(files)
             found.ignored_directories.update(ignored.intersection(folders))
             for folder in walked:
                 if folder in ignored:
@@ -373,28 +387,27 @@ class _Scan:
         if seen is None or not stat.S_ISDIR(seen.st_mode):
             found.directories.pop(folder, None)
             return None
-        prefix = folder + b"/" if folder else b""
-        files: list[bytes] = []
-        folders: list[bytes] = []
         settled = seen.st_dev == self.device and is_settled(seen.st_ctime_ns, self.now_ns)
         found.directories[folder] = (stat.S_IMODE(seen.st_mode), _stamp(seen) if settled else 0)
         try:
             if not worktree.is_searchable(folder, seen):
                 raise PermissionError(folder)
-            for item in worktree.items(folder):
-                path = prefix + item.name
-                if item.name == b".git" and (item.is_directory or not (folder or item.is_special)):
-                    continue  # a repository is not part of the files
-                if not space.is_store(path):
-                    (folders if item.is_directory else files).append(path)
+            names = worktree.names(folder)
         except OSError:
             found.unreadable.add(folder)
-        too_deep = self._too_deep(folder, folders)
-        if folder in found.unreadable or too_deep:
             found.directories[folder] = (stat.S_IMODE(seen.st_mode), 0)
-        if folder in found.unreadable:
             return None
-        return _Listing(files, [path for path in folders if path not in too_deep])
+        prefix = folder + b"/" if folder else b""
+        # A repository is not part of the files. Below the uppermost directory, a file named .git is one of them.
+        folders = [prefix + name for name in names.directories if name != b".git"]
+        files = [prefix + name for name in names.files if folder or name != b".git"]
+        files += [prefix + name for name in names.special]
+        if space.has_store_inside:
+            files, folders = ([path for path in paths if not space.is_store(path)] for paths in (files, folders))
+        if too_deep := self._too_deep(folder, folders):
+            found.directories[folder] = (stat.S_IMODE(seen.st_mode), 0)
+            folders = [path for path in folders if path not in too_deep]
+        return _Listing(files, folders)
 
     def _look(self, path: bytes) -> os.stat_result | None:
         """The stat data of a path; one that the system refuses is noted as unreadable."""

@@ -10,6 +10,9 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
+from shadowsnap.git.trees import path_problem
+from shadowsnap.settings import Settings
+
 VERSION = 2
 """The version of the table. After a change, the next capture lists every file again."""
 
@@ -125,6 +128,18 @@ def is_secret(path: bytes, exceptions: tuple[str, ...] = ()) -> bool:
         return False
     path = path.lower()
     return _is_listed(path, name) and not (exceptions and _is_exception(path, exceptions))
+
+
+def is_left_out(path: bytes, settings: Settings) -> bool:
+    """Whether a file is left out because of its name."""
+    return not settings.include_secrets and is_secret(path, settings.capture_secrets)
+
+
+def why_left_out(path: bytes, settings: Settings) -> str | None:
+    """Why a file is left out because of its name, `unstorable` or `secret`; None if it is not."""
+    if path_problem(path) is not None:
+        return "unstorable"
+    return "secret" if is_left_out(path, settings) else None
 
 
 def _is_listed(path: bytes, name: bytes) -> bool:

@@ -63,6 +63,11 @@ class Workspace:
         """Whether captured objects stay in the store. False for a comparison, such as a diff with the present."""
         return self.git.scratch_objects is None
 
+    @property
+    def has_store_inside(self) -> bool:
+        """Whether the store lies in the project."""
+        return self._store_inside is not None
+
     def is_store(self, path: bytes) -> bool:
         """Whether a path belongs to the store, which is never captured."""
         inside = self._store_inside

@@ -12,9 +12,10 @@ import shutil
 import stat
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from shadowsnap.errors import UnsafeTree
 from shadowsnap.files import write_all
@@ -40,6 +41,16 @@ _LONGEST_NAME = 255
 _CANNOT_EXIST = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
 # Listing by absolute path is faster, as long as the system accepts the length.
 _LONG_PATH = 1000
+
+
+class Names(NamedTuple):
+    """The names in a directory."""
+
+    files: list[bytes]
+    """Links are files, too."""
+    directories: list[bytes]
+    special: list[bytes]
+    """Sockets, FIFOs and devices."""
 
 
 class Item(NamedTuple):
@@ -177,8 +188,34 @@ class Worktree:
         """Whether entries can be created and removed in a directory."""
         return os.access(self._at(folder), os.W_OK | os.X_OK, dir_fd=self._fd)
 
+    def names(self, path: bytes) -> Names:
+        """The names in a directory; raises OSError if it cannot be read."""
+        files: list[bytes | str] = []  # text if the directory is listed through a descriptor
+        directories: list[bytes | str] = []
+        special: list[bytes | str] = []
+        with self._listing(path) as entries:
+            for entry in entries:
+                if entry.is_file(follow_symlinks=False):
+                    files.append(entry.name)
+                elif entry.is_dir(follow_symlinks=False):
+                    directories.append(entry.name)
+                else:
+                    (files if entry.is_symlink() else special).append(entry.name)
+        return Names(*(
+            [name if isinstance(name, bytes) else os.fsencode(name) for name in names]
+            for names in (files, directories, special)
+        ))  # fmt: skip
+
     def items(self, path: bytes) -> Iterator[Item]:
         """The entries of a directory; raises OSError if it cannot be read."""
+        with self._listing(path) as entries:
+            for entry in entries:
+                directory = entry.is_dir(follow_symlinks=False)
+                plain = directory or entry.is_file(follow_symlinks=False) or entry.is_symlink()
+                yield Item(os.fsencode(entry.name), directory, not plain)
+
+    @contextmanager
+    def _listing(self, path: bytes) -> Iterator[Iterator[os.DirEntry[Any]]]:
         descriptor = None
         absolute = b"%s/%s" % (self._root, path)
         where: int | bytes = absolute
@@ -187,10 +224,7 @@ class Worktree:
             descriptor = where = os.open(self._at(path), _OPEN | _DIRECTORY, dir_fd=self._fd)
         try:
             with os.scandir(where) as entries:
-                for entry in entries:
-                    directory = entry.is_dir(follow_symlinks=False)
-                    plain = directory or entry.is_file(follow_symlinks=False) or entry.is_symlink()
-                    yield Item(os.fsencode(entry.name), directory, not plain)
+                yield entries
         finally:
             if descriptor is not None:
                 os.close(descriptor)

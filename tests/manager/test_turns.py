@@ -486,7 +486,7 @@ def test_attempts_that_run_out_of_time_get_there_together(
     base: Path, larger: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each goes on from where the last one stopped, also when three are not enough."""
-    monkeypatch.setattr("shadowsnap.snapshot.content._BATCH_FILES", 4)  # else all files are read at once
+    monkeypatch.setattr("shadowsnap.snapshot.content.BATCH_FILES", 4)  # else all files are read at once
     statuses = []
     for _ in range(8):
         with deadline_after(150), everything_old():  # else the files read last are read again
