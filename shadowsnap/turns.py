@@ -37,7 +37,7 @@ from shadowsnap.store.conversations import (
 from shadowsnap.store.history import History, ensure_log, note, read_history
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project, locked_project, project_of
-from shadowsnap.store.redaction import redacted_beginning, redacted_text
+from shadowsnap.store.redaction import REDACTED, redacted_beginning, redacted_text
 
 TOO_LARGE, UNREADABLE = "too-large", "unreadable"
 _PATIENCE_SECONDS = 30.0
@@ -236,12 +236,13 @@ class OpenTurn:
         try:
             # Older versions noted no directory: such a path is not trusted.
             noted: list[Any] = list(record.get("transcript") or ())
-            path, size, folder, *more = (*noted, None, None, None)
+            path, size, folder, session, answered, turn_id = [*noted, *[None] * 6][:6]
             turn.session_id, turn.prompt = record.get("session_id"), record.get("prompt")
             turn.agent, turn.parent = record.get("agent"), record.get("parent")
             turn.key, turn.began = str(record.get("key") or turn.key), float(record.get("began") or turn.began)
             turn.again = int(record.get("again") or 0)
-            turn.conversation = Transcript(path, size, folder, *more[:2]) if path and folder else None
+            if path and folder:
+                turn.conversation = Transcript(path, size, folder, session, answered is True, str(turn_id or ""))
             found = [TurnInProject.from_json(each) for each in record.get("places", ())]
             turn.projects = {each.project.id: each for each in found if each.project is not None}
             turn.calls = [Call.from_json(call) for call in record.get("calls", ())]
@@ -264,9 +265,11 @@ class Transcript:
     """The session that is meant, in a database with several."""
     answered: bool = False
     """Whether the prompt of the turn and a part of its answer may be in it already."""
+    turn: str = ""
+    """The agent's own id of the turn, if it has one."""
 
     def to_json(self) -> list[Any]:
-        return [self.path, self.size, self.folder, self.session, self.answered]
+        return [self.path, self.size, self.folder, self.session, self.answered, self.turn]
 
 
 def conversation_now(conversation: Any, settings: Settings) -> Any:
@@ -364,11 +367,10 @@ def _keep(
     if not store.git_dir.is_dir():
         return
     if isinstance(content, Transcript):
-        answered = content.answered
-        content = _read(content, settings.max_conversation_bytes)
-        if up_to and not isinstance(content, str):
+        transcript, content = content, _read(content, settings.max_conversation_bytes)
+        if (up_to or transcript.turn) and not isinstance(content, str):
             content = before_prompt(
-                content, lambda text: redacted_prompt(text.strip(), settings) == up_to.strip(), answered=answered
+                content, _is_prompt(up_to or "", settings), turn=transcript.turn, answered=transcript.answered
             )
     session = str(turn.session_id) if turn.session_id else None
     for part, checkpoint in places:
@@ -387,6 +389,18 @@ def _keep(
             part.conversation_kept = True
         with locked_project(store, project, _DOING, deadline):
             note(store, project, "conversation", **facts)
+
+
+def _is_prompt(prompt: str, settings: Settings) -> Callable[[str], bool]:
+    """Whether a text is a prompt that was kept without its secrets, and perhaps without its end."""
+    asked = prompt.strip()
+    plain = asked.partition(REDACTED)[0]  # to redact every text of a transcript would take long
+
+    def is_prompt(text: str) -> bool:
+        text = text.strip()
+        return bool(asked) and text.startswith(plain) and redacted_prompt(text, settings).strip() == asked
+
+    return is_prompt
 
 
 def _read(content: Transcript, most_bytes: int | None) -> ConversationContent | str:

@@ -242,14 +242,15 @@ def remove_old_sessions(folder: str) -> None:
 
 
 def mark_transcript(event: HookEvent) -> list[str | int] | None:
-    """A transcript, how long it is now, the directory that it must lie in, the session, and whether the turn may
-    have begun in it. It is read when the turn is over: now the agent waits."""
+    """A transcript, how long it is now, the directory that it must lie in, the session, whether the turn may have
+    begun in it, and the turn's id. It is read when the turn is over: now the agent waits."""
     implied = None if event.transcript else implied_transcript(event.agent, event.session)
     path, folder = implied or (event.transcript, transcripts_folder(event.agent, event.transcript))
     try:
         in_database = path.endswith(".db")  # where times may be known to the second only
         size = int(time.time() * 1000) if in_database else os.stat(path).st_size
-        return [path, size, folder, event.session, in_database or event.kind == TOOL] if folder else None
+        answered = in_database or event.kind == TOOL
+        return [path, size, folder, event.session, answered, event.turn] if folder else None
     except (OSError, ValueError):
         return None  # not written yet, or no path
 

@@ -137,37 +137,62 @@ def _only_tools(message: dict[str, Any]) -> bool:
 
 
 def before_prompt(
-    content: ConversationContent, is_prompt: Callable[[str], bool], *, answered: bool = False
+    content: ConversationContent, is_prompt: Callable[[str], bool], *, turn: str = "", answered: bool = False
 ) -> ConversationContent:
-    """A transcript without the prompt at its end. Some agents write a prompt down before they announce it, in a
-    row of its own kind or as a message. It may be `answered` already where the transcript was first seen at a
-    tool call, or times are known to the second only."""
+    """A transcript up to the prompt of a turn. Agents write when they like: the prompt may be at its end, in a row
+    of its own kind or as a message, and the turn may have gone on for long where the transcript was first seen at
+    a tool call (`answered`). Where rows name the `turn` that they belong to, it begins with the first of them;
+    else with the message that is the prompt."""
     lines = content.data.split(b"\n") if content.form == MESSAGES else []
-    first = max(0, len(lines) - _MOST_ROWS_AFTER)
-    rows = [_parsed(line, VALUE) for line in lines[first:]]
-    asked = [any(is_prompt(text) for text in _texts(row)) for row in rows]
-    end = _last_asked(rows, asked) if answered else len(rows)
+    end = _first_of_turn(lines, turn)
+    if end is None:
+        end = _after_prompt(lines, is_prompt) if answered else len(lines)
     for at in range(end - 1, -1, -1):
-        if asked[at]:
+        row = _parsed(lines[at], VALUE)
+        if _mentions(row, is_prompt):
             end = at
-        elif _role(rows[at]):
+        elif _role(row):
             break  # what was said before
-    if end == len(rows):
+    if end == len(lines):
         return content
-    kept = [line for line in lines[: first + end] if line.strip()]
+    kept = [line for line in lines[:end] if line.strip()]
     return ConversationContent(b"".join(line + b"\n" for line in kept), MESSAGES, len(kept))
 
 
-def _last_asked(rows: list[Any], asked: list[bool]) -> int:
-    """Just after the message in which the person asked it. Rows that only mention a prompt, such as a note of the
-    last one, may come after the answer: they count only if there is no such message."""
-    mentions = [at for at in range(len(rows)) if asked[at]]
-    messages = [at for at in mentions if _role(rows[at]) in _PERSON]
-    return (messages or mentions or [len(rows) - 1])[-1] + 1
+def _first_of_turn(lines: list[bytes], turn: str) -> int | None:
+    """The first row that names a turn as its own; None if no row does."""
+    name = json.dumps(turn).encode()
+    for at, line in enumerate(lines) if turn else ():
+        row = _parsed(line, VALUE) if name in line else None
+        places = [row, *row.values()] if isinstance(row, dict) else []
+        if any(place.get(key) == turn for place in places if isinstance(place, dict) for key in _TURN_OF_ROW):
+            return at
+    return None
 
 
-_MOST_ROWS_AFTER = 100
+# Claude Code has it in the row, Codex below `payload`.
+_TURN_OF_ROW = ("promptId", "turn_id")
+
+
+def _after_prompt(lines: list[bytes], is_prompt: Callable[[str], bool]) -> int:
+    """Just after the last message that is the prompt. Rows that only mention it, such as a note of the last
+    prompt, may come after the answer: they count only if there is no such message."""
+    mention = None
+    for at in range(len(lines) - 1, max(-1, len(lines) - 1 - _MOST_ROWS_AFTER), -1):
+        row = _parsed(lines[at], VALUE)
+        if _mentions(row, is_prompt):
+            if _role(row) in _PERSON:
+                return at + 1
+            mention = at if mention is None else mention
+    return len(lines) if mention is None else mention + 1
+
+
+_MOST_ROWS_AFTER = 5000
 """So many rows are looked at for a prompt, from the end."""
+
+
+def _mentions(row: Any, is_prompt: Callable[[str], bool]) -> bool:
+    return any(is_prompt(text) for text in _texts(row))
 
 
 def _texts(value: Any, depth: int = 6) -> Iterator[str]:

@@ -303,6 +303,8 @@ _VALUE_LENGTH, _PASSWORD_LENGTH = 12, 6
 """Shorter values are not taken for secrets."""
 _VALUE_ENTROPY, _PASSWORD_ENTROPY = 3.0, 2.0
 
+REDACTED = "[redacted: "
+"""How the mark in place of a secret begins."""
 Spot = tuple[int, int, str]
 """From, to, and what was there."""
 
@@ -327,7 +329,7 @@ def redact(data: bytes, own: Iterable[str] = ()) -> tuple[bytes, int]:
         if end <= at:
             continue  # inside of another one
         if start >= at:
-            parts += [data[at:start], f"[redacted: {name}]".encode()]
+            parts += [data[at:start], f"{REDACTED}{name}]".encode()]
             count += 1
         at = end
     return b"".join([*parts, data[at:]]), count

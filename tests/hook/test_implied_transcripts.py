@@ -52,8 +52,9 @@ def test_the_conversation_before_a_turn_is_kept(
     agent: str, says: Callable[[Path, str, str], None], home: Path, project: Path, base: Path
 ) -> None:
     for number in (1, 2):
-        says(home, "user", f"prompt {number}")  # before the event: the worst case
-        send(agent, project, "UserPromptSubmit", prompt=f"prompt {number}")
+        prompt = f"prompt {number}." + " x" * 1500  # its beginning is kept, up to a space
+        says(home, "user", prompt)  # before the event: the worst case
+        send(agent, project, "UserPromptSubmit", prompt=prompt)
         send(agent, project, "PreToolUse", tool_name="write", tool_input={"path": "a.txt"})
         (project / "a.txt").write_text(f"{number}\n")
         says(home, "assistant", f"answer {number}")
@@ -83,6 +84,32 @@ def test_a_transcript_that_comes_after_the_prompt_is_cut_at_the_prompt(
     (entry,) = [each for each in manager.timeline(project) if each.kind == "turn"]
     before = manager.restore(project, entry, conversation=True, files=False).conversation
     assert before is not None and before.data == []
+
+
+@pytest.mark.parametrize(
+    "asked",
+    ["x" * 1999 + "\n" + "y" * 99, "the token ghp_" + "aB3dE5gH7j" * 4, "/fix it", ""],
+    ids=["long", "secret", "command", "no-prompt-event"],
+)
+def test_a_conversation_is_cut_at_any_prompt(asked: str, home: Path, project: Path, base: Path) -> None:
+    """One that is kept in part, one with a secret, one that the agent expands, and one that was not reported."""
+    transcript = home / ".claude" / "projects" / "p" / "s1.jsonl"
+    transcript.parent.mkdir(parents=True)
+    said = asked if asked and not asked.startswith("/") else "<command-name>fix</command-name>"
+    rows = [{"promptId": "t0", "message": {"role": "user", "content": "before"}}]
+    rows += [{"promptId": "t1", "message": {"role": "user", "content": said}}]
+    rows += [{"message": {"role": "assistant", "content": "I look."}}]
+    transcript.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    facts = {"transcript_path": str(transcript), "prompt_id": "t1"}
+    if asked:
+        send("claude", project, "UserPromptSubmit", prompt=asked, **facts)
+    send("claude", project, "PreToolUse", tool_name="Write", tool_input={}, **facts)
+    (project / "a.txt").write_text("1\n")
+    send("claude", project, "Stop", **facts)
+    manager = CheckpointManager(base=base)
+    (entry,) = [each for each in manager.timeline(project) if each.kind == "turn"]
+    before = manager.restore(project, entry, conversation=True, files=False).conversation
+    assert before is not None and before.data == rows[:1]
 
 
 def send(agent: str, project: Path, name: str, **facts: object) -> None:

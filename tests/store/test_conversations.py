@@ -637,3 +637,25 @@ def test_a_transcript_ends_before_the_prompt_of_the_turn(before: bytes, after: b
 def test_a_transcript_without_the_prompt_is_kept_whole() -> None:
     content = ConversationContent(EARLIER + ANSWERED, "messages", 4)
     assert before_prompt(content, lambda text: text == "another", answered=True) is content
+
+
+@pytest.mark.parametrize("place", ["row", "payload"])
+@pytest.mark.parametrize("answered", [False, True])
+def test_a_transcript_whose_rows_name_their_turn_ends_before_the_first_of_it(place: str, answered: bool) -> None:
+    """Whenever it was looked at, and also if the message is not word for word what the event reported."""
+
+    def row(role: str, text: str, turn: str) -> bytes:
+        ids = {"promptId": turn} if place == "row" else {"payload": {"role": role, "turn_id": turn}}
+        return _row(role, message={"role": role, "content": text}, **ids)
+
+    before = row("user", "go on", "turn-1") + row("assistant", "See turn-2.", "turn-1")
+    after = row("user", "<command-name>go</command-name>", "turn-2") + row("assistant", "Done.", "turn-2")
+    content = ConversationContent(before + _row("queue", content="/go on") + after, "messages", None)
+    kept = before_prompt(content, lambda text: text == "/go on", turn="turn-2", answered=answered)
+    assert kept.data == before
+
+
+def test_a_prompt_is_found_however_long_the_turn_went_on_before_the_first_write() -> None:
+    looked = _row("assistant", message={"role": "assistant", "content": "I look."}) * 300
+    content = ConversationContent(EARLIER + ASKED + looked, "messages", None)
+    assert before_prompt(content, lambda text: text == "go on", answered=True).data == EARLIER
