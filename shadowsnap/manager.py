@@ -4,8 +4,7 @@ It takes one snapshot per directory and turn, shows the timeline, and brings sta
 loop (`new_turn`, `before_tool`, `after_tool`, `ensure_checkpoint`, `end_turn`) never raise; everything else
 raises subclasses of `ShadowsnapError`.
 
-A hook imports this module for every tool call that may write. What only people ask for (restoring, upkeep,
-sessions) is imported by the methods that need it.
+What only people ask for (restoring, upkeep, sessions, other machines) is imported when it is first used.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from functools import partial, wraps
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
@@ -162,12 +162,82 @@ from shadowsnap.turns import (
 )
 from shadowsnap.upkeep.background import start_detached_python, start_upkeep, why_due
 
+
+class _Later:
+    """A module that is imported when it is first used."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __getattr__(self, attribute: str) -> Any:
+        return getattr(import_module(f"shadowsnap.{self._name}"), attribute)
+
+
+if TYPE_CHECKING:
+    from shadowsnap import events, questions, results, warmup
+    from shadowsnap import timeline as timelines
+    from shadowsnap.remote import identity as identities
+    from shadowsnap.remote import lanes as all_lanes
+    from shadowsnap.remote import pull as pulling
+    from shadowsnap.remote import push as pushing
+    from shadowsnap.remote import queue as push_queue
+    from shadowsnap.remote import resume as resuming
+    from shadowsnap.remote import sealing
+    from shadowsnap.remote import storage as storages
+    from shadowsnap.restore import plan as plans
+    from shadowsnap.restore import restore as restores
+    from shadowsnap.restore import stage as stages
+    from shadowsnap.restore import undo as undos
+    from shadowsnap.snapshot import copies, scan, watch
+    from shadowsnap.store import lanes as lane_records
+    from shadowsnap.upkeep import check_store, doctor, importing
+    from shadowsnap.upkeep import clear as clearing
+    from shadowsnap.upkeep import purge as purging
+    from shadowsnap.upkeep import reclaim as reclaiming
+    from shadowsnap.upkeep import run as pruning
+    from shadowsnap.upkeep import status as store_status
+    from shadowsnap.upkeep import sweep as sweeping
+else:
+    # A hook imports this module before each tool call that may write: with what only people ask for, that would
+    # take twice as long.
+    events = _Later("events")
+    questions = _Later("questions")
+    results = _Later("results")
+    timelines = _Later("timeline")
+    warmup = _Later("warmup")
+    copies = _Later("snapshot.copies")
+    scan = _Later("snapshot.scan")
+    watch = _Later("snapshot.watch")
+    plans = _Later("restore.plan")
+    restores = _Later("restore.restore")
+    stages = _Later("restore.stage")
+    undos = _Later("restore.undo")
+    check_store = _Later("upkeep.check_store")
+    clearing = _Later("upkeep.clear")
+    doctor = _Later("upkeep.doctor")
+    importing = _Later("upkeep.importing")
+    pruning = _Later("upkeep.run")
+    purging = _Later("upkeep.purge")
+    reclaiming = _Later("upkeep.reclaim")
+    store_status = _Later("upkeep.status")
+    sweeping = _Later("upkeep.sweep")
+    identities = _Later("remote.identity")
+    lane_records = _Later("store.lanes")
+    all_lanes = _Later("remote.lanes")
+    pulling = _Later("remote.pull")
+    pushing = _Later("remote.push")
+    push_queue = _Later("remote.queue")
+    resuming = _Later("remote.resume")
+    sealing = _Later("remote.sealing")
+    storages = _Later("remote.storage")
+
 if TYPE_CHECKING:  # imported for annotations only
     from shadowsnap.events import Event
     from shadowsnap.remote.lanes import Lane
     from shadowsnap.remote.pull import PullReport
     from shadowsnap.remote.push import PushReport
     from shadowsnap.remote.resume import LastConversation
+    from shadowsnap.remote.storage import Storage
     from shadowsnap.restore.stage import Stage
     from shadowsnap.results import (
         Bisection,
@@ -456,16 +526,14 @@ class CheckpointManager:
         `active` again. Without an id it is that of this turn."""
 
         def log() -> None:
-            from shadowsnap.timeline import SESSION_STATUSES, projects_of_session
-
             wanted = session_id if session_id is not None else self._turn.session_id
-            if status not in SESSION_STATUSES:
-                raise ValueError(f"{status!r} is not one of {', '.join(SESSION_STATUSES)}")
+            if status not in timelines.SESSION_STATUSES:
+                raise ValueError(f"{status!r} is not one of {', '.join(timelines.SESSION_STATUSES)}")
             store = Store(self.settings.resolved_base(), self.settings.fsync)
             if not wanted or not store.git_dir.is_dir():
                 return
             wanted = bounded_id(str(wanted))
-            projects = projects_of_session(store, self._deadline(), wanted)
+            projects = timelines.projects_of_session(store, self._deadline(), wanted)
             for project in projects:
                 with locked_project(store, project, "ending a session", self._deadline()):
                     ensure_log(store, project, self._deadline())
@@ -483,13 +551,10 @@ class CheckpointManager:
             base = self.settings.resolved_base()
             due = [each for each in projects if os.path.exists(base / "remote" / f"{each.id}.json")]
             if due:
-                from shadowsnap.remote.queue import is_worked_off
-                from shadowsnap.store.lanes import note_unpushed
-
                 store = Store(base, self.settings.fsync)
                 for project in due:
-                    note_unpushed(store, project.id)
-                if not is_worked_off(store):
+                    lane_records.note_unpushed(store, project.id)
+                if not push_queue.is_worked_off(store):
                     text, environment = settings_to_text(self.settings), network_environment()
                     start_detached_python(
                         "shadowsnap.remote.queue", text, cwd=store.git_dir, environment=environment
@@ -511,15 +576,13 @@ class CheckpointManager:
         """Let a process in the background do the work of the first snapshot, while the model is thinking; a
         snapshot that comes meanwhile joins it. Returns at once, and says whether it was started: not if there
         is a checkpoint already, nor where none would be taken."""
-        from shadowsnap.warmup import start_warmup
-
         try:
             project = project_of(working_dir)
             settings = self._settings_of(project)
             store = self._store()
             if not settings.enabled or _unusable(project.workdir) or refusal(project.workdir, store.base):
                 return False
-            return newest_name(store, project) is None and start_warmup(settings, project.workdir)
+            return newest_name(store, project) is None and warmup.start_warmup(settings, project.workdir)
         except (ShadowsnapError, OSError):
             return False
 
@@ -528,8 +591,6 @@ class CheckpointManager:
         was touched since the last one. The first snapshot from now on scans everything once more, and so does
         any for which that is not known: nothing else changes. Returns whether it is watched; not where the
         system cannot report, nor where no snapshot would be taken."""
-        from shadowsnap.snapshot.watch import start_watching
-
         try:
             project, store = project_of(working_dir), self._store()
             watched = self._watchers.get(project.id)
@@ -538,7 +599,7 @@ class CheckpointManager:
             refused = not project.workdir.is_dir() or refusal(project.workdir, store.base)
             if refused or not self._settings_of(project).enabled:
                 return False
-            watcher = start_watching(project.workdir, load_cache(store, project).directories)
+            watcher = watch.start_watching(project.workdir, load_cache(store, project).directories)
             if watcher is None:
                 return False
             self._watchers[project.id] = watcher
@@ -617,8 +678,6 @@ class CheckpointManager:
     ) -> Stage:
         """Edits that are kept or put back as a whole: `with manager.stage(...) as s:`. It begins only on files
         that a checkpoint holds; an exception, or `s.discard()`, returns to that state."""
-        from shadowsnap.restore.stage import Stage
-
         store, project = self._store(), project_of(working_dir)
         facts = {"edit_id": edit_id, "session_id": session_id, "risk_tier": risk_tier}
 
@@ -630,7 +689,9 @@ class CheckpointManager:
             self._restored(result, "stage")
             self._safely(lambda: self._log_discarded(store, project, facts, result))
 
-        return Stage(lambda doing: self._opened_alone(store, project, doing), facts, message, committed, discarded)
+        return stages.Stage(
+            lambda doing: self._opened_alone(store, project, doing), facts, message, committed, discarded
+        )
 
     @_retry_after_repair
     def commit_since(
@@ -666,12 +727,10 @@ class CheckpointManager:
     ) -> list[Entry]:
         """What happened, newest first: turns with what was asked, the person's own edits between them,
         snapshots, and with `restores` also restores, undos and reverts. `path`: only entries that changed it."""
-        from shadowsnap.timeline import read_timeline
-
         self._jobs.wait()
         store, project = self._known(working_dir)
         inside = None if path is None else path_inside(project.workdir, path)
-        entries = read_timeline(store, project, self._deadline(), inside).entries[::-1]
+        entries = timelines.read_timeline(store, project, self._deadline(), inside).entries[::-1]
         session = None if session_id is None else self._session_id(session_id, project)
         chosen = [
             entry
@@ -691,18 +750,14 @@ class CheckpointManager:
     def exchanged(self, working_dir: PathLike, ref: Reference) -> tuple[list[Entry], list[Entry]]:
         """The turns, snapshots and edits that a restore to this state takes out of the files, and those that it
         brings back, newest first."""
-        from shadowsnap.timeline import read_timeline
-
         self._jobs.wait()
         store, project = self._known(working_dir)
         target = self._resolve(store, project, ref)
-        return read_timeline(store, project, self._deadline()).exchanged(target.id)
+        return timelines.read_timeline(store, project, self._deadline()).exchanged(target.id)
 
     @_retry_after_repair
     def ways_back(self, working_dir: PathLike, entries: Sequence[Entry]) -> list[Entry]:
         """The same entries, with counts of what going back to each would change in the files as they are now."""
-        from shadowsnap.timeline import with_counts
-
         store, project = self._known(working_dir)
         _check_there(project)
         with self._looking(store, project, "comparing states") as space:
@@ -712,21 +767,19 @@ class CheckpointManager:
             pairs = [(now, each.tree) if each and each.scope == "tree" else None for each in states]
             numbers = count_pairs(store, project, space.git, filter(None, pairs), b"")
         return [
-            with_counts(entry, numbers.get(pair) if pair else None)
+            timelines.with_counts(entry, numbers.get(pair) if pair else None)
             for entry, pair in zip(entries, pairs, strict=True)
         ]
 
     @_retry_after_repair
     def next_undo(self, working_dir: PathLike) -> str | None:
         """What `undo` would take back, in words: `turn 3: clean the project up`; None if there is nothing."""
-        from shadowsnap.timeline import describe_thing
-
         store, project = self._known(working_dir)
         history = read_history(store, project, self._deadline())
         if not history.undoable():
             return None
         thing = history.undoable()[-1].thing
-        return self._in_words(history, thing, describe_thing(thing, history))
+        return self._in_words(history, thing, timelines.describe_thing(thing, history))
 
     def now(self, working_dir: PathLike, paths: Sequence[PathLike] = ()) -> Now:
         """How the files on disk differ from the newest state that is known of them: all files, or some."""
@@ -737,12 +790,9 @@ class CheckpointManager:
 
     @_retry_after_repair
     def _now(self, working_dir: PathLike, paths: Sequence[PathLike], *, contents: bool) -> Now:
-        from shadowsnap.restore.undo import tree_after
-        from shadowsnap.timeline import read_timeline
-
         store, project = self._known(working_dir)
         chosen = [path_inside(project.workdir, path) for path in _as_list(paths)]
-        newest = read_timeline(store, project, self._deadline(), counted=False).newest
+        newest = timelines.read_timeline(store, project, self._deadline(), counted=False).newest
         if newest is None:
             return Now()
         _check_there(project)
@@ -751,7 +801,7 @@ class CheckpointManager:
             here = State.of_capture(capture)
             then = replace(here, tree=newest.tree)  # after a restore of some paths, only the tree is known
             if newest.operation is not None and newest.tree != here.tree:
-                if tree_after(space, newest.operation) is None:
+                if undos.tree_after(space, newest.operation) is None:
                     return Now(name=newest.name)
             elif newest.checkpoint is not None:
                 then = State.of_checkpoint(resolve(store, project, newest.checkpoint, space.deadline))
@@ -799,11 +849,10 @@ class CheckpointManager:
         return self._position(store, project, host)
 
     def _position(self, store: Store, project: Project, host: str | None) -> Checkpoint | None:
-        from shadowsnap.timeline import read_timeline
-
         listed = list_checkpoints(store, project, self._deadline(), statistics=False)
         taken = {each.id: each for each in listed if each.kind != "pre-restore" and host in (None, each.host)}
-        entries = read_timeline(store, project, self._deadline(), counted=False).entries[::-1] if taken else []
+        found = timelines.read_timeline(store, project, self._deadline(), counted=False) if taken else None
+        entries = found.entries[::-1] if found else []
         states = (entry.after for entry in entries if entry.kind in ("snapshot", "restore"))
         return next((taken[state] for state in states if state in taken), next(iter(taken.values()), None))
 
@@ -881,15 +930,13 @@ class CheckpointManager:
     @_retry_after_repair
     def blame(self, working_dir: PathLike, path: PathLike) -> list[BlamedLine]:
         """Each line of a file as it is now, with the turn that brought it in, or the person."""
-        from shadowsnap.questions import Story, blame
-
         self._jobs.wait()
         store, project = self._known(working_dir)
         _check_there(project)
         inside = path_inside(project.workdir, path)
         with self._looking(store, project, "blame") as space:
             here = State.of_capture(begin_capture(space))
-            return blame(space, Story(store, project, space.deadline), inside, here)
+            return questions.blame(space, questions.Story(store, project, space.deadline), inside, here)
 
     def bisect(
         self,
@@ -903,14 +950,11 @@ class CheckpointManager:
         """Find the turn between a good state and a bad one (None: the files as they are now) that broke something.
         `check` gets a scratch directory with a state and what led to it; it returns 0 if that is good, 125 if it
         cannot be tested. With `test_all` every state is tested, from the oldest if `good` is None."""
-        from shadowsnap import questions
-        from shadowsnap.snapshot.copies import scratch_folder, write_copy
-
         self._jobs.wait()
         store, project = self._known(working_dir)
         good_id = None if good is None else self._resolve(store, project, good).id
         bad_id = None if bad in (None, "@") else self._resolve(store, project, bad).id
-        with scratch_folder("bisect") as scratch:
+        with copies.scratch_folder("bisect") as scratch:
             story = questions.Story(store, project, self._deadline())
             stops = questions.stops_of(story, story.moments)
             if bad_id is None:
@@ -921,7 +965,7 @@ class CheckpointManager:
                     stops = questions.stops_of(story, story.with_now(here))
                     stops[-1].copy = scratch / "now"
                     (scratch / "now").mkdir()
-                    write_copy(space.git.bound(deadline=self._long_deadline()), here, scratch / "now")
+                    copies.write_copy(space.git.bound(deadline=self._long_deadline()), here, scratch / "now")
             way = questions.between(stops, good_id, bad_id)
 
             def test(stop: questions.Stop) -> Probe:
@@ -932,28 +976,23 @@ class CheckpointManager:
     def fork(self, working_dir: PathLike, ref: Reference, directory: PathLike, *, worktree: bool = False) -> Fork:
         """Write a state, uncommitted work included, into a new or empty directory. Its timeline begins there and
         knows where it came from. With `worktree` it is also a git work tree on a branch of its own."""
-        from shadowsnap.questions import GitWorktree, check_free, new_directory
-        from shadowsnap.results import Fork
-        from shadowsnap.snapshot.copies import write_copy
-        from shadowsnap.timeline import name_of_state
-
         store, project = self._known(working_dir)
         target, copy = self._resolve(store, project, ref), project_of(directory)
-        check_free(copy.workdir, store.base)
+        questions.check_free(copy.workdir, store.base)
         git, branch = store.git(self._long_deadline()), None
         if worktree:
             repository = find_repository(project.workdir)
             if repository is None or repository.top != project.workdir:
                 raise BadArguments(what=f"--worktree: {project.workdir} is not the top of a git repository")
-            branch = GitWorktree(git.executable, repository, copy.workdir, git.deadline)
+            branch = questions.GitWorktree(git.executable, repository, copy.workdir, git.deadline)
         history = read_history(store, project, self._deadline())
         origin = {"workdir": str(project.workdir), "checkpoint": target.id, "number": _number_of(history, target)}
-        reason = f"fork of {project.workdir}, {name_of_state(target.id, history)}"
+        reason = f"fork of {project.workdir}, {timelines.name_of_state(target.id, history)}"
         try:
-            with new_directory(copy.workdir):
+            with questions.new_directory(copy.workdir):
                 if branch is not None:
                     branch.add(target.metadata.get("git_head"))
-                files = write_copy(git, State.of_checkpoint(target), copy.workdir)
+                files = copies.write_copy(git, State.of_checkpoint(target), copy.workdir)
                 with self._looking(store, copy, "fork") as space:
                     ignored = space.rules.ignored(sorted(files))
                 paths = [os.fsdecode(path) for path in sorted(ignored)]
@@ -964,19 +1003,17 @@ class CheckpointManager:
             raise
         first = begun.checkpoint.id if begun.checkpoint is not None else None
         name = branch.branch if branch is not None else None
-        return Fork(str(copy.workdir), first, origin, name, len(files))
+        return results.Fork(str(copy.workdir), first, origin, name, len(files))
 
     def verify(self, working_dir: PathLike, ref: Reference | None = None) -> Verification:
         """Restore a checkpoint (the newest, unless said) into a scratch directory and compare it byte for byte
         with what it says. `status` shows when that last held."""
-        from shadowsnap.snapshot.copies import note_verified, verify
-
         store, project = self._known(working_dir)
         target = self._resolve(store, project, ref) if ref is not None else None
         if target is None:
             target = list_checkpoints(store, project, self._deadline(), 1, statistics=False)[0]
-        result = verify(store, target, self._long_deadline())
-        note_verified(store, project, result, self._deadline())
+        result = copies.verify(store, target, self._long_deadline())
+        copies.note_verified(store, project, result, self._deadline())
         return result
 
     def projects(self) -> list[Path]:
@@ -1013,13 +1050,11 @@ class CheckpointManager:
     def session(self, session_id: str, working_dir: PathLike | None = None) -> Session:
         """All that is known of one session; its id may be shortened to a part of 4 characters or more that is
         unique among the sessions of `working_dir`, or among all."""
-        from shadowsnap.timeline import read_sessions
-
         self._jobs.wait()
         store, whole = self._store(), str(session_id)
         if working_dir is not None:
             whole = self._session_id(whole, project_of(working_dir))
-        found = read_sessions(store, self._deadline(), self._session_id(whole))
+        found = timelines.read_sessions(store, self._deadline(), self._session_id(whole))
         if not found:
             raise NoSuchSession(session_id=str(session_id))
         return found[0]
@@ -1040,13 +1075,11 @@ class CheckpointManager:
     ) -> list[Session]:
         """The sessions that fit all of it, newest first. `path` is a file or directory that they changed, in
         `working_dir`; `text` is part of a prompt; `since` and `until` are times at which they went on."""
-        from shadowsnap.timeline import SESSION_STATUSES, find_sessions
-
-        if status is not None and status not in SESSION_STATUSES:
-            raise BadArguments(what=f"a status is one of {', '.join(SESSION_STATUSES)}")
+        if status is not None and status not in timelines.SESSION_STATUSES:
+            raise BadArguments(what=f"a status is one of {', '.join(timelines.SESSION_STATUSES)}")
         self._jobs.wait()
         project, inside = self._meant(working_dir, path)
-        return find_sessions(
+        return timelines.find_sessions(
             self._store(), self._deadline(), project=project, path=inside, text=text, since=_seconds(since),
             until=_seconds(until), status=status, agent=agent, parent=parent, edit_id=edit_id, limit=limit,
         )  # fmt: skip
@@ -1068,15 +1101,13 @@ class CheckpointManager:
         """The checkpoints that fit all of it, of every project or of one, newest first. `text` is part of a
         reason or prompt; `path` is what they changed against the one before; `status` is that of their
         session. `counted`: with the files and lines that each changed."""
-        from shadowsnap.timeline import find_checkpoints
-
         self._jobs.wait()
         store = self._store_to_look_in()
         if store is None:
             return []
         self._import_due(store)
         project, inside = self._meant(working_dir, path)
-        return find_checkpoints(
+        return timelines.find_checkpoints(
             store, self._deadline(), project=project, path=inside, text=text, session_id=session_id, kind=kind,
             status=status, since=_seconds(since), until=_seconds(until), limit=limit, counted=counted,
         )  # fmt: skip
@@ -1121,8 +1152,6 @@ class CheckpointManager:
         """Bring a state back, of everything or of some paths; `dry_run` returns the plan. What is overwritten or
         deleted is saved first. With `conversation` the result has what was said up to then, of this session, or
         the checkpoint's own; `files=False` leaves the files as they are."""
-        from shadowsnap.restore.restore import choose_paths, restore
-
         if not files and not conversation:
             raise BadArguments(what="restore brings back files, a conversation, or both")
         self._jobs.wait()  # before the lock, which they may need
@@ -1135,8 +1164,8 @@ class CheckpointManager:
             return RestoreResult(target, applied=not dry_run, conversation=found)
         with self._opened(store, project, "restore", lasting=not dry_run) as (space, recovered):
             target = self._resolve(store, project, ref)
-            chosen = choose_paths(space, target, _as_list(paths))
-            result = restore(space, target, Selection(chosen))
+            chosen = restores.choose_paths(space, target, _as_list(paths))
+            result = restores.restore(space, target, Selection(chosen))
             if conversation:
                 found, lacking = self._conversation_at(store, project, target, session_id)
                 lack = "" if found else f"no conversation is kept with it{lacking}"
@@ -1148,24 +1177,20 @@ class CheckpointManager:
     ) -> tuple[RestoreResult, str]:
         """Plan a restore for a person to confirm: the plan, and the token by which `restore_as_planned` carries it
         out within an hour, if the files are still the same."""
-        from shadowsnap.restore.plan import keep_plan
-
         plan = self.restore(working_dir, ref, paths, dry_run=True)
         store, project = self._known(working_dir)
         named = [os.fspath(path) for path in _as_list(paths)]
-        return plan, keep_plan(store, project, plan, named, self._present(store, project)).token
+        return plan, plans.keep_plan(store, project, plan, named, self._present(store, project)).token
 
     def restore_as_planned(self, working_dir: PathLike, token: str, dry_run: bool = False) -> RestoreResult:
         """Carry out a plan that was proposed; `dry_run` returns it."""
-        from shadowsnap.restore.plan import find_plan, forget_plan
-
         store, project = self._known(working_dir)
-        plan = find_plan(store, project, token)
+        plan = plans.find_plan(store, project, token)
         if self._present(store, project) != plan.present:
             raise PlanOutdated(token=token)
         result = self.restore(working_dir, plan.target, plan.paths, dry_run=dry_run)
         if result.applied:
-            forget_plan(store, token)
+            plans.forget_plan(store, token)
         return result
 
     def _present(self, store: Store, project: Project) -> str:
@@ -1177,15 +1202,12 @@ class CheckpointManager:
     def undo(self, working_dir: PathLike, dry_run: bool = False) -> RestoreResult:
         """Take back the last thing that happened: a restore, a revert, or a turn; again takes back the one
         before it. A turn goes exactly if nothing was edited since, else by a merge that keeps the edits."""
-        from shadowsnap.restore.undo import undo
-        from shadowsnap.timeline import describe_thing
-
         self._jobs.wait()
         store, project = self._known(working_dir)
         with self._opened(store, project, "undo", lasting=not dry_run) as (space, recovered):
             history = read_history(store, project, space.deadline)
-            result, step_back = undo(space)
-            what = describe_thing(step_back.thing, history)
+            result, step_back = undos.undo(space)
+            what = timelines.describe_thing(step_back.thing, history)
         notes = "; ".join(filter(None, (recovered, result.note)))
         result = replace(result, note=notes, what=self._in_words(history, step_back.thing, what))
         return self._restored(result, "undo")
@@ -1193,14 +1215,11 @@ class CheckpointManager:
     @_retry_after_repair
     def redo(self, working_dir: PathLike, dry_run: bool = False) -> RestoreResult:
         """Take the last undo back."""
-        from shadowsnap.restore.undo import redo
-        from shadowsnap.timeline import describe_thing
-
         store, project = self._known(working_dir)
         with self._opened(store, project, "redo", lasting=not dry_run) as (space, recovered):
             history = read_history(store, project, space.deadline)
-            result, step_back = redo(space)
-            what = describe_thing(step_back.thing, history)
+            result, step_back = undos.redo(space)
+            what = timelines.describe_thing(step_back.thing, history)
         result = replace(result, note=recovered, what=self._in_words(history, step_back.thing, what))
         return self._restored(result, "redo")
 
@@ -1217,9 +1236,6 @@ class CheckpointManager:
         edits stay. Where others changed the same lines the file is left alone and reported; `on_conflict` may
         be `markers` or `theirs` (the state before the turn). So is what was changed while two sessions were at
         work, which may be the other's."""
-        from shadowsnap.restore.restore import Why
-        from shadowsnap.restore.undo import revert
-
         if (turn is None) == (session_id is None) or on_conflict not in ("keep", "markers", "theirs"):
             raise BadArguments(what="revert takes a turn or a session_id, and on_conflict keep, markers or theirs")
         self._jobs.wait()
@@ -1232,8 +1248,8 @@ class CheckpointManager:
                 work, what = work_of_session(history, past, session_id), f"session {session_id}"
             else:
                 work, what = work_of_turn(history, past, turn or 0), f"turn {turn}"
-            why = Why("revert", turn=turn, session_id=session_id)
-            result = replace(revert(space, work, f"revert of {what}", on_conflict, why=why), note=recovered)
+            why = restores.Why("revert", turn=turn, session_id=session_id)
+            result = replace(undos.revert(space, work, f"revert of {what}", on_conflict, why=why), note=recovered)
             what = self._in_words(history, ("turn", turn), what) if turn else what
         result = replace(result, what=what)
         if result.applied:
@@ -1246,9 +1262,6 @@ class CheckpointManager:
     ) -> RestoreResult:
         """Take the work of one stage out of the files as they are now; all other edits stay. The state that
         comes about is a checkpoint, with a reason and labels of its own."""
-        from shadowsnap.restore.restore import Why
-        from shadowsnap.restore.undo import revert
-
         store, project = self._known(working_dir)
         with self._opened(store, project, "revert", lasting=not dry_run) as (space, recovered):
             after = self._resolve(store, project, ref)
@@ -1256,7 +1269,7 @@ class CheckpointManager:
                 raise NoSuchTurn(workdir=project.workdir, what=f"a stage {ref}")
             before = self._resolve(store, project, after.metadata["before"])
             work, what = [Work(before, after)], reason or f"revert of stage {after.short_id}"
-            result = revert(space, work, what, facts=labels, why=Why("revert"))
+            result = undos.revert(space, work, what, facts=labels, why=restores.Why("revert"))
             return replace(result, note=recovered, what=what)
 
     def revert_stages(self, working_dir: PathLike, session_id: str, **labels: Any) -> list[Checkpoint]:
@@ -1379,10 +1392,8 @@ class CheckpointManager:
 
     def reclaim(self) -> Reclaimed:
         """Remove from the disk what no checkpoint holds any more, however little that is."""
-        from shadowsnap.upkeep.reclaim import reclaim_now
-
         store = self._store()
-        return reclaim_now(store, Deadline(self.settings.upkeep_deadline), self._waiting(store))
+        return reclaiming.reclaim_now(store, Deadline(self.settings.upkeep_deadline), self._waiting(store))
 
     def purge(
         self, working_dir: PathLike, paths: Sequence[PathLike] | PathLike, dry_run: bool = False
@@ -1390,40 +1401,33 @@ class CheckpointManager:
         """Take files or directories out of every checkpoint of a project, and their bytes out of the store. The
         checkpoints are recorded anew without them, and their old ids go on answering. What is on disk stays as
         it is. `dry_run` returns the plan. An interrupted purge is finished by the same call."""
-        from shadowsnap.store.lanes import note_removal
-        from shadowsnap.upkeep.purge import finish, path_in_history, plan_purge
-
         self._jobs.wait()  # they may be about to name a checkpoint
         store, project = self._known(working_dir)
-        wanted = sorted({path_in_history(project.workdir, path) for path in _as_list(paths)})
+        wanted = sorted({purging.path_in_history(project.workdir, path) for path in _as_list(paths)})
         if not wanted:
             raise BadArguments(what="purge takes at least one path")
         if dry_run:
-            return plan_purge(store, project, wanted, self._deadline())
+            return purging.plan_purge(store, project, wanted, self._deadline())
         if project.workdir.is_dir():
             with self._opened(store, project, "purge"):
                 pass  # an interrupted restore is finished now
         self._forget_pulled(store, project)
-        note_removal(store, project.id)
+        lane_records.note_removal(store, project.id)
         taken = self._take_out(project.workdir, wanted)
         deadline = Deadline(self.settings.upkeep_deadline)
-        return finish(store, project, taken, deadline, self._waiting(store), step)
+        return purging.finish(store, project, taken, deadline, self._waiting(store), step)
 
     @_retry_after_repair
     def _take_out(self, working_dir: PathLike, paths: Sequence[bytes]) -> PurgeResult:
-        from shadowsnap.upkeep.purge import take_out
-
         store, project = self._known(working_dir)
-        return take_out(store, project, paths, Deadline(self.settings.upkeep_deadline), step)
+        return purging.take_out(store, project, paths, Deadline(self.settings.upkeep_deadline), step)
 
     def status(self) -> StoreStatus:
         """The store at a glance: sizes, projects, limits, what was not captured, what failed."""
-        from shadowsnap.upkeep.status import read_status
-
         store = self._store()
         self._import_due(store)
         self._finish_purges(store)
-        return read_status(store, self.settings, self._deadline())
+        return store_status.read_status(store, self.settings, self._deadline())
 
     def prune(
         self,
@@ -1438,14 +1442,12 @@ class CheckpointManager:
         `when-it-pays` (as upkeep in the background does), `always` (repack even if there is nothing to reclaim)
         or `never`; `orphans=False` keeps checkpoints of lost directories. Upkeep that is under way is waited
         for, up to `upkeep_deadline`; then the status is `busy`."""
-        from shadowsnap.upkeep.run import plan_prune, prune
-
         given: dict[str, Any] = {name: value for name, value in limits.items() if value is not None}
         settings = replace(self.settings, **given)
         store = self._store()
         if dry_run:
-            return plan_prune(store, settings, orphans=orphans)
-        result = prune(store, settings, orphans=orphans, reclaim=reclaim, on_wait=self._waiting(store))
+            return pruning.plan_prune(store, settings, orphans=orphans)
+        result = pruning.prune(store, settings, orphans=orphans, reclaim=reclaim, on_wait=self._waiting(store))
         if settings == self.settings and orphans and result.status == "done":
             with suppress(OSError):  # it only saves the next start-up from doing the same again
                 mark_pruned(store.base)
@@ -1455,12 +1457,10 @@ class CheckpointManager:
     def auto_prune(self) -> PruneResult:
         """Keep the limits, at most once in `min_interval_hours`; for the start of a program. What takes time
         goes on in the background. Never raises."""
-        from shadowsnap.upkeep.run import PruneResult, auto_prune
-
         try:
-            result = auto_prune(self.settings)
+            result = pruning.auto_prune(self.settings)
         except Exception as problem:  # promise 4
-            return PruneResult("failed", error=problem)
+            return pruning.PruneResult("failed", error=problem)
         if result.status == "done":
             self._emit("Pruned", self.settings.resolved_base(), result=result)
         return result
@@ -1468,8 +1468,6 @@ class CheckpointManager:
     def doctor(self, repair: bool = False) -> Checkup:
         """Examine everything the store consists of: what is wrong, what that means, and what would be done
         about it. With `repair` it is done; what cannot be saved is set aside, never deleted."""
-        from shadowsnap.upkeep import doctor
-
         run = doctor.repair if repair else doctor.examine
         checkup = run(self.settings.resolved_base(), self._deadline(), fsync=self.settings.fsync)
         if checkup.repaired:
@@ -1480,19 +1478,16 @@ class CheckpointManager:
         """Drop every checkpoint of a directory, pinned or not, and everything that is kept about it below the
         base: nothing of it is left. `dry_run` returns the plan. With a `host`, only what that one recorded goes,
         if others have checkpoints there, too."""
-        from shadowsnap.results import ClearedItem, ClearReport
-        from shadowsnap.upkeep.clear import clear, plan_clear
-
         store, project = self._known(working_dir)
         if host is not None:
             own, is_everything = own_of_host(store, project, host, self._deadline())
             if not is_everything:
                 if own and not dry_run:
                     self.delete(working_dir, own, now=True)
-                item = ClearedItem(str(project.workdir), len(own), sum(each.pinned for each in own))
-                return ClearReport((item,), applied=not dry_run)
+                item = results.ClearedItem(str(project.workdir), len(own), sum(each.pinned for each in own))
+                return results.ClearReport((item,), applied=not dry_run)
         if dry_run:
-            return plan_clear(store, project, self._deadline())
+            return clearing.plan_clear(store, project, self._deadline())
         if project.workdir.is_dir():
             with self._opened(store, project, "clear"):
                 pass  # an interrupted restore is finished now
@@ -1500,24 +1495,20 @@ class CheckpointManager:
         self._turn.projects.pop(project.id, None)  # what was safe in this turn is not any more
         self._forget_pulled(store, project)
         deadline = Deadline(self.settings.upkeep_deadline)
-        return clear(store, project, self._deadline(), deadline, self._waiting(store))
+        return clearing.clear(store, project, self._deadline(), deadline, self._waiting(store))
 
     def clear_all(self, dry_run: bool = False, *, host: str | None = None) -> ClearReport:
         """Drop every checkpoint of every directory, or of those that a `host` recorded; `dry_run` returns the
         plan."""
-        from shadowsnap.upkeep.clear import clear_all, plan_clear_all, together
-
         if host is not None:
             own = [workdir for workdir in self.projects() if self.list_checkpoints(workdir, 1, host=host)]
-            return together(self.clear(workdir, dry_run, host=host) for workdir in own)
-        return (plan_clear_all if dry_run else clear_all)(self._store(), self._deadline())
+            return clearing.together(self.clear(workdir, dry_run, host=host) for workdir in own)
+        return (clearing.plan_clear_all if dry_run else clearing.clear_all)(self._store(), self._deadline())
 
     def clear_legacy(self, dry_run: bool = False) -> ClearReport:
         """Remove the archived repositories of older tools; `dry_run` returns the plan."""
-        from shadowsnap.upkeep.clear import clear_legacy, plan_clear_legacy
-
         store = Store(self.settings.resolved_base(), self.settings.fsync)  # it need not be opened for that
-        return (plan_clear_legacy if dry_run else clear_legacy)(store)
+        return (clearing.plan_clear_legacy if dry_run else clearing.clear_legacy)(store)
 
     def sweep(
         self,
@@ -1531,30 +1522,24 @@ class CheckpointManager:
         be gone (by id, `only` these). Archives of older tools go by their age. A project that has something pinned
         stays. With a `host`, only what that one recorded goes; without, the size limit of the settings is kept,
         too. What fails is reported, and stops nothing else."""
-        from shadowsnap.results import SweepReport
-        from shadowsnap.upkeep.clear import bytes_of
-        from shadowsnap.upkeep.sweep import SweepRules
-
         base = self.settings.resolved_base()
-        before = bytes_of(base)
+        before = clearing.bytes_of(base)
         try:
-            swept = self._sweep(base, SweepRules(unused_days, gone, host, only))
+            swept = self._sweep(base, sweeping.SweepRules(unused_days, gone, host, only))
         except (ShadowsnapError, OSError) as problem:
-            swept = SweepReport(problems=(str(problem),))
-        return replace(swept, bytes_freed=max(0, before - bytes_of(base)))
+            swept = results.SweepReport(problems=(str(problem),))
+        return replace(swept, bytes_freed=max(0, before - clearing.bytes_of(base)))
 
     def _sweep(self, base: Path, rules: SweepRules) -> SweepReport:
-        from shadowsnap.upkeep.sweep import sweep_archives, sweep_projects
-
         def clear(project: Project) -> None:
             self.clear(project.workdir, host=rules.host)
 
-        swept = sweep_archives(base, rules)
+        swept = sweeping.sweep_archives(base, rules)
         if not has_store(base):
             return swept
         store, limit = self._store(), self.settings.max_total_size_mb
         self._import_due(store)
-        swept = sweep_projects(store, rules, clear, self._deadline(), swept)
+        swept = sweeping.sweep_projects(store, rules, clear, self._deadline(), swept)
         if rules.host is None and limit > 0:
             pruned = self.prune(orphans=False)
             too_large = (pruned.bytes_after or 0) > limit * 1024 * 1024
@@ -1571,10 +1556,8 @@ class CheckpointManager:
         """Take over the checkpoints of another tool: a store of Hermes or PraisonAI, or a repository with shadow
         branches of Entire. They keep their dates, reasons and trees; nothing is changed there. What was imported
         before is skipped. `on_progress` gets how many are done, of how many, and the last one."""
-        from shadowsnap.upkeep.importing import import_from
-
         where = Path(os.path.abspath(Path(path).expanduser()))
-        report = import_from(
+        report = importing.import_from(
             self._store(),
             where,
             Deadline(self.settings.upkeep_deadline),
@@ -1600,61 +1583,47 @@ class CheckpointManager:
     ) -> Remote:
         """Choose the one remote of a project: a directory, `s3://`, `gs://`, `az://`, or a git server. Its lane is
         encrypted for the `recipients` (age or SSH public keys), unless `plain`. The remote is tried out."""
-        from shadowsnap.remote.lanes import add_remote
-
-        return add_remote(
+        return all_lanes.add_remote(
             self._store(), project_of(working_dir), name, url, recipients, plain=plain, conversations=conversations
         )
 
     def remote(self, working_dir: PathLike) -> Remote | None:
         """The remote of a project."""
-        from shadowsnap.store.lanes import read_remote
-
-        return read_remote(self._store(), project_of(working_dir).id)
+        return lane_records.read_remote(self._store(), project_of(working_dir).id)
 
     def remove_remote(self, working_dir: PathLike) -> Remote:
         """Forget the remote of a project, and what was pulled from it. What lies there stays there."""
-        from shadowsnap.remote.lanes import remove_remote
-
-        return remove_remote(self._store(), project_of(working_dir), self._deadline())
+        return all_lanes.remove_remote(self._store(), project_of(working_dir), self._deadline())
 
     def push(self, working_dir: PathLike) -> PushReport:
         """Bring the project's lane at its remote up to date: the log and every checkpoint that is kept."""
-        from shadowsnap.remote.push import push
-
         self._jobs.wait()
         store = self._store()
         self._catch_up(store)
-        return push(store, project_of(working_dir), Deadline(self.settings.upkeep_deadline))
+        return pushing.push(store, project_of(working_dir), Deadline(self.settings.upkeep_deadline))
 
     def remote_status(self, working_dir: PathLike | None = None) -> list[RemoteStatus]:
         """The remotes of all projects, or of one, and since when work is not pushed."""
-        from shadowsnap.store.lanes import remotes_at_a_glance
-
         project = None if working_dir is None else project_of(working_dir).id
-        return remotes_at_a_glance(self._store(), project)
+        return lane_records.remotes_at_a_glance(self._store(), project)
 
     def pull(
         self, working_dir: PathLike, lanes: Sequence[str] = (), key: PathLike | None = None
     ) -> list[PullReport]:
         """Get the lanes of other machines (by default, all of this project) from the project's remote. Their
         entries are listed with their machines; nothing here is changed."""
-        from shadowsnap.remote.lanes import find_lane, lanes_of, storage_of
-        from shadowsnap.remote.pull import pull_lane
-        from shadowsnap.remote.push import own_lane
-        from shadowsnap.remote.sealing import Opener
-
         store, project = self._store(), project_of(working_dir)
-        storage, opener = storage_of(store, project), Opener(None if key is None else Path(key))
-        own, deadline = own_lane(store, project, self._deadline()), Deadline(self.settings.upkeep_deadline)
+        storage, opener = all_lanes.storage_of(store, project), _opener(key)
+        own, deadline = pushing.own_lane(store, project, self._deadline()), Deadline(self.settings.upkeep_deadline)
         if lanes:
-            wanted = [find_lane(storage, opener, lane) for lane in lanes]
+            wanted = [all_lanes.find_lane(storage, opener, lane) for lane in lanes]
         else:
-            wanted = [each.lane for each in lanes_of(storage, opener, own.identity) if each.lane != own.lane]
+            found = all_lanes.lanes_of(storage, opener, own.identity)
+            wanted = [each.lane for each in found if each.lane != own.lane]
         reports, refused = [], []
         for lane in wanted:
             try:
-                reports.append(pull_lane(store, storage, lane, opener, deadline)[0])
+                reports.append(pulling.pull_lane(store, storage, lane, opener, deadline)[0])
             except LaneRefused as problem:
                 refused.append(problem)
         if refused:
@@ -1665,45 +1634,33 @@ class CheckpointManager:
         self, url: str | None = None, working_dir: PathLike | None = None, key: PathLike | None = None
     ) -> list[Lane]:
         """The lanes at an address, or at the remote of a project: project, machine, last safe state, turns."""
-        from shadowsnap.remote.lanes import list_lanes, storage_of
-        from shadowsnap.remote.sealing import Opener
-        from shadowsnap.remote.storage import open_storage
-
-        store = self._store()
-        storage = open_storage(url, store) if url else storage_of(store, project_of(working_dir or os.getcwd()))
-        return list_lanes(storage, Opener(None if key is None else Path(key)))
+        return all_lanes.list_lanes(_storage_at(self._store(), url, working_dir), _opener(key))
 
     def pulled(self, working_dir: PathLike, limit: int | None = None) -> list[LaneEntries]:
         """What happened to this project on other machines, as far as it was pulled."""
-        from shadowsnap.results import LaneEntries
-        from shadowsnap.timeline import read_lane_timeline
-
         store, deadline = self._store(), self._deadline()
         found = []
         for lane in self._pulled_of(store, project_of(working_dir)):
-            newest_first = read_lane_timeline(store, lane, deadline).entries[::-1]
+            newest_first = timelines.read_lane_timeline(store, lane, deadline).entries[::-1]
             entries = [each for each in newest_first if each.kind != "restore"][:limit]
             name = lane.identity.name or lane.identity.id
-            found.append(LaneEntries(lane.lane, name, lane.machine.name, tuple(entries)))
+            found.append(results.LaneEntries(lane.lane, name, lane.machine.name, tuple(entries)))
         return found
 
     def _forget_pulled(self, store: Store, project: Project) -> None:
         """Drop what was pulled of this project: it may hold what the person wants to be rid of."""
-        from shadowsnap.store.lanes import forget_pulled
-
         if lanes := self._pulled_of(store, project):
-            forget_pulled(store, lanes, self._deadline())
+            lane_records.forget_pulled(store, lanes, self._deadline())
 
     def _pulled_of(self, store: Store, project: Project) -> list[PulledLane]:
-        from shadowsnap.remote.identity import identity_of
-        from shadowsnap.store.lanes import LANES, pulled_lanes, read_own_lane
-
-        if not ref_folders(store.git_dir, LANES):
+        if not ref_folders(store.git_dir, lane_records.LANES):
             return []
-        own = read_own_lane(store, project.id)
-        mine = own.identity if own is not None else identity_of(store, project.workdir, self._deadline())
-        found = pulled_lanes(store, self._deadline()) if mine is not None else []
-        return [each for each in found if mine is not None and each.identity.is_same(mine)]
+        own = lane_records.read_own_lane(store, project.id)
+        mine = own.identity if own else identities.identity_of(store, project.workdir, self._deadline())
+        if mine is None:
+            return []
+        found = lane_records.pulled_lanes(store, self._deadline())
+        return [each for each in found if each.identity.is_same(mine)]
 
     def resume(
         self,
@@ -1719,33 +1676,25 @@ class CheckpointManager:
         if that is a checkout of the same project, or a new directory of the project's name. As with any restore,
         what is there is saved first. The project goes on from there as a lane of its own, whose parent is this
         one."""
-        from shadowsnap.remote.lanes import find_lane, storage_of
-        from shadowsnap.remote.pull import pull_lane
-        from shadowsnap.remote.resume import last_conversation, place_to_resume
-        from shadowsnap.remote.sealing import Opener
-        from shadowsnap.remote.storage import open_storage
-        from shadowsnap.results import Resumed
-        from shadowsnap.timeline import read_lane_timeline, state_in_lane
-
-        store, here = self._store(), Path(working_dir or os.getcwd())
-        opener, deadline = Opener(None if key is None else Path(key)), Deadline(self.settings.upkeep_deadline)
-        storage = open_storage(url, store) if url else storage_of(store, project_of(here))
+        store, opener, deadline = self._store(), _opener(key), Deadline(self.settings.upkeep_deadline)
+        storage = _storage_at(store, url, working_dir)
         lane, _, ref = lane.partition(":")
-        name = find_lane(storage, opener, lane)
-        _, pulled = pull_lane(store, storage, name, opener, deadline)
-        place, new = place_to_resume(store, pulled, here, Path(directory) if directory else None, deadline)
+        name = all_lanes.find_lane(storage, opener, lane)
+        _, pulled = pulling.pull_lane(store, storage, name, opener, deadline)
+        here, chosen = Path(working_dir or os.getcwd()), Path(directory) if directory else None
+        place, new = resuming.place_to_resume(store, pulled, here, chosen, deadline)
         project = project_of(place)
         why = refusal(project.workdir, store.base)
         if why is not None:
             raise DirectoryRefused(workdir=project.workdir, why=why)
         if ref:
-            target, state = state_in_lane(store, pulled, ref, deadline), ref
+            target, state = timelines.state_in_lane(store, pulled, ref, deadline), ref
         else:
-            timeline = read_lane_timeline(store, pulled, deadline, counted=False)
+            timeline = timelines.read_lane_timeline(store, pulled, deadline, counted=False)
             target, state = _last_safe_state(pulled, timeline)
-        said = last_conversation(store, pulled, target, deadline)
+        said = resuming.last_conversation(store, pulled, target, deadline)
         result = self._resume(store, project, pulled, target, state, said, dry_run=dry_run, new=new)
-        return Resumed(
+        return results.Resumed(
             lane=pulled.lane,
             project=pulled.identity.name or pulled.identity.id,
             machine=pulled.machine.name,
@@ -1766,9 +1715,6 @@ class CheckpointManager:
         self, store: Store, project: Project, lane: PulledLane, target: Checkpoint, state: str,
         said: LastConversation | None, *, dry_run: bool, new: bool,
     ) -> RestoreResult:  # fmt: skip
-        from shadowsnap.remote.resume import adopt, go_on_as_child, log_adopted
-        from shadowsnap.restore.restore import restore
-
         if dry_run and new:  # nothing is there that could be in the way
             files = tuple(files_of(store, target, self._deadline()))
             return RestoreResult(target, written=files)
@@ -1776,19 +1722,17 @@ class CheckpointManager:
             project.workdir.mkdir(parents=True, exist_ok=True)
         with self._opened(store, project, "resume", lasting=not dry_run) as (space, recovered):
             if dry_run:
-                return replace(restore(space, target), note=recovered)
-            checkpoint, facts = adopt(space, lane, target, state)
-            result = restore(space, checkpoint)
-            log_adopted(space, checkpoint, facts, said)
-            go_on_as_child(space, lane)
+                return replace(restores.restore(space, target), note=recovered)
+            checkpoint, facts = resuming.adopt(space, lane, target, state)
+            result = restores.restore(space, checkpoint)
+            resuming.log_adopted(space, checkpoint, facts, said)
+            resuming.go_on_as_child(space, lane)
         return replace(result, note=recovered)
 
     def remove_store(self) -> ClearReport:
         """Remove the store itself with every checkpoint, the archives of older tools, and the base directory if
         nothing else is in it."""
-        from shadowsnap.upkeep.clear import remove_store
-
-        return remove_store(open_store(self.settings), self._deadline())
+        return clearing.remove_store(open_store(self.settings), self._deadline())
 
     # --- the turn under way -----------------------------------------------------------------------------
 
@@ -2046,16 +1990,13 @@ class CheckpointManager:
     def _own_objects(self, store: Store) -> None:
         """Once for a store of an earlier version: nothing in it may depend on files elsewhere. If that takes
         long, upkeep does it in the background."""
-        from shadowsnap.upkeep.check_store import own_all_objects
-        from shadowsnap.upkeep.reclaim import upkeep_lock
-
         most = _MOST_TO_OWN_NOW if self.settings.background_upkeep else None
         begun = store.git_dir / f"{OWN_OBJECTS}.begun"
         try:
             if begun.exists() and time.time() - begun.stat().st_mtime < _PATIENCE_WITH_UPKEEP:
                 return
-            with if_free(upkeep_lock(store), "upkeep") as lock:
-                done = lock is None or own_all_objects(store, most)
+            with if_free(reclaiming.upkeep_lock(store), "upkeep") as lock:
+                done = lock is None or check_store.own_all_objects(store, most)
             if not done:
                 begun.touch()
                 start_upkeep(store, self.settings)
@@ -2094,9 +2035,7 @@ class CheckpointManager:
     def _import_due(self, store: Store) -> None:
         """Import what older tools left in the base, if that is still to be done."""
         if any(is_due(archive) for archive in archives(store.base)):
-            from shadowsnap.upkeep.importing import import_due
-
-            report = import_due(store, self._deadline(), self.settings.max_file_bytes)
+            report = importing.import_due(store, self._deadline(), self.settings.max_file_bytes)
             self._emit("Imported", store.base, report=report)
 
     def _finish_purges(self, store: Store) -> None:
@@ -2104,12 +2043,10 @@ class CheckpointManager:
         if not os.path.exists(store.git_dir / PURGED):
             return
         for project in unfinished_purges(store):
-            from shadowsnap.upkeep.purge import finish_interrupted
-
             record = read_json(store.project_file(project)) or {}
             with suppress(LockTimeout, DeadlineExceeded):  # the next call tries again
                 where = Project(project, Path(str(record.get("workdir", ""))))
-                finish_interrupted(store, where, self._deadline(), step)
+                purging.finish_interrupted(store, where, self._deadline(), step)
 
     def _resolve(self, store: Store, project: Project, ref: Reference) -> Checkpoint:
         if isinstance(ref, Checkpoint):
@@ -2129,21 +2066,17 @@ class CheckpointManager:
             if rest == "after":
                 machine, _, number = machine.rpartition(":")
                 rest = f"{number}:after"
-            from shadowsnap.timeline import state_in_lane
-
             for lane in self._pulled_of(store, project):
                 if machine in ("", lane.machine.name, lane.machine.id, lane.lane):
                     try:
-                        return state_in_lane(store, lane, rest, self._deadline())
+                        return timelines.state_in_lane(store, lane, rest, self._deadline())
                     except NoSuchCheckpoint:
                         continue
             raise problem
 
     def _session_id(self, part: str, project: Project | None = None) -> str:
         """The whole id of a session that is named by a unique part of it."""
-        from shadowsnap.timeline import session_by_part
-
-        return session_by_part(self._store(), self._deadline(), part, project)
+        return timelines.session_by_part(self._store(), self._deadline(), part, project)
 
     def _meant(self, working_dir: PathLike | None, path: PathLike | None) -> tuple[Project | None, bytes | None]:
         """The project and the path in it that a question is about."""
@@ -2204,14 +2137,12 @@ class CheckpointManager:
     def _repair(self, where: PathLike | Project, problem: Exception) -> str:
         """Repair what made an operation fail, and say what that was; if nothing is found, the problem is raised
         again."""
-        from shadowsnap.upkeep.doctor import is_disk_full, repair_quickly
-
         base, project = self.settings.resolved_base(), where if isinstance(where, Project) else project_of(where)
-        if is_disk_full(problem):
+        if doctor.is_disk_full(problem):
             if isinstance(problem, (RestoreFailed, PresentNotSaved)):
                 raise problem  # which says what became of the files
             raise DiskFull(path=base) from problem
-        healed = repair_quickly(base, project, problem, self._deadline(), fsync=self.settings.fsync)
+        healed = doctor.repair_quickly(base, project, problem, self._deadline(), fsync=self.settings.fsync)
         if not healed.repaired:
             if isinstance(problem, OSError):
                 raise StoreUnusable(path=base, why=problem) from problem
@@ -2259,8 +2190,6 @@ class CheckpointManager:
             return
         import logging
 
-        from shadowsnap import events
-
         try:
             self._on_event(getattr(events, event)(os.fspath(working_dir), **facts))
         except Exception:  # a listener's error is the listener's, not the agent's
@@ -2275,15 +2204,13 @@ def share_watchers(manager: CheckpointManager, watchers: dict[str, Watcher]) -> 
 def compare_watched(manager: CheckpointManager, working_dir: PathLike) -> None:
     """Compare all files of a watched directory by their stat data. Some writes cause no event: through a memory
     map, or through a hard link elsewhere. The next snapshot looks at the files that are found."""
-    from shadowsnap.snapshot.scan import files_to_examine
-
     project = project_of(working_dir)
     watcher = manager._watchers.get(project.id)
     if watcher is None or not watcher.knows:
         return
     try:
         with manager._looking(manager._store(), project, "compare the files") as space:
-            watcher.note_touched(files_to_examine(space))
+            watcher.note_touched(scan.files_to_examine(space))
     except BaseException:
         watcher.doubt()
         raise
@@ -2321,10 +2248,7 @@ def _recovered(space: Workspace) -> str:
     journal = read_journal(space.store, space.project)
     if not (journal.open or journal.leftover or journal.stages):
         return journal.note
-    from shadowsnap.restore.restore import recover
-    from shadowsnap.restore.stage import recover_stages
-
-    return "; ".join(filter(None, (journal.note, recover(space), recover_stages(space))))
+    return "; ".join(filter(None, (journal.note, restores.recover(space), stages.recover_stages(space))))
 
 
 def _nothing_held(checkpoint: Checkpoint) -> str:
@@ -2376,6 +2300,17 @@ def _unusable(workdir: Path) -> str | None:
     if workdir.is_dir():
         return None
     return "it is not a directory" if workdir.exists() else "it does not exist"
+
+
+def _storage_at(store: Store, url: str | None, working_dir: PathLike | None) -> Storage:
+    """The storage at an address, or without one, the remote of the project of a directory."""
+    if url:
+        return storages.open_storage(url, store)
+    return all_lanes.storage_of(store, project_of(working_dir or os.getcwd()))
+
+
+def _opener(key: PathLike | None) -> sealing.Opener:
+    return sealing.Opener(None if key is None else Path(key))
 
 
 def _last_safe_state(lane: PulledLane, timeline: Timeline) -> tuple[Checkpoint, str]:
