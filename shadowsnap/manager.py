@@ -176,13 +176,10 @@ class _Later:
 if TYPE_CHECKING:
     from shadowsnap import events, questions, results, warmup
     from shadowsnap import timeline as timelines
-    from shadowsnap.remote import identity as identities
     from shadowsnap.remote import lanes as all_lanes
+    from shadowsnap.remote import manifest as sealing
     from shadowsnap.remote import pull as pulling
     from shadowsnap.remote import push as pushing
-    from shadowsnap.remote import queue as push_queue
-    from shadowsnap.remote import resume as resuming
-    from shadowsnap.remote import sealing
     from shadowsnap.remote import storage as storages
     from shadowsnap.restore import plan as plans
     from shadowsnap.restore import restore as restores
@@ -221,22 +218,18 @@ else:
     reclaiming = _Later("upkeep.reclaim")
     store_status = _Later("upkeep.status")
     sweeping = _Later("upkeep.sweep")
-    identities = _Later("remote.identity")
     lane_records = _Later("store.lanes")
     all_lanes = _Later("remote.lanes")
     pulling = _Later("remote.pull")
     pushing = _Later("remote.push")
-    push_queue = _Later("remote.queue")
-    resuming = _Later("remote.resume")
-    sealing = _Later("remote.sealing")
+    sealing = _Later("remote.manifest")
     storages = _Later("remote.storage")
 
 if TYPE_CHECKING:  # imported for annotations only
     from shadowsnap.events import Event
     from shadowsnap.remote.lanes import Lane
-    from shadowsnap.remote.pull import PullReport
+    from shadowsnap.remote.pull import LastConversation, PullReport
     from shadowsnap.remote.push import PushReport
-    from shadowsnap.remote.resume import LastConversation
     from shadowsnap.remote.storage import Storage
     from shadowsnap.restore.stage import Stage
     from shadowsnap.results import (
@@ -554,10 +547,10 @@ class CheckpointManager:
                 store = Store(base, self.settings.fsync)
                 for project in due:
                     lane_records.note_unpushed(store, project.id)
-                if not push_queue.is_worked_off(store):
+                if not lane_records.is_worked_off(store):
                     text, environment = settings_to_text(self.settings), network_environment()
                     start_detached_python(
-                        "shadowsnap.remote.queue", text, cwd=store.git_dir, environment=environment
+                        "shadowsnap.remote.push", text, cwd=store.git_dir, environment=environment
                     )
         except Exception:  # promise 4: `status` shows the age of unpushed work
             pass
@@ -1656,7 +1649,7 @@ class CheckpointManager:
         if not ref_folders(store.git_dir, lane_records.LANES):
             return []
         own = lane_records.read_own_lane(store, project.id)
-        mine = own.identity if own else identities.identity_of(store, project.workdir, self._deadline())
+        mine = own.identity if own else all_lanes.identity_of(store, project.workdir, self._deadline())
         if mine is None:
             return []
         found = lane_records.pulled_lanes(store, self._deadline())
@@ -1682,7 +1675,7 @@ class CheckpointManager:
         name = all_lanes.find_lane(storage, opener, lane)
         _, pulled = pulling.pull_lane(store, storage, name, opener, deadline)
         here, chosen = Path(working_dir or os.getcwd()), Path(directory) if directory else None
-        place, new = resuming.place_to_resume(store, pulled, here, chosen, deadline)
+        place, new = pulling.place_to_resume(store, pulled, here, chosen, deadline)
         project = project_of(place)
         why = refusal(project.workdir, store.base)
         if why is not None:
@@ -1692,7 +1685,7 @@ class CheckpointManager:
         else:
             timeline = timelines.read_lane_timeline(store, pulled, deadline, counted=False)
             target, state = _last_safe_state(pulled, timeline)
-        said = resuming.last_conversation(store, pulled, target, deadline)
+        said = pulling.last_conversation(store, pulled, target, deadline)
         result = self._resume(store, project, pulled, target, state, said, dry_run=dry_run, new=new)
         return results.Resumed(
             lane=pulled.lane,
@@ -1723,10 +1716,10 @@ class CheckpointManager:
         with self._opened(store, project, "resume", lasting=not dry_run) as (space, recovered):
             if dry_run:
                 return replace(restores.restore(space, target), note=recovered)
-            checkpoint, facts = resuming.adopt(space, lane, target, state)
+            checkpoint, facts = pulling.adopt(space, lane, target, state)
             result = restores.restore(space, checkpoint)
-            resuming.log_adopted(space, checkpoint, facts, said)
-            resuming.go_on_as_child(space, lane)
+            pulling.log_adopted(space, checkpoint, facts, said)
+            pulling.go_on_as_child(space, lane)
         return replace(result, note=recovered)
 
     def remove_store(self) -> ClearReport:

@@ -26,8 +26,7 @@ from pathlib import Path
 from statistics import median
 
 from shadowsnap import CheckpointManager
-from shadowsnap.remote.manifest import head_name, with_content
-from shadowsnap.remote.sealing import Sealer, generate_key
+from shadowsnap.remote.manifest import Sealer, generate_key, head_name, with_content
 from shadowsnap.remote.storage import open_storage
 from shadowsnap.store.layout import Store
 

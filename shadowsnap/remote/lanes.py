@@ -1,10 +1,11 @@
-"""The remote of a project, and which lanes lie there.
+"""The remote of a project, which lanes lie there, and which project they are of on every machine.
 
 Lanes are read from the names of their heads: one listing, whatever the number of lanes.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
 import re
 import secrets
@@ -16,12 +17,31 @@ from pathlib import Path
 from typing import Any
 
 from shadowsnap.deadline import Deadline
-from shadowsnap.errors import AmbiguousLane, BadRemote, KeyNeeded, LaneRefused, NoRemote, NoSuchLane, RemoteExists
-from shadowsnap.files import parse_json, remove_tree
+from shadowsnap.errors import (
+    AmbiguousLane,
+    BadRemote,
+    GitFailed,
+    KeyNeeded,
+    LaneRefused,
+    NoRemote,
+    NoSuchLane,
+    RemoteExists,
+)
+from shadowsnap.files import UnreadableFile, parse_json, read_bounded, reading_problem, remove_tree
+from shadowsnap.git.objects import is_object_id
 from shadowsnap.model import _Record
-from shadowsnap.remote.manifest import HEADS, MOST_BYTES, Head, lane_folder, parse_head
-from shadowsnap.remote.sealing import Opener, check_recipients, is_sealed
+from shadowsnap.remote.manifest import (
+    HEADS,
+    MOST_BYTES,
+    Head,
+    Opener,
+    check_recipients,
+    is_sealed,
+    lane_folder,
+    parse_head,
+)
 from shadowsnap.remote.storage import Item, Storage, TooLarge, local_path, normal_url, open_storage, probe
+from shadowsnap.snapshot.ignore_rules import UserRepository, find_repository
 from shadowsnap.store.lanes import (
     LANE_NAME,
     Identity,
@@ -43,6 +63,11 @@ from shadowsnap.store.projects import Project
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
 _AT_ONCE = 32
 _MOST_LANES = 1_000_000
+_MOST_CONFIG = 1 << 20
+# Nothing may be fetched to complete what is read, and nothing that a repository configures may run.
+_READ_ONLY = ("protocol.allow=never", "core.fsmonitor=false", "core.commitGraph=false", "maintenance.auto=false")
+_URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?:[^/@]*@)?(?P<host>[^/:]*)(?::\d+)?/(?P<path>.*)", re.I)
+_SCP = re.compile(r"(?:[^/@:]+@)?(?P<host>[^/:]{2,}):(?!//)(?P<path>.+)")
 
 
 def add_remote(
@@ -222,3 +247,70 @@ def _moment(seconds: float) -> datetime | None:
         return datetime.fromtimestamp(seconds, UTC)
     except (ValueError, OverflowError, OSError):
         return None
+
+
+# --- which project it is ------------------------------------------------------------------------------
+
+
+def identity_of(store: Store, workdir: Path, deadline: Deadline) -> Identity | None:
+    """What a repository says about itself; None for a directory without one, or without anything to go by."""
+    repository = find_repository(workdir)
+    if repository is None:
+        return None
+    root = _root(store, repository, deadline)
+    origin = _origin(store, repository, deadline)
+    if not root and not origin:
+        return None
+    # A directory inside a repository is a project of its own.
+    inside = workdir.relative_to(repository.top).as_posix() if workdir != repository.top else ""
+    digest = hashlib.sha256("\n".join(("shadowsnap lane", root, origin, inside)).encode()).hexdigest()
+    name = origin.rpartition("/")[2] or repository.top.name
+    return Identity(digest[:20], readable(f"{name}/{inside}" if inside else name), root, origin)
+
+
+def new_identity(workdir: Path) -> Identity:
+    """A random one."""
+    return Identity(secrets.token_hex(10), readable(workdir.name))
+
+
+def normal_origin(url: str) -> str:
+    """`host/path` of a clone address, the same for every way to write it; empty for a local path. No user name and
+    no password stays in it."""
+    url = url.strip()
+    found = _URL.fullmatch(url) or _SCP.fullmatch(url)
+    if found is None or (found.groupdict().get("scheme") or "").lower() == "file":
+        return ""
+    host, path = found["host"].lower().rstrip("."), found["path"].strip("/").removesuffix(".git").rstrip("/")
+    path = re.sub(r"/+", "/", path.partition("?")[0].partition("#")[0])
+    return f"{host}/{path}" if host and path else ""
+
+
+def _root(store: Store, repository: UserRepository, deadline: Deadline) -> str:
+    """The first commit; nothing in a shallow clone, which does not have it."""
+    head = repository.head()[0] or ""
+    if not is_object_id(head) or (repository.common_dir / "shallow").exists() or repository.odd_files():
+        return ""
+    git = store.git(deadline).bound(git_dir=repository.common_dir, config=_READ_ONLY)
+    try:
+        found = git.run("rev-list", "--first-parent", "--max-parents=0", head).decode("ascii", "replace").split()
+    except GitFailed:
+        return ""  # damaged, or of another format
+    return found[-1] if found and is_object_id(found[-1]) else ""
+
+
+def _origin(store: Store, repository: UserRepository, deadline: Deadline) -> str:
+    config = repository.common_dir / "config"
+    if reading_problem(config, _MOST_CONFIG) is not None:
+        return ""
+    try:
+        text = read_bounded(config, _MOST_CONFIG)
+    except UnreadableFile:
+        return ""
+    if not text or b"origin" not in text:
+        return ""
+    words = ("config", "--file", str(config), "--no-includes", "--get", "remote.origin.url")
+    try:
+        found = store.git(deadline).run(*words, ok=(0, 1))
+    except GitFailed:
+        return ""
+    return normal_origin(found.decode("utf-8", "replace"))

@@ -4,6 +4,10 @@ The manifest is written only if there is none of its number; its arrival is what
 be then is noted before, so a push that dies at any point is finished or forgotten by the next one. A lane has one
 writer. If another one wrote the next manifest (a copied machine, a restored backup), this project goes on as a
 lane of its own, whose parent is the old one.
+
+With `sync`, projects with unpushed work wait in a queue, which a process of its own works off: at most one for a
+store. It pushes what is due, rests at least 30 seconds between two rounds, and ends when nothing is due soon. A
+push that fails is tried again later and later, and waits behind the others.
 """
 
 from __future__ import annotations
@@ -12,26 +16,28 @@ import hashlib
 import json
 import os
 import secrets
+import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from shadowsnap.deadline import Deadline
-from shadowsnap.errors import GitFailed, NoRemote, NoSuchProject, RemoteFailed
-from shadowsnap.files import remove_tree
+from shadowsnap.errors import GitFailed, NoRemote, NoSuchProject, RemoteFailed, ShadowsnapError
+from shadowsnap.files import read_json, remove_tree
 from shadowsnap.git.objects import LooseObjects
 from shadowsnap.git.repository import Git
 from shadowsnap.model import _Record
 from shadowsnap.remote.carrier import Contents, add_commit, forget_older, read_contents, write_carrier
 from shadowsnap.remote.git_storage import GitStorage, head_message
-from shadowsnap.remote.identity import identity_of, new_identity
+from shadowsnap.remote.lanes import identity_of, new_identity
 from shadowsnap.remote.manifest import (
     LONGEST_CHAIN,
     MOST_BYTES,
     Manifest,
+    Sealer,
     digest_of,
     head_folder,
     head_name,
@@ -41,28 +47,32 @@ from shadowsnap.remote.manifest import (
     pack_name,
     with_content,
 )
-from shadowsnap.remote.sealing import Sealer
 from shadowsnap.remote.storage import Storage, TooLarge, open_storage
+from shadowsnap.settings import Settings, settings_from_text
 from shadowsnap.steps import step
 from shadowsnap.store.lanes import (
     OwnLane,
     Remote,
+    Waiting,
     folder,
     forget_removal,
     lane_lock,
     machine_name,
     new_lane,
     own_key,
+    queue_lock,
     read_own_lane,
+    read_queue,
     read_remote,
     read_removal,
     read_waiting,
     remove_waiting,
     write_own_lane,
+    write_waiting,
 )
-from shadowsnap.store.layout import Store
-from shadowsnap.store.locks import locked
-from shadowsnap.store.projects import Project
+from shadowsnap.store.layout import Store, open_store
+from shadowsnap.store.locks import if_free, locked
+from shadowsnap.store.projects import Project, project_of
 
 _CHAIN = 256
 """So many pushes build on one another before everything is sent anew."""
@@ -74,6 +84,10 @@ _READ_BACK = 4 << 20
 """A pack up to this size is read back as a whole; of a larger one, its size is asked for."""
 # Deltas only between objects that every reader is willing to hold in memory.
 _PACKING = ("core.bigFileThreshold=64m", "pack.threads=1", "pack.windowMemory=128m")
+EVERY_SECONDS = 30.0
+_PATIENCE_SECONDS = 150.0
+"""What is due later than that is left to the next turn."""
+_LONGEST_REST = 3600.0
 
 
 @dataclass(frozen=True)
@@ -493,3 +507,85 @@ def _write_pack(git: Git, asked: bytes, target: Path) -> None:
 def _digest_of_file(path: Path) -> str:
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+# --- by itself ---------------------------------------------------------------------------------------
+
+
+def work_off(
+    store: Store,
+    settings: Settings,
+    sleep: Callable[[float], None] = time.sleep,
+    now: Callable[[], float] = time.time,
+) -> int:
+    """Push everything that is due; how many pushes succeeded. Returns at once if another process is at it."""
+    done = 0
+    while _due_soon(store, now()):
+        with if_free(queue_lock(store), "pushing") as lock:
+            if lock is None:
+                return done
+            while waiting := _due_soon(store, now()):
+                rest = min(_seconds_left(each, now()) for each in waiting)
+                pause = max(rest, _last_round(store) + EVERY_SECONDS - now())
+                if pause > 0:
+                    sleep(min(pause, _PATIENCE_SECONDS))
+                _begin_round(store, now())
+                for each in read_queue(store):
+                    if _seconds_left(each, now()) <= 0:
+                        done += _push(store, settings, each, now)
+        # What was put there after the last look and before the lock was free is found by looking again.
+    return done
+
+
+def _due_soon(store: Store, now: float) -> list[Waiting]:
+    return [each for each in read_queue(store) if _seconds_left(each, now) <= _PATIENCE_SECONDS]
+
+
+def _seconds_left(waiting: Waiting, now: float) -> float:
+    """How long something rests. More than the longest rest means that the clock was set back: it is due."""
+    left = waiting.due - now
+    return left if left <= _LONGEST_REST else 0.0
+
+
+def _push(store: Store, settings: Settings, waiting: Waiting, now: Callable[[], float]) -> bool:
+    workdir = (read_json(store.project_file(waiting.project)) or {}).get("workdir")
+    try:
+        if not isinstance(workdir, str):
+            raise NoSuchProject(workdir=waiting.project)
+        push(store, project_of(workdir), Deadline(settings.upkeep_deadline))
+    except (NoRemote, NoSuchProject):
+        remove_waiting(store, waiting)  # the person took it back
+        return False
+    except (ShadowsnapError, OSError) as problem:
+        attempts = waiting.attempts + 1
+        rest = min(_LONGEST_REST, EVERY_SECONDS * 2**attempts)
+        write_waiting(store, replace(waiting, attempts=attempts, due=now() + rest, error=str(problem)[:500]))
+        return False
+    return True
+
+
+def _marker(store: Store) -> Path:
+    return folder(store) / "last-round"
+
+
+def _last_round(store: Store) -> float:
+    try:
+        return min(float(_marker(store).read_text("ascii")), time.time())
+    except (OSError, ValueError):
+        return 0.0
+
+
+def _begin_round(store: Store, now: float) -> None:
+    _marker(store).write_text(f"{now}\n", "ascii")
+
+
+def main(arguments: list[str]) -> int:
+    settings = settings_from_text(arguments[0])
+    if hasattr(os, "nice"):
+        os.nice(10)
+    work_off(open_store(settings), settings)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))

@@ -38,6 +38,7 @@ from shadowsnap.model import Checkpoint
 from shadowsnap.results import RemoteStatus
 from shadowsnap.store.checkpoints import decode_checkpoint
 from shadowsnap.store.layout import Store
+from shadowsnap.store.locks import is_free
 from shadowsnap.store.log import Line
 from shadowsnap.store.projects import Project
 
@@ -366,6 +367,16 @@ def read_queue(store: Store) -> list[Waiting]:
         return []
     found = (read_waiting(store, name) for name in names if re.fullmatch(r"[0-9a-f]{16}", name))
     return sorted((each for each in found if each is not None), key=lambda each: (each.due, each.since))
+
+
+def queue_lock(store: Store) -> Path:
+    folder(store).mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder(store) / "queue.lock"
+
+
+def is_worked_off(store: Store) -> bool:
+    """Whether a process is at work on the queue: it finds what is put there."""
+    return not is_free(queue_lock(store))
 
 
 def remotes_at_a_glance(store: Store, project: str | None = None) -> list[RemoteStatus]:

@@ -13,7 +13,7 @@ from lanes import MachineUnderTest
 from helpers import git, manifest
 from shadowsnap import errors
 from shadowsnap.remote import push as pushing
-from shadowsnap.remote.identity import normal_origin
+from shadowsnap.remote.lanes import normal_origin
 from shadowsnap.store import lanes as records
 
 

@@ -17,8 +17,7 @@ from lanes import MachineUnderTest
 
 from helpers import git, manifest
 from shadowsnap import errors
-from shadowsnap.remote.manifest import digest_of, parse_manifest
-from shadowsnap.remote.sealing import Opener, Sealer, generate_key, is_sealed
+from shadowsnap.remote.manifest import Opener, Sealer, digest_of, generate_key, is_sealed, parse_manifest
 from shadowsnap.store.lanes import own_key, write_own_lane
 
 pytest.importorskip("pyrage", reason="the package pyrage is not installed")

@@ -281,7 +281,7 @@ def test_an_encrypted_lane_on_a_git_server(
     desk: MachineUnderTest, server: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("pyrage")
-    from shadowsnap.remote.sealing import generate_key
+    from shadowsnap.remote.manifest import generate_key
 
     public = generate_key(tmp_path / "key")
     machine = MachineUnderTest.make("m", tmp_path, monkeypatch)

@@ -9,7 +9,7 @@ import pytest
 from lanes import MachineUnderTest
 
 from shadowsnap import CheckpointManager
-from shadowsnap.remote import queue
+from shadowsnap.remote import push as queue
 from shadowsnap.settings import Settings, load_settings
 from shadowsnap.store.lanes import Waiting, note_unpushed, read_queue, read_waiting, remove_waiting, write_waiting
 

@@ -12,10 +12,8 @@ from lanes import MachineUnderTest
 
 from helpers import manifest
 from shadowsnap import errors
-from shadowsnap.remote.manifest import head_name, with_content
-from shadowsnap.remote.object_store import ObjectStorage
-from shadowsnap.remote.sealing import Sealer, generate_key
-from shadowsnap.remote.storage import TooLarge, open_storage
+from shadowsnap.remote.manifest import Sealer, generate_key, head_name, with_content
+from shadowsnap.remote.storage import ObjectStorage, TooLarge, open_storage
 
 MANY = 1000
 

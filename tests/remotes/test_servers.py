@@ -12,8 +12,8 @@ from lanes import MachineUnderTest
 
 from helpers import git, manifest
 from shadowsnap import errors
-from shadowsnap.remote import git_storage, object_store
-from shadowsnap.remote.sealing import generate_key
+from shadowsnap.remote import git_storage, storage
+from shadowsnap.remote.manifest import generate_key
 
 SERVERS = ["bucket", "rclone_bucket", "ssh_url", "http_url"]
 
@@ -86,8 +86,8 @@ def test_a_bucket_that_fails_half_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     url, server = faulty_bucket
-    monkeypatch.setattr(object_store, "_CLIENT", {"timeout": "1s", "connect_timeout": "1s"})
-    monkeypatch.setattr(object_store, "_RETRY", {"max_retries": 1})
+    monkeypatch.setattr(storage, "_CLIENT", {"timeout": "1s", "connect_timeout": "1s"})
+    monkeypatch.setattr(storage, "_RETRY", {"max_retries": 1})
     sandbox.here().set_remote(sandbox.project, "s3", url, plain=True)
     sandbox.push()
     seen = manifest(sandbox.project)

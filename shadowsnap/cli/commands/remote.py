@@ -20,8 +20,8 @@ from shadowsnap.cli.text import age, ago, count, cut, one_line, pad, safe, size
 from shadowsnap.cli.ui import working
 from shadowsnap.errors import NoRemote, NotConfirmed, WrongUsage
 from shadowsnap.remote.lanes import Lane
+from shadowsnap.remote.manifest import generate_key
 from shadowsnap.remote.push import readable_note
-from shadowsnap.remote.sealing import generate_key
 from shadowsnap.remote.storage import normal_url
 from shadowsnap.results import RemoteStatus, Resumed
 
