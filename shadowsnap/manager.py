@@ -139,10 +139,10 @@ from shadowsnap.store.projects import (
     Project,
     known_projects,
     locked_project,
+    may_lack_checkpoints,
     note_emptied,
     project_of,
     read_record,
-    was_emptied,
 )
 from shadowsnap.store.stat_cache import load_cache
 from shadowsnap.store.statistics import count_pairs
@@ -2011,7 +2011,7 @@ class CheckpointManager:
         self._catch_up(store)
         if newest_name(store, project) is None:
             record = read_record(store, project)
-            if record and not was_emptied(record):
+            if record and not may_lack_checkpoints(store, project.id, record):
                 raise CheckpointsLost(workdir=project.workdir)
             if isinstance(place := record.get("set_aside"), str) and place:
                 raise CheckpointsSetAside(workdir=project.workdir, place=place)

@@ -83,10 +83,10 @@ from shadowsnap.store.projects import (
     Project,
     all_records,
     known_projects,
+    may_lack_checkpoints,
     project_of,
     read_record,
     touch_record,
-    was_emptied,
     was_in,
 )
 from shadowsnap.store.redaction import own_pattern, redact, redacted_beginning
@@ -1156,8 +1156,8 @@ def project_record(place: Path) -> Prepared:
 
     def run(data: bytes) -> None:
         file.write_bytes(data)
-        for record in all_records(store).values():
-            was_emptied(record)
+        for name, record in all_records(store).items():
+            may_lack_checkpoints(store, name, record)
             was_in(record, project.workdir)
         assert all(isinstance(each, Project) for each in known_projects(store))
         read_record(store, project)

@@ -28,7 +28,7 @@ from shadowsnap.store.checkpoints import (
     text_to_remember,
 )
 from shadowsnap.store.history import Turn, begun_turn, complete_log, ensure_log, logged_end, note, take_number
-from shadowsnap.store.projects import read_record, touch_record, was_emptied
+from shadowsnap.store.projects import may_lack_checkpoints, read_record, touch_record
 from shadowsnap.store.stat_cache import Modes, load_cache
 
 _BEGIN_FACTS = ("agent", "parent", "prompt", "key")
@@ -138,6 +138,7 @@ def keep_capture(capture: Capture, request: Request) -> Taken:
         _log(space, request, same, number, begins=begins, held=True, before=_if_other(before, begun))
         return Taken(same, False, number, before)
     number, begins = _number(space, request, begun, new=True)
+    step("snapshot:numbered")
     before = _state_before(capture, request, begun) if begun else _amend(capture, request)
     checkpoint = record_checkpoint(
         space.store,
@@ -305,8 +306,9 @@ def _newest_if_same(space: Workspace, capture: Capture, state: str) -> Checkpoin
         return None
     known, newest = capture.cache.newest, newest_name(space.store, space.project)
     if newest is None:
-        if known and not was_emptied(read_record(space.store, space.project)):
-            raise CheckpointsLost(workdir=space.project.workdir)
+        store, project = space.store, space.project
+        if known and not may_lack_checkpoints(store, project.id, read_record(store, project)):
+            raise CheckpointsLost(workdir=project.workdir)
         return None
     if known.get("ref") == newest:
         if known["state"] != state:

@@ -16,6 +16,7 @@ from shadowsnap.errors import StoreTooNew
 from shadowsnap.files import is_encodable, read_json, write_json
 from shadowsnap.store.layout import FORMAT, Store
 from shadowsnap.store.locks import locked
+from shadowsnap.store.log import has_log
 
 _TOUCH_EVERY = 3600.0
 _FORMAT_1_FACTS = ("turn", "quiet_turns", "quiet_calls", "begun", "at_work")
@@ -122,8 +123,12 @@ def note_emptied(store: Store, project: Project, set_aside: str = "") -> None:
     touch_record(store, project, emptied=time.time(), set_aside=set_aside)
 
 
-def was_emptied(record: dict[str, Any]) -> bool:
-    """Whether it is in order that the project has no checkpoint."""
+def may_lack_checkpoints(store: Store, project: str, record: dict[str, Any]) -> bool:
+    """Whether it is in order that a project has no checkpoint: the last one was dropped on purpose, or the first
+    one is not recorded yet. (First the record has its number, then there is its ref, then `newest` and a line of
+    the log.)"""
+    if "next_number" in record and "newest" not in record and not has_log(store, project):
+        return True
     return "emptied" in record and _number(record["emptied"]) >= _number(record.get("last_touch")) - 1
 
 

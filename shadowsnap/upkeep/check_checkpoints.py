@@ -41,7 +41,7 @@ from shadowsnap.store.journal import journal_from, read_journal, write_journal
 from shadowsnap.store.layout import FORMAT, REFS_LOST, Store, lost_refs
 from shadowsnap.store.log import FOLDER as LOGS
 from shadowsnap.store.log import damaged_lines, log_file, next_number, read_lines, rename_ids
-from shadowsnap.store.projects import Project, all_records, note_emptied, project_id, was_emptied
+from shadowsnap.store.projects import Project, all_records, may_lack_checkpoints, note_emptied, project_id
 from shadowsnap.store.stat_cache import ScanCache, load_cache, objects_taken_for_stored
 from shadowsnap.upkeep.check_store import Examination, write_objects
 
@@ -246,7 +246,8 @@ def find_lost_refs(examination: Examination) -> Iterator[Finding]:
         return
     listed = {ref.project for ref in checkpoint_refs(store)}
     for project, record in all_records(store).items():
-        if project not in listed and record.get("workdir") and not was_emptied(record):
+        is_named = project not in listed and record.get("workdir")
+        if is_named and not may_lack_checkpoints(store, project, record):
             meaning = "its checkpoints are not listed any more, although they were not dropped"
             yield Finding("refs-lost", "error", str(record["workdir"]), meaning, repair, {"project": project})
 

@@ -64,7 +64,7 @@ from shadowsnap.store.checkpoints import (
 )
 from shadowsnap.store.layout import Store, lost_refs
 from shadowsnap.store.locks import alone, if_free, locked
-from shadowsnap.store.projects import Project, all_records, locked_project, was_emptied
+from shadowsnap.store.projects import Project, all_records, locked_project, may_lack_checkpoints
 from shadowsnap.store.stat_cache import forget_contents
 
 MANY_LOOSE = 1500
@@ -307,7 +307,7 @@ def check_refs_are_there(store: Store, refs: Iterable[str]) -> None:
         raise CheckpointsLost(workdir=store.base)
     listed = {ref.split("/")[2] for ref in refs if ref.startswith(f"{CHECKPOINTS}/")}
     for project, record in all_records(store).items():
-        if project in listed or was_emptied(record):
+        if project in listed or may_lack_checkpoints(store, project, record):
             continue
         # Looked for again: its first checkpoint may be newer than the list of refs.
         if newest_name(store, Project(project, Path())) is None:

@@ -34,7 +34,7 @@ from shadowsnap.store.checkpoints import (
 )
 from shadowsnap.store.lanes import remotes_at_a_glance
 from shadowsnap.store.layout import ARCHIVE, Store, last_prune
-from shadowsnap.store.projects import Project, all_records, was_emptied
+from shadowsnap.store.projects import Project, all_records, may_lack_checkpoints
 from shadowsnap.store.troubles import read_log
 from shadowsnap.upkeep.check_store import QUARANTINE
 from shadowsnap.upkeep.clear import bytes_of
@@ -376,7 +376,7 @@ def _warnings(store: Store, limits: Iterable[Limit], projects: Sequence[ProjectS
         yield f"the disk of {store.base} has only {free // _MB} MB left: snapshots will fail when it is full"
     held = {project.id for project in projects if project.checkpoints}
     for project, record in all_records(store).items():
-        if project not in held and not was_emptied(record):
+        if project not in held and not may_lack_checkpoints(store, project, record):
             where = record.get("workdir", project)
             yield f"the checkpoints of {where} are gone although they were not dropped: run `shadowsnap doctor`"
 

@@ -13,11 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from restoring import at_step, killed_at
 from upkeep_stores import a_manager, a_store, check_sound, noise, object_count, take, take_turns
 
 from helpers import ROOT, git, loose_object, manifest, unpack
 from shadowsnap.deadline import NO_DEADLINE, Deadline
-from shadowsnap.errors import CheckpointsLost, DeadlineExceeded, DiskTooFull
+from shadowsnap.errors import CheckpointsLost, DeadlineExceeded, DiskTooFull, NoSuchProject
 from shadowsnap.git.maintenance import PackIndex, list_packs, loose_names, pack_loose
 from shadowsnap.git.packs import PackWriter, deflate
 from shadowsnap.store.layout import Store
@@ -59,6 +60,34 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], object]
 
 
 # --- repacking ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="processes are forked")
+def test_a_first_snapshot_that_has_a_number_and_no_checkpoint_yet_is_no_loss(base: Path, project: Path) -> None:
+    """Whether it is under way, or its process died."""
+    manager, other, warned = a_manager(base), a_manager(base), list[str]()
+    take(manager, project)
+    second = project.with_name("second")
+    second.mkdir()
+
+    def look() -> None:
+        reclaim.check_refs_are_there(a_store(base), [])
+        warned.extend(each for each in other.status().warnings if "gone" in each)
+        with pytest.raises(NoSuchProject):
+            other.list_checkpoints(second)
+
+    with at_step("snapshot:numbered", look):
+        take(manager, second)
+    assert warned == []
+
+    third = project.with_name("third")
+    third.mkdir()
+    assert killed_at("snapshot:numbered", 0, lambda: take(manager, third))
+    repack_now(a_store(base))
+    with pytest.raises(NoSuchProject):
+        manager.list_checkpoints(third)
+    assert manager.doctor().findings == ()
+    assert [each for each in manager.status().warnings if "gone" in each] == []
 
 
 def test_what_is_not_needed_is_removed_and_everything_else_restores_exactly(base: Path, project: Path) -> None:
