@@ -778,7 +778,7 @@ class CheckpointManager:
         """How the files on disk differ from the newest state that is known of them: all files, or some."""
         try:
             return self._now(working_dir, paths, contents=True)
-        except GitFailed:  # some content is lost for good; which files differ is known all the same
+        except (GitFailed, DamagedObject):  # content is lost for good; which files differ is known all the same
             return self._now(working_dir, paths, contents=False)
 
     @_retry_after_repair
@@ -867,7 +867,7 @@ class CheckpointManager:
         lost, only which files differ."""
         try:
             return self._diff(working_dir, ref, other, paths, contents=True)
-        except GitFailed:
+        except (GitFailed, DamagedObject):
             return self._diff(working_dir, ref, other, paths, contents=False)
 
     @_retry_after_repair

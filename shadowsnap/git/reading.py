@@ -28,6 +28,7 @@ from shadowsnap.git.objects import (
     loose_size,
     object_id,
     read_loose,
+    stream_id,
 )
 from shadowsnap.git.packs import Packs
 from shadowsnap.git.process import Process
@@ -76,8 +77,6 @@ class ObjectReader:
         found, data = packs.read(name, known_only=True) or self._read_loose(name, kind)
         if not found:
             found, data = packs.read(name) or self._batch.read(name)
-            if found and object_id(found, data) != name:  # cat-file does not verify ids
-                found = b""
         self._git.deadline.check("reading objects")
         if found != kind:
             raise DamagedObject(id=name)
@@ -145,7 +144,8 @@ class Batch:
             header, size, data = [], -1, b""
         if not header or len(data) < size:  # git died of this object; the next one gets a new process
             self.close()
-        return (header[1], data) if len(data) == size else (b"", b"")
+        is_whole = len(data) == size and object_id(header[1], data) == name  # cat-file does not verify ids
+        return (header[1], data) if is_whole else (b"", b"")
 
     def close(self) -> None:
         self._stack.close()
@@ -219,8 +219,24 @@ def check_stored(git: Git, wanted: Collection[str], irreplaceable: Collection[st
         raise DamagedObject(id=lost)
 
 
+def check_contents(git: Git, names: Iterable[str]) -> None:
+    """Raise `DamagedObject` for a blob that is missing or not what its id says. Git compares and shows whatever it
+    finds under an id."""
+    with ObjectReader(git) as reader:
+        for name in names:
+            try:
+                reader.read(name, b"blob")
+            except DamagedObject:
+                if (size := reader.size(name) or 0) <= MAX_IN_MEMORY:
+                    raise
+                with git.conversation("cat-file", "blob", name) as process:
+                    assert process.stdout is not None
+                    if stream_id(process.stdout.fileno(), size) != name:
+                        raise
+
+
 def read_many(git: Git, names: Iterable[str]) -> Iterator[Read]:
-    """Those of the objects that are in the store and readable, in any order. Their ids are not verified."""
+    """Those of the objects that are in the store and intact, in any order."""
     waiting = iter(names)
     while some := list(islice(waiting, _AT_ONCE)):
         try:
@@ -238,7 +254,9 @@ def _parse_batch(answer: bytes) -> Iterator[Read]:
         header, at = answer[at:end].split(), end + 1
         if len(header) == 3:
             size = int(header[2])
-            yield header[0].decode(), header[1], answer[at : at + size]
+            name, kind, data = header[0].decode(), header[1], answer[at : at + size]
+            if object_id(kind, data) == name:  # cat-file does not verify ids
+                yield name, kind, data
             at += size + 1
 
 
@@ -387,6 +405,7 @@ _PATCH = (
 _HUNK = re.compile(rb"@@ -(\d+)(?:,(\d+))? \+(\d+)(?:,(\d+))? @@")
 _INDEX = re.compile(rb"index ([0-9a-f]{40})\.\.([0-9a-f]{40})")
 _MOST_RENAMES = 1000
+_NOTHING = "0" * 40
 
 
 class Hunk(NamedTuple):
@@ -410,7 +429,9 @@ def hunks_of_pairs(git: Git, trees: Collection[Pair], paths: Sequence[bytes]) ->
         return {}
     check_comparable(git, trees)
     limit = [b"--", *paths] if len(paths) <= _MOST_PATHS else []
-    return parse_hunks(git.run(*_PATCH, "--no-renames", "--stdin", *limit, stdin=asked))
+    found = parse_hunks(git.run(*_PATCH, "--no-renames", "--stdin", *limit, stdin=asked))
+    check_contents(git, {version for pair in found for version in pair if version != _NOTHING})
+    return found
 
 
 def renamed_from(git: Git, trees: Pair, path: bytes) -> tuple[bytes, Pair, list[Hunk]] | None:
@@ -426,6 +447,7 @@ def renamed_from(git: Git, trees: Pair, path: bytes) -> tuple[bytes, Pair, list[
         versions = (old_id.decode(), new_id.decode())
         if versions[0] == versions[1]:
             return old, versions, []
+        check_contents(git, versions)
         patch = git.run(*_PATCH, "-M", limit, *trees, "--", old, new)
         return old, versions, parse_hunks(patch).get(versions, [])
     return None

@@ -43,7 +43,8 @@ ParseTree = Callable[[bytes], dict[bytes, Leaf]]
 
 def parse_tree(data: bytes) -> dict[bytes, Leaf]:
     """The entries of a tree. Raises `UnsafeTree` for an entry that a checkpoint must not contain, and for two
-    entries of the same name: one could be a link, and the other a directory written through it."""
+    entries of the same name: one could be a link, and the other a directory written through it. (Names that differ
+    in case only are two names where most people work: a restore asks the file system, see `TreeReader.alike`.)"""
     entries: dict[bytes, Leaf] = {}
     for name, leaf in tree_entries(data):
         if name in entries:
@@ -219,6 +220,8 @@ class TreeReader:
         self._read = read
         self._parsed: dict[str, dict[bytes, Leaf]] = {}
         self._counted: dict[str, _Count] = {}
+        self._folded: dict[str, dict[str, list[bytes]]] = {}
+        """Tree -> its names as file systems compare them."""
 
     def find(self, path: bytes) -> Leaf | None:
         """The entry at this path; the empty path is the root itself."""
@@ -228,6 +231,19 @@ class TreeReader:
                 return None
             found = self._entries(found[1]).get(name)
         return found
+
+    def alike(self, path: bytes) -> list[bytes]:
+        """If there is an entry at this path: those beside it that some file system takes for the same."""
+        folder, slash, name = path.rpartition(b"/")
+        found = self.find(folder)
+        if found is None or found[0] != DIRECTORY or name not in self._entries(found[1]):
+            return []
+        if found[1] not in self._folded:
+            names: dict[str, list[bytes]] = {}
+            for each in self._entries(found[1]):
+                names.setdefault(folded(each), []).append(each)
+            self._folded[found[1]] = names
+        return [folder + slash + each for each in self._folded[found[1]][folded(name)] if each != name]
 
     def files_below(self, path: bytes) -> Iterator[bytes]:
         """Every file below this path; none if it is not a directory. Raises `TreeTooLarge` before the first one
@@ -413,15 +429,11 @@ class TreeMatch(NamedTuple):
 
 class TreeSearch:
     """Finds entries for which `wanted` (name, mode, object id) is true, and second entries of a name.
-    What is below such an entry is not searched. Each tree is read once, also for several roots. With `folding`,
-    links are found too that some file system takes for a directory beside them."""
+    What is below such an entry is not searched. Each tree is read once, also for several roots."""
 
-    def __init__(
-        self, read: ReadTree, wanted: Callable[[bytes, int, str], bool], *, folding: bool = False
-    ) -> None:
+    def __init__(self, read: ReadTree, wanted: Callable[[bytes, int, str], bool]) -> None:
         self._read = read
         self._wanted = wanted
-        self._folding = folding
         self._matches: dict[str, list[TreeMatch]] = {}
         """Tree -> matches among its own entries."""
         self._children: dict[str, dict[bytes, str]] = {}
@@ -482,24 +494,15 @@ class TreeSearch:
         others: list[bytes] = []
         matches: list[TreeMatch] = []
         names: set[bytes] = set()
-        links: list[TreeMatch] = []
         for name, (mode, child) in () if tree == EMPTY_TREE else tree_entries(self._read(tree)):
             if name in names or self._wanted(name, mode, child):
                 matches.append(TreeMatch(name, mode, child))
             elif mode == DIRECTORY:
                 children[name] = child
                 self._parents.setdefault(child, set()).add(tree)
-            elif mode == LINK and self._folding:
-                links.append(TreeMatch(name, mode, child))
             else:
                 others.append(name)
             names.add(name)
-        directories = {folded(name) for name in children} if links else set()
-        for link in links:
-            if folded(link.path) in directories:
-                matches.append(link)
-            else:
-                others.append(link.path)
         if matches:
             self._matches[tree] = matches
         self._others[tree] = [*others, *(each.path for each in matches)]

@@ -24,8 +24,8 @@ from shadowsnap.files import spread_subdirectories
 from shadowsnap.git.index import Index, Known
 from shadowsnap.git.reading import FEW, ObjectReader
 from shadowsnap.git.repository import Running
-from shadowsnap.git.trees import LINK
-from shadowsnap.restore.plan import Plan, directories_above
+from shadowsnap.git.trees import LINK, folded
+from shadowsnap.restore.plan import Plan, directories_above, same_name
 from shadowsnap.snapshot.capture import Capture
 from shadowsnap.snapshot.content import holds
 from shadowsnap.snapshot.scan import is_settled, mounted_below
@@ -151,7 +151,7 @@ class Application:
         try:
             new.directory.move(new.name, _name(path), here)
         except FileExistsError:
-            raise _appeared(path) from None
+            raise self._taken(here, path) from None
 
     def _withdraw(self, path: bytes, new: StagedFile) -> None:
         """Take a new file away again, unless it was changed by now."""
@@ -272,15 +272,30 @@ class Application:
         with self._enter(_folder(path)) as here:
             seen = here.lstat(_name(path))
             if seen is not None and stat.S_ISDIR(seen.st_mode):
+                if self._twin(here, path) is not None:
+                    raise self._taken(here, path)
                 return
             self._rollbacks.append(partial(self._unmake_directory, path))
             try:
                 here.mkdir(_name(path), 0o700)
             except FileExistsError:
-                raise _appeared(path) from None
+                raise self._taken(here, path) from None
             above = here.lstat(b"")
             if self._is_root and above is not None:
                 here.chown(_name(path), above.st_uid, above.st_gid)
+
+    def _taken(self, here: Worktree, path: bytes) -> RestoreRefused:
+        """Why a path that was free cannot be made."""
+        if (twin := self._twin(here, path)) is not None:
+            return RestoreRefused(conflicts=f"{os.fsdecode(path)} ({same_name(twin)})")
+        return RestoreRefused(conflicts=f"{os.fsdecode(path)} appeared during the restore")
+
+    def _twin(self, here: Worktree, path: bytes) -> bytes | None:
+        """Another path of the plan that this file system takes for the same."""
+        coming = (each for each in (*self._plan.mkdir, *self._plan.write) if _folder(each) == _folder(path))
+        alike = [each for each in coming if each != path and folded(_name(each)) == folded(_name(path))]
+        seen = _identity(here.lstat(_name(path)))
+        return next((each for each in alike if _identity(here.lstat(_name(each))) == seen), None)
 
     def _unmake_directory(self, path: bytes) -> None:
         try:
@@ -385,10 +400,6 @@ def _unsaved(path: bytes) -> RestoreRefused:
     folder = os.fsdecode(_folder(path))
     why = f"it would be overwritten unsaved, because {folder} cannot be read; open it first: chmod u+rwx"
     return RestoreRefused(conflicts=f"{os.fsdecode(path)} ({why})")
-
-
-def _appeared(path: bytes) -> RestoreRefused:
-    return RestoreRefused(conflicts=f"{os.fsdecode(path)} appeared during the restore")
 
 
 # --- staging ---------------------------------------------------------------------------------------------

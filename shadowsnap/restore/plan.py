@@ -133,6 +133,7 @@ class _Planner:
         self._plan_directories()
         self._plan_permission_bits([item.path for item in differing])
         new_directories = self._find_obstacles([item.path for item in differing if item.old is None])
+        self._find_twins()
         self._note_hidden(new_directories)
         self._note_kept()
         return plan
@@ -294,6 +295,18 @@ class _Planner:
                 plan.unsaved.add(path)
         plan.unsaved_directories |= _without_files(self._worktree, folder) - self._capture.bare
 
+    def _find_twins(self) -> None:
+        """Find entries of the target that this file system takes for one and the same: it cannot hold both. Where
+        nothing is there yet, that shows when they are made."""
+        plan, worktree = self._plan, self._worktree
+        for path in {*plan.write, *plan.mkdir, *directories_above((*plan.write, *plan.delete))}:
+            for twin in self._wanted.alike(path):
+                here, there = (worktree.lstat(each) if worktree.reaches(each) else None for each in (path, twin))
+                if here is None or there is None or not os.path.samestat(here, there):
+                    continue
+                if here.st_nlink == 1 or stat.S_ISDIR(here.st_mode):  # else it may be a file with two names
+                    plan.conflicts[path] = same_name(twin)
+
     def _note_hidden(self, new_directories: list[bytes]) -> None:
         """Note what appears out of sight of a capture: an undo must know that it did not exist before. It is
         ignored by the rules of now or by those of the checkpoint, or its directory cannot be listed now."""
@@ -332,6 +345,10 @@ def _about_named_paths(differing: list[Difference], target: State) -> list[Diffe
         for item in differing
         if item.path in known or any(parent in coming for parent in parents(item.path))
     ]
+
+
+def same_name(twin: bytes) -> str:
+    return f"on this file system it is the same name as {os.fsdecode(twin)}"
 
 
 def _as_executable(mode: int, bits: int) -> int:

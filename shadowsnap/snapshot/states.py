@@ -13,7 +13,7 @@ from typing import NamedTuple
 from shadowsnap.errors import GitFailed, UnsafeTree
 from shadowsnap.git.objects import EMPTY_TREE
 from shadowsnap.git.process import Process
-from shadowsnap.git.reading import ObjectReader, check_comparable
+from shadowsnap.git.reading import ObjectReader, check_comparable, check_contents
 from shadowsnap.git.repository import Git, side_by_side
 from shadowsnap.git.trees import (
     DIRECTORY,
@@ -273,7 +273,12 @@ def _diff(
         counts = {path: (_line_count(added), _line_count(removed)) for added, removed, path in rows}
         differing = [item for item in _parse_raw(parts[:end]) if item.path in wanted]
         _check_entries(differing)
+        check_contents(git, _contents(differing))
         return differing, counts, text.output().decode("utf-8", "surrogateescape")
+
+
+def _contents(differing: Iterable[Difference]) -> set[str]:
+    return {leaf[1] for item in differing for leaf in (item.old, item.new) if leaf is not None}
 
 
 def _names_only(
@@ -312,6 +317,7 @@ class PatchReader:
             return [], {}, ""
         rows = tree_changes(old, new, lambda name: self._objects.read(name, b"tree"), MANY_DIRECTORIES)
         differing = tree_differences(self._git, old, new) if rows is None else [Difference(*row) for row in rows]
+        check_contents(self._git, _contents(differing))
         paths = {patch_header(item.path).encode(): item.path for item in differing}
         counts: dict[bytes, _LineCounts] = {}
         kept: list[bytes] = []

@@ -387,9 +387,7 @@ def _clean_trees(
             return objects.write(b"tree", data)
 
         unusable = _unusable_contents(git, reader, read, [original.tree for original in originals], most_bytes)
-        search = TreeSearch(
-            read, lambda name, mode, child: _is_odd(name, mode) or (mode, child) in unusable, folding=True
-        )
+        search = TreeSearch(read, lambda name, mode, child: _is_odd(name, mode) or (mode, child) in unusable)
         for original in originals:
             try:
                 odd = search.find(original.tree)

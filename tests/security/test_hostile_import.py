@@ -184,10 +184,9 @@ def test_entries_that_no_checkpoint_may_hold_are_left_out_and_listed(base: Path,
     assert seen["odd"] == "imported"
     newest = manager.list_checkpoints(older.workdir)[0]
     assert {item.path: item.why for item in newest.skipped} == {
-        "device": "unstorable", "module/": "repository", "nul": "unstorable", "D": "unstorable",
-        ".g\u00adit/": "unstorable",
+        "device": "unstorable", "module/": "repository", "nul": "unstorable", ".g\u00adit/": "unstorable",
     }  # fmt: skip
-    assert manager.files(older.workdir, newest.id) == ["README", "d/x", "kept", "readme"]
+    assert manager.files(older.workdir, newest.id) == ["D", "README", "d/x", "kept", "readme"]
     assert manager.doctor().healthy
 
 
