@@ -101,7 +101,6 @@ from shadowsnap.snapshot.tools import (
 )
 from shadowsnap.snapshot.workspace import Workspace, open_workspace
 from shadowsnap.steps import step
-from shadowsnap.store.checkpoints import FOLDER as PURGED
 from shadowsnap.store.checkpoints import (
     contents_now,
     contents_of,
@@ -112,7 +111,6 @@ from shadowsnap.store.checkpoints import (
     set_label,
     set_pinned,
     touching,
-    unfinished_purges,
 )
 from shadowsnap.store.history import (
     History,
@@ -123,7 +121,6 @@ from shadowsnap.store.history import (
     read_history,
     resolve,
 )
-from shadowsnap.store.journal import read_journal
 from shadowsnap.store.layout import (
     OWN_OBJECTS,
     REFS_LOST,
@@ -136,18 +133,23 @@ from shadowsnap.store.layout import (
 )
 from shadowsnap.store.locks import if_free
 from shadowsnap.store.projects import (
+    PURGED,
     Project,
+    content_of,
     known_projects,
+    last_writes,
     locked_project,
     may_lack_checkpoints,
     note_emptied,
+    note_writes,
     project_of,
+    read_journal,
     read_record,
+    unfinished_purges,
 )
 from shadowsnap.store.stat_cache import load_cache
 from shadowsnap.store.statistics import count_pairs
 from shadowsnap.store.troubles import append_log, note_trouble
-from shadowsnap.store.writes import content_of, last_writes, note_write
 from shadowsnap.turns import (
     BackgroundJobs,
     Call,
@@ -1298,7 +1300,7 @@ class CheckpointManager:
         if content is None:
             return False
         with locked_project(store, project, "noting a write", self._deadline()):
-            note_write(store, project, inside, content)
+            note_writes(store, project, {os.fsdecode(inside): (content, time.time())})
         return True
 
     def recorded_writes(self, working_dir: PathLike) -> list[str]:

@@ -68,31 +68,34 @@ from shadowsnap.snapshot.tools import may_write, named_files, named_folders, pla
 from shadowsnap.store import troubles as log
 from shadowsnap.store.checkpoints import (
     CachedTrees,
-    begun_in_journals,
     decode_checkpoint,
     label_of,
-    named_in_journal,
-    read_purged,
 )
 from shadowsnap.store.conversations import ConversationContent, from_file, from_json, from_transcript
 from shadowsnap.store.history import read_history
-from shadowsnap.store.journal import Journal, read_journal, write_journal
 from shadowsnap.store.layout import Store, last_prune, open_store
 from shadowsnap.store.log import log_file
 from shadowsnap.store.projects import (
+    Journal,
     Project,
     all_records,
     known_projects,
+    last_writes,
     may_lack_checkpoints,
+    named_in_journal,
+    named_in_journals,
+    note_writes,
     project_of,
+    read_journal,
+    read_purged,
     read_record,
     touch_record,
     was_in,
+    write_journal,
 )
 from shadowsnap.store.redaction import own_pattern, redact, redacted_beginning
 from shadowsnap.store.stat_cache import load_cache, save_cache
 from shadowsnap.store.statistics import _remembered as remembered_statistics
-from shadowsnap.store.writes import last_writes, note_write
 from shadowsnap.timeline import read_sessions, read_timeline
 from shadowsnap.turns import input_digest
 from shadowsnap.upkeep.reclaim import read_memory, write_memory
@@ -1071,7 +1074,7 @@ def journal(place: Path) -> Prepared:
         content, kept = split(data, 2)
         file.write_bytes(content)
         (file.parent / "x.paths").write_bytes(kept)
-        begun_in_journals(world.store)
+        named_in_journals(world.store)
         assert all_text(named_in_journal(file))
         found = read_journal(world.store, world.project)
         _check_journal(found)
@@ -1251,7 +1254,7 @@ def notes(place: Path) -> Prepared:
         assert all_text([*found.ids, *found.ids.values()]) and all_text(found.paths) and all_text(found.blobs)
         assert all(len(numbers) == 5 for numbers in remembered_statistics(store, project).values())
         assert all_text([*last_writes(store, project).values()])
-        note_write(store, project, b"x", "ab")
+        note_writes(store, project, {"x": ("ab", 1.0)})
         last_prune(store.base)
 
     world.manager.prune()

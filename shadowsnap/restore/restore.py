@@ -41,8 +41,8 @@ from shadowsnap.snapshot.worktree import Worktree
 from shadowsnap.steps import step
 from shadowsnap.store.checkpoints import find_checkpoint
 from shadowsnap.store.history import is_logged, note, read_history
-from shadowsnap.store.journal import Journal, OpenRestore, read_journal, write_journal
 from shadowsnap.store.log import taken_back_on_failure
+from shadowsnap.store.projects import Journal, OpenRestore, read_journal, write_journal
 
 EVERYTHING = Selection()
 _MOST_PATHS = 1000

@@ -26,8 +26,8 @@ from shadowsnap.snapshot.take import Request, begin_capture, holding_checkpoint,
 from shadowsnap.snapshot.workspace import Workspace
 from shadowsnap.store.checkpoints import find_checkpoint, newest_checkpoint
 from shadowsnap.store.history import note as log_line
-from shadowsnap.store.journal import OpenStage, read_journal, write_journal
 from shadowsnap.store.locks import is_free, locked
+from shadowsnap.store.projects import OpenStage, read_journal, write_journal
 
 _MOST_SHOWN = 5
 

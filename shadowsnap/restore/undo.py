@@ -29,7 +29,7 @@ from shadowsnap.snapshot.workspace import Workspace
 from shadowsnap.snapshot.worktree import parents
 from shadowsnap.store.checkpoints import delete_checkpoints, find_checkpoint, list_checkpoints, record_checkpoint
 from shadowsnap.store.history import History, Operation, Step, note, read_history, restored_paths
-from shadowsnap.store.journal import read_journal
+from shadowsnap.store.projects import read_journal
 
 _MERGED = "files that were edited since the turn were merged"
 

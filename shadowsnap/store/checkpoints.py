@@ -7,7 +7,7 @@ import os
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from functools import cached_property, partial
 from pathlib import Path
@@ -24,7 +24,7 @@ from shadowsnap.errors import (
     NoSuchCheckpoint,
     UnsafeTree,
 )
-from shadowsnap.files import UnreadableFile, is_encodable, parse_json, read_bounded, read_json, write_json
+from shadowsnap.files import UnreadableFile, is_encodable, parse_json, read_bounded, read_json
 from shadowsnap.git.objects import EMPTY_TREE, MAX_IN_MEMORY, LooseObjects, object_id
 from shadowsnap.git.packs import NewObjects
 from shadowsnap.git.reading import ObjectReader, read_many
@@ -45,7 +45,7 @@ from shadowsnap.git.repository import Git
 from shadowsnap.git.trees import DIRECTORY, TreeReader
 from shadowsnap.model import Checkpoint, Skipped
 from shadowsnap.store.layout import Store
-from shadowsnap.store.projects import Project
+from shadowsnap.store.projects import Project, read_purged
 from shadowsnap.store.statistics import with_statistics
 
 T = TypeVar('T')
@@ -470,23 +470,6 @@ class CachedTrees:
         return {name.removesuffix(".json"): tree for name, (_, tree) in now.items() if tree is not None}
 
 
-def begun_in_journals(store: Store) -> set[str]:
-    """Checkpoints that restores under way and open stages of all projects go to. (Undo and redo go only to
-    checkpoints that have their refs.)"""
-    journals = [Path(entry.path) for entry in _json_files(store.git_dir / "journal")]
-    return {name for path in journals for name in named_in_journal(path)}
-
-
-def named_in_journal(path: Path) -> list[str]:
-    """Checkpoints that a restore under way and open stages of a project go to. The journal is only looked at:
-    the next operation that holds the project's lock repairs it, if need be."""
-    record = read_json(path) or {}
-    begun, stages = record.get("open"), record.get("stages")
-    found = [begun.get("before"), begun.get("target")] if isinstance(begun, dict) else []
-    found += [row[0] for row in stages if isinstance(row, list) and row] if isinstance(stages, list) else []
-    return [name for name in found if isinstance(name, str)]
-
-
 def _json_files(folder: Path) -> list[os.DirEntry[str]]:
     try:
         with os.scandir(folder) as entries:
@@ -606,58 +589,3 @@ def _holds(reader: ObjectReader, tree: str, path: bytes) -> bool:
         return TreeReader(tree, lambda name: reader.read(name, b"tree")).find(path) is not None
     except (DamagedObject, MalformedObject, UnsafeTree):
         return True  # it cannot be known any more, and unknown is not no
-
-
-FOLDER = "purged"
-
-
-@dataclass(frozen=True)
-class Purged:
-    ids: dict[str, str] = field(default_factory=dict)
-    """Old id -> the id of the checkpoint that took its place."""
-    paths: tuple[str, ...] = ()
-    """What was purged and is not reclaimed yet."""
-    blobs: tuple[str, ...] = ()
-    """The objects of those paths."""
-    pending: tuple[str, ...] = ()
-    """What is being taken out: until that is done, some checkpoints are there twice, with it and without."""
-
-
-def purged_file(store: Store, project: str) -> Path:
-    return store.git_dir / FOLDER / f"{project}.json"
-
-
-def read_purged(store: Store, project: str) -> Purged:
-    """What is noted of a project; nothing, if that is absent or damaged."""
-    record = read_json(purged_file(store, project)) or {}
-    ids = record.get("ids")
-    pairs = ids.items() if isinstance(ids, dict) else ()
-    return Purged(
-        {old: new for old, new in pairs if isinstance(new, str) and old != new},
-        tuple(_texts(record.get("paths"))),
-        tuple(_texts(record.get("blobs"))),
-        tuple(_texts(record.get("pending"))),
-    )
-
-
-def unfinished_purges(store: Store) -> list[str]:
-    """The projects in which a purge was interrupted, or is under way."""
-    try:
-        names = os.listdir(store.git_dir / FOLDER)
-    except FileNotFoundError:
-        return []
-    projects = [name.removesuffix(".json") for name in names if name.endswith(".json")]
-    return [project for project in projects if read_purged(store, project).pending]
-
-
-def write_purged(store: Store, project: str, purged: Purged) -> None:
-    path = purged_file(store, project)
-    path.parent.mkdir(exist_ok=True)
-    record: dict[str, Any] = {"ids": purged.ids, "paths": list(purged.paths), "blobs": list(purged.blobs)}
-    if purged.pending:
-        record["pending"] = list(purged.pending)
-    write_json(path, record, fsync=store.fsync)
-
-
-def _texts(value: Any) -> list[str]:
-    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []

@@ -24,7 +24,6 @@ from shadowsnap.store.checkpoints import (
     NUMBER,
     find_checkpoint,
     list_checkpoints,
-    named_in_journal,
     newest_name,
     read_checkpoint,
 )
@@ -40,7 +39,14 @@ from shadowsnap.store.log import (
     read_log,
     write_lines,
 )
-from shadowsnap.store.projects import Project, known_projects, locked_project, read_record, touch_record
+from shadowsnap.store.projects import (
+    Project,
+    known_projects,
+    locked_project,
+    named_in_journal,
+    read_record,
+    touch_record,
+)
 from shadowsnap.store.rebuild import identity_of, lines_from, rebuilt_lines
 
 _FEW = 20

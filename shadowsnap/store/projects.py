@@ -1,13 +1,18 @@
-"""Projects: one directory, its id, and the small record kept about it."""
+"""Projects: one directory, its id, and the small files that are kept about it.
+
+The record says where it is and when it was used. The journal knows a restore or a stage that is under way. Beside
+them it is noted what an agent left in which file, and what was purged from the checkpoints.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import os
+import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +26,9 @@ from shadowsnap.store.log import has_log
 _TOUCH_EVERY = 3600.0
 _FORMAT_1_FACTS = ("turn", "quiet_turns", "quiet_calls", "begun", "at_work")
 """What the record of a project had before the log: it goes when the log is there."""
+_MOST_WRITES = 2000
+"""The newest are enough: what was written long ago is not what is restored."""
+PURGED = "purged"
 
 
 @dataclass(frozen=True)
@@ -54,10 +62,9 @@ def project_id(workdir: str) -> str:
 
 def known_projects(store: Store) -> list[Project]:
     """Every project that a record is kept about, by directory."""
-    records = (read_json(path) or {} for path in (store.git_dir / "projects").glob("*.json"))
-    named = (record.get("workdir") for record in records)
+    named = (record.get("workdir") for record in all_records(store).values())
     workdirs = (each for each in named if isinstance(each, str) and is_encodable(each) and "\0" not in each)
-    return sorted(map(project_of, workdirs), key=_directory)
+    return sorted(map(project_of, workdirs), key=lambda project: project.workdir)
 
 
 def all_records(store: Store) -> dict[str, dict[str, Any]]:
@@ -73,6 +80,9 @@ def locked_project(store: Store, project: Project, doing: str, deadline: Deadlin
         locked(store.project_lock(project.id), doing, deadline),
     ):
         yield
+
+
+# --- the record --------------------------------------------------------------------------------
 
 
 def read_record(store: Store, project: Project) -> dict[str, Any]:
@@ -91,7 +101,9 @@ def touch_record(store: Store, project: Project, **facts: Any) -> None:
     now = time.time()
     if not facts and now - _number(record.get("last_touch")) < _TOUCH_EVERY:
         return
-    fixed = {"format": FORMAT, "workdir": str(project.workdir), "last_touch": now, **_above(project.workdir)}
+    fixed = {"format": FORMAT, "workdir": str(project.workdir), "last_touch": now}
+    if project.workdir.is_dir() and (above := _identity(project.workdir.parent)):
+        fixed["above"] = above
     written = {"created_at": now, **record, **fixed, **facts}
     if "next_number" in written:
         written = {name: value for name, value in written.items() if name not in _FORMAT_1_FACTS}
@@ -103,11 +115,6 @@ def was_in(record: dict[str, Any], folder: Path) -> bool:
     same place, as when a volume is not mounted any more. False if it is not known."""
     known = record.get("above")
     return known is not None and _identity(folder) == known
-
-
-def _above(workdir: Path) -> dict[str, Any]:
-    found = _identity(workdir.parent) if workdir.is_dir() else None
-    return {"above": found} if found else {}
 
 
 def _identity(folder: Path) -> list[int] | None:
@@ -132,9 +139,233 @@ def may_lack_checkpoints(store: Store, project: str, record: dict[str, Any]) -> 
     return "emptied" in record and _number(record["emptied"]) >= _number(record.get("last_touch")) - 1
 
 
-def _directory(project: Project) -> Path:
-    return project.workdir
-
-
 def _number(value: Any) -> float:
     return float(value) if isinstance(value, (int, float)) else 0.0
+
+
+# --- the journal: a restore or a stage that is under way ---------------------------------------
+# `open` is written before the first file is touched and cleared after the last, so the next operation knows of
+# a restore that died in between. What is over is in the operation log.
+
+
+@dataclass(frozen=True)
+class OpenRestore:
+    """A restore that was begun: from `before` towards `target`."""
+
+    before: str
+    target: str
+    paths: tuple[str, ...]
+    staging: tuple[str, ...]
+    applying: bool = False
+    """Whether files may have been moved; until then only staged copies exist."""
+    exact: bool = False
+    """Whether just these paths are restored, nothing below them."""
+    touched: tuple[str, ...] = ()
+    """What it changes, if that is a part of the files."""
+    operation: dict[str, Any] = field(default_factory=dict)
+    """The facts of its log line: id, kind, and what it undoes or reverts."""
+
+
+@dataclass(frozen=True)
+class OpenStage:
+    """A stage that was begun from `before` and neither kept nor discarded. Its owner holds the lock
+    file of this name; a lock that is free means that the owner died."""
+
+    before: str
+    lock: str
+
+
+@dataclass(frozen=True)
+class Journal:
+    open: OpenRestore | None = None
+    stages: tuple[OpenStage, ...] = ()
+    leftover: tuple[str, ...] = ()
+    """Staging directories of finished restores that are still to be removed."""
+    note: str = field(default="", compare=False)
+    """What the person has to know of the journal itself."""
+
+
+def read_journal(store: Store, project: Project) -> Journal:
+    """The journal; a damaged one is an empty one, set aside so that nothing is lost. One that
+    cannot be read now raises: it may well know of a restore that is half done."""
+    path = store.journal_file(project.id)
+    record = read_json(path)
+    if record is None:
+        try:
+            path.read_bytes()
+        except FileNotFoundError:
+            return Journal()
+    journal = None if record is None else journal_from(record)
+    if journal is None:
+        path.replace(path.with_suffix(".damaged"))
+        return Journal(note="the journal of restores was damaged and starts anew")
+    return journal
+
+
+def journal_from(record: dict[str, Any]) -> Journal | None:
+    """The journal that a JSON object is; None if it is none."""
+    try:
+        begun = record.get("open")
+        return Journal(
+            open=None if begun is None else _open_restore(begun),
+            stages=tuple(OpenStage(str(before), str(lock)) for before, lock in record.get("stages", ())),
+            leftover=_paths(record.get("leftover", [])),
+        )
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return None
+
+
+def _open_restore(record: dict[str, Any]) -> OpenRestore:
+    operation = record.get("operation")
+    if not isinstance(operation, dict):  # of format 1
+        then = str(record.get("then", "restore"))
+        operation = {"id": f"{record['target'][:12]}-{record['before'][:12]}", "kind": then}
+        operation["returns"] = then != "restore"
+    return OpenRestore(
+        before=str(record["before"]),
+        target=str(record["target"]),
+        paths=_paths(record["paths"]),
+        staging=_paths(record["staging"]),
+        applying=bool(record["applying"]),
+        exact=record.get("exact") is True,
+        touched=_paths(record.get("touched", [])),
+        operation=operation,
+    )
+
+
+def _paths(values: Any) -> tuple[str, ...]:
+    """A list of texts as a tuple; raises TypeError if it is none."""
+    if not isinstance(values, list) or not all(isinstance(each, str) for each in values):
+        raise TypeError("it is no list of texts")
+    return tuple(values)
+
+
+def write_journal(store: Store, project: Project, journal: Journal, *, lasting: bool = True) -> None:
+    """Write it down; if not `lasting`, a power cut may bring back the journal before it."""
+    record: dict[str, Any] = {
+        "open": None if journal.open is None else dict(vars(journal.open)),
+        "stages": [[stage.before, stage.lock] for stage in journal.stages],
+        "leftover": list(journal.leftover),
+    }
+    write_json(store.journal_file(project.id), record, fsync=store.fsync and lasting)
+
+
+def named_in_journal(path: Path) -> list[str]:
+    """Checkpoints that a restore under way and open stages of a project go to. The journal is only looked at:
+    the next operation that holds the project's lock repairs it, if need be."""
+    record = read_json(path) or {}
+    begun, stages = record.get("open"), record.get("stages")
+    found = [begun.get("before"), begun.get("target")] if isinstance(begun, dict) else []
+    found += [row[0] for row in stages if isinstance(row, list) and row] if isinstance(stages, list) else []
+    return _texts(found)
+
+
+def named_in_journals(store: Store) -> set[str]:
+    """The same for all projects. (Undo and redo go only to checkpoints that have their refs.)"""
+    journals = (store.git_dir / "journal").glob("[!.]*.json")
+    return {name for path in journals for name in named_in_journal(path)}
+
+
+# --- what an agent wrote last into which file, to tell it from what people wrote since ---------
+
+
+def note_writes(store: Store, project: Project, writes: Mapping[str, tuple[str, float]]) -> None:
+    """Note what an agent left in each file, and when, unless something later is known of it. The caller holds the
+    project's lock."""
+    noted = _read_writes(store, project)
+    for path, (content, moment) in writes.items():
+        if path not in noted or noted[path][1] <= moment:
+            noted[path] = [content, moment]
+    newest = sorted(noted.items(), key=lambda item: item[1][1], reverse=True)[:_MOST_WRITES]
+    write_json(store.writes_file(project.id), dict(newest))
+
+
+def forget_writes(store: Store, project: Project, purged: tuple[bytes, ...]) -> None:
+    """Forget what was noted of these paths, and of all below them. The caller holds the project's lock."""
+    noted = _read_writes(store, project)
+    left = {path: entry for path, entry in noted.items() if not is_at_any(os.fsencode(path), purged)}
+    if left != noted:
+        write_json(store.writes_file(project.id), left)
+
+
+def last_writes(store: Store, project: Project) -> dict[str, str]:
+    """The content that an agent last left in each file, by path within the project."""
+    return {path: content for path, (content, _) in _read_writes(store, project).items()}
+
+
+def content_of(path: Path) -> str | None:
+    """A name for what a file or a link holds now; None if there is neither."""
+    try:
+        mode = os.lstat(path).st_mode
+        if stat.S_ISLNK(mode):
+            return f"link:{os.readlink(path)}"
+        if not stat.S_ISREG(mode):
+            return None
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except FileNotFoundError:
+        return None
+
+
+def _read_writes(store: Store, project: Project) -> dict[str, list[Any]]:
+    """A damaged entry is none: its file is taken for the person's."""
+    noted = read_json(store.writes_file(project.id)) or {}
+    return {path: entry for path, entry in noted.items() if _is_write(entry)}
+
+
+def _is_write(entry: Any) -> bool:
+    if not isinstance(entry, list) or len(entry) != 2:
+        return False
+    return isinstance(entry[0], str) and isinstance(entry[1], (int, float))
+
+
+# --- what was purged ---------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Purged:
+    ids: dict[str, str] = field(default_factory=dict)
+    """Old id -> the id of the checkpoint that took its place."""
+    paths: tuple[str, ...] = ()
+    """What was purged and is not reclaimed yet."""
+    blobs: tuple[str, ...] = ()
+    """The objects of those paths."""
+    pending: tuple[str, ...] = ()
+    """What is being taken out: until that is done, some checkpoints are there twice, with it and without."""
+
+
+def read_purged(store: Store, project: str) -> Purged:
+    """What is noted of a project; nothing, if that is absent or damaged."""
+    record = read_json(_purged_file(store, project)) or {}
+    ids = record.get("ids")
+    pairs = ids.items() if isinstance(ids, dict) else ()
+    return Purged(
+        {old: new for old, new in pairs if isinstance(new, str) and old != new},
+        *(tuple(_texts(record.get(name))) for name in ("paths", "blobs", "pending")),
+    )
+
+
+def unfinished_purges(store: Store) -> list[str]:
+    """The projects in which a purge was interrupted, or is under way."""
+    projects = (path.stem for path in (store.git_dir / PURGED).glob("*.json"))
+    return [project for project in projects if read_purged(store, project).pending]
+
+
+def write_purged(store: Store, project: str, purged: Purged) -> None:
+    path = _purged_file(store, project)
+    path.parent.mkdir(exist_ok=True)
+    record = {name: value for name, value in vars(purged).items() if value or name != "pending"}
+    write_json(path, record, fsync=store.fsync)
+
+
+def is_at_any(path: bytes, tops: tuple[bytes, ...]) -> bool:
+    """Whether a path is one of these, or below one."""
+    return any(path == top or path.startswith(top + b"/") for top in tops)
+
+
+def _purged_file(store: Store, project: str) -> Path:
+    return store.git_dir / PURGED / f"{project}.json"
+
+
+def _texts(value: Any) -> list[str]:
+    return [each for each in value if isinstance(each, str)] if isinstance(value, list) else []

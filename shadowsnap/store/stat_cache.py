@@ -22,7 +22,7 @@ from shadowsnap.git.objects import EMPTY_TREE
 from shadowsnap.git.packs import last_repacked
 from shadowsnap.git.repository import Git
 from shadowsnap.store.layout import Store
-from shadowsnap.store.projects import Project
+from shadowsnap.store.projects import Project, is_at_any
 
 _VERSION = 2
 Directories = dict[bytes, tuple[int, int]]
@@ -244,7 +244,7 @@ def forget_contents(store: Store, project: Project, purged: Iterable[bytes] = ()
     is still known, apart from what was purged: the files themselves do not tell."""
     named, gone = load_cache(store, project).named, tuple(purged)
     forget_cache(store, project)
-    left = {path for path in named if not any(path == each or path.startswith(each + b"/") for each in gone)}
+    left = {path for path in named if not is_at_any(path, gone)}
     if left:
         state = {"version": 0, "named": _names(left)}
         write_bytes(_state_file(store.index_file(project.id)), json.dumps(state).encode("ascii"))

@@ -37,11 +37,19 @@ from shadowsnap.git.trees import DIRECTORY, GITLINK, LINK, Leaf, TreeMatch, Tree
 from shadowsnap.results import Finding
 from shadowsnap.store.checkpoints import ATTACHMENTS, CHECKPOINTS, attachment_of, moment_of, record_checkpoint
 from shadowsnap.store.history import rebuild_log
-from shadowsnap.store.journal import journal_from, read_journal, write_journal
 from shadowsnap.store.layout import FORMAT, REFS_LOST, Store, lost_refs
 from shadowsnap.store.log import FOLDER as LOGS
 from shadowsnap.store.log import damaged_lines, log_file, next_number, read_lines, rename_ids
-from shadowsnap.store.projects import Project, all_records, may_lack_checkpoints, note_emptied, project_id
+from shadowsnap.store.projects import (
+    Project,
+    all_records,
+    journal_from,
+    may_lack_checkpoints,
+    note_emptied,
+    project_id,
+    read_journal,
+    write_journal,
+)
 from shadowsnap.store.stat_cache import ScanCache, load_cache, objects_taken_for_stored
 from shadowsnap.upkeep.check_store import Examination, write_objects
 

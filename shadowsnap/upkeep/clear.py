@@ -24,7 +24,6 @@ from shadowsnap.git.refs import delete_refs
 from shadowsnap.git.repository import Git
 from shadowsnap.results import ClearedItem, ClearReport
 from shadowsnap.store.checkpoints import CHECKPOINTS, PINS, all_refs, take_inventory
-from shadowsnap.store.checkpoints import FOLDER as PURGED
 from shadowsnap.store.history import FORMAT_1_RECORDS, finish_migration
 from shadowsnap.store.lanes import FOLDER as REMOTES
 from shadowsnap.store.lanes import forget_remote
@@ -32,7 +31,7 @@ from shadowsnap.store.layout import Store, archives, create_store, is_due
 from shadowsnap.store.locks import alone, locked
 from shadowsnap.store.log import FOLDER as OPERATION_LOGS
 from shadowsnap.store.log import remove_log
-from shadowsnap.store.projects import Project, known_projects, note_emptied
+from shadowsnap.store.projects import PURGED, Project, known_projects, note_emptied
 from shadowsnap.upkeep.check_store import QUARANTINE
 from shadowsnap.upkeep.purge import remove_from_quarantine
 from shadowsnap.upkeep.reclaim import (

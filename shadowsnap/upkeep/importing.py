@@ -62,8 +62,7 @@ from shadowsnap.store.layout import (
     is_shadow_repository,
     settle,
 )
-from shadowsnap.store.projects import Project, locked_project, project_of, touch_record
-from shadowsnap.store.writes import note_writes
+from shadowsnap.store.projects import Project, locked_project, note_writes, project_of, touch_record
 from shadowsnap.upkeep.reclaim import scratch_folder
 
 Progress = Callable[[int, int, ImportedItem], None]

@@ -33,14 +33,23 @@ from shadowsnap.git.reading import ObjectReader, missing_objects, read_many
 from shadowsnap.git.refs import delete_refs, read_refs
 from shadowsnap.git.trees import DIRECTORY, Leaf, TreeReader, TreeSearch, patch_tree
 from shadowsnap.model import _Record
-from shadowsnap.store.checkpoints import ATTACHMENTS, CHECKPOINTS, Purged, all_refs, read_purged, write_purged
+from shadowsnap.store.checkpoints import ATTACHMENTS, CHECKPOINTS, all_refs
 from shadowsnap.store.layout import Store, archives
 from shadowsnap.store.locks import alone, is_free
 from shadowsnap.store.log import rename_ids
-from shadowsnap.store.projects import Project, locked_project, read_record, touch_record
+from shadowsnap.store.projects import (
+    Project,
+    Purged,
+    forget_writes,
+    is_at_any,
+    locked_project,
+    read_purged,
+    read_record,
+    touch_record,
+    write_purged,
+)
 from shadowsnap.store.stat_cache import forget_contents
 from shadowsnap.store.troubles import append_log
-from shadowsnap.store.writes import forget_writes
 from shadowsnap.upkeep.check_checkpoints import (
     Commit,
     read_commit,
@@ -169,7 +178,7 @@ def _plan(store: Store, project: Project, paths: Sequence[bytes], deadline: Dead
                     below = list(tree.files_below(path)) if found[path] else [path]
                     files.update(below)
                     blobs.update(leaf[1] for leaf in map(tree.find, below) if leaf is not None)
-                elif any(_is_at(os.fsencode(each), path) for each in rules):
+                elif any(is_at_any(os.fsencode(each), (path,)) for each in rules):
                     found[path] = not any(os.fsencode(each) == path for each in rules)
             if found:
                 held.append(_Held(name, commit_id, commit, found))
@@ -179,11 +188,6 @@ def _plan(store: Store, project: Project, paths: Sequence[bytes], deadline: Dead
         if path not in known:
             raise NotHeld(path=os.fsdecode(path), workdir=project.workdir)
     return _Plan(project, tuple(paths), tuple(held), frozenset(files), frozenset(blobs - {EMPTY_BLOB}))
-
-
-def _is_at(path: bytes, top: bytes) -> bool:
-    """Whether a path is `top` or below it."""
-    return path == top or path.startswith(top + b"/")
 
 
 def _notes(store: Store, plan: _Plan) -> Iterator[str]:
@@ -224,7 +228,7 @@ def _find_elsewhere(
                     continue
                 if project != plan.project.id:
                     projects.add(project)
-                elif any(_is_at(each.path, path) for path in plan.paths):
+                elif is_at_any(each.path, plan.paths):
                     continue
                 else:
                     paths.add(each.path)
@@ -318,7 +322,7 @@ def _body_without(
     """The facts of a checkpoint, with the paths as purged."""
 
     def is_purged(path: str) -> bool:
-        return any(_is_at(os.fsencode(path.rstrip("/")), each) for each in found)
+        return is_at_any(os.fsencode(path.rstrip("/")), tuple(found))
 
     new = dict(body)
     skipped = [row for row in body.get("skipped", ()) if not is_purged(str(row[0]))]

@@ -58,13 +58,12 @@ from shadowsnap.store.checkpoints import (
     CHECKPOINTS,
     CachedTrees,
     all_refs,
-    begun_in_journals,
     newest_name,
     take_inventory,
 )
 from shadowsnap.store.layout import Store, lost_refs
 from shadowsnap.store.locks import alone, if_free, locked
-from shadowsnap.store.projects import Project, all_records, locked_project, may_lack_checkpoints
+from shadowsnap.store.projects import Project, all_records, locked_project, may_lack_checkpoints, named_in_journals
 from shadowsnap.store.stat_cache import forget_contents
 
 MANY_LOOSE = 1500
@@ -296,7 +295,7 @@ class Tips:
         self.caches = self._caches.read()
         self.refs = all_refs(git)
         found = set(self.refs.values())
-        doubtful = {*self.caches.values(), *begun_in_journals(self._store)} - found
+        doubtful = {*self.caches.values(), *named_in_journals(self._store)} - found
         return found | kinds_of(git, (name for name in doubtful if name not in known)).keys()
 
 

@@ -22,9 +22,8 @@ from helpers import ROOT, manifest
 from shadowsnap import AsyncCheckpointManager, CheckpointManager, Settings, steps
 from shadowsnap.cli.reference import STUB, stub_text
 from shadowsnap.errors import DirtyWorkingTree, NoSuchProject, StageClosed
-from shadowsnap.store.journal import read_journal
 from shadowsnap.store.layout import Store
-from shadowsnap.store.projects import project_of
+from shadowsnap.store.projects import project_of, read_journal
 
 T = TypeVar("T")
 

@@ -36,9 +36,8 @@ from shadowsnap.settings import Layers, Settings
 from shadowsnap.snapshot.tools import named_files
 from shadowsnap.store.checkpoints import decode_checkpoint
 from shadowsnap.store.conversations import from_transcript
-from shadowsnap.store.journal import journal_from, read_journal
 from shadowsnap.store.layout import Store, open_store
-from shadowsnap.store.projects import Project, known_projects, project_of
+from shadowsnap.store.projects import Project, journal_from, known_projects, project_of, read_journal
 from shadowsnap.store.statistics import _remembered
 from shadowsnap.store.troubles import append_log, read_log
 from shadowsnap.upkeep.status import failures

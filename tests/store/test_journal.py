@@ -12,9 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shadowsnap import CheckpointManager, Settings
-from shadowsnap.store.journal import Journal, OpenRestore, OpenStage, read_journal, write_journal
 from shadowsnap.store.layout import Store, open_store
-from shadowsnap.store.projects import Project, project_of
+from shadowsnap.store.projects import (
+    Journal,
+    OpenRestore,
+    OpenStage,
+    Project,
+    project_of,
+    read_journal,
+    write_journal,
+)
 
 
 @pytest.fixture
