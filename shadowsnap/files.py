@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -88,7 +89,7 @@ def _members(value: dict[str, Any] | list[Any]) -> Iterable[Any]:
     return value.values() if isinstance(value, dict) else value
 
 
-def append_line(path: Path, line: bytes) -> int:
+def append_line(path: Path, line: bytes, *, fsync: bool = False) -> int:
     """Add a line with one write, so that lines of several processes do not mix. Returns the new size of the
     file. An incomplete last line, left by a full disk, is ended first."""
     descriptor = os.open(path, _APPEND, 0o600)
@@ -98,7 +99,10 @@ def append_line(path: Path, line: bytes) -> int:
             os.lseek(descriptor, size - 1, os.SEEK_SET)
             if os.read(descriptor, 1) != b"\n":
                 line = b"\n" + line
-        os.write(descriptor, line + b"\n")
+        if os.write(descriptor, line + b"\n") <= len(line):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), os.fspath(path))
+        if fsync:
+            os.fsync(descriptor)
         return os.fstat(descriptor).st_size
     finally:
         os.close(descriptor)

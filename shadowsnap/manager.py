@@ -132,6 +132,7 @@ from shadowsnap.store.layout import (
     open_store,
 )
 from shadowsnap.store.locks import if_free
+from shadowsnap.store.log import append_trouble, note_trouble
 from shadowsnap.store.projects import (
     PURGED,
     Project,
@@ -149,7 +150,6 @@ from shadowsnap.store.projects import (
 )
 from shadowsnap.store.stat_cache import load_cache
 from shadowsnap.store.statistics import count_pairs
-from shadowsnap.store.troubles import append_log, note_trouble
 from shadowsnap.turns import (
     BackgroundJobs,
     Call,
@@ -1945,7 +1945,7 @@ class CheckpointManager:
         except Exception as problem:  # promise 4
             try:
                 what = f"a session could not be recorded: {type(problem).__name__}: {problem}"
-                append_log(self.settings.resolved_base(), kind="session", what=what[:2000], advice="")
+                append_trouble(self.settings.resolved_base(), kind="session", what=what[:2000], advice="")
             except Exception:  # a log that cannot be written must not stop an agent
                 pass
 

@@ -65,7 +65,7 @@ from shadowsnap.patterns import matches
 from shadowsnap.settings import Layers, Settings, load_settings
 from shadowsnap.snapshot.ignore_rules import find_repository
 from shadowsnap.snapshot.tools import may_write, named_files, named_folders, plain_path
-from shadowsnap.store import troubles as log
+from shadowsnap.store import log
 from shadowsnap.store.checkpoints import (
     CachedTrees,
     decode_checkpoint,
@@ -1132,19 +1132,20 @@ def logs(place: Path) -> Prepared:
     def run(data: bytes) -> None:
         (base / "log.jsonl").write_bytes(data)
         (base / "hook.log.jsonl").write_bytes(data)
-        found = log.read_log(base)
+        found = log.read_troubles(base)
         for trouble in failures(found):
             printable(trouble)
-        log.append_log(base, kind="failed", what="x")
-        assert log.read_log(base)
+        log.append_trouble(base, kind="failed", what="x")
+        assert log.read_troubles(base)
         assert all(isinstance(entry, dict) for entry in hooklog.read_log(50))
         hooklog.log_event("fuzz", None, "failed", ValueError("x"))
         assert hooklog.read_log(1)
 
-    log.append_log(
+    log.append_trouble(
         base, kind="failed", workdir="/x", error="DiskFull", what="no space", advice="free", paths=["a", "b"]
     )
-    log.append_log(base, kind="partial", workdir="/y", error="DeadlineExceeded", what="late", advice="", paths=[])
+    late = {"error": "DeadlineExceeded", "what": "late", "advice": "", "paths": []}
+    log.append_trouble(base, kind="partial", workdir="/y", **late)
     event = read_event("claude", seeds.payloads()[0])
     hooklog.log_event("claude", event, "failed", ValueError("y"))
     made = [(base / name).read_bytes() for name in ("log.jsonl", "hook.log.jsonl")]

@@ -39,8 +39,8 @@ from shadowsnap.snapshot.states import State
 from shadowsnap.snapshot.worktree import Worktree, parents
 from shadowsnap.store.checkpoints import newest_checkpoint
 from shadowsnap.store.layout import Store
+from shadowsnap.store.log import append_trouble
 from shadowsnap.store.projects import Project, all_records, known_projects, locked_project, read_record
-from shadowsnap.store.troubles import append_log
 
 _PREFIX = "shadowsnap-"
 _LEFT_BEHIND = 86400.0
@@ -254,7 +254,7 @@ def note_verified(store: Store, project: Project, result: Verification, deadline
         what = f"checkpoint {result.checkpoint[:8]} cannot be restored exactly: {result.problems[0]}"
         advice = "run `shadowsnap doctor --repair`"
         with suppress(OSError):
-            append_log(store.base, kind="upkeep", what=what, advice=advice, workdir=str(project.workdir))
+            append_trouble(store.base, kind="upkeep", what=what, advice=advice, workdir=str(project.workdir))
     with suppress(LockTimeout, StoreUnusable, OSError), locked_project(store, project, "verify", deadline):
         record = read_record(store, project)
         if not record:

@@ -1,8 +1,8 @@
 """The history of a project, folded from its operation log: turns, snapshots, restores, what can be undone.
 
 The log is the one record of what happened. For a checkpoint that it does not mention (the process died between
-recording it and writing the line, or the log was lost) `rebuild` makes the line from the checkpoint's own facts.
-A store of format 1 is taken over the same way. `rebuild` is imported where it is used: hooks hardly ever need it.
+recording it and writing the line, or the log was lost) the line is made from the checkpoint's own facts. A store
+of format 1 is taken over the same way.
 """
 
 from __future__ import annotations
@@ -32,11 +32,14 @@ from shadowsnap.store.log import (
     Line,
     append_line,
     has_log,
+    identity_of,
     last_lines,
+    lines_from,
     next_number,
     paths_in,
     read_lines,
     read_log,
+    rebuilt_lines,
     write_lines,
 )
 from shadowsnap.store.projects import (
@@ -47,7 +50,6 @@ from shadowsnap.store.projects import (
     read_record,
     touch_record,
 )
-from shadowsnap.store.rebuild import identity_of, lines_from, rebuilt_lines
 
 _FEW = 20
 _OF_TURN = ("begin", "more", "call", "call-end", "end", "conversation")

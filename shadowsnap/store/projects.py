@@ -48,6 +48,10 @@ class Project:
     def labels(self) -> str:
         return f"refs/shadowsnap-labels/{self.id}"
 
+    @property
+    def attachments(self) -> str:
+        return f"refs/shadowsnap-meta/{self.id}"
+
 
 def project_of(working_dir: str | os.PathLike[str]) -> Project:
     # Not `Path.expanduser`: it raises if there is no user of a name, and a directory may well be called `~x`.

@@ -39,7 +39,7 @@ from shadowsnap.store.checkpoints import ATTACHMENTS, CHECKPOINTS, attachment_of
 from shadowsnap.store.history import rebuild_log
 from shadowsnap.store.layout import FORMAT, REFS_LOST, Store, lost_refs
 from shadowsnap.store.log import FOLDER as LOGS
-from shadowsnap.store.log import damaged_lines, log_file, next_number, read_lines, rename_ids
+from shadowsnap.store.log import log_file, next_number, read_lines, read_log, rename_ids
 from shadowsnap.store.projects import (
     Project,
     all_records,
@@ -679,7 +679,7 @@ def _log_problem(store: Store, project: Project, *, has_checkpoints: bool) -> tu
     path = log_file(store, project.id)
     if os.path.lexists(path) and (path.is_symlink() or not path.is_file()):
         return "log-damaged", f"it is not a file, so what happens in {project.workdir} cannot be logged"
-    damaged = damaged_lines(store, project.id)
+    damaged = read_log(store, project.id)[1]
     if damaged:
         return "log-damaged", f"{damaged} of its lines cannot be read: the timeline of {project.workdir} has gaps"
     # Without a number the project is of format 1, or only imported: then there was no log yet.

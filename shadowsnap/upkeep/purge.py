@@ -36,7 +36,7 @@ from shadowsnap.model import _Record
 from shadowsnap.store.checkpoints import ATTACHMENTS, CHECKPOINTS, all_refs
 from shadowsnap.store.layout import Store, archives
 from shadowsnap.store.locks import alone, is_free
-from shadowsnap.store.log import rename_ids
+from shadowsnap.store.log import append_trouble, rename_ids
 from shadowsnap.store.projects import (
     Project,
     Purged,
@@ -49,7 +49,6 @@ from shadowsnap.store.projects import (
     write_purged,
 )
 from shadowsnap.store.stat_cache import forget_contents
-from shadowsnap.store.troubles import append_log
 from shadowsnap.upkeep.check_checkpoints import (
     Commit,
     read_commit,
@@ -277,7 +276,7 @@ def take_out(
         _note_pending(store, project, {*read_purged(store, project.id).pending} - purging)
     if ids:
         what = f"{shorten(sorted(purging))} was purged from {len(ids)} checkpoints"
-        append_log(store.base, kind="purged", workdir=str(project.workdir), what=what, ids=ids)
+        append_trouble(store.base, kind="purged", workdir=str(project.workdir), what=what, ids=ids)
     return replace(plan.result(), ids=ids, notes=tuple(_notes(store, plan)))
 
 

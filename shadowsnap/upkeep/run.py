@@ -42,9 +42,8 @@ from shadowsnap.store.checkpoints import (
 from shadowsnap.store.history import History, compact_log, finish_migration, fold, needed_checkpoints
 from shadowsnap.store.layout import OWN_OBJECTS, Store, is_prune_due, mark_pruned, open_store
 from shadowsnap.store.locks import locked
-from shadowsnap.store.log import read_lines
+from shadowsnap.store.log import append_trouble, read_lines
 from shadowsnap.store.projects import Project, known_projects, locked_project, was_in
-from shadowsnap.store.troubles import append_log
 from shadowsnap.upkeep.background import start_upkeep
 from shadowsnap.upkeep.check_store import own_all_objects
 from shadowsnap.upkeep.clear import forget_project
@@ -168,7 +167,7 @@ def prune(
             plan = fitting.run(plan, dropped)
         except ShadowsnapError as caught:
             problem = caught
-            append_log(store.base, kind="upkeep", what=str(caught), advice=caught.hint)
+            append_trouble(store.base, kind="upkeep", what=str(caught), advice=caught.hint)
         compact_logs(store)
         write_memory(store, fitting.memory)
         after = count_objects(store.git(Deadline(settings.deadline))).bytes
@@ -190,7 +189,7 @@ def auto_prune(settings: Settings) -> PruneResult:
     try:
         result = _prune_by_rules(store, settings)
     except ShadowsnapError as problem:
-        append_log(base, kind="upkeep", what=str(problem), advice=problem.hint)
+        append_trouble(base, kind="upkeep", what=str(problem), advice=problem.hint)
         return PruneResult("failed", error=problem)
     if result.status == "done" and settings.background_upkeep:
         start_upkeep(store, settings)
@@ -545,7 +544,7 @@ class Fitting:
         if self.memory.unmet != state:
             self.memory = replace(self.memory, unmet=state)
             advice = "raise max_total_size_mb, unpin or delete checkpoints, or drop projects you no longer need"
-            append_log(self._upkeep.store.base, kind="upkeep", what=message, advice=advice)
+            append_trouble(self._upkeep.store.base, kind="upkeep", what=message, advice=advice)
 
 
 def _unmet_message(plan: Plan, settings: Settings) -> str:
@@ -574,7 +573,7 @@ def main(arguments: list[str]) -> int:
         verify_newest(store, Deadline(settings.upkeep_deadline))
     except (ShadowsnapError, OSError) as problem:
         hint = getattr(problem, "hint", "")
-        append_log(settings.resolved_base(), kind="upkeep", what=str(problem), advice=hint)
+        append_trouble(settings.resolved_base(), kind="upkeep", what=str(problem), advice=hint)
         return 1
     return 0 if result.error is None else 1
 

@@ -34,8 +34,8 @@ from shadowsnap.store.checkpoints import (
 )
 from shadowsnap.store.lanes import remotes_at_a_glance
 from shadowsnap.store.layout import ARCHIVE, Store, last_prune
+from shadowsnap.store.log import read_troubles
 from shadowsnap.store.projects import Project, all_records, may_lack_checkpoints
-from shadowsnap.store.troubles import read_log
 from shadowsnap.upkeep.check_store import QUARANTINE
 from shadowsnap.upkeep.clear import bytes_of
 from shadowsnap.upkeep.reclaim import (
@@ -189,7 +189,7 @@ def read_status(store: Store, settings: Settings, deadline: Deadline) -> StoreSt
         limits=limits,
         last_prune=last_prune(store.base),
         uncaptured=tuple(_uncaptured(newest.values())),
-        failures=tuple(failures(read_log(store.base))),
+        failures=tuple(failures(read_troubles(store.base))),
         warnings=tuple(_warnings(store, limits, projects)),
         remotes=tuple(remotes_at_a_glance(store)),
     )

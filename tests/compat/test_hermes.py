@@ -25,8 +25,8 @@ from older_tools import hermes_directory, hermes_store
 from helpers import call_unprivileged, git, manifest
 from shadowsnap import CheckpointManager
 from shadowsnap.compat import checkpoint_maintenance, hermes
+from shadowsnap.store.log import append_trouble
 from shadowsnap.store.projects import project_of
-from shadowsnap.store.troubles import append_log
 
 MB = 1024 * 1024
 DAYS = 86400
@@ -938,7 +938,7 @@ def clear_with_one_locked(base: Path) -> dict[str, int]:
 def test_clearing_everything_leaves_nothing(manager: hermes.CheckpointManager, work: Path, base: Path) -> None:
     found = first(manager, work)
     (base / "legacy-1").mkdir()
-    append_log(base, kind="test", what="something went wrong", advice="")
+    append_trouble(base, kind="test", what="something went wrong", advice="")
     cleared = hermes.clear_all()
     assert cleared["deleted"] is True and cleared["bytes_freed"] > 0 and not base.exists()
     assert hermes.clear_all() == {"bytes_freed": 0, "deleted": False}

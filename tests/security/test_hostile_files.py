@@ -37,9 +37,9 @@ from shadowsnap.snapshot.tools import named_files
 from shadowsnap.store.checkpoints import decode_checkpoint
 from shadowsnap.store.conversations import from_transcript
 from shadowsnap.store.layout import Store, open_store
+from shadowsnap.store.log import append_trouble, read_troubles
 from shadowsnap.store.projects import Project, journal_from, known_projects, project_of, read_journal
 from shadowsnap.store.statistics import _remembered
-from shadowsnap.store.troubles import append_log, read_log
 from shadowsnap.upkeep.status import failures
 
 DEEP = [pytest.param("[" * depth + "]" * depth, id=str(depth)) for depth in (300, 5000, 200_000)]
@@ -77,7 +77,7 @@ def test_files_that_are_nested_too_deeply_count_as_damaged(store: Store, known: 
     store.project_file(known.id).write_text(record)
     (store.base / "log.jsonl").write_text(record + "\n")
     assert read_journal(store, known).note
-    assert known_projects(store) == [] and read_log(store.base) == []
+    assert known_projects(store) == [] and read_troubles(store.base) == []
     assert from_transcript(f'{{"messages": {deep}}}'.encode()).count in (None, 1)
 
 
@@ -409,8 +409,8 @@ def test_a_journal_with_something_else_than_paths_is_none(field: str, value: obj
 
 def test_a_log_line_that_was_cut_short_does_not_take_the_next_one_along(base: Path, store: Store) -> None:
     (base / "log.jsonl").write_text('{"at": 1, "what": "cut')
-    append_log(base, kind="failed", what="next")
-    assert [entry["what"] for entry in read_log(base)] == ["next"]
+    append_trouble(base, kind="failed", what="next")
+    assert [entry["what"] for entry in read_troubles(base)] == ["next"]
 
 
 def test_a_line_of_the_hook_log_that_was_cut_short_does_not_take_the_next_one_along(home: Path) -> None:
@@ -423,7 +423,7 @@ def test_a_line_of_the_hook_log_that_was_cut_short_does_not_take_the_next_one_al
 @pytest.mark.parametrize("at", ["1e300", "-1", "NaN", "Infinity", "253402300800", '"1"'])
 def test_a_log_entry_of_an_impossible_time_is_left_out(base: Path, store: Store, at: str) -> None:
     (base / "log.jsonl").write_text(f'{{"at": {at}, "what": "x"}}\n{{"at": 5, "what": "y", "paths": {at}}}\n')
-    assert [each.what for each in failures(read_log(base))] == ["y"]
+    assert [each.what for each in failures(read_troubles(base))] == ["y"]
 
 
 def test_a_log_of_empty_lines_is_read_quickly(home: Path, base: Path, store: Store) -> None:
@@ -431,7 +431,7 @@ def test_a_log_of_empty_lines_is_read_quickly(home: Path, base: Path, store: Sto
     for path in (base / "log.jsonl", log_file()):
         path.write_bytes(b"\n" * 250_000 + b"x\n" + b'{"at": 1, "status": "last"}\n')
     began = time.process_time()
-    assert read_log(base)[0]["status"] == read_hook_log()[0]["status"] == "last"
+    assert read_troubles(base)[0]["status"] == read_hook_log()[0]["status"] == "last"
     assert time.process_time() - began < 1
 
 

@@ -18,8 +18,8 @@ from shadowsnap.git import repository as runner
 from shadowsnap.settings import Settings
 from shadowsnap.store.layout import last_prune
 from shadowsnap.store.locks import if_free
+from shadowsnap.store.log import read_troubles
 from shadowsnap.store.projects import project_of
-from shadowsnap.store.troubles import read_log
 from shadowsnap.upkeep import run
 from shadowsnap.upkeep.background import note_started, why_due
 from shadowsnap.upkeep.reclaim import upkeep_lock
@@ -111,7 +111,7 @@ def test_a_detached_process_does_the_rest(base: Path, project: Path) -> None:
     assert (store.git_dir / "upkeep-started").exists()
     end = time.monotonic() + 60
     while len(list((store.git_dir / "objects" / "pack").glob("*.pack"))) != 1:
-        assert time.monotonic() < end, read_log(base)
+        assert time.monotonic() < end, read_troubles(base)
         os.sched_yield()
     with_lock = False
     while not with_lock:  # until it is done
@@ -140,7 +140,7 @@ def test_what_it_could_not_do_is_in_the_log(base: Path, project: Path) -> None:
         assert run.main([json.dumps({"base": str(base)})]) == 1
     finally:
         run._lower_priority = lower
-    assert "newer shadowsnap" in read_log(base)[-1]["what"]
+    assert "newer shadowsnap" in read_troubles(base)[-1]["what"]
 
 
 # --- whether it is due --------------------------------------------------------------------------------

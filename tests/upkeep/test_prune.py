@@ -17,8 +17,8 @@ from helpers import git, loose_object, manifest
 from shadowsnap import CheckpointManager
 from shadowsnap.deadline import NO_DEADLINE
 from shadowsnap.store.locks import if_free
+from shadowsnap.store.log import read_troubles
 from shadowsnap.store.projects import project_of
-from shadowsnap.store.troubles import read_log
 from shadowsnap.upkeep.reclaim import read_memory, upkeep_lock, write_memory
 from shadowsnap.upkeep.run import apply_plan, plan_by_rules
 
@@ -283,7 +283,7 @@ def test_a_limit_that_cannot_be_kept_is_logged_once_and_not_tried_again(base: Pa
     first = manager.prune()
     assert ids(manager, project) == [taken[2].id]
     assert "cannot be kept below 0.5 MB" in first.notes[0]
-    assert [entry["kind"] for entry in read_log(base)] == ["upkeep"]
+    assert [entry["kind"] for entry in read_troubles(base)] == ["upkeep"]
     (base / "log.jsonl").unlink()
     manager.prune()
     packs = set(os.listdir(a_store(base).git_dir / "objects" / "pack"))
@@ -293,7 +293,7 @@ def test_a_limit_that_cannot_be_kept_is_logged_once_and_not_tried_again(base: Pa
     assert {
         name: (a_store(base).git_dir / "objects" / "pack" / name).stat().st_mtime_ns for name in packs
     } == stamps
-    assert read_log(base) == []
+    assert read_troubles(base) == []
     (project / "more").write_bytes(noise("more", 100_000))
     take(manager, project)
     assert "cannot be kept" in manager.prune().notes[0]  # something changed: it was tried again

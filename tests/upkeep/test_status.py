@@ -14,8 +14,8 @@ from upkeep_stores import a_manager, a_store, disk_usage, noise, other_warnings,
 
 from helpers import ROOT, git
 from shadowsnap.git import repository as runner
+from shadowsnap.store.log import append_trouble, read_troubles
 from shadowsnap.store.projects import project_of
-from shadowsnap.store.troubles import append_log, read_log
 from shadowsnap.upkeep.status import FAILURES, SKIPPED
 
 MB = 1024 * 1024
@@ -198,7 +198,7 @@ def test_successful_and_disabled_snapshots_are_not_logged(base: Path, project: P
     take(a_manager(base), project)
     a_manager(base, enabled=False).ensure_checkpoint(project)
     a_manager(base).ensure_checkpoint(project)
-    assert read_log(base) == []
+    assert read_troubles(base) == []
 
 
 def test_the_same_failure_is_logged_once_in_a_while(base: Path, project: Path, home: Path) -> None:
@@ -206,12 +206,12 @@ def test_the_same_failure_is_logged_once_in_a_while(base: Path, project: Path, h
     take(manager, project)
     for _ in range(50):
         assert manager.ensure_checkpoint(home).status == "refused"
-    assert len(read_log(base)) == 1
+    assert len(read_troubles(base)) == 1
     (entry,) = (base / "log.jsonl").read_text().splitlines()
     aged = {**json.loads(entry), "at": time.time() - 3600}
     (base / "log.jsonl").write_text(json.dumps(aged) + "\n")
     manager.ensure_checkpoint(home)
-    assert len(read_log(base)) == 2
+    assert len(read_troubles(base)) == 2
     (failure,) = manager.status().failures
     assert failure.times == 2
 
@@ -219,9 +219,9 @@ def test_the_same_failure_is_logged_once_in_a_while(base: Path, project: Path, h
 def test_the_log_is_bounded_and_keeps_the_newest(base: Path) -> None:
     base.mkdir()
     for number in range(400):
-        append_log(base, kind="failed", what=f"{number} " + "x" * 1000)
+        append_trouble(base, kind="failed", what=f"{number} " + "x" * 1000)
     assert (base / "log.jsonl").stat().st_size <= 200_000
-    entries = read_log(base)
+    entries = read_troubles(base)
     assert entries[-1]["what"].startswith("399 ")
     numbers = [int(entry["what"].split()[0]) for entry in entries]
     assert numbers == list(range(numbers[0], 400))
@@ -229,21 +229,22 @@ def test_the_log_is_bounded_and_keeps_the_newest(base: Path) -> None:
 
 def test_a_damaged_log_line_hides_no_other(base: Path) -> None:
     base.mkdir()
-    append_log(base, kind="failed", what="first")
+    append_trouble(base, kind="failed", what="first")
     with open(base / "log.jsonl", "ab") as file:
         file.write(b'{"at": 1, "wh\n\xff\xfe\n[]\n{"what": "no time"}\n')
-    append_log(base, kind="failed", what="second")
-    assert [entry["what"] for entry in read_log(base)] == ["first", "second"]
+    append_trouble(base, kind="failed", what="second")
+    assert [entry["what"] for entry in read_troubles(base)] == ["first", "second"]
 
 
 def test_many_processes_may_log_at_once(base: Path) -> None:
     base.mkdir()
     script = (
-        "import sys; from pathlib import Path; from shadowsnap.store.troubles import append_log\n"
-        "for number in range(50): append_log(Path(sys.argv[1]), kind='failed', what=f'{sys.argv[2]} {number}')\n"
+        "import sys; from pathlib import Path; from shadowsnap.store.log import append_trouble\n"
+        "base, name = sys.argv[1:]\n"
+        "for number in range(50): append_trouble(Path(base), kind='failed', what=f'{name} {number}')\n"
     )
     workers = [
         subprocess.Popen([sys.executable, "-c", script, base, str(number)], cwd=ROOT) for number in range(4)
     ]
     assert [worker.wait(60) for worker in workers] == [0] * 4
-    assert len({entry["what"] for entry in read_log(base)}) == 200
+    assert len({entry["what"] for entry in read_troubles(base)}) == 200

@@ -28,8 +28,8 @@ from shadowsnap.model import Entry, Now
 from shadowsnap.results import Checkup, Finding, ImportReport, RemoteStatus
 from shadowsnap.snapshot.copies import verified_at
 from shadowsnap.store.layout import Store
+from shadowsnap.store.log import read_troubles
 from shadowsnap.store.projects import project_of, read_record
-from shadowsnap.store.troubles import read_log as read_troubles
 from shadowsnap.upkeep.status import Limit, ProjectStatus, StoreStatus, Trouble, exposure, failures
 
 _MOST_NAMED = 3
