@@ -104,6 +104,7 @@ from shadowsnap.steps import step
 from shadowsnap.store.checkpoints import (
     contents_now,
     contents_of,
+    count_pairs,
     delete_checkpoints,
     files_of,
     list_checkpoints,
@@ -149,7 +150,6 @@ from shadowsnap.store.projects import (
     unfinished_purges,
 )
 from shadowsnap.store.stat_cache import load_cache
-from shadowsnap.store.statistics import count_pairs
 from shadowsnap.turns import (
     BackgroundJobs,
     Call,

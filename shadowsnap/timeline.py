@@ -34,17 +34,21 @@ from shadowsnap.store.checkpoints import (
     ATTACHMENTS,
     LAST,
     NUMBER,
+    Numbers,
+    compared_at,
+    count_at,
+    count_pairs,
     list_checkpoints,
     newest_name,
     take_inventory,
     touching,
+    with_statistics,
 )
 from shadowsnap.store.history import History, Operation, Snapshot, Turn, fold, read_history
 from shadowsnap.store.lanes import PulledLane, checkpoints_of, lines_in
 from shadowsnap.store.layout import Store
 from shadowsnap.store.log import log_file, logged_projects, read_lines
 from shadowsnap.store.projects import Project, known_projects
-from shadowsnap.store.statistics import Numbers, compared_at, count_at, count_pairs, with_statistics
 
 SESSION_STATUSES: tuple[SessionStatus, ...] = ("active", "completed", "failed", "rolled_back")
 _SHORTEST_PART = 4

@@ -66,8 +66,8 @@ from shadowsnap.settings import Layers, Settings, load_settings
 from shadowsnap.snapshot.ignore_rules import find_repository
 from shadowsnap.snapshot.tools import may_write, named_files, named_folders, plain_path
 from shadowsnap.store import log
+from shadowsnap.store.checkpoints import _remembered as remembered_statistics
 from shadowsnap.store.checkpoints import (
-    CachedTrees,
     decode_checkpoint,
     label_of,
 )
@@ -94,8 +94,7 @@ from shadowsnap.store.projects import (
     write_journal,
 )
 from shadowsnap.store.redaction import own_pattern, redact, redacted_beginning
-from shadowsnap.store.stat_cache import load_cache, save_cache
-from shadowsnap.store.statistics import _remembered as remembered_statistics
+from shadowsnap.store.stat_cache import CachedTrees, load_cache, save_cache
 from shadowsnap.timeline import read_sessions, read_timeline
 from shadowsnap.turns import input_digest
 from shadowsnap.upkeep.reclaim import read_memory, write_memory

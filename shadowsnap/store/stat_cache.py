@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from shadowsnap.errors import MalformedObject
-from shadowsnap.files import parse_json, write_bytes
+from shadowsnap.files import parse_json, read_json, write_bytes
 from shadowsnap.git.index import Index
 from shadowsnap.git.objects import EMPTY_TREE
 from shadowsnap.git.packs import last_repacked
@@ -230,6 +230,26 @@ def objects_taken_for_stored(cache: ScanCache, git: Git) -> set[str]:
     blobs = {known.id for known in cache.index.lookup(cache.index.paths()).values()}
     listed = git.run("ls-tree", "-r", "-t", "-z", cache.tree).split(b"\0")[:-1]
     return blobs.union(row.partition(b"\t")[0].split()[2].decode() for row in listed) - {EMPTY_TREE}
+
+
+class CachedTrees:
+    """The trees that the private indexes stand for. The next snapshot of a project stores only
+    what differs from its tree, so everything in it has to stay."""
+
+    def __init__(self, store: Store) -> None:
+        self._folder = store.git_dir / "indexes"
+        self._seen: dict[Path, tuple[tuple[int, ...], Any]] = {}
+
+    def read(self) -> dict[str, str]:
+        """Project id -> tree. Only what changed since the last call is read again."""
+        before, self._seen = self._seen, {}
+        for path in self._folder.glob("[!.]*.json"):
+            signature = _signature(path)
+            known = before.get(path)
+            same = known is not None and known[0] == signature
+            self._seen[path] = known if known and same else (signature, (read_json(path) or {}).get("tree"))
+        trees = {path.stem: tree for path, (_, tree) in self._seen.items()}
+        return {name: tree for name, tree in trees.items() if isinstance(tree, str) and len(tree) == 40}
 
 
 def forget_cache(store: Store, project: Project) -> None:

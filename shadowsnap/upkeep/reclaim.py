@@ -56,7 +56,6 @@ from shadowsnap.model import _Record
 from shadowsnap.store.checkpoints import (
     ATTACHMENTS,
     CHECKPOINTS,
-    CachedTrees,
     all_refs,
     newest_name,
     take_inventory,
@@ -64,7 +63,7 @@ from shadowsnap.store.checkpoints import (
 from shadowsnap.store.layout import Store, lost_refs
 from shadowsnap.store.locks import alone, if_free, locked
 from shadowsnap.store.projects import Project, all_records, locked_project, may_lack_checkpoints, named_in_journals
-from shadowsnap.store.stat_cache import forget_contents
+from shadowsnap.store.stat_cache import CachedTrees, forget_contents
 
 MANY_LOOSE = 1500
 MANY_PACKS = 12

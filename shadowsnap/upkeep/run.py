@@ -29,7 +29,6 @@ from shadowsnap.settings import Settings, settings_from_text
 from shadowsnap.snapshot.copies import verify_newest
 from shadowsnap.store.checkpoints import (
     ATTACHMENTS,
-    CachedTrees,
     Inventory,
     all_refs,
     attachment_of,
@@ -44,6 +43,7 @@ from shadowsnap.store.layout import OWN_OBJECTS, Store, is_prune_due, mark_prune
 from shadowsnap.store.locks import locked
 from shadowsnap.store.log import append_trouble, read_lines
 from shadowsnap.store.projects import Project, known_projects, locked_project, was_in
+from shadowsnap.store.stat_cache import CachedTrees
 from shadowsnap.upkeep.background import start_upkeep
 from shadowsnap.upkeep.check_store import own_all_objects
 from shadowsnap.upkeep.clear import forget_project

@@ -27,7 +27,6 @@ from shadowsnap.store.checkpoints import (
     ATTACHMENTS,
     CHECKPOINTS,
     PINS,
-    CachedTrees,
     all_refs,
     decode_checkpoint,
     moment_of,
@@ -36,6 +35,7 @@ from shadowsnap.store.lanes import remotes_at_a_glance
 from shadowsnap.store.layout import ARCHIVE, Store, last_prune
 from shadowsnap.store.log import read_troubles
 from shadowsnap.store.projects import Project, all_records, may_lack_checkpoints
+from shadowsnap.store.stat_cache import CachedTrees
 from shadowsnap.upkeep.check_store import QUARANTINE
 from shadowsnap.upkeep.clear import bytes_of
 from shadowsnap.upkeep.reclaim import (

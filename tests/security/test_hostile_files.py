@@ -34,12 +34,11 @@ from shadowsnap.hook.payload import read_event
 from shadowsnap.patterns import matches
 from shadowsnap.settings import Layers, Settings
 from shadowsnap.snapshot.tools import named_files
-from shadowsnap.store.checkpoints import decode_checkpoint
+from shadowsnap.store.checkpoints import _remembered, decode_checkpoint
 from shadowsnap.store.conversations import from_transcript
 from shadowsnap.store.layout import Store, open_store
 from shadowsnap.store.log import append_trouble, read_troubles
 from shadowsnap.store.projects import Project, journal_from, known_projects, project_of, read_journal
-from shadowsnap.store.statistics import _remembered
 from shadowsnap.upkeep.status import failures
 
 DEEP = [pytest.param("[" * depth + "]" * depth, id=str(depth)) for depth in (300, 5000, 200_000)]

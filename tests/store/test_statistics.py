@@ -9,7 +9,7 @@ import pytest
 from helpers import git, loose_object
 from shadowsnap import CheckpointManager
 from shadowsnap.git import repository as runner
-from shadowsnap.store import statistics
+from shadowsnap.store import checkpoints
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import project_of
 from shadowsnap.upkeep.clear import forget_project
@@ -95,7 +95,7 @@ def test_a_list_is_whole_where_nothing_can_be_remembered(
 def test_beyond_some_number_only_those_of_the_last_list_are_remembered(
     manager: CheckpointManager, base: Path, project: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(statistics, "_MOST", 3)
+    monkeypatch.setattr(checkpoints, "_MOST", 3)
     first = numbers(manager, project)
     assert remembered(base, project).read_text().count(":") == 3
     manager.delete(project, "last~1")

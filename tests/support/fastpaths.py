@@ -17,7 +17,7 @@ from shadowsnap.restore import apply
 from shadowsnap.snapshot import content as writing
 from shadowsnap.snapshot import scan
 from shadowsnap.snapshot import worktree as renaming
-from shadowsnap.store import statistics
+from shadowsnap.store import checkpoints
 
 WAYS = ("on", "off")
 _NO_LIMIT = 10**9
@@ -41,7 +41,7 @@ def forced(way: str) -> Iterator[None]:
             patch.setattr(Packs, "read", lambda *_, **__: None)
             patch.setattr(Packs, "contained", lambda *_, **__: set())
             patch.setattr(scan._Scan, "_changes", lambda _: None)
-            patch.setattr(statistics, "_remembered", lambda *_: {})
+            patch.setattr(checkpoints, "_remembered", lambda *_: {})
             patch.setattr(renaming, "_system_call", lambda: None)
         yield
 
