@@ -39,9 +39,9 @@ from shadowsnap.results import (
 )
 from shadowsnap.settings import Granularity, Settings, SettingValues
 from shadowsnap.store.lanes import Remote
-from shadowsnap.upkeep.purge import PurgeResult
+from shadowsnap.upkeep.clear import PurgeResult
+from shadowsnap.upkeep.prune import PruneResult
 from shadowsnap.upkeep.reclaim import Reclaimed
-from shadowsnap.upkeep.run import PruneResult
 from shadowsnap.upkeep.status import StoreStatus
 
 class AsyncCheckpointManager:

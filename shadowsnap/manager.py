@@ -54,6 +54,7 @@ from shadowsnap.errors import (
 )
 from shadowsnap.files import read_json
 from shadowsnap.git.objects import EMPTY_TREE
+from shadowsnap.git.process import start_detached
 from shadowsnap.git.refs import ref_folders
 from shadowsnap.git.repository import network_environment
 from shadowsnap.model import (
@@ -100,7 +101,6 @@ from shadowsnap.snapshot.tools import (
     refusal,
 )
 from shadowsnap.snapshot.workspace import Workspace, open_workspace
-from shadowsnap.steps import step
 from shadowsnap.store.checkpoints import (
     contents_now,
     contents_of,
@@ -162,7 +162,7 @@ from shadowsnap.turns import (
     keep_at_end,
     redacted_prompt,
 )
-from shadowsnap.upkeep.background import start_detached_python, start_upkeep, why_due
+from shadowsnap.upkeep import start_upkeep, why_due
 
 
 class _Later:
@@ -191,11 +191,9 @@ if TYPE_CHECKING:
     from shadowsnap.store import lanes as lane_records
     from shadowsnap.upkeep import check_store, doctor, importing
     from shadowsnap.upkeep import clear as clearing
-    from shadowsnap.upkeep import purge as purging
+    from shadowsnap.upkeep import prune as pruning
     from shadowsnap.upkeep import reclaim as reclaiming
-    from shadowsnap.upkeep import run as pruning
     from shadowsnap.upkeep import status as store_status
-    from shadowsnap.upkeep import sweep as sweeping
 else:
     # A hook imports this module before each tool call that may write: with what only people ask for, that would
     # take twice as long.
@@ -215,11 +213,9 @@ else:
     clearing = _Later("upkeep.clear")
     doctor = _Later("upkeep.doctor")
     importing = _Later("upkeep.importing")
-    pruning = _Later("upkeep.run")
-    purging = _Later("upkeep.purge")
+    pruning = _Later("upkeep.prune")
     reclaiming = _Later("upkeep.reclaim")
     store_status = _Later("upkeep.status")
-    sweeping = _Later("upkeep.sweep")
     lane_records = _Later("store.lanes")
     all_lanes = _Later("remote.lanes")
     pulling = _Later("remote.pull")
@@ -252,11 +248,10 @@ if TYPE_CHECKING:  # imported for annotations only
     from shadowsnap.snapshot.watch import Watcher
     from shadowsnap.store.lanes import PulledLane, Remote
     from shadowsnap.timeline import Timeline
-    from shadowsnap.upkeep.purge import PurgeResult
+    from shadowsnap.upkeep.clear import PurgeResult
+    from shadowsnap.upkeep.prune import PruneResult, SweepRules
     from shadowsnap.upkeep.reclaim import Reclaimed
-    from shadowsnap.upkeep.run import PruneResult
     from shadowsnap.upkeep.status import StoreStatus
-    from shadowsnap.upkeep.sweep import SweepRules
 
     _Method = TypeVar("_Method", bound=Callable[..., Any])
     OnConflict = Literal["keep", "markers", "theirs"]
@@ -551,9 +546,7 @@ class CheckpointManager:
                     lane_records.note_unpushed(store, project.id)
                 if not lane_records.is_worked_off(store):
                     text, environment = settings_to_text(self.settings), network_environment()
-                    start_detached_python(
-                        "shadowsnap.remote.push", text, cwd=store.git_dir, environment=environment
-                    )
+                    start_detached("shadowsnap.remote.push", text, cwd=store.git_dir, environment=environment)
         except Exception:  # promise 4: `status` shows the age of unpushed work
             pass
 
@@ -1398,11 +1391,11 @@ class CheckpointManager:
         it is. `dry_run` returns the plan. An interrupted purge is finished by the same call."""
         self._jobs.wait()  # they may be about to name a checkpoint
         store, project = self._known(working_dir)
-        wanted = sorted({purging.path_in_history(project.workdir, path) for path in _as_list(paths)})
+        wanted = sorted({clearing.path_in_history(project.workdir, path) for path in _as_list(paths)})
         if not wanted:
             raise BadArguments(what="purge takes at least one path")
         if dry_run:
-            return purging.plan_purge(store, project, wanted, self._deadline())
+            return clearing.plan_purge(store, project, wanted, self._deadline())
         if project.workdir.is_dir():
             with self._opened(store, project, "purge"):
                 pass  # an interrupted restore is finished now
@@ -1410,12 +1403,12 @@ class CheckpointManager:
         lane_records.note_removal(store, project.id)
         taken = self._take_out(project.workdir, wanted)
         deadline = Deadline(self.settings.upkeep_deadline)
-        return purging.finish(store, project, taken, deadline, self._waiting(store), step)
+        return clearing.finish(store, project, taken, deadline, self._waiting(store))
 
     @_retry_after_repair
     def _take_out(self, working_dir: PathLike, paths: Sequence[bytes]) -> PurgeResult:
         store, project = self._known(working_dir)
-        return purging.take_out(store, project, paths, Deadline(self.settings.upkeep_deadline), step)
+        return clearing.take_out(store, project, paths, Deadline(self.settings.upkeep_deadline))
 
     def status(self) -> StoreStatus:
         """The store at a glance: sizes, projects, limits, what was not captured, what failed."""
@@ -1520,7 +1513,7 @@ class CheckpointManager:
         base = self.settings.resolved_base()
         before = clearing.bytes_of(base)
         try:
-            swept = self._sweep(base, sweeping.SweepRules(unused_days, gone, host, only))
+            swept = self._sweep(base, pruning.SweepRules(unused_days, gone, host, only))
         except (ShadowsnapError, OSError) as problem:
             swept = results.SweepReport(problems=(str(problem),))
         return replace(swept, bytes_freed=max(0, before - clearing.bytes_of(base)))
@@ -1529,12 +1522,12 @@ class CheckpointManager:
         def clear(project: Project) -> None:
             self.clear(project.workdir, host=rules.host)
 
-        swept = sweeping.sweep_archives(base, rules)
+        swept = pruning.sweep_archives(base, rules)
         if not has_store(base):
             return swept
         store, limit = self._store(), self.settings.max_total_size_mb
         self._import_due(store)
-        swept = sweeping.sweep_projects(store, rules, clear, self._deadline(), swept)
+        swept = pruning.sweep_projects(store, rules, clear, self._deadline(), swept)
         if rules.host is None and limit > 0:
             pruned = self.prune(orphans=False)
             too_large = (pruned.bytes_after or 0) > limit * 1024 * 1024
@@ -2041,7 +2034,7 @@ class CheckpointManager:
             record = read_json(store.project_file(project)) or {}
             with suppress(LockTimeout, DeadlineExceeded):  # the next call tries again
                 where = Project(project, Path(str(record.get("workdir", ""))))
-                purging.finish_interrupted(store, where, self._deadline(), step)
+                clearing.finish_interrupted(store, where, self._deadline())
 
     def _resolve(self, store: Store, project: Project, ref: Reference) -> Checkpoint:
         if isinstance(ref, Checkpoint):

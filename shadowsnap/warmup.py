@@ -16,9 +16,10 @@ from time import sleep
 
 from shadowsnap.errors import DeadlineExceeded, LockTimeout, ShadowsnapError
 from shadowsnap.files import make_private_folder
+from shadowsnap.git.process import start_detached
+from shadowsnap.git.repository import sealed_environment
 from shadowsnap.manager import CheckpointManager
 from shadowsnap.settings import Settings, settings_from_text, settings_to_text
-from shadowsnap.upkeep.background import start_detached_python
 
 _ROUND_SECONDS = 2.0
 _PAUSE_SECONDS = 0.2
@@ -30,7 +31,8 @@ def start_warmup(settings: Settings, workdir: Path) -> bool:
     base = settings.resolved_base()
     make_private_folder(base)
     text = settings_to_text(replace(settings, base=base))
-    return start_detached_python("shadowsnap.warmup", text, str(workdir), cwd=base)
+    environment = sealed_environment()
+    return start_detached("shadowsnap.warmup", text, str(workdir), cwd=base, environment=environment)
 
 
 def main(arguments: list[str]) -> int:

@@ -79,6 +79,7 @@ from shadowsnap.store.projects import (
     Journal,
     Project,
     all_records,
+    find_place,
     known_projects,
     last_writes,
     may_lack_checkpoints,
@@ -90,7 +91,6 @@ from shadowsnap.store.projects import (
     read_purged,
     read_record,
     touch_record,
-    was_in,
     write_journal,
 )
 from shadowsnap.store.redaction import own_pattern, redact, redacted_beginning
@@ -1161,7 +1161,7 @@ def project_record(place: Path) -> Prepared:
         file.write_bytes(data)
         for name, record in all_records(store).items():
             may_lack_checkpoints(store, name, record)
-            was_in(record, project.workdir)
+            find_place(project.workdir, record)
         assert all(isinstance(each, Project) for each in known_projects(store))
         read_record(store, project)
         touch_record(store, project, more=1)

@@ -19,7 +19,7 @@ from shadowsnap.agents.handover import Handover
 from shadowsnap.remote.lanes import Lane
 from shadowsnap.remote.pull import PullReport
 from shadowsnap.remote.push import PushReport
-from shadowsnap.upkeep import purge, reclaim, retention, run, status
+from shadowsnap.upkeep import clear, prune, reclaim, retention, status
 
 Keys = Mapping[str, str]
 
@@ -189,7 +189,7 @@ ANSWERS: dict[str, dict[str, Keys]] = {
     "pin": {"": {"checkpoints": "[Checkpoint]"}},
     "prune": {
         "": {
-            **_fields(run.PruneResult, verdicts=""),
+            **_fields(prune.PruneResult, verdicts=""),
             "applied": "boolean",
             "bytes_freed": "integer",
             "dropped": "[Verdict]",
@@ -198,7 +198,7 @@ ANSWERS: dict[str, dict[str, Keys]] = {
     },
     "pull": {"": {"pulled": "[PullReport]"}},
     "push": {"": _fields(PushReport)},
-    "purge": {"": _fields(purge.PurgeResult)},
+    "purge": {"": _fields(clear.PurgeResult)},
     "export": {
         "--agent-trace": {"records": "[object]"},
         "--agent-trace -o": {"record_count": "integer", "file": "string"},

@@ -10,6 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from shadowsnap.deadline import Deadline
 
@@ -156,3 +157,27 @@ def own_module(module: str, *arguments: str) -> list[str] | None:
     if not sys.executable or getattr(sys, "frozen", False):  # a bundled application is no Python
         return None
     return [sys.executable, "-I", "-B", "-c", _START, str(_PACKAGE), module, *arguments]
+
+
+def start_detached(module: str, *arguments: str, cwd: Path, environment: Mapping[str, str]) -> bool:
+    """Run a module of this package independently of this process and its terminal; False if that is not
+    possible."""
+    command = own_module(module, *arguments)
+    if command is None:
+        return False
+    options: dict[str, Any] = {"cwd": cwd, "env": environment}
+    options |= dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.DEVNULL)
+    try:
+        if sys.platform == "win32":
+            flags = subprocess.CREATE_NO_WINDOW | subprocess.CREATE_NEW_PROCESS_GROUP
+            flags |= subprocess.IDLE_PRIORITY_CLASS
+            process = subprocess.Popen(command, creationflags=flags, **options)
+            process.returncode = 0  # so that no warning about a running child is given
+        else:
+            # The shell starts it and ends at once. The process then belongs to init, and a host program that runs
+            # for days collects no zombies.
+            shell = ["/bin/sh", "-c", '"$@" &', "sh", *command]
+            subprocess.run(shell, start_new_session=True, timeout=5, check=False, **options)
+    except OSError:
+        return False
+    return True

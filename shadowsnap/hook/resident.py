@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from shadowsnap.files import read_json
+from shadowsnap.git.process import start_detached
 from shadowsnap.hook.client import RECORD
 from shadowsnap.store.locks import is_free
-from shadowsnap.upkeep.background import start_detached_python
 
 _STOP_SECONDS = 2.0
 
@@ -24,7 +24,7 @@ def start_helper(base: str) -> bool:
         Path(base, RECORD).touch(0o600)
     except OSError:
         return False
-    return start_detached_python("shadowsnap.hook.server", base, cwd=Path(base), environment=dict(os.environ))
+    return start_detached("shadowsnap.hook.server", base, cwd=Path(base), environment=dict(os.environ))
 
 
 @dataclass(frozen=True)

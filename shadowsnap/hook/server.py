@@ -48,7 +48,7 @@ _MOST_REQUESTS = 2000
 _MOST_WORDS = 1 << 20
 # What hooks import late, to be there before the first of them comes.
 _ROOMS = ("git", "store", "snapshot", "hook")
-_MODULES = ("manager", "turns", "timeline", "upkeep.background")
+_MODULES = ("manager", "turns", "timeline")
 
 
 def main(arguments: list[str]) -> int:

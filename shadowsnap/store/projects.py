@@ -29,6 +29,8 @@ _FORMAT_1_FACTS = ("turn", "quiet_turns", "quiet_calls", "begun", "at_work")
 _MOST_WRITES = 2000
 """The newest are enough: what was written long ago is not what is restored."""
 PURGED = "purged"
+HERE, GONE, UNREACHABLE = "here", "gone", "unreachable"
+"""Where the directory of a project is; unreachable, as on a volume that is not mounted."""
 
 
 @dataclass(frozen=True)
@@ -114,11 +116,29 @@ def touch_record(store: Store, project: Project, **facts: Any) -> None:
     write_json(store.project_file(project.id), written)
 
 
-def was_in(record: dict[str, Any], folder: Path) -> bool:
-    """Whether this is the very directory that a project was last seen in, and not one that came to the
-    same place, as when a volume is not mounted any more. False if it is not known."""
-    known = record.get("above")
-    return known is not None and _identity(folder) == known
+def find_place(workdir: Path, record: dict[str, Any]) -> str:
+    """Whether the directory of a project is here, gone or unreachable. It is gone only if its parent directory is
+    known to be the one that it was in, and shows its absence: otherwise a volume may just not be mounted."""
+    try:
+        if stat.S_ISDIR(os.stat(workdir).st_mode):
+            return HERE
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError:
+        return UNREACHABLE
+    above = record.get("above")
+    was_in = above is not None and _identity(workdir.parent) == above
+    return GONE if was_in and _shows_absence(workdir.parent) else UNREACHABLE
+
+
+def _shows_absence(parent: Path) -> bool:
+    """Whether the absence of a directory in it says anything: the empty directory that a volume was mounted on
+    looks just like one whose only project was deleted."""
+    try:
+        with os.scandir(parent) as entries:
+            return any(entries) or os.path.ismount(parent)
+    except OSError:
+        return False
 
 
 def _identity(folder: Path) -> list[int] | None:

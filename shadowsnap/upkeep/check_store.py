@@ -1,6 +1,6 @@
-"""Checks of the store's files: permissions, folders, lock files, leftovers and object files.
+"""What the doctor examines, and its checks of files: permissions, folders, lock files, leftovers, object files,
+and the records of projects.
 
-Everything here is below the level of checkpoints: what git needs to open the store and to read an object.
 A `find_*` function changes nothing. A repair moves what is damaged to the quarantine and deletes nothing else
 than locks and temporary files of dead processes.
 """
@@ -8,6 +8,7 @@ than locks and temporary files of dead processes.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import stat
 import sys
@@ -16,11 +17,19 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from shadowsnap.deadline import NO_DEADLINE, Deadline
-from shadowsnap.errors import GitFailed, MalformedObject
-from shadowsnap.files import WRITABLE_BY_OTHERS, ownership_problem, remove_tree, write_bytes, write_json
+from shadowsnap.errors import DamagedObject, GitFailed, MalformedObject, UnsafeTree
+from shadowsnap.files import (
+    WRITABLE_BY_OTHERS,
+    ownership_problem,
+    parse_json,
+    read_json,
+    remove_tree,
+    write_bytes,
+    write_json,
+)
 from shadowsnap.git.maintenance import (
     TRAILING_DATA,
     all_packs,
@@ -36,10 +45,16 @@ from shadowsnap.git.maintenance import (
     replace_by_copy,
     shared_files,
 )
-from shadowsnap.git.objects import LooseObjects
+from shadowsnap.git.objects import EMPTY_TREE, LooseObjects, object_id
 from shadowsnap.git.packs import PackWriter, deflate
+from shadowsnap.git.reading import ObjectReader, check_comparable, missing_objects
+from shadowsnap.git.refs import (
+    read_ref,
+)
 from shadowsnap.git.repository import Git, missing_fixes
 from shadowsnap.results import Finding
+from shadowsnap.store.checkpoints import moment_of
+from shadowsnap.store.history import rebuild_log
 from shadowsnap.store.layout import (
     FOLDERS,
     FORMAT,
@@ -51,6 +66,15 @@ from shadowsnap.store.layout import (
     stamped_folder,
     store_files,
 )
+from shadowsnap.store.log import FOLDER as LOGS
+from shadowsnap.store.log import log_file, next_number, read_lines, read_log
+from shadowsnap.store.projects import (
+    Project,
+    all_records,
+    journal_from,
+    read_journal,
+)
+from shadowsnap.store.stat_cache import ScanCache, load_cache, objects_taken_for_stored
 from shadowsnap.upkeep.reclaim import find_debris
 
 QUARANTINE = "corrupt-"
@@ -59,6 +83,13 @@ STALE_LOCK_SECONDS = 1.0
 _OLD_LEFTOVER_SECONDS = 60.0
 # Above this number of objects, those that are written again go into one pack.
 _MANY_OBJECTS = 100
+CHECKPOINT_REF = re.compile(r"refs/shadowsnap/[0-9a-f]{16}/\d{13}-[0-9a-f]{12}")
+OBJECT_ID = re.compile(r"[0-9a-f]{40}")
+_PROJECT_ID = re.compile(r"[0-9a-f]{16}")
+_PACKED_REF = re.compile(rb"[0-9a-f]{40} refs/[\x21-\x7e]+")
+_AUTHOR = re.compile(rb"\nauthor shadowsnap <[^>]*> (\d+) \+0000\n")
+_STAGING = ".shadowsnap-restore-*"
+_CLOCK_SLACK = 120.0
 
 
 @dataclass
@@ -538,3 +569,306 @@ def write_objects(store: Store, objects: Iterable[tuple[str, bytes, bytes]]) -> 
     finally:
         pack.abandon()
     loose.flush()
+
+
+# --- reading refs and commits without git's help -----------------------------------------------
+
+
+class Ref(NamedTuple):
+    name: str
+    value: str
+    """Empty if it cannot be read."""
+
+    @property
+    def project(self) -> str:
+        return self.name.split("/")[2]
+
+
+def every_ref(store: Store) -> list[Ref]:
+    """All refs, readable or not. A loose ref takes precedence over a packed one."""
+    found = packed_refs(store)[0]
+    for folder, _, names in os.walk(store.git_dir / "refs"):
+        for name in names:
+            if not name.endswith(".lock"):
+                path = Path(folder, name)
+                try:
+                    value = path.read_text("ascii").strip()
+                except (OSError, ValueError):
+                    value = ""
+                found[path.relative_to(store.git_dir).as_posix()] = value
+    return [Ref(name, found[name]) for name in sorted(found)]
+
+
+def checkpoint_refs(store: Store) -> list[Ref]:
+    """The refs of all checkpoints, oldest first within a project."""
+    return [ref for ref in every_ref(store) if CHECKPOINT_REF.fullmatch(ref.name)]
+
+
+def packed_refs(store: Store) -> tuple[dict[str, str], bool]:
+    """The packed refs that can be read, and whether there are lines that cannot."""
+    try:
+        data = (store.git_dir / "packed-refs").read_bytes()
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError):
+        return {}, False
+    found: dict[str, str] = {}
+    *lines, rest = data.split(b"\n")
+    has_unreadable = bool(rest)
+    for line in lines:
+        if _PACKED_REF.fullmatch(line):
+            found[line[41:].decode("ascii")] = line[:40].decode("ascii")
+        elif not line.startswith((b"#", b"^")):
+            has_unreadable = True
+    return found, has_unreadable
+
+
+def write_packed_refs(store: Store, refs: dict[str, str]) -> None:
+    lines = [b"# pack-refs with: sorted \n"]
+    lines += [f"{value} {name}\n".encode("ascii") for name, value in sorted(refs.items())]
+    write_bytes(store.git_dir / "packed-refs", b"".join(lines), fsync=store.fsync)
+
+
+class Commit(NamedTuple):
+    tree: str
+    reason: str
+    body: dict[str, Any]
+    seconds: int
+
+
+def read_commit(reader: ObjectReader, name: str) -> Commit | None:
+    """The commit of a checkpoint; None unless it and its tree can be read and have the right content."""
+    if not OBJECT_ID.fullmatch(name):
+        return None
+    try:
+        data = reader.read(name, b"commit")
+        tree = data[5:45].decode("ascii", "replace")
+        if object_id(b"commit", data) != name:
+            return None
+        if tree != EMPTY_TREE and object_id(b"tree", reader.read(tree, b"tree")) != tree:
+            return None
+    except DamagedObject:
+        return None
+    header, _, message = data.partition(b"\n\n")
+    subject, _, rest = message.decode("utf-8", "replace").partition("\n\n")
+    try:
+        body = parse_json(rest)
+    except ValueError:
+        body = {}
+    body = body if isinstance(body, dict) else {}
+    written = _AUTHOR.search(header + b"\n")
+    return Commit(tree, body.pop("reason", subject), body, int(written[1]) if written else 0)
+
+
+# --- records of projects -----------------------------------------------------------------------
+
+
+def recorded_projects(store: Store) -> list[Project]:
+    """Every project with a sound record."""
+    return [
+        Project(name, Path(record["workdir"]))
+        for name, record in sorted(all_records(store).items())
+        if _PROJECT_ID.fullmatch(name) and isinstance(record.get("workdir"), str)
+    ]
+
+
+def find_records(examination: Examination) -> Iterator[Finding]:
+    """Records of projects that cannot be used, and projects with checkpoints but without a record."""
+    folder = examination.store.git_dir / "projects"
+    recorded = {path.stem for path in folder.glob("*.json")}
+    with_checkpoints = {ref.project for ref in checkpoint_refs(examination.store)}
+    for project in sorted(recorded | with_checkpoints):
+        if examination.project not in (None, project):
+            continue
+        problem = _record_problem(folder / f"{project}.json")
+        if problem is not None:
+            meaning = f"{problem}: limits do not know the directory of the project, nor when it was used"
+            repair = "write it again from the project's checkpoints; the present file goes to the quarantine"
+            yield Finding("record-damaged", "warning", f"store/projects/{project}.json", meaning, repair)
+
+
+def _record_problem(path: Path) -> str | None:
+    if not os.path.lexists(path):
+        return "it is missing"
+    record = read_json(path)
+    if record is None:
+        return "it cannot be read as a JSON object"
+    if isinstance(record.get("format"), int) and record["format"] > FORMAT:
+        return None  # a newer version wrote it
+    is_usable = isinstance(record.get("workdir"), str) and isinstance(record.get("last_touch"), (int, float))
+    return None if is_usable and _PROJECT_ID.fullmatch(path.stem) else "it is incomplete"
+
+
+def rewrite_record(examination: Examination, finding: Finding) -> None:
+    path = examination.path(finding)
+    present = read_json(path) or {}
+    if os.path.lexists(path):
+        examination.quarantine.move(path)
+    record = _record_from_checkpoints(examination.store, path.stem)
+    if record is None:
+        return
+    number, newest = present.get("next_number"), present.get("newest")
+    if isinstance(number, int):
+        record["next_number"] = max(record["next_number"], number)
+    if isinstance(newest, str):
+        record["newest"] = newest
+    write_json(path, record, fsync=examination.store.fsync)
+
+
+def _record_from_checkpoints(store: Store, project: str) -> dict[str, Any] | None:
+    """A project's record as far as its checkpoints and its log know it; None if there are no checkpoints."""
+    refs = [ref for ref in checkpoint_refs(store) if ref.project == project]
+    workdir, number = None, next_number(read_lines(store, project))
+    with ObjectReader(store.git()) as reader:
+        for ref in refs:
+            commit = read_commit(reader, ref.value)
+            if commit is not None:
+                workdir = commit.body.get("workdir", workdir)
+                number = max(number, next_number([commit.body]))
+    if not isinstance(workdir, str):
+        return None
+    first, last = (moment_of(ref.name) / 1000 for ref in (refs[0], refs[-1]))
+    return {"format": FORMAT, "workdir": workdir, "created_at": first, "last_touch": last, "next_number": number}
+
+
+def find_clock(examination: Examination) -> Iterator[Finding]:
+    """Projects with times in the future: the clock was set back, or was wrong before."""
+    now = time.time() + _CLOCK_SLACK
+    newest = {ref.project: moment_of(ref.name) / 1000 for ref in checkpoint_refs(examination.store)}
+    for project in recorded_projects(examination.store):
+        touched = (read_json(examination.store.project_file(project.id)) or {}).get("last_touch")
+        if newest.get(project.id, 0.0) > now or (isinstance(touched, (int, float)) and touched > now):
+            meaning = (
+                "its newest checkpoint or last use lies in the future, so the clock was set back; new checkpoints "
+                "are dated right after it until the clock has caught up, and keep their order"
+            )
+            yield Finding("clock-back", "info", str(project.workdir), meaning)
+
+
+def find_logs(examination: Examination) -> Iterator[Finding]:
+    """Operation logs that are lost, or that have lines which cannot be read. A line that names a checkpoint which
+    does not exist is in order: checkpoints are dropped before their lines."""
+    store, folder = examination.store, examination.store.base / LOGS
+    if os.path.lexists(folder) and not folder.is_dir():
+        meaning = "it is in the place of the folder of the operation logs"
+        yield Finding("log-damaged", "error", LOGS, meaning, "move it to the quarantine and write the logs again")
+        return
+    with_checkpoints = {ref.project for ref in checkpoint_refs(store)}
+    for project in recorded_projects(store):
+        if examination.project in (None, project.id):
+            problem = _log_problem(store, project, has_checkpoints=project.id in with_checkpoints)
+            if problem is not None:
+                code, meaning = problem
+                repair = (
+                    "write it again from what can be read and from the checkpoints; a copy goes to the quarantine"
+                )
+                yield Finding(code, "warning", examination.name(log_file(store, project.id)), meaning, repair)
+
+
+def _log_problem(store: Store, project: Project, *, has_checkpoints: bool) -> tuple[str, str] | None:
+    path = log_file(store, project.id)
+    if os.path.lexists(path) and (path.is_symlink() or not path.is_file()):
+        return "log-damaged", f"it is not a file, so what happens in {project.workdir} cannot be logged"
+    damaged = read_log(store, project.id)[1]
+    if damaged:
+        return "log-damaged", f"{damaged} of its lines cannot be read: the timeline of {project.workdir} has gaps"
+    # Without a number the project is of format 1, or only imported: then there was no log yet.
+    was_logged = "next_number" in (read_json(store.project_file(project.id)) or {})
+    if has_checkpoints and was_logged and not read_lines(store, project.id):
+        meaning = f"what happened in {project.workdir} is lost, except for what its checkpoints know"
+        return "log-lost", meaning
+    return None
+
+
+def rebuild_operation_log(examination: Examination, finding: Finding) -> None:
+    store, path = examination.store, examination.path(finding)
+    if path.is_symlink() or (os.path.lexists(path) and not path.is_file()) or finding.subject == LOGS:
+        examination.quarantine.move(path)
+    elif path.exists():
+        examination.quarantine.copy(path)  # it is replaced at once, so that a crash loses nothing
+    for project in recorded_projects(store):
+        if project.id == path.stem:
+            rebuild_log(store, project, examination.deadline)
+
+
+def find_journals(examination: Examination) -> Iterator[Finding]:
+    folder = examination.store.git_dir / "journal"
+    for path in sorted(folder.glob("*.json")):
+        if not _is_journal(path):
+            meaning = "the record of restores and stages under way cannot be read; checkpoints are not affected"
+            repair = "move it to the quarantine"
+            yield Finding("journal-damaged", "warning", examination.name(path), meaning, repair)
+    for path in sorted(folder.glob("*.damaged")):
+        meaning = "a record of restores and stages under way that could not be read was renamed to this"
+        yield Finding("journal-left", "info", examination.name(path), meaning, "move it to the quarantine")
+
+
+def _is_journal(path: Path) -> bool:
+    """Not by `read_journal`, which renames a damaged one at once."""
+    record = read_json(path)
+    return record is not None and journal_from(record) is not None
+
+
+def find_staging(examination: Examination) -> Iterator[Finding]:
+    """Staging directories of a restore that the project's journal does not know."""
+    store = examination.store
+    for project in recorded_projects(store):
+        begun = read_journal(store, project).open if _is_journal(store.journal_file(project.id)) else None
+        known = begun.staging if begun is not None else ()
+        for path in sorted(project.workdir.glob(_STAGING)) if project.workdir.is_dir() else ():
+            if path.name not in known and path.is_dir():
+                meaning = (
+                    "files that a restore had moved when it died; its record was lost, but every version is in "
+                    "the checkpoint taken before it"
+                )
+                yield Finding("staging-left", "warning", str(path), meaning, "move it to the quarantine")
+
+
+# --- stat caches -------------------------------------------------------------------------------
+
+
+def find_caches(examination: Examination) -> Iterator[Finding]:
+    """Stat caches that cannot be read, or that count objects as stored that are not."""
+    for path in sorted((examination.store.git_dir / "indexes").glob("*.json")):
+        if not _PROJECT_ID.fullmatch(path.stem) or examination.project not in (None, path.stem):
+            continue
+        cache = load_cache(examination.store, Project(path.stem, Path()))
+        problem = _cache_problem(cache, examination.git, examination.sound)
+        if problem is not None:
+            meaning = f"{problem}: the next snapshot could rely on it"
+            repair = "forget it; the next snapshot reads every file again"
+            yield Finding("cache-damaged", "error", examination.name(path), meaning, repair)
+
+
+def _cache_problem(cache: ScanCache, git: Git, sound: set[str] | None) -> str | None:
+    if not cache.index.path.exists():
+        return None  # forgotten before; only what a tool named is still known
+    if not len(cache.index) and cache.tree == EMPTY_TREE and not cache.newest:
+        return "the cache of the last capture cannot be read"
+    try:
+        names = objects_taken_for_stored(cache, git)
+        lost = names - sound if sound is not None else set(missing_objects(git, sorted(names)))
+        if lost:
+            return f"{len(lost)} of the objects that it counts as stored are missing or damaged"
+        held = {path: (known.mode, known.id) for path, known in cache.index.items()}
+        if held != _files_of(git, cache.tree):
+            return "its index and its tree do not hold the same files"
+        newest = read_ref(git.git_dir, cache.newest.get("ref", ""))
+        if newest is not None and not held.items() <= _files_of(git, newest).items():
+            return "the newest checkpoint does not hold what it counts as captured"
+    except (GitFailed, DamagedObject, MalformedObject, UnsafeTree):
+        return "the tree of the last capture is incomplete"
+    return None
+
+
+def _files_of(git: Git, tree: str) -> dict[bytes, tuple[int, str]]:
+    check_comparable(git, [(EMPTY_TREE, git.run("rev-parse", f"{tree}^{{tree}}").decode().strip())])
+    rows = (row.partition(b"\t") for row in git.run("ls-tree", "-r", "-z", tree).split(b"\0")[:-1])
+    return {path: (int(about[:6], 8), about.split()[2].decode()) for about, _, path in rows}
+
+
+def forget_index(examination: Examination, finding: Finding) -> None:
+    """Remove the index. What a tool named stays, because only the cache knows it."""
+    index = examination.store.index_file(Path(finding.subject).stem)
+    if index.is_dir():
+        examination.quarantine.move(index)
+    else:
+        index.unlink(missing_ok=True)

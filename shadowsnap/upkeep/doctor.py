@@ -1,10 +1,11 @@
-"""The doctor: a table of checks, and three ways to walk it.
+"""The doctor: checks of refs, checkpoints and conversations; the table of all checks; and three ways to walk it.
 
 `examine` reports what is wrong, `repair` also repairs it, and `repair_quickly` runs after an operation failed:
 only the checks that can explain the failure, for one project, and within seconds.
 
-The order matters: first what git needs to open the store, then the object files, then what is made of them. Each
-check finds more once the ones before it are repaired.
+A ref that leads nowhere may hide all the others from git, so each must lead to a commit that can be read.
+Content that is lost is looked for elsewhere first: in the files it was captured from, in the stat caches, and
+in the repository of the project.
 """
 
 from __future__ import annotations
@@ -15,18 +16,487 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, replace
+from functools import cache, partial
 from pathlib import Path
+from typing import Any
 
 from shadowsnap.deadline import Deadline
-from shadowsnap.errors import DamagedObject, GitFailed, ShadowsnapError
+from shadowsnap.errors import DamagedObject, GitFailed, MalformedObject, ShadowsnapError, UnsafeTree
+from shadowsnap.files import write_bytes
+from shadowsnap.git.index import Known
+from shadowsnap.git.maintenance import read_intact
+from shadowsnap.git.objects import EMPTY_TREE, object_id
+from shadowsnap.git.reading import ObjectReader, kinds_of, missing_objects, problem_of_link
+from shadowsnap.git.refs import (
+    RefExists,
+    commit_in_name,
+    create_ref,
+    delete_refs,
+    may_point_to,
+    read_ref,
+    read_refs,
+    set_ref,
+)
+from shadowsnap.git.repository import Git
+from shadowsnap.git.trees import DIRECTORY, GITLINK, LINK, Leaf, TreeMatch, TreeSearch, entry_problem, patch_tree
 from shadowsnap.results import Checkup, Finding
-from shadowsnap.store.layout import Store
+from shadowsnap.store.checkpoints import ATTACHMENTS, CHECKPOINTS, attachment_of, moment_of, record_checkpoint
+from shadowsnap.store.layout import REFS_LOST, Store, lost_refs
 from shadowsnap.store.locks import alone, locked
-from shadowsnap.store.projects import Project
-from shadowsnap.upkeep import check_checkpoints as checkpoints
+from shadowsnap.store.log import rename_ids
+from shadowsnap.store.projects import (
+    Project,
+    all_records,
+    may_lack_checkpoints,
+    note_emptied,
+    project_id,
+    read_journal,
+    write_journal,
+)
+from shadowsnap.store.stat_cache import load_cache
 from shadowsnap.upkeep import check_store as files
-from shadowsnap.upkeep.check_store import Examination
+from shadowsnap.upkeep.check_store import (
+    CHECKPOINT_REF,
+    OBJECT_ID,
+    Commit,
+    Examination,
+    Ref,
+    checkpoint_refs,
+    every_ref,
+    packed_refs,
+    read_commit,
+    recorded_projects,
+    write_objects,
+    write_packed_refs,
+)
 from shadowsnap.upkeep.reclaim import upkeep_lock
+
+_SHOWN = 5
+
+Objects = Iterator[tuple[str, bytes, bytes]]
+"""Id, kind and content of objects."""
+
+
+# --- refs --------------------------------------------------------------------------------------
+
+
+def find_refs(examination: Examination) -> Iterator[Finding]:
+    """Refs that lead nowhere. The fact `lost` names the objects that would have to come back."""
+    store, project = examination.store, examination.project
+    if packed_refs(store)[1]:
+        meaning = "it has lines that git does not understand, so git reads no ref at all"
+        repair = "keep the lines that can be read; the present file goes to the quarantine"
+        yield Finding("packed-refs-damaged", "error", "store/packed-refs", meaning, repair)
+    refs = [ref for ref in every_ref(store) if project is None or project in ref.name.split("/")]
+    values = sorted({ref.value for ref in refs if OBJECT_ID.fullmatch(ref.value)})
+    missing = set(missing_objects(examination.git, values))
+    with ObjectReader(examination.git) as reader:
+        for ref in refs:
+            problem = _ref_problem(ref, missing, reader)
+            if problem is not None:
+                code, why, lost = problem
+                meaning = f"{why}: as long as it is there, git may refuse to list the others"
+                repair = "write it again if its commit is in the store; else move it to the quarantine"
+                yield Finding(code, "error", ref.name, meaning, repair, {"value": ref.value, "lost": lost})
+
+
+def _ref_problem(ref: Ref, missing: set[str], reader: ObjectReader) -> tuple[str, str, list[str]] | None:
+    """The code of the finding, what is wrong, and the objects that are lost."""
+    is_checkpoint = ref.name.startswith(f"{CHECKPOINTS}/")
+    if is_checkpoint and not CHECKPOINT_REF.fullmatch(ref.name):
+        return "ref-strange", "it does not have the name of a checkpoint", []
+    if not may_point_to(ref.name, ref.value):
+        return "ref-damaged", "it does not name an object", []
+    if ref.value in missing:
+        return "ref-dangling", f"object {ref.value[:12]} is not in the store", [ref.value]
+    if not is_checkpoint or read_commit(reader, ref.value) is not None:
+        return None
+    why = f"commit {ref.value[:12]} or its tree cannot be read"
+    try:
+        data = reader.read(ref.value, b"commit")
+    except DamagedObject:
+        return "ref-dangling", why, [ref.value]
+    is_sound = object_id(b"commit", data) == ref.value
+    return "ref-dangling", why, [data[5:45].decode("ascii", "replace") if is_sound else ref.value]
+
+
+def repair_packed_refs(examination: Examination, _: Finding) -> None:
+    store = examination.store
+    packed, has_unreadable = packed_refs(store)
+    if has_unreadable:
+        examination.quarantine.move(store.git_dir / "packed-refs")
+        write_packed_refs(store, packed)
+
+
+def repair_ref(examination: Examination, finding: Finding) -> None:
+    """Give a ref its value back: `packed-refs` may have it, and the ref of a checkpoint is named after its commit.
+    Without a value the ref goes to the quarantine."""
+    store, ref = examination.store, finding.subject
+    candidates = (packed_refs(store)[0].get(ref, ""), commit_in_name(examination.git, ref) or "")
+    with ObjectReader(examination.git) as reader:
+        value = next((each for each in candidates if may_point_to(ref, each) and read_commit(reader, each)), None)
+    if value is None:
+        quarantine_checkpoint_ref(examination, finding)
+        return
+    if os.path.lexists(store.git_dir / ref):
+        examination.quarantine.move(store.git_dir / ref)
+    write_bytes(store.git_dir / ref, f"{value}\n".encode("ascii"), fsync=store.fsync)
+
+
+def quarantine_checkpoint_ref(examination: Examination, finding: Finding) -> None:
+    quarantine_ref(examination, finding)
+    store, project = examination.store, finding.subject.split("/")[2]
+    if not any(ref.project == project for ref in checkpoint_refs(store)):
+        workdir = all_records(store).get(project, {}).get("workdir")
+        if isinstance(workdir, str):  # otherwise its checkpoints would count as lost
+            note_emptied(store, Project(project, Path(workdir)), str(examination.quarantine.used or ""))
+
+
+def quarantine_ref(examination: Examination, finding: Finding) -> None:
+    """Remove a ref and note its value. By hand: git deletes no ref that it cannot read."""
+    store, name = examination.store, finding.subject
+    path = store.git_dir / name
+    packed, has_unreadable = packed_refs(store)
+    if os.path.lexists(path) and not path.is_dir():
+        examination.quarantine.move(path)  # a packed ref of the same name counts again
+    elif name in packed:
+        examination.quarantine.note(f"{name}.json", {"ref": name, "value": packed.pop(name)})
+        if not has_unreadable:
+            write_packed_refs(store, packed)
+
+
+# --- lost refs ---------------------------------------------------------------------------------
+
+
+def find_lost_refs(examination: Examination) -> Iterator[Finding]:
+    """Projects that have no checkpoint any more although none was dropped on purpose."""
+    store = examination.store
+    repair = "search the objects of the store for checkpoints and list them again"
+    if lost_refs(store):
+        meaning = "the refs of all checkpoints are gone; the checkpoints themselves may still be there"
+        yield Finding("refs-lost", "error", f"store/{CHECKPOINTS}", meaning, repair)
+        return
+    listed = {ref.project for ref in checkpoint_refs(store)}
+    for project, record in all_records(store).items():
+        is_named = project not in listed and record.get("workdir")
+        if is_named and not may_lack_checkpoints(store, project, record):
+            meaning = "its checkpoints are not listed any more, although they were not dropped"
+            yield Finding("refs-lost", "error", str(record["workdir"]), meaning, repair, {"project": project})
+
+
+def recover_refs(examination: Examination, finding: Finding) -> None:
+    """Give every checkpoint commit in the store its ref again: of one project, or of all."""
+    store, git, only = examination.store, examination.git, finding.facts.get("project")
+    listed = git.run("cat-file", "--batch-all-objects", "--unordered", "--batch-check=%(objecttype) %(objectname)")
+    names = [line[7:].decode() for line in listed.splitlines() if line.startswith(b"commit ")]
+    with ObjectReader(git) as reader:
+        for name in names:
+            commit = read_commit(reader, name)
+            project = _project_of(commit) if commit is not None else None
+            if commit is not None and project is not None and only in (None, project):
+                ref = f"{CHECKPOINTS}/{project}/{_milliseconds(commit):013d}-{name[:12]}"
+                _create_ref(store, ref, name)
+    (store.git_dir / REFS_LOST).unlink(missing_ok=True)
+    for lost in find_lost_refs(examination):  # nothing is left of these
+        if only in (None, lost.facts["project"]):
+            note_emptied(store, Project(lost.facts["project"], Path(lost.subject)))
+
+
+def _project_of(commit: Commit) -> str | None:
+    """The project of a checkpoint's commit; None for other commits."""
+    workdir = commit.body.get("workdir")
+    is_checkpoint = commit.seconds and "scope" in commit.body and isinstance(workdir, str)
+    return project_id(str(workdir)) if is_checkpoint else None
+
+
+def _milliseconds(commit: Commit) -> int:
+    found = commit.body.get("ms")
+    return commit.seconds * 1000 + (found if isinstance(found, int) and 0 <= found < 1000 else 0)
+
+
+def _create_ref(store: Store, ref: str, value: str) -> None:
+    try:
+        create_ref(store.git_dir, ref, value, fsync=store.fsync)
+    except RefExists:
+        pass
+
+
+# --- checkpoints and conversations -------------------------------------------------------------
+
+
+def find_incomplete(examination: Examination) -> Iterator[Finding]:
+    """Checkpoints that lost files. (One without a readable commit or root tree is a dangling ref.)"""
+    sound = examination.sound or set()
+    kinds = _kinds_but_blobs(examination)
+
+    def is_lost(_: bytes, mode: int, name: str) -> bool:
+        if mode == DIRECTORY:
+            return kinds.get(name) != b"tree"
+        return mode != GITLINK and name not in sound
+
+    with ObjectReader(examination.git) as reader:
+        search = TreeSearch(lambda name: reader.read(name, b"tree"), is_lost)
+        for ref, commit in _sound_commits(examination, reader):
+            try:
+                missing = [each for each in search.find(commit.tree) if each.id not in sound]
+            except (DamagedObject, MalformedObject, UnsafeTree):
+                continue  # `find_unsafe` finds it
+            if missing:
+                yield _incomplete(ref, commit.body.get("workdir", ""), missing)
+
+
+def _kinds_but_blobs(examination: Examination) -> dict[str, bytes]:
+    """The kinds of all sound objects that are no blobs."""
+    kinds = kinds_of(examination.git, examination.sound or ())
+    return {name: kind for name, kind in kinds.items() if kind != b"blob"} | {EMPTY_TREE: b"tree"}
+
+
+def _sound_commits(examination: Examination, reader: ObjectReader) -> Iterator[tuple[Ref, Commit]]:
+    sound = examination.sound or set()
+    for ref in checkpoint_refs(examination.store):
+        commit = read_commit(reader, ref.value) if ref.value in sound else None
+        if commit is not None and (commit.tree in sound or commit.tree == EMPTY_TREE):
+            yield ref, commit
+
+
+def _incomplete(ref: Ref, workdir: str, missing: list[TreeMatch]) -> Finding:
+    paths = [os.fsdecode(each.path) + ("/" if each.mode == DIRECTORY else "") for each in missing]
+    meaning = f"checkpoint {ref.value[:8]} of {workdir} lost {shorten(paths)}"
+    repair = (
+        "look for the content elsewhere; if it is not found, record the checkpoint again without it, so that "
+        "everything else can be restored"
+    )
+    facts = {"id": ref.value, "workdir": workdir, "missing": paths, "objects": [each.id for each in missing]}
+    return Finding("checkpoint-incomplete", "error", ref.name, meaning, repair, facts)
+
+
+def shorten(names: Iterable[str]) -> str:
+    """The first names of a list, and how many more there are."""
+    listed = list(names)
+    more = f" and {len(listed) - _SHOWN} more" if len(listed) > _SHOWN else ""
+    return ", ".join(listed[:_SHOWN]) + more
+
+
+def find_unsafe(examination: Examination) -> Iterator[Finding]:
+    """Checkpoints with entries that must not be written out, or with too many. No snapshot of ours has them."""
+    sound = examination.sound or set()
+    kinds = _kinds_but_blobs(examination)
+    with ObjectReader(examination.git) as reader:
+        link_problem = cache(partial(problem_of_link, reader))
+
+        def problem(name: bytes, mode: int, child: str) -> str | None:
+            if (why := entry_problem(name, mode)) is not None or child not in sound:
+                return why
+            kind = kinds.get(child, b"blob")
+            if kind != (b"tree" if mode == DIRECTORY else b"blob"):
+                return f"its content is a {kind.decode()}, which does not fit its mode"
+            return link_problem(child) if mode == LINK else None
+
+        def is_odd(name: bytes, mode: int, child: str) -> bool:
+            is_lost = child not in sound and child != EMPTY_TREE
+            return is_lost or problem(name, mode, child) is not None
+
+        search = TreeSearch(lambda name: reader.read(name, b"tree"), is_odd)
+        for ref, commit in _sound_commits(examination, reader):
+            try:
+                for each in search.find(commit.tree):
+                    why = problem(each.path.rpartition(b"/")[2], each.mode, each.id)
+                    if why is not None or each.id in sound:
+                        name = os.fsdecode(each.path)
+                        raise UnsafeTree(name=name, why=why or "there are two of that name")
+            except (DamagedObject, MalformedObject, UnsafeTree) as found:
+                repair = "move it to the quarantine"
+                yield Finding("checkpoint-unsafe", "error", ref.name, str(found), repair)
+
+
+def find_conversations(examination: Examination) -> Iterator[Finding]:
+    """Conversations that lost objects. (One that leads nowhere is a dangling ref.)"""
+    sound = examination.sound or set()
+    kinds = _kinds_but_blobs(examination)
+    with ObjectReader(examination.git) as reader:
+        search = TreeSearch(lambda name: reader.read(name, b"tree"), lambda _, __, name: name not in sound)
+        for ref in every_ref(examination.store):
+            is_attached = ref.name.startswith(f"{ATTACHMENTS}/") and ref.value in sound
+            if not is_attached or kinds.get(ref.value) != b"tree":  # what is not a tree, no snapshot made
+                continue
+            try:
+                missing = len(search.find(ref.value))
+                problem = f"lost {missing} of its objects" if missing else ""
+            except (DamagedObject, MalformedObject, UnsafeTree):
+                problem = "cannot be read"
+            if problem:
+                checkpoint = ref.name.rpartition("-")[2][:8]
+                meaning = f"the conversation of checkpoint {checkpoint} {problem}"
+                repair = "move it to the quarantine; the checkpoint stays as it is"
+                facts = {"value": ref.value}
+                yield Finding("conversation-damaged", "error", ref.name, meaning, repair, facts)
+
+
+# --- looking for lost objects elsewhere --------------------------------------------------------
+
+
+def find_missing_object(examination: Examination) -> Iterator[Finding]:
+    """The object that an operation could not read, if it is not in the store."""
+    name = examination.object
+    if OBJECT_ID.fullmatch(name) and missing_objects(examination.git, [name]):
+        meaning = "it is not in the store"
+        yield Finding("object-missing", "error", name, meaning, "look for its content elsewhere", {"lost": [name]})
+
+
+def recover_lost(examination: Examination, findings: Sequence[Finding]) -> bool:
+    """Write again what refs and checkpoints lost, as far as it is found elsewhere; whether anything was."""
+    lost: dict[str, list[bytes]] = {}
+    for finding in findings:
+        facts = finding.facts
+        for name in facts.get("lost", ()):
+            lost.setdefault(name, [])
+        for name, path in zip(facts.get("objects", ()), facts.get("missing", ()), strict=True):
+            lost.setdefault(name, []).append(os.fsencode(os.path.join(facts["workdir"], path)))
+    recovered = _recover_objects(examination.store, lost)
+    if examination.sound is not None:
+        examination.sound |= recovered
+    return bool(recovered)
+
+
+def _recover_objects(store: Store, lost: Mapping[str, Iterable[bytes]]) -> set[str]:
+    """Write objects again whose content is in the files they were captured from (given for each, as far as known),
+    in a stat cache, or in the repository of a project. Returns their ids."""
+    wanted = set(lost)
+
+    def write(found: Objects) -> None:
+        write_objects(store, _no_longer(wanted, found))
+
+    write(_from_files(lost.items()))
+    for project in recorded_projects(store) if wanted else ():
+        cache = load_cache(store, project)
+        known = cache.index.lookup(cache.index.paths())
+        root = os.fsencode(project.workdir)
+        paths = [(each.id, [os.path.join(root, path)]) for path, each in known.items() if each.id in wanted]
+        write(_from_files(paths))
+        write(_from_cache(known, wanted))
+        write(_from_repository(store, project, wanted))
+    return set(lost) - wanted
+
+
+def _no_longer(wanted: set[str], found: Objects) -> Objects:
+    """The objects that were found, each taken off `wanted` once it is written."""
+    for item in found:
+        yield item
+        wanted.discard(item[0])
+
+
+def _from_files(paths_of: Iterable[tuple[str, Iterable[bytes]]]) -> Objects:
+    for name, paths in paths_of:
+        for path in paths:
+            try:
+                data = os.readlink(path) if os.path.islink(path) else Path(os.fsdecode(path)).read_bytes()
+            except OSError:
+                continue
+            if object_id(b"blob", data) == name:
+                yield name, b"blob", data
+                break
+
+
+def _from_cache(known: dict[bytes, Known], wanted: set[str]) -> Objects:
+    """Trees of the newest capture. The cache knows every file of it, so each tree can be made again."""
+    made: dict[str, bytes] = {}
+
+    def keep(data: bytes) -> str:
+        name = object_id(b"tree", data)
+        made[name] = data
+        return name
+
+    patch_tree(EMPTY_TREE, {path: (entry.mode, entry.id) for path, entry in known.items()}, made.__getitem__, keep)
+    for name in sorted(made.keys() & wanted):
+        yield name, b"tree", made[name]
+
+
+def _from_repository(store: Store, project: Project, wanted: set[str]) -> Objects:
+    objects = project.workdir / ".git" / "objects"
+    if wanted and objects.is_dir():
+        # As the scratch directory it comes before our objects, and is only read.
+        yield from read_intact(store.git().bound(scratch_objects=objects), sorted(wanted))
+
+
+# --- recording a checkpoint again --------------------------------------------------------------
+
+
+def record_without_lost(examination: Examination, finding: Finding) -> None:
+    """Replace a checkpoint by one without what is lost, with the same time, pin and label. The original commit is
+    noted in the quarantine."""
+    store, git, ref, old = examination.store, examination.git, finding.subject, finding.facts["id"]
+    lost: list[str] = finding.facts["missing"]
+    with ObjectReader(git) as reader:
+        commit = read_commit(reader, old)
+        if commit is None:
+            return
+        removed: dict[bytes, Leaf | None] = {os.fsencode(path.rstrip("/")): None for path in lost}
+        tree = patch_tree(
+            commit.tree,
+            removed,
+            lambda name: reader.read(name, b"tree"),
+            lambda data: store.objects.write(b"tree", data),
+        )
+        original = reader.read(old, b"commit").decode("utf-8", "replace")
+    body = {**commit.body, "mended_from": old}
+    body["skipped"] = [*body.get("skipped", []), *([path, "damaged"] for path in lost)]
+    project = Project(ref.split("/")[2], Path(body.get("workdir", "")))
+    new = record_again(store, project, ref, tree, commit.reason, body)
+    examination.quarantine.note(f"{ref}.json", {"ref": ref, "lost": lost, "commit": original, "mended": new.value})
+    renamed = {ref.rpartition("/")[2]: new.name.rpartition("/")[2]}
+    replaced = redirect_refs(store, git, project, renamed, {old: new.value})
+    delete_refs(git, replaced)
+    redirect_journal(store, project, {old: new.value})
+    rename_ids(store, project.id, {old: new.value, attachment_of(ref): attachment_of(new.name)})
+
+
+def record_again(
+    store: Store, project: Project, old_ref: str, tree: str, reason: str, body: Mapping[str, Any]
+) -> Ref:
+    """Record a checkpoint in the place of another one, with the same time. The same content gives the same ref, so
+    an interrupted operation can do it again."""
+    facts = {name: value for name, value in body.items() if name not in ("workdir", "ms")}
+    of = Project(project.id, Path(str(body.get("workdir", project.workdir))))
+    try:
+        ref = record_checkpoint(store, of, tree, reason, facts, moment_of(old_ref)).ref
+    except RefExists as known:
+        ref = str(known)
+    return Ref(ref, str(read_ref(store.git_dir, ref)))
+
+
+def redirect_refs(
+    store: Store, git: Git, project: Project, renamed: Mapping[str, str], ids: Mapping[str, str]
+) -> list[str]:
+    """Let pins, labels and conversations lead to the checkpoints that replace others. `renamed` has the last parts
+    of their refs, `ids` the commits. Returns the refs that can be deleted then."""
+    replaced = [f"{project.refs}/{old}" for old in renamed]
+    for folder in (project.pins, f"{ATTACHMENTS}/{project.id}"):
+        for name, value in read_refs(store.git_dir, folder).items():
+            if name in renamed:
+                _create_ref(store, f"{folder}/{renamed[name]}", ids.get(value, value))
+                replaced.append(f"{folder}/{name}")
+    for key, value in read_refs(store.git_dir, project.labels).items():
+        if value in ids:
+            set_ref(git, f"{project.labels}/{key}", ids[value])
+    return replaced
+
+
+def redirect_journal(store: Store, project: Project, ids: Mapping[str, str]) -> None:
+    """Let open stages and a begun restore lead to the checkpoints that replace others."""
+    journal = read_journal(store, project)
+    begun = journal.open
+    if begun is not None:
+        before, target = (ids.get(name, name) for name in (begun.before, begun.target))
+        begun = replace(begun, before=before, target=target)
+    stages = tuple(replace(stage, before=ids.get(stage.before, stage.before)) for stage in journal.stages)
+    new = replace(journal, open=begun, stages=stages)
+    if new != journal:
+        write_journal(store, project, new)
+
+
+# --- the table of checks -----------------------------------------------------------------------
+# The order matters: first what git needs to open the store, then the object files, then what is made of them. Each
+# check finds more once the ones before it are repaired.
 
 # Nested damage shows itself level by level: closed directories, trees that were missing.
 _MOST_ROUNDS = 100
@@ -76,8 +546,8 @@ STRUCTURE = (
         "folder-replaced": files.make_folder,
         "file-damaged": files.write_file,
     }, quick=AFTER_ANY_ERROR),
-    Check("projects without refs", checkpoints.find_lost_refs, {
-        "refs-lost": checkpoints.recover_refs,
+    Check("projects without refs", find_lost_refs, {
+        "refs-lost": recover_refs,
     }, quick=AFTER_ANY_ERROR),
 )  # fmt: skip
 CONTENT = (
@@ -94,41 +564,41 @@ CONTENT = (
         "object-shared": files.own_object,
     }, quick=AFTER_GIT_ERROR),
     # Before refs and checkpoints: lost objects are looked for in every project that has a record.
-    Check("records of projects", checkpoints.find_records, {
-        "record-damaged": checkpoints.rewrite_record,
+    Check("records of projects", files.find_records, {
+        "record-damaged": files.rewrite_record,
     }, quick=AFTER_ANY_ERROR),
-    Check("the object that could not be read", checkpoints.find_missing_object, {},
-          recover=checkpoints.recover_lost, quick=AFTER_GIT_ERROR, full=False),
-    Check("refs", checkpoints.find_refs, {
-        "packed-refs-damaged": checkpoints.repair_packed_refs,
-        "ref-strange": checkpoints.quarantine_checkpoint_ref,
-        "ref-damaged": checkpoints.repair_ref,
-        "ref-dangling": checkpoints.repair_ref,
-    }, recover=checkpoints.recover_lost, quick=AFTER_GIT_ERROR),
-    Check("files of checkpoints", checkpoints.find_incomplete, {
-        "checkpoint-incomplete": checkpoints.record_without_lost,
-    }, recover=checkpoints.recover_lost),
-    Check("names in checkpoints", checkpoints.find_unsafe, {
-        "checkpoint-unsafe": checkpoints.quarantine_checkpoint_ref,
+    Check("the object that could not be read", find_missing_object, {},
+          recover=recover_lost, quick=AFTER_GIT_ERROR, full=False),
+    Check("refs", find_refs, {
+        "packed-refs-damaged": repair_packed_refs,
+        "ref-strange": quarantine_checkpoint_ref,
+        "ref-damaged": repair_ref,
+        "ref-dangling": repair_ref,
+    }, recover=recover_lost, quick=AFTER_GIT_ERROR),
+    Check("files of checkpoints", find_incomplete, {
+        "checkpoint-incomplete": record_without_lost,
+    }, recover=recover_lost),
+    Check("names in checkpoints", find_unsafe, {
+        "checkpoint-unsafe": quarantine_checkpoint_ref,
     }),
-    Check("conversations", checkpoints.find_conversations, {
-        "conversation-damaged": checkpoints.quarantine_ref,
+    Check("conversations", find_conversations, {
+        "conversation-damaged": quarantine_ref,
     }),
-    Check("operation logs", checkpoints.find_logs, {
-        "log-damaged": checkpoints.rebuild_operation_log,
-        "log-lost": checkpoints.rebuild_operation_log,
+    Check("operation logs", files.find_logs, {
+        "log-damaged": files.rebuild_operation_log,
+        "log-lost": files.rebuild_operation_log,
     }, quick=AFTER_ANY_ERROR),
-    Check("journals", checkpoints.find_journals, {
+    Check("journals", files.find_journals, {
         "journal-damaged": files.quarantine_file,
         "journal-left": files.quarantine_file,
     }),
-    Check("staging directories", checkpoints.find_staging, {
+    Check("staging directories", files.find_staging, {
         "staging-left": files.quarantine_file,
     }),
-    Check("stat caches", checkpoints.find_caches, {
-        "cache-damaged": checkpoints.forget_index,
+    Check("stat caches", files.find_caches, {
+        "cache-damaged": files.forget_index,
     }, quick=AFTER_ANY_ERROR),
-    Check("clock", checkpoints.find_clock, {}),
+    Check("clock", files.find_clock, {}),
 )  # fmt: skip
 CHECKS = (*ACCESS, *STRUCTURE, *CONTENT)
 REPAIRABLE = {code for check in CHECKS for code in check.repairs}
@@ -167,7 +637,7 @@ def _has_error(findings: Iterable[Finding]) -> bool:
 def _examine_content(examination: Examination, found: list[Finding]) -> Checkup:
     """Examine a store that git can open."""
     # Listed before the objects are read: what a snapshot records meanwhile does not count as missing.
-    refs = checkpoints.checkpoint_refs(examination.store)
+    refs = files.checkpoint_refs(examination.store)
     found = [*found, *_find(examination, CONTENT)]
     damaged = {finding.subject for finding in found}
     intact = sum(ref.name not in damaged for ref in refs)

@@ -24,9 +24,8 @@ from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from shadowsnap.model import Checkpoint, _Record
+from shadowsnap.store.projects import GONE, HERE, UNREACHABLE
 from shadowsnap.upkeep.reclaim import Usage
-
-HERE, GONE, UNREACHABLE = "here", "gone", "unreachable"
 
 LENT = "a turn that stays begins or ends with it"
 ORPHANED = "its directory is gone"

@@ -34,7 +34,7 @@ from shadowsnap.store.checkpoints import (
 from shadowsnap.store.lanes import remotes_at_a_glance
 from shadowsnap.store.layout import ARCHIVE, Store, last_prune
 from shadowsnap.store.log import read_troubles
-from shadowsnap.store.projects import Project, all_records, may_lack_checkpoints
+from shadowsnap.store.projects import HERE, UNREACHABLE, Project, all_records, find_place, may_lack_checkpoints
 from shadowsnap.store.stat_cache import CachedTrees
 from shadowsnap.upkeep.check_store import QUARANTINE
 from shadowsnap.upkeep.clear import bytes_of
@@ -48,8 +48,6 @@ from shadowsnap.upkeep.reclaim import (
     summarize,
     write_memory,
 )
-from shadowsnap.upkeep.retention import HERE, UNREACHABLE
-from shadowsnap.upkeep.run import find_place
 
 _NEAR = 0.8
 _MOST_SHOWN = 20

@@ -105,7 +105,7 @@ def test_upkeep_verifies_the_newest_checkpoint_now_and_then(
     assert ask(project, base, "status", "--store")["projects"][0]["verified_at"] is None
     assert "verified    not yet\n" in run_command(project, base, "status", "--store").stdout.decode()
     settings = settings_to_text(manager.settings)
-    subprocess.run([sys.executable, "-m", "shadowsnap.upkeep.run", settings], check=True, timeout=60)
+    subprocess.run([sys.executable, "-m", "shadowsnap.upkeep.prune", settings], check=True, timeout=60)
     assert ask(project, base, "status")["here"]["verified_at"] is not None
     at = ask(project, base, "status", "--store")["projects"][0]["verified_at"]
     assert at is not None

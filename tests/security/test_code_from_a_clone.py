@@ -17,7 +17,7 @@ from shadowsnap.git import process as processes
 from shadowsnap.git.repository import sealed_environment
 from shadowsnap.settings import Settings
 from shadowsnap.store.layout import open_store
-from shadowsnap.upkeep.background import start_upkeep
+from shadowsnap.upkeep import start_upkeep
 
 CANARY = "import os\nopen(os.environ.get('CANARY', '{canary}'), 'a').write('ran')\nraise SystemExit(0)\n"
 
@@ -94,7 +94,7 @@ def test_a_process_in_the_background_imports_nothing_from_where_it_is_started(
     memory = base / "store" / "upkeep.json"
     before = memory.stat().st_mtime_ns if memory.exists() else None
     assert start_upkeep(store, Settings(base=base))
-    wait_until(lambda: canary.exists() or not is_running("shadowsnap.upkeep.run"))
+    wait_until(lambda: canary.exists() or not is_running("shadowsnap.upkeep.prune"))
     assert not canary.exists()
     assert before is None or memory.exists()
 

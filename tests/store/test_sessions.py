@@ -387,7 +387,7 @@ def test_a_snapshot_loads_neither_sqlite_nor_the_rest(base: Path, project: Path)
         [sys.executable, "-c", program, base, project], cwd=ROOT, capture_output=True, text=True, check=True
     )
     loaded = set(done.stdout.split())
-    unwanted = ("timeline", "restore.restore", "upkeep.run", "questions", "remote.push")
+    unwanted = ("timeline", "restore.restore", "upkeep.prune", "questions", "remote.push")
     assert "shadowsnap.store.log" in loaded and "sqlite3" not in loaded
     assert not loaded & {f"shadowsnap.{name}" for name in unwanted}
 

@@ -20,8 +20,7 @@ from shadowsnap.store.layout import last_prune
 from shadowsnap.store.locks import if_free
 from shadowsnap.store.log import read_troubles
 from shadowsnap.store.projects import project_of
-from shadowsnap.upkeep import run
-from shadowsnap.upkeep.background import note_started, why_due
+from shadowsnap.upkeep import note_started, prune, why_due
 from shadowsnap.upkeep.reclaim import upkeep_lock
 
 
@@ -124,22 +123,22 @@ def test_a_detached_process_does_the_rest(base: Path, project: Path) -> None:
 def test_the_process_runs_with_the_settings_of_the_manager(base: Path, project: Path) -> None:
     take_turns(a_manager(base), project, 6)
     given = {"base": str(base), "max_snapshots": 3, "excludes": ["x"], "of_a_later_version": 1}
-    lower, run._lower_priority = run._lower_priority, lambda: None
+    lower, prune._lower_priority = prune._lower_priority, lambda: None
     try:
-        assert run.main([json.dumps(given)]) == 0
+        assert prune.main([json.dumps(given)]) == 0
     finally:
-        run._lower_priority = lower
+        prune._lower_priority = lower
     assert count(a_manager(base), project) == 3
 
 
 def test_what_it_could_not_do_is_in_the_log(base: Path, project: Path) -> None:
     take_turns(a_manager(base), project, 2)
     (base / "store" / "format").write_text("999\n")
-    lower, run._lower_priority = run._lower_priority, lambda: None
+    lower, prune._lower_priority = prune._lower_priority, lambda: None
     try:
-        assert run.main([json.dumps({"base": str(base)})]) == 1
+        assert prune.main([json.dumps({"base": str(base)})]) == 1
     finally:
-        run._lower_priority = lower
+        prune._lower_priority = lower
     assert "newer shadowsnap" in read_troubles(base)[-1]["what"]
 
 

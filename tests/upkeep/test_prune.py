@@ -19,8 +19,8 @@ from shadowsnap.deadline import NO_DEADLINE
 from shadowsnap.store.locks import if_free
 from shadowsnap.store.log import read_troubles
 from shadowsnap.store.projects import project_of
+from shadowsnap.upkeep.prune import apply_plan, plan_by_rules
 from shadowsnap.upkeep.reclaim import read_memory, upkeep_lock, write_memory
-from shadowsnap.upkeep.run import apply_plan, plan_by_rules
 
 DAY = 86400.0
 

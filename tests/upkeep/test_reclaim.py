@@ -25,7 +25,7 @@ from shadowsnap.store.layout import Store
 from shadowsnap.store.locks import locked
 from shadowsnap.store.projects import project_of
 from shadowsnap.store.stat_cache import load_cache
-from shadowsnap.upkeep import reclaim, run
+from shadowsnap.upkeep import prune, reclaim
 from shadowsnap.upkeep.reclaim import Repacked, Upkeep, begin_upkeep, clear_debris, consolidate, repack
 
 
@@ -321,7 +321,7 @@ def test_when_time_runs_out_nothing_is_lost_and_nothing_left_behind(base: Path, 
 def test_after_running_out_of_time_the_next_run_looks_for_no_new_deltas(
     base: Path, project: Path, monkeypatch: Any
 ) -> None:
-    manager, real, wanted = a_manager(base), run.repack, []
+    manager, real, wanted = a_manager(base), prune.repack, []
     take_turns(manager, project, 4)
 
     def hurried(upkeep: Upkeep, size: int, *, deltas: bool) -> Repacked:
@@ -330,7 +330,7 @@ def test_after_running_out_of_time_the_next_run_looks_for_no_new_deltas(
             raise Deadline(1).exceeded("packing")
         return real(upkeep, size, deltas=deltas)
 
-    monkeypatch.setattr(run, "repack", hurried)
+    monkeypatch.setattr(prune, "repack", hurried)
     assert isinstance(manager.prune(reclaim="always").error, DeadlineExceeded)
     assert manager.prune(reclaim="always").error is None
     assert manager.prune(reclaim="always").error is None

@@ -9,10 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shadowsnap.model import Checkpoint
+from shadowsnap.store.projects import GONE, UNREACHABLE
 from shadowsnap.upkeep.retention import (
     FIRM,
-    GONE,
-    UNREACHABLE,
     Limits,
     ProjectFacts,
     TurnStates,

@@ -13,8 +13,8 @@ from shadowsnap.cli.text import age, count, cut, safe, size
 from shadowsnap.cli.ui import working
 from shadowsnap.errors import PinnedCheckpoint, WrongUsage
 from shadowsnap.results import ClearedItem, ClearReport
-from shadowsnap.upkeep.purge import PurgeResult
-from shadowsnap.upkeep.run import PruneResult
+from shadowsnap.upkeep.clear import PurgeResult
+from shadowsnap.upkeep.prune import PruneResult
 
 
 class DeleteCommand(Command):

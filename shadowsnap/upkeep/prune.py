@@ -4,15 +4,15 @@ A plan comes first, with a reason for everything. Rules that need no measuring (
 are applied first. Then the store is measured if something changed since the last time; checkpoints are dropped
 for their size only if better packing is not enough; and everything is repacked only if that pays.
 
-`python -m shadowsnap.upkeep.run SETTINGS` is what runs in the background.
+`python -m shadowsnap.upkeep.prune SETTINGS` is what runs in the background.
 """
 
 from __future__ import annotations
 
 import os
-import stat
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -20,11 +20,12 @@ from typing import Any
 
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import DeadlineExceeded, LockTimeout, ShadowsnapError
-from shadowsnap.files import read_json
+from shadowsnap.files import read_json, remove_tree
 from shadowsnap.git.maintenance import list_packs
 from shadowsnap.git.objects import count_objects
 from shadowsnap.git.refs import delete_refs, read_refs, ref_exists
 from shadowsnap.model import _Record
+from shadowsnap.results import SweepReport
 from shadowsnap.settings import Settings, settings_from_text
 from shadowsnap.snapshot.copies import verify_newest
 from shadowsnap.store.checkpoints import (
@@ -38,13 +39,13 @@ from shadowsnap.store.checkpoints import (
     newest_name,
     take_inventory,
 )
-from shadowsnap.store.history import History, compact_log, finish_migration, fold, needed_checkpoints
-from shadowsnap.store.layout import OWN_OBJECTS, Store, is_prune_due, mark_pruned, open_store
+from shadowsnap.store.history import History, compact_log, finish_migration, fold, needed_checkpoints, own_of_host
+from shadowsnap.store.layout import OWN_OBJECTS, Store, archives, is_due, is_prune_due, mark_pruned, open_store
 from shadowsnap.store.locks import locked
 from shadowsnap.store.log import append_trouble, read_lines
-from shadowsnap.store.projects import Project, known_projects, locked_project, was_in
+from shadowsnap.store.projects import GONE, Project, find_place, known_projects, locked_project, read_record
 from shadowsnap.store.stat_cache import CachedTrees
-from shadowsnap.upkeep.background import start_upkeep
+from shadowsnap.upkeep import start_upkeep
 from shadowsnap.upkeep.check_store import own_all_objects
 from shadowsnap.upkeep.clear import forget_project
 from shadowsnap.upkeep.reclaim import (
@@ -64,10 +65,7 @@ from shadowsnap.upkeep.reclaim import (
     write_memory,
 )
 from shadowsnap.upkeep.retention import (
-    GONE,
-    HERE,
     ORPHANED,
-    UNREACHABLE,
     Limits,
     Names,
     ProjectFacts,
@@ -294,29 +292,6 @@ def _turn_states(history: History) -> Iterator[TurnStates]:
         began_at = _moment(_seconds(turn.began_at))
         if began_at is not None:
             yield TurnStates(turn.number, began_at, turn.before, turn.after)
-
-
-def find_place(workdir: Path, record: dict[str, Any]) -> str:
-    """Whether the directory of a project is here, gone or unreachable. It is gone only if its parent directory is
-    known to be the one that it was in, and shows its absence: otherwise a volume may just not be mounted."""
-    try:
-        if stat.S_ISDIR(os.stat(workdir).st_mode):
-            return HERE
-    except (FileNotFoundError, NotADirectoryError):
-        pass
-    except OSError:
-        return UNREACHABLE
-    return GONE if was_in(record, workdir.parent) and shows_absence(workdir.parent) else UNREACHABLE
-
-
-def shows_absence(parent: Path) -> bool:
-    """Whether the absence of a directory in it says anything: the empty directory that a volume was mounted on
-    looks just like one whose only project was deleted."""
-    try:
-        with os.scandir(parent) as entries:
-            return any(entries) or os.path.ismount(parent)
-    except OSError:
-        return False
 
 
 def _moment(seconds: float | None) -> datetime | None:
@@ -560,6 +535,68 @@ def _only_new(measured: Plan, plan: Plan) -> Plan:
     verdicts = tuple(each for each in measured.verdicts if each.keep or each.checkpoint.ref not in before)
     attachments = tuple(ref for ref in measured.attachments if ref not in plan.attachments)
     return replace(measured, verdicts=verdicts, attachments=attachments)
+
+
+# --- sweeping: whole projects go ---------------------------------------------------------------
+# Pruning keeps the newest state of every project. This is for a host that lets go of a project altogether.
+
+
+@dataclass(frozen=True)
+class SweepRules:
+    """What goes: projects and archives that were not used for so many days, and projects whose directory is `gone`
+    (of `only` these, by id). With a `host`, only what that one recorded."""
+
+    unused_days: float
+    gone: bool = True
+    host: str | None = None
+    only: Collection[str] | None = None
+
+    @property
+    def horizon(self) -> float:
+        return time.time() - self.unused_days * 86400 if self.unused_days > 0 else 0.0
+
+
+def sweep_archives(base: Path, rules: SweepRules) -> SweepReport:
+    """Remove the archives of older tools that are old enough, and imported."""
+    if base.exists() and not base.is_dir():
+        return SweepReport(problems=(f"{base} is not a directory",))
+    old = [path for path in archives(base) if not is_due(path) and path.stat().st_mtime < rules.horizon]
+    for path in old:
+        remove_tree(path)
+    left = tuple(str(path) for path in old if path.exists())
+    return SweepReport(unused=tuple(str(path) for path in old if not path.exists()), problems=left)
+
+
+def sweep_projects(
+    store: Store, rules: SweepRules, clear: Callable[[Project], object], deadline: Deadline, done: SweepReport
+) -> SweepReport:
+    """Clear the projects that go; what was done before is part of the report. One that cannot be cleared does not
+    stop the others."""
+    for project in known_projects(store):
+        try:
+            own = own_of_host(store, project, rules.host, deadline).checkpoints
+            done = replace(done, scanned=done.scanned + bool(own))
+            reason = _reason_to_go(store, project, rules)
+            if own and reason and not any(each.pinned for each in own):
+                clear(project)
+                name = str(project.workdir)
+                if reason == GONE:
+                    done = replace(done, gone=(*done.gone, name))
+                else:
+                    done = replace(done, unused=(*done.unused, name))
+        except (ShadowsnapError, OSError) as problem:
+            done = replace(done, problems=(*done.problems, f"{project.workdir}: {problem}"))
+    return done
+
+
+def _reason_to_go(store: Store, project: Project, rules: SweepRules) -> str:
+    """Empty if the project stays."""
+    record = read_record(store, project)
+    may_be_gone = rules.gone and (rules.only is None or project.id in rules.only)
+    if may_be_gone and find_place(project.workdir, record) == GONE:
+        return GONE
+    touched = record.get("last_touch")
+    return "unused" if isinstance(touched, (int, float)) and 0 < touched < rules.horizon else ""
 
 
 # --- in the background -------------------------------------------------------------------------
