@@ -47,7 +47,7 @@ from shadowsnap.store.checkpoints import (
 from shadowsnap.store.history import History, Operation, Snapshot, Turn, fold, read_history
 from shadowsnap.store.lanes import PulledLane, checkpoints_of, lines_in
 from shadowsnap.store.layout import Store
-from shadowsnap.store.log import log_file, logged_projects, read_lines
+from shadowsnap.store.log import logged_projects, read_lines
 from shadowsnap.store.projects import Project, known_projects
 
 SESSION_STATUSES: tuple[SessionStatus, ...] = ("active", "completed", "failed", "rolled_back")
@@ -446,7 +446,7 @@ def _histories(
 def _mentions(store: Store, project: str, session_id: str) -> bool:
     """Whether a log may mention a session; reading it as bytes is much faster than parsing it."""
     try:
-        return _quoted(session_id) in log_file(store, project).read_bytes()
+        return _quoted(session_id) in store.log_file(project).read_bytes()
     except OSError:
         return False
 

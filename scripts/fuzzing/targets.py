@@ -74,7 +74,6 @@ from shadowsnap.store.checkpoints import (
 from shadowsnap.store.conversations import ConversationContent, from_file, from_json, from_transcript
 from shadowsnap.store.history import read_history
 from shadowsnap.store.layout import Store, last_prune, open_store
-from shadowsnap.store.log import log_file
 from shadowsnap.store.projects import (
     Journal,
     Project,
@@ -1181,7 +1180,7 @@ def project_record(place: Path) -> Prepared:
 def operation_log(place: Path) -> Prepared:
     world = make_world(place)
     store, project = world.store, world.project
-    file = log_file(store, project.id)
+    file = store.log_file(project.id)
 
     def run(data: bytes) -> None:
         file.write_bytes(data)
@@ -1220,7 +1219,7 @@ def format_1(place: Path) -> Prepared:
         (folder / "a-session.json").write_bytes(session)
         store.journal_file(project.id).write_bytes(journal)
         store.project_file(project.id).write_bytes(record)
-        log_file(store, project.id).unlink(missing_ok=True)
+        store.log_file(project.id).unlink(missing_ok=True)
         for entry in read_timeline(store, project, NO_DEADLINE, counted=False).entries:
             printable(entry)
 

@@ -31,7 +31,6 @@ from shadowsnap.store.layout import Store
 from shadowsnap.store.log import (
     Line,
     append_line,
-    has_log,
     identity_of,
     last_lines,
     lines_from,
@@ -324,7 +323,7 @@ def _with_missing(
 def ensure_log(store: Store, project: Project, deadline: Deadline) -> None:
     """Write the log of a project that has checkpoints and no log: it is of format 1, or the log was lost. The
     caller holds the project's lock."""
-    if not has_log(store, project.id) and newest_name(store, project) is not None:
+    if not os.path.exists(store.log_file(project.id)) and newest_name(store, project) is not None:
         rebuild_log(store, project, deadline)
 
 

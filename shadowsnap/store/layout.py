@@ -34,6 +34,7 @@ from shadowsnap.store.locks import locked
 
 FORMAT = 2
 """1: sessions, undo and turns were recorded in files of their own; a project gets its log on first use."""
+LOGS = "log"
 LEAD_ELSEWHERE = ("commondir", "config.worktree", "objects/info/alternates", "objects/info/http-alternates")
 _LONGEST_CONFIG = 1 << 16
 OWN_OBJECTS = "own-objects"
@@ -126,6 +127,10 @@ class Store:
 
     def journal_file(self, project: str) -> Path:
         return self.git_dir / "journal" / f"{project}.json"
+
+    def log_file(self, project: str) -> Path:
+        """The operation log of one project."""
+        return self.base / LOGS / f"{project}.jsonl"
 
     def project_lock(self, project: str) -> Path:
         return self.git_dir / "locks" / f"{project}.lock"

@@ -53,13 +53,12 @@ from shadowsnap.files import (
 from shadowsnap.files import append_line as append_bytes
 from shadowsnap.git.refs import ref_names
 from shadowsnap.model import Checkpoint, Outcome
-from shadowsnap.store.layout import Store
+from shadowsnap.store.layout import LOGS, Store
 from shadowsnap.store.locks import locked
 from shadowsnap.store.projects import Project
 
 Line = dict[str, Any]
 
-FOLDER = "log"
 _END_OF_TIME = 250_000_000_000.0
 """Later than any moment that a `datetime` can have is damage. (A comparison with NaN is false, too.)"""
 _MOST_BYTES = 256 << 20
@@ -68,17 +67,13 @@ _INLINE_PATHS = 200
 """A longer list of paths is kept in a file of its own beside the log."""
 
 
-def log_file(store: Store, project: str) -> Path:
-    return store.base / FOLDER / f"{project}.jsonl"
-
-
 def append_line(store: Store, project: str, op: str, *, lasting: bool = False, **facts: Any) -> Line:
     """Add one line; facts that are None are left out. If `lasting`, it survives a power cut. The caller holds the
     project's lock."""
     line = _line(op, int(time.time() * 1000) / 1000, **facts)  # rounded down: never in the future
     if len(paths := line.get("paths", ())) > _INLINE_PATHS:
         line["paths"] = _keep_paths(store, project, paths)
-    path, fsync = log_file(store, project), lasting and store.fsync
+    path, fsync = store.log_file(project), lasting and store.fsync
     with taken_back_on_failure(store, project):
         try:
             append_bytes(path, _encoded(line), fsync=fsync)
@@ -91,7 +86,7 @@ def append_line(store: Store, project: str, op: str, *, lasting: bool = False, *
 @contextmanager
 def taken_back_on_failure(store: Store, project: str) -> Iterator[None]:
     """Remove the lines that were appended within, if it fails. The caller holds the project's lock."""
-    path = log_file(store, project)
+    path = store.log_file(project)
     try:
         size = os.stat(path).st_size
     except FileNotFoundError:
@@ -122,7 +117,7 @@ def read_log(store: Store, project: str) -> tuple[list[Line], int]:
 def _read(store: Store, project: str, last: int | None = None) -> bytes:
     """The log, or so many of its last bytes; nothing if there is none."""
     try:
-        with open(log_file(store, project), "rb") as file:
+        with open(store.log_file(project), "rb") as file:
             if last is not None:
                 file.seek(max(0, file.seek(0, os.SEEK_END) - last))
             return file.read(_MOST_BYTES)
@@ -170,13 +165,9 @@ def as_number(value: Any) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and value > 0 else 0
 
 
-def has_log(store: Store, project: str) -> bool:
-    return os.path.exists(log_file(store, project))
-
-
 def write_lines(store: Store, project: str, lines: Iterable[Line]) -> None:
     """Replace the log, as pruning and repair do. The caller holds the project's lock."""
-    path, lines = log_file(store, project), list(lines)
+    path, lines = store.log_file(project), list(lines)
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     write_bytes(path, b"".join(_encoded(line) + b"\n" for line in lines), fsync=store.fsync)
     wanted = {line["paths"] for line in lines if isinstance(line.get("paths"), str)}
@@ -206,14 +197,14 @@ def rename_ids(store: Store, project: str, ids: Mapping[str, str]) -> None:
 
 def remove_log(store: Store, project: str) -> None:
     """Remove the log, its lists of paths, and what an interrupted write left."""
-    for each in (store.base / FOLDER).glob(f"*{project}*"):
+    for each in (store.base / LOGS).glob(f"*{project}*"):
         each.unlink(missing_ok=True)
 
 
 def logged_projects(store: Store) -> list[str]:
     """The ids of all projects that have a log."""
     try:
-        names = os.listdir(store.base / FOLDER)
+        names = os.listdir(store.base / LOGS)
     except (FileNotFoundError, NotADirectoryError):
         return []
     return sorted(name.removesuffix(".jsonl") for name in names if name.endswith(".jsonl") and name[0] != ".")
@@ -223,7 +214,7 @@ def paths_in(store: Store, line: Line) -> list[str] | None:
     """The paths of a restore; None if the list is lost, empty for everything."""
     paths = line.get("paths", [])
     if isinstance(paths, str):
-        kept = read_json(store.base / FOLDER / os.path.basename(paths))
+        kept = read_json(store.base / LOGS / os.path.basename(paths))
         paths = None if kept is None else kept.get("paths")
     return [str(path) for path in paths] if isinstance(paths, list) else None
 
@@ -232,7 +223,7 @@ def _keep_paths(store: Store, project: str, paths: Iterable[str]) -> str:
     paths = list(paths)
     digest = hashlib.sha256("\0".join(paths).encode("utf-8", "surrogateescape")).hexdigest()
     name = f"{project}.{digest[:16]}.paths"
-    path = store.base / FOLDER / name
+    path = store.base / LOGS / name
     if not path.exists():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         write_json(path, {"paths": paths})

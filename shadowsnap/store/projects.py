@@ -21,7 +21,6 @@ from shadowsnap.errors import StoreTooNew
 from shadowsnap.files import is_encodable, read_json, write_json
 from shadowsnap.store.layout import FORMAT, Store
 from shadowsnap.store.locks import locked
-from shadowsnap.store.log import has_log
 
 _TOUCH_EVERY = 3600.0
 _FORMAT_1_FACTS = ("turn", "quiet_turns", "quiet_calls", "begun", "at_work")
@@ -158,7 +157,7 @@ def may_lack_checkpoints(store: Store, project: str, record: dict[str, Any]) -> 
     """Whether it is in order that a project has no checkpoint: the last one was dropped on purpose, or the first
     one is not recorded yet. (First the record has its number, then there is its ref, then `newest` and a line of
     the log.)"""
-    if "next_number" in record and "newest" not in record and not has_log(store, project):
+    if "next_number" in record and "newest" not in record and not os.path.exists(store.log_file(project)):
         return True
     return "emptied" in record and _number(record["emptied"]) >= _number(record.get("last_touch")) - 1
 

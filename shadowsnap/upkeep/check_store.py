@@ -59,6 +59,7 @@ from shadowsnap.store.layout import (
     FOLDERS,
     FORMAT,
     LEAD_ELSEWHERE,
+    LOGS,
     OWN_OBJECTS,
     REFS_LOST,
     Store,
@@ -66,8 +67,7 @@ from shadowsnap.store.layout import (
     stamped_folder,
     store_files,
 )
-from shadowsnap.store.log import FOLDER as LOGS
-from shadowsnap.store.log import log_file, next_number, read_lines, read_log
+from shadowsnap.store.log import next_number, read_lines, read_log
 from shadowsnap.store.projects import (
     Project,
     all_records,
@@ -760,11 +760,11 @@ def find_logs(examination: Examination) -> Iterator[Finding]:
                 repair = (
                     "write it again from what can be read and from the checkpoints; a copy goes to the quarantine"
                 )
-                yield Finding(code, "warning", examination.name(log_file(store, project.id)), meaning, repair)
+                yield Finding(code, "warning", examination.name(store.log_file(project.id)), meaning, repair)
 
 
 def _log_problem(store: Store, project: Project, *, has_checkpoints: bool) -> tuple[str, str] | None:
-    path = log_file(store, project.id)
+    path = store.log_file(project.id)
     if os.path.lexists(path) and (path.is_symlink() or not path.is_file()):
         return "log-damaged", f"it is not a file, so what happens in {project.workdir} cannot be logged"
     damaged = read_log(store, project.id)[1]

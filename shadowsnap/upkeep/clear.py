@@ -41,9 +41,8 @@ from shadowsnap.store.checkpoints import ATTACHMENTS, CHECKPOINTS, PINS, all_ref
 from shadowsnap.store.history import FORMAT_1_RECORDS, finish_migration
 from shadowsnap.store.lanes import FOLDER as REMOTES
 from shadowsnap.store.lanes import forget_remote
-from shadowsnap.store.layout import Store, archives, create_store, is_due
+from shadowsnap.store.layout import LOGS, Store, archives, create_store, is_due
 from shadowsnap.store.locks import alone, is_free, locked
-from shadowsnap.store.log import FOLDER as OPERATION_LOGS
 from shadowsnap.store.log import append_trouble, remove_log, rename_ids
 from shadowsnap.store.projects import (
     PURGED,
@@ -80,7 +79,7 @@ from shadowsnap.upkeep.reclaim import (
 
 # What hooks keep beside the store. (Their modules are above this one.)
 TURNS, HOOK_LOG, LOG = "run", "hook.log.jsonl", "log.jsonl"
-_BESIDE_STORE = (OPERATION_LOGS, *FORMAT_1_RECORDS, LOG, HOOK_LOG, TURNS, REMOTES, ".last_prune")
+_BESIDE_STORE = (LOGS, *FORMAT_1_RECORDS, LOG, HOOK_LOG, TURNS, REMOTES, ".last_prune")
 # These first: a store without refs, but with projects, looks like one that lost its checkpoints.
 _FIRST = ("projects", "refs", "packed-refs")
 # Processes may wait for these.

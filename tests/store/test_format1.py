@@ -16,7 +16,7 @@ from shadowsnap.deadline import NO_DEADLINE
 from shadowsnap.model import Entry
 from shadowsnap.store.history import finish_migration
 from shadowsnap.store.layout import FORMAT, Store
-from shadowsnap.store.log import has_log, log_file, read_log
+from shadowsnap.store.log import read_log
 from shadowsnap.store.projects import project_id, project_of
 
 ARCHIVE = Path(__file__).parent.parent / "data" / "format1.tar.gz"
@@ -111,7 +111,7 @@ def test_every_checkpoint_is_still_there_and_mentioned(old: Old) -> None:
     ids = [each["id"] for each in old.seen["shop"]]
     assert [each.id for each in old.manager.list_checkpoints(old.shop)] == ids
     old.manager.snapshot(old.shop)
-    log = log_file(old.store, old.project.id).read_text()
+    log = old.store.log_file(old.project.id).read_text()
     states = [each["id"] for each in old.seen["shop"] if each["reason"] != "revert of turn 2"]
     assert all(state in log for state in states)
 
@@ -175,7 +175,7 @@ def test_looking_changes_nothing_but_the_format(old: Old) -> None:
     before = {path: path.read_bytes() for path in old.base.rglob("*") if path.is_file() and path.suffix == ".json"}
     first = old.entries()
     assert old.entries() == first
-    assert not has_log(old.store, old.project.id)
+    assert not old.store.log_file(old.project.id).exists()
     # What is kept of the person's git is written anew where that is another one.
     kept = {path: data for path, data in before.items() if "indexes" not in path.parts}
     kept = {path: data for path, data in kept.items() if path.name != "git-version.json"}
@@ -211,7 +211,7 @@ def test_the_first_use_writes_the_log_and_the_format(old: Old) -> None:
 def test_the_old_records_go_when_every_project_has_its_log(old: Old) -> None:
     shown, sessions = old.entries(), old.manager.sessions()
     finish_migration(old.store, NO_DEADLINE)
-    assert has_log(old.store, old.project.id) and has_log(old.store, project_of(old.docs).id)
+    assert old.store.log_file(old.project.id).exists() and old.store.log_file(project_of(old.docs).id).exists()
     left = {path.name for path in old.base.iterdir()}
     assert not left & {"sessions", "index.db", "turns", "shown"}
     assert old.entries() == shown and old.manager.sessions() == sessions

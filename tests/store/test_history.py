@@ -26,7 +26,7 @@ from shadowsnap.errors import (
 from shadowsnap.model import Entry
 from shadowsnap.store.history import compact_log, fold, read_history, rebuild_log
 from shadowsnap.store.layout import Store
-from shadowsnap.store.log import Line, log_file, read_lines, remove_log, write_lines
+from shadowsnap.store.log import Line, read_lines, remove_log, write_lines
 from shadowsnap.store.projects import Project, project_of
 
 
@@ -142,9 +142,9 @@ def test_compacting_drops_what_is_gone_and_keeps_every_number(
     store.project_file(known.id).unlink()
     turn(manager, project, "five")
     assert manager.timeline(project)[0].number == 5
-    before = log_file(store, known.id).stat().st_ino
+    before = store.log_file(known.id).stat().st_ino
     compact_log(store, known, {each.id for each in manager.list_checkpoints(project)})
-    assert log_file(store, known.id).stat().st_ino == before  # nothing was dropped
+    assert store.log_file(known.id).stat().st_ino == before  # nothing was dropped
 
 
 # --- references -------------------------------------------------------------------------------------
@@ -341,11 +341,11 @@ def test_every_single_line_may_be_lost(
     then = {
         entry.number: (entry.prompt, entry.before) for entry in manager.timeline(project) if entry.kind == "turn"
     }
-    rows = log_file(store, known.id).read_bytes().splitlines(keepends=True)
+    rows = store.log_file(known.id).read_bytes().splitlines(keepends=True)
     held = {line.get("turn") for line in map(json.loads, rows) if line["op"] == "begin" and line.get("held")}
     for lost in range(len(rows)):
         damaged = [b"\0" * (len(row) - 1) + b"\n" if number == lost else row for number, row in enumerate(rows)]
-        log_file(store, known.id).write_bytes(b"".join(damaged))
+        store.log_file(known.id).write_bytes(b"".join(damaged))
         found = {
             entry.number: (entry.prompt, entry.before)
             for entry in manager.timeline(project)
@@ -356,7 +356,7 @@ def test_every_single_line_may_be_lost(
             number: then[number] for number in then if number not in held
         }, rows[lost]
         assert manager.get(project, "last").id
-    log_file(store, known.id).write_bytes(b"".join(rows))
+    store.log_file(known.id).write_bytes(b"".join(rows))
 
 
 def test_a_missing_line_goes_where_its_checkpoint_belongs_whatever_the_clock_did(

@@ -23,8 +23,6 @@ from shadowsnap.store.layout import Store, open_store
 from shadowsnap.store.log import (
     append_line,
     change_lines,
-    has_log,
-    log_file,
     logged_projects,
     next_number,
     paths_in,
@@ -48,7 +46,7 @@ def known(project: Path) -> Project:
 
 
 def test_what_was_appended_is_read_in_order(store: Store, known: Project) -> None:
-    assert read_lines(store, known.id) == [] and not has_log(store, known.id)
+    assert read_lines(store, known.id) == [] and not store.log_file(known.id).exists()
     began = time.time()
     made = [append_line(store, known.id, "begin", turn=number, prompt=None) for number in (1, 2, 3)]
     assert read_lines(store, known.id) == made
@@ -68,7 +66,7 @@ def test_a_fact_of_another_kind_is_left_out(store: Store, known: Project, name: 
 @pytest.mark.skipif(os.name == "nt", reason="there are no permission bits")
 def test_nobody_else_may_read_it(store: Store, known: Project) -> None:
     append_line(store, known.id, "begin", turn=1)
-    path = log_file(store, known.id)
+    path = store.log_file(known.id)
     assert path.stat().st_mode & 0o777 == 0o600 and path.parent.stat().st_mode & 0o777 == 0o700
 
 
@@ -81,9 +79,9 @@ values = st.recursive(
 
 @given(facts=st.dictionaries(st.sampled_from(["prompt", "agent", "tools", "reason"]), values))
 def test_any_fact_is_one_line_and_comes_back(store: Store, known: Project, facts: dict[str, Any]) -> None:
-    before = len(log_file(store, known.id).read_bytes().split(b"\n")) if has_log(store, known.id) else 1
+    before = len(store.log_file(known.id).read_bytes().split(b"\n")) if store.log_file(known.id).exists() else 1
     line = append_line(store, known.id, "begin", **facts)
-    assert len(log_file(store, known.id).read_bytes().split(b"\n")) == before + 1
+    assert len(store.log_file(known.id).read_bytes().split(b"\n")) == before + 1
     assert read_lines(store, known.id)[-1] == line
 
 
@@ -94,11 +92,11 @@ def test_a_torn_last_line_is_ignored_wherever_it_was_torn_and_swallows_nothing(
     store: Store, known: Project
 ) -> None:
     first = append_line(store, known.id, "begin", turn=1)
-    whole = log_file(store, known.id).read_bytes()
+    whole = store.log_file(known.id).read_bytes()
     second = append_line(store, known.id, "end", turn=1, status="done")
-    both = log_file(store, known.id).read_bytes()
+    both = store.log_file(known.id).read_bytes()
     for cut in range(len(whole), len(both)):
-        log_file(store, known.id).write_bytes(both[:cut])
+        store.log_file(known.id).write_bytes(both[:cut])
         lines = read_lines(store, known.id)
         assert lines == ([first, second] if cut == len(both) - 1 else [first])
         third = append_line(store, known.id, "begin", turn=2)
@@ -115,7 +113,7 @@ DAMAGE = [
 @pytest.mark.parametrize("damage", DAMAGE)
 def test_a_damaged_line_is_passed_over_and_counted(store: Store, known: Project, damage: bytes) -> None:
     first = append_line(store, known.id, "begin", turn=1)
-    with open(log_file(store, known.id), "ab") as file:
+    with open(store.log_file(known.id), "ab") as file:
         file.write(damage + b"\n")
     last = append_line(store, known.id, "end", turn=1)
     assert read_log(store, known.id) == ([first, last], 1 if damage else 0)
@@ -144,7 +142,7 @@ def test_odd_facts_do_no_harm(
     manager.ensure_checkpoint(project)
     (project / "README.md").write_text("changed\n")
     manager.end_turn()
-    with open(log_file(store, known.id), "a") as file:
+    with open(store.log_file(known.id), "a") as file:
         file.write(json.dumps({"at": time.time(), **odd}) + "\n")
     assert "one" in [entry.prompt for entry in manager.timeline(project, restores=True)]
     assert "s1" in [each.id for each in manager.sessions()]
@@ -159,16 +157,16 @@ def test_odd_facts_do_no_harm(
 @given(noise=st.binary(max_size=300), at=st.integers(0, 10_000))
 def test_noise_anywhere_is_survived(base: Path, store: Store, known: Project, noise: bytes, at: int) -> None:
     write_lines(store, known.id, [{"op": "begin", "at": 1.0 + n, "turn": n} for n in range(1, 9)])
-    data = log_file(store, known.id).read_bytes()
+    data = store.log_file(known.id).read_bytes()
     place = at % len(data)
-    log_file(store, known.id).write_bytes(data[:place] + noise + data[place:])
+    store.log_file(known.id).write_bytes(data[:place] + noise + data[place:])
     found = read_lines(store, known.id)
     sound = set(range(1, 9)) - {1 + data[:place].count(b"\n")}
     assert sound <= {line.get("turn") for line in found}
 
 
 def test_a_directory_in_its_place_is_an_empty_log(store: Store, known: Project) -> None:
-    log_file(store, known.id).mkdir(parents=True)
+    store.log_file(known.id).mkdir(parents=True)
     assert read_lines(store, known.id) == []
 
 
@@ -211,7 +209,7 @@ def test_killed_while_it_appends_no_earlier_line_is_lost(store: Store, known: Pr
         command = [sys.executable, "-c", APPENDING, store.base, known.id]
         with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as child:
             assert child.stdout is not None and child.stdout.readline() == b"go\n"
-            while not has_log(store, known.id) or len(read_lines(store, known.id)) < have + 20:
+            while not store.log_file(known.id).exists() or len(read_lines(store, known.id)) < have + 20:
                 assert child.poll() is None
             child.kill()
         lines, damaged = read_log(store, known.id)
@@ -226,12 +224,12 @@ def test_killed_while_it_appends_no_earlier_line_is_lost(store: Store, known: Pr
 def test_a_huge_list_of_paths_is_kept_beside_the_log(store: Store, known: Project) -> None:
     paths = [f"folder {number}/\udcff\u4e2d {number}" for number in range(100_000)]
     line = append_line(store, known.id, "restore", id="a", paths=paths)
-    assert log_file(store, known.id).stat().st_size < 1000
+    assert store.log_file(known.id).stat().st_size < 1000
     (read,) = read_lines(store, known.id)
     assert read == line and paths_in(store, read) == paths
     again = append_line(store, known.id, "restore", id="b", paths=paths)
     assert again["paths"] == line["paths"]
-    assert len(list(log_file(store, known.id).parent.glob("*.paths"))) == 1
+    assert len(list(store.log_file(known.id).parent.glob("*.paths"))) == 1
 
 
 def test_a_short_list_is_in_the_line_and_none_means_everything(store: Store, known: Project) -> None:
@@ -245,7 +243,7 @@ def test_a_list_that_is_lost_is_not_taken_for_everything(
     store: Store, known: Project, damage: bytes | None
 ) -> None:
     line = append_line(store, known.id, "restore", id="a", paths=[str(n) for n in range(1000)])
-    path = log_file(store, known.id).parent / line["paths"]
+    path = store.log_file(known.id).parent / line["paths"]
     path.unlink() if damage is None else path.write_bytes(damage)
     assert paths_in(store, line) is None
 
@@ -258,7 +256,7 @@ def test_lists_go_with_the_lines_that_need_them(store: Store, known: Project, tm
     write_lines(store, known.id, lines[1:])
     assert paths_in(store, lines[0]) is None and paths_in(store, lines[1]) == long[1]
     remove_log(store, known.id)
-    assert not has_log(store, known.id) and paths_in(store, lines[1]) is None
+    assert not store.log_file(known.id).exists() and paths_in(store, lines[1]) is None
     assert paths_in(store, theirs) == long[0]
 
 
@@ -276,9 +274,9 @@ def test_ids_are_renamed_wherever_they_are(store: Store, known: Project) -> None
 def test_lines_are_changed_or_dropped_and_an_unchanged_log_is_not_written(store: Store, known: Project) -> None:
     for number in (1, 2, 3):
         append_line(store, known.id, "begin", turn=number)
-    before = log_file(store, known.id).stat().st_ino
+    before = store.log_file(known.id).stat().st_ino
     change_lines(store, known.id, lambda line: line)
-    assert log_file(store, known.id).stat().st_ino == before
+    assert store.log_file(known.id).stat().st_ino == before
     change_lines(store, known.id, lambda line: None if line["turn"] == 2 else {**line, "session": "s"})
     assert [(line["turn"], line["session"]) for line in read_lines(store, known.id)] == [(1, "s"), (3, "s")]
 

@@ -19,7 +19,6 @@ from shadowsnap.errors import AmbiguousReference, BadArguments, NoSuchSession
 from shadowsnap.model import Session
 from shadowsnap.store.conversations import session_key
 from shadowsnap.store.layout import Store
-from shadowsnap.store.log import log_file
 from shadowsnap.store.projects import project_of
 
 
@@ -237,8 +236,8 @@ def test_what_is_in_the_way_of_the_log_is_moved_aside(
     base: Path, project: Path, manager: CheckpointManager
 ) -> None:
     manager.snapshot(project)
-    log_file(Store(base), project_of(project).id).unlink()
-    log_file(Store(base), project_of(project).id).mkdir()
+    Store(base).log_file(project_of(project).id).unlink()
+    Store(base).log_file(project_of(project).id).mkdir()
     manager.new_turn("s1", "x", [1, 2])
     (project / "README.md").write_text("changed\n")
     outcome = manager.ensure_checkpoint(project)
