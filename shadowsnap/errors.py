@@ -362,7 +362,10 @@ class NoRemote(ShadowsnapError):
     """no remote is set for {workdir}"""
 
     exit_code = 3
-    hint = "set one: shadowsnap remote add NAME URL --to RECIPIENT (shadowsnap docs remote)"
+    hint = (
+        "set one: shadowsnap remote add NAME URL --to RECIPIENT (shadowsnap docs remote);"
+        " lanes URL and resume LANE --remote URL need none"
+    )
 
 
 class RemoteExists(ShadowsnapError):
@@ -402,7 +405,7 @@ class AmbiguousLane(ShadowsnapError):
     """{lane!r} fits {count} lanes: {candidates}"""
 
     exit_code = 3
-    hint = "give more of the name"
+    hint = "name one by its id; the first digits after the slash will do"
 
 
 class KeyNeeded(ShadowsnapError):

@@ -34,6 +34,7 @@ from shadowsnap.errors import (
     GitFailed,
     GitMissing,
     GitTooOld,
+    KeyNeeded,
     LaneRefused,
     LockTimeout,
     MalformedObject,
@@ -1572,8 +1573,9 @@ class CheckpointManager:
         """Choose the one remote of a project: a directory, `s3://`, `gs://`, `az://`, or a git server. Its lane is
         encrypted for the `recipients` (age or SSH public keys), unless `plain`. The remote is tried out."""
         return all_lanes.add_remote(
-            self._store(), project_of(working_dir), name, url, recipients, plain=plain, conversations=conversations
-        )
+            self._store(), project_of(working_dir), name, url, recipients,
+            plain=plain, conversations=conversations, deadline=self._deadline(),
+        )  # fmt: skip
 
     def remote(self, working_dir: PathLike) -> Remote | None:
         """The remote of a project."""
@@ -1608,15 +1610,20 @@ class CheckpointManager:
         else:
             found = all_lanes.lanes_of(storage, opener, own.identity)
             wanted = [each.lane for each in found if each.lane != own.lane]
-        reports, refused = [], []
+        reports: list[PullReport] = []
+        unread: list[PullReport] = []
+        refused: list[LaneRefused | KeyNeeded] = []
         for lane in wanted:
             try:
                 reports.append(pulling.pull_lane(store, storage, lane, opener, deadline)[0])
             except LaneRefused as problem:
+                refused.insert(0, problem)
+            except KeyNeeded as problem:
                 refused.append(problem)
-        if refused:
-            raise refused[0]  # a damaged lane does not keep the others away
-        return reports
+                unread.append(pulling.PullReport("unreadable", lane, "", "", 0, 0))
+        if refused and (lanes or not reports or isinstance(refused[0], LaneRefused)):
+            raise refused[0]  # after the others: none keeps them away
+        return reports + unread
 
     def lanes(
         self, url: str | None = None, working_dir: PathLike | None = None, key: PathLike | None = None
@@ -1642,7 +1649,7 @@ class CheckpointManager:
 
     def _pulled_of(self, store: Store, project: Project) -> list[PulledLane]:
         if not ref_folders(store.git_dir, lane_records.LANES):
-            return []
+            return []  # before anything is asked about the project
         own = lane_records.read_own_lane(store, project.id)
         mine = own.identity if own else all_lanes.identity_of(store, project.workdir, self._deadline())
         if mine is None:

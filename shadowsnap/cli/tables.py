@@ -60,12 +60,12 @@ def timeline_lines(
     return [cut(line, width) if not ink.on else line for line in lines]
 
 
-def remote_text(remote: RemoteStatus) -> str:
+def unpushed_text(remote: RemoteStatus) -> str:
     """What a remote does not have yet."""
-    text = f"{safe(remote.name)}, everything is pushed"
+    text = "everything is pushed"
     if remote.unpushed_since is not None:
         number, since = count(remote.unpushed, "checkpoint"), ago(remote.unpushed_since)
-        text = f"{safe(remote.name)}, {number} not pushed, the oldest from {since}"
+        text = f"{number} not pushed, the oldest from {since}"
     if remote.error:
         text += f"; {count(remote.attempts, 'attempt')} failed: {one_line(remote.error)}"
     return text

@@ -81,6 +81,8 @@ class Git:
     """The `cat-file` process that all object readers share."""
     network: bool = False
     """Whether the command talks to a remote, with the person's own configuration and credentials."""
+    untrusted: bool = False
+    """Whether the command reads objects from elsewhere that nothing has checked yet."""
     new_objects: NewObjects | None = None
     """Objects that are not in the store yet. They are written before any git process starts."""
     deadline: Deadline = NO_DEADLINE
@@ -134,6 +136,8 @@ class Git:
     def _environment(self) -> dict[str, str]:
         environment = network_environment() if self.network else sealed_environment()
         environment["GIT_DIR"] = str(self.git_dir)
+        if self.untrusted:
+            environment["GIT_ALLOC_LIMIT"] = _MOST_MEMORY
         if self.literal_pathspecs:
             environment["GIT_LITERAL_PATHSPECS"] = "1"
         if self.work_tree is not None:
@@ -232,8 +236,9 @@ _NETWORK = (
     "GIT_SSH", "GIT_SSH_COMMAND", "GIT_SSH_VARIANT", "GIT_ASKPASS", "GIT_CONFIG_GLOBAL", "GIT_CONFIG_SYSTEM",
     "GIT_CONFIG_NOSYSTEM", "GIT_SSL_CAINFO", "GIT_SSL_CAPATH", "GIT_SSL_CERT", "GIT_SSL_KEY", "GIT_PROXY_COMMAND",
 )  # fmt: skip
-# A pack from elsewhere may claim that a few bytes stand for gigabytes: git makes room for no more than this.
-_MOST_MEMORY = "256m"
+# A pack from elsewhere may claim that a few bytes stand for gigabytes: git makes room for no more than this. It
+# writes no deltas of objects above 512 MiB itself.
+_MOST_MEMORY = "520m"
 _NETWORK_SEALED = ("GIT_NO_REPLACE_OBJECTS", "GIT_NO_LAZY_FETCH", "GIT_TERMINAL_PROMPT", "LC_ALL")
 
 
@@ -245,7 +250,7 @@ def network_environment() -> dict[str, str]:
         if not name.startswith(("GIT_", "PYTHON")) or name in _NETWORK
     }
     kept["PATH"] = safe_search_path(kept.get("PATH", os.defpath))
-    return {**kept, **{name: _SEALED[name] for name in _NETWORK_SEALED}, "GIT_ALLOC_LIMIT": _MOST_MEMORY}
+    return {**kept, **{name: _SEALED[name] for name in _NETWORK_SEALED}}
 
 
 def usable_git(memory: Path | None = None) -> str:

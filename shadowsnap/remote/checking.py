@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-import zlib
 from collections.abc import Collection, Container, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from shadowsnap.deadline import Deadline
 from shadowsnap.errors import DamagedObject, LaneRefused, MalformedObject, UnsafeTree
 from shadowsnap.files import parse_json
 from shadowsnap.git.objects import EMPTY_TREE, is_object_id
@@ -29,7 +27,6 @@ from shadowsnap.store.lanes import (
 from shadowsnap.store.log import Line
 
 MOST_CHECKPOINTS = 20_000
-MOST_OBJECTS = 20_000_000
 MOST_FILES = MOST_PATHS
 """In one checkpoint. A few trees that hold each other can spell out billions."""
 MOST_FILE_BYTES = 256 << 30
@@ -37,8 +34,6 @@ MOST_FILE_BYTES = 256 << 30
 DEEPEST = 1_000
 _MOST_TREE_BYTES = 1 << 30
 """Of all commits and trees of a lane."""
-_MOST_DELTA = 128 << 20
-"""git holds an object in memory that it puts together from a delta."""
 MOST_SMALL = 64 << 20
 """No commit, tree or piece of a carrier is larger."""
 MOST_LINES = 1_000_000
@@ -54,6 +49,8 @@ _MODULES = tuple(
     f"gitmodules{each}"
     for each in ("Missing", "Blob", "Large", "Name", "Symlink", "Url", "Path", "Update", "Parse")
 )
+STREAMED = ("core.bigFileThreshold=64m",)
+"""Files above that size are never in memory as a whole, unless they come as differences."""
 ANY_CONTENT = (*_MODULES, *(f"gitattributes{each}" for each in ("Missing", "Large", "LineLength", "Blob")))
 
 
@@ -64,12 +61,12 @@ def index_pack(git: Git, pack: Path, lane: str, known: set[str]) -> set[str]:
     """Let git hash and check every object of a pack, which goes to the scratch directory; the ids of what came
     with it. A pack may tell an object against one that came before (`known`), and against no other: git would find
     it anywhere in the store."""
-    _scan_pack(pack, lane, git.deadline)
     end = pack.stat().st_size - 20
+    git = git.bound(untrusted=True, config=STREAMED)
     digits = _indexed(git, pack, ANY_CONTENT)
     digits = digits or _indexed(git, pack, _MODULES)  # git before 2.39.1 does not look at .gitattributes
     if not digits:
-        raise LaneRefused(lane=lane, why="a pack does not hold what it should: git found it damaged")
+        raise LaneRefused(lane=lane, why="a pack is damaged or cut short, or claims more than fits into memory")
     assert git.scratch_objects is not None
     index = git.scratch_objects / "pack" / f"pack-{digits}.idx"
     rows = [row.split() for row in git.run("show-index", stdin=index.read_bytes()).decode("ascii").splitlines()]
@@ -93,113 +90,6 @@ def _indexed(git: Git, pack: Path, ignored: Iterable[str]) -> str:
             return ""  # it did not want the rest
         answer = process.stdout.read(200).decode("ascii", "replace").split()
         return answer[-1] if process.wait() == 0 and answer and is_object_id(answer[-1]) else ""
-
-
-def _scan_pack(pack: Path, lane: str, deadline: Deadline) -> None:
-    """Refuse a pack that says it holds more than anything of ours would: git believes what it says, and makes
-    room for it."""
-
-    def refused(why: str) -> LaneRefused:
-        return LaneRefused(lane=lane, why=f"a pack {why}")
-
-    with pack.open("rb") as file:
-        header = file.read(12)
-        if len(header) < 12 or header[:8] != b"PACK\0\0\0\2":
-            raise refused("is damaged or cut short")
-        count, total = int.from_bytes(header[8:], "big"), 0
-        if count > MOST_OBJECTS:
-            raise refused(f"claims to hold {count} objects")
-        reader = _Bytes(file, deadline)
-        try:
-            for _ in range(count):
-                kind, size = reader.entry_header()
-                if kind in (6, 7):
-                    reader.delta_base(kind)
-                    result = reader.inflate_delta(size)
-                    if size > _MOST_DELTA or result > _MOST_DELTA:
-                        raise refused(f"claims to hold an object of {result} bytes")
-                    size = result
-                elif kind in (1, 2, 3):
-                    if kind != 3 and size > MOST_SMALL:
-                        raise refused(f"claims to hold a tree or commit of {size} bytes")
-                    reader.inflate(size)
-                else:
-                    raise refused("holds something else than commits, trees and files")
-                total += size
-                if total > MOST_FILE_BYTES:
-                    raise refused("claims to hold more than fits anywhere")
-        except (EOFError, zlib.error, ValueError):
-            raise refused("is damaged or cut short") from None
-
-
-class _Bytes:
-    """Reads a pack from the front."""
-
-    def __init__(self, file: Any, deadline: Deadline) -> None:
-        self._file = file
-        self._deadline = deadline
-        self._buffer = b""
-        self._at = 0
-
-    def entry_header(self) -> tuple[int, int]:
-        byte = self._byte()
-        kind, size, shift = byte >> 4 & 7, byte & 15, 4
-        while byte & 0x80:
-            byte = self._byte()
-            size |= (byte & 0x7F) << shift
-            shift += 7
-            if shift > 64:
-                raise ValueError("no size")
-        return kind, size
-
-    def delta_base(self, kind: int) -> None:
-        if kind == 7:
-            for _ in range(20):
-                self._byte()
-        else:
-            while self._byte() & 0x80:
-                pass
-
-    def inflate(self, size: int) -> bytes:
-        """Pass over a compressed object; its first bytes."""
-        stream, left, first = zlib.decompressobj(), size, b""
-        while not stream.eof:
-            self._deadline.check("checking a pack of a lane")
-            self._fill()
-            data = self._buffer[self._at : self._at + 4096]  # little: what is behind the object is copied
-            out = stream.decompress(data, 1 << 20)
-            self._at += len(data) - len(stream.unused_data) - len(stream.unconsumed_tail)
-            first = first or out[:32]
-            left -= len(out)
-            if left < 0:
-                raise ValueError("it is larger than it says")
-        if left:
-            raise ValueError("it is smaller than it says")
-        return first
-
-    def inflate_delta(self, size: int) -> int:
-        """Pass over a delta; the size of what it makes."""
-        data, sizes, at = self.inflate(size), [], 0
-        for _ in range(2):
-            value = shift = 0
-            while True:
-                byte = data[at] if at < len(data) else 0
-                at, value, shift = at + 1, value | (byte & 0x7F) << shift, shift + 7
-                if not byte & 0x80:
-                    break
-            sizes.append(value)
-        return sizes[1]
-
-    def _byte(self) -> int:
-        self._fill()
-        self._at += 1
-        return self._buffer[self._at - 1]
-
-    def _fill(self) -> None:
-        if self._at >= len(self._buffer):
-            self._buffer, self._at = self._file.read(1 << 20), 0
-            if not self._buffer:
-                raise EOFError
 
 
 # --- the carrier -------------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 
 from shadowsnap.deadline import Deadline
@@ -30,10 +31,10 @@ from shadowsnap.git.reading import ObjectReader
 from shadowsnap.git.refs import read_ref
 from shadowsnap.git.repository import Git, Running
 from shadowsnap.git.trees import DIRECTORY, REGULAR, Leaf, format_tree, parse_tree
-from shadowsnap.remote.checking import ANY_CONTENT
+from shadowsnap.remote.checking import ANY_CONTENT, STREAMED
 from shadowsnap.remote.manifest import HEADS, MOST_BYTES, MOST_PACK_BYTES, lane_folder, with_content
 from shadowsnap.remote.storage import TOP, Item, TooLarge
-from shadowsnap.store.lanes import LANE_NAME, mirror_of
+from shadowsnap.store.lanes import LANE_NAME, mirror_of, shown_url
 from shadowsnap.store.layout import Store, store_files
 
 REFS = "refs/shadowsnap-lanes/v1"
@@ -48,15 +49,15 @@ _NETWORK = (
     "fetch.recurseSubmodules=false", "fetch.writeCommitGraph=false", "protocol.ext.allow=never", "gc.auto=0",
     "maintenance.auto=false", "transfer.fsckObjects=true", "core.askPass=", "fetch.unpackLimit=1",
     "pack.compression=9", "http.lowSpeedLimit=1", "http.lowSpeedTime=60",
-    "core.bigFileThreshold=64m", *(f"fetch.fsck.{each}=ignore" for each in ANY_CONTENT),
+    *STREAMED, *(f"fetch.fsck.{each}=ignore" for each in ANY_CONTENT),
 )  # fmt: skip
 _SENT = re.compile(rb"Writing objects: 100% \(\d+/\d+\), ([\d.]+) (bytes|KiB|MiB|GiB)")
 _UNITS = {b"bytes": 1, b"KiB": 1 << 10, b"MiB": 1 << 20, b"GiB": 1 << 30}
 _MOST_LISTED = 1 << 30
 """Bytes that a listing of lanes may be."""
 _LOOK_SECONDS = 0.2
-_COMPLAINTS = ("fatal: ", "error: ", "remote: ", " ! ")
-"""How lines begin that are more than progress."""
+_PROGRESS = re.compile(r"\d+% \(|, done\.?$|^(?:Delta compression|Total|To|hint:|Please make|and the repository) ")
+"""Lines that say nothing about what went wrong."""
 _LONGEST_WHY = 1000
 Files = dict[str, Leaf]
 
@@ -67,15 +68,24 @@ class GitStorage:
     reads_slowly = keeps_heads = True
 
     def __init__(self, url: str, local: Store) -> None:
-        self.url = url
+        self.url = shown_url(url)
+        self._address = url
         self._dir = mirror_of(local, url)
-        _make_repository(self._dir)
-        self._git = Git(local.git().executable, self._dir, deadline=Deadline(_SECONDS))
-        self._objects = LooseObjects(self._dir / "objects", fsync=False)
+        self._bare = Git(local.git().executable, self._dir, deadline=Deadline(_SECONDS))
         self._seen: dict[str, str] = {}
         """The commits that lanes had at the server when they were last looked at; empty: there was no ref."""
         self._waiting: dict[str, tuple[Files, bool]] = {}
         """Files that lanes will have, and whether their chains begin anew."""
+
+    @cached_property
+    def _git(self) -> Git:
+        """The repository for what comes from the server, made when something does."""
+        _make_repository(self._dir)
+        return self._bare
+
+    @cached_property
+    def _objects(self) -> LooseObjects:
+        return LooseObjects(self._git.objects, fsync=False)
 
     # --- reading --------------------------------------------------------------------------------------
 
@@ -95,8 +105,8 @@ class GitStorage:
         out."""
         pattern = f"{REFS}/*"
         with self._listing() as git:
-            words = ("--depth=1", "--filter=tree:0", "--quiet", "--no-tags", "--end-of-options", self.url)
-            if self.tips(pattern):
+            words = ("--depth=1", "--filter=tree:0", "--quiet", "--no-tags", "--end-of-options", self._address)
+            if self._tips(git, pattern):
                 self._fetch(git, _MOST_LISTED, *words, f"+{pattern}:{pattern.replace(REFS, _MIRROR, 1)}")
             rows = git.run("for-each-ref", "--format=%(refname)%00%(committerdate:unix)%00%(contents)%01", _MIRROR)
             for row in rows.decode("utf-8", "replace").split("\1\n")[:-1]:
@@ -111,16 +121,20 @@ class GitStorage:
     @contextmanager
     def _listing(self) -> Iterator[Git]:
         """A repository for one listing: what it holds of each lane is not whole."""
-        made = self._dir.with_name(f"listing-{secrets.token_hex(4)}.git")
+        made = self._dir.with_name(f"listing-{secrets.token_hex(4)}")
+        for other in made.parent.glob("listing-*"):
+            if time.time() - other.lstat().st_mtime > 2 * _SECONDS:
+                remove_tree(other)  # its process was killed
         _make_repository(made)
         try:
-            yield self._git.bound(git_dir=made)
+            yield self._bare.bound(git_dir=made)
         finally:
             remove_tree(made)
 
-    def tips(self, pattern: str) -> dict[str, str]:
+    def _tips(self, git: Git, pattern: str) -> dict[str, str]:
         """The lanes at the server, and the commits that their refs have."""
-        rows = self._run("ls-remote", "--quiet", "--end-of-options", self.url, pattern).decode("utf-8", "replace")
+        words = ("ls-remote", "--quiet", "--end-of-options", self._address, pattern)
+        rows = self._output(git.bound(network=True, config=_NETWORK).start(*words)).decode("utf-8", "replace")
         pairs = (row.partition("\t") for row in rows.splitlines())
         return {
             ref.removeprefix(f"{REFS}/"): commit
@@ -130,7 +144,7 @@ class GitStorage:
 
     def tip(self, lane: str) -> str:
         """The commit of a lane at the server; empty if there is none."""
-        return self.tips(f"{REFS}/{lane}").get(lane, "")
+        return self._tips(self._git, f"{REFS}/{lane}").get(lane, "")
 
     def fetched(self, lane: str) -> tuple[Git, str]:
         """A repository that has everything of a lane, and its newest commit; empty if there is no lane. Nothing in
@@ -159,7 +173,7 @@ class GitStorage:
         """Fetch; git is stopped when more comes than may, and nothing that this repository holds is kept."""
         packs = git.git_dir / "objects" / "pack"
         before = _size_of_folder(packs)
-        running = git.bound(network=True, config=_NETWORK).start("fetch", *words)
+        running = git.bound(network=True, untrusted=True, config=_NETWORK).start("fetch", *words)
         done, too_much = threading.Event(), threading.Event()
 
         def look() -> None:
@@ -257,10 +271,20 @@ class GitStorage:
         if ref not in self._seen:
             # A pattern, so that a ref which is not there is no error: asking first would be another connection.
             what = f"+{REFS}/{ref}*:{_MIRROR}/{ref}*"
-            words = ("--quiet", "--no-tags", "--force", "--prune", "--end-of-options", self.url, what)
+            words = ("--quiet", "--no-tags", "--force", "--prune", "--end-of-options", self._address, what)
+            before = read_ref(self._dir, f"{_MIRROR}/{ref}")
             self._fetch(self._git, MOST_PACK_BYTES, *words)
             self._seen[ref] = read_ref(self._dir, f"{_MIRROR}/{ref}") or ""
+            if before is not None and not self._leads_to(self._seen[ref], before):
+                self._git.run("gc", "--quiet", "--prune=now")  # the older generation is of no use any more
         return self._seen[ref]
+
+    def _leads_to(self, commit: str, before: str) -> bool:
+        if not commit:
+            return False
+        running = self._git.start("merge-base", "--is-ancestor", before, commit, ok=(0, 1))
+        running.output()
+        return running.status == 0
 
     # --- writing --------------------------------------------------------------------------------------
 
@@ -320,7 +344,7 @@ class GitStorage:
         """Give the ref of a lane another commit, if it has the expected one; the bytes that were sent. None if
         it has another, or gets another at the same time. It is read back."""
         lease = f"--force-with-lease={REFS}/{lane}:{expected}"
-        words = ("--progress", "--no-verify", lease, "--end-of-options", self.url, f"{commit}:{REFS}/{lane}")
+        words = ("--progress", "--no-verify", lease, "--end-of-options", self._address, f"{commit}:{REFS}/{lane}")
         git = git.bound(network=True, config=_NETWORK, deadline=self._git.deadline)
         running = git.start("push", *words)
         try:
@@ -345,17 +369,13 @@ class GitStorage:
             here[name.encode("ascii")] = (DIRECTORY, self._tree(inner))
         return self._objects.write(b"tree", format_tree(here))
 
-    def _run(self, *words: str) -> bytes:
-        """A command that talks to the server."""
-        return self._output(self._git.bound(network=True, config=_NETWORK).start(*words))
-
     def _output(self, running: Running) -> bytes:
         try:
             return running.output()
         except (GitFailed, DeadlineExceeded) as problem:
             lines = re.split(r"[\r\n]+", running.errors.decode("utf-8", "replace"))
-            complaints = [line for line in lines if line.startswith(_COMPLAINTS)]
-            why = "; ".join(complaints)[:_LONGEST_WHY] or problem.facts.get("stderr") or problem
+            complaints = [line.strip() for line in lines if line.strip() and not _PROGRESS.search(line)]
+            why = "; ".join(complaints)[:_LONGEST_WHY] or problem
             raise RemoteFailed(url=self.url, why=why) from problem
 
 

@@ -10,7 +10,7 @@ import os
 import re
 import secrets
 from collections.abc import Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -26,8 +26,9 @@ from shadowsnap.errors import (
     NoRemote,
     NoSuchLane,
     RemoteExists,
+    RemoteFailed,
 )
-from shadowsnap.files import UnreadableFile, parse_json, read_bounded, reading_problem, remove_tree
+from shadowsnap.files import UnreadableFile, parse_json, read_bounded, reading_problem
 from shadowsnap.git.objects import is_object_id
 from shadowsnap.model import _Record
 from shadowsnap.remote.manifest import (
@@ -46,14 +47,15 @@ from shadowsnap.store.lanes import (
     LANE_NAME,
     Identity,
     Remote,
+    forget_mirrors,
     forget_pulled,
     forget_remote,
     lane_lock,
-    mirror_of,
     pulled_lanes,
     read_own_lane,
     read_remote,
     readable,
+    shown_url,
     write_remote,
 )
 from shadowsnap.store.layout import Store
@@ -79,10 +81,11 @@ def add_remote(
     *,
     plain: bool,
     conversations: bool,
+    deadline: Deadline,
 ) -> Remote:
     known = read_remote(store, project.id)
     if known is not None:
-        raise RemoteExists(workdir=project.workdir, name=known.name, url=known.url)
+        raise RemoteExists(workdir=project.workdir, name=known.name, url=shown_url(known.url))
     if not _NAME.fullmatch(name):
         raise BadRemote(url=name, why="its name must be letters, digits, dots and dashes")
     if plain == bool(recipients):
@@ -91,7 +94,11 @@ def add_remote(
     check_recipients(recipients)
     url = normal_url(url, str(project.workdir))
     _check_place(store, project, url)
-    conditions = probe(open_storage(url, store), secrets.token_hex(8))
+    try:
+        conditions = probe(open_storage(url, store), secrets.token_hex(8))
+    except RemoteFailed:
+        forget_mirrors(store, deadline)
+        raise
     remote = Remote(name, url, tuple(recipients), plain, conversations, conditions)
     write_remote(store, project.id, remote)
     return remote
@@ -109,27 +116,33 @@ def _check_place(store: Store, project: Project, url: str) -> None:
 
 
 def remove_remote(store: Store, project: Project, deadline: Deadline) -> Remote:
-    remote = read_remote(store, project.id)
-    if remote is None:
-        raise NoRemote(workdir=project.workdir)
+    remote = remote_of(store, project)
     own = read_own_lane(store, project.id)
     pulled = [
         lane
         for lane in pulled_lanes(store, deadline)
-        if own is not None and lane.url == remote.url and lane.identity.is_same(own.identity)
+        if own is not None and lane.url == shown_url(remote.url) and lane.identity.is_same(own.identity)
     ]
     forget_pulled(store, pulled, deadline)
     with locked(lane_lock(store, project.id), "remote", deadline):  # a push would write its lane again
         forget_remote(store, project.id, lane=False)
-    remove_tree(mirror_of(store, remote.url))
+    forget_mirrors(store, deadline)
+    return remote
+
+
+def remote_of(store: Store, project: Project) -> Remote:
+    remote = read_remote(store, project.id)
+    if remote is None:
+        raise NoRemote(workdir=project.workdir)
     return remote
 
 
 def storage_of(store: Store, project: Project) -> Storage:
-    remote = read_remote(store, project.id)
-    if remote is None:
-        raise NoRemote(workdir=project.workdir)
-    return open_storage(remote.url, store)
+    url = remote_of(store, project).url
+    try:
+        return open_storage(url, store)
+    except BadRemote as problem:  # it was fit once: a disk that is not mounted, variables that are not set
+        raise RemoteFailed(url=shown_url(url), why=problem.facts["why"]) from None
 
 
 # --- what is there ----------------------------------------------------------------------------------
@@ -169,21 +182,20 @@ def lanes_of(storage: Storage, opener: Opener, identity: Identity) -> list[Lane]
 
 def list_lanes(storage: Storage, opener: Opener) -> list[Lane]:
     """Every lane at the remote, the one with the newest state first."""
-    newest: dict[str, tuple[Head, Item]] = {}
+    with ThreadPoolExecutor(_AT_ONCE) as pool:  # what came is opened while the storage lists the rest
+        return _list_lanes(storage, opener, pool)
+
+
+def _list_lanes(storage: Storage, opener: Opener, pool: ThreadPoolExecutor) -> list[Lane]:
+    newest: dict[str, tuple[Head, Future[Lane]]] = {}
     for item in storage.items(HEADS):
         head = parse_head(item.name)
         if head is None or (head.lane in newest and newest[head.lane][0].number >= head.number):
             continue  # a push that died left an older head
         if len(newest) >= _MOST_LANES:
             break
-        newest[head.lane] = head, item
-    heads = list(newest.values())
-    contents = [head.content for head, _ in heads]
-    if unread := [item.name for (head, item) in heads if head.content is None]:
-        with ThreadPoolExecutor(_AT_ONCE) as pool:
-            read = iter(pool.map(lambda name: _content(storage, name), unread))
-            contents = [next(read) if content is None else content for content in contents]
-    found = [_lane(*each, opener, content) for each, content in zip(heads, contents, strict=True)]
+        newest[head.lane] = head, pool.submit(_lane, storage, head, item, opener)
+    found = [lane.result() for _, lane in newest.values()]
     return sorted(found, key=lambda each: each.newest_at or datetime.fromtimestamp(0, UTC), reverse=True)
 
 
@@ -194,12 +206,12 @@ def _content(storage: Storage, name: str) -> bytes:
         return b""
 
 
-def _lane(head: Head, item: Item, opener: Opener, stored: bytes | None) -> Lane:
+def _lane(storage: Storage, head: Head, item: Item, opener: Opener) -> Lane:
     """With the names that its head holds, if they can be read."""
     identity_id, _, machine = head.lane.partition("/")
     when, pushed = _moment(head.newest / 1000), _moment(item.modified)
     lane = Lane(head.lane, identity_id, machine, head.turns, when, pushed, head.size, head.number)
-    stored = stored or b""
+    stored = _content(storage, item.name) if head.content is None else head.content
     lane = replace(lane, encrypted=is_sealed(stored))
     try:
         about = parse_json(opener.open(stored, lane.lane))
@@ -226,6 +238,9 @@ def find_lane(storage: Storage, opener: Opener, word: str) -> str:
     lanes = list_lanes(storage, opener)
     fitting = [each for each in lanes if word in (each.machine, each.project, f"{each.project}/{each.machine}")]
     fitting = fitting or [each for each in lanes if len(word) >= 4 and _has_part(each.lane, word)]
+    if not fitting and (hidden := sum(not each.readable for each in lanes)):
+        whose = f"the name of {hidden} lanes" if hidden > 1 else "the name of a lane"
+        raise KeyNeeded(what=f"{whose} at {storage.url}", why=f"{word!r} is not the id of one")
     if not fitting:
         raise NoSuchLane(lane=word, url=storage.url)
     if len(fitting) > 1:

@@ -266,7 +266,7 @@ def generate_key(path: Path) -> str:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        raise BadKey(what=str(path), why="there is a file of that name, which is not overwritten") from None
+        raise BadKey(what=str(path), why="it exists already: name another file, or use the key in it") from None
     with os.fdopen(descriptor, "w", encoding="ascii") as file:
         file.write(text)
     return public

@@ -52,6 +52,7 @@ from shadowsnap.store.lanes import (
     lines_in,
     marks_in,
     new_lane,
+    pull_lock,
     pulled_lane,
     read_own_lane,
     readable,
@@ -67,7 +68,7 @@ _FACTS = ("modes", "empty_dirs", "absent", "rules", "excludes", "git_head", "git
 
 @dataclass(frozen=True)
 class PullReport(_Record):
-    """What a pull brought. `status`: `pulled` or `up-to-date`."""
+    """What a pull brought. `status`: `pulled`, `up-to-date`, or `unreadable` with the key that was named."""
 
     json_names = {"project": "project_name", "number": "manifest_number", "checkpoints": "checkpoint_count"}
 
@@ -88,8 +89,7 @@ def pull_lane(
     store: Store, storage: Storage, lane: str, opener: Opener, deadline: Deadline
 ) -> tuple[PullReport, PulledLane]:
     """Bring a lane of another machine up to date here."""
-    folder(store).mkdir(mode=0o700, parents=True, exist_ok=True)
-    with locked(folder(store) / "pull.lock", "pull", deadline):
+    with locked(pull_lock(store), "pull", deadline):
         for _ in range(3):
             try:
                 is_chain = isinstance(storage, GitStorage) and storage.is_chain(lane)

@@ -31,8 +31,9 @@ from shadowsnap.git.objects import LooseObjects
 from shadowsnap.git.repository import Git
 from shadowsnap.model import _Record
 from shadowsnap.remote.carrier import Contents, add_commit, forget_older, read_contents, write_carrier
+from shadowsnap.remote.checking import STREAMED
 from shadowsnap.remote.git_storage import GitStorage, head_message
-from shadowsnap.remote.lanes import identity_of, new_identity
+from shadowsnap.remote.lanes import identity_of, new_identity, remote_of, storage_of
 from shadowsnap.remote.manifest import (
     LONGEST_CHAIN,
     MOST_BYTES,
@@ -47,7 +48,7 @@ from shadowsnap.remote.manifest import (
     pack_name,
     with_content,
 )
-from shadowsnap.remote.storage import Storage, TooLarge, open_storage
+from shadowsnap.remote.storage import Storage, TooLarge
 from shadowsnap.settings import Settings, settings_from_text
 from shadowsnap.steps import step
 from shadowsnap.store.lanes import (
@@ -63,10 +64,10 @@ from shadowsnap.store.lanes import (
     queue_lock,
     read_own_lane,
     read_queue,
-    read_remote,
     read_removal,
     read_waiting,
     remove_waiting,
+    shown_url,
     write_own_lane,
     write_waiting,
 )
@@ -82,8 +83,7 @@ _NEWEST_TREES = 8
 _CHUNK = 1 << 20
 _READ_BACK = 4 << 20
 """A pack up to this size is read back as a whole; of a larger one, its size is asked for."""
-# Deltas only between objects that every reader is willing to hold in memory.
-_PACKING = ("core.bigFileThreshold=64m", "pack.threads=1", "pack.windowMemory=128m")
+_PACKING = (*STREAMED, "pack.threads=1", "pack.windowMemory=128m")
 EVERY_SECONDS = 30.0
 _PATIENCE_SECONDS = 150.0
 """What is due later than that is left to the next turn."""
@@ -114,13 +114,11 @@ class PushReport(_Record):
 
 def push(store: Store, project: Project, deadline: Deadline) -> PushReport:
     """Bring the lane of a project up to date at its remote."""
-    remote = read_remote(store, project.id)
-    if remote is None:
-        raise NoRemote(workdir=project.workdir)
+    remote = remote_of(store, project)
     waiting = read_waiting(store, project.id)
     folder(store).mkdir(mode=0o700, parents=True, exist_ok=True)
     with locked(lane_lock(store, project.id), "push", deadline):
-        storage = open_storage(remote.url, store)
+        storage = storage_of(store, project)
         kind = ChainPush if remote.plain and isinstance(storage, GitStorage) else Push
         report = kind(store, project, remote, storage, deadline).run()
     if waiting is not None:
@@ -143,8 +141,8 @@ def readable_note(remote: Remote) -> str:
     """What anyone with access to a plain lane can read."""
     also = ", and the conversations" if remote.conversations else ""
     return (
-        f"{remote.url} is not encrypted: who can read there can read the files of every checkpoint, what was asked"
-        f" in each turn, the path of the directory and the name of this machine{also}"
+        f"{shown_url(remote.url)} is not encrypted: who can read there can read the files of every checkpoint,"
+        f" what was asked in each turn, the path of the directory and the name of this machine{also}"
     )
 
 
@@ -458,7 +456,8 @@ class ChainPush(Push):
             (kept / "pack").mkdir(mode=0o700, parents=True, exist_ok=True)
             git = store.git(self._deadline).bound(scratch_objects=kept)
             objects = LooseObjects(kept, fsync=store.fsync)
-            head = head_name(lane.lane, lane.number + 1, contents.newest, contents.turns, lane.bytes)
+            size = _size_on_disk(git, contents) if anew else lane.bytes
+            head = head_name(lane.lane, lane.number + 1, contents.newest, contents.turns, size)
             added = add_commit(git, objects, contents, lane, head_message(head, self._about()), anew=anew)
             if added is None:
                 return self._report("up-to-date", contents, 0)
@@ -477,6 +476,12 @@ class ChainPush(Push):
 
     def _remove_older(self) -> None:
         """Nothing: the ref does not lead to it any more."""
+
+
+def _size_on_disk(git: Git, contents: Contents) -> int:
+    """About what a lane that begins anew takes up: only the server knows it exactly."""
+    tips = "".join(f"{commit}\n" for commit in contents.checkpoints.values()).encode()
+    return int(git.run("rev-list", "--objects", "--disk-usage", "--stdin", stdin=tips))
 
 
 @contextmanager

@@ -26,6 +26,17 @@ _DEEPEST = 16
 _CLIENT = {"timeout": "60s", "connect_timeout": "10s"}
 _RETRY = {"max_retries": 3}
 _T = TypeVar("_T")
+_PIECE = 8 << 20
+"""Larger things are sent and fetched in pieces: each must arrive within the timeout, also over a slow line."""
+_PLAINLY = {
+    "NoSuchBucket": "there is no such bucket",
+    "Missing AccessKeyId": "no credentials were found for it (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)",
+    "169.254.169.254": "no credentials were found for it",
+    "403 Forbidden": "it refuses the credentials (403 Forbidden)",
+    "401 Unauthorized": "it refuses the credentials (401 Unauthorized)",
+    "operation timed out": "it did not answer in time",
+    "error sending request": "it cannot be reached",
+}
 _NO_LINKS = frozenset({errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK})
 
 
@@ -342,7 +353,7 @@ class ObjectStorage:
 
     def items(self, prefix: str) -> Iterator[Item]:
         try:
-            for chunk in self._api.list(self._store, prefix=prefix.rstrip("/")):
+            for chunk in self._api.list(self._store, prefix=prefix.rstrip("/"), chunk_size=1000):
                 for each in chunk:
                     if each["path"].startswith(prefix):
                         yield Item(each["path"], each["size"], each["last_modified"].timestamp())
@@ -364,27 +375,30 @@ class ObjectStorage:
         found = self._asked(lambda: self._api.get(self._store, name))
         if found is None:
             return False
-        left = most
-        try:
-            with target.open("wb") as file:
-                for piece in found.stream():
-                    left -= len(piece)
-                    if left < 0:
-                        raise TooLarge(name)
-                    file.write(piece)
-        except self._errors as problem:
-            raise RemoteFailed(url=self.url, why=_in_short(problem)) from problem
+        size = found.meta["size"]
+        if size > most:
+            raise TooLarge(name)
+        with target.open("wb") as file:
+            if size <= _PIECE:
+                self._done(lambda: file.write(found.bytes()))
+            else:
+                for start in range(0, size, _PIECE):
+                    self._done(lambda at=start: file.write(self._range(name, at, size)))  # type: ignore[misc]
         return True
+
+    def _range(self, name: str, start: int, size: int) -> Any:
+        return self._api.get_range(self._store, name, start=start, end=min(start + _PIECE, size))
 
     def size(self, name: str) -> int | None:
         found = self._asked(lambda: self._api.head(self._store, name))
         return None if found is None else int(found["size"])
 
     def put(self, name: str, data: bytes) -> None:
-        self._asked(lambda: self._api.put(self._store, name, data))
+        self._done(lambda: self._api.put(self._store, name, data))
 
     def put_file(self, name: str, source: Path) -> None:
-        self._asked(lambda: self._api.put(self._store, name, source))
+        more = {"chunk_size": _PIECE, "max_concurrency": 2}
+        self._done(lambda: self._api.put(self._store, name, source, **more))
 
     def put_new(self, name: str, data: bytes, head: str = "") -> bool:
         exists = (self._api.exceptions.AlreadyExistsError, self._api.exceptions.PreconditionError)
@@ -412,8 +426,19 @@ class ObjectStorage:
         except self._errors as problem:
             raise RemoteFailed(url=self.url, why=_in_short(problem)) from problem
 
+    def _done(self, ask: Callable[[], object]) -> None:
+        try:
+            ask()
+        except self._errors as problem:
+            raise RemoteFailed(url=self.url, why=_in_short(problem)) from problem
+
 
 def _in_short(problem: Exception) -> str:
     """What a person can use of an error that names every layer it went through."""
-    first = str(problem).strip().partition("\n")[0]
-    return first[:300] or type(problem).__name__
+    text = str(problem).strip()
+    for words, plainly in _PLAINLY.items():
+        if words in text:
+            return plainly
+    if answer := re.search(r"<Message>([^<]+)", text):
+        return f"it answered: {answer[1][:300]}"
+    return text.partition("\n")[0].rpartition(" - ")[2][:300] or type(problem).__name__

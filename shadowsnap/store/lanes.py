@@ -32,13 +32,13 @@ from shadowsnap.errors import DamagedObject
 from shadowsnap.files import parse_json, read_json, remove_tree, write_bytes, write_json
 from shadowsnap.git.objects import is_object_id
 from shadowsnap.git.reading import ObjectReader, read_many
-from shadowsnap.git.refs import delete_refs, list_refs, read_ref, read_refs, set_ref
+from shadowsnap.git.refs import delete_refs, list_refs, read_ref, read_refs, ref_folders, set_ref
 from shadowsnap.git.trees import REGULAR, Leaf, parse_tree
 from shadowsnap.model import Checkpoint
 from shadowsnap.results import RemoteStatus
 from shadowsnap.store.checkpoints import decode_checkpoint
 from shadowsnap.store.layout import Store
-from shadowsnap.store.locks import is_free
+from shadowsnap.store.locks import if_free, is_free
 from shadowsnap.store.log import Line
 from shadowsnap.store.projects import Project
 
@@ -46,6 +46,7 @@ LANES = "refs/shadowsnap-lanes"
 FOLDER = "remote"
 LANE_NAME = re.compile(r"([0-9a-f]{20})/([0-9a-f]{12})")
 _LONGEST_NAME = 100
+_PASSWORD = re.compile(r"(?<=://)([^/@:]*:)[^/@]*@")
 
 
 @dataclass(frozen=True)
@@ -161,7 +162,12 @@ def folder(store: Store) -> Path:
 
 def mirror_of(store: Store, url: str) -> Path:
     """A repository that has what came from a git server, before it is checked."""
-    return folder(store) / f"{hashlib.sha256(url.encode()).hexdigest()[:16]}.git"
+    return folder(store) / f"{hashlib.sha256(shown_url(url).encode()).hexdigest()[:16]}.git"
+
+
+def shown_url(url: str) -> str:
+    """An address without the password that may be in it."""
+    return _PASSWORD.sub(r"\1***@", url)
 
 
 def machine_name() -> str:
@@ -374,6 +380,11 @@ def queue_lock(store: Store) -> Path:
     return folder(store) / "queue.lock"
 
 
+def pull_lock(store: Store) -> Path:
+    folder(store).mkdir(mode=0o700, parents=True, exist_ok=True)
+    return folder(store) / "pull.lock"
+
+
 def is_worked_off(store: Store) -> bool:
     """Whether a process is at work on the queue: it finds what is put there."""
     return not is_free(queue_lock(store))
@@ -399,7 +410,7 @@ def _glance(store: Store, project: str) -> RemoteStatus | None:
     return RemoteStatus(
         workdir=str(record.get("workdir", "")),
         name=remote.name,
-        url=remote.url,
+        url=shown_url(remote.url),
         plain=remote.plain,
         recipients=remote.recipients,
         conversations=remote.conversations,
@@ -426,6 +437,8 @@ def _moment(seconds: float) -> datetime | None:
 
 def pulled_lanes(store: Store, deadline: Deadline) -> list[PulledLane]:
     """Every lane that was pulled to this machine."""
+    if not ref_folders(store.git_dir, LANES):
+        return []
     rows = list_refs(store.git(deadline), ("refname", "objectname", "tree", "parent", "contents"), LANES)
     found = (_pulled(*(cell.decode("utf-8", "replace") for cell in row)) for row in rows)
     return [each for each in found if each is not None]
@@ -497,7 +510,20 @@ def forget_pulled(store: Store, lanes: Iterable[PulledLane], deadline: Deadline)
     delete_refs(store.git(deadline), [lane.ref for lane in lanes])
     for lane in lanes:
         store.statistics_file(lane.project.id).unlink(missing_ok=True)
-        remove_tree(mirror_of(store, lane.url))
+    forget_mirrors(store, deadline)
+
+
+def forget_mirrors(store: Store, deadline: Deadline) -> None:
+    """Remove what came from git servers of which nothing is kept and to which nothing is pushed."""
+    with if_free(pull_lock(store), "cleaning up") as lock:
+        if lock is None:
+            return  # what a pull fetches is not known as kept yet
+        used = {each.url for each in pulled_lanes(store, deadline)}
+        used |= {each.url for each in remotes_at_a_glance(store)}
+        kept = {mirror_of(store, url) for url in used}
+        for mirror in folder(store).glob("*.git"):
+            if mirror not in kept:
+                remove_tree(mirror)
 
 
 def checkpoints_of(store: Store, lane: PulledLane, deadline: Deadline) -> list[Checkpoint]:

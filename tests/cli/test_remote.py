@@ -215,3 +215,13 @@ def test_status_has_the_age_of_unpushed_work(machines: Machines, shelf: Path) ->
     assert answered(cli, "status")["here"]["remote"]["unpushed_count"] == 0
     assert (len(answered(cli, "remote", "list")["remotes"]), cli("remote", "remove").code) == (1, 0)
     assert answered(cli, "status")["here"]["remote"] is None
+
+
+def test_a_remote_of_another_name_is_not_removed(machines: Machines, shelf: Path) -> None:
+    cli = machines("m")
+    machines.turn("m", "work", a="1")
+    cli("remote", "add", "shelf", str(shelf), "--plain")
+    assert "the remote of this project is shelf, not backup" in cli("remote", "remove", "backup", code=2).err
+    assert "not backup" in cli("remote", "status", "backup", code=2).err
+    assert "does not take a name" in cli("remote", "list", "shelf", code=2).err
+    assert "shelf is no remote of this project any more" in cli("remote", "remove", "shelf").out

@@ -602,3 +602,10 @@ def test_what_is_purged_goes_from_the_remote_wherever_it_was(sandbox: MachineUnd
     assert sandbox.push().status == "pushed"
     assert not before & {path.name for path in shelf.rglob("p-*")}
     assert sandbox.push().status == "up-to-date"
+
+
+def test_a_share_that_is_not_mounted_is_a_failure_of_the_remote(sandbox: MachineUnderTest, shelf: Path) -> None:
+    sandbox.push()
+    shelf.rename(shelf.with_name("away"))
+    with pytest.raises(errors.RemoteFailed, match="there is no such directory"):
+        sandbox.push()

@@ -344,3 +344,27 @@ def test_an_encrypted_lane_that_was_seen_before_is_not_continued_by_a_plain_one_
     with pytest.raises(errors.LaneRefused, match="same machine"):
         desk.here().resume(lane, desk.project / "second", url=str(server), key=key)
     assert not (desk.project / "second").exists()
+
+
+def test_a_lane_for_others_does_not_keep_away_those_for_me(
+    sandbox: MachineUnderTest, desk: MachineUnderTest, shelf: Path, key: Path, tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    here = tmp_path / "here"
+    desk.here().resume(sandbox.own_lane().lane, here, url=str(shelf), key=key)
+    mine = MachineUnderTest.make("desk", tmp_path, monkeypatch, here)
+    mine.here().set_remote(here, "shelf", str(shelf), [generate_key(tmp_path / "other")])
+    third = MachineUnderTest.make("third", tmp_path, monkeypatch)
+    third.here().resume(sandbox.own_lane().lane, third.project, url=str(shelf), key=key)
+    third.here().set_remote(third.project, "shelf", str(shelf), [generate_key(tmp_path / "theirs")])
+    third.push()
+    found = {each.lane: each.status for each in mine.pull(key=key)}
+    assert found == {sandbox.own_lane().lane: "up-to-date", third.own_lane().lane: "unreadable"}
+    with pytest.raises(errors.KeyNeeded):
+        mine.pull(third.own_lane().lane, key=key)
+
+
+def test_a_name_that_only_the_key_shows(sandbox: MachineUnderTest, desk: MachineUnderTest, shelf: Path) -> None:
+    hidden = "the name of a lane at .* is encrypted, and 'sandbox' is not the id of one"
+    with pytest.raises(errors.KeyNeeded, match=hidden):
+        resumed(desk, shelf, None, "sandbox")

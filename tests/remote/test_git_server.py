@@ -12,10 +12,11 @@ from lanes import MachineUnderTest
 from helpers import git, manifest
 from shadowsnap import errors
 from shadowsnap.deadline import Deadline
+from shadowsnap.git import repository
 from shadowsnap.remote import git_storage
 from shadowsnap.remote import push as pushing
 from shadowsnap.remote.storage import open_storage
-from shadowsnap.store.lanes import pulled_lane
+from shadowsnap.store.lanes import Remote, pulled_lane, write_remote
 from shadowsnap.timeline import read_lane_timeline
 
 
@@ -312,3 +313,62 @@ def test_what_the_log_let_go_is_not_listed_elsewhere_either(
     assert pulled is not None
     found = read_lane_timeline(desk.store, pulled, Deadline(60)).entries[::-1]
     assert [(entry.kind, entry.number, entry.prompt) for entry in found] == own
+
+
+def test_a_lane_says_how_large_it_is_from_its_first_push_on(sandbox: MachineUnderTest, server: Path) -> None:
+    (sandbox.project / "large").write_bytes(os.urandom(100_000))
+    sandbox.turn("work", a__txt="2")
+    sandbox.push()
+    (lane,) = sandbox.here().lanes(str(server))
+    assert 100_000 < lane.bytes < 110_000
+
+
+def test_a_push_may_hold_as_much_as_git_can_take(
+    sandbox: MachineUnderTest, server: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The limit is for what comes from elsewhere. A server on this machine has the environment of the push."""
+    monkeypatch.setattr(repository, "_MOST_MEMORY", "10k")
+    (sandbox.project / "large").write_bytes(os.urandom(100_000))
+    sandbox.turn("large", a__txt="2")
+    assert sandbox.push().status == "pushed"
+
+
+def test_a_password_in_the_address_is_not_shown(desk: MachineUnderTest) -> None:
+    desk.turn("work", a__txt="1")
+    url = "http://me:secret@127.0.0.1:9/x.git"
+    with pytest.raises(errors.RemoteFailed) as failed:
+        desk.here().set_remote(desk.project, "server", url, plain=True)
+    assert "http://me:***@127.0.0.1:9/x.git" in str(failed.value)
+    write_remote(desk.store, desk.project_id, Remote("server", url, plain=True))
+    assert desk.manager.remote_status(desk.project)[0].url == "http://me:***@127.0.0.1:9/x.git"
+    with pytest.raises(errors.RemoteFailed) as failed:
+        desk.push()
+    assert "secret" not in str(failed.value)
+
+
+def test_nothing_stays_of_servers_that_were_only_looked_at(
+    sandbox: MachineUnderTest, desk: MachineUnderTest, server: Path
+) -> None:
+    sandbox.push()
+    desk.turn("work", a__txt="1")
+    killed = desk.base / "remote" / "listing-0123abcd"
+    killed.mkdir(parents=True)
+    os.utime(killed, (0, 0))
+    assert len(desk.here().lanes(str(server))) == 1
+    with pytest.raises(errors.RemoteFailed):
+        desk.here().set_remote(desk.project, "server", "https://127.0.0.1:9/x.git", plain=True)
+    assert [each.name for each in (desk.base / "remote").iterdir() if each.is_dir()] == []
+
+
+def test_what_a_new_generation_left_behind_goes_here_too(
+    sandbox: MachineUnderTest, desk: MachineUnderTest, server: Path
+) -> None:
+    (sandbox.project / "large").write_bytes(os.urandom(300_000))
+    sandbox.turn("large", a__txt="2")
+    sandbox.push()
+    desk.here().resume("sandbox", desk.project / "new", url=str(server))
+    sandbox.here().purge(sandbox.project, ["large"])
+    sandbox.push()
+    desk.here().resume("sandbox", desk.project / "newer", url=str(server))
+    (mirror,) = (desk.base / "remote").glob("*.git")
+    assert sum(path.stat().st_size for path in mirror.rglob("*") if path.is_file()) < 200_000

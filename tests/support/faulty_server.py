@@ -14,6 +14,7 @@ class Faulty:
 
     def __init__(self, target: str) -> None:
         self.how = "pass"
+        self.requests: list[str] = []
         self._target = urlsplit(target)
         outer = self
 
@@ -34,6 +35,7 @@ class Faulty:
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 
     def answer(self, request: BaseHTTPRequestHandler) -> None:
+        self.requests.append(f"{request.command} {request.path}")
         body = request.rfile.read(int(request.headers.get("Content-Length") or 0))
         if self.how == "hang":
             time.sleep(30)

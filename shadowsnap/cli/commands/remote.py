@@ -15,7 +15,7 @@ from shadowsnap.base import config_file
 from shadowsnap.cli.commands import Command
 from shadowsnap.cli.context import Context
 from shadowsnap.cli.plans import careful, numbers_of
-from shadowsnap.cli.tables import remote_text
+from shadowsnap.cli.tables import unpushed_text
 from shadowsnap.cli.text import age, ago, count, cut, one_line, pad, safe, size
 from shadowsnap.cli.ui import working
 from shadowsnap.errors import NoRemote, NotConfirmed, WrongUsage
@@ -52,6 +52,8 @@ class RemoteCommand(Command):
     def run(self, args: argparse.Namespace, context: Context) -> int:
         if args.what != "add" and (args.url or args.to or args.plain or args.conversations):
             raise WrongUsage(why=f"remote {args.what} does not take an address or options")
+        if args.what == "list" and args.name:
+            raise WrongUsage(why="remote list does not take a name")
         return _ACTIONS[args.what](args, context)
 
 
@@ -62,7 +64,8 @@ def _add(args: argparse.Namespace, context: Context) -> int:
     made = context.manager.set_remote(
         context.workdir, args.name, url, args.to, plain=args.plain, conversations=args.conversations
     )
-    lines = [f"{safe(made.name)} is the remote of {safe(str(context.workdir))}: {safe(made.url)}"]
+    shown = context.manager.remote_status(context.workdir)[0]
+    lines = [f"{safe(made.name)} is the remote of {safe(str(context.workdir))}: {safe(shown.url)}"]
     if made.plain:
         lines.append(f"warning: {safe(readable_note(made))}")
     else:
@@ -75,7 +78,7 @@ def _add(args: argparse.Namespace, context: Context) -> int:
             "it overwrites what must be new: a copy of this machine that pushes at the same moment can replace the"
             " last push, which the next one notices"
         )
-    return context.ui.answer({"remote": context.manager.remote_status(context.workdir)[0].to_dict()}, lines)
+    return context.ui.answer({"remote": shown.to_dict()}, lines)
 
 
 def _list(args: argparse.Namespace, context: Context) -> int:
@@ -87,24 +90,32 @@ def _list(args: argparse.Namespace, context: Context) -> int:
 
 
 def _status(args: argparse.Namespace, context: Context) -> int:
+    found = _named(args, context)
+    return context.ui.answer({"remote": found.to_dict()}, _status_lines(found))
+
+
+def _named(args: argparse.Namespace, context: Context) -> RemoteStatus:
+    """The remote of this project, which has the name that was given, if any was."""
     found = context.manager.remote_status(context.workdir)
     if not found:
         raise NoRemote(workdir=context.workdir)
-    return context.ui.answer({"remote": found[0].to_dict()}, _status_lines(found[0]))
+    if args.name not in (None, found[0].name):
+        raise WrongUsage(why=f"the remote of this project is {found[0].name}, not {args.name}")
+    return found[0]
 
 
 def _status_lines(each: RemoteStatus) -> Iterator[str]:
     yield f"remote    {safe(each.name)}, {safe(each.url)}{' (not encrypted)' if each.plain else ''}"
     yield f"lane      {each.lane or 'begins with the first push'}"
     yield f"pushed    {ago(each.pushed_at) if each.pushed_at else 'not yet'}"
-    yield f"state     {remote_text(each)}"
+    yield f"state     {unpushed_text(each)}"
 
 
 def _remove(args: argparse.Namespace, context: Context) -> int:
-    found = context.manager.remote_status(context.workdir)
-    gone = context.manager.remove_remote(context.workdir)
+    gone = _named(args, context)
+    context.manager.remove_remote(context.workdir)
     line = f"{safe(gone.name)} is no remote of this project any more; what is at {safe(gone.url)} stays there"
-    return context.ui.answer({"remote": found[0].to_dict()}, line)
+    return context.ui.answer({"remote": gone.to_dict()}, line)
 
 
 def _keygen(args: argparse.Namespace, context: Context) -> int:
@@ -169,6 +180,9 @@ class PullCommand(Command):
             ui.say("no other machine has pushed this project there")
         lines = []
         for each in reports:
+            if each.status == "unreadable":
+                lines.append(f"{each.lane}  is not encrypted for this key")
+                continue
             new = f"{size(each.bytes)} fetched" if each.status == "pulled" else "up to date"
             lines.append(f"{each.lane}  {safe(each.machine)}: {count(each.checkpoints, 'checkpoint')}, {new}")
         return ui.answer({"pulled": [each.to_dict() for each in reports]}, lines)
@@ -264,6 +278,8 @@ class ResumeCommand(Command):
             handover = _hand_over(done, dry_run=False)
         if done.result.note:
             ui.say(safe(done.result.note))
+        if not context.manager.remote_status(done.workdir):
+            ui.say("this directory has no remote yet: nothing is pushed from it before remote add sets one")
         return ui.answer(_answer(done, handover), _done_lines(done, handover))
 
 

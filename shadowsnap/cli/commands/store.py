@@ -17,7 +17,7 @@ from shadowsnap.base import config_file
 from shadowsnap.cli.commands import Command
 from shadowsnap.cli.commands.timeline import heading
 from shadowsnap.cli.context import Context
-from shadowsnap.cli.tables import now_text, remote_text, tilde
+from shadowsnap.cli.tables import now_text, tilde, unpushed_text
 from shadowsnap.cli.text import age, ago, count, cut, cut_path, one_line, safe, size, wrapped
 from shadowsnap.cli.ui import Ink, Ui, working
 from shadowsnap.errors import NoSuchProject, ShadowsnapError
@@ -142,7 +142,7 @@ def _status_lines(
     if (verified := _verified_at(context)) is not None:
         yield from _row(context, "verified", f"the newest state was restored and found exact {ago(verified)}")
     if remote is not None:
-        yield from _row(context, "remote", remote_text(remote))
+        yield from _row(context, "remote", f"{safe(remote.name)}, {unpushed_text(remote)}")
     yield from _row(context, "store", f"{_base(context)}  (shadowsnap status --store)")
     for what, advice in troubles:
         text = f"trouble: {one_line(what)}{f'  -> {one_line(advice)}' if advice else ''}"
@@ -448,7 +448,7 @@ def _limit(limit: Limit) -> str:
 
 
 def _remote(each: RemoteStatus) -> str:
-    return f"  {safe(each.workdir)}: {remote_text(each)}"
+    return f"  {safe(each.workdir)}: {safe(each.name)}, {unpushed_text(each)}"
 
 
 def _agent(each: Installed) -> str:
