@@ -13,7 +13,7 @@ from typing import NamedTuple
 from shadowsnap.git.trees import path_problem
 from shadowsnap.settings import Settings
 
-VERSION = 2
+VERSION = 3
 """The version of the table. After a change, the next capture lists every file again."""
 
 
@@ -48,7 +48,8 @@ SECRETS = (
     SecretName(".netrc _netrc .authinfo .authinfo.gpg", "logins for machines"),
     SecretName(".pgpass pgpass.conf .my.cnf .mylogin.cnf", "database passwords"),
     SecretName(".htpasswd .htdigest proftpdpasswd etc/shadow etc/gshadow .vnc/passwd", "password hashes"),
-    SecretName(".git-credentials git/credentials gh/hosts.yml glab-cli/config.yml .config/hub", "git host logins"),
+    SecretName(".git-credentials git/credentials gh/hosts.yml glab-cli/config.yml .config/hub "
+               "github-copilot/hosts.json github-copilot/apps.json", "git host logins"),
     SecretName(".npmrc .yarnrc.yml .pypirc", "tokens for a package registry"),
     SecretName(".gem/credentials .cargo/credentials .cargo/credentials.toml", "tokens for a package registry"),
     SecretName(".m2/settings.xml .m2/settings-security.xml composer/auth.json .composer/auth.json",
@@ -58,8 +59,9 @@ SECRETS = (
     SecretName(".kube/config kubeconfig kubeconfig.* kubeconfig-* *.kubeconfig *-kubeconfig kubernetes/admin.conf",
                "access to a Kubernetes cluster"),
     SecretName(".aws/credentials aws_credentials rootkey.csv *_accesskeys.csv", "AWS keys"),
-    SecretName(".s3cfg .boto .passwd-s3fs passwd-s3fs rclone.conf", "keys for cloud storage"),
-    SecretName("gcloud/credentials.db gcloud/access_tokens.db gcloud-service-key.json *-firebase-adminsdk-*.json",
+    SecretName(".s3cfg .boto .passwd-s3fs passwd-s3fs rclone.conf .rclone.conf", "keys for cloud storage"),
+    SecretName("gcloud/credentials.db gcloud/access_tokens.db gcloud-service-key.json *-firebase-adminsdk-*.json "
+               "firebase-adminsdk*.json",
                "Google Cloud credentials"),
     SecretName("service-account*.json service_account*.json serviceaccount*.json", "key of a service account"),
     SecretName("client_secret*.json client-secret*.json", "secret of an OAuth client"),
@@ -67,16 +69,18 @@ SECRETS = (
                "*.publishsettings *.pubxml.user", "Azure credentials"),
     SecretName("*.tfstate* *.tfvars *.tfvars.json", "Terraform state or variables, with secrets as plain text"),
     SecretName(".terraformrc terraform.rc *.tfrc.json", "Terraform Cloud tokens"),
-    SecretName(".vault-token .vault_pass .vault-pass .vault_pass.txt .vault_password vault_pass.txt",
+    SecretName(".vault-token .consul-token .nomad-token .vault_pass .vault-pass .vault_pass.txt "
+               ".vault_password vault_pass.txt",
                "token or password of a vault"),
     SecretName(".databrickscfg .edgerc .tugboat .bluemix/config.json doctl/config.yaml hcloud/cli.toml "
                "scw/config.yaml com.vercel.cli/auth.json .netlify/config.json .fly/config.yml "
-               ".railway/config.json", "login of a cloud's command line"),
+               ".railway/config.json .oci/config .aliyun/config.json .config/stripe/config.toml "
+               ".wrangler/config/default.toml", "login of a cloud's command line"),
     SecretName(".snowsql/config .snowflake/connections.toml .dbt/profiles.yml", "login for a data warehouse"),
     SecretName(".sentryclirc .circleci/cli.yml .travis/config.yml ngrok.yml .ngrok2/ngrok.yml",
                "token of a developer service"),
     SecretName("kaggle.json huggingface/token .huggingface/token .codex/auth.json .gemini/oauth_creds.json "
-               ".credentials.json",
+               ".credentials.json opencode/auth.json",
                "token of a model host or an agent"),
     SecretName("credentials.json credentials.yml credentials.yaml credentials.xml credentials.toml "
                "credentials.ini credentials.csv credentials.db .credentials *-credentials.json "

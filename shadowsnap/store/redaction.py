@@ -256,9 +256,14 @@ RULES = (
           r"curl\b[^\n\"']{0,200}? (?:-u|--user)[ =][\"']?[^\s:\"'\\$]{1,100}:"
           r"(?P<secret>[^\s\"'\\<>{}$]{4,200})"),
     _rule("password", "--pass",
-          r"--pass(?:word|wd)?[ =][\"']?"
+          r"--pass(?:word|wd|phrase)?[ =][\"']?"
           r"(?P<secret>(?=[A-Za-z!-/:-@^_~]{0,60}\d)[^\s\"'\\<>{}$\[\]-][^\s\"'\\<>{}$\[\]]{5,199})"),
     _rule("password", "sshpass", r"sshpass -p ?[\"']?(?P<secret>[^\s\"'\\<>{}$]{4,200})"),
+    _rule("password", "login mysql",
+          r"(?:login|mysql(?:dump|admin)?)\b[^\n\"']{0,200}? -p ?"
+          r"(?P<secret>(?=[A-Za-z!-/:-@^_~]{0,60}\d)[^\s\"'\\<>{}$\[\]-][^\s\"'\\<>{}$\[\]]{5,199})"),
+    _rule("npm-login", "_auth",
+          r"_auth\s?=\s?\"?(?P<secret>(?=[A-Za-z+/]{0,60}\d)[A-Za-z0-9+/]{12,2000}={0,2})(?![A-Za-z0-9_.(-])"),
     _rule("docker-login", '"auth',
           r"\"auth\\{0,3}\"\s{0,4}:\s{0,4}\\{0,3}\"(?P<secret>(?=[A-Za-z+/]{0,60}\d)[A-Za-z0-9+/]{12,2000}={0,2})"
           r"\\{0,3}\""),
@@ -404,6 +409,10 @@ _DISCORD = re.compile(rb"[MNO][A-Za-z0-9_-]{23,25}\.[A-Za-z0-9_-]{6}\.[A-Za-z0-9
 """The one format that begins with a number in base64 instead of a literal."""
 
 
+_AZURE_DEVOPS = (_EDGE + r"(?=(?:[a-z]{0,40}[2-7]){5})[a-z2-7]{52}").encode()
+"""Older ones have nothing but their length and alphabet: base32, with at least five digits."""
+
+
 def _tokens(data: bytes, marks: bytes) -> Iterator[Spot]:
     at = marks.find(_RUN)
     if at < 0:
@@ -413,6 +422,8 @@ def _tokens(data: bytes, marks: bytes) -> Iterator[Spot]:
     while at >= 0:
         end = marks.find(b" ", at)
         end = len(data) if end < 0 else end
+        if end - at in (52, 53) and (found := _compiled(_AZURE_DEVOPS).match(data, end - 52)):
+            yield *found.span(), "azure-devops-token"
         if at and data[at - 1] in _JOINTS:
             at = max(done, at - _BEGINNING)
         while prefix := prefixes.search(data, at, end):

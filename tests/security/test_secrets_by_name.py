@@ -27,7 +27,9 @@ client.ovpn wg0.conf passwords.kdb passwords.kdbx vault.psafe3 my.agilekeychain 
 login.keychain-db default.keyring kdewallet.kwallet logins.json key3.db key4.db wallet.dat
 UTC--2023-01-01T00-00-00Z--abc .config/solana/id.json .netrc _netrc .authinfo .authinfo.gpg .pgpass
 pgpass.conf .my.cnf .mylogin.cnf .htpasswd .htdigest proftpdpasswd etc/shadow etc/gshadow .vnc/passwd
-.git-credentials .config/git/credentials .config/gh/hosts.yml .config/glab-cli/config.yml .config/hub .npmrc
+.git-credentials .config/git/credentials .config/gh/hosts.yml .config/github-copilot/apps.json .oci/config
+.rclone.conf .consul-token .config/stripe/config.toml .local/share/opencode/auth.json firebase-adminsdk-x.json
+.config/glab-cli/config.yml .config/hub .npmrc
 .yarnrc.yml .pypirc .gem/credentials .cargo/credentials .cargo/credentials.toml .m2/settings.xml
 .m2/settings-security.xml .composer/auth.json .config/composer/auth.json .docker/config.json .dockercfg
 .dockerconfigjson containers/auth.json .kube/config kubeconfig kubeconfig.yaml kubeconfig-prod prod.kubeconfig
