@@ -33,7 +33,6 @@ DEFAULT_EXCLUDES = [
     ".env", ".env.*", "*.log", ".DS_Store", "Thumbs.db",
 ]  # fmt: skip
 _HOST = "hermes"
-_MB = 1024 * 1024
 
 
 def _usual_base() -> Path:
@@ -143,7 +142,8 @@ class CheckpointManager:
         plan = self._manager.restore_agent_work(working_dir, _checked(commit_hash), dry_run=True)
         if not self._manager.recorded_writes(working_dir):
             return {"restore": [], "skipped": [], "ledger_empty": True}
-        return {"restore": plan.files, "skipped": plan.kept_because(NOT_THE_AGENTS)}
+        skipped = (*plan.kept_because(NOT_THE_AGENTS), *plan.kept_because("too-large"))
+        return {"restore": plan.files, "skipped": sorted(skipped)}
 
     @answering
     def restore(
@@ -200,8 +200,7 @@ def format_checkpoint_list(checkpoints: list[dict[str, Any]], directory: str) ->
         return f"No checkpoints found for {directory}"
     lines = [f"Checkpoints for {directory}:", ""]
     for number, each in enumerate(checkpoints, 1):
-        workdir = each.get("workdir") if directory == "all directories" else None
-        where = f"  [{Path(workdir).name}]" if workdir else ""
+        where = f"  [{Path(each['workdir']).name}]" if "workdir" in each else ""  # of every directory
         files, more, less = (each.get(name, 0) for name in ("files_changed", "insertions", "deletions"))
         counts = f"  ({files} file{'s' * (files != 1)}, +{more}/-{less})" if files else ""
         when = each["timestamp"][:16].replace("T", " ")
@@ -220,13 +219,13 @@ def format_checkpoint_list(checkpoints: list[dict[str, Any]], directory: str) ->
 
 def store_status(checkpoint_base: Path | None = None) -> dict[str, Any]:
     """Sizes, projects and archives. What cannot be read is left out."""
-    base, projects = current_base(checkpoint_base), []
+    base, projects, old = current_base(checkpoint_base), list[dict[str, Any]](), list[dict[str, Any]]()
     with suppress(*ERRORS):
         for each in Manager(base=base).status().projects if has_store(base) else ():
             about = {"hash": each.id, "workdir": each.workdir, "exists": each.exists, "commits": each.checkpoints}
             times = {"created_at": each.created_at, "last_touch": each.last_touch}
             projects.append(about | {name: time and time.timestamp() for name, time in times.items()})
-    old = [{"name": p.name, "size_bytes": bytes_of(p), "mtime": p.stat().st_mtime} for p in archives(base)]
+        old = [{"name": p.name, "size_bytes": bytes_of(p), "mtime": p.stat().st_mtime} for p in archives(base)]
     return {
         "base": str(base),
         "store_size_bytes": bytes_of(base / "store"),
@@ -255,7 +254,10 @@ def clear_all(checkpoint_base: Path | None = None) -> dict[str, Any]:
 
 def clear_legacy(checkpoint_base: Path | None = None) -> dict[str, int]:
     """Remove the archives of older layouts; `errors` counts those whose space could not be recovered."""
-    report = Manager(base=current_base(checkpoint_base)).clear_legacy()
+    try:
+        report = Manager(base=current_base(checkpoint_base)).clear_legacy()
+    except ERRORS:
+        return {"bytes_freed": 0, "deleted": 0, "errors": 1}
     left = sum(os.path.lexists(item.subject) for item in report.items)
     return {"bytes_freed": report.bytes_freed, "deleted": len(report.items) - left, "errors": left}
 
@@ -312,13 +314,12 @@ def checkpoint_footprint_notice() -> str | None:
     """A line for people whose checkpoints are on and use more than the limit; None otherwise."""
     try:
         config, status = _config(), store_status()
-        limit, size = float(config.get("max_total_size_mb", 500) or 0), status["total_size_bytes"] / _MB
+        limit, size = float(config.get("max_total_size_mb", 500) or 0), status["total_size_bytes"] / 2**20
         if not config.get("enabled", False) or not 0 < limit <= size:
             return None
         return (
-            f"Checkpoints for /rollback are on and use {size:.0f} MB for {status['project_count']} project(s); "
-            f"the limit is {limit:g} MB, and the newest of each project always stays. To do without them: "
-            "`hermes config set checkpoints.enabled false`, then `hermes checkpoints clear`."
+            f"Checkpoints for /rollback use {size:.0f} MB for {status['project_count']} project(s), and may use "
+            f"{limit:g} MB. Off: `hermes config set checkpoints.enabled false`, then `hermes checkpoints clear`."
         )
     except Exception:  # as above
         return None

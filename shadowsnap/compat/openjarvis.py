@@ -12,8 +12,7 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, make_dataclass
 from datetime import datetime
 from enum import Enum
@@ -212,7 +211,7 @@ class SessionStore:
 
     def __init__(self, db_path: str | os.PathLike[str]) -> None:
         self._lock = threading.RLock()
-        self._db = sqlite3.connect(db_path, check_same_thread=False, isolation_level=None, timeout=30)
+        self._db = sqlite3.connect(db_path, check_same_thread=False, isolation_level="IMMEDIATE", timeout=30)
         self._db.executescript("PRAGMA journal_mode=WAL; PRAGMA foreign_keys=ON")
         (found,) = self._db.execute("PRAGMA user_version").fetchone()
         if found > _VERSION:
@@ -227,7 +226,7 @@ class SessionStore:
 
     def save_session(self, session: Any) -> None:
         """Insert it, or replace what is known of the session with this id."""
-        with self._writing():
+        with self._lock, self._db:
             self._put_session(session)
 
     def get_session(self, session_id: str) -> Any | None:
@@ -244,7 +243,7 @@ class SessionStore:
         self, session_id: str, outcome: Any, *, pillar: str, op: str, target: str, risk_tier: str,
         rationale: str = "",
     ) -> None:  # fmt: skip
-        with self._writing():
+        with self._lock, self._db:
             self._put_outcome(session_id, outcome, (pillar, op, target, risk_tier, rationale))
 
     def list_outcomes(self, session_id: str) -> list[Any]:
@@ -257,7 +256,7 @@ class SessionStore:
         read, or lacks what a session must have, does not keep out the others."""
         read = (read_json(path) for path in sorted(Path(sessions_dir).glob("*/session.json")))
         records = {record["id"]: record for record in map(_whole, read) if record is not None}
-        with self._writing():
+        with self._lock, self._db:
             known = {*records, *(id for (id,) in self._db.execute("SELECT id FROM learning_sessions"))}
             for id, record in records.items():
                 if record["parent_session_id"] not in known:
@@ -267,17 +266,6 @@ class SessionStore:
         return len(records)
 
     # --- rows --------------------------------------------------------------------------------------
-
-    @contextmanager
-    def _writing(self) -> Iterator[None]:
-        with self._lock:
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-                self._db.execute("COMMIT")
-            finally:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
 
     def _put_session(self, session: Any) -> None:
         update = ", ".join(f"{name} = excluded.{name}" for name in _SESSION[1:])

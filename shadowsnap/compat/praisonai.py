@@ -165,15 +165,15 @@ class CheckpointService:
             workspace_dir, storage_dir, enabled, auto_checkpoint, max_checkpoints, user_name, user_email
         )
         self.is_initialized = False
-        self.checkpoint_dir = str(self.config.storage_dir)
-        self.git_dir = os.path.join(self.checkpoint_dir, "store")
         self.workspace_dir = self.config.workspace_dir
+        self.checkpoint_dir = self.config.get_checkpoint_dir()  # a host may delete it: it is not the store of all
+        self.git_dir = os.path.join(str(self.config.storage_dir), "store")
         self._handlers: dict[CheckpointEvent, list[Callable[[Any], object]]] = {}
 
     @cached_property
     def _manager(self) -> AsyncCheckpointManager:
         """Opened on first use: until then the configuration may be changed."""
-        return AsyncCheckpointManager.of(open_manager(self.checkpoint_dir, self.config.exclude_patterns))
+        return AsyncCheckpointManager.of(open_manager(str(self.config.storage_dir), self.config.exclude_patterns))
 
     def on(self, event: CheckpointEvent, handler: Callable[[Any], object]) -> None:
         self._handlers.setdefault(CheckpointEvent(event), []).append(handler)
@@ -188,14 +188,14 @@ class CheckpointService:
         """False where checkpoints are disabled, or the workspace is missing or protected."""
         workspace = Path(self.workspace_dir).resolve()
         protected = [Path(path).expanduser().resolve() for path in _PROTECTED]
-        is_protected = workspace in protected or refusal(workspace, Path(self.checkpoint_dir).resolve())
+        is_protected = workspace in protected or refusal(workspace, Path(str(self.config.storage_dir)).resolve())
         if not self.config.enabled or not workspace.is_dir() or is_protected:
             return False
         try:
             await asyncio.to_thread(open_store, self._manager.settings)
             if not await self._saved():
                 with suppress(NothingToImport):
-                    await self._manager.import_from(self.config.get_checkpoint_dir())
+                    await self._manager.import_from(self.checkpoint_dir)
         except ERRORS as problem:
             await self._emit(CheckpointEvent.ERROR, {"error": str(problem)})
             return False
@@ -296,15 +296,17 @@ class CheckpointService:
 
     @_guarded(lambda _: False)
     async def delete(self, checkpoint_id: str) -> bool:
-        """Whether the checkpoint was there, and is gone now. All others keep their ids."""
-        return bool(await self._manager.delete(self.workspace_dir, checkpoint_id))
+        """Whether the checkpoint was there, and is gone now. All others keep their ids, and those that other hosts
+        took of the workspace stay."""
+        found = await self.get_checkpoint(checkpoint_id)
+        return found is not None and bool(await self._manager.delete(self.workspace_dir, found.id))
 
     async def delete_all(self) -> bool:
         """Delete every checkpoint of this workspace that this service recorded, and what PraisonAI itself left."""
         try:
             with suppress(NoSuchProject):  # there were none
                 await self._manager.clear(self.workspace_dir, host=_HOST)
-            await asyncio.to_thread(remove_tree, Path(self.config.get_checkpoint_dir()))
+            await asyncio.to_thread(remove_tree, Path(self.checkpoint_dir))
         except ERRORS:
             return False
         self.is_initialized = False

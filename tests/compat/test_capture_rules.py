@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -130,4 +129,15 @@ def test_the_projects_own_ignore_rules_hold_as_they_do_there(tmp_path: Path, bas
     expected = captured_by_git(work, tmp_path / "original.git", PRAISONAI)
     by_praisonai(work, base)
     assert set(CheckpointManager(base=base).files(work, "last")) == expected == {".gitignore", "dist/a"}
-    shutil.rmtree(work / "dist")
+
+
+def test_a_file_that_is_ignored_since_is_left_out_from_then_on(tmp_path: Path, base: Path) -> None:
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "a.cfg").write_text("one\n")
+    restore = by_praisonai(work, base)
+    (work / ".gitignore").write_text("*.cfg\n")
+    (work / "a.cfg").write_text("two\n")
+    by_praisonai(work, base)
+    assert set(CheckpointManager(base=base).files(work, "last")) == {".gitignore"}
+    assert restore() and (work / "a.cfg").read_text() == "one\n"

@@ -62,11 +62,9 @@ PROOFS = {
             "test_hermes.test_a_directory_whose_identity_was_never_seen_is_not_taken_for_deleted",
             "test_hermes.test_pruning_keeps_projects_that_may_only_be_out_of_reach",
         ),
-        "a checkpoint of another directory is refused": (
-            "test_hermes.test_a_checkpoint_of_another_project_is_refused",
-        ),
         "they are removed, and saved first": ("test_hermes.test_a_restore_removes_what_came_later_and_saves_it",),
         "everything is restored, or nothing": ("test_hermes.test_a_restore_that_fails_changes_nothing",),
+        "it is refused": ("test_hermes.test_a_checkpoint_of_another_project_is_refused",),
         "hashes never change": ("test_hermes.test_pruning_changes_no_hash",),
         "what is pinned (`shadowsnap pin`) is never pruned": ("test_hermes.test_pruning_keeps_what_is_pinned",),
         "in the shared store, about what Hermes recorded": (
@@ -113,17 +111,19 @@ PROOFS = {
         "they stay listed": (
             "test_praisonai.test_later_checkpoints_stay_listed_and_unsaved_edits_are_saved_first",
         ),
-        "they stay": ("test_praisonai.test_what_praisonai_destroys_stays",),
+        "what is ignored now stays": ("test_praisonai.test_what_praisonai_destroys_stays",),
         "they come back as they were": ("test_praisonai.test_any_message_comes_back",),
         "contents and text too, and files that were emptied are not called deleted": (
             "test_praisonai.test_a_difference_has_status_numbers_and_contents",
         ),
-        "`delete` takes one checkpoint, and no other id changes": (
+        "`delete` takes one checkpoint of the service's own, and no other id changes": (
             "test_praisonai.test_one_checkpoint_can_be_deleted",
+            "test_praisonai.test_what_another_host_took_of_the_workspace_cannot_be_deleted",
         ),
         "they are deleted": ("test_praisonai.test_pruning_really_prunes",),
-        "all of them have one store there": (
+        "all of them have one store there; `checkpoint_dir` is where PraisonAI left its own": (
             "test_praisonai.test_all_checkpoints_of_the_workspace_can_be_deleted",
+            "test_praisonai.test_deleting_the_directory_of_the_workspace_deletes_nothing_of_others",
         ),
         "they are accepted, and not used": ("test_praisonai.test_a_configuration_may_name_an_author",),
     },

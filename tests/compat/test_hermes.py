@@ -591,6 +591,7 @@ def test_a_safe_restore_keeps_what_was_too_large_and_says_so(work: Path) -> None
     agent_writes(manager, work / "fits", b"a" * MB)
     agent_writes(manager, work / "large", b"a" * (MB + 1))
     agent_writes(manager, work / "grew", b"a" * (MB + 1))
+    assert manager.safe_restore_plan(str(work), found)["skipped"] == ["large"]
     answer = manager.restore(str(work), found, safe=True)
     assert answer["restored_files"] == ["fits", "grew"] and answer["skipped_oversize"] == ["large"]
     assert (work / "fits").read_bytes() == b"o" * MB and (work / "grew").read_bytes() == b"small\n"
@@ -613,6 +614,14 @@ def test_a_plan_says_what_a_safe_restore_would_do(manager: hermes.CheckpointMana
     assert manager.restore(str(work), found, safe=True)["restored_files"] == plan["restore"]
     assert manager.restore(str(work), found, safe=True)["restored_files"] == []
     assert (work / "notes.md").read_text() == "person\n"
+
+
+def test_a_base_that_cannot_be_read_is_an_error_that_is_counted(tmp_path: Path) -> None:
+    base = tmp_path / "loop"
+    base.symlink_to(base)
+    assert hermes.clear_legacy(base) == {"bytes_freed": 0, "deleted": 0, "errors": 1}
+    status = hermes.store_status(base)
+    assert status["projects"] == [] and status["legacy_archives"] == []
 
 
 def test_a_plan_that_fails_does_not_become_a_restore_of_everything(

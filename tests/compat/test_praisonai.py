@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import os
+import shutil
 from collections.abc import Awaitable, Callable, Iterator
 from datetime import UTC, datetime
 from pathlib import Path
@@ -336,7 +337,7 @@ def test_later_checkpoints_stay_listed_and_unsaved_edits_are_saved_first(
     assert result.success and result.checkpoint.id == first.id and result.checkpoint.message == "first"
     assert content(service) == "first" and not Path(service.workspace_dir, "new.txt").exists()
     assert messages(run, service) == ["third", "second", "first"]
-    CheckpointManager(base=service.checkpoint_dir).undo(service.workspace_dir)
+    CheckpointManager(base=service.config.storage_dir).undo(service.workspace_dir)
     assert content(service) == "not saved" and Path(service.workspace_dir, "new.txt").exists()
     assert run(service.restore(third.id)).success and content(service) == "third"
 
@@ -395,14 +396,15 @@ def test_an_unknown_checkpoint_is_a_failure_that_listeners_hear_of(
 
 
 def test_what_praisonai_destroys_stays(service: CheckpointService, run: Run[Any], work: Path) -> None:
-    """There a restore cleans away what no checkpoint holds, and what an older .gitignore did not ignore."""
+    """There a restore cleans away what an older .gitignore did not ignore."""
     first = saved(run, service, "first")
     (work / ".gitignore").write_text("private/\n")
     (work / "private").mkdir()
     (work / "private" / "key").write_text("mine\n")
     before = manifest(work)
     assert run(service.restore(first.id)).success
-    CheckpointManager(base=service.checkpoint_dir).undo(work)
+    assert (work / "private" / "key").read_text() == "mine\n"
+    CheckpointManager(base=service.config.storage_dir).undo(work)
     assert manifest(work) == before
 
 
@@ -475,6 +477,27 @@ def test_one_checkpoint_can_be_deleted(service: CheckpointService, run: Run[Any]
     assert run(service.delete(second.short_id)) is True
     assert run(service.delete(second.short_id)) is False
     assert [each.id for each in run(service.list_checkpoints())] == [third.id, first.id]
+
+
+def test_what_another_host_took_of_the_workspace_cannot_be_deleted(
+    service: CheckpointService, run: Run[Any], work: Path, base: Path
+) -> None:
+    saved(run, service, "first")
+    manager = CheckpointManager(base=base)
+    (work / "a.txt").write_text("mine\n")
+    mine = manager.snapshot(work, "mine").checkpoint
+    assert mine is not None
+    assert run(service.delete(mine.id)) is False
+    assert manager.get(work, mine.id).reason == "mine"
+
+
+def test_deleting_the_directory_of_the_workspace_deletes_nothing_of_others(
+    service: CheckpointService, run: Run[Any], base: Path
+) -> None:
+    """As a host does that cleans up by itself."""
+    saved(run, service, "first")
+    shutil.rmtree(service.checkpoint_dir, ignore_errors=True)
+    assert (base / "store").is_dir() and messages(run, service) == ["first"]
 
 
 def test_all_checkpoints_of_the_workspace_can_be_deleted(
