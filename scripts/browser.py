@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from shadowsnap import CheckpointManager
-from shadowsnap.cli.report.page import EVERYTHING, Items, Page, chosen_entries
+from shadowsnap.cli.commands.report import EVERYTHING, Items, Page, chosen_entries
 
 HOSTILE = "</script><script>document.title='ran'</script><img src=https://example.org/x onerror=alert(1)>"
 WIDTHS = {"phone": 390, "tablet": 820, "desktop": 1360}

@@ -21,8 +21,8 @@ from command_line import CommandLine
 from helpers import loose_object
 from shadowsnap import CheckpointManager
 from shadowsnap.cli.commands.help import FOLDER
-from shadowsnap.cli.report.page import Items, chosen_entries
-from shadowsnap.cli.report.picture import Scale
+from shadowsnap.cli.commands.report import Items, chosen_entries
+from shadowsnap.cli.picture import Scale
 from shadowsnap.snapshot.states import split_patch
 
 HOSTILE = "</script></style></title>--><script>alert(1)</script><img src=//x onerror=alert(1)>\"'><b>"

@@ -35,7 +35,7 @@ LEVEL_OF = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
 NEIGHBOURLY = {0, len(LEVELS) - 2, len(LEVELS) - 1}
 
 MAY_RUN_PROCESSES = (
-    "git/", "cli/ui.py", "cli/commands/demo.py", "cli/commands/questions.py",
+    "git/", "cli/ui.py", "cli/commands/demo.py", "cli/commands/states.py", "upkeep/background.py",
     "agents/state.py", "hook/server.py", "snapshot/readers.py",
 )  # fmt: skip
 # A face reads the variables of the system that it stands for.

@@ -18,9 +18,9 @@ GROUPS = ("taking and looking", "going back", "keeping", "other machines", "more
 CHAPTERS = {
     "timeline": ("list", "log", "show", "label", "pin", "unpin"),
     "sessions": ("sessions",),
-    "states": ("snap", "diff", "cat", "ls", "fork"),
+    "states": ("snap", "diff", "cat", "ls", "fork", "blame", "bisect"),
     "restore": ("restore", "revert", "undo", "redo", "rollback"),
-    "questions": ("blame", "bisect", "report", "export"),
+    "report": ("report", "export"),
     "keeping": ("delete", "prune", "purge", "clear", "clear-legacy"),
     "store": ("status", "doctor", "verify", "import"),
     "remote": ("remote", "push", "pull", "lanes", "resume"),

@@ -1,19 +1,35 @@
-"""The commands that take a state and look into one: snap, diff, cat, ls, fork."""
+"""The commands that take states, look into them, and ask about them: snap, diff, cat, ls, fork, blame, bisect."""
 
 from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NoReturn
 
 from shadowsnap.cli.commands import Command
 from shadowsnap.cli.context import Context
 from shadowsnap.cli.tables import change_lines, changed, changes_of, described, patch_lines
-from shadowsnap.cli.text import ago, count, safe
-from shadowsnap.errors import DirectoryRefused, NoSuchPath, NotCaptured, WrongUsage
+from shadowsnap.cli.text import ago, columns, count, cut, one_line, pad, safe
+from shadowsnap.cli.ui import Ink
+from shadowsnap.errors import (
+    BisectFailed,
+    DirectoryRefused,
+    NoSuchPath,
+    NotCaptured,
+    WrongUsage,
+)
 from shadowsnap.model import Checkpoint, Diff, Entry, Outcome
-from shadowsnap.questions import check_free
+from shadowsnap.questions import BEGINNING, check_free
+from shadowsnap.results import Author, Bisection, BlamedLine, Probe
+from shadowsnap.snapshot.states import quoted
 
 _WORDS = {"disabled": "nothing was taken: shadowsnap is disabled by its settings"}
 
@@ -251,3 +267,228 @@ class ForkCommand(Command):
             lines.append(f"forked to {safe(fork.directory)}: {count(fork.files, 'file')}{branch}")
         lines += [f"  not captured, so not in it: {safe(item.path)} ({item.why})" for item in target.skipped]
         return context.ui.answer({"forks": [fork.to_dict() for fork in forks]}, lines)
+
+
+_NO_ID = "0" * 40
+_PROMPT = 28
+_RANGE = re.compile(r"(\d*)(?:,(\+?\d*))?")
+
+
+class BlameCommand(Command):
+    """Show which turn brought in each line of a file, or that you did.
+
+    Lines that came with shell commands count as the turn's. What you edited between turns is yours; `before` is
+    what was there when the timeline began.
+    """
+
+    name = "blame"
+    group = "taking and looking"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("path", metavar="FILE", help="the file")
+        parser.add_argument(
+            "-L", dest="lines", metavar="RANGE", help="only these lines: 10,20 or 10,+5 or 10, or 10"
+        )
+        parser.add_argument(
+            "--porcelain", action="store_true", help="as git blame --porcelain has it, for editors"
+        )
+
+    def run(self, args: argparse.Namespace, context: Context) -> int:
+        path = context.path(args.path)
+        everything = context.manager.blame(context.workdir, path)
+        lines = everything if args.lines is None else _chosen(everything, args.lines)
+        if context.ui.json:
+            return context.ui.answer({"lines": [line.to_dict() for line in lines]})
+        if args.porcelain:
+            context.ui.raw(b"".join(_porcelain(lines, path)))
+            return 0
+        context.ui.page("".join(f"{row}\n" for row in _rows(lines, context.ui.ink)))
+        return 0
+
+
+def _chosen(lines: Sequence[BlamedLine], word: str) -> Sequence[BlamedLine]:
+    """The lines that a range names, as `git blame -L` has it."""
+    found = _RANGE.fullmatch(word)
+    if found is None or word in ("", ","):
+        raise WrongUsage(why=f"-L {word}: a range is 10,20 or 10,+5")
+    first = int(found[1] or 1)
+    last = found[2]
+    if last is None:
+        end = first
+    elif last.startswith("+"):
+        end = first + int(last[1:] or 0) - 1
+    else:
+        end = int(last) if last else len(lines)
+    if not 1 <= first <= end or first > len(lines):
+        raise WrongUsage(why=f"-L {word}: the file has {len(lines)} lines")
+    return lines[first - 1 : end]
+
+
+def _rows(lines: Sequence[BlamedLine], ink: Ink) -> Iterator[str]:
+    cells = [(_who(line.author), cut(one_line(line.author.prompt or ""), _PROMPT)) for line in lines]
+    wide = [max([0, *(columns(cell[at]) for cell in cells)]) for at in range(2)]
+    digits = len(str(lines[-1].line)) if lines else 1
+    for line, (who, prompt) in zip(lines, cells, strict=True):
+        style = {"turn": "cyan", "person": "green"}.get(line.author.who, "dim")
+        text = safe(line.text.decode("utf-8", "surrogateescape").removesuffix("\n"), keep="\t")
+        left = f"{ink(style, pad(who, wide[0]))}  {ink('dim', pad(prompt, wide[1]))}"
+        yield f"{left}  {ink('dim', f'{line.line:>{digits}}')}  {text}".rstrip()
+
+
+def _who(author: Author) -> str:
+    if author.who == "turn":
+        return f"turn {author.number}" + (f" {one_line(author.agent)}" if author.agent else "")
+    return "you" if author.who == "person" else "before"
+
+
+def _porcelain(lines: Sequence[BlamedLine], path: str) -> Iterator[bytes]:
+    described: set[tuple[str, str, int | None]] = set()
+    for at, line in enumerate(lines):
+        who, identity = line.author, line.author.checkpoint or _NO_ID
+        group = ""
+        if at == 0 or not _follows(lines[at - 1], line):
+            end = at + 1
+            while end < len(lines) and _follows(lines[end - 1], lines[end]):
+                end += 1
+            group = f" {end - at}"
+        yield f"{identity} {line.original_line} {line.line}{group}\n".encode()
+        if (identity, who.who, who.number) not in described:
+            described.add((identity, who.who, who.number))
+            yield from _headers(who, path)
+        yield b"\t" + line.text.removesuffix(b"\n") + b"\n"
+
+
+def _follows(line: BlamedLine, following: BlamedLine) -> bool:
+    """Whether a line came in right after another one."""
+    return line.author == following.author and line.original_line + 1 == following.original_line
+
+
+def _headers(who: Author, path: str) -> Iterator[bytes]:
+    name = {"turn": one_line(who.agent or "agent"), "person": "you"}.get(who.who, "before the timeline")
+    seconds = int(who.at.timestamp()) if who.at is not None else 0
+    plain = {"turn": f"turn {who.number}", "person": "your own edits"}.get(who.who, name)
+    what = one_line(who.prompt or "") or plain
+    for role in ("author", "committer"):
+        yield f"{role} {name}\n{role}-mail <>\n{role}-time {seconds}\n{role}-tz +0000\n".encode()
+    yield f"summary {what}\n".encode()
+    yield f"number {who.number}\n".encode() if who.number is not None else b""
+    yield b"boundary\n" if who.who == "before" else b""
+    yield f"filename {quoted(path.encode('utf-8', 'surrogateescape'))}\n".encode()
+
+
+_SECONDS = 600.0
+_SHELL_TROUBLE = (126, 127)
+_ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+
+
+class BisectCommand(Command):
+    """Find the turn that broke something, by running a command.
+
+    Each state is written into a scratch directory and COMMAND runs there; the project itself is not touched. Exit
+    code 0 means good, 125 that the state cannot be tested, anything else bad. What a restore took back is left
+    out.
+    """
+
+    name = "bisect"
+    group = "taking and looking"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("--good", metavar="REF", help="a state in which COMMAND succeeds")
+        parser.add_argument("--bad", metavar="REF", help="a later state in which it fails; else the files as now")
+        parser.add_argument("--all", action="store_true", help="test every state, from --good or the oldest on")
+        longest = f"a command that takes longer has failed; {_SECONDS:g} if not given"
+        parser.add_argument("--timeout", metavar="SECONDS", type=float, default=_SECONDS, help=longest)
+        parser.set_defaults(paths=[])
+        parser.usage_end = ["-- COMMAND"]  # type: ignore[attr-defined]
+
+    def run(self, args: argparse.Namespace, context: Context) -> int:
+        ui, words = context.ui, list(args.paths)
+        if not words:
+            raise WrongUsage(why="which command? it stands after --: bisect --good 3 -- pytest -q")
+        if args.good is None and not args.all:
+            raise WrongUsage(why="--good is missing: a state in which the command succeeds")
+        good = context.checkpoint(args.good).id if args.good is not None else None
+        bad = context.checkpoint(args.bad).id if args.bad not in (None, "@") else None
+
+        def check(folder: Path, name: str) -> int | None:
+            ui.say(f"testing the state after {name} ..." if name != BEGINNING else "testing the first state ...")
+            status = run_in(words, folder, args.timeout, quiet=ui.json)
+            ui.say(f"  {'it took too long' if status is None else f'exit code {status}'}")
+            return status
+
+        with ending_by_signals():
+            found = context.manager.bisect(context.workdir, good, bad, check=check, test_all=args.all)
+        if found.culprit is None and not args.all:
+            names = ", ".join(probe.name for probe in found.candidates)
+            raise BisectFailed(why=f"some states could not be tested; it is one of: {names}")
+        return ui.answer(found.to_dict(), _bisect_lines(found, table=args.all))
+
+
+def run_in(words: Sequence[str], folder: Path, seconds: float, *, quiet: bool) -> int | None:
+    """Run a command in a directory; its exit code, or None if it took too long. All that it started ends with
+    it."""
+    command = list(words)
+    if len(command) == 1 and len(command[0].split()) > 1 and shutil.which(command[0]) is None:
+        command = ["/bin/sh", "-c", command[0]]  # a whole line in one word
+    output = subprocess.DEVNULL if quiet else sys.stderr
+    try:
+        process = subprocess.Popen(
+            command, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
+            env={**os.environ, "PWD": str(folder)}, start_new_session=True,
+        )  # fmt: skip
+    except FileNotFoundError:
+        return _SHELL_TROUBLE[1]
+    except OSError:
+        return _SHELL_TROUBLE[0]
+    try:
+        return process.wait(seconds if seconds > 0 else None)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        _end(process)
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End a command with all that it started."""
+    if hasattr(os, "killpg"):
+        try:
+            os.killpg(process.pid, signal.SIGKILL)
+        except (ProcessLookupError, PermissionError):
+            pass  # all of it has ended
+    else:
+        process.kill()
+    process.wait()
+
+
+@contextmanager
+def ending_by_signals() -> Iterator[None]:
+    """Let signals that would end us at once be exceptions, so that scratch directories are removed."""
+
+    def end(number: int, _: object) -> NoReturn:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in _ENDING}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _bisect_lines(found: Bisection, *, table: bool) -> Iterator[str]:
+    if table:
+        wide = max(len(probe.name) for probe in found.probes)
+        for probe in found.probes:
+            status = "too long" if probe.status is None else f"exit {probe.status}"
+            yield f"{probe.verdict:7}  {status:8}  {probe.name:{wide}}  {one_line(probe.prompt or '')}".rstrip()
+    if found.culprit is not None:
+        yield f"{_in_words(found.culprit)} broke it"
+        if found.culprit.number is not None:
+            yield f"to see what it did: shadowsnap diff {found.culprit.number}"
+    elif table:
+        yield "the command succeeds in the last state that could be tested, or in none"
+
+
+def _in_words(probe: Probe) -> str:
+    about = ", ".join(filter(None, (one_line(probe.agent or ""), one_line(probe.prompt or ""))))
+    return f"{probe.name} ({about})" if about else probe.name

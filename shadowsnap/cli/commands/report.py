@@ -1,26 +1,44 @@
-"""A report as one HTML page. It loads nothing: the policy in its head allows its own style and its own script, by
-their hashes, and nothing else. Everything that comes from elsewhere goes through `html_safe`."""
+"""The commands that write what happened for others: report, export.
+
+A report is one HTML page. It loads nothing: the policy in its head allows its own style and its own script, by
+their hashes, and nothing else. Everything that comes from elsewhere goes through `html_safe`.
+"""
 
 from __future__ import annotations
 
+import argparse
 import base64
 import hashlib
+import json
 import os
 import re
+import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
-from datetime import date, datetime
+from datetime import date, datetime, timedelta
 from itertools import groupby
 from pathlib import Path
 from typing import TypeVar
 
 from shadowsnap import __version__
-from shadowsnap.cli.report.picture import YOU, Lane, anchor, lanes_of, picture
-from shadowsnap.cli.tables import changes_of, duration_text
-from shadowsnap.cli.text import count, cut, html_safe, one_line, size
+from shadowsnap.cli.commands import Command
+from shadowsnap.cli.commands.sessions import moment_of
+from shadowsnap.cli.context import Context
+from shadowsnap.cli.picture import YOU, Lane, anchor, lanes_of, picture
+from shadowsnap.cli.tables import changes_of, duration_text, now_text, tilde
+from shadowsnap.cli.text import count, cut, html_safe, one_line, safe, size
+from shadowsnap.compat.agent_trace import trace_records
+from shadowsnap.compat.git_ai import export_notes
 from shadowsnap.deadline import Deadline
-from shadowsnap.errors import NoSuchProject, NoSuchSession, ShadowsnapError
+from shadowsnap.errors import (
+    NoSuchProject,
+    NoSuchSession,
+    ReportRefused,
+    ShadowsnapError,
+    WrongUsage,
+)
+from shadowsnap.files import write_bytes
 from shadowsnap.manager import CheckpointManager
 from shadowsnap.model import Change, Entry
 from shadowsnap.snapshot.states import PatchReader, State, compare, patch_header, split_patch
@@ -30,6 +48,116 @@ from shadowsnap.store.layout import open_store
 from shadowsnap.store.projects import project_of
 from shadowsnap.store.redaction import redacted_text
 from shadowsnap.timeline import lasting_effects, short_session_ids
+
+_AGO = re.compile(r"(\d{1,6})\s*(min|h|d|w)")
+_UNITS = {"min": "minutes", "h": "hours", "d": "days", "w": "weeks"}
+_HEAD = 1000
+
+
+class ReportCommand(Command):
+    """Write what agents did as one HTML page, to look at or to pass on.
+
+    A picture of the time with a lane for each session, and each turn with its prompt, files, diffs, what was not
+    captured and what no rollback takes back. The page loads nothing and needs no network. What looks like a secret
+    is left out. An older report is replaced; another file only with --force.
+    """
+
+    name = "report"
+    group = "taking and looking"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        parser.add_argument("-o", "--output", metavar="FILE", required=True, help="where it goes; - for stdout")
+        parser.add_argument("--session", metavar="ID", help="only one session; a part of its id will do")
+        parser.add_argument("--since", metavar="TIME", help="only since then: 2026-01-31, today, 8h, 2d")
+        parser.add_argument("--no-prompts", action="store_true", help="without what was asked")
+        parser.add_argument("--no-diffs", action="store_true", help="with the names of files, without their lines")
+        parser.add_argument("--max-mb", metavar="N", type=float, default=8, help="not larger than this (8)")
+        parser.add_argument("--force", action="store_true", help="replace a file that is no report")
+
+    def run(self, args: argparse.Namespace, context: Context) -> int:
+        ui = context.ui
+        if args.output == "-" and ui.json:
+            raise WrongUsage(why="with --json, stdout is the answer: name a file")
+        if not 0.1 <= args.max_mb <= 1000:
+            raise WrongUsage(why="--max-mb is between 0.1 and 1000")
+        path = Path(os.path.normpath(os.path.join(context.here, args.output)))
+        if args.output != "-":
+            _check_replaceable(path, args.force)
+        page, data = _page(args, context)
+        if args.output == "-":
+            ui.raw(data)
+            return 0
+        write_bytes(path, data)
+        turns, cut = sum(1 for entry in page.entries if entry.kind == "turn"), page.cuts.in_words()
+        for text in cut:
+            ui.say(f"{text} to keep it small; --max-mb makes room")
+        facts = {"file": str(path), "bytes": len(data), "turn_count": turns, "cut": cut}
+        return ui.answer(facts, f"{count(turns, 'turn')} written to {safe(str(path))}, {size(len(data))}")
+
+
+def _page(args: argparse.Namespace, context: Context) -> tuple[Page, bytes]:
+    since = None if args.since is None else _since(args.since)
+    with context.working("writing the report") as update:
+        seconds = None if since is None else since.timestamp()
+        entries = chosen_entries(context.manager, context.workdir, args.session, seconds)
+        with Items(context.manager, context.workdir) if entries else nullcontext() as items:
+            page = Page(
+                project=tilde(context.workdir),
+                about=_about(args, since),
+                entries=entries,
+                read=Item if items is None else items.read,
+                now=datetime.now().astimezone(),
+                state=_state(context) if entries and args.session is None else "",
+                prompts=not args.no_prompts,
+                diffs=not args.no_diffs,
+                most=int(args.max_mb * 1_000_000),
+            )
+            return page, page.html(update)
+
+
+def _check_replaceable(path: Path, force: bool) -> None:
+    """Refuse to replace what is not a report; a device or a directory always."""
+    try:
+        seen = path.lstat()
+    except FileNotFoundError:
+        return
+    if not stat.S_ISREG(seen.st_mode):
+        raise ReportRefused(path=path, why="it is not a plain file")
+    if force:
+        return
+    with open(path, "rb") as file:
+        head = file.read(_HEAD)
+    if f'name="generator" content="{GENERATOR}'.encode() not in head:
+        problem = ReportRefused(path=path, why="it exists, and is no report")
+        problem.hint = "name another file; --force replaces this one"
+        raise problem
+
+
+def _since(text: str) -> datetime:
+    """A moment as people write it: a date, `today`, `yesterday`, or how long ago, `8h`."""
+    now = datetime.now().astimezone()
+    ago = _AGO.fullmatch(text)
+    if ago:
+        return now - timedelta(**{_UNITS[ago[2]]: int(ago[1])})
+    days = {"today": 0, "yesterday": 1}.get(text)
+    if days is not None:
+        return (now - timedelta(days=days)).replace(hour=0, minute=0, second=0, microsecond=0)
+    return moment_of(text)
+
+
+def _about(args: argparse.Namespace, since: datetime | None) -> str:
+    parts = [f"session {args.session}"] if args.session is not None else []
+    parts += [f"since {since.day} {since:%B %Y, %H:%M}"] if since is not None else []
+    return ", ".join(parts) or EVERYTHING
+
+
+def _state(context: Context) -> str:
+    try:
+        text = now_text(context.manager.now(context.workdir))
+    except ShadowsnapError:
+        return ""  # the directory is gone, or the store cannot be written to
+    return f"{text[:1].upper()}{text[1:]}."
+
 
 GENERATOR = "shadowsnap report"
 EVERYTHING = "from the beginning of the timeline"
@@ -138,7 +266,7 @@ class Page:
             articles.append((entry, text))
         if self.cuts.entries:
             drawn = picture(self.entries, lanes, self.now, len(articles))
-        style, script = ((_FOLDER / name).read_text("utf-8") for name in ("page.css", "page.js"))
+        style, script = ((_FOLDER / name).read_text("utf-8") for name in ("report.css", "report.js"))
         parts = [*self._head(style, script), *self._header(), *self._figure(drawn, lanes), *self._list(articles)]
         return "".join([*parts, *self._footer(script)]).encode()
 
@@ -555,3 +683,53 @@ def chosen_entries(
 def _last_moment(entry: Entry) -> float:
     moment = entry.ended_at or entry.began_at
     return moment.timestamp() if moment is not None else 0.0
+
+
+# --- for other tools ---------------------------------------------------------------------------------------
+
+
+class ExportCommand(Command):
+    """Write what turns did for other tools: Agent Trace, git-ai notes.
+
+    --agent-trace writes records of Agent Trace 0.1, one JSON object per line. --git-notes attaches authorship
+    notes of git-ai (standard 3.0.0) to the commits of your repository, under refs/notes/ai; notes of other tools
+    stay.
+    """
+
+    name = "export"
+    group = "more"
+
+    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
+        form = parser.add_mutually_exclusive_group(required=True)
+        form.add_argument("--agent-trace", action="store_true", help="trace records of Agent Trace 0.1")
+        form.add_argument("--git-notes", action="store_true", help="authorship notes of git-ai, on your commits")
+        parser.add_argument("-o", dest="output", metavar="FILE", help="where the records go; stdout if not given")
+        parser.add_argument("-n", "--dry-run", action="store_true", help="with --git-notes: only show the notes")
+
+    def run(self, args: argparse.Namespace, context: Context) -> int:
+        return _agent_trace(args, context) if args.agent_trace else _git_notes(args, context)
+
+
+def _agent_trace(args: argparse.Namespace, context: Context) -> int:
+    if args.dry_run:
+        raise WrongUsage(why="--dry-run goes with --git-notes")
+    records = list(trace_records(context.manager, context.workdir))
+    rows = [json.dumps(record) for record in records]
+    if args.output is None or args.output == "-":
+        return context.ui.answer({"records": records}, rows)
+    path = Path(os.path.normpath(os.path.join(context.here, args.output)))
+    write_bytes(path, "".join(f"{row}\n" for row in rows).encode())
+    lines = f"{count(len(rows), 'record')} written to {safe(str(path))}"
+    return context.ui.answer({"record_count": len(rows), "file": str(path)}, lines)
+
+
+def _git_notes(args: argparse.Namespace, context: Context) -> int:
+    if args.output is not None:
+        raise WrongUsage(why="-o goes with --agent-trace: notes are written into your repository")
+    notes = export_notes(context.manager, context.workdir, dry_run=args.dry_run)
+    lines = [f"{note.commit[:10]}  {count(note.lines, 'line')}  {note.status}" for note in notes]
+    if args.dry_run:
+        texts = {note.commit: map(safe, note.text.splitlines()) for note in notes}
+        lines = [row for commit, text in texts.items() for row in (f"commit {commit}", *text, "")]
+    data = {"git_notes": [note.to_dict() for note in notes]}
+    return context.ui.answer(data, lines or ["no commit holds lines of a turn"])

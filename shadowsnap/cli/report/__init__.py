@@ -1,1 +1,0 @@
-"""The report: what happened in a project as one HTML page that loads nothing."""
