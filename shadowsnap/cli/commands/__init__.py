@@ -16,8 +16,7 @@ from shadowsnap.cli.context import Context
 GROUPS = ("taking and looking", "going back", "keeping", "other machines", "more")
 
 CHAPTERS = {
-    "timeline": ("list", "log", "show", "label", "pin", "unpin"),
-    "sessions": ("sessions",),
+    "timeline": ("list", "log", "show", "sessions", "label", "pin", "unpin"),
     "states": ("snap", "diff", "cat", "ls", "fork", "blame", "bisect"),
     "restore": ("restore", "revert", "undo", "redo", "rollback"),
     "report": ("report", "export"),
