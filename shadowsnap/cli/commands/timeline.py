@@ -508,8 +508,8 @@ class SessionsCommand(Command):
             session = context.manager.session(args.session, context.workdir)
             if args.chat:
                 return _write_conversation(last_conversation(context.manager, session), args.output, context)
-            data = {"session": session.to_dict()}
-            return context.ui.answer(data, session_lines(session, context.ui.width, context.ui.ink))
+            lines = session_lines(session, context.ui.width, context.ui.ink)
+            return context.ui.answer({"session": session.to_dict()}, lines)
         if args.session is not None:
             raise WrongUsage(why=f"{args.session!r} does not belong there; sessions show {args.session} shows one")
         if args.limit < 0:
