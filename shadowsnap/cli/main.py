@@ -5,13 +5,10 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from argparse import Namespace
 from collections.abc import Sequence
 
 from shadowsnap import __version__
-from shadowsnap.cli.commands import Command, load_command
-from shadowsnap.cli.context import Context
-from shadowsnap.cli.parser import command_parser, parse, split_words, top_help, unknown_command
+from shadowsnap.cli.commands import Context, command_parser, load_command, parse, split_words, top_help
 from shadowsnap.cli.ui import Ui
 from shadowsnap.errors import Interrupted, NoSuchProject, ShadowsnapError
 
@@ -38,37 +35,27 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str], ui: Ui) -> int:
-    first = split_words(words)
-    if first.wants_version:
+    directories, name, rest = split_words(words)
+    if name == "--version":
         return ui.answer({"version": __version__}, f"shadowsnap {__version__}")
-    if first.wants_help:
+    if name in ("-h", "--help"):
         return ui.answer({"help": top_help()}, top_help())
-    bare = not first.command
-    command = load_command("list" if bare else first.command)
-    if command is None:
-        raise unknown_command(first.command)
+    command = load_command(name or "list")
     parser = command_parser(command)
-    if ui.json and {"-h", "--help"} & set(_before_dashes(first.rest)):
+    if ui.json and {"-h", "--help"} & set(_before_dashes(rest)):
         return ui.answer({"help": parser.format_help()})
-    args = parse(parser, first.rest)
-
-    context = Context(ui, [*first.directories, *args.directory])
-    try:
-        return _run_bare(args, context, command) if bare else command.run(args, context) or 0
-    finally:
-        context.warn()
-
-
-def _run_bare(args: Namespace, context: Context, command: Command) -> int:
-    """Without a command: the list; for a person, the first steps where there is no history yet."""
-    from shadowsnap.cli.commands.timeline import show_first_steps  # a chapter, imported only if it is needed
-
+    args = parse(parser, rest)
+    context = Context(ui, [*directories, *args.directory])
     try:
         return command.run(args, context) or 0
     except NoSuchProject:
-        if not context.ui.on_terminal:
+        if name or not ui.on_terminal:
             raise
+        from shadowsnap.cli.commands.timeline import show_first_steps  # a chapter, imported only if it is needed
+
         return show_first_steps(context)
+    finally:
+        context.warn()
 
 
 def _before_dashes(words: list[str]) -> list[str]:

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from shadowsnap import steps
-from shadowsnap.cli.context import Context
+from shadowsnap.cli.commands import Context
 from shadowsnap.cli.tables import line_counts, patch_lines
 from shadowsnap.cli.text import columns, count, cut, cut_path, one_line, pad, safe
 from shadowsnap.cli.ui import Ink

@@ -14,16 +14,17 @@ import shadowsnap
 from shadowsnap import aio, errors, events, manager, model, results
 from shadowsnap import settings as config
 from shadowsnap.cli import schema
-from shadowsnap.cli.commands import GROUPS, load_all
-from shadowsnap.cli.commands.help import FOLDER
-from shadowsnap.cli.parser import (
+from shadowsnap.cli.commands import (
     GLOBAL_OPTIONS,
+    GROUPS,
     USAGE,
     command_parser,
+    load_all,
     own_options,
     placeholder,
     usage,
 )
+from shadowsnap.cli.commands.help import FOLDER
 from shadowsnap.settings import LEAST_FILE_SIZE_MB, PROJECT_SETTINGS
 
 EXIT_CODES = {

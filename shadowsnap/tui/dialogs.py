@@ -15,8 +15,8 @@ from textual.containers import Horizontal, Vertical
 from textual.screen import ModalScreen
 from textual.widgets import Input, Static
 
+from shadowsnap.cli.commands import Context
 from shadowsnap.cli.commands.timeline import last_conversation, session_lines, session_rows
-from shadowsnap.cli.context import Context
 from shadowsnap.cli.plans import careful, exchanged_in_words, numbers_of, plan_lines, what_happened, what_was_done
 from shadowsnap.cli.tables import check_held, tilde
 from shadowsnap.cli.text import ago, count, one_line, safe

@@ -21,7 +21,7 @@ from textual.timer import Timer
 from textual.widgets import Static
 from textual.worker import Worker, WorkerState, WorkType
 
-from shadowsnap.cli.context import Context
+from shadowsnap.cli.commands import Context
 from shadowsnap.cli.tables import diff_of_entry, entry_text, line_counts, path_mark, tilde
 from shadowsnap.cli.text import ago, columns, count, cut, cut_path, one_line, pad, safe
 from shadowsnap.errors import ShadowsnapError

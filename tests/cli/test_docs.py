@@ -18,9 +18,8 @@ from shadowsnap import CheckpointManager
 from shadowsnap.agents.catalog import AGENTS
 from shadowsnap.base import config_file
 from shadowsnap.cli import schema
-from shadowsnap.cli.commands import Command, command_names, load_all
+from shadowsnap.cli.commands import GLOBAL_OPTIONS, Command, command_names, command_parser, load_all
 from shadowsnap.cli.commands.help import FOLDER, topic_files
-from shadowsnap.cli.parser import GLOBAL_OPTIONS, command_parser
 from shadowsnap.cli.reference import (
     cli_markdown,
     error_classes,

@@ -502,7 +502,7 @@ def test_progress_on_a_terminal_goes_away(history: CommandLine, project: Path) -
 
 
 def test_slow_events_of_the_manager_are_shown_with_numbers(history: CommandLine) -> None:
-    from shadowsnap.cli.context import Context
+    from shadowsnap.cli.commands import Context
     from shadowsnap.events import Slow
 
     context, seen = Context(Ui()), list[tuple[int, int]]()

@@ -10,7 +10,7 @@ from typing import Any
 from textual.pilot import Pilot
 
 from shadowsnap import CheckpointManager
-from shadowsnap.cli.context import Context
+from shadowsnap.cli.commands import Context
 from shadowsnap.cli.ui import Ui
 from shadowsnap.tui.viewer import Viewer
 

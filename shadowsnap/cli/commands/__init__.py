@@ -1,4 +1,5 @@
-"""The commands, in one module for each kind of job.
+"""What a command is, how its words are understood, and where it runs. The commands are in one module for each kind
+of job.
 
 A command is a subclass of `Command` that is named in `CHAPTERS`. Only the chapter of the command that runs is
 imported; the help imports them all.
@@ -7,11 +8,28 @@ imported; the help imports them all.
 from __future__ import annotations
 
 import argparse
+import os
+import shlex
 from abc import ABC, abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from difflib import get_close_matches
+from functools import cached_property
 from importlib import import_module
 from inspect import getdoc
+from pathlib import Path
+from textwrap import wrap
+from typing import TYPE_CHECKING, NoReturn
 
-from shadowsnap.cli.context import Context
+from shadowsnap.cli.text import safe
+from shadowsnap.cli.ui import Ui, Update, working
+from shadowsnap.errors import MalformedReference, NoSuchCheckpoint, WrongUsage
+
+if TYPE_CHECKING:  # loaded when they are needed: shells run `completion` at their start and at every tab
+    from shadowsnap.agents.protection import Protection
+    from shadowsnap.events import Event
+    from shadowsnap.manager import CheckpointManager
+    from shadowsnap.model import Checkpoint
 
 GROUPS = ("taking and looking", "going back", "keeping", "other machines", "more")
 
@@ -56,10 +74,14 @@ def command_names() -> list[str]:
     return sorted(name for names in CHAPTERS.values() for name in names)
 
 
-def load_command(name: str) -> Command | None:
-    """The command of that name; None if there is none."""
-    chapter = next((chapter for chapter, names in CHAPTERS.items() if name in names), None)
-    return None if chapter is None else _load_chapter(chapter)[name]
+def load_command(name: str) -> Command:
+    for chapter, names in CHAPTERS.items():
+        if name in names:
+            return _load_chapter(chapter)[name]
+    problem = WrongUsage(why=f"there is no command {name!r}")
+    close = get_close_matches(name, command_names(), 1)
+    problem.hint = f"did you mean {close[0]}?" if close else "shadowsnap help lists the commands"
+    raise problem
 
 
 def load_all() -> dict[str, Command]:
@@ -72,3 +94,267 @@ def _load_chapter(chapter: str) -> dict[str, Command]:
     module = import_module(f"{__name__}.{chapter}")
     kinds = [each for each in vars(module).values() if isinstance(each, type) and issubclass(each, Command)]
     return {kind.name: kind() for kind in kinds if kind is not Command}
+
+
+# --- where it runs -----------------------------------------------------------------------------------
+
+_PROGRESS_EACH = 0.5
+_PROGRESS_FOR = 600
+
+
+class Context:
+    def __init__(self, ui: Ui, directories: Iterable[str] = (), here: str | None = None) -> None:
+        """`directories` are what was given with -C; `here` is the current directory, if not that of this
+        process."""
+        self.ui = ui
+        self._given = os.path.join("", *directories)
+        self._here = here
+        self._update: Update | None = None
+        self.progress = ui.progress
+        """What an operation that takes long is shown by."""
+
+    @cached_property
+    def manager(self) -> CheckpointManager:
+        from shadowsnap.manager import CheckpointManager
+
+        manager = CheckpointManager.from_settings(on_event=self._show_progress)
+        moments = range(1, int(_PROGRESS_FOR / _PROGRESS_EACH))
+        manager._slow_after = [_PROGRESS_EACH * moment for moment in moments]
+        return manager
+
+    @contextmanager
+    def working(self, title: str) -> Iterator[Update]:
+        """Show progress on stderr if what happens within this block takes longer than half a second."""
+        with working(self.ui, title) as update:
+            outer, self._update = self._update, update
+            try:
+                yield update
+            finally:
+                self._update = outer
+
+    def _show_progress(self, event: Event) -> None:
+        """Show what the manager says about an operation that takes long."""
+        if event.kind != "slow":
+            return
+        doing, done, total = (getattr(event, name, None) for name in ("doing", "done", "total"))
+        if self._update is not None and done is not None and total:
+            self._update(done, total)
+        elif isinstance(doing, str) and (self._update is None or doing.startswith("waiting")):
+            self.progress(f"{doing} ...")
+
+    def warn(self) -> None:
+        """Say what was ignored in settings, if they were needed."""
+        for text in self.manager.warnings if "manager" in self.__dict__ else ():
+            self.ui.say(f"{self.ui.talk_ink('yellow', 'warning:')} {safe(text)}")
+
+    @cached_property
+    def here(self) -> str:
+        """The current directory, or the one given with -C."""
+        return os.path.realpath(os.path.join(self._here or _current_directory(self._given), self._given))
+
+    @cached_property
+    def workdir(self) -> Path:
+        """The directory of the project that is meant."""
+        return self.manager.find_project(self.here)
+
+    def path(self, word: str) -> str:
+        """A path as the person wrote it, relative to the project."""
+        if not os.path.isabs(word):
+            # By the words alone: what is a link now may have been a directory then.
+            return os.path.normpath(os.path.join(os.path.relpath(self.here, self.workdir), word)) if word else word
+        # The last part of a path is never followed, the way to it is.
+        folder, name = os.path.split(word.rstrip(os.sep) or word)
+        resolved = os.path.join(os.path.realpath(folder), name)
+        return os.path.relpath(resolved, self.workdir) if self.holds(resolved) else word
+
+    def holds(self, path: str) -> bool:
+        """Whether a resolved path lies in the project."""
+        return Path(path).is_relative_to(self.workdir)
+
+    def paths(self, words: Iterable[str]) -> list[str]:
+        return [self.path(word) for word in words]
+
+    def checkpoint(self, word: str) -> Checkpoint:
+        """The checkpoint that a reference stands for."""
+        try:
+            return self.manager.get(self.workdir, word)
+        except (NoSuchCheckpoint, MalformedReference) as problem:
+            if os.path.lexists(os.path.join(self.here, word)):
+                problem.hint = f"if you mean the file, put -- before it: -- {shlex.quote(word)}"
+            raise
+
+    def line(self, *words: str) -> str:
+        """A command line that means this project, wherever the person ran us from."""
+        where = ("-C", self.here) if self._given else ()
+        return shlex.join(("shadowsnap", *where, *words))
+
+    @cached_property
+    def protection(self) -> Protection:
+        from shadowsnap.agents.protection import Protection, protection_of
+
+        """Whether an agent's hook protects this project, as far as was seen."""
+        if not self.manager.settings.enabled:
+            return Protection(False, "DISABLED by your settings: no snapshot is taken")
+        return protection_of(self.workdir)
+
+
+def _current_directory(given: str) -> str:
+    if os.path.isabs(given):
+        return given
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        problem = WrongUsage(why="the current directory does not exist any more")
+        problem.hint = "name the project's directory with -C"
+        raise problem from None
+
+
+# --- from words to arguments: the options before the command by hand, the rest by argparse ------------
+
+_WIDTH = 80
+USAGE = "shadowsnap [-C DIR] [--json] [--no-color] COMMAND ..."
+GLOBAL_OPTIONS = (
+    ("-C DIR", "run as if started in DIR"),
+    ("--json", "answer with one JSON object"),
+    ("--no-color", "no colour, whatever the terminal"),
+    ("--version", "show the version"),
+    ("-h, --help", "show this help; after a command, the help of that command"),
+)
+
+
+REFERENCES = (
+    ("REF", "a state, in any of these ways:"),
+    ("3", "before turn 3 of the list; of a snapshot, the snapshot"),
+    ("3:after", "the end of turn 3"),
+    ("last", "the newest turn or snapshot that is not undone; last~2: two before it"),
+    ("@", "the files as they are now (in diff)"),
+    ("9c2f41d", "4 or more digits of an id, with a letter among them"),
+    ("NAME", "a label"),
+)
+
+
+def split_words(words: Sequence[str]) -> tuple[list[str], str, list[str]]:
+    """The directories given before the command, the command (empty: there is none; `--help` and `--version` are as
+    good as one), and what follows it."""
+    directories: list[str] = []
+    left = list(words)
+    while left:
+        word = left.pop(0)
+        if word in ("--json", "--no-color"):
+            continue  # the Ui has seen them
+        if word == "-C":
+            if not left:
+                raise _wrong("-C needs a directory", USAGE)
+            directories.append(left.pop(0))
+        elif word.startswith("-C"):
+            directories.append(word[2:])
+        elif word.startswith("-") and word not in ("-h", "--help", "--version"):
+            raise _wrong(f"there is no option {word}", USAGE)
+        else:
+            return directories, word, left
+    return directories, "", []
+
+
+def command_parser(command: Command) -> argparse.ArgumentParser:
+    parser = _Parser(
+        prog=f"shadowsnap {command.name}",
+        description=_narrow(command.description),
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.add_arguments(parser)
+    shared = parser.add_argument_group("options of every command")
+    shared.add_argument("-C", dest="directory", metavar="DIR", action="append", default=[], help=_help("-C DIR"))
+    shared.add_argument("--json", action="store_true", help=_help("--json"))
+    shared.add_argument("--no-color", action="store_true", help=_help("--no-color"))
+    parser.usage = _narrow(usage(parser), _WIDTH - len("usage: "), " " * 9)
+    return parser
+
+
+def _narrow(text: str, width: int = _WIDTH, indent: str = "") -> str:
+    """Paragraphs for a terminal of 80 columns."""
+    parts = [
+        "\n".join(wrap(part, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False))
+        for part in text.split("\n\n")
+    ]
+    return "\n\n".join(parts)
+
+
+def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
+    """Options may stand anywhere; everything after -- is a path."""
+    words = list(words)
+    after: list[str] = []
+    if "--" in words:
+        cut = words.index("--")
+        words, after = words[:cut], words[cut + 1 :]
+    if any(action.dest == "path" for action in parser._actions):
+        # argparse loses a -- when options may stand anywhere; no argument can begin with a NUL.
+        words, after = [*words, *(f"\0{word}" if word.startswith("-") else word for word in after)], []
+    args = parser.parse_intermixed_args(words)
+    if isinstance(getattr(args, "path", None), str):
+        args.path = args.path.removeprefix("\0")
+    if after and not hasattr(args, "paths"):
+        parser.error("this command takes no paths, so nothing can follow --")
+    if after:
+        args.paths = [*args.paths, *after]
+    return args
+
+
+def usage(parser: argparse.ArgumentParser) -> str:
+    """The usage in one line, without what every command has."""
+    parts = [positional_usage(action) for action in parser._actions if not action.option_strings]
+    parts += [option_usage(action) for action in own_options(parser)]
+    return " ".join([parser.prog, *parts, *getattr(parser, "usage_end", ())])
+
+
+def own_options(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    return [
+        action
+        for action in parser._actions
+        if action.option_strings and action.dest not in ("help", "directory", "json", "no_color")
+    ]
+
+
+def option_usage(action: argparse.Action) -> str:
+    value = "" if action.nargs == 0 else f" {placeholder(action)}"
+    return f"[{action.option_strings[0]}{value}]"
+
+
+def positional_usage(action: argparse.Action) -> str:
+    word = placeholder(action)
+    shapes = {"?": f"[{word}]", "*": f"[{word}...]", "+": f"{word}..."}
+    return shapes.get(str(action.nargs), word)
+
+
+def placeholder(action: argparse.Action) -> str:
+    if action.choices is not None:
+        return "|".join(str(choice) for choice in action.choices)
+    return str(action.metavar or action.dest.upper())
+
+
+def top_help() -> str:
+    lines = [f"usage: {USAGE}", "", "Bring files back to any state they had before an agent's turn."]
+    lines += ["Without a command: the timeline of this directory."]
+    commands = load_all()
+    wide = max(len(name) for name in commands)
+    for group in GROUPS:
+        members = [command for command in commands.values() if command.group == group]
+        lines += ["", f"{group}:", *(f"  {command.name:{wide}}  {command.summary}" for command in members)]
+    lines += ["", "options:", *(f"  {option:{wide}}  {text}" for option, text in GLOBAL_OPTIONS)]
+    lines += ["", *(f"{word:8}  {text}" for word, text in REFERENCES)]
+    return "\n".join(lines)
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise _wrong(message, usage(self))
+
+
+def _wrong(why: str, how: str) -> WrongUsage:
+    problem = WrongUsage(why=why)
+    problem.hint = f"usage: {how}"
+    return problem
+
+
+def _help(option: str) -> str:
+    return dict(GLOBAL_OPTIONS)[option]

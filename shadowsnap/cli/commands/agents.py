@@ -8,8 +8,7 @@ from pathlib import Path
 
 from shadowsnap.agents.install import FileChange, install, uninstall
 from shadowsnap.agents.state import agent_state, wait_for_consent
-from shadowsnap.cli.commands import Command
-from shadowsnap.cli.context import Context
+from shadowsnap.cli.commands import Command, Context
 from shadowsnap.cli.text import ago, one_line, safe
 from shadowsnap.files import parse_json
 from shadowsnap.hook.client import main

@@ -19,9 +19,8 @@ from pathlib import Path
 from typing import Any
 
 from shadowsnap.agents.install import install, program_words
-from shadowsnap.cli.commands import Command
+from shadowsnap.cli.commands import Command, Context
 from shadowsnap.cli.commands.timeline import picture
-from shadowsnap.cli.context import Context
 from shadowsnap.cli.ui import Ui
 from shadowsnap.manager import CheckpointManager
 

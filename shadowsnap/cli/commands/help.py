@@ -10,9 +10,16 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from shadowsnap.agents import NAMES
-from shadowsnap.cli.commands import Command, load_all, load_command
-from shadowsnap.cli.context import Context
-from shadowsnap.cli.parser import GLOBAL_OPTIONS, command_parser, top_help, unknown_command
+from shadowsnap.cli.commands import (
+    GLOBAL_OPTIONS,
+    Command,
+    Context,
+    command_parser,
+    load_all,
+    load_command,
+    split_words,
+    top_help,
+)
 from shadowsnap.cli.text import cut, one_line
 from shadowsnap.cli.ui import Ui
 from shadowsnap.errors import ExtraMissing, NoSuchTopic, WrongUsage
@@ -31,10 +38,7 @@ class HelpCommand(Command):
     def run(self, args: argparse.Namespace, context: Context) -> int:
         if args.command is None:
             return context.ui.answer({"help": top_help()}, top_help())
-        command = load_command(args.command)
-        if command is None:
-            raise unknown_command(args.command)
-        text = command_parser(command).format_help()
+        text = command_parser(load_command(args.command)).format_help()
         return context.ui.answer({"help": text}, text.removesuffix("\n"))
 
 
@@ -205,25 +209,12 @@ _MOST = 500
 def offers(words: Sequence[str]) -> list[Offer]:
     """What the last of these words may become. Whatever goes wrong, nothing is offered."""
     *before, current = words or [""]
-    directories, name, rest = _split(before)
     try:
+        directories, name, rest = split_words(before)
         found = list(_offers(Context(Ui(json=True), directories), name, rest, current))
     except Exception:  # a line is being typed: an error has no place there
         return []
     return [(word, cut(one_line(about), _LONGEST)) for word, about in found if word.startswith(current)][:_MOST]
-
-
-def _split(words: Sequence[str]) -> tuple[list[str], str, list[str]]:
-    """The directories given before the command, the command, and what follows it."""
-    directories: list[str] = []
-    left = list(words)
-    while left:
-        word = left.pop(0)
-        if word == "-C" and left:
-            directories.append(left.pop(0))
-        elif not word.startswith("-"):
-            return directories, word, left
-    return directories, "", []
 
 
 def _offers(context: Context, name: str, rest: list[str], current: str) -> Iterator[Offer]:
@@ -234,10 +225,7 @@ def _offers(context: Context, name: str, rest: list[str], current: str) -> Itera
         else:
             yield from ((command.name, command.summary) for command in commands.values())
         return
-    command = load_command(name)
-    if command is None:
-        return
-    parser = command_parser(command)
+    parser = command_parser(load_command(name))
     taking = _waiting_for_value(parser, rest)
     if taking is not None:
         yield from _values(taking, context)

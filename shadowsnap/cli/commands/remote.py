@@ -12,8 +12,7 @@ from typing import Any
 
 from shadowsnap.agents.handover import Handover, hand_over
 from shadowsnap.base import config_file
-from shadowsnap.cli.commands import Command
-from shadowsnap.cli.context import Context
+from shadowsnap.cli.commands import Command, Context
 from shadowsnap.cli.plans import careful, numbers_of
 from shadowsnap.cli.tables import unpushed_text
 from shadowsnap.cli.text import age, ago, count, cut, one_line, pad, safe, size

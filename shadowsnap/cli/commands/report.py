@@ -22,9 +22,8 @@ from pathlib import Path
 from typing import TypeVar
 
 from shadowsnap import __version__
-from shadowsnap.cli.commands import Command
+from shadowsnap.cli.commands import Command, Context
 from shadowsnap.cli.commands.timeline import moment_of
-from shadowsnap.cli.context import Context
 from shadowsnap.cli.picture import YOU, Lane, anchor, lanes_of, picture
 from shadowsnap.cli.tables import changes_of, duration_text, now_text, tilde
 from shadowsnap.cli.text import count, cut, html_safe, one_line, safe, size

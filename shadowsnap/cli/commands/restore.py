@@ -7,8 +7,7 @@ import shlex
 from collections.abc import Sequence
 
 from shadowsnap.agents.slash import RollbackCommand
-from shadowsnap.cli.commands import Command
-from shadowsnap.cli.context import Context
+from shadowsnap.cli.commands import Command, Context
 from shadowsnap.cli.plans import (
     add_plan_options,
     carry_out,

@@ -14,8 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NoReturn
 
-from shadowsnap.cli.commands import Command
-from shadowsnap.cli.context import Context
+from shadowsnap.cli.commands import Command, Context
 from shadowsnap.cli.tables import change_lines, changed, changes_of, described, patch_lines
 from shadowsnap.cli.text import ago, columns, count, cut, one_line, pad, safe
 from shadowsnap.cli.ui import Ink

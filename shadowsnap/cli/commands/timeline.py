@@ -10,9 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from shadowsnap.cli.commands import Command
-from shadowsnap.cli.context import Context
-from shadowsnap.cli.parser import USAGE
+from shadowsnap.cli.commands import USAGE, Command, Context
 from shadowsnap.cli.tables import (
     change_lines,
     checkpoint_lines,
