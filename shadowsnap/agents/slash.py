@@ -12,8 +12,16 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from shadowsnap.cli.plans import numbers_of, stuck_turn, what_happened
-from shadowsnap.cli.tables import change_lines, check_held, patch_lines, state_in_words, timeline_lines
+from shadowsnap.cli.tables import (
+    change_lines,
+    check_held,
+    numbers_of,
+    patch_lines,
+    state_in_words,
+    stuck_turn,
+    timeline_lines,
+    what_happened,
+)
 from shadowsnap.cli.text import count, cut, safe
 from shadowsnap.cli.ui import Ink
 from shadowsnap.errors import NoSuchProject, ShadowsnapError, UnsafeTree, WrongUsage

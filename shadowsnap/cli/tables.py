@@ -1,21 +1,25 @@
-"""What is shown in rows: the timeline, raw checkpoints, changed paths, patches; and states in words."""
+"""What is shown in rows: the timeline, raw checkpoints, changed paths, patches, plans; and states in words."""
 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 
+from shadowsnap.cli.commands import Context
 from shadowsnap.cli.text import age, ago, columns, count, cut, cut_path, one_line, pad, safe
 from shadowsnap.cli.ui import Ink
 from shadowsnap.errors import NotCaptured
 from shadowsnap.manager import CheckpointManager
-from shadowsnap.model import Change, Checkpoint, Diff, Entry, Now
+from shadowsnap.model import Change, Checkpoint, Diff, Entry, Kept, Now, RestoreResult
 from shadowsnap.results import RemoteStatus
 
 _LEAST_TEXT = 12
 _LEAST_PATH = 20
+_MOST_SHOWN = 20
+"""So many paths of a kind are shown of a plan."""
 _NUMBER = 3
 _AGE = 8
 _STATUS_SHOWN = ("running", "interrupted", "undone", "reverted")
@@ -238,6 +242,118 @@ def duration_text(began: datetime, ended: datetime) -> str:
     if seconds < 3600:
         return f"{seconds // 60} min {seconds % 60} s"
     return f"{seconds // 3600} h {seconds % 3600 // 60} min"
+
+
+# --- plans, and what became of them ----------------------------------------------------------------------
+
+
+def plan_lines(plan: RestoreResult, context: Context, ink: Ink) -> Iterator[str]:
+    """What comes back, is overwritten, is deleted, and is kept and why: one line per path, and a sum."""
+    counts = {change.path: line_counts(change) for change in plan.changes}
+    rows = []
+    for verb, style, paths in _parts(plan, context):
+        rows += [(verb, style, safe(path), why or counts.get(path, "")) for path, why in paths[:_MOST_SHOWN]]
+        if len(paths) > _MOST_SHOWN:
+            rows.append((verb, style, f"... and {len(paths) - _MOST_SHOWN} more", ""))
+    room = max(_LEAST_PATH, context.ui.width - max((columns(end) for *_, end in rows), default=0) - 20)
+    names = [cut_path(path, room) for _, _, path, _ in rows]
+    wide = max(map(columns, names), default=0)
+    for (verb, style, _, end), name in zip(rows, names, strict=True):
+        yield f"  {ink(style, f'{verb:14}')}  {pad(name, wide)}  {end}".rstrip()
+    yield f"  {plan_sum(plan, context)}"
+
+
+_Paths = list[tuple[str, str]]
+"""Paths, and why each is left as it is."""
+
+
+def _parts(plan: RestoreResult, context: Context) -> list[tuple[str, str, _Paths]]:
+    """Paths by what happens to them. What is written where something is now is overwritten."""
+    new: _Paths = []
+    over: _Paths = []
+    for path in plan.written:
+        there = os.path.lexists(os.path.join(context.workdir, path.rstrip("/")))
+        (over if there else new).append((path, ""))
+    return [
+        ("comes back", "green", new),
+        ("is overwritten", "yellow", over),
+        ("is deleted", "red", [(path, "") for path in plan.deleted]),
+        ("is kept", "dim", [(kept.path, f"({kept.why})") for kept in plan.kept]),
+        ("conflict", "yellow", [(kept.path, f"({kept.why})") for kept in plan.conflicts]),
+    ]
+
+
+def plan_sum(plan: RestoreResult, context: Context) -> str:
+    numbers = {verb: len(paths) for verb, _, paths in _parts(plan, context)}
+    parts = [f"{numbers[verb]} {verb.split()[-1]}" for verb in list(numbers)[:4] if numbers[verb]]
+    parts += [count(len(plan.conflicts), "conflict")] if plan.conflicts else []
+    if not (plan.written or plan.deleted or plan.conflicts):
+        parts.insert(0, "nothing would change")
+    return ", ".join(parts)
+
+
+def what_was_done(result: RestoreResult, plan: RestoreResult | None) -> list[str]:
+    """What was done; nothing if the plan was shown and is what happened."""
+    if plan is not None and (plan.written, plan.deleted) == (result.written, result.deleted):
+        return [] if result.written or result.deleted else [f"  kept     {_why(kept)}" for kept in result.kept]
+    parts = (
+        ("wrote", [safe(path) for path in result.written]),
+        ("deleted", [safe(path) for path in result.deleted]),
+        ("kept", [_why(kept) for kept in result.kept]),
+        ("conflict", [_why(kept) for kept in result.conflicts]),
+    )
+    lines = []
+    for verb, paths in parts:
+        lines += [f"  {verb:8} {path}" for path in paths[:_MOST_SHOWN]]
+        if len(paths) > _MOST_SHOWN:
+            lines.append(f"  {verb:8} ... and {len(paths) - _MOST_SHOWN} more (--json has all)")
+    return lines
+
+
+def _why(kept: Kept) -> str:
+    return f"{safe(kept.path)} ({kept.why})"
+
+
+def numbers_of(result: RestoreResult) -> str:
+    """`2 files written, 1 deleted, 1 kept`."""
+    numbers = ((len(result.written), "written"), (len(result.deleted), "deleted"), (len(result.kept), "kept"))
+    parts = [f"{number} {verb}" for number, verb in numbers if number]
+    if parts:
+        number, _, verb = parts[0].partition(" ")
+        parts[0] = f"{count(int(number), 'file')} {verb}"
+    parts += [count(len(result.conflicts), "conflict")] if result.conflicts else []
+    return ", ".join(parts) or "no file changed"
+
+
+_INFINITIVES = {"took back": "take back", "brought back": "bring back", "took out": "take out"}
+
+
+def what_happened(verb: str, result: RestoreResult) -> str:
+    """`took back turn 3: clean the project up`, or that it could not be done."""
+    failed = bool(result.conflicts) and not (result.written or result.deleted)
+    return f"{f'could not {_INFINITIVES[verb]}' if failed else verb} {one_line(result.what)}"
+
+
+def stuck_turn(result: RestoreResult) -> str | None:
+    """The number of the turn that could not be taken out of some files, or None."""
+    found = re.match(r"turn (\d+)", result.what) if result.conflicts else None
+    return found[1] if found else None
+
+
+def exchanged_in_words(out: Sequence[Entry], back: Sequence[Entry], unseen: int) -> list[str]:
+    """The turns and the person's own edits that a restore takes out of the files, and those that it brings back;
+    `unseen` files differ from the newest known state."""
+    return [*_in_words("takes out", out, unseen), *_in_words("brings back", back, 0)]
+
+
+def _in_words(verb: str, entries: Sequence[Entry], unseen: int) -> Iterator[str]:
+    for entry in (entry for entry in entries if entry.kind == "turn" and entry.files_changed != 0):
+        about = one_line(entry.prompt or entry.reason)
+        yield f"{verb} turn {entry.number}{f': {about}' if about else ''}"
+    own = [entry.files_changed or 0 for entry in entries if entry.kind in ("edits", "snapshot")]
+    files = sum(own) + unseen
+    if files:
+        yield f"{verb} your own edits ({count(files, 'file')})"
 
 
 # --- states in words -------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ from shutil import get_terminal_size, which
 from types import ModuleType
 from typing import Any, TextIO
 
+from shadowsnap import steps
 from shadowsnap.cli.text import encodable, safe
 from shadowsnap.errors import NotConfirmed
 from shadowsnap.git.repository import safe_search_path
@@ -309,3 +310,51 @@ class _Talk:
         counted = f": {self._numbers[0]} of {self._numbers[1]}" if self._numbers else " ..."
         seconds = int(now - self._began)
         self._ui.progress(f"{self._title}{counted}{f' {seconds} s' if seconds else ''}")
+
+
+# --- Ctrl-C while files are changed: all or nothing ----------------------------------------------------------
+
+_CHANGES = ("restore:deleted-one", "restore:wrote-one")
+
+
+@contextmanager
+def careful(update: Update = lambda done, total: None, total: int = 0) -> Iterator[None]:
+    """Within this block Ctrl-C ends a restore only where the way back is known, and does not end the way back.
+    Once everything is in place it comes too late. `update` is called after each of `total` files."""
+    outer, done = steps.listener, 0
+    touching = wanted = False
+
+    def on_signal(*_: object) -> None:
+        nonlocal wanted
+        if not touching:
+            raise KeyboardInterrupt
+        wanted = True
+
+    def on_step(name: str) -> None:
+        nonlocal touching, wanted, done
+        if outer is not None:
+            outer(name)
+        if name in _CHANGES and done < total:
+            done += 1
+            update(done, total)
+        if name in ("restore:applying", *_CHANGES):
+            touching = True
+            if wanted:
+                raise KeyboardInterrupt
+        elif name == "restore:cleaned":
+            touching = wanted = False
+
+    # Only the main thread may decide what a signal does; a handler that is not Python's own is a host's choice.
+    ours = (
+        threading.current_thread() is threading.main_thread()
+        and signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    )
+    steps.listener = on_step
+    try:
+        if ours:
+            signal.signal(signal.SIGINT, on_signal)
+        yield
+    finally:
+        steps.listener = outer
+        if ours:
+            signal.signal(signal.SIGINT, signal.default_int_handler)

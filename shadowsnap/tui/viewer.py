@@ -22,29 +22,34 @@ from textual.widgets import Static
 from textual.worker import Worker, WorkerState, WorkType
 
 from shadowsnap.cli.commands import Context
-from shadowsnap.cli.tables import diff_of_entry, entry_text, line_counts, path_mark, tilde
+from shadowsnap.cli.commands.restore import Operation, redoing, restoring, reverting, undoing
+from shadowsnap.cli.tables import (
+    check_held,
+    diff_of_entry,
+    entry_text,
+    line_counts,
+    path_mark,
+    plan_lines,
+    tilde,
+    what_was_done,
+)
 from shadowsnap.cli.text import ago, columns, count, cut, cut_path, one_line, pad, safe
+from shadowsnap.cli.ui import Ink, careful
 from shadowsnap.errors import ShadowsnapError
-from shadowsnap.model import Change, Entry, Now, Session
+from shadowsnap.model import Change, Entry, Now, RestoreResult, Session
 from shadowsnap.tui.dialogs import (
     KEYS,
     Chooser,
     Dialog,
-    Operation,
-    Plan,
     Question,
     Reader,
     Row,
     Typed,
     conversation_of,
     entry_in_words,
-    go_back,
     goal_in_words,
     project_rows,
-    redo,
     session_choices,
-    take_out,
-    undo,
 )
 from shadowsnap.tui.patches import Line, Lines, pairs, patch_of_file, side_by_side, split_patch, unified, widest
 
@@ -494,24 +499,36 @@ class Viewer(App[int]):
             self._say(chosen if self._chosen else "")
 
     def action_go_back(self) -> None:
-        entry = self._turns.row
+        entry, paths = self._turns.row, self._paths()
         if entry is None or entry.state is None:
             self._say("there is nothing to go back to here: choose a turn")
-        else:
-            self._propose(go_back(self._where, entry, self._paths()))
+            return
+        name, asked = goal_in_words(entry), one_line(entry.prompt or entry.reason)
+        which = f" of {count(len(paths), 'file')}" if paths else ""
+
+        def operation(context: Context) -> Operation:
+            target = context.manager.get(context.workdir, entry)
+            if paths:
+                check_held(context.manager, context.workdir, target, name, paths)
+            return restoring(context, target, name, asked, paths)
+
+        def title(plan: RestoreResult) -> str:
+            return f"Go back to {name}{which} ({ago(plan.target.created_at)}){f': {asked}' if asked else ''}"
+
+        self._propose(operation, title)
 
     def action_take_out(self) -> None:
         entry = self._turns.row
         if entry is None or entry.kind != "turn" or entry.number is None:
             self._say("only a turn can be taken out: choose one")
         else:
-            self._propose(take_out(self._where, entry.number))
+            self._propose(lambda where: reverting(where, entry.number), lambda plan: f"Take out {one_line(plan.what)}")
 
     def action_undo(self) -> None:
-        self._propose(undo(self._where))
+        self._propose(undoing, lambda plan: f"Undo {one_line(plan.what)}")
 
     def action_redo(self) -> None:
-        self._propose(redo(self._where))
+        self._propose(redoing, lambda plan: f"Redo {one_line(plan.what)}")
 
     def action_pin(self) -> None:
         entry = self._turns.row
@@ -526,24 +543,34 @@ class Viewer(App[int]):
 
         self._in_thread("pin", lambda: change(self._workdir, entry.state), pinned)
 
-    def _propose(self, operation: Operation) -> None:
+    def _propose(
+        self, operation: Callable[[Context], Operation], title: Callable[[RestoreResult], str]
+    ) -> None:
         """Make the plan, show it and ask; then carry it out, and say what happened."""
         if self._busy:
             self._say(f"{self._busy} ...: wait until it is done")
             return
+        context = self._where
 
-        def ask(plan: Plan) -> None:
+        def make() -> tuple[Operation, RestoreResult, list[str]]:
+            made = operation(context)
+            plan = made.run(True, made.paths)
+            also = (f"  {safe(line)}" for line in made.also())
+            return made, plan, [*plan_lines(plan, context, Ink(False)), *also]
+
+        def ask(found: tuple[Operation, RestoreResult, list[str]]) -> None:
             self._say("")
-            lines = [Text(line) for line in plan.lines]
-            if plan.changes_files:
-                self._ask(Question(plan.title, lines), lambda yes: apply(plan) if yes else None)
+            made, plan, rows = found
+            lines = [Text(line) for line in rows]
+            if plan.written or plan.deleted:
+                self._ask(Question(title(plan), lines), lambda yes: apply(made, plan) if yes else None)
             else:
-                self._ask(Reader(plan.title, lines))
+                self._ask(Reader(title(plan), lines))
 
-        def apply(plan: Plan) -> None:
-            self._busy = operation.verb
-            self._say(f"{operation.verb} ...")
-            self._in_thread("apply", lambda: operation.apply(plan), done, failed)
+        def apply(made: Operation, plan: RestoreResult) -> None:
+            self._busy = made.verb
+            self._say(f"{made.verb} ...")
+            self._in_thread("apply", lambda: _carried_out(made, plan), done, failed)
 
         def done(text: str) -> None:
             self._busy = ""
@@ -556,7 +583,16 @@ class Viewer(App[int]):
             self._complain(problem)
 
         self._say("making the plan ...")
-        self._in_thread("plan", operation.plan, ask)
+        self._in_thread("plan", make, ask)
+
+
+def _carried_out(operation: Operation, plan: RestoreResult) -> str:
+    """What happened, where that is not what was planned, and the key that takes it back."""
+    with careful():
+        result = operation.run(False, operation.paths)
+    parts = [*operation.done(result).splitlines(), *what_was_done(result, plan), result.note]
+    parts += [f"{'z' if operation.back == 'undo' else 'Z'} takes it back"] if result.undo_id else []
+    return "; ".join(one_line(part) for part in parts if part)
 
 
 # --- in words --------------------------------------------------------------------------------------------------

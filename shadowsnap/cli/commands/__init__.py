@@ -70,6 +70,11 @@ class Command(ABC):
         return self.description.partition("\n")[0].rstrip(".")
 
 
+def add_plan_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("-n", "--dry-run", action="store_true", help="show what would happen and change nothing")
+    parser.add_argument("-y", "--yes", action="store_true", help="do it without asking")
+
+
 def command_names() -> list[str]:
     return sorted(name for names in CHAPTERS.values() for name in names)
 

@@ -1,34 +1,39 @@
-"""The commands that bring states back: restore (also chosen from the timeline), revert, undo, redo, rollback."""
+"""The commands that bring states back: restore (also chosen from the timeline), revert, undo, redo, rollback.
+
+Restoring, reverting, undoing and redoing go the same way: plan, ask, apply, say how to take it back.
+"""
 
 from __future__ import annotations
 
 import argparse
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Literal
 
 from shadowsnap.agents.slash import RollbackCommand
-from shadowsnap.cli.commands import Command, Context
-from shadowsnap.cli.plans import (
-    add_plan_options,
-    carry_out,
-    exchanged_in_words,
-    headline,
-    numbers_of,
-    plan_lines,
-    show_patch,
-)
+from shadowsnap.cli.commands import Command, Context, add_plan_options
 from shadowsnap.cli.tables import (
     check_held,
     entry_text,
+    exchanged_in_words,
     now_text,
+    numbers_of,
+    patch_lines,
+    plan_lines,
+    plan_sum,
     short_path,
     state_in_words,
+    stuck_turn,
     timeline_lines,
     way_back_text,
+    what_happened,
+    what_was_done,
 )
 from shadowsnap.cli.text import ago, count, cut, one_line, safe
-from shadowsnap.errors import ShadowsnapError, WrongUsage
-from shadowsnap.model import Entry, RestoreResult
+from shadowsnap.cli.ui import careful
+from shadowsnap.errors import NotConfirmed, ShadowsnapError, WrongUsage
+from shadowsnap.model import Checkpoint, Entry, RestoreResult
 
 
 class RestoreCommand(Command):
@@ -59,37 +64,7 @@ class RestoreCommand(Command):
         name, about = state_in_words(word, target, context.manager.timeline(context.workdir))
         if paths:
             check_held(context.manager, context.workdir, target, word, paths)
-
-        def operation(dry_run: bool, chosen: Sequence[str]) -> RestoreResult:
-            return context.manager.restore(context.workdir, target.id, chosen, dry_run=dry_run)
-
-        def done(result: RestoreResult) -> str:
-            if not (result.written or result.deleted):
-                return f"nothing to restore: the files are as {name}"
-            return f"restored to {name}: {numbers_of(result)}"
-
-        def also() -> list[str]:
-            if paths:
-                return []
-            now = context.manager.now(context.workdir)
-            return exchanged_in_words(
-                *context.manager.exchanged(context.workdir, target.id), now.files_changed or 0
-            )
-
-        return carry_out(
-            context,
-            args,
-            operation,
-            verb="restoring",
-            title=lambda plan: (
-                f"restore {short_path(context.workdir)} to {name} ({ago(target.created_at)}): {about}"
-            ),
-            done=done,
-            back="undo",
-            paths=paths,
-            also=also,
-            selectable=True,
-        )
+        return _carry_out(context, args, restoring(context, target, name, about, paths), selectable=True)
 
 
 def _as_planned(args: argparse.Namespace, context: Context) -> int:
@@ -97,27 +72,13 @@ def _as_planned(args: argparse.Namespace, context: Context) -> int:
     if args.ref is not None:
         raise WrongUsage(why="--plan says what is restored: REF and PATH do not go with it")
     args.yes = args.yes or not context.ui.interactive
-
-    def operation(dry_run: bool, chosen: Sequence[str]) -> RestoreResult:
-        return context.manager.restore_as_planned(context.workdir, args.plan, dry_run=dry_run)
-
-    return carry_out(
-        context,
-        args,
-        operation,
-        verb="restoring",
+    operation = Operation(
+        "restoring",
+        lambda dry_run, paths: context.manager.restore_as_planned(context.workdir, args.plan, dry_run=dry_run),
         title=lambda plan: f"restore {short_path(context.workdir)} to {plan.target.short_id}, as planned",
         done=lambda result: f"restored to {result.target.short_id}, as planned",
-        back="undo",
     )
-
-
-def _pick(context: Context) -> str | None:
-    if not context.ui.interactive:
-        problem = WrongUsage(why="which state? REF is missing, and this is no terminal to ask on")
-        problem.hint = "shadowsnap list shows the numbers"
-        raise problem
-    return pick(context)
+    return _carry_out(context, args, operation)
 
 
 class RevertCommand(Command):
@@ -147,29 +108,7 @@ class RevertCommand(Command):
         turn = args.number if args.number is not None else args.turn
         if (turn is None) == (args.session is None):
             raise WrongUsage(why="give the number of a turn, or --session")
-        conflicts: list[object] = []
-
-        def operation(dry_run: bool, paths: Sequence[str]) -> RestoreResult:
-            result = context.manager.revert(context.workdir, turn, args.session, dry_run, args.on_conflict)
-            if args.dry_run or not dry_run:  # a plan that is declined is no failure
-                conflicts[:] = result.conflicts
-            return result
-
-        def done(result: RestoreResult) -> str:
-            if not (result.written or result.deleted or result.conflicts):
-                return f"nothing to revert: no trace of {one_line(result.what)} is left"
-            return headline("took out", result, context)
-
-        carry_out(
-            context,
-            args,
-            operation,
-            verb="reverting",
-            title=lambda plan: f"from {short_path(context.workdir)}, take out {one_line(plan.what)}",
-            done=done,
-            back="undo",
-        )
-        return 1 if conflicts and args.on_conflict == "keep" else 0
+        return _carry_out(context, args, reverting(context, turn, args.session, args.on_conflict))
 
 
 class UndoCommand(Command):
@@ -187,48 +126,16 @@ class UndoCommand(Command):
         add_plan_options(parser)
 
     def run(self, args: argparse.Namespace, context: Context) -> int:
-        conflicts: list[object] = []
-
-        def operation(dry_run: bool, paths: Sequence[str]) -> RestoreResult:
-            result = context.manager.undo(context.workdir, dry_run)
-            if args.dry_run or not dry_run:  # a plan that is declined is no failure
-                conflicts[:] = result.conflicts
-            return result
-
-        carry_out(
-            context,
-            args,
-            operation,
-            verb="undoing",
-            title=lambda plan: f"in {short_path(context.workdir)}, undo {one_line(plan.what)}",
-            done=lambda result: headline("took back", result, context),
-            back="redo",
-        )
-        return 1 if conflicts else 0
+        return _carry_out(context, args, undoing(context))
 
 
-class RedoCommand(Command):
+class RedoCommand(UndoCommand):
     """Take the last undo back."""
 
     name = "redo"
-    group = "going back"
-
-    def add_arguments(self, parser: argparse.ArgumentParser) -> None:
-        add_plan_options(parser)
 
     def run(self, args: argparse.Namespace, context: Context) -> int:
-        def operation(dry_run: bool, paths: Sequence[str]) -> RestoreResult:
-            return context.manager.redo(context.workdir, dry_run)
-
-        return carry_out(
-            context,
-            args,
-            operation,
-            verb="redoing",
-            title=lambda plan: f"in {short_path(context.workdir)}, redo {one_line(plan.what)}",
-            done=lambda result: headline("brought back", result, context),
-            back="undo",
-        )
+        return _carry_out(context, args, redoing(context))
 
 
 class TypedRollbackCommand(Command):
@@ -256,6 +163,207 @@ class TypedRollbackCommand(Command):
         return context.ui.answer(answer.to_dict(), str(answer))
 
 
+# --- operations: what the commands and the viewer do to files ------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Operation:
+    """What changes files and can be taken back."""
+
+    verb: str
+    """What takes long: `restoring`."""
+    run: Callable[[bool, Sequence[str]], RestoreResult]
+    """Makes the plan (True) or applies it (False), for some paths or all."""
+    title: Callable[[RestoreResult], str]
+    """What it would do, of a plan."""
+    done: Callable[[RestoreResult], str]
+    """What it did, of a result."""
+    back: str = "undo"
+    """The command that takes it back."""
+    paths: Sequence[str] = ()
+    also: Callable[[], Sequence[str]] = tuple
+    """Names turns and edits that go with it."""
+
+
+def restoring(
+    context: Context, target: Checkpoint, name: str, about: str, paths: Sequence[str] = ()
+) -> Operation:
+    """To a state that is called `name`."""
+    manager, workdir = context.manager, context.workdir
+
+    def done(result: RestoreResult) -> str:
+        if not (result.written or result.deleted):
+            return f"nothing to restore: the files are as {name}"
+        return f"restored to {name}: {numbers_of(result)}"
+
+    def also() -> Sequence[str]:
+        if paths:
+            return ()
+        return exchanged_in_words(*manager.exchanged(workdir, target.id), manager.now(workdir).files_changed or 0)
+
+    return Operation(
+        "restoring",
+        lambda dry_run, chosen: manager.restore(workdir, target.id, chosen, dry_run=dry_run),
+        title=lambda plan: f"restore {short_path(workdir)} to {name} ({ago(target.created_at)}): {about}",
+        done=done,
+        paths=paths,
+        also=also,
+    )
+
+
+def reverting(
+    context: Context,
+    turn: int | None,
+    session: str | None = None,
+    on_conflict: Literal["keep", "markers", "theirs"] = "keep",
+) -> Operation:
+    """What a turn or a session did is taken out; everything else stays."""
+
+    def done(result: RestoreResult) -> str:
+        if not (result.written or result.deleted or result.conflicts):
+            return f"nothing to revert: no trace of {one_line(result.what)} is left"
+        return _headline("took out", result, context)
+
+    return Operation(
+        "reverting",
+        lambda dry_run, _: context.manager.revert(context.workdir, turn, session, dry_run, on_conflict),
+        title=lambda plan: f"from {short_path(context.workdir)}, take out {one_line(plan.what)}",
+        done=done,
+    )
+
+
+def undoing(context: Context) -> Operation:
+    return Operation(
+        "undoing",
+        lambda dry_run, _: context.manager.undo(context.workdir, dry_run),
+        title=lambda plan: f"in {short_path(context.workdir)}, undo {one_line(plan.what)}",
+        done=lambda result: _headline("took back", result, context),
+        back="redo",
+    )
+
+
+def redoing(context: Context) -> Operation:
+    return Operation(
+        "redoing",
+        lambda dry_run, _: context.manager.redo(context.workdir, dry_run),
+        title=lambda plan: f"in {short_path(context.workdir)}, redo {one_line(plan.what)}",
+        done=lambda result: _headline("brought back", result, context),
+    )
+
+
+def _headline(verb: str, result: RestoreResult, context: Context) -> str:
+    """What happened, and below it the numbers."""
+    return f"{cut(what_happened(verb, result), context.ui.width)}\n  {numbers_of(result)}"
+
+
+def _carry_out(
+    context: Context, args: argparse.Namespace, operation: Operation, *, selectable: bool = False
+) -> int:
+    """Show the plan and ask, unless `--yes`; then apply it. `selectable`: it can be done for some of the files."""
+    ui, plan, paths = context.ui, None, operation.paths
+    on_conflict = getattr(args, "on_conflict", "keep")
+    if args.dry_run or not args.yes:
+        with context.working("making the plan"):
+            plan = operation.run(True, paths)
+            lines = [cut(operation.title(plan), ui.width)]
+            lines += plan_lines(plan, context, ui.ink if args.dry_run else ui.talk_ink)
+            lines += [cut(f"  {line}", ui.width) for line in operation.also()]
+            lines += _ways_on(plan, on_conflict, context)
+        if args.dry_run:
+            code = 1 if plan.conflicts and on_conflict == "keep" else 0
+            return ui.answer({**plan.to_dict(), "dry_run": True}, lines, code)
+        if plan.written or plan.deleted:
+            chosen = _agreed(context, plan, operation, lines, selectable)
+            if chosen is None:
+                return ui.cancelled()
+            plan, paths = chosen
+    total = len(plan.written) + len(plan.deleted) if plan is not None else 0
+    with context.working(operation.verb) as update, careful(update, total):
+        result = operation.run(False, paths)
+    if result.note:
+        ui.say(safe(result.note))
+    line = context.line(operation.back, *(() if ui.interactive else ("--yes",))) if result.undo_id else None
+    lines = [operation.done(result), *what_was_done(result, plan)]
+    lines += [f"to take it back: {line}"] if line else []
+    lines += _ways_on(result, on_conflict, context)
+    data = {**result.to_dict(), "dry_run": False, **({"undo": line} if line else {})}
+    return ui.answer(data, lines, code=1 if result.conflicts and on_conflict == "keep" else 0)
+
+
+def _agreed(
+    context: Context,
+    plan: RestoreResult,
+    operation: Operation,
+    lines: Sequence[str],
+    selectable: bool,
+) -> tuple[RestoreResult, Sequence[str]] | None:
+    """The plan and the paths that the person agreed to; None if they declined."""
+    ui, paths = context.ui, operation.paths
+    if not ui.interactive:
+        would = f"this would change files ({plan_sum(plan, context)})"
+        raise NotConfirmed(why=f"{would}, and this is no terminal to ask on")
+    for line in lines:
+        ui.say(line)
+    question = f"go ahead? [y]es [N]o [d]iff{' [s]ome files' if selectable else ''} "
+    while True:
+        answer = ui.ask(question).lower()
+        if answer in ("y", "yes"):
+            return plan, paths
+        if answer in ("d", "diff"):
+            _show_patch(context, plan)
+        elif selectable and answer in ("s", "some"):
+            chosen = _choose(context, plan)
+            if chosen:
+                plan, paths = operation.run(True, chosen), chosen
+                for line in plan_lines(plan, context, ui.talk_ink):
+                    ui.say(line)
+        else:
+            return None
+
+
+def _show_patch(context: Context, plan: RestoreResult, most: int | None = None) -> None:
+    """What a plan would do to the contents of the files."""
+    ui = context.ui
+    if not plan.patch:
+        ui.say("these files are too many to show, or no text" if plan.written or plan.deleted else "no change")
+        return
+    lines = list(patch_lines(plan.patch, ui.talk_ink))
+    for line in lines[:most]:
+        ui.say(line)
+    if most is not None and len(lines) > most:
+        ui.say(f"... and {count(len(lines) - most, 'more line')}")
+
+
+def _choose(context: Context, plan: RestoreResult) -> list[str]:
+    ui, offered = context.ui, [*plan.written, *plan.deleted]
+    for number, path in enumerate(offered, 1):
+        ui.say(f"{number:>4}  {safe(path)}")
+    answer = ui.ask("which ones? numbers or names, with spaces between them: ")
+    chosen = []
+    for word in answer.split():
+        if word.isascii() and word.isdigit() and 1 <= int(word) <= len(offered):
+            chosen.append(offered[int(word) - 1].rstrip("/"))
+        elif word in offered:
+            chosen.append(word.rstrip("/"))
+        else:
+            ui.say(f"{safe(word)} is not in the plan")
+    return chosen
+
+
+def _ways_on(result: RestoreResult, on_conflict: str, context: Context) -> list[str]:
+    """What can be done about conflicts: without that, a person only knows that it did not work."""
+    number = stuck_turn(result)
+    if number is None or on_conflict != "keep":
+        return []
+    return [
+        f"look at it:                    {context.line('show', number)}",
+        f"take it out all the same:      {context.line('revert', number, '--on-conflict', 'theirs')}",
+        f"go back to before all of it:   {context.line('restore', number)}",
+    ]
+
+
+# --- choosing from the timeline ---------------------------------------------------------------------------
+
 _QUESTION = "go back to before which turn? [now]  (/text finds, d N previews, ? helps) "
 _HELP = """\
   3        go back to before turn 3; of a snapshot, to it
@@ -268,9 +376,13 @@ _AROUND = 5
 _MOST_OF_PATCH = 60
 
 
-def pick(context: Context) -> str | None:
+def _pick(context: Context) -> str | None:
     """A reference; None for leaving everything as it is, which is what Enter alone means."""
     ui, manager = context.ui, context.manager
+    if not ui.interactive:
+        problem = WrongUsage(why="which state? REF is missing, and this is no terminal to ask on")
+        problem.hint = "shadowsnap list shows the numbers"
+        raise problem
     with context.working("looking at the files"):
         now = now_text(manager.now(context.workdir))
         entries = [entry for entry in manager.timeline(context.workdir) if entry.number is not None]
@@ -322,4 +434,4 @@ def _preview(context: Context, word: str) -> None:
         return
     for line in plan_lines(plan, context, ui.talk_ink):
         ui.say(line)
-    show_patch(context, plan, _MOST_OF_PATCH)
+    _show_patch(context, plan, _MOST_OF_PATCH)

@@ -15,9 +15,8 @@ from typing import Any
 from shadowsnap.agents.install import Installed, installed
 from shadowsnap.agents.protection import AgentHere, agents_here, moment_of, writable_folders
 from shadowsnap.base import config_file
-from shadowsnap.cli.commands import Command, Context
+from shadowsnap.cli.commands import Command, Context, add_plan_options
 from shadowsnap.cli.commands.timeline import heading
-from shadowsnap.cli.plans import add_plan_options
 from shadowsnap.cli.tables import described, now_text, remote_text, tilde
 from shadowsnap.cli.text import age, ago, count, cut, cut_path, one_line, safe, size, wrapped
 from shadowsnap.cli.ui import Ink, Ui, working
