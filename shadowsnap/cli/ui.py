@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from shutil import get_terminal_size, which
-from types import ModuleType
 from typing import Any, TextIO
 
 from shadowsnap import steps
@@ -147,17 +146,6 @@ class Ui:
         return not self.json and _is_terminal(sys.stdout)
 
     @property
-    def fancy(self) -> ModuleType | None:
-        """Tables and highlighting; None without the `ui` extra, or where colours are not wanted."""
-        if not (self.on_terminal and self.ink.on):
-            return None
-        try:
-            from shadowsnap.cli import fancy
-        except ImportError:
-            return None
-        return fancy
-
-    @property
     def width(self) -> int:
         return max(40, get_terminal_size((80, 24)).columns)
 
@@ -259,57 +247,32 @@ _PAUSE = 5.0
 
 @contextmanager
 def working(ui: Ui, title: str) -> Iterator[Update]:
-    """What takes time happens within this block: after half a second it is shown."""
+    """What takes time happens within this block: after half a second a line on stderr shows it. On a terminal the
+    line is drawn again each second, elsewhere only now and then."""
     if ui.json:
         yield lambda done, total: None
         return
-    talk = ui.fancy.Progress(title) if ui.fancy and ui.talk_ink.on else _Talk(ui, title)
-    timer = threading.Timer(_PATIENCE, talk.begin)
-    timer.daemon = True
-    timer.start()
+    counted, over, began = " ...", threading.Event(), time.monotonic()
+
+    def update(done: int, total: int) -> None:
+        nonlocal counted
+        counted = f": {done} of {total}"
+
+    def talk() -> None:
+        over.wait(_PATIENCE)
+        while not over.is_set():
+            seconds = int(time.monotonic() - began)
+            ui.progress(f"{title}{counted}{f' {seconds} s' if seconds else ''}")
+            over.wait(1.0 if ui.redraws else _PAUSE)
+
+    talker = threading.Thread(target=talk, daemon=True)
+    talker.start()
     try:
-        yield talk.update
+        yield update
     finally:
-        timer.cancel()
-        talk.stop()
-        timer.join()
-        talk.end()
-
-
-class _Talk:
-    """A line on stderr. On a terminal it is drawn again each second, elsewhere only now and then."""
-
-    def __init__(self, ui: Ui, title: str) -> None:
-        self._ui = ui
-        self._title = title
-        self._began = time.monotonic()
-        self._next = 0.0
-        self._numbers: tuple[int, int] | None = None
-        self._over = threading.Event()
-
-    def begin(self) -> None:
-        """Runs in a thread of its own, from the moment that it takes long until it is over."""
-        while not self._over.is_set():
-            self._draw()
-            self._over.wait(1.0)
-
-    def stop(self) -> None:
-        self._over.set()
-
-    def end(self) -> None:
-        self._ui.end_progress()
-
-    def update(self, done: int, total: int) -> None:
-        self._numbers = (done, total)
-
-    def _draw(self) -> None:
-        now = time.monotonic()
-        if not self._ui.redraws and now < self._next:
-            return
-        self._next = now + _PAUSE
-        counted = f": {self._numbers[0]} of {self._numbers[1]}" if self._numbers else " ..."
-        seconds = int(now - self._began)
-        self._ui.progress(f"{self._title}{counted}{f' {seconds} s' if seconds else ''}")
+        over.set()
+        talker.join()
+        ui.end_progress()
 
 
 # --- Ctrl-C while files are changed: all or nothing ----------------------------------------------------------

@@ -522,7 +522,9 @@ class Viewer(App[int]):
         if entry is None or entry.kind != "turn" or entry.number is None:
             self._say("only a turn can be taken out: choose one")
         else:
-            self._propose(lambda where: reverting(where, entry.number), lambda plan: f"Take out {one_line(plan.what)}")
+            self._propose(
+                lambda context: reverting(context, entry.number), lambda plan: f"Take out {one_line(plan.what)}"
+            )
 
     def action_undo(self) -> None:
         self._propose(undoing, lambda plan: f"Undo {one_line(plan.what)}")

@@ -154,8 +154,7 @@ class DiffCommand(Command):
         if not ui.on_terminal and not ui.ink.on:
             ui.raw(diff.text.encode("utf-8", "surrogateescape"))
         elif diff.text:
-            lines = ui.fancy.patch_lines(diff.text) if ui.fancy else patch_lines(diff.text, ui.ink)
-            ui.page("".join(f"{line}\n" for line in lines))
+            ui.page("".join(f"{line}\n" for line in patch_lines(diff.text, ui.ink)))
         return 0
 
 

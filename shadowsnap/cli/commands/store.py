@@ -19,7 +19,7 @@ from shadowsnap.cli.commands import Command, Context, add_plan_options
 from shadowsnap.cli.commands.timeline import heading
 from shadowsnap.cli.tables import described, now_text, remote_text, tilde
 from shadowsnap.cli.text import age, ago, count, cut, cut_path, one_line, safe, size, wrapped
-from shadowsnap.cli.ui import Ink, Ui, working
+from shadowsnap.cli.ui import Ink, Ui
 from shadowsnap.errors import NoSuchProject, PinnedCheckpoint, ShadowsnapError, WrongUsage
 from shadowsnap.git.repository import missing_fixes
 from shadowsnap.hook.log import read_log
@@ -211,7 +211,7 @@ class DoctorCommand(Command):
 
     def run(self, args: argparse.Namespace, context: Context) -> int:
         ui = context.ui
-        with working(ui, "examining the store"):
+        with context.working("examining the store"):
             checkup = context.manager.doctor(repair=args.repair and not args.dry_run)
         return ui.answer(
             checkup.to_dict(), _doctor_lines(checkup, ui.width, ui.ink), code=0 if checkup.healthy else 1
@@ -262,7 +262,7 @@ class VerifyCommand(Command):
 
     def run(self, args: argparse.Namespace, context: Context) -> int:
         ref = None if args.ref is None else context.checkpoint(args.ref).id
-        with working(context.ui, "restoring into a scratch directory"):
+        with context.working("restoring into a scratch directory"):
             result = context.manager.verify(context.workdir, ref)
         name = result.checkpoint[:8]
         if result.verified:
@@ -292,7 +292,7 @@ class ImportCommand(Command):
 
     def run(self, args: argparse.Namespace, context: Context) -> int:
         path = os.path.join(context.here, os.path.expanduser(args.source))
-        with working(context.ui, "importing") as update:
+        with context.working("importing") as update:
             report = context.manager.import_from(path, args.dry_run, lambda done, total, _: update(done, total))
         return context.ui.answer(report.to_dict(), _import_lines(report), code=1 if report.failed else 0)
 
@@ -309,6 +309,7 @@ def _import_lines(report: ImportReport) -> Iterator[str]:
 
 
 _SHOWN = 10
+_BAR = 20
 _HOOKS_READ = 200
 _AGENT_FACTS = ("agent", "path", "scope", "current")
 _TROUBLED = ("failed", "refused", "partial", "settings")
@@ -355,15 +356,10 @@ class _Lines:
         if helper is not None:
             yield f"helper      process {helper.pid}, started {ago(helper.started_at)}"
         yield from self._section("warnings", (self._bullet(text) for text in status.warnings))
-        fancy = self._ui.fancy
-        shown = status.projects[:_SHOWN]
-        table = fancy.project_table(shown, self._width - 2) if fancy and shown else self._projects(shown)
-        more = len(status.projects) - len(shown)
-        rest = [f"  ... and {more} more (--json has all)"] if more else []
-        yield from self._section("projects", [*table, *rest])
-        bars = fancy.limit_bars(status.limits) if fancy else [""] * len(status.limits)
-        limits = zip(map(_limit, status.limits), bars, strict=True)
-        yield from self._section("limits", (f"{text}  {bar}".rstrip() for text, bar in limits))
+        more = len(status.projects) - _SHOWN
+        rest = [f"  ... and {more} more (--json has all)"] if more > 0 else []
+        yield from self._section("projects", [*self._projects(status.projects[:_SHOWN]), *rest])
+        yield from self._section("limits", (f"{_limit(each)}{_bar(each, self._ink)}" for each in status.limits))
         yield from self._section("remotes", map(_remote, status.remotes))
         yield from self._section("not captured", map(self._uncaptured, status.uncaptured))
         yield from self._section("failed lately", map(self._failure, status.failures[:_SHOWN]))
@@ -398,10 +394,12 @@ class _Lines:
             alone = "" if project.bytes_alone is None else size(project.bytes_alone)
             pins = f"{project.pinned} pinned" if project.pinned else ""
             newest = age(project.newest) if project.newest else "empty"
-            start = f"  {project.checkpoints:5}  {newest:10}  {alone:>7}  {pins:8}  "
+            cells = [("bold", f"{project.checkpoints:5}"), ("dim", f"{newest:10}"), ("cyan", f"{alone:>7}")]
+            cells += [("magenta", f"{pins:8}")]
             place = "" if project.exists else f" ({project.place})"
-            room = max(20, self._width - len(start) - len(place))
-            yield f"{start}{cut_path(safe(project.workdir), room)}{place}"
+            room = max(20, self._width - 2 - sum(len(text) + 2 for _, text in cells) - len(place))
+            path = f"{cut_path(safe(project.workdir), room)}{self._ink('yellow', place)}"
+            yield "  " + "  ".join([*(self._ink(style, text) for style, text in cells), path])
 
     def _uncaptured(self, trouble: Trouble) -> Iterator[str]:
         shown = ", ".join(one_line(path) for path in trouble.paths[:3])
@@ -448,6 +446,15 @@ def _limit(limit: Limit) -> str:
     most = " in the largest project" if limit.name == "max_snapshots" else ""
     share = "" if most else f" ({100 * limit.used / limit.limit:.0f}%)"
     return f"  {limit.name:18}  {limit.used:.4g} of {limit.limit:g}{most}{share}{word}"
+
+
+def _bar(limit: Limit, ink: Ink) -> str:
+    """How far a limit is used, where colours say it."""
+    if not ink.on or limit.limit <= 0 or limit.used is None:
+        return ""
+    full = min(_BAR, round(_BAR * limit.used / limit.limit))
+    style = "red" if limit.exceeded else "yellow" if limit.near else "green"
+    return f"  {ink(style, '━' * full)}{ink('dim', '━' * (_BAR - full))}"
 
 
 def _remote(each: RemoteStatus) -> str:
@@ -498,7 +505,7 @@ class DeleteCommand(Command):
         lines = [f"deleted {checkpoint.short_id}  {described(checkpoint)}" for checkpoint in gone]
         if not args.now:
             return ui.answer(answer, lines)
-        with working(ui, "reclaiming"):
+        with context.working("reclaiming"):
             reclaimed = context.manager.reclaim()
         if not reclaimed.complete:
             ui.say(f"{ui.talk_ink('yellow', 'warning:')} the space was not reclaimed: {safe(reclaimed.why)}")
@@ -545,7 +552,7 @@ class PruneCommand(Command):
                 raise WrongUsage(why=f"--{name.replace('_', '-')} must be a number that is not negative")
         orphans = not args.keep_orphans
         if args.dry_run or (limits and not args.yes):
-            with working(ui, "looking at the store"):
+            with context.working("looking at the store"):
                 plan = manager.prune(dry_run=True, orphans=orphans, **limits)
             if args.dry_run:
                 return ui.answer(plan.to_dict(), _prune_lines(plan, ui.width))
@@ -555,7 +562,7 @@ class PruneCommand(Command):
                     f"drop {number} for good?", _prune_lines(plan, ui.width), f"{number} would be gone"
                 ):
                     return ui.cancelled()
-        with working(ui, "pruning"):
+        with context.working("pruning"):
             result = manager.prune(orphans=orphans, **limits)
         for note in result.notes:
             ui.say(safe(note))
@@ -624,7 +631,7 @@ class PurgeCommand(Command):
             raise WrongUsage(why="name at least one path to purge")
         paths = context.paths(args.paths)
         if args.dry_run or not args.yes:
-            with working(ui, "looking at the checkpoints"):
+            with context.working("looking at the checkpoints"):
                 plan = manager.purge(context.workdir, paths, dry_run=True)
             if args.dry_run:
                 return ui.answer(plan.to_dict(), _purge_lines(plan))
@@ -634,7 +641,7 @@ class PurgeCommand(Command):
             ):
                 return ui.cancelled()
         try:
-            with working(ui, "purging"):
+            with context.working("purging"):
                 result = manager.purge(context.workdir, paths)
         except KeyboardInterrupt:
             ui.say("every checkpoint can be restored; run the same purge again to finish it")
@@ -691,7 +698,7 @@ def clear_out(
 ) -> int:
     """Run `operation(dry_run)` after showing what will be gone, and asking."""
     ui = context.ui
-    with working(ui, "looking"):
+    with context.working("looking"):
         plan = operation(True)
     lines = list(_clear_lines(plan))
     if args.dry_run:
@@ -700,7 +707,7 @@ def clear_out(
         return ui.answer(operation(False).to_dict(), "nothing to clear")
     if not args.yes and not ui.confirm(f"clear {what} for good?", lines, f"{what} would be gone"):
         return ui.cancelled()
-    with working(ui, "clearing"):
+    with context.working("clearing"):
         report = operation(False)
     later = f"; {size(report.pending_bytes)} will be freed by upkeep" if report.pending_bytes else ""
     cleared = "\n".join(f"cleared {_item(item)}" for item in report.items)
