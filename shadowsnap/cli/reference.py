@@ -1,18 +1,26 @@
-"""The documentation that is made from the code: `python -m shadowsnap.cli.reference` writes it."""
+"""The documentation that is made from the code: `python -m shadowsnap.cli.reference` writes it.
+
+A page in `docs` is written by hand, except for what stands between `<!-- made: NAME -->` and `<!-- end -->`.
+"""
 
 from __future__ import annotations
 
 import argparse
 import ast
 import inspect
+import json
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import shadowsnap
 from shadowsnap import aio, errors, events, manager, model, results
 from shadowsnap import settings as config
+from shadowsnap.agents import agent as spec
+from shadowsnap.agents.agent import SECONDS_TO_WAIT, Agent, Event
+from shadowsnap.agents.catalog import AGENTS
+from shadowsnap.agents.slash import HELP
 from shadowsnap.cli import schema
 from shadowsnap.cli.commands import (
     GLOBAL_OPTIONS,
@@ -25,7 +33,6 @@ from shadowsnap.cli.commands import (
     usage,
 )
 from shadowsnap.cli.commands.help import FOLDER
-from shadowsnap.settings import LEAST_FILE_SIZE_MB, PROJECT_SETTINGS
 
 EXIT_CODES = {
     0: "done",
@@ -36,156 +43,56 @@ EXIT_CODES = {
     130: "interrupted by Ctrl-C; nothing was left half done",
 }
 
-_CLI = """\
-# The command line
-
-    {usage}
-
-{options}
-
-The options `-C`, `--json` and `--no-color` can stand before or after the command. Everything
-after `--` is a path.
-
-- The project is the nearest directory, at or above the current one, that has checkpoints, as far up
-  as your repository reaches.
-- A REF is a number of the list (`3`: the state before turn 3; of a snapshot, the snapshot), `3:after` (the end of
-  turn 3), `last`, `last~2`, a label, or 4 and more digits of an id with a letter among them. In `diff`, `@` is the
-  files as they are now. Numbers never change and are never used again.
-- The id of a session may be shortened to any part of 4 or more characters that no other one has.
-- Without a command it shows the timeline.
-- stdout is data, stderr is talk. With `--json`, stdout is one object with `"schema": 2`; `shadowsnap docs json`
-  has every answer. An error is `{{"schema": 2, "error": {{"type", "message", "hint"}}}}`.
-- What takes longer than half a second shows its progress on stderr.
-- Colour only on a terminal; `NO_COLOR` and `FORCE_COLOR` are respected.
-- Diffs and documentation go through `GIT_PAGER`, `PAGER` or `less` on a terminal.
-- What changes or drops something asks on a terminal; to decline is no error. Elsewhere it needs `--yes`.
-- `SHADOWSNAP_DEBUG=1` adds a traceback to an error.
-
-Exit codes:
-
-{codes}
-"""
-
-_SETTINGS = """\
-# Settings
-
-Each layer goes over the ones before it:
-
-1. the defaults below;
-2. your own file: `$XDG_CONFIG_HOME/shadowsnap/config.toml` or `~/.config/shadowsnap/config.toml` (macOS:
-   `~/Library/Application Support/shadowsnap/config.toml`, Windows: `%APPDATA%\\shadowsnap\\config.toml`);
-3. the project: `[tool.shadowsnap]` in its `pyproject.toml`, then its `.shadowsnap.toml`;
-4. variables: `SHADOWSNAP_` and the name in capitals, lists with commas, as in
-   `SHADOWSNAP_EXCLUDES='*.bin,tmp/'`; the base is `SHADOWSNAP_HOME`;
-5. flags of a command.
-
-The files are TOML with one name per line:
-
-    max_snapshots = 50
-    excludes = ["*.parquet", "/data/"]
-
-A project's file may have come with a clone, so it can only narrow what is captured of that project:
-{narrowing}. Its patterns are names with `*` and `**`
-(`*.parquet`, `/data/`, `models/**`, `fixtures/large-*`), at most 100 of them, and none that matches what
-ordinary files are called. In a `pyproject.toml`, the table is written `[tool.shadowsnap]`.
-Everything else in it is ignored with a warning: it cannot switch protection off, move the store, let
-secrets in, take a default exclude back, or change limits that decide about checkpoints.
-
-What cannot be read is ignored with a warning that names the file and the line. `shadowsnap status --store` shows
-what hooks had to ignore.
-
-A limit of 0 means no limit. In Python, `CheckpointManager(...)` takes these as arguments and reads no
-file; `CheckpointManager.from_settings(...)` goes through the layers.
-"""
-
-_NARROWING = {
-    "excludes": "it can add `excludes`",
-    "max_file_size_mb": "lower `max_file_size_mb` (not below {least:g})",
-}
-
-_ERRORS = """\
-# Errors
-
-Every error has a fixed name and a fixed exit code. In Python they are subclasses of
-`shadowsnap.ShadowsnapError`, in `shadowsnap.errors`. With `--json` the name is `error.type`. What stands in
-braces is filled in.
-
-{codes}
-"""
+def pages() -> dict[str, str]:
+    """The pages that have parts that are made."""
+    made = {
+        "agents": agents_parts(),
+        "api": {"api": _api()},
+        "cli": {"options": _options(), "codes": _code_list(), "commands": _commands()},
+        "errors": {"codes": _code_list(), "errors": _error_table()},
+        "json": {"answers": schema.answers_markdown()},
+        "settings": {"settings": _settings_table()},
+    }
+    return {name: with_parts((FOLDER / f"{name}.md").read_text("utf-8"), parts) for name, parts in made.items()}
 
 
-def cli_markdown() -> str:
-    options = "\n".join(f"- `{option}`: {text}" for option, text in GLOBAL_OPTIONS)
-    parts = [_CLI.format(usage=USAGE, options=options, codes=_code_list())]
-    commands = load_all()
-    for group in GROUPS:
-        parts.append(f"## {group[0].upper()}{group[1:]}\n")
-        for command in commands.values():
-            if command.group == group:
-                parts.append(_command(command_parser(command), command.name, command.description))
-    return "\n".join(parts)
-
-
-def errors_markdown() -> str:
-    lines = [_ERRORS.format(codes=_code_list())]
-    lines += ["| error | exit code | message | hint |", "|---|---|---|---|"]
-    for kind in error_classes():
-        cells = (f"`{kind.__name__}`", str(kind.exit_code), kind.__doc__ or "", kind.hint)
-        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-    return "\n".join(lines) + "\n"
-
-
-def settings_markdown() -> str:
-    narrowing = " and ".join(_NARROWING[name] for name in PROJECT_SETTINGS).format(least=LEAST_FILE_SIZE_MB)
-    lines = [_SETTINGS.format(narrowing=narrowing), "| setting | default | |", "|---|---|---|"]
-    defaults = config.Settings()
-    for name, about in setting_texts().items():
-        lines.append(f"| `{name}` | {_default(getattr(defaults, name))} | {about} |")
-    return "\n".join(lines) + "\n"
-
-
-def setting_texts() -> dict[str, str]:
-    """What each setting is about, as it stands below it in the source."""
-    tree = ast.parse(Path(config.__file__).read_text("utf-8"))
-    body = next(node.body for node in tree.body if isinstance(node, ast.ClassDef) and node.name == "Settings")
-    texts = {}
-    for node, after in zip(body, body[1:], strict=False):
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            about = ast.literal_eval(after.value) if isinstance(after, ast.Expr) else ""
-            texts[node.target.id] = " ".join(about.split())
-    return texts
-
-
-def _default(value: object) -> str:
-    if isinstance(value, bool):
-        return f"`{str(value).lower()}`"
-    if isinstance(value, (int, float)):
-        return f"{value:g}"
-    return "none" if value == () else "see how-it-works"
-
-
-def error_classes() -> list[type[errors.ShadowsnapError]]:
-    """In the order of the source, which is by subject."""
-    base = errors.ShadowsnapError
-    found = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, base)]
-    return [kind for kind in found if kind is not base]
+def with_parts(page: str, parts: Mapping[str, str]) -> str:
+    for name, part in parts.items():
+        before, mark, rest = page.partition(f"<!-- made: {name} -->\n")
+        _, end, after = rest.partition("<!-- end -->\n")
+        if not (mark and end):
+            raise ValueError(f"the page has no place for {name}")
+        page = "".join((before, mark, part.strip("\n"), "\n", end, after))
+    return page
 
 
 def write_all() -> None:
-    made = {"cli": cli_markdown(), "errors": errors_markdown(), "settings": settings_markdown()}
-    made["api"] = api_markdown()
-    made["json"] = schema.markdown()
-    for name, text in made.items():
+    for name, text in pages().items():
         (FOLDER / f"{name}.md").write_text(text, "utf-8")
     STUB.write_text(stub_text(), "utf-8")
+
+
+# --- the command line ------------------------------------------------------------------------------------
+
+
+def _options() -> str:
+    return "\n".join([f"    {USAGE}", "", *(f"- `{option}`: {text}" for option, text in GLOBAL_OPTIONS)])
 
 
 def _code_list() -> str:
     return "\n".join(f"- {code}: {meaning}" for code, meaning in EXIT_CODES.items())
 
 
-def _command(parser: argparse.ArgumentParser, name: str, about: str) -> str:
-    return "\n".join([f"### {name}", "", f"    {usage(parser)}", "", about, "", *_arguments(parser)])
+def _commands() -> str:
+    parts, commands = [], load_all()
+    for group in GROUPS:
+        parts.append(f"## {group[0].upper()}{group[1:]}\n")
+        for command in commands.values():
+            if command.group == group:
+                parser = command_parser(command)
+                lines = [f"### {command.name}", "", f"    {usage(parser)}", "", command.description, ""]
+                parts.append("\n".join([*lines, *_arguments(parser)]))
+    return "\n".join(parts)
 
 
 def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
@@ -197,6 +104,144 @@ def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
         yield f"- {', '.join(names)}: {action.help}"
     if own:
         yield ""
+
+
+# --- errors and settings ---------------------------------------------------------------------------------
+
+
+def _error_table() -> str:
+    lines = ["| error | exit code | message | hint |", "|---|---|---|---|"]
+    for kind in error_classes():
+        cells = (f"`{kind.__name__}`", str(kind.exit_code), kind.__doc__ or "", kind.hint)
+        lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+def error_classes() -> list[type[errors.ShadowsnapError]]:
+    """In the order of the source, which is by subject."""
+    base = errors.ShadowsnapError
+    found = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, base)]
+    return [kind for kind in found if kind is not base]
+
+
+def _settings_table() -> str:
+    defaults = config.Settings()
+    rows = [
+        f"| `{name}` | {_default(getattr(defaults, name))} | {about} |" for name, about in setting_texts().items()
+    ]
+    return "\n".join(["| setting | default | |", "|---|---|---|", *rows])
+
+
+def setting_texts() -> dict[str, str]:
+    """What each setting is about, as it stands below it in the source."""
+    return {name: about for name, _, about in _fields_of(_class_of(_source(config), "Settings"))}
+
+
+def _default(value: object) -> str:
+    if isinstance(value, bool):
+        return f"`{str(value).lower()}`"
+    if isinstance(value, (int, float)):
+        return f"{value:g}"
+    return "none" if value == () else "see how-it-works"
+
+
+# --- the agents ------------------------------------------------------------------------------------------
+
+PLAYED = Path(spec.__file__).parent / "played.json"
+"""What `scripts/test --agents` recorded."""
+_KINDS = {
+    "tool": "before a tool",
+    "prompt": "a prompt",
+    "slash": "a slash command",
+    "session-start": "start",
+    "stop": "stop",
+    "session-end": "end of the session",
+}
+
+
+def agents_parts() -> dict[str, str]:
+    table = ["| agent | settings | of a project | events | consent |", "|---|---|---|---|---|"]
+    return {
+        "table": "\n".join([*table, *(_row(agent) for agent in AGENTS.values())]),
+        "agents": "\n\n".join("\n".join(_section(agent)) for agent in AGENTS.values()),
+        "played": "\n".join(_played()),
+        "rollback": "\n".join(f"- {agent.title}: {agent.rollback}." for agent in AGENTS.values()),
+        "help": textwrap.indent(HELP, "    "),
+    }
+
+
+def _row(agent: Agent) -> str:
+    user, project = _places(agent)
+    kinds = ", ".join(dict.fromkeys(event.kind for event in agent.events))
+    consent = "needed" if agent.consent else "-"
+    return f"| {agent.name} ({agent.title}) | {user} | {project} | {kinds} | {consent} |"
+
+
+def _played() -> Iterator[str]:
+    """The table of the stories that were played, with what did not go well below it."""
+    rows: dict[str, dict[str, str]] = json.loads(PLAYED.read_text("utf-8"))
+    stories = [name for name in next(iter(rows.values())) if name not in ("version", "month")]
+    yield f"| agent | version | when | {' | '.join(stories)} |"
+    yield f"|---|---|---|{'---|' * len(stories)}"
+    for agent in AGENTS.values():
+        if agent.name in rows:
+            row = rows[agent.name]
+            cells = [row[story].partition(":")[0] for story in stories]
+            yield f"| {agent.title} | {row['version']} | {row['month']} | {' | '.join(cells)} |"
+    for agent in AGENTS.values():
+        for story in stories if agent.name in rows else ():
+            cell = rows[agent.name][story]
+            if cell.startswith("no:"):
+                yield f"\n{agent.title}, {story}: {cell[4:]}"
+
+
+def _section(agent: Agent) -> Iterator[str]:
+    yield f"## {agent.title}"
+    yield ""
+    user, project = _places(agent)
+    of_project = f"; of a project {project}" if project != "-" else ""
+    yield f"- Hook: {user}{of_project}."
+    more = [f"`{file.path}`" for file in agent.files if isinstance(file, spec.TextFile) and not file.is_hook]
+    if more:
+        yield f"- Beside it: {', '.join(more)}."
+    limit = f" It waits at most {SECONDS_TO_WAIT} s for the hook." if _is_limited(agent) else ""
+    yield f"- Events: {', '.join(map(_event, agent.events))}.{limit}"
+    if agent.readers:
+        yield f"- Not run for: {', '.join(f'`{name}`' for name in agent.readers)}."
+    if agent.consent:
+        yield f"- Consent: {agent.consent.step}. Recorded as {agent.consent.record}."
+    else:
+        yield "- Consent: none is needed."
+    yield "- You see nothing of the hook." + (" A status line is optional." if agent.status_line else "")
+    yield f"- `/rollback`: {agent.rollback}."
+    yield f"- Conversation: {agent.transcript}."
+    seen = f"{', '.join(agent.versions)} ({agent.tested})" if agent.versions else "no version"
+    yield f"- Run with: {seen}."
+    for note in agent.notes:
+        yield f"- {note}"
+    for gap in agent.gaps:
+        yield f"- Known gap: {gap}"
+
+
+def _event(event: Event) -> str:
+    limit = f", {event.seconds} s" if event.seconds != SECONDS_TO_WAIT else ""
+    return f"`{event.name}` ({_KINDS[event.kind]}{limit})"
+
+
+def _is_limited(agent: Agent) -> bool:
+    """Whether we tell the agent how long to wait."""
+    file = agent.files[0]
+    if isinstance(file, spec.HooksFile):
+        return bool({spec.SECONDS, spec.MILLISECONDS} & {str(value) for value in file.entry.values()})
+    return isinstance(file, spec.TextFile)
+
+
+def _places(agent: Agent) -> tuple[str, str]:
+    """The file with the hook, of the person and of a project; scripts have a folder of their own."""
+    hook = next(file for file in agent.files if not isinstance(file, spec.Retired))
+    name = "" if isinstance(hook, spec.HookScripts) else hook.path
+    user = f"`~/{agent.folder.user}/{name}`"
+    return user, "-" if agent.folder.project is None else f"`{agent.folder.project}/{name}`"
 
 
 # --- the Python API --------------------------------------------------------------------------------------
@@ -211,30 +256,12 @@ _STUB_HEAD = '''\
 """The types of `aio`, made from `manager` by `python -m shadowsnap.cli.reference`: do not edit."""
 
 '''
-_API_HEAD = """\
-# The Python API
-
-Made from the docstrings of the code. `docs embedding` shows how these calls go together; `help(CheckpointManager)`
-has the same text.
-
-    from shadowsnap import CheckpointManager
-
-Paths are `str` or `os.PathLike`. A *reference* is the number of a turn (the state before it) or of a snapshot,
-`"3:after"`, `"last"`, `"last~2"`, a label, 4 or more digits of a checkpoint's id, a `Checkpoint`, or an `Entry`.
-Settings are keyword arguments: see `docs settings`. Errors are subclasses of `ShadowsnapError`: see `docs errors`.
-
-`AsyncCheckpointManager` has the same methods, awaited (`async with manager.stage(...)`), and `sync`, the manager
-that does the work; `AsyncCheckpointManager.of(manager)` makes one of a manager.
-"""
 _RECORDS = (
     model.Entry, model.Now, model.Outcome, model.Checkpoint, model.Skipped, model.Diff, model.Change,
     model.RestoreResult, model.Kept, model.Conflict, model.Session, model.SessionTurn, model.TurnPlace,
     model.EditOutcome, model.Conversation, results.Checkup, results.Finding, results.ImportReport,
     results.ImportedItem, results.ClearReport, results.ClearedItem, results.SweepReport,
 )  # fmt: skip
-
-
-# --- the stub ----------------------------------------------------------------------------------------
 
 
 def stub_text() -> str:
@@ -327,8 +354,8 @@ def _imports(text: str) -> Iterator[str]:
 # --- the page ----------------------------------------------------------------------------------------
 
 
-def api_markdown() -> str:
-    parts = [_API_HEAD, "## CheckpointManager\n", _paragraphs(manager.CheckpointManager.__doc__ or "")]
+def _api() -> str:
+    parts = ["## CheckpointManager\n", inspect.cleandoc(manager.CheckpointManager.__doc__ or "")]
     section = ""
     for title, method in _methods():
         if title != section:
@@ -364,22 +391,19 @@ def _method(function: _Function) -> str:
     call = f"{name}({', '.join(given)}){returns}"
     if len(call) > 100:
         call = "\n".join([f"{name}(", *(f"    {each}," for each in given), f"){returns}"])
-    about = _paragraphs(ast.get_docstring(function) or "See `docs settings` for what each means.")
+    about = ast.get_docstring(function) or "See `docs settings` for what each means."
     return f"#### {name}\n\n{textwrap.indent(call, '    ')}\n\n{about}\n"
 
 
 def _record(kind: type) -> str:
     tree = _class_of(_source(inspect.getmodule(kind)), kind.__name__)
-    rows = []
-    for node, after in zip(tree.body, [*tree.body[1:], None], strict=True):
-        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            about = after.value if isinstance(after, ast.Expr) else None
-            text = " ".join(str(ast.literal_eval(about)).split()) if about is not None else ""
-            rows.append(f"- `{node.target.id}: {ast.unparse(node.annotation)}`" + (f": {text}" if text else ""))
-        elif isinstance(node, ast.FunctionDef) and "property" in map(ast.unparse, node.decorator_list):
+    fields = _fields_of(tree)
+    rows = [f"- `{name}: {annotation}`" + (f": {text}" if text else "") for name, annotation, text in fields]
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef) and "property" in map(ast.unparse, node.decorator_list):
             text = " ".join((ast.get_docstring(node) or "").split())
             rows.append(f"- `{node.name}`" + (f": {text}" if text else ""))
-    return f"### {kind.__name__}\n\n{_paragraphs(ast.get_docstring(tree) or '')}\n\n" + "\n".join(rows) + "\n"
+    return f"### {kind.__name__}\n\n{ast.get_docstring(tree) or ''}\n\n" + "\n".join(rows) + "\n"
 
 
 def _events() -> list[type]:
@@ -414,8 +438,12 @@ def _body(tree: ast.ClassDef, *, private: bool) -> list[_Function]:
     ]
 
 
-def _paragraphs(text: str) -> str:
-    return inspect.cleandoc(text)
+def _fields_of(tree: ast.ClassDef) -> Iterator[tuple[str, str, str]]:
+    """The name, the type and the text of each field of a class; the text stands below it."""
+    for node, after in zip(tree.body, [*tree.body[1:], None], strict=True):
+        if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+            about = str(ast.literal_eval(after.value)) if isinstance(after, ast.Expr) else ""
+            yield node.target.id, ast.unparse(node.annotation), " ".join(about.split())
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from shadowsnap import CheckpointManager
 from shadowsnap.agents.agent import SECONDS_TO_WAIT, Agent
 from shadowsnap.agents.catalog import AGENTS
 from shadowsnap.agents.install import BACKUP, hook_command, install
-from shadowsnap.agents.reference import PLAYED, agents_markdown
+from shadowsnap.cli.reference import PLAYED
 from shadowsnap.hook import client
 from shadowsnap.hook import handle as hook
 from shadowsnap.hook import log as hooklog
@@ -29,10 +29,6 @@ PAGE = (ROOT / "shadowsnap" / "docs" / "agents.md").read_text()
 
 def blocks(text: str, language: str) -> list[str]:
     return re.findall(rf"```{language}\n(.*?)```", text, re.DOTALL)
-
-
-def test_the_page_about_agents_is_made_from_their_facts() -> None:
-    assert agents_markdown() == PAGE, "run: python -m shadowsnap.agents.reference"
 
 
 @pytest.mark.parametrize("agent", AGENTS.values(), ids=AGENTS)

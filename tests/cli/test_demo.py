@@ -7,9 +7,9 @@ import os
 from pathlib import Path
 
 import pytest
+from answers import problems
 
 from shadowsnap.cli.main import main
-from shadowsnap.cli.schema import problems
 
 
 def test_the_demo_loses_work_and_brings_it_back(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from answers import problems
 from command_line import CommandLine
 
 from helpers import manifest
 from shadowsnap import CheckpointManager
-from shadowsnap.cli import schema
 from shadowsnap.store import lanes
 
 
@@ -58,7 +58,7 @@ def answered(cli: CommandLine, *words: str, code: int = 0) -> dict[str, Any]:
     assert ran.err == ""
     found = json.loads(ran.out)
     command = next(word for word in words if not word.startswith("-"))
-    assert schema.problems(command, found) == []
+    assert problems(command, found) == []
     assert isinstance(found, dict)
     return found
 

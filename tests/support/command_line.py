@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from answers import problems
 
 from shadowsnap.cli.main import main
-from shadowsnap.cli.schema import problems
 
 COMMAND = [sys.executable, "-m", "shadowsnap"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
@@ -64,7 +65,7 @@ class DocsCommand(Command):
             return ui.answer({"topics": titles}, [f"{name:{wide}}  {title}" for name, title in titles.items()])
         if args.topic not in topics:
             raise NoSuchTopic(topic=args.topic, topics=", ".join(topics))
-        text = topics[args.topic].read_text("utf-8")
+        text = re.sub(r"<!-- .* -->\n", "", topics[args.topic].read_text("utf-8"))  # marks for `cli.reference`
         if ui.json:
             return ui.answer({"topic": args.topic, "text": text})
         ui.page(text)
