@@ -16,8 +16,10 @@ class ShadowsnapError(Exception):
     exit_code = 1
     hint = ""
 
-    def __init__(self, **facts: Any) -> None:
+    def __init__(self, *, hint: str | None = None, **facts: Any) -> None:
+        """`hint`: another one than the class has, if it depends on what happened."""
         self.facts = facts
+        self.hint = type(self).hint if hint is None else hint
         super().__init__((type(self).__doc__ or "").format(**facts))
 
     def to_dict(self) -> dict[str, str]:

@@ -296,9 +296,7 @@ def _no_more(words: list[str]) -> None:
 
 
 def _wrong(why: str) -> WrongUsage:
-    problem = WrongUsage(why=why)
-    problem.hint = "/rollback help"
-    return problem
+    return WrongUsage(why=why, hint="/rollback help")
 
 
 def _restored(action: str, what: str, result: RestoreResult, back: str = "undo") -> Answer:

@@ -28,7 +28,7 @@ from shadowsnap.cli.commands import (
     USAGE,
     command_parser,
     load_all,
-    own_options,
+    own_arguments,
     placeholder,
     usage,
 )
@@ -97,7 +97,7 @@ def _commands() -> str:
 
 def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
     # The shared options are described once, at the top.
-    own = [action for action in parser._actions if not action.option_strings] + own_options(parser)
+    own = own_arguments(parser)
     for action in own:
         value = "" if action.nargs == 0 else f" {placeholder(action)}"
         names = [f"`{option}{value}`" for option in action.option_strings] or [f"`{placeholder(action)}`"]

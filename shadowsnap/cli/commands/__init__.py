@@ -83,10 +83,9 @@ def load_command(name: str) -> Command:
     for chapter, names in CHAPTERS.items():
         if name in names:
             return _load_chapter(chapter)[name]
-    problem = WrongUsage(why=f"there is no command {name!r}")
     close = get_close_matches(name, command_names(), 1)
-    problem.hint = f"did you mean {close[0]}?" if close else "shadowsnap help lists the commands"
-    raise problem
+    hint = f"did you mean {close[0]}?" if close else "shadowsnap help lists the commands"
+    raise WrongUsage(why=f"there is no command {name!r}", hint=hint)
 
 
 def load_all() -> dict[str, Command]:
@@ -195,9 +194,9 @@ class Context:
 
     @cached_property
     def protection(self) -> Protection:
+        """Whether an agent's hook protects this project, as far as was seen."""
         from shadowsnap.agents.protection import Protection, protection_of
 
-        """Whether an agent's hook protects this project, as far as was seen."""
         if not self.manager.settings.enabled:
             return Protection(False, "DISABLED by your settings: no snapshot is taken")
         return protection_of(self.workdir)
@@ -209,9 +208,8 @@ def _current_directory(given: str) -> str:
     try:
         return os.getcwd()
     except FileNotFoundError:
-        problem = WrongUsage(why="the current directory does not exist any more")
-        problem.hint = "name the project's directory with -C"
-        raise problem from None
+        hint = "name the project's directory with -C"
+        raise WrongUsage(why="the current directory does not exist any more", hint=hint) from None
 
 
 # --- from words to arguments: the options before the command by hand, the rest by argparse ------------
@@ -249,12 +247,12 @@ def split_words(words: Sequence[str]) -> tuple[list[str], str, list[str]]:
             continue  # the Ui has seen them
         if word == "-C":
             if not left:
-                raise _wrong("-C needs a directory", USAGE)
+                raise WrongUsage(why="-C needs a directory", hint=f"usage: {USAGE}")
             directories.append(left.pop(0))
         elif word.startswith("-C"):
             directories.append(word[2:])
         elif word.startswith("-") and word not in ("-h", "--help", "--version"):
-            raise _wrong(f"there is no option {word}", USAGE)
+            raise WrongUsage(why=f"there is no option {word}", hint=f"usage: {USAGE}")
         else:
             return directories, word, left
     return directories, "", []
@@ -269,9 +267,10 @@ def command_parser(command: Command) -> argparse.ArgumentParser:
     )
     command.add_arguments(parser)
     shared = parser.add_argument_group("options of every command")
-    shared.add_argument("-C", dest="directory", metavar="DIR", action="append", default=[], help=_help("-C DIR"))
-    shared.add_argument("--json", action="store_true", help=_help("--json"))
-    shared.add_argument("--no-color", action="store_true", help=_help("--no-color"))
+    texts = dict(GLOBAL_OPTIONS)
+    shared.add_argument("-C", dest="directory", metavar="DIR", action="append", default=[], help=texts["-C DIR"])
+    for option in ("--json", "--no-color"):
+        shared.add_argument(option, action="store_true", help=texts[option])
     parser.usage = _narrow(usage(parser), _WIDTH - len("usage: "), " " * 9)
     return parser
 
@@ -307,28 +306,21 @@ def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Nam
 
 def usage(parser: argparse.ArgumentParser) -> str:
     """The usage in one line, without what every command has."""
-    parts = [positional_usage(action) for action in parser._actions if not action.option_strings]
-    parts += [option_usage(action) for action in own_options(parser)]
+    parts = []
+    for action in own_arguments(parser):
+        word = placeholder(action)
+        if action.option_strings:
+            parts.append(f"[{action.option_strings[0]}{'' if action.nargs == 0 else f' {word}'}]")
+        else:
+            shapes = {"?": f"[{word}]", "*": f"[{word}...]", "+": f"{word}..."}
+            parts.append(shapes.get(str(action.nargs), word))
     return " ".join([parser.prog, *parts, *getattr(parser, "usage_end", ())])
 
 
-def own_options(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    return [
-        action
-        for action in parser._actions
-        if action.option_strings and action.dest not in ("help", "directory", "json", "no_color")
-    ]
-
-
-def option_usage(action: argparse.Action) -> str:
-    value = "" if action.nargs == 0 else f" {placeholder(action)}"
-    return f"[{action.option_strings[0]}{value}]"
-
-
-def positional_usage(action: argparse.Action) -> str:
-    word = placeholder(action)
-    shapes = {"?": f"[{word}]", "*": f"[{word}...]", "+": f"{word}..."}
-    return shapes.get(str(action.nargs), word)
+def own_arguments(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    """What a command has besides the options of every command: first what has a place, then options."""
+    own = [each for each in parser._actions if each.dest not in ("help", "directory", "json", "no_color")]
+    return sorted(own, key=lambda each: bool(each.option_strings))
 
 
 def placeholder(action: argparse.Action) -> str:
@@ -352,14 +344,4 @@ def top_help() -> str:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        raise _wrong(message, usage(self))
-
-
-def _wrong(why: str, how: str) -> WrongUsage:
-    problem = WrongUsage(why=why)
-    problem.hint = f"usage: {how}"
-    return problem
-
-
-def _help(option: str) -> str:
-    return dict(GLOBAL_OPTIONS)[option]
+        raise WrongUsage(why=message, hint=f"usage: {usage(self)}")

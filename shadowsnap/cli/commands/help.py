@@ -89,13 +89,11 @@ class UiCommand(Command):
 
     def run(self, args: argparse.Namespace, context: Context) -> int:
         if find_spec("textual") is None:
-            problem = ExtraMissing(what="`shadowsnap ui`", extra="ui")
-            problem.hint = "without it, shadowsnap restore lets you choose from the timeline"
-            raise problem
+            hint = "without it, shadowsnap restore lets you choose from the timeline"
+            raise ExtraMissing(what="`shadowsnap ui`", extra="ui", hint=hint)
         if not (context.ui.interactive and context.ui.on_terminal and context.ui.redraws):
-            missing = WrongUsage(why="ui needs a terminal, and this is none")
-            missing.hint = "shadowsnap list has the same timeline, --json for programs"
-            raise missing
+            hint = "shadowsnap list has the same timeline, --json for programs"
+            raise WrongUsage(why="ui needs a terminal, and this is none", hint=hint)
         # The timeline is read while textual is being imported: both take their time, and git runs beside us.
         manager, workdir = context.manager, context.workdir
         with ThreadPoolExecutor(1) as reader:

@@ -127,9 +127,8 @@ def _check_replaceable(path: Path, force: bool) -> None:
     with open(path, "rb") as file:
         head = file.read(_HEAD)
     if f'name="generator" content="{GENERATOR}'.encode() not in head:
-        problem = ReportRefused(path=path, why="it exists, and is no report")
-        problem.hint = "name another file; --force replaces this one"
-        raise problem
+        hint = "name another file; --force replaces this one"
+        raise ReportRefused(path=path, why="it exists, and is no report", hint=hint)
 
 
 def _since(text: str) -> datetime:

@@ -380,9 +380,8 @@ def _pick(context: Context) -> str | None:
     """A reference; None for leaving everything as it is, which is what Enter alone means."""
     ui, manager = context.ui, context.manager
     if not ui.interactive:
-        problem = WrongUsage(why="which state? REF is missing, and this is no terminal to ask on")
-        problem.hint = "shadowsnap list shows the numbers"
-        raise problem
+        why = "which state? REF is missing, and this is no terminal to ask on"
+        raise WrongUsage(why=why, hint="shadowsnap list shows the numbers")
     with context.working("looking at the files"):
         now = now_text(manager.now(context.workdir))
         entries = [entry for entry in manager.timeline(context.workdir) if entry.number is not None]
