@@ -51,7 +51,7 @@ class Ui:
         """The one answer of a command, as an object or as lines; returns the exit code."""
         if self.json:
             # ASCII: names that are no text survive as escaped surrogates on any stream.
-            self._write(sys.stdout, json.dumps({"schema": SCHEMA, **data}, default=str) + "\n")
+            self._write(sys.stdout, json.dumps({"schema": SCHEMA, **data}, default=_as_json) + "\n")
             return code
         lines = [text] if isinstance(text, str) else list(text)
         self.end_progress()
@@ -160,6 +160,12 @@ class Ui:
     @staticmethod
     def _write(stream: TextIO, text: str) -> None:
         stream.write(encodable(text, stream.encoding))
+
+
+def _as_json(value: Any) -> Any:
+    """Records as objects, moments in ISO form, paths and other things as text."""
+    method = getattr(value, "to_dict", None) or getattr(value, "isoformat", None)
+    return str(value) if method is None else method()
 
 
 def _is_terminal(stream: TextIO | None) -> bool:

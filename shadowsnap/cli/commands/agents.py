@@ -157,7 +157,7 @@ class HelperCommand(Command):
         base = str(context.manager.settings.resolved_base())
         found = (stop_helper if args.action == "stop" else running_helper)(base)
         stopped = args.action == "stop" and found is not None
-        data = {"helper": None if found is None else found.to_dict(), "stopped": stopped}
+        data = {"helper": found, "stopped": stopped}
         if found is None:
             text = "no helper runs: hooks do their work themselves"
         elif stopped:

@@ -23,6 +23,7 @@ from shadowsnap.cli.commands import Command, Context
 from shadowsnap.cli.commands.timeline import picture
 from shadowsnap.cli.ui import Ui
 from shadowsnap.manager import CheckpointManager
+from shadowsnap.model import Entry
 
 
 class DemoCommand(Command):
@@ -125,14 +126,14 @@ class _Demo:
             self._show(f"{str(call):<44} (hook {self._agent.hook_ms[-1]:.0f} ms)")
         self._agent.end_turn(number)
 
-    def _timeline(self) -> tuple[list[dict[str, Any]], list[str]]:
+    def _timeline(self) -> tuple[list[Entry], list[str]]:
         """The timeline as `shadowsnap` shows it on a terminal of 80 columns."""
         self._title("5. What happened: shadowsnap")
         entries, now = self._manager.timeline(self._project), self._manager.now(self._project)
         context = Context(_Plain(), here=str(self._project))
         lines = picture(context, entries, now, hints=True)
         self._show(*lines)
-        return [entry.to_dict() for entry in entries], lines
+        return entries, lines
 
     def _compare(self, number: int) -> str:
         self._title(f"6. What turn {number} did: shadowsnap diff {number} --stat")

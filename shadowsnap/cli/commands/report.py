@@ -729,5 +729,4 @@ def _git_notes(args: argparse.Namespace, context: Context) -> int:
     if args.dry_run:
         texts = {note.commit: map(safe, note.text.splitlines()) for note in notes}
         lines = [row for commit, text in texts.items() for row in (f"commit {commit}", *text, "")]
-    data = {"git_notes": [note.to_dict() for note in notes]}
-    return context.ui.answer(data, lines or ["no commit holds lines of a turn"])
+    return context.ui.answer({"git_notes": notes}, lines or ["no commit holds lines of a turn"])

@@ -60,7 +60,7 @@ class SnapCommand(Command):
         done = complete and outcome.status != "disabled"
         named = {os.path.normpath(context.path(word)) for word in args.paths}
         lacking = [item for item in outcome.skipped if item.path.rstrip("/") in named]
-        data = {**outcome.to_dict(), **({"checkpoint": checkpoint.to_dict()} if checkpoint else {})}
+        data = {**outcome.to_dict(), **({"checkpoint": checkpoint} if checkpoint else {})}
         lines = _snap_lines(outcome, checkpoint, _entry(checkpoint, context))
         for item in lacking:
             context.ui.say(
@@ -264,7 +264,7 @@ class ForkCommand(Command):
             branch = f", on branch {fork.branch}" if fork.branch else ""
             lines.append(f"forked to {safe(fork.directory)}: {count(fork.files, 'file')}{branch}")
         lines += [f"  not captured, so not in it: {safe(item.path)} ({item.why})" for item in target.skipped]
-        return context.ui.answer({"forks": [fork.to_dict() for fork in forks]}, lines)
+        return context.ui.answer({"forks": forks}, lines)
 
 
 _NO_ID = "0" * 40
@@ -296,7 +296,7 @@ class BlameCommand(Command):
         everything = context.manager.blame(context.workdir, path)
         lines = everything if args.lines is None else _chosen(everything, args.lines)
         if context.ui.json:
-            return context.ui.answer({"lines": [line.to_dict() for line in lines]})
+            return context.ui.answer({"lines": lines})
         if args.porcelain:
             context.ui.raw(b"".join(_porcelain(lines, path)))
             return 0

@@ -77,11 +77,11 @@ def _show_here(context: Context) -> int:
         "protected": protection.protected,
         "protection": protection.text,
         "since": _iso(moment_of(protection.since)),
-        "agents": [each.to_dict() for each in agents],
+        "agents": agents,
         "newest": newest,
         "changed_since": since,
-        "not_captured": [item.to_dict() for item in now.skipped] if now is not None else [],
-        "remote": remote.to_dict() if remote is not None else None,
+        "not_captured": now.skipped if now is not None else [],
+        "remote": remote,
         "turn_count": sum(entry.kind == "turn" for entry in entries),
         "snapshot_count": sum(entry.kind == "snapshot" for entry in entries),
         "verified_at": _iso(_verified_at(context)),
@@ -332,7 +332,7 @@ def show_store(context: Context) -> int:
         "settings": {"path": config_file(), "ignored": context.manager.warnings},
         "agents": [{name: getattr(each, name) for name in _AGENT_FACTS} for each in agents],
         "hooks": hooks[:_SHOWN],
-        "helper": None if helper is None else helper.to_dict(),
+        "helper": helper,
     }
     return ui.answer(data, _Lines(ui).all(status, agents, hooks, helper))
 
@@ -501,7 +501,7 @@ class DeleteCommand(Command):
             if not ui.confirm(f"delete {number} for good?", plan, f"{number} would be gone"):
                 return ui.cancelled()
         gone = context.manager.delete(context.workdir, list(chosen))
-        answer = {"checkpoints": [checkpoint.to_dict() for checkpoint in gone]}
+        answer = {"checkpoints": gone}
         lines = [f"deleted {checkpoint.short_id}  {described(checkpoint)}" for checkpoint in gone]
         if not args.now:
             return ui.answer(answer, lines)

@@ -82,14 +82,14 @@ def _timeline(args: argparse.Namespace, context: Context) -> int:
     shown = entries[: args.limit or None]
     data = {
         "project": _project(context),
-        "now": now.to_dict() if now is not None else None,
-        "entries": [entry.to_dict() for entry in shown],
+        "now": now,
+        "entries": shown,
         "more": len(entries) - len(shown),
     }
     lines = picture(context, entries, None if narrow else now, len(shown), hints=ui.on_terminal and not narrow)
     lanes = [] if narrow else context.manager.pulled(workdir, args.limit or None)
     if lanes:
-        data["pulled_timelines"] = [lane.to_dict() for lane in lanes]
+        data["pulled_timelines"] = lanes
     for lane in lanes:
         lines += ["", ui.ink("bold", f"on {safe(lane.machine)}") + f"    {lane.lane}"]
         lines += _rows(lane.entries, None, context, None)
@@ -132,8 +132,7 @@ def _every_project(args: argparse.Namespace, context: Context) -> int:
         shown = entries[: args.limit or None]
         if shown:
             more = len(entries) - len(shown)
-            listed = [entry.to_dict() for entry in shown]
-            timelines.append({"workdir": str(workdir), "entries": listed, "more": more})
+            timelines.append({"workdir": str(workdir), "entries": shown, "more": more})
             lines += [ui.ink("bold", cut_path(tilde(workdir), ui.width))]
             lines += _rows(entries, None, context, len(shown))
             lines += [*([f"({more} more)"] if more else []), ""]
@@ -150,8 +149,7 @@ def _checkpoints(args: argparse.Namespace, context: Context) -> int:
         session = _whole_session_id(args.session, workdir, context)
         found = context.manager.list_checkpoints(workdir, session_id=session, path=path)
         shown = found[:limit]
-        listed = [checkpoint.to_dict() for checkpoint in shown]
-        projects.append({"workdir": str(workdir), "checkpoints": listed, "more": len(found) - len(shown)})
+        projects.append({"workdir": str(workdir), "checkpoints": shown, "more": len(found) - len(shown)})
         lines += [ui.ink("bold", tilde(workdir))] if args.all_projects else []
         lines += checkpoint_lines(shown, ui.width, ui.ink)
         _say_more(context, len(found) - len(shown))
@@ -263,8 +261,8 @@ def _show_entry(entry: Entry, args: argparse.Namespace, context: Context) -> int
     tools = manager.tools_of(context.workdir, entry.number) if entry.kind == "turn" and entry.number else []
     effects = lasting_effects(tools)
     data = {
-        "entry": entry.to_dict(),
-        "changes": [change.to_dict() for change in diff.changes] if diff is not None else [],
+        "entry": entry,
+        "changes": diff.changes if diff is not None else [],
         "files": files,
         "tools": [{"tool": each[0], "about": each[1]} for each in tools if len(each) == 2],
         "not_taken_back": effects,
@@ -360,11 +358,7 @@ def _show_checkpoint(args: argparse.Namespace, context: Context) -> int:
         before = next((each for each in listed[position + 1 :] if each.scope == "tree"), None)
         if before is not None:
             changes = context.manager.diff(context.workdir, before.id, checkpoint.id).changes
-    data = {
-        "checkpoint": checkpoint.to_dict(),
-        "changes": [change.to_dict() for change in changes],
-        "files": files or [],
-    }
+    data = {"checkpoint": checkpoint, "changes": changes, "files": files or []}
     return context.ui.answer(data, _checkpoint_text(checkpoint, changes, files, context))
 
 
@@ -436,7 +430,7 @@ class LabelCommand(Command):
         checkpoint = context.manager.label(context.workdir, target.id, args.name)
         called = f"is called {one_line(checkpoint.label)}" if checkpoint.label else "has no label"
         text = cut(f"{name} {called}{f': {about}' if about else ''}", context.ui.width)
-        return context.ui.answer({"checkpoint": checkpoint.to_dict()}, text)
+        return context.ui.answer({"checkpoint": checkpoint}, text)
 
 
 class PinCommand(Command):
@@ -460,7 +454,7 @@ def set_pins(words: list[str], context: Context, *, pinned: bool) -> int:
     verb = "pinned" if pinned else "unpinned"
     lines = [cut(f"{verb} {name}{f': {about}' if about else ''}", context.ui.width) for name, about in states]
     changed = [change(context.workdir, checkpoint.id) for checkpoint in chosen]
-    return context.ui.answer({"checkpoints": [checkpoint.to_dict() for checkpoint in changed]}, lines)
+    return context.ui.answer({"checkpoints": changed}, lines)
 
 
 class UnpinCommand(PinCommand):
@@ -507,7 +501,7 @@ class SessionsCommand(Command):
             if args.chat:
                 return _write_conversation(last_conversation(context.manager, session), args.output, context)
             lines = session_lines(session, context.ui.width, context.ui.ink)
-            return context.ui.answer({"session": session.to_dict()}, lines)
+            return context.ui.answer({"session": session}, lines)
         if args.session is not None:
             raise WrongUsage(why=f"{args.session!r} does not belong there; sessions show {args.session} shows one")
         if args.limit < 0:
@@ -524,7 +518,7 @@ class SessionsCommand(Command):
             context.ui.say(f"{len(found) - len(shown)} more: --limit 0 shows all")
         if not found:
             context.ui.say("no session fits" if _is_narrow(args) else "no session yet")
-        data = {"sessions": [each.to_dict() for each in shown], "more": len(found) - len(shown)}
+        data = {"sessions": shown, "more": len(found) - len(shown)}
         return context.ui.answer(data, session_rows(shown, found, context.ui.width))
 
 
@@ -623,7 +617,7 @@ def _write_conversation(conversation: Any, output: str | None, context: Context)
         data = {"path": path, "messages": number, "session_id": conversation.session_id}
         return context.ui.answer(data, f"wrote {safe(path)}{messages}")
     if context.ui.json:
-        return context.ui.answer({"conversation": conversation.to_dict(), "messages": number})
+        return context.ui.answer({"conversation": conversation, "messages": number})
     shown = safe(text, keep="\n\t") if context.ui.on_terminal else text
     return context.ui.answer({}, shown.removesuffix("\n"))
 
