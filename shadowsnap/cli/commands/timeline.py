@@ -25,10 +25,10 @@ from shadowsnap.cli.tables import (
     timeline_lines,
 )
 from shadowsnap.cli.text import age, ago, columns, count, cut, cut_path, one_line, pad, safe, wrapped
-from shadowsnap.cli.ui import Ink, Ui
+from shadowsnap.cli.ui import Ink
 from shadowsnap.errors import DirectoryMissing, NoConversation, NoSuchProject, UnsafeTree, WrongUsage
 from shadowsnap.manager import CheckpointManager
-from shadowsnap.model import Change, Checkpoint, Conversation, Diff, Entry, Now, Session, SessionTurn
+from shadowsnap.model import Change, Checkpoint, Conversation, Entry, Now, Session, SessionTurn, Skipped
 from shadowsnap.store.conversations import spoken_messages
 from shadowsnap.timeline import lasting_effects, short_session_ids
 
@@ -62,9 +62,9 @@ class ListCommand(Command):
             raise WrongUsage(why="--file is about one project, --all-projects about every one")
         if args.checkpoints and args.restores:
             raise WrongUsage(why="--checkpoints lists states, --restores what happened")
-        if args.checkpoints:
-            return _checkpoints(args, context)
-        return _every_project(args, context) if args.all_projects else _timeline(args, context)
+        if args.all_projects:
+            return _every_project(args, context)
+        return _checkpoints(args, context) if args.checkpoints else _timeline(args, context)
 
 
 def show_first_steps(context: Context) -> int:
@@ -80,19 +80,15 @@ def _timeline(args: argparse.Namespace, context: Context) -> int:
         entries = _entries(args, context, workdir)
         now = _now(context)
     shown = entries[: args.limit or None]
-    data = {
-        "project": _project(context),
-        "now": now,
-        "entries": shown,
-        "more": len(entries) - len(shown),
-    }
+    data: dict[str, Any] = {"project": _project(context), "now": now}
+    data |= {"entries": shown, "more": len(entries) - len(shown)}
     lines = picture(context, entries, None if narrow else now, len(shown), hints=ui.on_terminal and not narrow)
     lanes = [] if narrow else context.manager.pulled(workdir, args.limit or None)
     if lanes:
         data["pulled_timelines"] = lanes
     for lane in lanes:
         lines += ["", ui.ink("bold", f"on {safe(lane.machine)}") + f"    {lane.lane}"]
-        lines += _rows(lane.entries, None, context, None)
+        lines += _rows(lane.entries, None, context)
     if narrow and not entries:
         _check_session(args, context)
         ui.say("no entry fits")
@@ -117,50 +113,41 @@ def heading(context: Context) -> str:
 
 
 def _project(context: Context) -> dict[str, Any]:
-    protection = context.protection
-    return {
-        "workdir": str(context.workdir),
-        "protected": protection.protected,
-        "protection": protection.text,
-    }
-
-
-def _every_project(args: argparse.Namespace, context: Context) -> int:
-    ui, timelines, lines = context.ui, [], list[str]()
-    for workdir in context.manager.projects():
-        entries = _entries(args, context, workdir)
-        shown = entries[: args.limit or None]
-        if shown:
-            more = len(entries) - len(shown)
-            timelines.append({"workdir": str(workdir), "entries": shown, "more": more})
-            lines += [ui.ink("bold", cut_path(tilde(workdir), ui.width))]
-            lines += _rows(entries, None, context, len(shown))
-            lines += [*([f"({more} more)"] if more else []), ""]
-    if not timelines:
-        _check_session(args, context)
-    return ui.answer({"timelines": timelines}, lines[:-1])
+    protected, text = context.protection.protected, context.protection.text
+    return {"workdir": str(context.workdir), "protected": protected, "protection": text}
 
 
 def _checkpoints(args: argparse.Namespace, context: Context) -> int:
-    ui, limit = context.ui, args.limit or None
-    path = None if args.file is None else context.path(args.file)
-    projects, lines = [], list[str]()
-    for workdir in context.manager.projects() if args.all_projects else [context.workdir]:
-        session = _whole_session_id(args.session, workdir, context)
-        found = context.manager.list_checkpoints(workdir, session_id=session, path=path)
-        shown = found[:limit]
-        projects.append({"workdir": str(workdir), "checkpoints": shown, "more": len(found) - len(shown)})
-        lines += [ui.ink("bold", tilde(workdir))] if args.all_projects else []
-        lines += checkpoint_lines(shown, ui.width, ui.ink)
-        _say_more(context, len(found) - len(shown))
-    if not any(each["checkpoints"] for each in projects):
+    ui, found = context.ui, _states(args, context, context.workdir)
+    shown = found[: args.limit or None]
+    if not shown:
         _check_session(args, context)
-    if args.all_projects:
-        return ui.answer({"timelines": projects}, lines)
-    if not projects[0]["checkpoints"]:
         ui.say("no state fits")
-    alone = {name: projects[0][name] for name in ("checkpoints", "more")}
-    return ui.answer({"project": _project(context), **alone}, lines)
+    more = len(found) - len(shown)
+    _say_more(context, more)
+    data = {"project": _project(context), "checkpoints": shown, "more": more}
+    return ui.answer(data, checkpoint_lines(shown, ui.width, ui.ink))
+
+
+def _every_project(args: argparse.Namespace, context: Context) -> int:
+    ui, limit = context.ui, args.limit or None
+    timelines, lines = list[dict[str, Any]](), list[str]()
+    for workdir in context.manager.projects():
+        if args.checkpoints:
+            states = _states(args, context, workdir)
+            rows = checkpoint_lines(states[:limit], ui.width, ui.ink)
+            found: dict[str, Any] = {"checkpoints": states[:limit], "more": len(states) - len(rows)}
+        else:
+            entries = _entries(args, context, workdir)
+            rows = _rows(entries, None, context, limit)
+            found = {"entries": entries[:limit], "more": len(entries) - len(rows)}
+        if rows:
+            timelines.append({"workdir": str(workdir), **found})
+            lines += [ui.ink("bold", cut_path(tilde(workdir), ui.width)), *rows]
+            lines += [*([f"({found['more']} more)"] if found["more"] else []), ""]
+    if not timelines:
+        _check_session(args, context)
+    return ui.answer({"timelines": timelines}, lines[:-1])
 
 
 def _check_session(args: argparse.Namespace, context: Context) -> None:
@@ -169,11 +156,12 @@ def _check_session(args: argparse.Namespace, context: Context) -> None:
         context.manager.session(args.session)
 
 
-def _whole_session_id(part: str | None, workdir: Path, context: Context) -> str | None:
-    if part is None:
-        return None
-    sessions = {entry.session_id for entry in context.manager.timeline(workdir, session_id=part)}
-    return next((session for session in sessions if session), part)
+def _states(args: argparse.Namespace, context: Context, workdir: Path) -> list[Checkpoint]:
+    path, session = None if args.file is None else context.path(args.file), args.session
+    if session is not None:  # the whole of an id that may be shortened
+        ids = {entry.session_id for entry in context.manager.timeline(workdir, session_id=session)}
+        session = next((each for each in ids if each), session)
+    return context.manager.list_checkpoints(workdir, session_id=session, path=path)
 
 
 def _entries(args: argparse.Namespace, context: Context, workdir: Path) -> list[Entry]:
@@ -267,70 +255,27 @@ def _show_entry(entry: Entry, args: argparse.Namespace, context: Context) -> int
         "tools": [{"tool": each[0], "about": each[1]} for each in tools if len(each) == 2],
         "not_taken_back": effects,
     }
-    if args.patch:
-        data["patch"] = diff.text if diff is not None else ""
-    lines = [*_heading(entry, state), *_asked(entry), *_tools(tools, ui), *_changes(entry, diff, files, ui)]
-    lines += _not_captured(entry)
+    status = f" ({entry.status})" if entry.status and entry.status != "done" else ""
+    lines = [f"{entry.kind} {entry.number}{status}", *_facts(_facts_of_entry(entry, state))]
+    lines += _quotation(entry.prompt or entry.reason)
+    if tools:
+        lines += ["", "tools:"]
+        lines += [cut("  " + "  ".join(map(safe, each)).rstrip(), ui.width) for each in tools]
+    if diff is not None:
+        lines += ["", *(change_lines(diff.changes, ui.width, ui.ink) if diff.changes else ["no file was changed"])]
+    elif files:
+        lines += ["", "only these files were captured:", *(f"  {safe(path)}" for path in files)]
+    elif entry.kind == "turn":
+        lines += ["", "how it left the files is not known: it was never closed"]
+    lines += _not_captured(entry.skipped)
     if effects:
         lines += ["", "what may have gone beyond this directory, and no rollback takes back:"]
         lines += [line for effect in effects for line in wrapped(effect, ui.width, "  ")]
     lines += ["", *_commands(entry, context)]
-    if args.patch and diff is not None and diff.text:
-        lines += ["", *patch_lines(diff.text, ui.ink)]
+    if args.patch:
+        data["patch"] = diff.text if diff is not None else ""
+        lines += ["", *patch_lines(diff.text, ui.ink)] if diff is not None and diff.text else []
     return ui.answer(data, lines)
-
-
-def _changes(entry: Entry, diff: Diff | None, files: list[str], ui: Ui) -> Iterator[str]:
-    if diff is not None and diff.changes:
-        yield ""
-        yield from change_lines(diff.changes, ui.width, ui.ink)
-    elif diff is not None:
-        yield from ("", "no file was changed")
-    elif files:
-        yield from ("", "only these files were captured:", *(f"  {safe(path)}" for path in files))
-    elif entry.kind == "turn":
-        yield from ("", "how it left the files is not known: it was never closed")
-
-
-def _heading(entry: Entry, state: Checkpoint) -> Iterator[str]:
-    name = "turn" if entry.kind == "turn" else "snapshot"
-    status = f" ({entry.status})" if entry.status and entry.status != "done" else ""
-    yield f"{name} {entry.number}{status}"
-    if entry.began_at is not None:
-        took = ""
-        if entry.ended_at is not None and entry.kind == "turn":
-            took = f", took {duration_text(entry.began_at, entry.ended_at)}"
-        yield f"when      {moment_text(entry.began_at)}{took}"
-    for label, value in (("agent", entry.agent), ("session", entry.session_id), ("label", entry.label)):
-        if value:
-            yield f"{label:9} {one_line(str(value))}"
-    if entry.pinned:
-        yield "pinned    yes"
-    for label, value in (("before", entry.before), ("after", entry.after)):
-        if value:
-            yield f"{label:9} {value[:12]}"
-    yield from (f"{label:9} {value}" for label, value in _git_facts(state))
-
-
-def _asked(entry: Entry) -> Iterator[str]:
-    text = entry.prompt or entry.reason
-    if text:
-        yield ""
-        yield from (f"    {safe(line, keep=chr(9))}" for line in text.splitlines())
-
-
-def _tools(tools: list[list[str]], ui: Ui) -> Iterator[str]:
-    if tools:
-        yield ""
-        yield "tools:"
-        yield from (cut("  " + "  ".join(map(safe, each)).rstrip(), ui.width) for each in tools)
-
-
-def _not_captured(entry: Entry) -> Iterator[str]:
-    if entry.skipped:
-        yield ""
-        yield "not captured:"
-        yield from (f"  {safe(item.path)} ({item.why})" for item in entry.skipped)
 
 
 def _commands(entry: Entry, context: Context) -> Iterator[str]:
@@ -345,67 +290,71 @@ def _commands(entry: Entry, context: Context) -> Iterator[str]:
 
 
 def _show_checkpoint(args: argparse.Namespace, context: Context) -> int:
+    ui, manager = context.ui, context.manager
     checkpoint = context.checkpoint(args.ref)
-    listed = context.manager.list_checkpoints(context.workdir)
+    listed = manager.list_checkpoints(context.workdir)
     position = next((at for at, each in enumerate(listed) if each.id == checkpoint.id), None)
     changes: tuple[Change, ...] = ()
-    files: list[str] | None = None
+    files: list[str] = []
     if position is not None:
         checkpoint = listed[position]
     if checkpoint.scope == "paths":
-        files = context.manager.files(context.workdir, checkpoint.id)
+        files = manager.files(context.workdir, checkpoint.id)
     elif position is not None:
         before = next((each for each in listed[position + 1 :] if each.scope == "tree"), None)
         if before is not None:
-            changes = context.manager.diff(context.workdir, before.id, checkpoint.id).changes
-    data = {"checkpoint": checkpoint, "changes": changes, "files": files or []}
-    return context.ui.answer(data, _checkpoint_text(checkpoint, changes, files, context))
+            changes = manager.diff(context.workdir, before.id, checkpoint.id).changes
+    lines = [f"checkpoint {ui.ink('yellow', checkpoint.id)}", *_facts(_facts_of_checkpoint(checkpoint))]
+    lines += _quotation(prompt_of(checkpoint) or checkpoint.reason)
+    lines += ["", *change_lines(changes, ui.width, ui.ink)] if changes else []
+    lines += ["", *(f"  {safe(path)}" for path in files)] if files else []
+    lines += _not_captured(checkpoint.skipped)
+    return ui.answer({"checkpoint": checkpoint, "changes": changes, "files": files}, lines)
 
 
-def _checkpoint_text(
-    checkpoint: Checkpoint, changes: tuple[Change, ...], files: list[str] | None, context: Context
-) -> Iterator[str]:
-    ui = context.ui
-    yield f"checkpoint {ui.ink('yellow', checkpoint.id)}"
-    for name, value in _facts(checkpoint):
-        yield f"{name:9} {value}"
-    yield ""
-    about = prompt_of(checkpoint) or checkpoint.reason
-    yield from (f"    {safe(line, keep=chr(9))}" for line in about.splitlines())
-    if changes:
-        yield ""
-        yield from change_lines(changes, ui.width, ui.ink)
-    if files is not None:
-        yield ""
-        yield from (f"  {safe(path)}" for path in files)
-    if checkpoint.skipped:
-        yield ""
-        yield "not captured:"
-        yield from (f"  {safe(item.path)} ({item.why})" for item in checkpoint.skipped)
+_Facts = Iterator[tuple[str, str | None]]
 
 
-def _facts(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
+def _facts(facts: _Facts) -> list[str]:
+    return [f"{name:9} {one_line(str(value))}" for name, value in facts if value]
+
+
+def _facts_of_entry(entry: Entry, state: Checkpoint) -> _Facts:
+    if entry.began_at is not None:
+        took = ""
+        if entry.ended_at is not None and entry.kind == "turn":
+            took = f", took {duration_text(entry.began_at, entry.ended_at)}"
+        yield "when", f"{moment_text(entry.began_at)}{took}"
+    yield from (("agent", entry.agent), ("session", entry.session_id), ("label", entry.label))
+    yield "pinned", "yes" if entry.pinned else None
+    yield from (("before", (entry.before or "")[:12]), ("after", (entry.after or "")[:12]))
+    yield "git", _git_fact(state)
+
+
+def _facts_of_checkpoint(checkpoint: Checkpoint) -> _Facts:
     yield "taken", moment_text(checkpoint.created_at)
-    yield "of", one_line(checkpoint.workdir)
+    yield "of", checkpoint.workdir
     yield "kind", checkpoint.kind + (f", turn {checkpoint.turn}" if checkpoint.turn else "")
-    if checkpoint.scope == "paths":
-        yield "holds", "only the files below, not the whole directory"
-    if checkpoint.label:
-        yield "label", one_line(checkpoint.label)
-    if checkpoint.pinned:
-        yield "pinned", "yes"
-    if checkpoint.session_id:
-        yield "session", one_line(str(checkpoint.session_id))
-    if checkpoint.tool:
-        yield "tool", one_line(str(checkpoint.tool))
-    yield from _git_facts(checkpoint)
+    yield "holds", "only the files below, not the whole directory" if checkpoint.scope == "paths" else None
+    yield "label", checkpoint.label
+    yield "pinned", "yes" if checkpoint.pinned else None
+    yield from (("session", checkpoint.session_id), ("tool", checkpoint.tool), ("git", _git_fact(checkpoint)))
 
 
-def _git_facts(checkpoint: Checkpoint) -> Iterator[tuple[str, str]]:
+def _git_fact(checkpoint: Checkpoint) -> str:
     """Where the person's own repository was."""
     head, branch = (checkpoint.metadata.get(name) for name in ("git_head", "git_branch"))
-    if head or branch:
-        yield "git", one_line(f"{str(head or 'no commit')[:12]}{f' on {branch}' if branch else ''}")
+    on = f" on {branch}" if branch else ""
+    return f"{str(head or 'no commit')[:12]}{on}" if head or branch else ""
+
+
+def _quotation(text: str) -> list[str]:
+    return ["", *(f"    {safe(line, keep=chr(9))}" for line in text.splitlines())] if text else []
+
+
+def _not_captured(skipped: Sequence[Skipped]) -> list[str]:
+    rows = [f"  {safe(item.path)} ({item.why})" for item in skipped]
+    return ["", "not captured:", *rows] if rows else []
 
 
 class LabelCommand(Command):
