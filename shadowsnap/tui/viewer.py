@@ -512,10 +512,10 @@ class Viewer(App[int]):
                 check_held(context.manager, context.workdir, target, name, paths)
             return restoring(context, target, name, asked, paths)
 
-        def title(plan: RestoreResult) -> str:
+        def heading(plan: RestoreResult) -> str:
             return f"Go back to {name}{which} ({ago(plan.target.created_at)}){f': {asked}' if asked else ''}"
 
-        self._propose(operation, title)
+        self._propose(operation, heading)
 
     def action_take_out(self) -> None:
         entry = self._turns.row
@@ -546,7 +546,7 @@ class Viewer(App[int]):
         self._in_thread("pin", lambda: change(self._workdir, entry.state), pinned)
 
     def _propose(
-        self, operation: Callable[[Context], Operation], title: Callable[[RestoreResult], str]
+        self, operation: Callable[[Context], Operation], heading: Callable[[RestoreResult], str]
     ) -> None:
         """Make the plan, show it and ask; then carry it out, and say what happened."""
         if self._busy:
@@ -565,9 +565,9 @@ class Viewer(App[int]):
             made, plan, rows = found
             lines = [Text(line) for line in rows]
             if plan.written or plan.deleted:
-                self._ask(Question(title(plan), lines), lambda yes: apply(made, plan) if yes else None)
+                self._ask(Question(heading(plan), lines), lambda yes: apply(made, plan) if yes else None)
             else:
-                self._ask(Reader(title(plan), lines))
+                self._ask(Reader(heading(plan), lines))
 
         def apply(made: Operation, plan: RestoreResult) -> None:
             self._busy = made.verb
