@@ -104,10 +104,12 @@ def size(number: float) -> str:
     return f"{number / 1024:.1f} TB"
 
 
-def wrapped(text: str, width: int, indent: str = "") -> list[str]:
-    """Text in lines that are not wider, each after the indent. Long words stay whole: they are paths."""
+def wrapped(text: str, width: int, first: str = "", rest: str | None = None) -> list[str]:
+    """Text in lines that are not wider: the first one begins with `first`, the others with `rest` (the same, if it
+    is not given). Long words stay whole: they are paths."""
+    rest = first if rest is None else rest
     return wrap(
-        one_line(text), width, initial_indent=indent, subsequent_indent=indent, break_long_words=False,
+        one_line(text), width, initial_indent=first, subsequent_indent=rest, break_long_words=False,
         break_on_hyphens=False,
     )  # fmt: skip
 

@@ -23,9 +23,9 @@ from shadowsnap.cli.ui import Ink, Ui
 from shadowsnap.errors import NoSuchProject, PinnedCheckpoint, ShadowsnapError, WrongUsage
 from shadowsnap.git.repository import missing_fixes
 from shadowsnap.hook.log import read_log
-from shadowsnap.hook.resident import RunningHelper, running_helper
-from shadowsnap.model import Entry, Now
-from shadowsnap.results import Checkup, ClearedItem, ClearReport, Finding, ImportReport, RemoteStatus
+from shadowsnap.hook.resident import running_helper
+from shadowsnap.model import Entry, Now, Skipped
+from shadowsnap.results import Checkup, ClearedItem, ClearReport, ImportReport
 from shadowsnap.snapshot.copies import verified_at
 from shadowsnap.store.layout import Store
 from shadowsnap.store.log import read_troubles
@@ -54,48 +54,60 @@ class StatusCommand(Command):
         parser.add_argument("--store", action="store_true", help="the store instead of this directory")
 
     def run(self, args: argparse.Namespace, context: Context) -> int:
-        if args.store:
-            return show_store(context)
-        return _show_here(context)
+        return _show_store(context) if args.store else _show_here(context)
 
 
 def _show_here(context: Context) -> int:
     with context.working("looking at the files"):
         entries, now, problem = _look(context)
         agents = agents_here(context.workdir)
-    protection = context.protection
+    protection, verified = context.protection, _verified_at(context)
     remote = next(iter(context.manager.remote_status(context.workdir)), None)
     troubles = [*([(str(problem), problem.hint)] if problem else []), *_troubles(context, agents)]
-    newest = None
-    if now is not None and now.name is not None:
-        newest = {"name": now.name, "number": now.number, "checkpoint_id": now.checkpoint_id}
-    since = None if now is None or now.files_changed is None else {
-        "files_changed": now.files_changed, "insertions": now.insertions, "deletions": now.deletions,
-    }  # fmt: skip
-    here: dict[str, Any] = {
-        "workdir": str(context.workdir),
-        "protected": protection.protected,
-        "protection": protection.text,
-        "since": _iso(moment_of(protection.since)),
-        "agents": agents,
-        "newest": newest,
-        "changed_since": since,
-        "not_captured": now.skipped if now is not None else [],
-        "remote": remote,
-        "turn_count": sum(entry.kind == "turn" for entry in entries),
-        "snapshot_count": sum(entry.kind == "snapshot" for entry in entries),
-        "verified_at": _iso(_verified_at(context)),
-    }
+    known = now is not None and now.name is not None
+    counted = now is not None and now.files_changed is not None
     data = {
-        "here": here,
+        "here": {
+            "workdir": str(context.workdir),
+            "protected": protection.protected,
+            "protection": protection.text,
+            "since": moment_of(protection.since),
+            "agents": agents,
+            "newest": _some(now, "name", "number", "checkpoint_id") if known else None,
+            "changed_since": _some(now, "files_changed", "insertions", "deletions") if counted else None,
+            "not_captured": now.skipped if now is not None else [],
+            "remote": remote,
+            "turn_count": sum(entry.kind == "turn" for entry in entries),
+            "snapshot_count": sum(entry.kind == "snapshot" for entry in entries),
+            "verified_at": verified,
+        },
         "enabled": context.manager.settings.enabled,
         "troubles": [{"what": what, "advice": advice} for what, advice in troubles],
     }
-    return context.ui.answer(data, _status_lines(context, entries, now, agents, troubles, remote))
+    ui, width = context.ui, context.ui.width
+    rows = [(each.agent, each.text) for each in agents]
+    rows += [("changed", now_text(now) if now is not None else "no history yet")]
+    rows += [("not held", _not_held(now.skipped))] if now is not None and now.skipped else []
+    rows += [("history", _history(entries))] if entries else []
+    rows += [("verified", f"the newest state was restored and found exact {ago(verified)}")] if verified else []
+    rows += [("remote", remote_text(remote))] if remote is not None else []
+    base = cut(tilde(context.manager.settings.resolved_base()), width)
+    rows += [("store", f"{base}  (shadowsnap status --store)")]
+    lines = [heading(context)]
+    if not context.manager.settings.enabled:
+        lines += [ui.ink("red", "SNAPSHOTS ARE DISABLED: nothing is protected. Set enabled = true, and see that")]
+        where = cut_path(tilde(config_file()), width - 34)
+        lines += [ui.ink("red", f"SHADOWSNAP_ENABLED is not set: {where}")]
+    for name, text in rows:
+        lines += wrapped(text, width, f"{name:8}  ", " " * 10)
+    for what, advice in troubles:
+        text = f"trouble: {one_line(what)}{f'  -> {one_line(advice)}' if advice else ''}"
+        lines += [ui.ink("yellow", line) for line in wrapped(text, width)]
+    return ui.answer(data, lines)
 
 
-def _iso(when: datetime | None) -> str | None:
-    return None if when is None else when.isoformat()
+def _some(record: object, *names: str) -> dict[str, Any]:
+    return {name: getattr(record, name) for name in names}
 
 
 def _verified_at(context: Context) -> datetime | None:
@@ -119,61 +131,22 @@ def _look(context: Context) -> tuple[list[Entry], Now | None, ShadowsnapError | 
         return entries, None, problem
 
 
-def _status_lines(
-    context: Context,
-    entries: Sequence[Entry],
-    now: Now | None,
-    agents: Sequence[AgentHere],
-    troubles: Sequence[tuple[str, str]],
-    remote: RemoteStatus | None,
-) -> Iterator[str]:
-    ui = context.ui
-    yield heading(context)
-    if not context.manager.settings.enabled:
-        yield ui.ink("red", "SNAPSHOTS ARE DISABLED: nothing is protected. Set enabled = true, and see that")
-        yield ui.ink("red", f"SHADOWSNAP_ENABLED is not set: {cut_path(tilde(config_file()), ui.width - 34)}")
-    for each in agents:
-        yield from _row(context, each.agent, each.text)
-    yield from _row(context, "changed", now_text(now) if now is not None else "no history yet")
-    if now is not None and now.skipped:
-        paths = [(cut_path(safe(item.path), _LONGEST_PATH), item.why) for item in now.skipped[:_MOST_NAMED]]
-        named = ", ".join(f"{path} ({why})" for path, why in paths)
-        more = f" and {len(now.skipped) - _MOST_NAMED} more" if len(now.skipped) > _MOST_NAMED else ""
-        yield from _row(context, "not held", f"{count(len(now.skipped), 'path')}: {named}{more}")
-    if entries:
-        yield from _row(context, "history", _history(entries))
-    if (verified := _verified_at(context)) is not None:
-        yield from _row(context, "verified", f"the newest state was restored and found exact {ago(verified)}")
-    if remote is not None:
-        yield from _row(context, "remote", f"{safe(remote.name)}, {unpushed_text(remote)}")
-    yield from _row(context, "store", f"{_base(context)}  (shadowsnap status --store)")
-    for what, advice in troubles:
-        text = f"trouble: {one_line(what)}{f'  -> {one_line(advice)}' if advice else ''}"
-        yield from (ui.ink("yellow", line) for line in wrapped(text, ui.width))
-
-
-def _row(context: Context, name: str, text: str) -> Iterator[str]:
-    first, *rest = wrapped(text, context.ui.width - 10) or [""]
-    yield f"{name:8}  {first}"
-    yield from (f"{'':10}{line}" for line in rest)
+def _not_held(skipped: Sequence[Skipped]) -> str:
+    paths = [f"{cut_path(safe(item.path), _LONGEST_PATH)} ({item.why})" for item in skipped[:_MOST_NAMED]]
+    more = f" and {len(skipped) - _MOST_NAMED} more" if len(skipped) > _MOST_NAMED else ""
+    return f"{count(len(skipped), 'path')}: {', '.join(paths)}{more}"
 
 
 def _history(entries: Sequence[Entry]) -> str:
-    turns, snapshots = (sum(entry.kind == kind for entry in entries) for kind in ("turn", "snapshot"))
-    parts = [count(turns, "turn")] if turns else []
-    parts += [count(snapshots, "snapshot")] if snapshots else []
+    numbers = Counter[str](entry.kind for entry in entries)
+    parts = [count(numbers[kind], kind) for kind in ("turn", "snapshot") if numbers[kind]]
     began = min((entry.began_at for entry in entries if entry.began_at is not None), default=None)
     return ", ".join(parts) + (f"; the first {ago(began)}" if began is not None else "")
 
 
-def _base(context: Context) -> str:
-    return cut(tilde(context.manager.settings.resolved_base()), context.ui.width)
-
-
 def _troubles(context: Context, agents: Sequence[AgentHere]) -> Iterator[tuple[str, str]]:
     """What is wrong here, and the command or setting that mends it."""
-    manager = context.manager
-    base = Path(manager.settings.resolved_base())
+    base = Path(context.manager.settings.resolved_base())
     yield from ((each.problem, each.mend) for each in agents if each.problem)
     last = max((each.last_run_at for each in agents if each.last_run_at is not None), default=None)
     for failure in failures(read_troubles(base)):
@@ -189,6 +162,133 @@ def _troubles(context: Context, agents: Sequence[AgentHere]) -> Iterator[tuple[s
     exposed = exposure(base, [context.workdir], writable_folders())
     if exposed:
         yield exposed.partition(":")[0], "move it out: shadowsnap docs settings, base"
+
+
+_SHOWN = 10
+_BAR = 20
+_HOOKS_READ = 200
+_TROUBLED = ("failed", "refused", "partial", "settings")
+
+
+def _show_store(context: Context) -> int:
+    """Where the store is, how large, which projects it has, how close the limits are, what was not captured, what
+    failed lately and what to do about it, and which agents have the hook."""
+    with context.working("looking at the store"):
+        status = context.manager.status()
+        agents = installed(context.workdir)
+    exposed = exposure(Path(status.base), [context.workdir], writable_folders())
+    if exposed and not any(text.startswith("the store lies ") for text in status.warnings):
+        status = replace(status, warnings=(exposed, *status.warnings))
+    hooks = read_log(_HOOKS_READ)
+    helper = running_helper(status.base)
+    data = {
+        **status.to_dict(),
+        "settings": {"path": config_file(), "ignored": context.manager.warnings},
+        "agents": [_some(each, "agent", "path", "scope", "current") for each in agents],
+        "hooks": hooks[:_SHOWN],
+        "helper": helper,
+    }
+    ui = context.ui
+    sections = {
+        "warnings": [line for text in status.warnings for line in _bullet(text, ui.width)],
+        "projects": _project_lines(status.projects, ui),
+        "limits": [f"{_limit(each)}{_bar(each, ui.ink)}" for each in status.limits],
+        "remotes": [f"  {safe(each.workdir)}: {remote_text(each)}" for each in status.remotes],
+        "not captured": [line for each in status.uncaptured for line in _uncaptured(each, ui.width)],
+        "failed lately": [line for each in status.failures[:_SHOWN] for line in _failure(each, ui.width)],
+        "agents with the hook": [*map(_agent, agents)] or ["  none: shadowsnap install AGENT"],
+        "hooks lately": [line for text in _hooks(hooks) for line in _bullet(text, ui.width)],
+    }
+    lines = [*_summary(status)]
+    lines += [f"helper      process {helper.pid}, started {ago(helper.started_at)}"] if helper is not None else []
+    for title, rows in sections.items():
+        lines += ["", ui.ink("bold", f"{title}:"), *rows] if rows else []
+    return ui.answer(data, lines)
+
+
+def _summary(status: StoreStatus) -> Iterator[str]:
+    spare = f", {size(status.unreachable_bytes)} of it to be freed" if status.unreachable_bytes else ""
+    yield f"store       {safe(status.base)}"
+    yield f"size        {size(status.store_bytes)}{spare}"
+    if status.attachments_bytes:
+        yield f"            {size(status.attachments_bytes)} of it conversations"
+    if status.legacy_bytes:
+        yield f"            and {size(status.legacy_bytes)} in archives of older tools"
+    yield f"holds       {count(status.checkpoints, 'checkpoint')} of {count(len(status.projects), 'project')}"
+    yield f"last prune  {ago(status.last_prune) if status.last_prune else 'not yet'}"
+    held = [project.verified_at for project in status.projects if project.verified_at is not None]
+    last = f"{count(len(held), 'project')}, last {ago(max(held))}" if held else "not yet"
+    yield f"verified    {last}"
+
+
+def _project_lines(projects: Sequence[ProjectStatus], ui: Ui) -> list[str]:
+    lines = [ui.ink("dim", f"  {'count':5}  {'newest':10}  {'alone':>7}  {'':8}  directory")] if projects else []
+    for project in projects[:_SHOWN]:
+        alone = "" if project.bytes_alone is None else size(project.bytes_alone)
+        pins = f"{project.pinned} pinned" if project.pinned else ""
+        newest = age(project.newest) if project.newest else "empty"
+        cells = [("bold", f"{project.checkpoints:5}"), ("dim", f"{newest:10}"), ("cyan", f"{alone:>7}")]
+        cells += [("magenta", f"{pins:8}")]
+        place = "" if project.exists else f" ({project.place})"
+        room = max(20, ui.width - 2 - sum(len(text) + 2 for _, text in cells) - len(place))
+        path = f"{cut_path(safe(project.workdir), room)}{ui.ink('yellow', place)}"
+        lines.append("  " + "  ".join([*(ui.ink(style, text) for style, text in cells), path]))
+    more = len(projects) - _SHOWN
+    return lines + ([f"  ... and {more} more (--json has all)"] if more > 0 else [])
+
+
+def _limit(limit: Limit) -> str:
+    if limit.limit <= 0:
+        return f"  {limit.name:18}  no limit"
+    if limit.used is None:
+        return f"  {limit.name:18}  {limit.limit:g}"
+    word = "  exceeded" if limit.exceeded else "  nearly reached" if limit.near else ""
+    most = " in the largest project" if limit.name == "max_snapshots" else ""
+    share = "" if most else f" ({100 * limit.used / limit.limit:.0f}%)"
+    return f"  {limit.name:18}  {limit.used:.4g} of {limit.limit:g}{most}{share}{word}"
+
+
+def _bar(limit: Limit, ink: Ink) -> str:
+    """How far a limit is used, where colours say it."""
+    if not ink.on or limit.limit <= 0 or limit.used is None:
+        return ""
+    full = min(_BAR, round(_BAR * limit.used / limit.limit))
+    style = "red" if limit.exceeded else "yellow" if limit.near else "green"
+    return f"  {ink(style, '━' * full)}{ink('dim', '━' * (_BAR - full))}"
+
+
+def _uncaptured(trouble: Trouble, width: int) -> list[str]:
+    shown = ", ".join(one_line(path) for path in trouble.paths[:3])
+    more = f" and {trouble.times - 3} more" if trouble.times > 3 else ""
+    return _bullet(f"{trouble.workdir}: {trouble.what}: {shown}{more}", width, trouble.advice)
+
+
+def _failure(trouble: Trouble, width: int) -> list[str]:
+    times = f" ({trouble.times} times)" if trouble.times > 1 else ""
+    where = "" if trouble.workdir in trouble.what else f"{trouble.workdir}: "
+    return _bullet(f"{ago(trouble.at)}{times}: {where}{trouble.what}", width, trouble.advice)
+
+
+def _agent(each: Installed) -> str:
+    other = "" if each.current else " (starts another program)"
+    return f"  {each.agent:9} {each.scope:8} {safe(each.path)}{other}"
+
+
+def _hooks(hooks: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """The last one, which shows that they run, and those that went wrong."""
+    for at, entry in enumerate(hooks[: _SHOWN + 1]):
+        if at == 0 or entry.get("status") in _TROUBLED:
+            parts = [entry.get("agent"), entry.get("event"), entry.get("tool"), entry.get("status")]
+            try:
+                when = ago(datetime.fromtimestamp(entry["time"], UTC))
+            except (KeyError, TypeError, ValueError, OverflowError, OSError):
+                when = "some time"
+            error = f": {entry['error']}" if entry.get("error") else ""
+            yield f"{when}: {' '.join(str(each) for each in parts if each)}{error}"
+
+
+def _bullet(text: str, width: int, advice: str = "") -> list[str]:
+    return wrapped(text, width, "  ", "    ") + (wrapped(f"-> {advice}", width, "    ") if advice else [])
 
 
 _STYLES = {"error": "red", "warning": "yellow", "info": "dim"}
@@ -219,31 +319,23 @@ class DoctorCommand(Command):
 
 
 def _doctor_lines(checkup: Checkup, width: int, ink: Ink) -> Iterator[str]:
+    mendable = 0
     for finding in checkup.findings:
-        yield from _finding(finding, finding in checkup.repaired, width, ink)
+        mended = finding in checkup.repaired
+        word, style = ("mended", "green") if mended else (finding.severity, _STYLES.get(finding.severity, "dim"))
+        yield f"{ink(style, f'{word:7}')}  {finding.code}: {safe(finding.subject)}"
+        yield from wrapped(finding.meaning, width, " " * 9)
+        if finding.repair and not mended:
+            mendable += 1
+            yield from wrapped(f"repair: {finding.repair}", width, " " * 9)
     if checkup.set_aside:
         yield f"what could not be saved is in {safe(checkup.set_aside)}"
     yield f"{safe(checkup.base)}: {count(checkup.checkpoints, 'checkpoint')}, {checkup.intact} intact"
-    yield _verdict(checkup)
-
-
-def _finding(finding: Finding, mended: bool, width: int, ink: Ink) -> Iterator[str]:
-    word, style = ("mended", "green") if mended else (finding.severity, _STYLES.get(finding.severity, "dim"))
-    yield f"{ink(style, f'{word:7}')}  {finding.code}: {safe(finding.subject)}"
-    yield from wrapped(finding.meaning, width, " " * 9)
-    if finding.repair and not mended:
-        yield from wrapped(f"repair: {finding.repair}", width, " " * 9)
-
-
-def _verdict(checkup: Checkup) -> str:
-    open_ones = [finding for finding in checkup.findings if finding not in checkup.repaired]
-    mendable = [finding for finding in open_ones if finding.repair]
-    mended = f"{count(len(checkup.repaired), 'thing')} mended" if checkup.repaired else ""
+    left = "everything is in order" if checkup.healthy else "the rest cannot be mended"
     if mendable:
-        left = f"{count(len(mendable), 'thing')} to mend: shadowsnap doctor --repair"
-    else:
-        left = "everything is in order" if checkup.healthy else "the rest cannot be mended"
-    return "; ".join(filter(None, (mended, left)))
+        left = f"{count(mendable, 'thing')} to mend: shadowsnap doctor --repair"
+    done = f"{count(len(checkup.repaired), 'thing')} mended; " if checkup.repaired else ""
+    yield f"{done}{left}"
 
 
 class VerifyCommand(Command):
@@ -306,171 +398,6 @@ def _import_lines(report: ImportReport) -> Iterator[str]:
             yield f"  failed: {item.original_id[:8]} of {safe(item.workdir)}: {one_line(item.why)}"
     verb = "imported" if report.applied else "to import"
     yield f"{report.imported} {verb}, {report.skipped} skipped, {report.failed} failed"
-
-
-_SHOWN = 10
-_BAR = 20
-_HOOKS_READ = 200
-_AGENT_FACTS = ("agent", "path", "scope", "current")
-_TROUBLED = ("failed", "refused", "partial", "settings")
-
-
-def show_store(context: Context) -> int:
-    """Where the store is, how large, which projects it has, how close the limits are, what was not captured, what
-    failed lately and what to do about it, and which agents have the hook."""
-    ui = context.ui
-    with context.working("looking at the store"):
-        status = context.manager.status()
-        agents = installed(context.workdir)
-    exposed = exposure(Path(status.base), [context.workdir], writable_folders())
-    if exposed and not any(text.startswith("the store lies ") for text in status.warnings):
-        status = replace(status, warnings=(exposed, *status.warnings))
-    hooks = read_log(_HOOKS_READ)
-    helper = running_helper(status.base)
-    data = {
-        **status.to_dict(),
-        "settings": {"path": config_file(), "ignored": context.manager.warnings},
-        "agents": [{name: getattr(each, name) for name in _AGENT_FACTS} for each in agents],
-        "hooks": hooks[:_SHOWN],
-        "helper": helper,
-    }
-    return ui.answer(data, _Lines(ui).all(status, agents, hooks, helper))
-
-
-class _Lines:
-    """The store for people, section by section; an empty section is left out."""
-
-    def __init__(self, ui: Ui) -> None:
-        self._ui = ui
-        self._ink = ui.ink
-        self._width = ui.width
-
-    def all(
-        self,
-        status: StoreStatus,
-        agents: list[Installed],
-        hooks: list[dict[str, Any]],
-        helper: RunningHelper | None,
-    ) -> Iterator[str]:
-        yield from self._summary(status)
-        if helper is not None:
-            yield f"helper      process {helper.pid}, started {ago(helper.started_at)}"
-        yield from self._section("warnings", (self._bullet(text) for text in status.warnings))
-        more = len(status.projects) - _SHOWN
-        rest = [f"  ... and {more} more (--json has all)"] if more > 0 else []
-        yield from self._section("projects", [*self._projects(status.projects[:_SHOWN]), *rest])
-        yield from self._section("limits", (f"{_limit(each)}{_bar(each, self._ink)}" for each in status.limits))
-        yield from self._section("remotes", map(_remote, status.remotes))
-        yield from self._section("not captured", map(self._uncaptured, status.uncaptured))
-        yield from self._section("failed lately", map(self._failure, status.failures[:_SHOWN]))
-        yield from self._section("agents with the hook", map(_agent, agents) if agents else [_NO_AGENT])
-        yield from self._section("hooks lately", self._hooks(hooks))
-
-    def _summary(self, status: StoreStatus) -> Iterator[str]:
-        spare = f", {size(status.unreachable_bytes)} of it to be freed" if status.unreachable_bytes else ""
-        yield f"store       {safe(status.base)}"
-        yield f"size        {size(status.store_bytes)}{spare}"
-        if status.attachments_bytes:
-            yield f"            {size(status.attachments_bytes)} of it conversations"
-        if status.legacy_bytes:
-            yield f"            and {size(status.legacy_bytes)} in archives of older tools"
-        yield f"holds       {count(status.checkpoints, 'checkpoint')} of {count(len(status.projects), 'project')}"
-        yield f"last prune  {ago(status.last_prune) if status.last_prune else 'not yet'}"
-        held = [project.verified_at for project in status.projects if project.verified_at is not None]
-        last = f"{count(len(held), 'project')}, last {ago(max(held))}" if held else "not yet"
-        yield f"verified    {last}"
-
-    def _section(self, title: str, items: Any) -> Iterator[str]:
-        lines = [line for item in items for line in ([item] if isinstance(item, str) else item)]
-        if lines:
-            yield ""
-            yield self._ink("bold", f"{title}:")
-            yield from lines
-
-    def _projects(self, projects: tuple[ProjectStatus, ...]) -> Iterator[str]:
-        if projects:
-            yield self._ink("dim", f"  {'count':5}  {'newest':10}  {'alone':>7}  {'':8}  directory")
-        for project in projects:
-            alone = "" if project.bytes_alone is None else size(project.bytes_alone)
-            pins = f"{project.pinned} pinned" if project.pinned else ""
-            newest = age(project.newest) if project.newest else "empty"
-            cells = [("bold", f"{project.checkpoints:5}"), ("dim", f"{newest:10}"), ("cyan", f"{alone:>7}")]
-            cells += [("magenta", f"{pins:8}")]
-            place = "" if project.exists else f" ({project.place})"
-            room = max(20, self._width - 2 - sum(len(text) + 2 for _, text in cells) - len(place))
-            path = f"{cut_path(safe(project.workdir), room)}{self._ink('yellow', place)}"
-            yield "  " + "  ".join([*(self._ink(style, text) for style, text in cells), path])
-
-    def _uncaptured(self, trouble: Trouble) -> Iterator[str]:
-        shown = ", ".join(one_line(path) for path in trouble.paths[:3])
-        more = f" and {trouble.times - 3} more" if trouble.times > 3 else ""
-        yield from self._bullet(f"{trouble.workdir}: {trouble.what}: {shown}{more}")
-        yield from self._advice(trouble)
-
-    def _failure(self, trouble: Trouble) -> Iterator[str]:
-        times = f" ({trouble.times} times)" if trouble.times > 1 else ""
-        where = "" if trouble.workdir in trouble.what else f"{trouble.workdir}: "
-        yield from self._bullet(f"{ago(trouble.at)}{times}: {where}{trouble.what}")
-        yield from self._advice(trouble)
-
-    def _advice(self, trouble: Trouble) -> Iterator[str]:
-        if trouble.advice:
-            yield from wrapped(f"-> {trouble.advice}", self._width, "    ")
-
-    def _hooks(self, hooks: list[dict[str, Any]]) -> Iterator[str]:
-        """The last one, which shows that they run, and those that went wrong."""
-        for at, entry in enumerate(hooks):
-            troubled = entry.get("status") in _TROUBLED
-            if at == 0 or troubled:
-                parts = [entry.get("agent"), entry.get("event"), entry.get("tool"), entry.get("status")]
-                what = " ".join(str(each) for each in parts if each)
-                error = f": {entry['error']}" if entry.get("error") else ""
-                yield from self._bullet(f"{_when(entry)}: {what}{error}")
-            if at >= _SHOWN:
-                return
-
-    def _bullet(self, text: str) -> list[str]:
-        first, *rest = wrapped(text, self._width - 2) or [""]
-        return [f"  {first}", *(line for each in rest for line in wrapped(each, self._width, "    "))]
-
-
-_NO_AGENT = "  none: shadowsnap install AGENT"
-
-
-def _limit(limit: Limit) -> str:
-    if limit.limit <= 0:
-        return f"  {limit.name:18}  no limit"
-    if limit.used is None:
-        return f"  {limit.name:18}  {limit.limit:g}"
-    word = "  exceeded" if limit.exceeded else "  nearly reached" if limit.near else ""
-    most = " in the largest project" if limit.name == "max_snapshots" else ""
-    share = "" if most else f" ({100 * limit.used / limit.limit:.0f}%)"
-    return f"  {limit.name:18}  {limit.used:.4g} of {limit.limit:g}{most}{share}{word}"
-
-
-def _bar(limit: Limit, ink: Ink) -> str:
-    """How far a limit is used, where colours say it."""
-    if not ink.on or limit.limit <= 0 or limit.used is None:
-        return ""
-    full = min(_BAR, round(_BAR * limit.used / limit.limit))
-    style = "red" if limit.exceeded else "yellow" if limit.near else "green"
-    return f"  {ink(style, '━' * full)}{ink('dim', '━' * (_BAR - full))}"
-
-
-def _remote(each: RemoteStatus) -> str:
-    return f"  {safe(each.workdir)}: {safe(each.name)}, {unpushed_text(each)}"
-
-
-def _agent(each: Installed) -> str:
-    other = "" if each.current else " (starts another program)"
-    return f"  {each.agent:9} {each.scope:8} {safe(each.path)}{other}"
-
-
-def _when(entry: dict[str, Any]) -> str:
-    try:
-        return ago(datetime.fromtimestamp(entry["time"], UTC))
-    except (KeyError, TypeError, ValueError, OverflowError, OSError):
-        return "some time"
 
 
 class DeleteCommand(Command):
@@ -648,7 +575,7 @@ class PurgeCommand(Command):
             raise
         for note in result.notes:
             ui.say(f"{ui.talk_ink('yellow', 'note:')} {safe(note)}")
-        return ui.answer(result.to_dict(), _told(result), code=0 if result.reclaimed else 1)
+        return ui.answer(result.to_dict(), _purged(result), code=0 if result.reclaimed else 1)
 
 
 def _purge_lines(plan: PurgeResult, most: int | None = None) -> Iterator[str]:
@@ -659,7 +586,7 @@ def _purge_lines(plan: PurgeResult, most: int | None = None) -> Iterator[str]:
     yield from (f"note: {safe(note)}" for note in plan.notes)
 
 
-def _told(result: PurgeResult) -> str:
+def _purged(result: PurgeResult) -> str:
     files, changed = count(len(result.files), "file"), count(len(result.checkpoints), "checkpoint")
     if not result.reclaimed:
         return f"purged {files} from {changed}; the bytes are not reclaimed yet"
