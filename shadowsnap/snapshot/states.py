@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -384,6 +384,11 @@ def split_patch(text: str) -> dict[str, str]:
     return parts
 
 
+def part_of(parts: Mapping[str, str], path: str) -> str:
+    """The part of a patch that is about a path; empty if there is none."""
+    return parts.get(patch_header(os.fsencode(path).rstrip(b"/")), "")
+
+
 def _line_count(number: bytes) -> int | None:
     return None if number == b"-" else int(number)
 
@@ -427,6 +432,7 @@ def patch_header(path: bytes) -> str:
 
 def quoted(name: bytes) -> str:
     """A name as git writes it where it stands for itself: in a patch, in the porcelain of blame."""
-    plain = {byte: chr(byte) for byte in range(32, 127)} | {34: '\\"', 92: "\\\\", 9: "\\t", 10: "\\n"}
+    escapes = zip(b'\a\b\t\n\v\f\r"\\', 'abtnvfr"\\', strict=True)
+    plain = {byte: chr(byte) for byte in range(32, 127)} | {byte: f"\\{letter}" for byte, letter in escapes}
     text = "".join(plain.get(byte, f"\\{byte:03o}") for byte in name)
     return text if text.encode() == name else f'"{text}"'

@@ -23,7 +23,6 @@ from textual.scroll_view import ScrollView
 from textual.strip import Strip
 
 from shadowsnap.cli.text import safe
-from shadowsnap.snapshot.states import SECTION
 
 Draw = Callable[[Any, int], Text]
 """Draws a row in the given number of columns."""
@@ -179,7 +178,6 @@ _MOST_LINES = 20_000
 _TAB = 4
 _STYLES = {"+": Style(color="green"), "-": Style(color="red"), "@": Style(color="cyan"), "!": Style(bold=True)}
 _HUNK = re.compile(r"@@ -\d+(?:,\d+)? \+(\d{1,10})(?:,\d+)? @@ ?(.*)")
-_ESCAPES = {"a": 7, "b": 8, "t": 9, "n": 10, "v": 11, "f": 12, "r": 13}
 _KINDS = {"100": "file", "120": "symbolic link", "040": "directory", "160": "repository"}
 
 
@@ -189,32 +187,6 @@ class Line:
 
     sign: str
     text: Text
-
-
-def split_patch(patch: str) -> dict[str, str]:
-    """The part of a patch for each path."""
-    parts: dict[str, str] = {}
-    for part in re.split(SECTION, patch):
-        if part.startswith("diff --"):
-            head, _, rest = part.partition("\n")
-            path = _path(head.split(" ", 2)[2])
-            parts[path] = parts.get(path, "") + rest
-    return parts
-
-
-def _path(names: str) -> str:
-    """The path in `a/path b/path`; both are the same, so each is half of it. Git quotes names that are no plain
-    text."""
-    name = names[: (len(names) - 1) // 2]
-    if not name.startswith('"'):
-        return name.removeprefix("a/")
-    pieces = re.findall(r"\\([0-7]{3}|.)|([^\\]+)", name[1:-1])
-    raw = b"".join(_unescaped(escape) if escape else os.fsencode(plain) for escape, plain in pieces)
-    return os.fsdecode(raw.removeprefix(b"a/"))
-
-
-def _unescaped(escape: str) -> bytes:
-    return bytes([int(escape, 8) if len(escape) == 3 else _ESCAPES.get(escape, ord(escape) & 0xFF)])
 
 
 def patch_of_file(part: str, path: str) -> list[Line]:

@@ -37,6 +37,7 @@ from shadowsnap.cli.text import ago, columns, count, cut, cut_path, one_line, pa
 from shadowsnap.cli.ui import Ink, careful
 from shadowsnap.errors import ShadowsnapError
 from shadowsnap.model import Change, Entry, Now, RestoreResult, Session
+from shadowsnap.snapshot.states import part_of, split_patch
 from shadowsnap.tui.dialogs import (
     KEYS,
     Chooser,
@@ -51,7 +52,7 @@ from shadowsnap.tui.dialogs import (
     project_rows,
     session_choices,
 )
-from shadowsnap.tui.patches import Line, Lines, pairs, patch_of_file, side_by_side, split_patch, unified, widest
+from shadowsnap.tui.patches import Line, Lines, pairs, patch_of_file, side_by_side, unified, widest
 
 T = TypeVar("T")
 
@@ -363,7 +364,7 @@ class Viewer(App[int]):
             self._diff.say("Diff")
             self._diff.show([row or ""] if isinstance(row, str) else [], lambda text, width: Text(text))
             return
-        part = self._look.patches.get(row.path.rstrip("/"), "")
+        part = part_of(self._look.patches, row.path)
         self._in_thread("diff", lambda: patch_of_file(part, row.path), lambda lines: self._draw_diff(row, lines))
 
     def _draw_diff(self, row: Change, lines: list[Line]) -> None:

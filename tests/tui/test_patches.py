@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from viewing import Shop
 
-from shadowsnap.tui.patches import Line, pairs, patch_of_file, side_by_side, split_patch, unified
+from shadowsnap.snapshot.states import part_of, split_patch
+from shadowsnap.tui.patches import Line, pairs, patch_of_file, side_by_side, unified
 
 PATCH = """\
 diff --git a/a b b/a b
@@ -34,7 +35,7 @@ Binary files a/d and b/d differ
 diff --git a/e b/e
 not captured: too-large
 """
-NAMES = ["plain.py", "a b", "ä", "tab\there", 'quote"', "back\\slash", "new\nline", "\udcff"]
+NAMES = ["plain.py", "a b", "ä", "tab\there", 'quote"', "back\\slash", "new\nline", "\a\b\v\f\r", "\udcff"]
 
 
 def text(lines: list[Line]) -> list[str]:
@@ -43,17 +44,16 @@ def text(lines: list[Line]) -> list[str]:
 
 def test_each_file_has_its_part() -> None:
     parts = split_patch(PATCH)
-    assert list(parts) == ["a b", 'bä\t"\\.py', "c", "d", "e"]
-    assert text(patch_of_file(parts["a b"], "a b")) == [
+    assert text(patch_of_file(part_of(parts, "a b"), "a b")) == [
         "new symbolic link, permissions 000", "line 1", "+target", "(no newline at the end)",
     ]  # fmt: skip
-    assert text(patch_of_file(parts["c"], "c")) == ["permissions: 600 before, 755 after"]
-    assert text(patch_of_file(parts["d"], "d")) == ["binary file: its contents are not shown"]
-    assert text(patch_of_file(parts["e"], "e")) == ["not captured: too-large"]
+    assert text(patch_of_file(part_of(parts, "c"), "c")) == ["permissions: 600 before, 755 after"]
+    assert text(patch_of_file(part_of(parts, "d"), "d")) == ["binary file: its contents are not shown"]
+    assert text(patch_of_file(part_of(parts, "e"), "e")) == ["not captured: too-large"]
 
 
 def test_contents_that_look_like_a_head_are_contents() -> None:
-    lines = patch_of_file(split_patch(PATCH)['bä\t"\\.py'], "b.py")
+    lines = patch_of_file(part_of(split_patch(PATCH), 'bä\t"\\.py'), "b.py")
     assert text(lines) == [
         "line 3  def diff --git a/x b/x", " def one():", "-    old = 1", "-    gone = 2", "+    new = 1",
         "+old mode 100644",
@@ -61,7 +61,7 @@ def test_contents_that_look_like_a_head_are_contents() -> None:
 
 
 def test_two_columns_have_what_came_in_the_place_of_what() -> None:
-    rows = pairs(patch_of_file(split_patch(PATCH)['bä\t"\\.py'], "b.py"))
+    rows = pairs(patch_of_file(part_of(split_patch(PATCH), 'bä\t"\\.py'), "b.py"))
     shown = [side_by_side(row, 43).plain for row in rows]
     assert shown[1:] == [
         " def one():          │  def one():         ",
@@ -86,7 +86,7 @@ def test_very_long_lines_and_files_are_not_coloured_and_bounded() -> None:
 def test_the_name_is_the_one_that_the_manager_says(name: str, shop: Shop) -> None:
     diff = shop.manager.diff(shop.directory, 1, "1:after")
     assert name in {change.path for change in diff.changes}
-    assert "now" in split_patch(diff.text)[name]
+    assert "now" in part_of(split_patch(diff.text), name)
 
 
 @pytest.fixture(scope="module")

@@ -40,7 +40,7 @@ from shadowsnap.errors import (
 from shadowsnap.files import write_bytes
 from shadowsnap.manager import CheckpointManager
 from shadowsnap.model import Change, Entry
-from shadowsnap.snapshot.states import PatchReader, State, compare, patch_header, split_patch
+from shadowsnap.snapshot.states import PatchReader, State, compare, part_of, split_patch
 from shadowsnap.store.checkpoints import list_checkpoints
 from shadowsnap.store.history import read_history
 from shadowsnap.store.layout import open_store
@@ -640,7 +640,7 @@ class Items:
         taken out of prompts."""
         parts = split_patch(text)
         for change in changes:
-            patch = parts.get(patch_header(os.fsencode(change.path).rstrip(b"/")), "")
+            patch = part_of(parts, change.path)
             modes = _MODES.match(patch)
             has_lines = re.search(r"(?m)^@@ ", patch) is not None
             yield File(
