@@ -13,7 +13,7 @@ from typing import Any
 from shadowsnap.agents.handover import Handover, hand_over
 from shadowsnap.base import config_file
 from shadowsnap.cli.commands import Command, Context
-from shadowsnap.cli.tables import numbers_of, remote_text
+from shadowsnap.cli.tables import numbers_of, unpushed_text
 from shadowsnap.cli.text import age, ago, count, cut, one_line, pad, safe, size
 from shadowsnap.cli.ui import careful, working
 from shadowsnap.errors import NoRemote, NotConfirmed, WrongUsage

@@ -17,7 +17,7 @@ from shadowsnap.agents.protection import AgentHere, agents_here, moment_of, writ
 from shadowsnap.base import config_file
 from shadowsnap.cli.commands import Command, Context, add_plan_options
 from shadowsnap.cli.commands.timeline import heading
-from shadowsnap.cli.tables import described, now_text, remote_text, tilde
+from shadowsnap.cli.tables import described, now_text, tilde, unpushed_text
 from shadowsnap.cli.text import age, ago, count, cut, cut_path, one_line, safe, size, wrapped
 from shadowsnap.cli.ui import Ink, Ui
 from shadowsnap.errors import NoSuchProject, PinnedCheckpoint, ShadowsnapError, WrongUsage
@@ -30,9 +30,8 @@ from shadowsnap.snapshot.copies import verified_at
 from shadowsnap.store.layout import Store
 from shadowsnap.store.log import read_troubles
 from shadowsnap.store.projects import project_of, read_record
-from shadowsnap.store.troubles import read_log as read_troubles
-from shadowsnap.upkeep.purge import PurgeResult
-from shadowsnap.upkeep.run import PruneResult
+from shadowsnap.upkeep.clear import PurgeResult
+from shadowsnap.upkeep.prune import PruneResult
 from shadowsnap.upkeep.status import Limit, ProjectStatus, StoreStatus, Trouble, exposure, failures
 
 _MOST_NAMED = 3
@@ -90,7 +89,7 @@ def _show_here(context: Context) -> int:
     rows += [("not held", _not_held(now.skipped))] if now is not None and now.skipped else []
     rows += [("history", _history(entries))] if entries else []
     rows += [("verified", f"the newest state was restored and found exact {ago(verified)}")] if verified else []
-    rows += [("remote", remote_text(remote))] if remote is not None else []
+    rows += [("remote", f"{safe(remote.name)}, {unpushed_text(remote)}")] if remote is not None else []
     base = cut(tilde(context.manager.settings.resolved_base()), width)
     rows += [("store", f"{base}  (shadowsnap status --store)")]
     lines = [heading(context)]
@@ -193,7 +192,9 @@ def _show_store(context: Context) -> int:
         "warnings": [line for text in status.warnings for line in _bullet(text, ui.width)],
         "projects": _project_lines(status.projects, ui),
         "limits": [f"{_limit(each)}{_bar(each, ui.ink)}" for each in status.limits],
-        "remotes": [f"  {safe(each.workdir)}: {remote_text(each)}" for each in status.remotes],
+        "remotes": [
+            f"  {safe(each.workdir)}: {safe(each.name)}, {unpushed_text(each)}" for each in status.remotes
+        ],
         "not captured": [line for each in status.uncaptured for line in _uncaptured(each, ui.width)],
         "failed lately": [line for each in status.failures[:_SHOWN] for line in _failure(each, ui.width)],
         "agents with the hook": [*map(_agent, agents)] or ["  none: shadowsnap install AGENT"],
