@@ -20,7 +20,7 @@ from benchmark.trees import copy_of, generate, measured
 from shadowsnap import CheckpointManager
 from shadowsnap.deadline import NO_DEADLINE
 from shadowsnap.git.objects import count_objects
-from shadowsnap.git.packs import PackWriter, deflate
+from shadowsnap.git.packs import PackWriter
 from shadowsnap.git.trees import DIRECTORY, REGULAR, Leaf, format_tree
 from shadowsnap.settings import Settings
 from shadowsnap.store.checkpoints import record_checkpoint
@@ -165,7 +165,7 @@ def _fill(store: Store, workdir: Path, count: int, chance: random.Random) -> Non
 
     def write(folder: dict[bytes, Leaf], name: bytes) -> None:
         text = b"".join(b"%d\n" % chance.randint(0, 9999) for _ in range(200))
-        folder[name] = (REGULAR, pack.add(deflate(b"blob", text)))
+        folder[name] = (REGULAR, pack.add(b"blob", text))
 
     for number in range(30):
         write(folders[b"d%d" % (number % 5)], b"f%d" % number)
@@ -173,9 +173,9 @@ def _fill(store: Store, workdir: Path, count: int, chance: random.Random) -> Non
     for _ in range(count):
         changed = chance.choice(list(folders))
         write(folders[changed], chance.choice(list(folders[changed])))
-        below = {name: pack.add(deflate(b"tree", format_tree(content))) for name, content in folders.items()}
+        below = {name: pack.add(b"tree", format_tree(content)) for name, content in folders.items()}
         top = {name: (DIRECTORY, tree) for name, tree in below.items()}
-        trees.append(pack.add(deflate(b"tree", format_tree(top))))
+        trees.append(pack.add(b"tree", format_tree(top)))
     pack.finish()
     for turn, tree in enumerate(trees, 1):
         record_checkpoint(store, project, tree, f"turn {turn}", {"kind": "turn", "turn": turn, "scope": "tree"})

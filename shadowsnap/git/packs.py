@@ -20,7 +20,6 @@ from contextlib import contextmanager
 from io import BufferedRandom, BytesIO
 from itertools import accumulate
 from pathlib import Path
-from typing import NamedTuple
 
 from shadowsnap.files import make_read_only, open_temporary, sync_directory
 from shadowsnap.git.objects import CHUNK, MAX_IN_MEMORY, Compress, LooseObjects, fast_zlib, inflate, object_id
@@ -359,19 +358,6 @@ def _read_at(descriptor: int, at: int, size: int, *, at_most: bool = False) -> b
     return data
 
 
-class Deflated(NamedTuple):
-    """A compressed object, ready to be packed."""
-
-    kind: bytes
-    id: str
-    size: int
-    payload: bytes
-
-
-def deflate(kind: bytes, data: bytes, name: str = "", compress: Compress = zlib.compress) -> Deflated:
-    return Deflated(kind, name or object_id(kind, data), len(data), compress(data, 1))
-
-
 class PackWriter:
     """Writes one pack, which git sees only after `finish`. A small pack is built in memory and written
     at once."""
@@ -392,21 +378,23 @@ class PackWriter:
     def __len__(self) -> int:
         return len(self._positions)
 
-    def add(self, item: Deflated) -> str:
-        name, payload = bytes.fromhex(item.id), item.payload
-        if name not in self._positions:
-            self._positions[name] = len(self._positions)
-            header = _entry_header(_KIND_NUMBERS[item.kind], item.size)
-            self._checksums.append(zlib.crc32(payload, zlib.crc32(header)))
-            self._offsets.append(self._offset)
-            self._sizes.append(item.size)
-            self._parts += (header, payload)
-            length = len(header) + len(payload)
-            self._offset += length
-            self._buffered += length
-            if self._buffered > _MAX_BUFFERED:
-                self._write_buffer()
-        return item.id
+    def add(self, kind: bytes, data: bytes, name: str = "", compress: Compress = zlib.compress) -> str:
+        """Add an object, of which the id may be known, and return its id."""
+        name = name or object_id(kind, data)
+        binary = bytes.fromhex(name)
+        if binary in self._positions:
+            return name
+        item = _entry_header(_KIND_NUMBERS[kind], len(data)) + compress(data, 1)
+        self._positions[binary] = len(self._positions)
+        self._checksums.append(zlib.crc32(item))
+        self._offsets.append(self._offset)
+        self._sizes.append(len(data))
+        self._parts.append(item)
+        self._offset += len(item)
+        self._buffered += len(item)
+        if self._buffered > _MAX_BUFFERED:
+            self._write_buffer()
+        return name
 
     def size(self, name: str) -> int | None:
         """The size of an object that was added."""
@@ -543,18 +531,15 @@ class NewObjects:
 
     def write(self, kind: bytes, data: bytes, name: str = "") -> str:
         """Add an object, of which the id may be known, and return its id."""
-        name = self.add(deflate(kind, data, name, self._compress))
-        if kind == b"tree":
-            self._trees[name] = data
-        return name
-
-    def add(self, item: Deflated) -> str:
         if self._pack is not None and len(self._pack) >= _MAX_OBJECTS:
             self._pack.finish()
             self._pack = None
         if self._pack is None:
             self._pack = PackWriter(self.directory, fsync=self.fsync)
-        return self._pack.add(item)
+        name = self._pack.add(kind, data, name, self._compress)
+        if kind == b"tree":
+            self._trees[name] = data
+        return name
 
     def write_stream(self, descriptor: int, size: int, name: str | None = None) -> str | None:
         """Write the blob of `size` bytes that an open file holds, and return its id. Returns None, and writes

@@ -46,7 +46,7 @@ from shadowsnap.git.maintenance import (
     shared_files,
 )
 from shadowsnap.git.objects import EMPTY_TREE, LooseObjects, object_id
-from shadowsnap.git.packs import PackWriter, deflate
+from shadowsnap.git.packs import PackWriter
 from shadowsnap.git.reading import ObjectReader, check_comparable, missing_objects
 from shadowsnap.git.refs import (
     read_ref,
@@ -564,7 +564,7 @@ def write_objects(store: Store, objects: Iterable[tuple[str, bytes, bytes]]) -> 
             if number < _MANY_OBJECTS:
                 loose.write(kind, data)
             else:
-                pack.add(deflate(kind, data))
+                pack.add(kind, data)
         pack.finish()
     finally:
         pack.abandon()

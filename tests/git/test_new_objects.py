@@ -14,7 +14,7 @@ from shadowsnap.errors import DamagedObject
 from shadowsnap.git import packs
 from shadowsnap.git import repository as runner
 from shadowsnap.git.objects import object_id
-from shadowsnap.git.packs import NewObjects, deflate
+from shadowsnap.git.packs import NewObjects
 from shadowsnap.git.reading import ObjectReader
 from shadowsnap.git.trees import REGULAR, format_tree
 from shadowsnap.settings import Settings
@@ -49,7 +49,7 @@ def _sizes(store: Store, name: str) -> int:
 
 def test_blobs_trees_and_commits_become_one_pack(store: Store) -> None:
     new = objects(store)
-    blob = new.add(deflate(b"blob", b"content"))
+    blob = new.write(b"blob", b"content")
     tree = new.write(b"tree", tree_of(blob))
     commit = new.write(b"commit", b"tree %s\nauthor a <b> 1 +0000\ncommitter a <b> 1 +0000\n\nx" % tree.encode())
     new.flush()
@@ -158,7 +158,7 @@ def test_many_objects_do_not_need_memory_for_all_of_them(store: Store) -> None:
     tracemalloc.start()
     try:
         for number in range(400):  # 25 MB
-            new.add(deflate(b"blob", b"%d" % number + chunk))
+            new.write(b"blob", b"%d" % number + chunk)
         new.flush()
         assert tracemalloc.get_traced_memory()[1] < 5 << 20
     finally:

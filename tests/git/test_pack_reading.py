@@ -20,7 +20,7 @@ from shadowsnap.git import packs as pack_module
 from shadowsnap.git import packs as packed
 from shadowsnap.git import repository as runner
 from shadowsnap.git.objects import object_id
-from shadowsnap.git.packs import Packs, PackWriter, deflate
+from shadowsnap.git.packs import Packs, PackWriter
 from shadowsnap.git.reading import ObjectReader
 from shadowsnap.settings import Settings
 from shadowsnap.store.layout import open_store
@@ -137,7 +137,7 @@ def test_every_object_of_a_random_repository_is_read(
 
 def write_pack(repository: Path, contents: list[bytes]) -> list[str]:
     pack = PackWriter(objects(repository), fsync=False)
-    names = [pack.add(deflate(b"blob", data)) for data in contents]
+    names = [pack.add(b"blob", data) for data in contents]
     pack.finish()
     return names
 

@@ -18,7 +18,7 @@ from helpers import git
 from shadowsnap import CheckpointManager
 from shadowsnap.git import packs as pack_module
 from shadowsnap.git.objects import EMPTY_BLOB, EMPTY_TREE, object_id
-from shadowsnap.git.packs import PackWriter, deflate
+from shadowsnap.git.packs import PackWriter
 from shadowsnap.git.trees import REGULAR, format_tree
 from shadowsnap.settings import Settings
 from shadowsnap.store.layout import Store, open_store
@@ -40,7 +40,7 @@ def files(store: Store) -> list[str]:
 def write_pack(store: Store, contents: list[bytes]) -> list[str]:
     pack = PackWriter(store.git_dir / "objects", fsync=False)
     try:
-        names = [pack.add(deflate(b"blob", data)) for data in contents]
+        names = [pack.add(b"blob", data) for data in contents]
         pack.finish()
     finally:
         pack.abandon()
@@ -79,10 +79,10 @@ def test_git_reads_every_object_of_the_pack(base: Path, contents: list[bytes]) -
 
 def test_trees_and_blobs_go_together(store: Store) -> None:
     pack = PackWriter(store.git_dir / "objects", fsync=True)
-    blob = pack.add(deflate(b"blob", b"content"))
-    tree = pack.add(deflate(b"tree", format_tree({b"file": (REGULAR, blob)})))
-    pack.add(deflate(b"tree", b""))
-    pack.add(deflate(b"blob", b""))
+    blob = pack.add(b"blob", b"content")
+    tree = pack.add(b"tree", format_tree({b"file": (REGULAR, blob)}))
+    pack.add(b"tree", b"")
+    pack.add(b"blob", b"")
     pack.finish()
     assert verified(store).keys() == {blob, tree, EMPTY_TREE, EMPTY_BLOB}
     assert store.git().run("ls-tree", "-r", tree) == b"100644 blob %s\tfile\n" % blob.encode()
@@ -144,7 +144,7 @@ def test_offsets_beyond_two_gigabytes_are_written_as_git_writes_them(
 
 def test_git_does_not_see_an_unfinished_pack(store: Store) -> None:
     pack = PackWriter(store.git_dir / "objects", fsync=False)
-    pack.add(deflate(b"blob", b"not yet"))
+    pack.add(b"blob", b"not yet")
     assert store.git().run("count-objects", "-v").splitlines()[2:4] == [b"in-pack: 0", b"packs: 0"]
     pack.finish()
     assert b"in-pack: 1" in store.git().run("count-objects", "-v").splitlines()
@@ -152,7 +152,7 @@ def test_git_does_not_see_an_unfinished_pack(store: Store) -> None:
 
 def test_an_abandoned_pack_leaves_nothing(store: Store) -> None:
     pack = PackWriter(store.git_dir / "objects", fsync=False)
-    pack.add(deflate(b"blob", b"x" * 100_000))
+    pack.add(b"blob", b"x" * 100_000)
     pack.abandon()
     pack.abandon()
     assert files(store) == []
@@ -165,7 +165,7 @@ def test_a_pack_without_objects_leaves_nothing(store: Store) -> None:
 
 def test_a_finished_pack_stays_when_it_is_abandoned(store: Store) -> None:
     pack = PackWriter(store.git_dir / "objects", fsync=False)
-    name = pack.add(deflate(b"blob", b"kept"))
+    name = pack.add(b"blob", b"kept")
     pack.finish()
     pack.abandon()
     assert store.git().run("cat-file", "blob", name) == b"kept"

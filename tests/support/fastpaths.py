@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -11,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from helpers import git
-from shadowsnap.git.packs import Deflated, NewObjects, Packs
+from shadowsnap.git.packs import NewObjects, Packs
 from shadowsnap.model import Checkpoint
 from shadowsnap.restore import apply
 from shadowsnap.snapshot import content as writing
@@ -37,7 +36,7 @@ def forced(way: str) -> Iterator[None]:
         patch.setattr(apply, "FEW", 0 if way == "on" else apply.FEW)
         patch.setattr(apply, "_MANY", 1 if way == "on" else _NO_LIMIT)
         if way == "off":
-            patch.setattr(NewObjects, "add", _write_loose)
+            patch.setattr(NewObjects, "write", _write_loose)
             patch.setattr(Packs, "read", lambda *_, **__: None)
             patch.setattr(Packs, "contained", lambda *_, **__: set())
             patch.setattr(scan._Scan, "_changes", lambda _: None)
@@ -60,5 +59,5 @@ def told_by(base: Path, checkpoint: Checkpoint) -> Told:
     return checkpoint.tree, checkpoint.metadata, listed
 
 
-def _write_loose(self: NewObjects, item: Deflated) -> str:
-    return self._loose.write(item.kind, zlib.decompress(item.payload))
+def _write_loose(self: NewObjects, kind: bytes, data: bytes, name: str = "") -> str:
+    return self._loose.write(kind, data)

@@ -20,7 +20,7 @@ from helpers import ROOT, git, loose_object, manifest, unpack
 from shadowsnap.deadline import NO_DEADLINE, Deadline
 from shadowsnap.errors import CheckpointsLost, DeadlineExceeded, DiskTooFull, NoSuchProject
 from shadowsnap.git.maintenance import PackIndex, list_packs, loose_names, pack_loose
-from shadowsnap.git.packs import PackWriter, deflate
+from shadowsnap.git.packs import PackWriter
 from shadowsnap.store.layout import Store
 from shadowsnap.store.locks import locked
 from shadowsnap.store.projects import project_of
@@ -245,7 +245,7 @@ def test_a_pack_that_was_written_again_meanwhile_stays(base: Path, project: Path
 
     def write_pack() -> None:
         writer = PackWriter(store.git_dir / "objects", fsync=False)
-        writer.add(deflate(b"blob", noise("packed", 500)))
+        writer.add(b"blob", noise("packed", 500))
         writer.finish()
 
     before = list_packs(store.git_dir).keys()
