@@ -27,7 +27,16 @@ from shadowsnap.store.checkpoints import (
     record_checkpoint,
     text_to_remember,
 )
-from shadowsnap.store.history import Turn, begun_turn, complete_log, ensure_log, logged_end, note, take_number
+from shadowsnap.store.history import (
+    Turn,
+    begun_turn,
+    complete_log,
+    ensure_log,
+    logged_end,
+    note,
+    read_history,
+    take_number,
+)
 from shadowsnap.store.projects import may_lack_checkpoints, read_record, touch_record
 from shadowsnap.store.stat_cache import Modes, load_cache
 
@@ -160,13 +169,17 @@ def keep_capture(capture: Capture, request: Request) -> Taken:
 
 
 def _amend(capture: Capture, request: Request) -> str | None:
-    """Add ignored files that a tool names only now to the state before the turn: they were there then, and the
-    tool has not run yet. Returns the id of the amended state."""
-    amends = dict(request.facts).get("amends")
-    late = capture.known_among(capture.late)
-    if amends is None or not late or capture.scope != "tree":
+    """Add ignored files that a tool names only now to the state before the turn, if they were there then: a file
+    that changed since may be the work of an earlier tool of the turn. Returns the id of the amended state."""
+    amends, space = dict(request.facts).get("amends"), capture.space
+    if amends is None or not capture.late or capture.scope != "tree":
         return None
-    space = capture.space
+    turn = read_history(space.store, space.project, space.deadline).turns.get(request.turn or 0)
+    began_ns = turn.began_at * 1e9 if turn is not None else 0
+    named = capture.known_among(capture.late)
+    late = {path: known for path, known in named.items() if known.ctime_ns <= began_ns}
+    if not late:
+        return None
     before = find_checkpoint(space.store, space.project, amends, space.deadline)
     if before.scope != "tree":
         return None

@@ -139,6 +139,19 @@ def test_an_ignored_file_that_is_named_later_in_a_turn_is_captured_then(base: Pa
     assert entry.before and content(base, manager.get(project, 1), "x.log") == b"ignored"
 
 
+def test_an_ignored_file_that_an_earlier_tool_of_the_turn_wrote_is_no_part_of_the_state_before_it(
+    base: Path, project: Path
+) -> None:
+    manager = CheckpointManager(base=base)
+    (project / "old.log").write_text("the person's")
+    manager.ensure_checkpoint(project)
+    (project / "old.log").write_text("by the agent")
+    (project / "new.log").write_text("by the agent")
+    captured = checkpoint_of(manager.ensure_checkpoint(project, paths=["old.log", "new.log"]))
+    assert content(base, captured, "new.log") == content(base, captured, "old.log") == b"by the agent"
+    assert not {"old.log", "new.log"} & set(manager.files(project, 1))
+
+
 def test_turns_are_numbered_in_the_order_they_begin_also_on_a_held_state(base: Path, project: Path) -> None:
     manager = CheckpointManager(base=base)
     for text in ("a", "a", "b", "b", "c"):
