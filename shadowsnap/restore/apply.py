@@ -258,8 +258,11 @@ class Application:
                     self._made_writable.pop(path, None)
 
     def _holds_something(self, path: bytes) -> bool:
-        with self._worktree.within(path) as inside:
-            return any(True for _ in inside.items(b""))
+        try:
+            with self._worktree.within(path) as inside:
+                return any(True for _ in inside.items(b""))
+        except PermissionError:
+            return False  # it cannot be entered; removing it fails if something is in it
 
     def _remake_directory(self, path: bytes, bits: int) -> None:
         with self._reenter(path) as here:

@@ -326,7 +326,8 @@ class _Planner:
                 plan.kept.setdefault(path, f"{why} at the checkpoint")
         if self._target.scope == "tree":
             for path, why in self._current.skipped.items():
-                if path.rstrip(b"/") in self._chosen and path not in plan.unsaved:
+                name = path.rstrip(b"/")
+                if name in self._chosen and path not in plan.unsaved and name not in plan.rmdir:
                     plan.kept.setdefault(path, f"{why} now")
 
     def _exists(self, path: bytes) -> bool:

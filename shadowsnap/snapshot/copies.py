@@ -151,15 +151,20 @@ def _by_folder(leaves: dict[bytes, Leaf]) -> dict[bytes, list[bytes]]:
 
 
 def _entries(folder: Path) -> Iterator[tuple[bytes, os.stat_result]]:
-    """Everything below a directory, links not followed."""
+    """Everything below a directory of ours, links not followed. What is closed to reading is opened, after its
+    permission bits were read."""
     top, waiting = os.fsencode(folder), [b""]
     while waiting:
         inside = waiting.pop()
         with os.scandir(os.path.join(top, inside)) as entries:
             for entry in entries:
                 path = inside + b"/" + entry.name if inside else entry.name
-                yield path, entry.stat(follow_symlinks=False)
-                if entry.is_dir(follow_symlinks=False):
+                seen, is_folder = entry.stat(follow_symlinks=False), entry.is_dir(follow_symlinks=False)
+                yield path, seen
+                needed = 0o500 if is_folder else 0o400
+                if seen.st_mode & needed != needed:
+                    os.chmod(entry.path, 0o700)
+                if is_folder:
                     waiting.append(path)
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from stories import ask, run_command
 
-from helpers import git, loose_object, manifest
+from helpers import call_unprivileged, git, loose_object, manifest
 from shadowsnap import CheckpointManager
 from shadowsnap.deadline import Deadline
 from shadowsnap.settings import settings_to_text
@@ -54,6 +54,21 @@ def test_a_sound_checkpoint_is_verified(manager: CheckpointManager, project: Pat
     assert text == f"{first.short_id} is exact: {files} files restored and compared\n"
     assert os.listdir(os.environ["TMPDIR"]) == []
     assert ask(project, base, "verify", "77", code=3)["error"]
+
+
+def test_a_state_with_closed_directories_is_verified(project: Path, base: Path, tmp_path: Path) -> None:
+    for bits in (0o000, 0o100, 0o300, 0o400):
+        (project / f"closed-{bits:o}").mkdir()
+        (project / f"closed-{bits:o}").chmod(bits)
+    (tmp_path / "scratch").mkdir()
+
+    def verified() -> tuple[str, ...]:
+        tempfile.tempdir = str(tmp_path / "scratch")
+        manager = CheckpointManager(base=base, background_upkeep=False)
+        manager.snapshot(project)
+        return manager.verify(project).problems
+
+    assert call_unprivileged(verified, owning=[tmp_path]) == ()
 
 
 def test_a_damaged_checkpoint_is_not(manager: CheckpointManager, project: Path, base: Path) -> None:

@@ -27,7 +27,7 @@ from restoring import (
     touches_of,
 )
 
-from helpers import Entry, git, loose_object, manifest
+from helpers import Entry, call_unprivileged, git, loose_object, manifest
 from shadowsnap import CheckpointManager
 from shadowsnap.errors import DamagedObject, PresentNotSaved, RestoreFailed, RestoreRefused, ShadowsnapError
 
@@ -586,3 +586,18 @@ def test_files_restored_by_root_keep_their_owner(manager: CheckpointManager, pro
     assert owners.pop("data.bin") == (4321, 2345)
     assert set(owners.values()) == {(1234, 2345)}, owners
     assert (project / "run.sh").stat().st_mode & 0o7777 == 0o4755
+
+
+def test_an_empty_directory_that_cannot_be_entered_goes_and_comes_back(base: Path, project: Path) -> None:
+    def go_and_return() -> tuple[dict[str, str], bool, bool]:
+        manager = CheckpointManager(base=base, background_upkeep=False)
+        then = manager.snapshot(project).checkpoint
+        assert then is not None
+        (project / "listed").mkdir(0o400)
+        before = manifest(project)
+        result = manager.restore(project, then)
+        is_gone = not (project / "listed").exists()
+        manager.undo(project)
+        return kept_paths(result), is_gone, manifest(project) == before
+
+    assert call_unprivileged(go_and_return, owning=[base.parent]) == ({}, True, True)
