@@ -192,7 +192,8 @@ class History:
     """What stands, the newest last."""
     undone: list[Step] = field(default_factory=list)
     """What `redo` brings back, the next one last."""
-    undone_turns: set[int] = field(default_factory=set)
+    undone_turns: dict[int, int] = field(default_factory=dict)
+    """Turns that an undo took back, and where that is in the log."""
     running: dict[int, Turn] = field(default_factory=dict)
     """Turns that did not end, nor did their session go on to another."""
     last_operation: Operation | None = None
@@ -208,18 +209,35 @@ class History:
         ]
 
     def is_undone(self, number: int) -> bool:
-        return number in self.undone_turns
+        at = self.undone_turns.get(number)
+        return at is not None and not self._is_back(number, at)
 
     def is_reverted(self, number: int) -> bool:
         """Whether a revert of the turn, or of its session, stands."""
         turn = self.turns[number]
-        reverts = set()
-        for identity, operation in self.operations.items():
-            if operation.kind == "revert":
-                whole = operation.session_id is not None and operation.session_id == turn.session_id
-                if operation.turn == number or (whole and turn.position < operation.position):
-                    reverts.add(("operation", identity))
-        return bool(reverts) and any(step.thing in reverts for step in self.done)
+
+        def is_about_it(each: Operation) -> bool:
+            whole = each.session_id is not None and each.session_id == turn.session_id
+            return each.kind == "revert" and (each.turn == number or (whole and turn.position < each.position))
+
+        at = self._last_standing(is_about_it)
+        return at is not None and not self._is_back(number, at)
+
+    def _is_back(self, number: int, since: int) -> bool:
+        """Whether a later restore stands that brought back the state at the end of a turn."""
+        turn = self.turns.get(number)
+
+        def brings_it(each: Operation) -> bool:
+            return turn is not None and each.target == turn.after and not each.line.get("paths")
+
+        at = self._last_standing(lambda each: each.kind == "restore" and brings_it(each))
+        return at is not None and at > since
+
+    def _last_standing(self, is_wanted: Callable[[Operation], bool]) -> int | None:
+        """Where in the log the newest wanted operation is that was not undone."""
+        found = {("operation", each.id): each.position for each in self.operations.values() if is_wanted(each)}
+        standing = [found[step.thing] for step in self.done if step.thing in found] if found else []
+        return max(standing, default=None)
 
     def status_of(self, turn: Turn) -> str:
         if self.is_undone(turn.number):
@@ -588,7 +606,7 @@ def _end(history: History, line: Line, position: int) -> None:
         # Files were restored while it ran, perhaps by an undo of this very turn, and it went on from there.
         thing: Thing = ("turn", turn.number)
         history.done.append(Step(thing, before=last.reached, after=turn.after, position=last.position))
-        history.undone_turns.discard(turn.number)
+        history.undone_turns.pop(turn.number, None)
 
 
 def _end_step(history: History, turn: Turn, after: str | None, seen: str = "") -> None:
@@ -652,19 +670,17 @@ def _restore(history: History, line: Line, position: int) -> None:
         step = _taken_out(history.done, lambda each: each.thing == step.thing) or step
         history.undone.append(replace(step, way_back=operation))
         if isinstance(undoes, int) and all(each.thing != step.thing for each in history.done):
-            history.undone_turns.add(undoes)
+            history.undone_turns[undoes] = position
     elif kind == "redo":
         redoes = line.get("redoes")
         found = _taken_out(history.undone, lambda each: each.way_back is not None and each.way_back.id == redoes)
         step = found or Step(("operation", identity))
         history.done.append(replace(step, way_back=operation))
         if step.thing[0] == "turn":
-            history.undone_turns.discard(int(step.thing[1]))
+            history.undone_turns.pop(int(step.thing[1]), None)
     else:
         history.undone.clear()
         history.done.append(Step(("operation", identity), operation))
-        if not line.get("paths"):  # what a turn did is back with the state at its end
-            history.undone_turns -= {turn.number for turn in history.turns.values() if turn.after == target}
 
 
 def _taken_out(steps: list[Step], wanted: Callable[[Step], bool]) -> Step | None:

@@ -400,6 +400,26 @@ def test_restores_and_turns_are_taken_back_in_their_order(manager: CheckpointMan
         assert manifest(files) == state
 
 
+@pytest.mark.parametrize("taken_back", ["undone", "reverted"])
+def test_a_turn_whose_end_was_restored_is_done_as_long_as_that_stands(
+    manager: CheckpointManager, files: Path, taken_back: str
+) -> None:
+    turn(manager, files, 3, "turn 1")
+    turn(manager, files, 20, "turn 2")
+    if taken_back == "undone":
+        manager.undo(files)
+    else:
+        manager.revert(files, turn=2)
+    without, with_it = {1: "done", 2: taken_back}, {1: "done", 2: "done"}
+    assert statuses(manager, files) == without
+    manager.restore(files, "2:after")
+    assert statuses(manager, files) == with_it
+    manager.undo(files)
+    assert statuses(manager, files) == without
+    manager.redo(files)
+    assert statuses(manager, files) == with_it
+
+
 def test_a_revert_is_taken_back_without_what_was_edited_since(manager: CheckpointManager, files: Path) -> None:
     turn(manager, files, 3, "turn 1")
     turn(manager, files, 20, "turn 2")
