@@ -25,6 +25,9 @@ from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project, is_at_any
 
 _VERSION = 2
+_SETS_OF_PATHS = (
+    "bare", "ignored_directories", "named", "large_directories", "tracked", "unsettled", "skipped",
+)  # fmt: skip
 Directories = dict[bytes, tuple[int, int]]
 """Path -> permission bits and a stamp (0: look again); sorted when read from disk."""
 
@@ -125,6 +128,7 @@ def load_cache(store: Store, project: Project, kept: Kept | None = None) -> Scan
         empty.named = _paths(state["named"])  # the one thing that the files themselves do not tell
         if state["version"] != _VERSION:
             return empty
+        state.setdefault("large_directories", [])  # caches of earlier versions lack it
         if kept is not None and (kept.saved != saved or kept.files != _signatures(path)):
             kept = None
         directories = kept.directories if kept is not None else _read_directories(path, state["directories"])
@@ -136,16 +140,9 @@ def load_cache(store: Store, project: Project, kept: Kept | None = None) -> Scan
             tree=state["tree"],
             modes=Modes.from_json(state["modes"]),
             directories=directories,
-            bare=_paths(state["bare"]),
-            ignored_directories=_paths(state["ignored_directories"]),
-            named=_paths(state["named"]),
-            large_directories=_paths(state.get("large_directories", [])),
-            tracked=_paths(state["tracked"]),
             tracked_as_of=list(state["tracked_as_of"]),
-            unsettled=_paths(state["unsettled"]),
             as_of_ns=int(state["as_of_ns"]),
             clock=state["clock"] if state["boot"] == boot_id() else None,
-            skipped=_paths(state["skipped"]),
             rules={os.fsencode(name): int(changed) for name, changed in state["rules"].items()},
             found_under=state["found_under"],
             newest=dict(state["newest"]),
@@ -153,6 +150,7 @@ def load_cache(store: Store, project: Project, kept: Kept | None = None) -> Scan
             packs=[str(name) for name in state["packs"]],
             saved=saved,
             kept=kept,
+            **{name: _paths(state[name]) for name in _SETS_OF_PATHS},
         )
     except (MalformedObject, OSError, KeyError, TypeError, ValueError, OverflowError, AttributeError):
         return empty
@@ -167,21 +165,15 @@ def save_cache(store: Store, project: Project, cache: ScanCache) -> None:
         "directories": _save_directories(path, cache),
         "tree": cache.tree,
         "modes": cache.modes.to_json(),
-        "bare": _names(cache.bare),
-        "ignored_directories": _names(cache.ignored_directories),
-        "named": _names(cache.named),
-        "large_directories": _names(cache.large_directories),
-        "tracked": _names(cache.tracked),
         "tracked_as_of": cache.tracked_as_of,
-        "unsettled": _names(cache.unsettled),
         "as_of_ns": cache.as_of_ns,
         "clock": cache.clock,
-        "skipped": _names(cache.skipped),
         "rules": {os.fsdecode(path): changed for path, changed in sorted(cache.rules.items())},
         "found_under": cache.found_under,
         "newest": cache.newest,
         "boot": cache.boot,
         "packs": cache.packs,
+        **{name: _names(getattr(cache, name)) for name in _SETS_OF_PATHS},
     }
     saved = json.dumps(state, separators=(",", ":")).encode("ascii")
     if saved != cache.saved:
@@ -299,17 +291,14 @@ def _save_directories(index: Path, cache: ScanCache) -> str:
     rows = b"".join(
         b"%o %d %s\0" % (mode, ctime, name) for name, (mode, ctime) in sorted(cache.directories.items())
     )
-    name = _name(rows)
-    if not _same_directories(index, name.encode() + rows):
-        write_bytes(_directories_file(index), name.encode() + rows)
-    return name
-
-
-def _same_directories(index: Path, content: bytes) -> bool:
+    name, path = _name(rows), _directories_file(index)
     try:
-        return _directories_file(index).read_bytes() == content
+        is_same = path.read_bytes() == name.encode() + rows
     except OSError:
-        return False
+        is_same = False
+    if not is_same:
+        write_bytes(path, name.encode() + rows)
+    return name
 
 
 def _read_directories(index: Path, name: str) -> Directories | None:
