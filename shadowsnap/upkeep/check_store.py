@@ -209,7 +209,7 @@ def find_permissions(examination: Examination) -> Iterator[Finding]:
     bits = stat.S_IMODE(base.stat().st_mode)
     if bits & 0o077:
         meaning = f"other users of this machine can read every checkpoint (mode {bits:04o})"
-        yield Finding("base-open", "warning", ".", meaning, "set its mode to 0700")
+        yield Finding("base-open", "warning", ".", meaning)
     pending = [base]
     while pending:
         folder = pending.pop()
@@ -235,7 +235,7 @@ def _access_problem(examination: Examination, path: Path) -> Finding | None:
     is_ours = sys.platform == "win32" or seen.st_uid == os.geteuid()
     if is_ours and seen.st_mode & needed != needed:
         meaning = f"its permissions ({stat.S_IMODE(seen.st_mode):04o}) deny access to its owner"
-        return Finding("closed", "error", examination.name(path), meaning, "give its owner access again")
+        return Finding("closed", "error", examination.name(path), meaning)
     if os.access(path, os.R_OK):
         return None
     meaning = "it belongs to another user, and its permissions deny access"
@@ -287,8 +287,7 @@ def find_leads_elsewhere(examination: Examination) -> Iterator[Finding]:
         path = store.git_dir / name
         if os.path.lexists(path):
             meaning = "it makes git read files from elsewhere, which could make it run a program"
-            repair = "move it to the quarantine"
-            yield Finding("leads-elsewhere", "error", examination.name(path), meaning, repair)
+            yield Finding("leads-elsewhere", "error", examination.name(path), meaning)
 
 
 def find_blocked_locks(examination: Examination) -> Iterator[Finding]:
@@ -302,7 +301,7 @@ def find_blocked_locks(examination: Examination) -> Iterator[Finding]:
     for path in sorted(locks.iterdir()) if locks.is_dir() else ():
         if not path.is_file():
             meaning = "it is in the place of a lock file"
-            yield Finding("lock-replaced", "error", examination.name(path), meaning, "move it to the quarantine")
+            yield Finding("lock-replaced", "error", examination.name(path), meaning)
 
 
 def find_layout(examination: Examination) -> Iterator[Finding]:
@@ -317,18 +316,16 @@ def find_layout(examination: Examination) -> Iterator[Finding]:
             yield _replaced_folder(examination, path)
         else:
             meaning = "git does not recognize the store as a repository without it"
-            yield Finding("folder-missing", "error", f"store/{name}", meaning, "make it")
+            yield Finding("folder-missing", "error", f"store/{name}", meaning)
     for name, content in store_files().items():
         problem = _file_problem(git_dir / name, content)
         if problem is not None:
-            repair = "write it again; the present file goes to the quarantine"
-            yield Finding("file-damaged", "error", f"store/{name}", problem, repair)
+            yield Finding("file-damaged", "error", f"store/{name}", problem)
 
 
 def _replaced_folder(examination: Examination, path: Path) -> Finding:
     meaning = "a folder of the store is expected here, but it is something else"
-    repair = "move it to the quarantine and make the folder"
-    return Finding("folder-replaced", "error", examination.name(path), meaning, repair)
+    return Finding("folder-replaced", "error", examination.name(path), meaning)
 
 
 def _file_problem(path: Path, content: bytes) -> str | None:
@@ -374,7 +371,7 @@ def find_stale_locks(examination: Examination) -> Iterator[Finding]:
         age = _age(path)
         if age >= STALE_LOCK_SECONDS:
             meaning = f"a git process that died {age:.0f} s ago left it: what it locks cannot be changed"
-            yield Finding("lock-stale", "error", examination.name(path), meaning, "remove it")
+            yield Finding("lock-stale", "error", examination.name(path), meaning)
 
 
 def _lock_files(store: Store) -> list[Path]:
@@ -409,7 +406,7 @@ def find_leftovers(examination: Examination) -> Iterator[Finding]:
             continue
         if not 0 <= age < _OLD_LEFTOVER_SECONDS:
             meaning = "a process that died left it; nothing needs it, but it takes space"
-            yield Finding("leftover", "info", examination.name(path), meaning, "remove it")
+            yield Finding("leftover", "info", examination.name(path), meaning)
 
 
 def remove_leftover(examination: Examination, finding: Finding) -> None:
@@ -447,10 +444,8 @@ def find_damaged_objects(examination: Examination) -> list[Finding]:
         if problem is None:
             sound.add(name)
         else:
-            repair = "move it to the quarantine, and look for its content in the project's files and elsewhere"
-            facts = {"id": name}
             subject, meaning = examination.name(path), f"object {name[:12]}: {problem}"
-            found.append(Finding("object-damaged", "error", subject, meaning, repair, facts))
+            found.append(Finding("object-damaged", "error", subject, meaning, facts={"id": name}))
     if not examination.quick:
         for pack, problem in problems.items():
             if problem is None:
@@ -461,9 +456,7 @@ def find_damaged_objects(examination: Examination) -> list[Finding]:
 
 
 def _damaged_pack(examination: Examination, pack: Path, problem: str) -> Finding:
-    repair = "move it to the quarantine, and write every object in it again that can still be read"
-    if problem == "it has no index":
-        repair = "make its index again"
+    repair = "make its index again" if problem == "it has no index" else ""
     meaning = f"{problem}: checkpoints may lack what is in it"
     return Finding("pack-damaged", "error", examination.name(pack), meaning, repair)
 
@@ -471,8 +464,7 @@ def _damaged_pack(examination: Examination, pack: Path, problem: str) -> Finding
 def _find_shared(examination: Examination) -> Iterator[Finding]:
     for path in shared_files(examination.store.git_dir / "objects"):
         meaning = "it is linked to a file outside the store: a change of that file changes the store"
-        repair = "replace it by a copy that was checked"
-        yield Finding("object-shared", "warning", examination.name(path), meaning, repair)
+        yield Finding("object-shared", "warning", examination.name(path), meaning)
 
 
 def own_all_objects(store: Store, most_bytes: int | None = None) -> bool:
@@ -681,8 +673,7 @@ def find_records(examination: Examination) -> Iterator[Finding]:
         problem = _record_problem(folder / f"{project}.json")
         if problem is not None:
             meaning = f"{problem}: limits do not know the directory of the project, nor when it was used"
-            repair = "write it again from the project's checkpoints; the present file goes to the quarantine"
-            yield Finding("record-damaged", "warning", f"store/projects/{project}.json", meaning, repair)
+            yield Finding("record-damaged", "warning", f"store/projects/{project}.json", meaning)
 
 
 def _record_problem(path: Path) -> str | None:
@@ -757,10 +748,7 @@ def find_logs(examination: Examination) -> Iterator[Finding]:
             problem = _log_problem(store, project, has_checkpoints=project.id in with_checkpoints)
             if problem is not None:
                 code, meaning = problem
-                repair = (
-                    "write it again from what can be read and from the checkpoints; a copy goes to the quarantine"
-                )
-                yield Finding(code, "warning", examination.name(store.log_file(project.id)), meaning, repair)
+                yield Finding(code, "warning", examination.name(store.log_file(project.id)), meaning)
 
 
 def _log_problem(store: Store, project: Project, *, has_checkpoints: bool) -> tuple[str, str] | None:
@@ -794,11 +782,10 @@ def find_journals(examination: Examination) -> Iterator[Finding]:
     for path in sorted(folder.glob("*.json")):
         if not _is_journal(path):
             meaning = "the record of restores and stages under way cannot be read; checkpoints are not affected"
-            repair = "move it to the quarantine"
-            yield Finding("journal-damaged", "warning", examination.name(path), meaning, repair)
+            yield Finding("journal-damaged", "warning", examination.name(path), meaning)
     for path in sorted(folder.glob("*.damaged")):
         meaning = "a record of restores and stages under way that could not be read was renamed to this"
-        yield Finding("journal-left", "info", examination.name(path), meaning, "move it to the quarantine")
+        yield Finding("journal-left", "info", examination.name(path), meaning)
 
 
 def _is_journal(path: Path) -> bool:
@@ -819,7 +806,7 @@ def find_staging(examination: Examination) -> Iterator[Finding]:
                     "files that a restore had moved when it died; its record was lost, but every version is in "
                     "the checkpoint taken before it"
                 )
-                yield Finding("staging-left", "warning", str(path), meaning, "move it to the quarantine")
+                yield Finding("staging-left", "warning", str(path), meaning)
 
 
 # --- stat caches -------------------------------------------------------------------------------
@@ -834,8 +821,7 @@ def find_caches(examination: Examination) -> Iterator[Finding]:
         problem = _cache_problem(cache, examination.git, examination.sound)
         if problem is not None:
             meaning = f"{problem}: the next snapshot could rely on it"
-            repair = "forget it; the next snapshot reads every file again"
-            yield Finding("cache-damaged", "error", examination.name(path), meaning, repair)
+            yield Finding("cache-damaged", "error", examination.name(path), meaning)
 
 
 def _cache_problem(cache: ScanCache, git: Git, sound: set[str] | None) -> str | None:

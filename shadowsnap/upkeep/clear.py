@@ -11,7 +11,7 @@ import itertools
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
@@ -95,13 +95,11 @@ _TURN_LOCK_SECONDS = 2.0
 def plan_clear(store: Store, project: Project, deadline: Deadline) -> ClearReport:
     """What `clear` would drop."""
     git = store.git(deadline)
-    refs = all_refs(git)
-    own = [ref for ref in refs if _is_of(ref, project)]
     groups: dict[str, list[Holder]] = {"own": [], "others": []}
-    for ref, tip in refs.items():
+    for ref, tip in all_refs(git).items():
         groups["own" if _is_of(ref, project) else "others"].append(Holder(ref, tip))
     size = measure(git, groups).alone("own")
-    item = ClearedItem(str(project.workdir), *_count(own), bytes=size)
+    item = ClearedItem(str(project.workdir), *_count(holder.name for holder in groups["own"]), bytes=size)
     return ClearReport((item,), pending_bytes=size)
 
 
@@ -129,10 +127,7 @@ def clear(
     sessions = {str(each.session_id) for each in listed if each.session_id is not None}
     # Before the checkpoints: if this process dies, there must be something that can be cleared again.
     forget_mentions(store, project, sessions, deadline)
-    with (
-        locked(store.store_lock(), "clear", deadline, shared=True),
-        locked(store.project_lock(project.id), "clear", deadline),
-    ):
+    with locked_project(store, project, "clear", deadline):
         _refuse_if_restoring(store, [store.journal_file(project.id)])
         git = store.git(deadline)
         refs = all_refs(git)
@@ -165,7 +160,7 @@ def _clear_quarantine(store: Store, project: Project, git: Git, refs: Mapping[st
         return []
     own = _reachable(git, {name for ref, name in refs.items() if _is_of(ref, project)})
     others = _reachable(git, {name for ref, name in refs.items() if not _is_of(ref, project)})
-    mentions = Mentions(project, (each.workdir for each in known_projects(store)))
+    mentions = Mentions(store, project)
 
     def is_of_project(path: Path) -> bool:
         if any(project.id in part for part in path.relative_to(store.base).parts):
@@ -210,8 +205,9 @@ def _forget_in_memory(store: Store, project: Project, deadline: Deadline) -> Non
 def forget_mentions(store: Store, project: Project, sessions: Iterable[str], deadline: Deadline) -> None:
     """Remove a project from what is kept beside the store: turn files of hooks, and logs of failures.
     `sessions` are those that its checkpoints name. The caller holds neither its lock nor the store's."""
-    mentions = Mentions(project, (each.workdir for each in known_projects(store)))
-    involved = {*sessions, *_sessions_logged(store.base / HOOK_LOG, mentions)}
+    mentions = Mentions(store, project)
+    logged = [entry for line in _lines(store.base / HOOK_LOG) if isinstance(entry := _parsed(line), dict)]
+    involved = {*sessions, *(str(each["session"]) for each in logged if each.get("session") and mentions(each))}
     turn_files = {turn_file(name) for name in (*involved, f"in {project.workdir}")}
     _forget_in_turns(store.base / TURNS, mentions, turn_files)
     _forget_in_log(store.base / HOOK_LOG, mentions)
@@ -223,12 +219,13 @@ class Mentions:
     """Whether a value (text, or JSON) mentions a project: its id, its directory, or a path below it that
     belongs to no other project."""
 
-    def __init__(self, project: Project, projects: Iterable[Path]) -> None:
+    def __init__(self, store: Store, project: Project) -> None:
         self._id = project.id
         self._workdir = str(project.workdir)
         # The end of the name: `/a/project` is not `/a/project-2`.
         self._pattern = re.compile(re.escape(self._workdir) + r"(?=$|[/\\\s\"'`:;,)\]}>]|\.(?:$|\s))")
-        self._below = [str(each) for each in projects if project.workdir in each.parents]
+        others = (each.workdir for each in known_projects(store))
+        self._below = [str(each) for each in others if project.workdir in each.parents]
 
     def __call__(self, value: Any) -> bool:
         if isinstance(value, str):
@@ -241,13 +238,6 @@ class Mentions:
 
     def _is_others(self, path: str) -> bool:
         return any(path == each or path.startswith(each + os.sep) for each in self._below)
-
-
-def _sessions_logged(log: Path, mentions: Mentions) -> Iterator[str]:
-    for line in _lines(log):
-        entry = _parsed(line)
-        if isinstance(entry, dict) and mentions(entry) and isinstance(entry.get("session"), str):
-            yield entry["session"]
 
 
 def turn_file(session: str) -> str:
@@ -320,18 +310,21 @@ def plan_clear_all(store: Store, deadline: Deadline) -> ClearReport:
 def clear_all(store: Store, deadline: Deadline) -> ClearReport:
     """Drop every checkpoint of every project."""
     trash = store.git_dir / f"trash-{os.getpid()}-all"
-    with (
-        locked(upkeep_lock(store), "clear", deadline),
-        alone(store.store_lock(), "clear", deadline),
-    ):
+    with _holding_everything(store, "clear", deadline):
         plan = plan_clear_all(store, deadline)
-        _refuse_if_restoring(store, (store.git_dir / "journal").glob("*.json"))
         going = sorted(_in_store(store), key=lambda path: path.name not in _FIRST)
         _move_to(trash, [*going, *_beside_store(store)])
         # The lock files are the same as before, so a process that waits for one goes on in an empty store.
         create_store(store)
     remove_tree(trash)
     return replace(plan, applied=True)
+
+
+@contextmanager
+def _holding_everything(store: Store, doing: str, deadline: Deadline) -> Iterator[None]:
+    with locked(upkeep_lock(store), doing, deadline), alone(store.store_lock(), doing, deadline):
+        _refuse_if_restoring(store, (store.git_dir / "journal").glob("*.json"))
+        yield
 
 
 def together(reports: Iterable[ClearReport]) -> ClearReport:
@@ -349,12 +342,8 @@ def remove_store(store: Store, deadline: Deadline) -> ClearReport:
     """Remove the store with every checkpoint, and the archives of older tools; the base too, if nothing else is
     in it. A process that waits to take a snapshot makes a new store."""
     trash = store.base / f"trash-{os.getpid()}"
-    with (
-        locked(upkeep_lock(store), "remove", deadline),
-        alone(store.store_lock(), "remove", deadline),
-    ):
+    with _holding_everything(store, "remove", deadline):
         plan = plan_clear_all(store, deadline)
-        _refuse_if_restoring(store, (store.git_dir / "journal").glob("*.json"))
         _move_to(trash, [*_beside_store(store), *archives(store.base), store.git_dir])
     size = bytes_of(trash)
     for folder in store.base.glob("trash-*"):  # also those of a process that died

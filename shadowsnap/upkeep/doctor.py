@@ -85,8 +85,7 @@ def find_refs(examination: Examination) -> Iterator[Finding]:
     store, project = examination.store, examination.project
     if packed_refs(store)[1]:
         meaning = "it has lines that git does not understand, so git reads no ref at all"
-        repair = "keep the lines that can be read; the present file goes to the quarantine"
-        yield Finding("packed-refs-damaged", "error", "store/packed-refs", meaning, repair)
+        yield Finding("packed-refs-damaged", "error", "store/packed-refs", meaning)
     refs = [ref for ref in every_ref(store) if project is None or project in ref.name.split("/")]
     values = sorted({ref.value for ref in refs if OBJECT_ID.fullmatch(ref.value)})
     missing = set(missing_objects(examination.git, values))
@@ -96,8 +95,7 @@ def find_refs(examination: Examination) -> Iterator[Finding]:
             if problem is not None:
                 code, why, lost = problem
                 meaning = f"{why}: as long as it is there, git may refuse to list the others"
-                repair = "write it again if its commit is in the store; else move it to the quarantine"
-                yield Finding(code, "error", ref.name, meaning, repair, {"value": ref.value, "lost": lost})
+                yield Finding(code, "error", ref.name, meaning, facts={"value": ref.value, "lost": lost})
 
 
 def _ref_problem(ref: Ref, missing: set[str], reader: ObjectReader) -> tuple[str, str, list[str]] | None:
@@ -171,17 +169,16 @@ def quarantine_ref(examination: Examination, finding: Finding) -> None:
 def find_lost_refs(examination: Examination) -> Iterator[Finding]:
     """Projects that have no checkpoint any more although none was dropped on purpose."""
     store = examination.store
-    repair = "search the objects of the store for checkpoints and list them again"
     if lost_refs(store):
         meaning = "the refs of all checkpoints are gone; the checkpoints themselves may still be there"
-        yield Finding("refs-lost", "error", f"store/{CHECKPOINTS}", meaning, repair)
+        yield Finding("refs-lost", "error", f"store/{CHECKPOINTS}", meaning)
         return
     listed = {ref.project for ref in checkpoint_refs(store)}
     for project, record in all_records(store).items():
         is_named = project not in listed and record.get("workdir")
         if is_named and not may_lack_checkpoints(store, project, record):
             meaning = "its checkpoints are not listed any more, although they were not dropped"
-            yield Finding("refs-lost", "error", str(record["workdir"]), meaning, repair, {"project": project})
+            yield Finding("refs-lost", "error", str(record["workdir"]), meaning, facts={"project": project})
 
 
 def recover_refs(examination: Examination, finding: Finding) -> None:
@@ -262,12 +259,8 @@ def _sound_commits(examination: Examination, reader: ObjectReader) -> Iterator[t
 def _incomplete(ref: Ref, workdir: str, missing: list[TreeMatch]) -> Finding:
     paths = [os.fsdecode(each.path) + ("/" if each.mode == DIRECTORY else "") for each in missing]
     meaning = f"checkpoint {ref.value[:8]} of {workdir} lost {shorten(paths)}"
-    repair = (
-        "look for the content elsewhere; if it is not found, record the checkpoint again without it, so that "
-        "everything else can be restored"
-    )
     facts = {"id": ref.value, "workdir": workdir, "missing": paths, "objects": [each.id for each in missing]}
-    return Finding("checkpoint-incomplete", "error", ref.name, meaning, repair, facts)
+    return Finding("checkpoint-incomplete", "error", ref.name, meaning, facts=facts)
 
 
 def shorten(names: Iterable[str]) -> str:
@@ -305,8 +298,7 @@ def find_unsafe(examination: Examination) -> Iterator[Finding]:
                         name = os.fsdecode(each.path)
                         raise UnsafeTree(name=name, why=why or "there are two of that name")
             except (DamagedObject, MalformedObject, UnsafeTree) as found:
-                repair = "move it to the quarantine"
-                yield Finding("checkpoint-unsafe", "error", ref.name, str(found), repair)
+                yield Finding("checkpoint-unsafe", "error", ref.name, str(found))
 
 
 def find_conversations(examination: Examination) -> Iterator[Finding]:
@@ -327,9 +319,7 @@ def find_conversations(examination: Examination) -> Iterator[Finding]:
             if problem:
                 checkpoint = ref.name.rpartition("-")[2][:8]
                 meaning = f"the conversation of checkpoint {checkpoint} {problem}"
-                repair = "move it to the quarantine; the checkpoint stays as it is"
-                facts = {"value": ref.value}
-                yield Finding("conversation-damaged", "error", ref.name, meaning, repair, facts)
+                yield Finding("conversation-damaged", "error", ref.name, meaning, facts={"value": ref.value})
 
 
 # --- looking for lost objects elsewhere --------------------------------------------------------
@@ -505,14 +495,13 @@ _QUICK_SECONDS = 10.0
 _NO_SPACE = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _NO_SPACE_MESSAGES = ("No space left on device", "Disk quota exceeded", "File too large")
 
-Repair = Callable[[Examination, Finding], None]
 NEVER, AFTER_GIT_ERROR, AFTER_ANY_ERROR = "never", "after an error of git", "after any error"
+Repair = tuple[str, Callable[[Examination, Finding], None]]
+"""What is done, in words, and the function that does it."""
 
 
 @dataclass(frozen=True)
 class Check:
-    name: str
-    """What it looks at."""
     find: Callable[[Examination], Iterable[Finding]]
     repairs: Mapping[str, Repair]
     """How to repair each kind of finding, by its code. A finding of another code is only reported."""
@@ -524,81 +513,91 @@ class Check:
     full: bool = True
     """Whether an examination of the whole store makes this check."""
 
+    def findings(self, examination: Examination) -> list[Finding]:
+        """What it finds, each with what would be done about it."""
+        words = {code: text for code, (text, _) in self.repairs.items()}
+        found = self.find(examination)
+        return [replace(each, repair=each.repair or words.get(each.code, "")) for each in found]
+
+
+_MOVED: Repair = ("move it to the quarantine", files.quarantine_file)
+_FOLDER: Repair = ("move it to the quarantine and make the folder", files.make_folder)
+_REF: Repair = ("write it again if its commit is in the store; else move it to the quarantine", repair_ref)
+_LOG: Repair = (
+    "write it again from what can be read and from the checkpoints; a copy goes to the quarantine",
+    files.rebuild_operation_log,
+)
+
+_WITHOUT_LOST = (
+    "look for the content elsewhere; if it is not found, record the checkpoint again without it, so that "
+    "everything else can be restored"
+)
 
 # Before the store can be locked.
 ACCESS = (
-    Check("permissions", files.find_permissions, {
-        "base-open": files.close_to_others,
-        "closed": files.open_to_owner,
+    Check(files.find_permissions, {
+        "base-open": ("set its mode to 0700", files.close_to_others),
+        "closed": ("give its owner access again", files.open_to_owner),
     }, quick=AFTER_ANY_ERROR),
-    Check("files that lead elsewhere", files.find_leads_elsewhere, {
-        "leads-elsewhere": files.quarantine_file,
-    }, quick=AFTER_ANY_ERROR),
-    Check("places of lock files", files.find_blocked_locks, {
-        "folder-replaced": files.make_folder,
-        "lock-replaced": files.quarantine_file,
-    }, quick=AFTER_ANY_ERROR),
+    Check(files.find_leads_elsewhere, {"leads-elsewhere": _MOVED}, quick=AFTER_ANY_ERROR),
+    Check(files.find_blocked_locks, {"folder-replaced": _FOLDER, "lock-replaced": _MOVED}, quick=AFTER_ANY_ERROR),
 )  # fmt: skip
 # Before git can open the store.
 STRUCTURE = (
-    Check("folders and files of the store", files.find_layout, {
-        "folder-missing": files.make_folder,
-        "folder-replaced": files.make_folder,
-        "file-damaged": files.write_file,
+    Check(files.find_layout, {
+        "folder-missing": ("make it", files.make_folder),
+        "folder-replaced": _FOLDER,
+        "file-damaged": ("write it again; the present file goes to the quarantine", files.write_file),
     }, quick=AFTER_ANY_ERROR),
-    Check("projects without refs", find_lost_refs, {
-        "refs-lost": recover_refs,
+    Check(find_lost_refs, {
+        "refs-lost": ("search the objects of the store for checkpoints and list them again", recover_refs),
     }, quick=AFTER_ANY_ERROR),
 )  # fmt: skip
 CONTENT = (
-    Check("git", files.find_old_git, {}),
-    Check("lock files of git", files.find_stale_locks, {
-        "lock-stale": files.remove_lock,
-    }, quick=AFTER_ANY_ERROR),
-    Check("temporary files", files.find_leftovers, {
-        "leftover": files.remove_leftover,
-    }),
-    Check("object files", files.find_damaged_objects, {
-        "pack-damaged": files.repair_pack,
-        "object-damaged": files.repair_object,
-        "object-shared": files.own_object,
+    Check(files.find_old_git, {}),
+    Check(files.find_stale_locks, {"lock-stale": ("remove it", files.remove_lock)}, quick=AFTER_ANY_ERROR),
+    Check(files.find_leftovers, {"leftover": ("remove it", files.remove_leftover)}),
+    Check(files.find_damaged_objects, {
+        "pack-damaged": (
+            "move it to the quarantine, and write every object in it again that can still be read",
+            files.repair_pack,
+        ),
+        "object-damaged": (
+            "move it to the quarantine, and look for its content in the project's files and elsewhere",
+            files.repair_object,
+        ),
+        "object-shared": ("replace it by a copy that was checked", files.own_object),
     }, quick=AFTER_GIT_ERROR),
     # Before refs and checkpoints: lost objects are looked for in every project that has a record.
-    Check("records of projects", files.find_records, {
-        "record-damaged": files.rewrite_record,
+    Check(files.find_records, {
+        "record-damaged": (
+            "write it again from the project's checkpoints; the present file goes to the quarantine",
+            files.rewrite_record,
+        ),
     }, quick=AFTER_ANY_ERROR),
-    Check("the object that could not be read", find_missing_object, {},
-          recover=recover_lost, quick=AFTER_GIT_ERROR, full=False),
-    Check("refs", find_refs, {
-        "packed-refs-damaged": repair_packed_refs,
-        "ref-strange": quarantine_checkpoint_ref,
-        "ref-damaged": repair_ref,
-        "ref-dangling": repair_ref,
+    Check(find_missing_object, {}, recover=recover_lost, quick=AFTER_GIT_ERROR, full=False),
+    Check(find_refs, {
+        "packed-refs-damaged": (
+            "keep the lines that can be read; the present file goes to the quarantine", repair_packed_refs,
+        ),
+        "ref-strange": ("move it to the quarantine", quarantine_checkpoint_ref),
+        "ref-damaged": _REF,
+        "ref-dangling": _REF,
     }, recover=recover_lost, quick=AFTER_GIT_ERROR),
-    Check("files of checkpoints", find_incomplete, {
-        "checkpoint-incomplete": record_without_lost,
+    Check(find_incomplete, {
+        "checkpoint-incomplete": (_WITHOUT_LOST, record_without_lost),
     }, recover=recover_lost),
-    Check("names in checkpoints", find_unsafe, {
-        "checkpoint-unsafe": quarantine_checkpoint_ref,
+    Check(find_unsafe, {"checkpoint-unsafe": ("move it to the quarantine", quarantine_checkpoint_ref)}),
+    Check(find_conversations, {
+        "conversation-damaged": ("move it to the quarantine; the checkpoint stays as it is", quarantine_ref),
     }),
-    Check("conversations", find_conversations, {
-        "conversation-damaged": quarantine_ref,
-    }),
-    Check("operation logs", files.find_logs, {
-        "log-damaged": files.rebuild_operation_log,
-        "log-lost": files.rebuild_operation_log,
+    Check(files.find_logs, {"log-damaged": _LOG, "log-lost": _LOG}, quick=AFTER_ANY_ERROR),
+    Check(files.find_journals, {"journal-damaged": _MOVED, "journal-left": _MOVED}),
+    Check(files.find_staging, {"staging-left": _MOVED}),
+    Check(files.find_caches, {
+        "cache-damaged": ("forget it; the next snapshot reads every file again", files.forget_index),
     }, quick=AFTER_ANY_ERROR),
-    Check("journals", files.find_journals, {
-        "journal-damaged": files.quarantine_file,
-        "journal-left": files.quarantine_file,
-    }),
-    Check("staging directories", files.find_staging, {
-        "staging-left": files.quarantine_file,
-    }),
-    Check("stat caches", files.find_caches, {
-        "cache-damaged": files.forget_index,
-    }, quick=AFTER_ANY_ERROR),
-    Check("clock", files.find_clock, {}),
+    Check(files.find_clock, {}),
 )  # fmt: skip
 CHECKS = (*ACCESS, *STRUCTURE, *CONTENT)
 REPAIRABLE = {code for check in CHECKS for code in check.repairs}
@@ -614,7 +613,7 @@ def examine(base: Path, deadline: Deadline, *, fsync: bool = True) -> Checkup:
     if newer is not None:
         return Checkup(str(base), (newer,))
     examination = Examination(store)
-    found = list(files.find_permissions(examination))
+    found = ACCESS[0].findings(examination)
     if not _has_error(found):
         if not os.path.lexists(store.git_dir):
             return Checkup(str(base), tuple(found))
@@ -627,7 +626,7 @@ def examine(base: Path, deadline: Deadline, *, fsync: bool = True) -> Checkup:
 
 
 def _find(examination: Examination, checks: Iterable[Check]) -> list[Finding]:
-    return [finding for check in checks if check.full for finding in check.find(examination)]
+    return [finding for check in checks if check.full for finding in check.findings(examination)]
 
 
 def _has_error(findings: Iterable[Finding]) -> bool:
@@ -690,12 +689,12 @@ def _repair(
 
 def _repair_until_clean(examination: Examination, check: Check) -> Iterator[Finding]:
     """Repair what a check finds until it finds nothing new. Yields what was repaired."""
-    found, tried = list(check.find(examination)), list[Finding]()
+    found, tried = check.findings(examination), list[Finding]()
     for _ in range(_MOST_ROUNDS):
         if not found:
             return
         if check.recover is not None and check.recover(examination, found):
-            left = list(check.find(examination))
+            left = check.findings(examination)
             if left != found:
                 yield from (finding for finding in found if finding not in left)
                 found = [finding for finding in left if finding not in tried]
@@ -703,12 +702,12 @@ def _repair_until_clean(examination: Examination, check: Check) -> Iterator[Find
         for finding in found:
             if finding.code in check.repairs:
                 try:
-                    check.repairs[finding.code](examination, finding)
+                    check.repairs[finding.code][1](examination, finding)
                 except (OSError, ShadowsnapError):
                     continue  # it is found again at the end, and reported
                 yield finding
         tried += found
-        found = [finding for finding in check.find(examination) if finding not in tried]
+        found = [finding for finding in check.findings(examination) if finding not in tried]
 
 
 # --- after an operation failed -----------------------------------------------------------------

@@ -263,15 +263,15 @@ def choose(usage: Usage, may_go: Mapping[str, Sequence[Names]], limit: int) -> C
 
     First from the projects that use more than a fair share. If that is not enough, from all; if that is not enough
     either, only what the first step chose is dropped."""
-    reduction = _Reduction(usage, may_go)
-    share = _fair_share(reduction.uses().values(), limit)
+    dropping = Dropping(usage, may_go)
+    share = _fair_share(dropping.uses().values(), limit)
     # A project that can free next to nothing would lose its history for nothing.
     worth = max(1.0, (usage.live - limit) / 100)
-    fair = reduction.until(limit, share, worth)
+    fair = dropping.until(limit, share, worth)
     if fair.met:
         return fair
     for least in (worth, 1.0):
-        choice = reduction.until(limit, 0, least)
+        choice = dropping.until(limit, 0, least)
         if choice.met:
             return choice
     return fair
@@ -288,21 +288,26 @@ def _fair_share(uses: Iterable[float], limit: int) -> float:
     return left
 
 
-class _Reduction:
-    """Drops checkpoints one after the other, from the project that can free most."""
+class Dropping:
+    """Drops checkpoints one after the other, from the project that can free most, and follows what that frees."""
 
-    def __init__(self, usage: Usage, droppable: Mapping[str, Sequence[Names]]) -> None:
-        may_go = {name for bundles in droppable.values() for names in bundles for name in names}
-        self._queues = {project: list(reversed(bundles)) for project, bundles in droppable.items()}
-        self._dropping = Dropping(usage, may_go)
+    def __init__(self, usage: Usage, may_go: Mapping[str, Sequence[Names]]) -> None:
+        going = {name for bundles in may_go.values() for names in bundles for name in names}
+        self._queues = {project: list(reversed(bundles)) for project, bundles in may_go.items()}
+        self._group_of = usage.group_of
+        self._live, self._dropped = usage.live, list[str]()
         self._firm = dict.fromkeys(usage.group_of.values(), 0.0)
         """Bytes that each project cannot free; bytes of several count in parts."""
+        self._free = dict.fromkeys(usage.group_of.values(), 0.0)
+        """Bytes that each project could free."""
+        self._shares_of: dict[str, list[tuple[set[str], int]]] = {}
         for names, size in usage.shares.items():
-            staying = [name for name in names if name not in may_go]
-            for name in staying:
-                self._firm[usage.group_of[name]] += size / len(staying)
-        self._dropped: list[str] = []
-        self._live = usage.live
+            staying = [name for name in names if name not in going]
+            self._charge(self._firm if staying else self._free, staying or names, size)
+            if not staying:
+                share = (set(names), size)
+                for name in names:
+                    self._shares_of.setdefault(name, []).append(share)
 
     def uses(self) -> dict[str, float]:
         """The bytes that each project uses; bytes of several count in parts."""
@@ -318,42 +323,22 @@ class _Reduction:
             project = max(givers, key=self._can_free)
             for name in self._queues[project].pop():
                 self._dropped.append(name)
-                self._live -= self._dropping.drop(name)
+                self._live -= self.drop(name)
         return Choice(tuple(self._dropped), self._live, self._live <= limit)
 
-    def _can_free(self, project: str) -> float:
-        return self._dropping.reclaimable.get(project, 0.0) if self._queues.get(project) else 0.0
-
-
-class Dropping:
-    """Follows what is freed while holders are dropped, in each group the last one first."""
-
-    def __init__(self, usage: Usage, droppable: Iterable[str]) -> None:
-        self._group_of = usage.group_of
-        self._shares: list[tuple[set[str], int]] = []
-        self._shares_of: dict[str, list[int]] = {}
-        may_go = set(droppable)
-        self.reclaimable: dict[str, float] = dict.fromkeys((usage.group_of[name] for name in may_go), 0.0)
-        """The bytes that each group could free; bytes of several count in parts."""
-        for names, size in usage.shares.items():
-            if may_go.issuperset(names):
-                for name in names:
-                    self._shares_of.setdefault(name, []).append(len(self._shares))
-                self._shares.append((set(names), size))
-                self._charge(names, size)
-
     def drop(self, name: str) -> int:
-        """The bytes that are freed by dropping one more holder."""
+        """The bytes that are freed by dropping one more holder; in each project the last one first."""
         freed = 0
-        for number in self._shares_of.get(name, ()):
-            names, size = self._shares[number]
-            self._charge(names, -size)
+        for names, size in self._shares_of.get(name, ()):
+            self._charge(self._free, names, -size)
             names.discard(name)
-            self._charge(names, size)
+            self._charge(self._free, names, size)
             freed += 0 if names else size
         return freed
 
-    def _charge(self, names: Iterable[str], size: int) -> None:
-        names = list(names)
+    def _can_free(self, project: str) -> float:
+        return self._free.get(project, 0.0) if self._queues.get(project) else 0.0
+
+    def _charge(self, account: dict[str, float], names: Collection[str], size: int) -> None:
         for name in names:
-            self.reclaimable[self._group_of[name]] += size / len(names)
+            account[self._group_of[name]] += size / len(names)

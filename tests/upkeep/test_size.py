@@ -73,7 +73,7 @@ def test_the_bytes_of_a_project_alone_are_what_dropping_it_frees(store: Store, p
 def test_dropping_the_oldest_frees_what_git_measures(store: Store, projects: Projects) -> None:
     usage = measure(store.git(), projects)
     everything = disk_usage(store, tips(*projects.values()))
-    dropping = Dropping(usage, [holder.name for group in projects.values() for holder in group])
+    dropping = Dropping(usage, {"": [(holder.name,) for group in projects.values() for holder in group]})
     left = {name: list(group) for name, group in projects.items()}
     freed = 0
     for name in ["one", "one", "two", "three", "two", "one", "two", "two", "one", "three"] + ["one", "two"] * 5:
@@ -86,7 +86,7 @@ def test_objects_that_a_staying_checkpoint_shares_are_not_freed(store: Store, pr
     """The first of a group stays longest: here the oldest, as if it were pinned."""
     first, *rest, pinned = projects["one"]
     usage = measure(store.git(), {"one": [first, pinned, *rest]})
-    dropping = Dropping(usage, [holder.name for holder in rest])
+    dropping = Dropping(usage, {"one": [(holder.name,) for holder in rest]})
     freed = sum(dropping.drop(holder.name) for holder in reversed(rest))
     assert usage.live - freed == disk_usage(store, [first.tip, pinned.tip])
 
