@@ -446,8 +446,6 @@ class Inventory:
     projects: dict[str, Project]
     checkpoints: dict[str, list[Checkpoint]]
     """By project, newest first."""
-    damaged: tuple[str, ...] = ()
-    """Refs whose checkpoint cannot be read."""
 
     @cached_property
     def labels(self) -> dict[str, str]:
@@ -468,7 +466,7 @@ def take_inventory(store: Store, deadline: Deadline) -> Inventory:
     wanted = sorted((ref for ref in refs if ref.startswith(f"{CHECKPOINTS}/")), reverse=True)
     objects = read_many(git, {refs[ref] for ref in wanted})
     commits = {name: data for name, kind, data in objects if kind == b"commit"}
-    found = Inventory(refs, {}, {}, tuple(ref for ref in wanted if refs[ref] not in commits))
+    found = Inventory(refs, {}, {})
     for ref in wanted:
         if refs[ref] in commits:
             _take_in(store, found, ref, commits[refs[ref]])

@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -164,6 +165,14 @@ def may_lack_checkpoints(store: Store, project: str, record: dict[str, Any]) -> 
 
 def _number(value: Any) -> float:
     return float(value) if isinstance(value, (int, float)) else 0.0
+
+
+def as_moment(seconds: Any) -> datetime | None:
+    """A time in a record; None for anything else that a damaged one may have there."""
+    try:
+        return datetime.fromtimestamp(seconds, UTC) if isinstance(seconds, (int, float)) else None
+    except (ValueError, OverflowError, OSError):
+        return None
 
 
 # --- the journal: a restore or a stage that is under way ---------------------------------------

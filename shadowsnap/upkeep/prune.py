@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -39,11 +39,19 @@ from shadowsnap.store.checkpoints import (
     newest_name,
     take_inventory,
 )
-from shadowsnap.store.history import History, compact_log, finish_migration, fold, needed_checkpoints, own_of_host
+from shadowsnap.store.history import compact_log, finish_migration, fold, needed_checkpoints, own_of_host
 from shadowsnap.store.layout import OWN_OBJECTS, Store, archives, is_due, is_prune_due, mark_pruned, open_store
 from shadowsnap.store.locks import locked
 from shadowsnap.store.log import append_trouble, read_lines
-from shadowsnap.store.projects import GONE, Project, find_place, known_projects, locked_project, read_record
+from shadowsnap.store.projects import (
+    GONE,
+    Project,
+    as_moment,
+    find_place,
+    known_projects,
+    locked_project,
+    read_record,
+)
 from shadowsnap.store.stat_cache import CachedTrees
 from shadowsnap.upkeep import start_upkeep
 from shadowsnap.upkeep.check_store import own_all_objects
@@ -85,8 +93,6 @@ _WORTH, _WORTH_SHARE = 16 << 20, 0.10
 _WORTH_OVER_LIMIT, _WORTH_SHARE_OVER_LIMIT = 64 << 10, 0.01
 # A project that is busy for longer is left to the next run.
 _PROJECT_LOCK_SECONDS = 2.0
-# Beyond this many seconds the calendar ends.
-_END_OF_TIME = 1e11
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,7 @@ class PruneResult(_Record):
 def plan_prune(store: Store, settings: Settings, *, orphans: bool = True) -> PruneResult:
     """What `prune` would do. Changes nothing."""
     deadline = Deadline(settings.upkeep_deadline)
-    plan, _ = plan_by_rules(store, settings, read_memory(store), deadline, _now(), orphans=orphans)
+    plan, _ = plan_by_rules(store, settings, deadline, orphans=orphans)
     plan = plan_by_size(store, settings, plan, deadline)
     before = count_objects(store.git(deadline)).bytes
     notes = () if plan.fits else (_unmet_message(plan, settings),)
@@ -157,7 +163,7 @@ def prune(
             own_all_objects(store)
         finish_migration(store, deadline)
         before = count_objects(upkeep.git).bytes
-        plan, memory = plan_by_rules(store, settings, read_memory(store), deadline, _now(), orphans=orphans)
+        plan, memory = plan_by_rules(store, settings, deadline, orphans=orphans)
         dropped = apply_plan(store, plan, deadline)
         fitting = Fitting(upkeep, settings, memory, reclaim)
         problem: ShadowsnapError | None = None
@@ -200,7 +206,7 @@ def _prune_by_rules(store: Store, settings: Settings) -> PruneResult:
         if upkeep is None:
             return PruneResult("busy")
         finish_migration(store, deadline)
-        plan, memory = plan_by_rules(store, settings, read_memory(store), deadline, _now())
+        plan, memory = plan_by_rules(store, settings, deadline)
         dropped = apply_plan(store, plan, deadline)
         compact_logs(store)
         write_memory(store, memory)
@@ -216,10 +222,6 @@ def _applied_verdicts(plan: Plan, dropped: list[Verdict]) -> tuple[Verdict, ...]
         else replace(verdict, keep=True, reason="in use when it was to be dropped")
         for verdict in plan.verdicts
     )
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)
 
 
 # --- planning ----------------------------------------------------------------------------------
@@ -247,11 +249,11 @@ class Plan:
 
 
 def plan_by_rules(
-    store: Store, settings: Settings, memory: Memory, deadline: Deadline, now: datetime, *, orphans: bool = True
+    store: Store, settings: Settings, deadline: Deadline, *, orphans: bool = True
 ) -> tuple[Plan, Memory]:
     """What is dropped by count, age and missing directories, and what to remember."""
-    inventory = take_inventory(store, deadline)
-    facts, memory = _gather_facts(store, inventory.projects.values(), memory, now.timestamp())
+    now, inventory = datetime.now(UTC), take_inventory(store, deadline)
+    facts, memory = _gather_facts(store, inventory.projects.values(), read_memory(store), now)
     limits = Limits(settings.max_snapshots, settings.retention_days, settings.orphan_grace_days, orphans)
     verdicts = judge(inventory.checkpoints, facts, limits, now)
     may_go = droppable(inventory.checkpoints, facts, limits, now)
@@ -266,41 +268,27 @@ def plan_by_rules(
 
 
 def _gather_facts(
-    store: Store, projects: Iterable[Project], memory: Memory, now: float
+    store: Store, projects: Iterable[Project], memory: Memory, now: datetime
 ) -> tuple[dict[str, ProjectFacts], Memory]:
     """The facts that the rules need, and what to remember of them for the next time."""
     facts: dict[str, ProjectFacts] = {}
     gone_since: dict[str, float] = {}
     for project in projects:
         record = read_json(store.project_file(project.id)) or {}
-        touched = _seconds(record.get("last_touch"))
-        place = find_place(project.workdir, record)
-        since = None
+        touched = as_moment(record.get("last_touch"))
+        place, since = find_place(project.workdir, record), None
         if place == GONE:
-            since = _seconds(memory.gone_since.get(project.id))
-            if since is None or since > now or (touched or 0) > since:
+            since = as_moment(memory.gone_since.get(project.id))
+            if since is None or since > now or (touched is not None and touched > since):
                 since = now  # just now, or the clock was wrong, or it came back in between: its grace begins
-            gone_since[project.id] = since
+            gone_since[project.id] = since.timestamp()
         history = fold(project, read_lines(store, project.id))
-        needed, turns = needed_checkpoints(store, history), tuple(_turn_states(history))
-        facts[project.id] = ProjectFacts(place, _moment(since), _moment(touched), needed, turns)
+        turns = tuple(
+            TurnStates(turn.number, datetime.fromtimestamp(turn.began_at, UTC), turn.before, turn.after)
+            for turn in history.turns.values()
+        )
+        facts[project.id] = ProjectFacts(place, since, touched, needed_checkpoints(store, history), turns)
     return facts, replace(memory, gone_since=gone_since)
-
-
-def _turn_states(history: History) -> Iterator[TurnStates]:
-    for turn in history.turns.values():
-        began_at = _moment(_seconds(turn.began_at))
-        if began_at is not None:
-            yield TurnStates(turn.number, began_at, turn.before, turn.after)
-
-
-def _moment(seconds: float | None) -> datetime | None:
-    return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
-
-
-def _seconds(value: object) -> float | None:
-    """A time; None for other values of a damaged record."""
-    return float(value) if isinstance(value, (int, float)) and 0 <= value < _END_OF_TIME else None
 
 
 def plan_by_size(store: Store, settings: Settings, plan: Plan, deadline: Deadline) -> Plan:

@@ -444,8 +444,6 @@ class Usage:
     shares: Mapping[tuple[str, ...], int] = field(default_factory=dict)
     """Bytes by holders. Of each group that has the objects, the holder that is dropped last is named."""
     group_of: Mapping[str, str] = field(default_factory=dict)
-    damaged: frozenset[str] = frozenset()
-    """Holders whose objects are not all in the store."""
     objects: int = 0
     """How many objects have a holder."""
 
@@ -465,7 +463,6 @@ def measure(git: Git, groups: Mapping[str, Sequence[Holder]]) -> Usage:
     """Measure the store. In each group the holder that is dropped last comes first: an object is charged to the
     first holder that has it."""
     charged: dict[str, tuple[str, ...]] = {}
-    damaged: set[str] = set()
     kinds = kinds_of(git, (holder.tip for group in groups.values() for holder in group))
     with Graph(git) as graph:
         graph.prefetch(kinds)
@@ -473,11 +470,10 @@ def measure(git: Git, groups: Mapping[str, Sequence[Holder]]) -> Usage:
             seen: set[str] = set()
             for holder in group:
                 found: list[str] = []
-                try:
-                    for name in _reachable(graph, holder, kinds, seen):
-                        found.append(name)
-                except DamagedObject:
-                    damaged.add(holder.name)
+                with suppress(DamagedObject):  # of a damaged one, what can be reached is counted
+                    if holder.tip in kinds:
+                        for name in reachable(graph, holder.tip, kinds[holder.tip], seen):
+                            found.append(name)
                 for name in found:
                     charged[name] = (*charged.get(name, ()), holder.name)
                 seen.update(found)
@@ -488,13 +484,7 @@ def measure(git: Git, groups: Mapping[str, Sequence[Holder]]) -> Usage:
         objects += size > 0  # git knows the empty tree even if it is not stored
     group_of = {holder.name: group for group, members in groups.items() for holder in members}
     live = sum(shares.values())
-    return Usage(stored_bytes(git.git_dir), live, shares, group_of, frozenset(damaged), objects)
-
-
-def _reachable(graph: Graph, holder: Holder, kinds: Mapping[str, bytes], seen: set[str]) -> Iterator[str]:
-    if holder.tip not in kinds:
-        raise DamagedObject(id=holder.tip)
-    return reachable(graph, holder.tip, kinds[holder.tip], seen)
+    return Usage(stored_bytes(git.git_dir), live, shares, group_of, objects)
 
 
 def disk_sizes(git: Git, names: Iterable[str]) -> Iterator[tuple[str, int]]:

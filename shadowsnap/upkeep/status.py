@@ -34,7 +34,15 @@ from shadowsnap.store.checkpoints import (
 from shadowsnap.store.lanes import remotes_at_a_glance
 from shadowsnap.store.layout import ARCHIVE, Store, last_prune
 from shadowsnap.store.log import read_troubles
-from shadowsnap.store.projects import HERE, UNREACHABLE, Project, all_records, find_place, may_lack_checkpoints
+from shadowsnap.store.projects import (
+    HERE,
+    UNREACHABLE,
+    Project,
+    all_records,
+    as_moment,
+    find_place,
+    may_lack_checkpoints,
+)
 from shadowsnap.store.stat_cache import CachedTrees
 from shadowsnap.upkeep.check_store import QUARANTINE
 from shadowsnap.upkeep.clear import bytes_of
@@ -276,24 +284,15 @@ def _projects(
                 exists=place == HERE,
                 checkpoints=len(timeline),
                 pinned=pins.count(project),
-                newest=_moment(moment_of(timeline[0]) / 1000) if timeline else None,
-                created_at=_moment(record.get("created_at")),
-                last_touch=_moment(record.get("last_touch")),
+                newest=as_moment(moment_of(timeline[0]) / 1000) if timeline else None,
+                created_at=as_moment(record.get("created_at")),
+                last_touch=as_moment(record.get("last_touch")),
                 bytes_alone=measured.alone.get(project, 0) if measured else None,
                 place=place,
-                verified_at=_moment(verified_at(record)),
+                verified_at=as_moment(verified_at(record)),
             )
         )
     return tuple(sorted(found, key=lambda each: each.newest.timestamp() if each.newest else 0, reverse=True))
-
-
-def _moment(seconds: Any) -> datetime | None:
-    if not isinstance(seconds, (int, float)):
-        return None
-    try:
-        return datetime.fromtimestamp(seconds, UTC)
-    except (ValueError, OverflowError, OSError):
-        return None
 
 
 # --- limits and troubles -----------------------------------------------------------------------

@@ -117,7 +117,7 @@ def test_what_was_pinned_after_the_plan_was_made_stays(base: Path, project: Path
     manager = a_manager(base, max_snapshots=2)
     taken = take_turns(manager, project, 5)
     store = a_store(base)
-    plan, _ = plan_by_rules(store, manager.settings, read_memory(store), NO_DEADLINE, datetime.now(UTC))
+    plan, _ = plan_by_rules(store, manager.settings, NO_DEADLINE)
     manager.pin(project, taken[1].id)
     dropped = apply_plan(store, plan, NO_DEADLINE)
     assert {verdict.checkpoint.id for verdict in dropped} == {taken[0].id, taken[2].id}
@@ -128,7 +128,7 @@ def test_what_became_the_newest_after_the_plan_was_made_stays(base: Path, projec
     manager = a_manager(base, max_snapshots=2)
     taken = take_turns(manager, project, 4)
     store = a_store(base)
-    plan, _ = plan_by_rules(store, manager.settings, read_memory(store), NO_DEADLINE, datetime.now(UTC))
+    plan, _ = plan_by_rules(store, manager.settings, NO_DEADLINE)
     manager.delete(project, [taken[2].id, taken[3].id])
     apply_plan(store, plan, NO_DEADLINE)
     assert ids(manager, project) == [taken[1].id]

@@ -105,7 +105,6 @@ def test_a_checkpoint_with_missing_objects_does_not_hide_the_others(store: Store
     tree = git(store.git_dir, "rev-parse", f"{damaged.tip}^{{tree}}")
     loose_object(store.git_dir, tree).unlink()
     usage = measure(store.git(), {**projects, "damaged": [damaged]})
-    assert usage.damaged == {damaged.name}
     commit = len(git(store.git_dir, "cat-file", "commit", damaged.tip))
     assert 0 < usage.live - disk_usage(store, tips(*projects.values())) < commit
 
