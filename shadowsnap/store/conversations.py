@@ -379,7 +379,10 @@ def _is_transcript(content: ConversationContent) -> bool:
 
 
 def _parsed(data: bytes, form: str) -> Any:
-    text = data.decode("utf-8", "surrogatepass" if _is_surrogate_free(data) else "surrogateescape")
+    try:
+        text = data.decode("utf-8", "surrogatepass")
+    except UnicodeDecodeError:
+        text = data.decode("utf-8", "surrogateescape")
     try:
         if form == MESSAGES:
             return [parse_json(line) for line in text.split("\n") if line.strip()]
@@ -388,14 +391,6 @@ def _parsed(data: bytes, form: str) -> Any:
     except ValueError:
         pass  # a line that the agent did not finish: then all of it as it is
     return text
-
-
-def _is_surrogate_free(data: bytes) -> bool:
-    try:
-        data.decode("utf-8", "surrogatepass")
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 # --- trees ---------------------------------------------------------------------------------------

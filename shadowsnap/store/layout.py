@@ -148,7 +148,8 @@ def open_store(settings: Settings, on_creation: Callable[[Store], None] = lambda
         found = _format_of(store)
         ours = found > 0
         if not ours:
-            _make_way(store, settings)
+            # First use of this base: there may be repositories of older tools in it.
+            archive_older_layouts(store.base, import_later=settings.import_legacy)
             new = not os.path.exists(store.git_dir)
         if not (ours and _is_whole(store)):
             create_store(store)
@@ -256,26 +257,17 @@ def lost_refs(store: Store) -> bool:
         return True
 
 
-def _make_way(store: Store, settings: Settings) -> None:
-    """First use of this base: there may be repositories of older tools in it."""
-    archive_older_layouts(store.base, import_later=settings.import_legacy)
-
-
 def store_files() -> dict[str, bytes]:
     """The files that make a directory a store of ours; `format` comes last."""
-    null = os.devnull.replace("\\", "/")
     windows, mac = sys.platform == "win32", sys.platform == "darwin"
-    config = _CONFIG.format(posix=_word(not windows), windows=_word(windows), mac=_word(mac), null=null)
+    word, null = {True: "true", False: "false"}, os.devnull.replace("\\", "/")
+    config = _CONFIG.format(posix=word[not windows], windows=word[windows], mac=word[mac], null=null)
     return {
         "config": config.encode(),
         "info/attributes": _ATTRIBUTES,
         "HEAD": b"ref: refs/heads/none\n",
         "format": f"{FORMAT}\n".encode(),
     }
-
-
-def _word(value: bool) -> str:
-    return "true" if value else "false"
 
 
 def _keep_current(path: Path, content: bytes, *, fsync: bool = False) -> None:
