@@ -32,17 +32,17 @@ from shadowsnap.results import (
     ImportedItem,
     ImportReport,
     LaneEntries,
+    PruneResult,
+    PurgeResult,
+    Reclaimed,
     RemoteStatus,
     Resumed,
+    StoreStatus,
     SweepReport,
     Verification,
 )
 from shadowsnap.settings import Granularity, Settings, SettingValues
 from shadowsnap.store.lanes import Remote
-from shadowsnap.upkeep.clear import PurgeResult
-from shadowsnap.upkeep.prune import PruneResult
-from shadowsnap.upkeep.reclaim import Reclaimed
-from shadowsnap.upkeep.status import StoreStatus
 
 class AsyncCheckpointManager:
     sync: CheckpointManager

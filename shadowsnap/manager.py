@@ -241,18 +241,19 @@ if TYPE_CHECKING:  # imported for annotations only
         ImportReport,
         LaneEntries,
         Probe,
+        PruneResult,
+        PurgeResult,
+        Reclaimed,
         RemoteStatus,
         Resumed,
+        StoreStatus,
         SweepReport,
         Verification,
     )
     from shadowsnap.snapshot.watch import Watcher
     from shadowsnap.store.lanes import PulledLane, Remote
     from shadowsnap.timeline import Timeline
-    from shadowsnap.upkeep.clear import PurgeResult
-    from shadowsnap.upkeep.prune import PruneResult, SweepRules
-    from shadowsnap.upkeep.reclaim import Reclaimed
-    from shadowsnap.upkeep.status import StoreStatus
+    from shadowsnap.upkeep.prune import SweepRules
 
     _Method = TypeVar("_Method", bound=Callable[..., Any])
     OnConflict = Literal["keep", "markers", "theirs"]
@@ -1449,7 +1450,7 @@ class CheckpointManager:
         try:
             result = pruning.auto_prune(self.settings)
         except Exception as problem:  # promise 4
-            return pruning.PruneResult("failed", error=problem)
+            return results.PruneResult("failed", error=problem)
         if result.status == "done":
             self._emit("Pruned", self.settings.resolved_base(), result=result)
         return result

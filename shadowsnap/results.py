@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
-from shadowsnap.model import Conversation, Entry, RestoreResult, Severity, Skipped, _Record
+from shadowsnap.errors import ShadowsnapError
+from shadowsnap.model import Checkpoint, Conversation, Entry, RestoreResult, Severity, Skipped, _Record
 
 
 @dataclass(frozen=True)
@@ -294,3 +295,168 @@ class ClearReport(_Record):
     bytes_freed: int = 0
     pending_bytes: int = 0
     applied: bool = False
+
+
+@dataclass(frozen=True)
+class Verdict(_Record):
+    """Whether a checkpoint stays, and why or why not."""
+
+    checkpoint: Checkpoint
+    keep: bool
+    reason: str
+
+
+@dataclass(frozen=True)
+class PruneResult(_Record):
+    """What a prune did (`applied`) or would do.
+
+    `status`: `done`, `planned` (a dry run), `skipped` (not due yet, or nothing is stored), `busy` (another
+    process does upkeep), `disabled` or `failed` (see `error`)."""
+
+    status: str
+    verdicts: tuple[Verdict, ...] = ()
+    attachments_dropped: tuple[str, ...] = ()
+    bytes_before: int | None = None
+    bytes_after: int | None = None
+    notes: tuple[str, ...] = ()
+    error: Exception | None = None
+
+    @property
+    def applied(self) -> bool:
+        return self.status == "done"
+
+    @property
+    def dropped(self) -> tuple[Verdict, ...]:
+        return tuple(verdict for verdict in self.verdicts if not verdict.keep)
+
+    @property
+    def bytes_freed(self) -> int:
+        return max(0, (self.bytes_before or 0) - (self.bytes_after or 0)) if self.bytes_after is not None else 0
+
+    def __bool__(self) -> bool:
+        """Whether anything was dropped or freed, or would be."""
+        return bool(self.dropped or self.attachments_dropped or self.bytes_freed)
+
+    def to_dict(self) -> dict[str, Any]:
+        shown = super().to_dict()
+        dropped = [verdict for verdict in shown.pop("verdicts") if not verdict["keep"]]
+        kept = len(self.verdicts) - len(dropped)
+        facts = {"applied": self.applied, "bytes_freed": self.bytes_freed}
+        return {**shown, **facts, "dropped": dropped, "kept_count": kept}
+
+
+@dataclass(frozen=True)
+class Reclaimed(_Record):
+    """What was reclaimed. If not `complete`, `why` gives the reason, and the next upkeep does the rest."""
+
+    bytes_freed: int = 0
+    complete: bool = True
+    why: str = ""
+    error: ShadowsnapError | None = None
+
+
+@dataclass(frozen=True)
+class PurgeResult(_Record):
+    """What was purged (`applied`) or would be."""
+
+    json_names = {"checkpoints": "checkpoint_ids"}
+
+    workdir: str
+    paths: tuple[str, ...]
+    """The paths to purge."""
+    files: tuple[str, ...] = ()
+    """Every file at or below them that some checkpoint held."""
+    checkpoints: tuple[str, ...] = ()
+    """The checkpoints that held any of them, by their old ids, oldest first."""
+    ids: dict[str, str] = field(default_factory=dict)
+    """Old id -> new id. The old ones can still be used."""
+    bytes: int = 0
+    """Bytes in the store of those contents that nothing else holds."""
+    bytes_freed: int = 0
+    """How much smaller the store became. This includes everything else that no checkpoint held."""
+    contents_left: int = 0
+    """How many of the contents are still in the store, because something else holds them or they could not be
+    reclaimed yet; see the notes."""
+    notes: tuple[str, ...] = ()
+    reclaimed: bool = False
+    """Whether the contents are gone from the disk, except those that something else holds. If not, the same purge
+    tries again."""
+    error: Exception | None = None
+    applied: bool = False
+
+
+@dataclass(frozen=True)
+class ProjectStatus(_Record):
+    """One project. `place`: its directory is `here`, `gone` or `unreachable`."""
+
+    json_names = {
+        "checkpoints": "checkpoint_count",
+        "pinned": "pinned_count",
+        "newest": "newest_at",
+    }
+
+    id: str
+    workdir: str
+    exists: bool
+    checkpoints: int
+    pinned: int
+    newest: datetime | None
+    created_at: datetime | None
+    last_touch: datetime | None
+    bytes_alone: int | None
+    """Bytes that would be freed if only this project were dropped; None if unknown."""
+    place: str = "here"
+    verified_at: datetime | None = None
+    """When its newest checkpoint was last restored into a scratch directory and was exact."""
+
+
+@dataclass(frozen=True)
+class Trouble(_Record):
+    """Something that failed or was left out, and what to do about it."""
+
+    at: datetime
+    workdir: str
+    what: str
+    advice: str
+    kind: str = "failed"
+    """`failed`, `partial`, `refused`, `uncaptured` or `upkeep`."""
+    times: int = 1
+    paths: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Limit(_Record):
+    """A limit, how much of it is used (None: unknown), and whether that is near the limit or beyond."""
+
+    name: str
+    limit: float
+    used: float | None
+    near: bool = False
+    exceeded: bool = False
+
+
+@dataclass(frozen=True)
+class StoreStatus(_Record):
+    base: str
+    store_bytes: int
+    attachments_bytes: int | None
+    legacy_bytes: int
+    unreachable_bytes: int | None
+    projects: tuple[ProjectStatus, ...] = ()
+    limits: tuple[Limit, ...] = ()
+    last_prune: datetime | None = None
+    uncaptured: tuple[Trouble, ...] = ()
+    failures: tuple[Trouble, ...] = ()
+    warnings: tuple[str, ...] = ()
+    remotes: tuple[RemoteStatus, ...] = ()
+
+    @property
+    def total_bytes(self) -> int:
+        return self.store_bytes + self.legacy_bytes
+
+    @property
+    def checkpoints(self) -> int:
+        return sum(project.checkpoints for project in self.projects)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {**super().to_dict(), "total_bytes": self.total_bytes, "checkpoint_count": self.checkpoints}

@@ -17,7 +17,6 @@ from shadowsnap.agents.handover import Handover
 from shadowsnap.remote.lanes import Lane
 from shadowsnap.remote.pull import PullReport
 from shadowsnap.remote.push import PushReport
-from shadowsnap.upkeep import clear, prune, reclaim, retention, status
 
 Keys = Mapping[str, str]
 
@@ -119,12 +118,12 @@ RECORDS: dict[str, Keys] = {
     "LaneEntries": _fields(results.LaneEntries),
     "PullReport": _fields(PullReport),
     "RemoteStatus": {**_fields(results.RemoteStatus), "push_error": "string"},
-    "ProjectStatus": _fields(status.ProjectStatus),
-    "Trouble": _fields(status.Trouble),
-    "Limit": _fields(status.Limit),
+    "ProjectStatus": _fields(results.ProjectStatus),
+    "Trouble": _fields(results.Trouble),
+    "Limit": _fields(results.Limit),
     "Settings": {"path": "string", "ignored": "[string]"},
     "Helper": {"pid": "integer", "started_at": "moment", "version": "string"},
-    "Verdict": _fields(retention.Verdict),
+    "Verdict": _fields(results.Verdict),
     "Finding": _fields(results.Finding),
     "ImportedItem": _fields(results.ImportedItem),
     "ClearedItem": _fields(results.ClearedItem),
@@ -155,7 +154,7 @@ ANSWERS: dict[str, dict[str, Keys]] = {
     "completion": {"": {"shell": "string", "script": "string"}, "offer": {"offers": "[Offer]"}},
     "delete": {
         "": {"checkpoints": "[Checkpoint]"},
-        "--now": {"checkpoints": "[Checkpoint]", **_fields(reclaim.Reclaimed)},
+        "--now": {"checkpoints": "[Checkpoint]", **_fields(results.Reclaimed)},
     },
     "demo": {
         "": {
@@ -187,7 +186,7 @@ ANSWERS: dict[str, dict[str, Keys]] = {
     "pin": {"": {"checkpoints": "[Checkpoint]"}},
     "prune": {
         "": {
-            **_fields(prune.PruneResult, verdicts=""),
+            **_fields(results.PruneResult, verdicts=""),
             "applied": "boolean",
             "bytes_freed": "integer",
             "dropped": "[Verdict]",
@@ -196,7 +195,7 @@ ANSWERS: dict[str, dict[str, Keys]] = {
     },
     "pull": {"": {"pulled": "[PullReport]"}},
     "push": {"": _fields(PushReport)},
-    "purge": {"": _fields(clear.PurgeResult)},
+    "purge": {"": _fields(results.PurgeResult)},
     "export": {
         "--agent-trace": {"records": "[object]"},
         "--agent-trace -o": {"record_count": "integer", "file": "string"},
@@ -259,7 +258,7 @@ ANSWERS: dict[str, dict[str, Keys]] = {
     "status": {
         "": {"here": "Here", "enabled": "boolean", "troubles": "[Advice]"},
         "--store": {
-            **_fields(status.StoreStatus),
+            **_fields(results.StoreStatus),
             "total_bytes": "integer",
             "checkpoint_count": "integer",
             "settings": "Settings",

@@ -12,7 +12,7 @@ import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,8 +34,7 @@ from shadowsnap.git.reading import Graph, ObjectReader, kinds_of, missing_object
 from shadowsnap.git.refs import delete_refs, read_refs
 from shadowsnap.git.repository import Git
 from shadowsnap.git.trees import DIRECTORY, Leaf, TreeReader, TreeSearch, patch_tree
-from shadowsnap.model import _Record
-from shadowsnap.results import ClearedItem, ClearReport
+from shadowsnap.results import ClearedItem, ClearReport, PurgeResult
 from shadowsnap.steps import step
 from shadowsnap.store.checkpoints import ATTACHMENTS, CHECKPOINTS, PINS, all_refs, take_inventory
 from shadowsnap.store.history import FORMAT_1_RECORDS, finish_migration
@@ -422,36 +421,6 @@ WHY = "purged"
 """The reason that a purged path has in `skipped`."""
 
 _LOOSE_OBJECT = re.compile(r"([0-9a-f]{2})/([0-9a-f]{38})(?:\.~\d+)?$")
-
-
-@dataclass(frozen=True)
-class PurgeResult(_Record):
-    """What was purged (`applied`) or would be."""
-
-    json_names = {"checkpoints": "checkpoint_ids"}
-
-    workdir: str
-    paths: tuple[str, ...]
-    """The paths to purge."""
-    files: tuple[str, ...] = ()
-    """Every file at or below them that some checkpoint held."""
-    checkpoints: tuple[str, ...] = ()
-    """The checkpoints that held any of them, by their old ids, oldest first."""
-    ids: dict[str, str] = field(default_factory=dict)
-    """Old id -> new id. The old ones can still be used."""
-    bytes: int = 0
-    """Bytes in the store of those contents that nothing else holds."""
-    bytes_freed: int = 0
-    """How much smaller the store became. This includes everything else that no checkpoint held."""
-    contents_left: int = 0
-    """How many of the contents are still in the store, because something else holds them or they could not be
-    reclaimed yet; see the notes."""
-    notes: tuple[str, ...] = ()
-    reclaimed: bool = False
-    """Whether the contents are gone from the disk, except those that something else holds. If not, the same purge
-    tries again."""
-    error: Exception | None = None
-    applied: bool = False
 
 
 def path_in_history(workdir: Path, path: str | os.PathLike[str]) -> bytes:

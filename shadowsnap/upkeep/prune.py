@@ -16,7 +16,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
 
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import DeadlineExceeded, LockTimeout, ShadowsnapError
@@ -24,8 +23,7 @@ from shadowsnap.files import read_json, remove_tree
 from shadowsnap.git.maintenance import list_packs
 from shadowsnap.git.objects import count_objects
 from shadowsnap.git.refs import delete_refs, read_refs, ref_exists
-from shadowsnap.model import _Record
-from shadowsnap.results import SweepReport
+from shadowsnap.results import PruneResult, SweepReport, Verdict
 from shadowsnap.settings import Settings, settings_from_text
 from shadowsnap.snapshot.copies import verify_newest
 from shadowsnap.store.checkpoints import (
@@ -78,7 +76,6 @@ from shadowsnap.upkeep.retention import (
     Names,
     ProjectFacts,
     TurnStates,
-    Verdict,
     choose,
     droppable,
     judge,
@@ -93,45 +90,6 @@ _WORTH, _WORTH_SHARE = 16 << 20, 0.10
 _WORTH_OVER_LIMIT, _WORTH_SHARE_OVER_LIMIT = 64 << 10, 0.01
 # A project that is busy for longer is left to the next run.
 _PROJECT_LOCK_SECONDS = 2.0
-
-
-@dataclass(frozen=True)
-class PruneResult(_Record):
-    """What a prune did (`applied`) or would do.
-
-    `status`: `done`, `planned` (a dry run), `skipped` (not due yet, or nothing is stored), `busy` (another
-    process does upkeep), `disabled` or `failed` (see `error`)."""
-
-    status: str
-    verdicts: tuple[Verdict, ...] = ()
-    attachments_dropped: tuple[str, ...] = ()
-    bytes_before: int | None = None
-    bytes_after: int | None = None
-    notes: tuple[str, ...] = ()
-    error: Exception | None = None
-
-    @property
-    def applied(self) -> bool:
-        return self.status == "done"
-
-    @property
-    def dropped(self) -> tuple[Verdict, ...]:
-        return tuple(verdict for verdict in self.verdicts if not verdict.keep)
-
-    @property
-    def bytes_freed(self) -> int:
-        return max(0, (self.bytes_before or 0) - (self.bytes_after or 0)) if self.bytes_after is not None else 0
-
-    def __bool__(self) -> bool:
-        """Whether anything was dropped or freed, or would be."""
-        return bool(self.dropped or self.attachments_dropped or self.bytes_freed)
-
-    def to_dict(self) -> dict[str, Any]:
-        shown = super().to_dict()
-        dropped = [verdict for verdict in shown.pop("verdicts") if not verdict["keep"]]
-        kept = len(self.verdicts) - len(dropped)
-        facts = {"applied": self.applied, "bytes_freed": self.bytes_freed}
-        return {**shown, **facts, "dropped": dropped, "kept_count": kept}
 
 
 def plan_prune(store: Store, settings: Settings, *, orphans: bool = True) -> PruneResult:

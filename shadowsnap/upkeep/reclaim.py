@@ -52,7 +52,7 @@ from shadowsnap.git.objects import EMPTY_TREE, count_objects, stored_bytes
 from shadowsnap.git.reading import Graph, NameSet, kinds_of, reachable
 from shadowsnap.git.refs import count_loose_refs, pack_refs
 from shadowsnap.git.repository import Git
-from shadowsnap.model import _Record
+from shadowsnap.results import Reclaimed
 from shadowsnap.store.checkpoints import (
     ATTACHMENTS,
     CHECKPOINTS,
@@ -359,16 +359,6 @@ def _remove_packs(store: Store, old: Mapping[str, Pack], keep: set[str | None]) 
 
 
 # --- on request --------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True)
-class Reclaimed(_Record):
-    """What was reclaimed. If not `complete`, `why` gives the reason, and the next upkeep does the rest."""
-
-    bytes_freed: int = 0
-    complete: bool = True
-    why: str = ""
-    error: ShadowsnapError | None = None
 
 
 def reclaim_now(store: Store, deadline: Deadline, on_wait: Callable[[], None] = lambda: None) -> Reclaimed:

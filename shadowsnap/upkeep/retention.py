@@ -23,7 +23,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from shadowsnap.model import Checkpoint, _Record
+from shadowsnap.model import Checkpoint
+from shadowsnap.results import Verdict
 from shadowsnap.store.projects import GONE, HERE, UNREACHABLE
 from shadowsnap.upkeep.reclaim import Usage
 
@@ -34,15 +35,6 @@ FIRM = (PINNED, NEEDED, NEWEST)
 """Reasons to keep a checkpoint that hold against every limit."""
 
 Names = tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Verdict(_Record):
-    """Whether a checkpoint stays, and why or why not."""
-
-    checkpoint: Checkpoint
-    keep: bool
-    reason: str
 
 
 @dataclass(frozen=True)

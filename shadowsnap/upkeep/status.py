@@ -9,7 +9,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,8 +19,8 @@ from shadowsnap.errors import DeadlineExceeded
 from shadowsnap.git.objects import count_objects
 from shadowsnap.git.reading import read_many
 from shadowsnap.git.repository import missing_fixes
-from shadowsnap.model import Checkpoint, _Record
-from shadowsnap.results import RemoteStatus
+from shadowsnap.model import Checkpoint
+from shadowsnap.results import Limit, ProjectStatus, StoreStatus, Trouble
 from shadowsnap.settings import Settings
 from shadowsnap.snapshot.copies import verified_at
 from shadowsnap.store.checkpoints import (
@@ -96,83 +96,6 @@ FAILURES = {
     "OSError": "check the disk: free space, permissions",
     "PermissionError": "check who owns the store's directory",
 }
-
-
-@dataclass(frozen=True)
-class ProjectStatus(_Record):
-    """One project. `place`: its directory is `here`, `gone` or `unreachable`."""
-
-    json_names = {
-        "checkpoints": "checkpoint_count",
-        "pinned": "pinned_count",
-        "newest": "newest_at",
-    }
-
-    id: str
-    workdir: str
-    exists: bool
-    checkpoints: int
-    pinned: int
-    newest: datetime | None
-    created_at: datetime | None
-    last_touch: datetime | None
-    bytes_alone: int | None
-    """Bytes that would be freed if only this project were dropped; None if unknown."""
-    place: str = "here"
-    verified_at: datetime | None = None
-    """When its newest checkpoint was last restored into a scratch directory and was exact."""
-
-
-@dataclass(frozen=True)
-class Trouble(_Record):
-    """Something that failed or was left out, and what to do about it."""
-
-    at: datetime
-    workdir: str
-    what: str
-    advice: str
-    kind: str = "failed"
-    """`failed`, `partial`, `refused`, `uncaptured` or `upkeep`."""
-    times: int = 1
-    paths: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class Limit(_Record):
-    """A limit, how much of it is used (None: unknown), and whether that is near the limit or beyond."""
-
-    name: str
-    limit: float
-    used: float | None
-    near: bool = False
-    exceeded: bool = False
-
-
-@dataclass(frozen=True)
-class StoreStatus(_Record):
-    base: str
-    store_bytes: int
-    attachments_bytes: int | None
-    legacy_bytes: int
-    unreachable_bytes: int | None
-    projects: tuple[ProjectStatus, ...] = ()
-    limits: tuple[Limit, ...] = ()
-    last_prune: datetime | None = None
-    uncaptured: tuple[Trouble, ...] = ()
-    failures: tuple[Trouble, ...] = ()
-    warnings: tuple[str, ...] = ()
-    remotes: tuple[RemoteStatus, ...] = ()
-
-    @property
-    def total_bytes(self) -> int:
-        return self.store_bytes + self.legacy_bytes
-
-    @property
-    def checkpoints(self) -> int:
-        return sum(project.checkpoints for project in self.projects)
-
-    def to_dict(self) -> dict[str, Any]:
-        return {**super().to_dict(), "total_bytes": self.total_bytes, "checkpoint_count": self.checkpoints}
 
 
 def read_status(store: Store, settings: Settings, deadline: Deadline) -> StoreStatus:

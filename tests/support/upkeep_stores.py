@@ -10,9 +10,9 @@ from pathlib import Path
 from helpers import git
 from shadowsnap import CheckpointManager
 from shadowsnap.model import Checkpoint
+from shadowsnap.results import StoreStatus
 from shadowsnap.settings import Settings
 from shadowsnap.store.layout import Store, open_store
-from shadowsnap.upkeep.status import StoreStatus
 
 
 def a_manager(base: Path, **settings: object) -> CheckpointManager:

@@ -25,14 +25,23 @@ from shadowsnap.git.repository import missing_fixes
 from shadowsnap.hook.log import read_log
 from shadowsnap.hook.resident import running_helper
 from shadowsnap.model import Entry, Now, Skipped
-from shadowsnap.results import Checkup, ClearedItem, ClearReport, ImportReport
+from shadowsnap.results import (
+    Checkup,
+    ClearedItem,
+    ClearReport,
+    ImportReport,
+    Limit,
+    ProjectStatus,
+    PruneResult,
+    PurgeResult,
+    StoreStatus,
+    Trouble,
+)
 from shadowsnap.snapshot.copies import verified_at
 from shadowsnap.store.layout import Store
 from shadowsnap.store.log import read_troubles
 from shadowsnap.store.projects import project_of, read_record
-from shadowsnap.upkeep.clear import PurgeResult
-from shadowsnap.upkeep.prune import PruneResult
-from shadowsnap.upkeep.status import Limit, ProjectStatus, StoreStatus, Trouble, exposure, failures
+from shadowsnap.upkeep.status import exposure, failures
 
 _MOST_NAMED = 3
 _LONGEST_PATH = 50
