@@ -132,8 +132,8 @@ class Chat:
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace", start_new_session=True,
         )  # fmt: skip
 
-    def say(self, prompt: str) -> str:
-        """One turn, until it is over; returns what was printed."""
+    def say(self, prompt: str, *, shows: str = "") -> str:
+        """One turn, until it is over and `shows` can be seen; returns what was printed."""
         process = self._start(prompt)
         try:
             shown = process.communicate(timeout=TURN_SECONDS)[0]

@@ -192,7 +192,7 @@ def rollback(stage: Stage, project: Path) -> None:
         for words, wanted, shows in (("", after, listed), ("1", before, "undo"), ("undo", after, "README.md")):
             line = f"{program.rollback} {words}".strip()
             shown = (
-                chat.say(line)
+                chat.say(line, shows="" if program.rollback_asks_model else shows)
                 if program.rollback
                 else stage.shadowsnap(project, "rollback", *words.split()).stdout
             )

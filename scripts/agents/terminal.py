@@ -12,6 +12,7 @@ from pathlib import Path
 from stage import TURN_SECONDS, Chat, Failed, Stage, wait_for
 
 _START_SECONDS = 180.0
+_SHOW_SECONDS = 40.0
 _TAG = re.compile(r"\[\[([\w-]+)\]\]$")
 
 
@@ -89,7 +90,7 @@ class TerminalChat(Chat):
         self.stage.notes.append("the screen:\n" + "\n".join(lines))
         return Failed(f"{problem}; the screen ends with {' / '.join(lines[-4:])[-200:]!r}")
 
-    def say(self, prompt: str) -> str:
+    def say(self, prompt: str, *, shows: str = "") -> str:
         self._type(prompt)
         found = _TAG.search(prompt)
         if found:
@@ -98,6 +99,9 @@ class TerminalChat(Chat):
             except Failed as problem:
                 raise self._fail(problem) from None
         self._settle()
+        end = time.monotonic() + _SHOW_SECONDS  # a busy machine may be silent for a while first
+        while shows not in self.screen() and time.monotonic() < end:
+            time.sleep(0.3)
         self.stage.notes.append(f"> {prompt}\n{self.screen()}")
         return self.screen()
 

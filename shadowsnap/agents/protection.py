@@ -7,14 +7,14 @@ import json
 import os
 import time
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from shadowsnap.agents.catalog import AGENTS
-from shadowsnap.agents.state import AgentState, agent_states
+from shadowsnap.agents.state import AgentState
 from shadowsnap.files import UnreadableFile, read_bounded
 from shadowsnap.hook.log import log_file, read_log
 from shadowsnap.store.layout import Store
@@ -52,6 +52,8 @@ class AgentHere:
     """When its hook last ran in the directory."""
     result: str = ""
     """What came of that: `taken`, `unchanged`, `failed` ..."""
+    version: str = ""
+    """Of the agent, as it was last seen."""
     problem: str = ""
     """Why it does not protect; empty if nothing speaks against it."""
     mend: str = ""
@@ -62,9 +64,12 @@ class AgentHere:
         place = "hook installed" if self.installed else "hook not installed"
         if not self.installed and self.agent not in AGENTS:
             place = "hook set up by hand"
+        if self.consented is not None:
+            place += ", allowed to run" if self.consented else ", NOT allowed to run"
+        version = f" ({self.agent} {self.version})" if self.version else ""
         if self.last_run_at is None:
             return f"{place}, has not run here yet"
-        return f"{place}, last ran {_ago(self.last_run_at.timestamp())}: {self.result}"
+        return f"{place}, last ran {_ago(self.last_run_at.timestamp())}{version}: {self.result}"
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -72,13 +77,14 @@ class AgentHere:
             "installed": self.installed,
             "consented": self.consented,
             "last_run_at": None if self.last_run_at is None else self.last_run_at.isoformat(),
+            "agent_version": self.version,
             "result": self.result,
         }
 
 
-def agents_here(workdir: Path) -> list[AgentHere]:
-    """Every agent that has the hook, or whose hook ran here."""
-    states = {state.agent: state for state in agent_states(workdir)}
+def agents_here(workdir: Path, hooks: Iterable[AgentState]) -> list[AgentHere]:
+    """Every agent that has one of the hooks, or whose hook ran here."""
+    states = {state.agent: state for state in hooks}
     names: dict[str, None] = dict.fromkeys(states)
     names |= dict.fromkeys(str(entry["agent"]) for entry in _runs(workdir) if entry.get("agent"))
     agents = []
@@ -93,18 +99,20 @@ def agents_here(workdir: Path) -> list[AgentHere]:
         if name in AGENTS and all(other.problem for other in states.values()) and state is None:
             problem, mend = f"the hook of {name} is not installed", f"shadowsnap install {name}"
         if state is not None and state.problem:
-            problem, mend = f"{name}: {state.sentence}", f"shadowsnap install {name}"
+            problem = f"{name}: {state.sentence}"
+            mend = "" if state.consented is False else f"shadowsnap install {name}"
         when = moment_of(last.get("time")) if last else None
         consented = state.consented if state is not None else None
-        agents.append(AgentHere(name, state is not None, consented, when, status, problem, mend))
+        version = state.last_run.version if state is not None and state.last_run is not None else ""
+        agents.append(AgentHere(name, state is not None, consented, when, status, version, problem, mend))
     return agents
 
 
-def protection_of(workdir: Path) -> Protection:
+def protection_of(workdir: Path, hooks: Iterable[AgentState]) -> Protection:
     """Whether the next turn in a directory will be protected. That a hook ran in the past proves nothing: it must
     be in the settings of its agent, allowed to run, and its last run must not have failed. Where there are no
     settings to look into (a host that calls the API, a hook set up by hand), a recent turn is the sign."""
-    states = {state.agent: state for state in agent_states(workdir)}
+    states = {state.agent: state for state in hooks}
     recent = {
         agent: run
         for agent, run in _last_runs(workdir).items()

@@ -32,7 +32,7 @@ from shadowsnap.agents.edit import Command, Edit, JsonHooks, YamlHooks, parse, p
 from shadowsnap.agents.install import edits_of, folder_of, launcher, launcher_problem, quoted, read_text
 from shadowsnap.cli.text import ago
 from shadowsnap.errors import SettingsRefused
-from shadowsnap.hook.log import read_log
+from shadowsnap.hook.log import log_file, read_log
 from shadowsnap.hook.payload import PROBE_EVENT
 
 
@@ -400,7 +400,10 @@ def _checked(state: AgentState, project: Path | None) -> AgentState:
 
 def probe(agent: str, project: Path | None = None, *, seconds: float = SECONDS_TO_WAIT) -> list[HookProbe]:
     """Run every hook command of an agent that is in its settings now, each once. Nothing installed: nothing
-    returned. Raises UnknownAgent."""
+    returned, and nothing is run where no line could be added to the log. Raises UnknownAgent."""
+    base = log_file().parent
+    if base.is_dir() and not os.access(base, os.W_OK):  # in the sandbox of an agent
+        return []
     commands: dict[tuple[str, ...] | str, Command] = {}
     try:
         edits = edits_of(agent, project)

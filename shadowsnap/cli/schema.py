@@ -62,6 +62,12 @@ def _fields(kind: type[model._Record], **other: str) -> dict[str, str]:
     return {key: value for key, value in keys.items() if value}
 
 
+_HOOK: Keys = {
+    "scope": "string", "paths": "[string]", "installed": "boolean", "current": "boolean",
+    "consented": "boolean?", "protected": "boolean", "problem": "string", "last_run_at": "moment?",
+    "agent_version": "string", "result": "string",
+}  # fmt: skip
+
 RECORDS: dict[str, Keys] = {
     "Error": {"type": "string", "message": "string", "hint": "string"},
     "Checkpoint": {"short_id": "string", **_fields(model.Checkpoint)},
@@ -100,16 +106,7 @@ RECORDS: dict[str, Keys] = {
         "verified_at": "moment?",
         "remote": "RemoteStatus?",
     },
-    "Agent": {
-        "agent": "string",
-        "installed?": "boolean",
-        "consented?": "boolean?",
-        "last_run_at?": "moment?",
-        "result?": "string",
-        "path?": "string",
-        "scope?": "string",
-        "current?": "boolean",
-    },
+    "Agent": {"agent": "string", "path?": "string", **{f"{key}?": kind for key, kind in _HOOK.items()}},
     "Newest": {"name": "string?", "number": "integer?", "checkpoint_id": "string?"},
     "ChangedSince": {"files_changed": "integer?", "insertions": "integer?", "deletions": "integer?"},
     "Advice": {"what": "string", "advice": "string"},
@@ -173,7 +170,7 @@ ANSWERS: dict[str, dict[str, Keys]] = {
     },
     "diff": {"": {**_fields(model.Diff), "from_id": "string?"}},
     "docs": {"": {"topics": "object"}, "TOPIC": {"topic": "string", "text": "string"}},
-    "doctor": {"": {"healthy": "boolean", **_fields(results.Checkup)}},
+    "doctor": {"": {"healthy": "boolean", **_fields(results.Checkup), "agents": "[Agent]"}},
     "help": {"": {"help": "string"}},
     "hook": {},
     "import": {"": _fields(results.ImportReport)},
@@ -203,14 +200,7 @@ ANSWERS: dict[str, dict[str, Keys]] = {
     },
     "fork": {"": {"forks": "[Fork]"}},
     "mcp": {"": {"tool_names": "[string]", "workdir": "string"}},
-    "statusline": {
-        "": {
-            "agent": "string", "scope": "string", "paths": "[string]", "installed": "boolean",
-            "current": "boolean", "consented": "boolean?", "protected": "boolean", "problem": "string",
-            "last_run_at": "moment?",
-            "agent_version": "string", "result": "string", "text": "string",
-        }
-    },
+    "statusline": {"": {"agent": "string", **_HOOK, "text": "string"}},
     "helper": {"": {"helper": "Helper?", "stopped": "boolean"}},
     "verify": {"": _fields(results.Verification)},
     "redo": {"": _RESTORE},

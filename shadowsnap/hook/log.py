@@ -10,6 +10,7 @@ from typing import Any
 from shadowsnap.base import configured_base
 from shadowsnap.files import append_bounded, make_private_folder, parse_json_lines
 from shadowsnap.hook.payload import HookEvent
+from shadowsnap.hook.transcripts import version_in_transcript
 from shadowsnap.model import Outcome
 
 _MOST_BYTES = 256 * 1024
@@ -31,7 +32,7 @@ def log_event(
     entry: dict[str, Any] = {"time": time.time(), "agent": agent, "status": what}
     if event is not None:
         entry |= {"event": event.kind, "session": event.session, "cwd": event.cwd, "tool": event.tool}
-        entry["version"] = event.version
+        entry["version"] = event.version or version_in_transcript(agent, event.session, event.transcript)
         if event.problem:
             entry["input"] = event.problem
     if outcome is not None:

@@ -7,7 +7,10 @@ below the directory where that agent keeps them: the input cannot have another f
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass
+
+from shadowsnap.files import OutsideFolder, open_below
 
 
 @dataclass(frozen=True)
@@ -65,6 +68,23 @@ def implied_transcript(agent: str, session: str) -> tuple[str, str] | None:
     folder = _folder(implied.place)
     path = os.path.join(folder, implied.name.format(session=session))
     return (path, folder) if os.path.isfile(path) else None
+
+
+_VERSION = re.compile(rb'"(?:version|cli_version|copilotVersion)": ?"(\d[\w.+-]{0,39})"')
+_BEGINNING = 64 << 10
+
+
+def version_in_transcript(agent: str, session: str, path: str) -> str:
+    """The version of the agent, if its transcript begins with it. Few agents have it in the input of hooks."""
+    found = (path, transcripts_folder(agent, path)) if path else implied_transcript(agent, session)
+    if found is None or found[1] is None:
+        return ""
+    try:
+        with os.fdopen(open_below(found[1], found[0]), "rb") as file:
+            version = _VERSION.search(file.read(_BEGINNING))
+    except (OSError, ValueError, OutsideFolder):
+        return ""
+    return version[1].decode("ascii", "replace") if version else ""
 
 
 def transcripts_folder(agent: str, path: str) -> str | None:

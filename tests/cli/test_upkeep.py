@@ -85,7 +85,7 @@ def test_status_says_by_which_hook_when_and_with_what_result(
     assert here["protected"] is True
     assert abs(datetime.fromisoformat(here["since"]).timestamp() - time.time() + 600) < 60
     (agent,) = here["agents"]
-    assert set(agent) == {"agent", "installed", "consented", "last_run_at", "result"}
+    assert set(agent) == {"agent", "installed", "consented", "last_run_at", "agent_version", "result"}
     assert (agent["agent"], agent["installed"], agent["result"]) == ("claude", True, "unchanged")
     assert abs(datetime.fromisoformat(agent["last_run_at"]).timestamp() - time.time() + 125) < 60
     listed = history("list").out.splitlines()[0]
@@ -163,6 +163,48 @@ def test_status_says_loudly_that_it_is_disabled(
     assert history("list").out.splitlines()[0].endswith("DISABLED by your settings: no snapshot is taken")
     told = history.json("status")
     assert (told["enabled"], told["here"]["protected"]) == (False, False)
+
+
+def test_status_and_the_doctor_run_the_hooks_and_see_them_answer(
+    history: CommandLine, home: Path, project: Path, base: Path
+) -> None:
+    (home / ".claude").mkdir()
+    install("claude")
+    hook_ran(base, project, {"ago": 60, "version": "2.1.7"})
+    assert row(history("status").out, "claude") == "hook installed, last ran 1 min ago (claude 2.1.7): taken"
+    assert history("doctor").out.splitlines()[0] == "claude: the hook is installed and answers"
+    launcher = base / "bin" / "shadowsnap"
+    launcher.write_text(f"#!/bin/sh\npython={sys.executable}\nexit 0\n")
+    assert history("list").out.splitlines()[0].endswith("last check 1 min ago")  # does not run it
+    out = " ".join(history("status").out.split())
+    why = "NOT protected: the hook does not answer: it exits with 0 but does nothing"
+    assert f"trouble: claude: {why}" in out
+    told = history.json("status")["here"]
+    assert told["protected"] is False and why in told["protection"]
+    assert why in " ".join(history("doctor", code=1).out.split())
+    assert history.json("doctor", code=1)["agents"][0]["protected"] is False
+
+
+def test_no_hook_is_run_where_it_could_not_say_so(history: CommandLine, home: Path, base: Path) -> None:
+    """In the sandbox of an agent the store can only be read."""
+    (home / ".claude").mkdir()
+    install("claude")
+    base.chmod(0o500)
+    try:
+        if os.access(base, os.W_OK):
+            pytest.skip("root may write everywhere")
+        assert history.json("status")["here"]["protected"] is True
+    finally:
+        base.chmod(0o700)
+
+
+def test_status_says_whether_the_agent_may_run_the_hook(history: CommandLine, home: Path) -> None:
+    (home / ".codex").mkdir()
+    install("codex")
+    ran = history("status")
+    assert row(ran.out, "codex") == "hook installed, NOT allowed to run, has not run here yet"
+    assert "trust the hook: start codex and choose" in " ".join(ran.out.split())
+    assert "shadowsnap install codex" not in ran.out  # that would not help
 
 
 def test_status_names_trouble_and_what_mends_it(

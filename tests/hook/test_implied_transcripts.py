@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from shadowsnap import CheckpointManager
+from shadowsnap.agents.state import last_run
 from shadowsnap.hook import transcripts
 from shadowsnap.hook.client import VARIABLES
 from shadowsnap.hook.handle import run_hook
@@ -128,3 +129,18 @@ def test_the_resident_helper_serves_nobody_whose_transcripts_lie_elsewhere() -> 
     places = [place for each in transcripts._PLACES.values() for place in each]
     places += [implied.place for implied in transcripts._IMPLIED.values()]
     assert {place.variable for place in places if place.variable} <= VARIABLES
+
+
+def test_the_version_of_an_agent_is_read_from_its_transcript(home: Path, project: Path) -> None:
+    transcript = home / ".claude" / "projects" / "p" / "s1.jsonl"
+    transcript.parent.mkdir(parents=True)
+    transcript.write_text('{"type":"user","text":"\\"version\\":\\"9.9\\""}\n{"type":"user","version":"2.1.326"}\n')
+    elsewhere = project / "s1.jsonl"
+    elsewhere.write_text(transcript.read_text())
+    for path in (elsewhere, transcript):
+        (project / "a.txt").write_text(f"{path}\n")
+        send("claude", project, "UserPromptSubmit", prompt="go", transcript_path=str(path))
+        send("claude", project, "PreToolUse", tool_name="Write", tool_input={}, transcript_path=str(path))
+        send("claude", project, "Stop", transcript_path=str(path))
+        last = last_run("claude")
+        assert last is not None and last.version == ("2.1.326" if path == transcript else "")

@@ -27,6 +27,7 @@ from shadowsnap.errors import MalformedReference, NoSuchCheckpoint, WrongUsage
 
 if TYPE_CHECKING:  # loaded when they are needed: shells run `completion` at their start and at every tab
     from shadowsnap.agents.protection import Protection
+    from shadowsnap.agents.state import AgentState
     from shadowsnap.events import Event
     from shadowsnap.manager import CheckpointManager
     from shadowsnap.model import Checkpoint
@@ -193,13 +194,20 @@ class Context:
         return shlex.join(("shadowsnap", *where, *words))
 
     @cached_property
+    def hooks(self) -> list[AgentState]:
+        """Every agent that has the hook, as its settings say; in `status`, also as running the hook says."""
+        from shadowsnap.agents.state import agent_states
+
+        return agent_states(self.workdir)
+
+    @cached_property
     def protection(self) -> Protection:
         """Whether an agent's hook protects this project, as far as was seen."""
         from shadowsnap.agents.protection import Protection, protection_of
 
         if not self.manager.settings.enabled:
             return Protection(False, "DISABLED by your settings: no snapshot is taken")
-        return protection_of(self.workdir)
+        return protection_of(self.workdir, self.hooks)
 
 
 def _current_directory(given: str) -> str:

@@ -14,6 +14,7 @@ from typing import Any
 
 from shadowsnap.agents.install import Installed, installed
 from shadowsnap.agents.protection import AgentHere, agents_here, moment_of, writable_folders
+from shadowsnap.agents.state import AgentState, checked_states
 from shadowsnap.base import config_file
 from shadowsnap.cli.commands import Command, Context, add_plan_options
 from shadowsnap.cli.commands.timeline import heading
@@ -68,7 +69,8 @@ class StatusCommand(Command):
 def _show_here(context: Context) -> int:
     with context.working("looking at the files"):
         entries, now, problem = _look(context)
-        agents = agents_here(context.workdir)
+        context.hooks = checked_states(context.workdir)
+        agents = agents_here(context.workdir, context.hooks)
     protection, verified = context.protection, _verified_at(context)
     remote = next(iter(context.manager.remote_status(context.workdir)), None)
     troubles = [*([(str(problem), problem.hint)] if problem else []), *_troubles(context, agents)]
@@ -308,8 +310,8 @@ class DoctorCommand(Command):
     """Look for damage in the store, and mend it.
 
     Without --repair nothing is changed: it shows what is wrong, what that means and what would be done.
-    What cannot be saved is set aside, never deleted. The exit code is 1 if something is left that
-    fails or is lost.
+    What cannot be saved is set aside, never deleted. Each hook that is installed is run once, with an event that
+    asks for nothing. The exit code is 1 if something is left that fails or is lost, or a hook does not protect.
     """
 
     name = "doctor"
@@ -321,15 +323,20 @@ class DoctorCommand(Command):
 
     def run(self, args: argparse.Namespace, context: Context) -> int:
         ui = context.ui
-        with context.working("examining the store"):
+        with context.working("examining the store and the hooks"):
             checkup = context.manager.doctor(repair=args.repair and not args.dry_run)
-        return ui.answer(
-            checkup.to_dict(), _doctor_lines(checkup, ui.width, ui.ink), code=0 if checkup.healthy else 1
-        )
+            hooks = checked_states(context.workdir)
+        data = {**checkup.to_dict(), "agents": hooks}
+        failed = not checkup.healthy or any(hook.problem for hook in hooks)
+        return ui.answer(data, _doctor_lines(checkup, hooks, ui.width, ui.ink), code=int(failed))
 
 
-def _doctor_lines(checkup: Checkup, width: int, ink: Ink) -> Iterator[str]:
+def _doctor_lines(checkup: Checkup, hooks: Sequence[AgentState], width: int, ink: Ink) -> Iterator[str]:
     mendable = 0
+    for hook in hooks:
+        answer = f"NOT protected: {hook.problem}" if hook.problem else "the hook is installed and answers"
+        lines = wrapped(f"{hook.agent}: {one_line(answer)}", width)
+        yield from (ink("red", line) if hook.problem else line for line in lines)
     for finding in checkup.findings:
         mended = finding in checkup.repaired
         word, style = ("mended", "green") if mended else (finding.severity, _STYLES.get(finding.severity, "dim"))
