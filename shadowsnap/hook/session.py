@@ -116,7 +116,7 @@ class HookSession:
             "agent": event.agent or None,
             "key": self.record.get("key"),
             "began": self.record.get("began") or time.time(),
-            "transcript": self.record.get("transcript") or mark_transcript(event),
+            "transcript": self.record.get("transcript") or self._mark_transcript(event),
             "places": [],
         }
 
@@ -155,7 +155,7 @@ class HookSession:
             "asked": asked,
             "prompted": prompted or self.record.get("prompted") is True,
             "began": time.time(),
-            "transcript": mark_transcript(event),
+            "transcript": self._mark_transcript(event),
             "shell": self.record.get("shell") is True,
         }
         try:
@@ -213,6 +213,21 @@ class HookSession:
         if shell and not self.record.get("shell"):
             self.record["shell"] = True  # written with the next change
 
+    def _mark_transcript(self, event: HookEvent) -> list[str | int] | None:
+        """A transcript, how long it is now, the directory that it must lie in, the session, whether the turn may
+        have begun in it, and the turn's id. It is read when the turn is over: now the agent waits."""
+        if event.is_helper or self.is_child:
+            return None  # what a helper was told is another conversation
+        implied = None if event.transcript else implied_transcript(event.agent, event.session)
+        path, folder = implied or (event.transcript, transcripts_folder(event.agent, event.transcript))
+        try:
+            in_database = path.endswith(".db")  # where times may be known to the second only
+            size = int(time.time() * 1000) if in_database else os.stat(path).st_size
+            answered = in_database or event.kind == TOOL
+            return [path, size, folder, event.session, answered, event.turn] if folder else None
+        except (OSError, ValueError):
+            return None  # not written yet, or no path
+
     def write(self) -> None:
         if not os.path.exists(self.path):
             remove_old_sessions(self.folder)
@@ -239,20 +254,6 @@ def remove_old_sessions(folder: str) -> None:
                 os.unlink(path)
             except OSError:
                 pass
-
-
-def mark_transcript(event: HookEvent) -> list[str | int] | None:
-    """A transcript, how long it is now, the directory that it must lie in, the session, whether the turn may have
-    begun in it, and the turn's id. It is read when the turn is over: now the agent waits."""
-    implied = None if event.transcript else implied_transcript(event.agent, event.session)
-    path, folder = implied or (event.transcript, transcripts_folder(event.agent, event.transcript))
-    try:
-        in_database = path.endswith(".db")  # where times may be known to the second only
-        size = int(time.time() * 1000) if in_database else os.stat(path).st_size
-        answered = in_database or event.kind == TOOL
-        return [path, size, folder, event.session, answered, event.turn] if folder else None
-    except (OSError, ValueError):
-        return None  # not written yet, or no path
 
 
 def _sound(record: Any) -> dict[str, Any]:

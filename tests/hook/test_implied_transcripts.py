@@ -13,6 +13,7 @@ import pytest
 
 from shadowsnap import CheckpointManager
 from shadowsnap.agents.state import last_run
+from shadowsnap.errors import NoConversation
 from shadowsnap.hook import transcripts
 from shadowsnap.hook.client import VARIABLES
 from shadowsnap.hook.handle import run_hook
@@ -144,3 +145,21 @@ def test_the_version_of_an_agent_is_read_from_its_transcript(home: Path, project
         send("claude", project, "Stop", transcript_path=str(path))
         last = last_run("claude")
         assert last is not None and last.version == ("2.1.326" if path == transcript else "")
+
+
+def test_what_a_helper_was_told_is_not_taken_for_the_conversation(home: Path, project: Path, base: Path) -> None:
+    """A helper of Codex reports a transcript of its own, and may be the first that writes."""
+    folder = home / ".codex" / "sessions"
+    folder.mkdir(parents=True)
+    own, helpers = folder / "s1.jsonl", folder / "helper.jsonl"
+    helpers.write_text(json.dumps({"payload": {"role": "user", "content": "for the helper"}}) + "\n")
+    send("codex", project, "UserPromptSubmit", prompt="help", turn_id="t1", transcript_path=str(own))
+    facts = {"turn_id": "h1", "agent_id": "a1", "transcript_path": str(helpers)}
+    send("codex", project, "PreToolUse", tool_name="Bash", tool_input={"command": "make"}, **facts)
+    (project / "a.txt").write_text("1\n")
+    own.write_text(json.dumps({"payload": {"role": "user", "content": "help", "turn_id": "t1"}}) + "\n")
+    send("codex", project, "Stop", turn_id="t1", transcript_path=str(own))
+    manager = CheckpointManager(base=base)
+    (entry,) = [each for each in manager.timeline(project) if each.kind == "turn"]
+    with pytest.raises(NoConversation):
+        manager.restore(project, entry, conversation=True, files=False)
