@@ -49,3 +49,10 @@ def base_folder() -> str:
     state = os.environ.get("XDG_STATE_HOME")
     # The XDG rules say that a relative value is to be ignored.
     return join(state if state and os.path.isabs(state) else expand(join("~", ".local", "state")), "shadowsnap")
+
+
+def project_id(workdir: str) -> str:
+    """The id of the project at a canonical path."""
+    import hashlib  # here: the client of a hook does without
+
+    return hashlib.sha256(os.fsencode(workdir)).hexdigest()[:16]

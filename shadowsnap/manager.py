@@ -499,9 +499,10 @@ class CheckpointManager:
         turn, outcomes = self._turn, list[Outcome]()
         turn.again += turn.ended
         for part in list(turn.projects.values()):
-            if part.outcome is None or not part.is_whole or part.project is None:
+            if part.outcome is None or part.project is None:
                 continue
-            if part.call_count and part.began is None:  # its last tool call is over: the rest is not the turn's
+            # Its last tool call is over, so that the rest is not the turn's; or only named files were captured.
+            if not part.is_whole or (part.call_count and part.began is None):
                 self._safely(lambda part=part: self._log_end(turn, part, status))  # type: ignore[misc]
                 continue
             outcomes.append(self._close(turn, part, part.project, "end of turn", status))
@@ -1835,7 +1836,7 @@ class CheckpointManager:
         return outcome
 
     def _log_end(self, turn: OpenTurn, part: TurnInProject, status: str) -> None:
-        """The end of a turn whose tool calls have checkpoints of their own: the last one closed it."""
+        """The end of a turn that takes no checkpoint of its own for it."""
         assert part.project is not None
         store = self._store()
         after = part.after.checkpoint if part.after is not None else None

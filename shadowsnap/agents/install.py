@@ -481,7 +481,7 @@ def _isolation_tried(python: str, folder: str) -> tuple[str, ...] | None:
 
 
 def _refused(why: str) -> SettingsRefused:
-    problem = SettingsRefused(path="the agent's settings", why=why)
+    problem = SettingsRefused(path="the settings file of the agent", why=why)
     problem.hint = "install it first: uv tool install shadowsnap (or pipx install shadowsnap)"
     return problem
 

@@ -99,8 +99,7 @@ def agents_here(workdir: Path, hooks: Iterable[AgentState]) -> list[AgentHere]:
         if name in AGENTS and all(other.problem for other in states.values()) and state is None:
             problem, mend = f"the hook of {name} is not installed", f"shadowsnap install {name}"
         if state is not None and state.problem:
-            problem = f"{name}: {state.sentence}"
-            mend = "" if state.consented is False else f"shadowsnap install {name}"
+            problem, mend = f"{name}: {state.sentence}", ""  # the sentence says what to do
         when = moment_of(last.get("time")) if last else None
         consented = state.consented if state is not None else None
         version = state.last_run.version if state is not None and state.last_run is not None else ""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from shadowsnap.base import configured_base
@@ -89,6 +90,7 @@ def before_tool(event: HookEvent, session: HookSession) -> None:
     """Make sure that what the tool may write to is safe; most often it is."""
     if not may_write(event.tool):
         return
+    event = session.with_root(event)
     if _covers(session, event):
         _note_tool(event, session)
         return
@@ -181,8 +183,6 @@ def _begin_turn(event: HookEvent, session: HookSession) -> None:
         session.begin_turn(event, _redacted(event.prompt), prompted=True)
         if session.record.get("shell") and event.agent == "codex":
             # What it types into a shell that is still open is announced by no event.
-            from dataclasses import replace
-
             manager = _manager()
             outcome = _take(replace(event, tool="write_stdin", tool_input={}), session, manager)
             _log_taken(event, manager, outcome)

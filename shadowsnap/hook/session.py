@@ -13,6 +13,7 @@ import json
 import os
 import time
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from shadowsnap.deadline import Deadline
 from shadowsnap.files import make_private_folder, parse_json, write_json
 from shadowsnap.hook.payload import TOOL, HookEvent
 from shadowsnap.hook.transcripts import implied_transcript, transcripts_folder
-from shadowsnap.snapshot.tools import command_projects, named_files, named_folders
+from shadowsnap.snapshot.tools import command_projects, named_files, named_folders, project_root
 from shadowsnap.store.locks import locked
 
 FOLDER = "run"
@@ -100,6 +101,15 @@ class HookSession:
             file in self.record.get("files", ()) or _is_new(file, taken) for file in files
         )
 
+    def with_root(self, event: HookEvent) -> HookEvent:
+        """The same event, in the directory of the session's first prompt as well: an agent may have used `cd`
+        since. Where that led to is a project of its own only if it looks like one."""
+        root = str(self.record.get("root") or event.cwd)
+        below = event.cwd.startswith(os.path.join(root, ""))
+        if not below or project_root(event.cwd, Path(self.base)) is not None:
+            return event
+        return replace(event, roots=(root, *event.roots))
+
     def counts_calls(self) -> bool:
         """Whether each tool call of this turn has checkpoints of its own."""
         state = self.record.get("state")
@@ -141,6 +151,7 @@ class HookSession:
 
     def begin_turn(self, event: HookEvent, prompt: str, *, prompted: bool) -> None:
         """Another turn begins; what it does comes with the tool calls."""
+        root = self.record.get("root") or event.cwd
         count = self.record.get("count", 0)
         count = count + 1 if isinstance(count, int) else 1
         asked = dict(self.record.get("asked", {}))
@@ -148,6 +159,7 @@ class HookSession:
             prompt = prompt or asked.get(event.turn, "")
             asked = dict(list({**asked, event.turn: prompt}.items())[-_PROMPTS_KEPT:])
         self.record = {
+            "root": root,
             "turn": event.turn or f"#{count}",
             "count": count,
             "key": f"{time.time_ns()}-{os.getpid()}",  # if a hook dies, the next one goes on with the same turn
@@ -263,7 +275,7 @@ def _sound(record: Any) -> dict[str, Any]:
     kinds: dict[str, Any] = {"turn": str, "count": int, "prompt": str, "prompted": bool, "state": dict}
     kinds |= {"began": (int, float), "key": str, "again": int}
     kinds |= {"folders": list, "files": list, "also": list, "ended": bool, "shell": bool, "parent": str}
-    kinds |= {"transcript": list, "asked": dict}
+    kinds |= {"transcript": list, "asked": dict, "root": str}
     found = {name: record[name] for name, kind in kinds.items() if isinstance(record.get(name), kind)}
     for name in ("folders", "files", "also"):
         if name in found:

@@ -51,8 +51,10 @@ def find_targets(tool_input: Any, cwd: str, roots: Iterable[str], base: Path) ->
     """The directories that a tool may write to. The project around `cwd` comes first, then further roots of the
     workspace, directories that a command runs in or names, and the projects of named files."""
     named = [absolute_path(folder, cwd) for folder in named_folders(tool_input)]
-    folders = (project_root(folder, base) or existing_folder(folder) for folder in (cwd, *roots, *named))
-    targets = [Target(folder, base) for folder in dict.fromkeys(folders)]
+    projects = {existing_folder(folder): project_root(folder, base) for folder in (cwd, *roots, *named)}
+    # A directory that is no project belongs to the one around it in which the agent works: it may have used `cd`.
+    tops = dict.fromkeys(project or _outermost(folder, projects, base) for folder, project in projects.items())
+    targets = [Target(top, base) for top in tops]
     for project in command_projects(tool_input, cwd, base):
         if _find_target(targets, str(project)) is None:
             targets.append(Target(project, base))
@@ -62,6 +64,13 @@ def find_targets(tool_input: Any, cwd: str, roots: Iterable[str], base: Path) ->
         if os.path.islink(path):  # most tools write through a link
             _add_path(targets, os.path.realpath(path), base)
     return targets
+
+
+def _outermost(folder: Path, folders: Iterable[Path], base: Path) -> Path:
+    """The largest of these directories that holds one of them and may be captured; else that one itself."""
+    around = (each for each in folders if folder.is_relative_to(each))
+    allowed = [each for each in around if refusal(Path(os.path.realpath(each)), base) is None]
+    return min(allowed, key=lambda each: len(each.parts), default=folder)
 
 
 def _find_target(targets: Iterable[Target], path: str) -> Target | None:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
+from shadowsnap.base import project_id
 from shadowsnap.errors import PathRefused
 from shadowsnap.files import is_encodable
 
@@ -172,7 +173,8 @@ _VARIABLES = (("${HOME}", "~"), ("$HOME", "~"), ("${PWD}", "."), ("$PWD", "."))
 
 def command_projects(tool_input: Any, cwd: str, base: Path | str) -> list[Path]:
     """The projects, outside `cwd`, of the existing paths that a shell command names: `rm -rf /other/src`,
-    `cd ../other && make clean`. Never the home directory or the root, nor a directory that is no project.
+    `cd ../other && make clean`. Never the home directory or the root, nor a directory that neither looks like a
+    project nor was ever captured as one.
 
     A command is split into words leniently and in linear time, without a grammar. A word that is no path does not
     exist, and a path too many costs a snapshot.
@@ -190,7 +192,7 @@ def command_projects(tool_input: Any, cwd: str, base: Path | str) -> list[Path]:
             continue
         for folder in {existing_folder(path), existing_folder(os.path.realpath(path))} - folders:
             folders.add(folder)
-            project = project_root(str(folder), Path(base))
+            project = project_root(str(folder), Path(base)) or _captured(folder, Path(base))
             if project is not None:
                 projects[project] = None
     return list(projects)
@@ -315,6 +317,17 @@ def project_root(path: str, base: Path) -> Path | None:
         if refusal(Path(os.path.realpath(folder)), base) is not None:
             return None
         if any(os.path.exists(folder / marker) for marker in _MARKERS):
+            return folder
+    return None
+
+
+def _captured(path: Path, base: Path) -> Path | None:
+    """The nearest directory at or above a path that was captured as a whole before: it has an index."""
+    for folder in (path, *path.parents):
+        real = os.path.realpath(folder)
+        if refusal(Path(real), base) is not None:
+            return None
+        if os.path.exists(base / "store" / "indexes" / project_id(real)):
             return folder
     return None
 

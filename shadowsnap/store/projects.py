@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from shadowsnap.base import project_id
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import StoreTooNew
 from shadowsnap.files import is_encodable, read_json, write_json
@@ -59,11 +60,6 @@ def project_of(working_dir: str | os.PathLike[str]) -> Project:
     # Not `Path.expanduser`: it raises if there is no user of a name, and a directory may well be called `~x`.
     workdir = os.path.realpath(os.path.expanduser(working_dir))
     return Project(project_id(workdir), Path(workdir))
-
-
-def project_id(workdir: str) -> str:
-    """The id of the project at a canonical path."""
-    return hashlib.sha256(os.fsencode(workdir)).hexdigest()[:16]
 
 
 def known_projects(store: Store) -> list[Project]:

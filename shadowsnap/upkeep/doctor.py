@@ -20,6 +20,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from shadowsnap.base import project_id
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import DamagedObject, GitFailed, MalformedObject, ShadowsnapError, UnsafeTree
 from shadowsnap.files import write_bytes
@@ -49,7 +50,6 @@ from shadowsnap.store.projects import (
     all_records,
     may_lack_checkpoints,
     note_emptied,
-    project_id,
     read_journal,
     write_journal,
 )

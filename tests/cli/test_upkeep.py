@@ -181,7 +181,8 @@ def test_status_and_the_doctor_run_the_hooks_and_see_them_answer(
     assert f"trouble: claude: {why}" in out
     told = history.json("status")["here"]
     assert told["protected"] is False and why in told["protection"]
-    assert why in " ".join(history("doctor", code=1).out.split())
+    out = history("doctor", code=1).out
+    assert why in " ".join(out.split()) and out.endswith("\nthe store is in order\n")
     assert history.json("doctor", code=1)["agents"][0]["protected"] is False
 
 

@@ -656,3 +656,53 @@ def test_the_installed_hook_runs_whatever_modules_a_project_has(project: Path, m
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
     assert len(manager.list_checkpoints(project)) == 1
+
+
+@pytest.mark.parametrize("looks_like_one", [False, True], ids=["plain", "project"])
+def test_a_session_that_used_cd_still_protects_where_it_began(
+    looks_like_one: bool, tmp_path: Path, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a directory that does not look like a project, the one below was taken for another."""
+    monkeypatch.setenv("SHADOWSNAP_HOME", str(base))
+    notes = tmp_path / "notes"
+    below = notes / "sub"
+    below.mkdir(parents=True)
+    (notes / "n.txt").write_text("1\n")
+    if looks_like_one:
+        (below / "Makefile").touch()
+
+    def send(name: str, cwd: Path, turn: str, **facts: object) -> None:
+        event = {"session_id": "s1", "prompt_id": turn, "cwd": str(cwd), "hook_event_name": name, **facts}
+        run_hook("claude", json.dumps(event).encode())
+
+    send("UserPromptSubmit", notes, "t1", prompt="one")
+    send("PreToolUse", notes, "t1", tool_name="Bash", tool_input={"command": "cd sub"})
+    send("Stop", below, "t1")
+    (notes / "n.txt").write_text("edited\n")
+    send("UserPromptSubmit", below, "t2", prompt="two")
+    send("PreToolUse", below, "t2", tool_name="Bash", tool_input={"command": "rm ../n.txt"})
+    (notes / "n.txt").unlink()
+    send("Stop", below, "t2")
+    manager = CheckpointManager(base=base)
+    if looks_like_one:
+        assert manager.projects() == [notes, below]
+        return
+    assert manager.projects() == [notes]
+    manager.restore(notes, 2)
+    assert (notes / "n.txt").read_text() == "edited\n"
+
+
+def test_a_turn_that_named_one_file_elsewhere_ends_there_too(
+    project: Path, home: Path, base: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("SHADOWSNAP_HOME", str(base))
+    (home / "Downloads").mkdir()
+    named = home / "Downloads" / "a.txt"
+    named.write_text("1\n")
+    facts = {"session_id": "s1", "prompt_id": "t1", "cwd": str(project)}
+    tool = {"tool_name": "Write", "tool_input": {"file_path": str(named)}}
+    for event in ({"hook_event_name": "PreToolUse", **tool}, {"hook_event_name": "Stop"}):
+        run_hook("claude", json.dumps({**facts, **event}).encode())
+    manager = CheckpointManager(base=base)
+    for place in (project, named.parent):
+        assert [entry.status for entry in manager.timeline(place)] == ["done"]

@@ -581,3 +581,15 @@ def test_a_change_of_directory_holds_for_the_rest_of_one_command(tmp_path: Path)
     base = tmp_path / "base"
     assert command_projects({"command": "cd sub && cd .. && cd .. && rm -r other"}, str(cwd), base) == [other]
     assert command_projects({"commands": ["cd ..", "rm -r other"]}, str(cwd), base) == []
+
+
+def test_a_command_that_names_a_directory_with_a_history_protects_it(tmp_path: Path, base: Path) -> None:
+    """Also if it does not look like a project. One without a history may be anything."""
+    here, notes, photos = (tmp_path / name for name in ("here", "notes", "photos"))
+    for folder in (here, notes / "sub", photos):
+        folder.mkdir(parents=True)
+    (notes / "n.txt").touch()
+    CheckpointManager(base=base).snapshot(notes)
+    for command in (f"rm -rf {notes}/sub", f"cd {notes}; make", "rm ../notes/n.txt"):
+        assert command_projects({"command": command}, str(here), base) == [notes]
+    assert command_projects({"command": f"rm -rf {photos}"}, str(here), base) == []

@@ -12,12 +12,13 @@ from typing import Any
 import pytest
 
 from shadowsnap import CheckpointManager
+from shadowsnap.base import project_id
 from shadowsnap.deadline import NO_DEADLINE
 from shadowsnap.model import Entry
 from shadowsnap.store.history import finish_migration
 from shadowsnap.store.layout import FORMAT, Store
 from shadowsnap.store.log import read_log
-from shadowsnap.store.projects import project_id, project_of
+from shadowsnap.store.projects import project_of
 
 ARCHIVE = Path(__file__).parent.parent / "data" / "format1.tar.gz"
 TURNS = {

@@ -348,7 +348,8 @@ def _doctor_lines(checkup: Checkup, hooks: Sequence[AgentState], width: int, ink
     if checkup.set_aside:
         yield f"what could not be saved is in {safe(checkup.set_aside)}"
     yield f"{safe(checkup.base)}: {count(checkup.checkpoints, 'checkpoint')}, {checkup.intact} intact"
-    left = "everything is in order" if checkup.healthy else "the rest cannot be mended"
+    what = "the store" if any(hook.problem for hook in hooks) else "everything"
+    left = f"{what} is in order" if checkup.healthy else "the rest cannot be mended"
     if mendable:
         left = f"{count(mendable, 'thing')} to mend: shadowsnap doctor --repair"
     done = f"{count(len(checkup.repaired), 'thing')} mended; " if checkup.repaired else ""
