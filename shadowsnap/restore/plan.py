@@ -63,7 +63,8 @@ class Plan:
     appearing: list[bytes] = field(default_factory=list)
     """Files that are written where nothing exists."""
     hidden_directories: set[bytes] = field(default_factory=set)
-    """Ignored directories that are made where nothing exists, with a slash: an undo must know of them."""
+    """Directories that are made where nothing exists, with a slash, and that a capture does not see or cannot look
+    into: an undo must know of them."""
 
     @property
     def changed_files(self) -> set[bytes]:
@@ -209,7 +210,7 @@ class _Planner:
         in_the_way = {
             path for path in emptied | unknown if any(up in plan.write for up in (path, *parents(path)))
         }
-        going = in_the_way & unknown
+        going, absent = in_the_way & unknown, set[bytes]()
         if target.scope == "paths":
             stay = (path for path in emptied - in_the_way if path + b"/" not in target.absent)
             plan.keep_directories.update(stay)
@@ -217,7 +218,7 @@ class _Planner:
             absent = {path for path in unknown if path + b"/" in target.absent}
             doubtful = [path for path in unknown - in_the_way - absent if not target.left_out(path + b"/")]
             going |= absent | set(doubtful) - self._ignored_at_checkpoint(doubtful, doubtful)
-        plan.rmdir = _empty_after(self._worktree, going, plan.delete)
+        plan.rmdir = _empty_after(self._worktree, going, plan.delete, absent)
 
     def _plan_permission_bits(self, changed: list[bytes]) -> None:
         for item in mode_differences(self._space.git, self._current, self._target, changed):
@@ -315,7 +316,9 @@ class _Planner:
         ignored = rules.remembered("ignored now", coming, rules.ignored) | self._ignored_at_checkpoint(coming)
         unlisted = {path for path in plan.appearing if self._current.left_out(path) is not None}
         plan.unsaved |= (ignored.difference(new_directories) | unlisted) - self._capture.absent
-        plan.hidden_directories = ignored.intersection(new_directories)
+        unseen = {path for path in new_directories if self._current.left_out(path) is not None}
+        closed = {path for path in new_directories if plan.mkdir[path[:-1]] & 0o500 != 0o500}
+        plan.hidden_directories = ignored.intersection(new_directories) | unseen | closed
 
     def _note_kept(self) -> None:
         """Report files that exist and that the target, or the capture of now, left out."""
@@ -363,14 +366,19 @@ def _is_directory(leaf: Leaf | None) -> bool:
     return leaf is not None and leaf[0] == DIRECTORY
 
 
-def _empty_after(worktree: Worktree, folders: set[bytes], deleted: set[bytes]) -> set[bytes]:
-    """The directories that hold nothing, captured or not, once these files are deleted."""
+def _empty_after(
+    worktree: Worktree, folders: set[bytes], deleted: set[bytes], ours: Collection[bytes] = ()
+) -> set[bytes]:
+    """The directories that hold nothing, captured or not, once these files are deleted. Those that a restore made
+    count as empty if they cannot be read; if something is in them after all, they stay."""
     empty: set[bytes] = set()
     for folder in sorted(folders, reverse=True):  # subdirectories come before their parents
         try:
             inside = [folder + b"/" + item.name for item in worktree.items(folder)]
         except OSError:
-            continue
+            if folder not in ours:
+                continue
+            inside = []
         if all(path in empty or path in deleted for path in inside):
             empty.add(folder)
     return empty

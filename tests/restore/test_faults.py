@@ -601,3 +601,29 @@ def test_an_empty_directory_that_cannot_be_entered_goes_and_comes_back(base: Pat
         return kept_paths(result), is_gone, manifest(project) == before
 
     assert call_unprivileged(go_and_return, owning=[base.parent]) == ({}, True, True)
+
+
+def test_directories_that_a_restore_makes_closed_or_in_closed_ones_go_with_its_undo(
+    base: Path, project: Path
+) -> None:
+    bits = {"closed": 0o000, "unlisted": 0o300, "outer/inner": 0o755}
+
+    def there() -> set[str]:
+        return {name for name in bits if (project / name).is_dir()}
+
+    def go_and_return() -> tuple[set[str], set[str]]:
+        manager = CheckpointManager(base=base, background_upkeep=False)
+        for name in bits:
+            (project / name).mkdir(parents=True)
+            (project / name).chmod(bits[name])
+        then = manager.snapshot(project).checkpoint
+        assert then is not None
+        for name in bits:
+            (project / name).rmdir()
+        (project / "outer").chmod(0o300)
+        manager.restore(project, then)
+        restored = there()
+        manager.undo(project)
+        return restored, there()
+
+    assert call_unprivileged(go_and_return, owning=[base.parent]) == (set(bits), set())
