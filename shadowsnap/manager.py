@@ -947,16 +947,18 @@ class CheckpointManager:
         bad_id = None if bad in (None, "@") else self._resolve(store, project, bad).id
         with copies.scratch_folder("bisect") as scratch:
             story = questions.Story(store, project, self._deadline())
-            stops = questions.stops_of(story, story.moments)
+            now = scratch / "now"
             if bad_id is None:
                 _check_there(project)
                 # What no checkpoint holds is gone when the project's lock is: it is written out at once.
                 with self._looking(store, project, "bisect") as space:
                     here = State.of_capture(begin_capture(space))
-                    stops = questions.stops_of(story, story.with_now(here))
-                    stops[-1].copy = scratch / "now"
-                    (scratch / "now").mkdir()
-                    copies.write_copy(space.git.bound(deadline=self._long_deadline()), here, scratch / "now")
+                    story.add_now(here)
+                    now.mkdir()
+                    copies.write_copy(space.git.bound(deadline=self._long_deadline()), here, now)
+            stops = questions.stops_of(story)
+            if bad_id is None:
+                stops[-1].copy = now
             way = questions.between(stops, good_id, bad_id)
 
             def test(stop: questions.Stop) -> Probe:

@@ -35,7 +35,7 @@ from shadowsnap.snapshot.tools import refusal
 from shadowsnap.snapshot.workspace import Workspace
 from shadowsnap.snapshot.worktree import parents
 from shadowsnap.store.checkpoints import list_checkpoints
-from shadowsnap.store.history import History, Operation, Turn, fold, lines_of, restored_paths
+from shadowsnap.store.history import Operation, Turn, fold, lines_of, restored_paths
 from shadowsnap.store.layout import Store
 from shadowsnap.store.log import Line
 from shadowsnap.store.projects import Project
@@ -75,41 +75,17 @@ class Moment:
 
 
 class Story:
-    """The moments of a project, oldest first, and what is needed to read them."""
+    """The moments of a project, oldest first, and what is needed to read them. It walks through the log and keeps
+    account of the turns that are at work."""
 
     def __init__(self, store: Store, project: Project, deadline: Deadline) -> None:
         lines = lines_of(store, project, deadline)
         self.history = fold(project, lines)
         found = list_checkpoints(store, project, deadline, statistics=False)
         self.known = {each.id: each for each in found}
-        self._reader = _Moments(store, self.history, self.known, lines, deadline)
-        for line in lines:
-            self._reader.read(line)
-
-    @property
-    def moments(self) -> list[Moment]:
-        return self._reader.found
-
-    def with_now(self, state: State) -> list[Moment]:
-        """The moments, and the files as they are now as the last one."""
-        return self._reader.now(state)
-
-
-class _Moments:
-    """Walks through the log and keeps account of the turns that are at work."""
-
-    def __init__(
-        self,
-        store: Store,
-        history: History,
-        known: Mapping[str, Checkpoint],
-        lines: Sequence[Line],
-        deadline: Deadline,
-    ) -> None:
+        self.moments: list[Moment] = []
         self._store = store
         self._deadline = deadline
-        self._history = history
-        self._known = known
         self._ended = {line.get("turn") for line in lines if line["op"] == "end"}
         self._by_call = {line.get("turn") for line in lines if line["op"] in ("call", "call-end")}
         """Turns whose tool calls have states of their own: between two calls they are not at work."""
@@ -119,9 +95,16 @@ class _Moments:
         """Those of which no state is known since they began."""
         self._last_number = 0
         self._gap = False
-        self.found: list[Moment] = []
+        for line in lines:
+            self._read(line)
 
-    def read(self, line: Line) -> None:
+    def add_now(self, state: State) -> None:
+        """The files as they are now are the last moment."""
+        self._see(None, state, time.time())
+
+    # --- the lines of the log ------------------------------------------------------------------------
+
+    def _read(self, line: Line) -> None:
         reader = {
             "begin": self._begin,
             "more": self._more,
@@ -135,23 +118,16 @@ class _Moments:
         if reader is not None:
             reader(line)
 
-    def now(self, state: State) -> list[Moment]:
-        """All moments, with the files as they are now as the last one."""
-        self._see(None, state, time.time())
-        return self.found
-
-    # --- the lines of the log ------------------------------------------------------------------------
-
     def _begin(self, line: Line) -> None:
-        turn = self._history.turns.get(line.get("turn") or 0)
+        turn = self.history.turns.get(line.get("turn") or 0)
         if turn is None or turn.began_at != line["at"]:
             return
         self._count(turn.number)
         # Files that the turn named later were there when it began.
-        late = [path for more in turn.more for path in _listed(self._known.get(more), "late")]
+        late = [path for more in turn.more for path in _listed(self.known.get(more), "late")]
         self._look_at(turn.before, line["at"], late=late, begins=turn)
         for number in [*self._at_work]:  # a host may never close its turns: the next of the session does
-            other = self._history.turns[number]
+            other = self.history.turns[number]
             if other.session_id == turn.session_id and number not in self._ended:
                 del self._at_work[number]
         if turn.number not in self._by_call:
@@ -193,20 +169,20 @@ class _Moments:
         if line.get("status") == "discarded":
             return
         self._look_at(line.get("before"), line["at"])
-        state = self._known.get(str(line.get("after") or line.get("checkpoint")))
+        state = self.known.get(str(line.get("after") or line.get("checkpoint")))
         if state is None or self._working(line["at"]):
             self._look_at(state.id if state else None, line["at"])
             return
         who = Author("turn", number, None, line.get("reason"), line.get("session"), state.id, state.created_at)
-        self._add(state, State.of_checkpoint(state), who)
+        self._add(Moment(State.of_checkpoint(state), who, state))
 
     def _restore(self, line: Line) -> None:
-        operation = self._history.operations.get(str(line.get("id")))
+        operation = self.history.operations.get(str(line.get("id")))
         if operation is None or operation.at != line["at"] or operation.before == operation.target:
             return  # nothing had to be changed
         self._look_at(operation.before, line["at"])
-        before = self._known.get(operation.before)
-        target = self._known.get(operation.target)
+        before = self.known.get(operation.before)
+        target = self.known.get(operation.target)
         paths = restored_paths(self._store, operation) or ()
         if target is None or before is None:
             self._gap = True
@@ -222,10 +198,10 @@ class _Moments:
         undone = operation.line.get("undoes") if operation.kind == "undo" else operation.turn
         turns = [undone] if isinstance(undone, int) else []
         if operation.kind == "revert" and operation.session_id is not None:
-            turns += [t.number for t in self._history.turns.values() if t.session_id == operation.session_id]
-        befores = [self._history.turns[turn].before for turn in turns if turn in self._history.turns]
+            turns += [t.number for t in self.history.turns.values() if t.session_id == operation.session_id]
+        befores = [self.history.turns[turn].before for turn in turns if turn in self.history.turns]
         who = Author("person", checkpoint=operation.target, at=_moment(operation.at))
-        self.found.append(
+        self.moments.append(
             Moment(
                 state=state,
                 author=who,
@@ -254,7 +230,7 @@ class _Moments:
     # --- states --------------------------------------------------------------------------------------
 
     def _turn(self, line: Line) -> Turn | None:
-        turn = self._history.turns.get(line.get("turn") or 0)
+        turn = self.history.turns.get(line.get("turn") or 0)
         if turn is not None and turn.number in self._at_work:
             self._at_work[turn.number] = line["at"]
         return turn
@@ -281,21 +257,15 @@ class _Moments:
     ) -> None:
         """A state of the log. If it was dropped, and others are at work from then on, it is not known any more
         who did what."""
-        state = self._known.get(checkpoint) if isinstance(checkpoint, str) else None
+        state = self.known.get(checkpoint) if isinstance(checkpoint, str) else None
         if state is None:
             self._gap = self._gap or boundary
         else:
             named_by = _author(begins, state) if begins is not None and state.scope != "tree" else None
-            self._see(state, State.of_checkpoint(state), at, ends, named_by, frozenset(late))
+            self._see(state, State.of_checkpoint(state), at, ends, named_by=named_by, late=frozenset(late))
 
     def _see(
-        self,
-        checkpoint: Checkpoint | None,
-        state: State,
-        at: float,
-        ends: int | None = None,
-        named_by: Author | None = None,
-        late: frozenset[bytes] = frozenset(),
+        self, checkpoint: Checkpoint | None, state: State, at: float, ends: int | None = None, **facts: Any
     ) -> None:
         """What is new in a state is the work of the turns that are under way, of the one that ends with it first;
         if there is none, the person's."""
@@ -304,33 +274,14 @@ class _Moments:
             working = [ends, *(number for number in working if number != ends)]
         who = Author("person", checkpoint=checkpoint.id if checkpoint else None, at=_moment(at))
         if working:
-            who = _author(self._history.turns[working[0]], checkpoint, at)
-        self._add(checkpoint, state, who, tuple(working[1:]), named_by, late)
+            who = _author(self.history.turns[working[0]], checkpoint, at)
+        self._add(Moment(state, who, checkpoint, tuple(working[1:]), **facts))
 
-    def _add(
-        self,
-        checkpoint: Checkpoint | None,
-        state: State,
-        who: Author,
-        others: tuple[int, ...] = (),
-        named_by: Author | None = None,
-        late: frozenset[bytes] = frozenset(),
-    ) -> None:
-        late |= _listed(checkpoint, "late")
-        released = _listed(checkpoint, "released")
-        self.found.append(
-            Moment(
-                state=state,
-                author=who,
-                checkpoint=checkpoint,
-                others=others,
-                named_by=named_by,
-                late=late,
-                released=released,
-                is_gap=self._gap,
-            )
-        )
-        if state.scope == "tree":
+    def _add(self, moment: Moment) -> None:
+        late, released = (_listed(moment.checkpoint, fact) for fact in ("late", "released"))
+        seen = replace(moment, late=moment.late | late, released=released, is_gap=self._gap)
+        self.moments.append(seen)
+        if moment.state.scope == "tree":
             self._fresh.clear()
         self._gap = False
 
@@ -378,11 +329,11 @@ class Version:
 class Tracer:
     """Follows lines through the moments of a history."""
 
-    def __init__(self, git: Git, story: Story, moments: Sequence[Moment]) -> None:
+    def __init__(self, git: Git, story: Story) -> None:
         self.git = git
-        self._history = story.history
+        self._turns = story.history.turns
         self._known = story.known
-        self._moments = moments
+        self._moments = story.moments
         self._trees: dict[str, dict[bytes, Leaf]] = {}
         self._hunks: dict[tuple[str, str], list[Hunk]] = {}
         self._reader = ObjectReader(git)
@@ -501,16 +452,14 @@ class Tracer:
             return Version(None)
         if old.blob is not None:
             return Version(blob, self._moved(old, blob, who))
-        renamed = None if who is _BEFORE else self._renamed(path, last, index)
+        tree = self._moments[index].state.tree
+        renamed = None if who is _BEFORE else self._renamed_between(path, last, tree)
         if renamed is None:
             return Version(blob, self._all_by(who, blob))
         return Version(blob, self._moved(renamed, blob, who))
 
-    def _renamed(self, path: bytes, last: int, index: int) -> Version | None:
-        """The version that a new file had under another name."""
-        return self._renamed_between(path, last, self._moments[index].state.tree)
-
     def _renamed_between(self, path: bytes, last: int, tree: str) -> Version | None:
+        """The version that a new file had under another name."""
         before = self._moments[last]
         trees = [before.state.tree, *(self._known[each].tree for each in before.sources[:1] if before.changes)]
         for old in trees:
@@ -575,29 +524,24 @@ class Tracer:
             if source.blob == blob:
                 return source
         origins: list[Origin | None] = [None] * _line_count(self.content(blob))
-        for source in [old, *sources] if old.blob is not None else sources:
-            if None in origins:
-                come = self._moved(source, blob, None)
-                origins = [mine or theirs for mine, theirs in zip(origins, come, strict=True)]
-        if None in origins and (renamed := self._restored_from(path, index)) is not None:
-            come = self._moved(renamed, blob, None)
+        here = [old] if old.blob is not None else []
+        for source in chain(here, sources, self._restored_from(path, index)):
+            if None not in origins:
+                break
+            come = self._moved(source, blob, None)
             origins = [mine or theirs for mine, theirs in zip(origins, come, strict=True)]
         whole = [origin or (moment.author, number) for number, origin in enumerate(origins, 1)]
         return Version(blob, whole)
 
-    def _restored_from(self, path: bytes, index: int) -> Version | None:
+    def _restored_from(self, path: bytes, index: int) -> Iterator[Version]:
         """The version that a file had under another name in one of the states that a restore took it from."""
-        after = self._known[self._moments[index].sources[0]]
-        for source in self._moments[index].sources:
-            seen = [
-                at
-                for at, each in enumerate(self._moments[:index])
-                if each.checkpoint is not None and each.checkpoint.id == source
-            ]
-            found = self._renamed_between(path, seen[-1], after.tree) if seen else None
+        moments, sources = self._moments[:index], self._moments[index].sources
+        for source in sources:
+            seen = [at for at, each in enumerate(moments) if each.checkpoint and each.checkpoint.id == source]
+            found = self._renamed_between(path, seen[-1], self._known[sources[0]].tree) if seen else None
             if found is not None:
-                return found
-        return None
+                yield found
+                return
 
     def _is_about(self, moment: Moment, path: bytes) -> bool:
         chosen = moment.restored
@@ -607,13 +551,12 @@ class Tracer:
         """Of several turns that were at work, the one whose tools named the file, if only one's did."""
         if not moment.others or moment.author.number is None:
             return moment.author
-        turns = [self._history.turns[number] for number in (moment.author.number, *moment.others)]
+        turns = [self._turns[number] for number in (moment.author.number, *moment.others)]
         naming = [turn for turn in turns if _names(turn, path)]
         if len(naming) != 1 or naming[0].number == moment.author.number:
             return moment.author
-        turn = naming[0]
-        known = replace(moment.author, number=turn.number, agent=turn.agent)
-        return replace(known, prompt=turn.prompt, session_id=turn.session_id)
+        facts = {name: getattr(naming[0], name) for name in ("number", "agent", "prompt", "session_id")}
+        return replace(moment.author, **facts)
 
     def _all_by(self, who: Author, blob: str | None) -> list[Origin]:
         count = 0 if blob is None else _line_count(self.content(blob))
@@ -622,8 +565,8 @@ class Tracer:
 
 def blame(space: Workspace, story: Story, path: bytes, here: State) -> list[BlamedLine]:
     """Each line of a file as it is now, and who brought it in."""
-    moments = story.with_now(here)
-    with Tracer(space.git, story, moments) as tracer:
+    story.add_now(here)
+    with Tracer(space.git, story) as tracer:
         leaf = tracer.lookup(here.tree, path) if path else None
         if leaf is None or leaf[0] == DIRECTORY:
             raise _nothing_to_blame(space, path, here, leaf)
@@ -654,15 +597,14 @@ def _names(turn: Turn, path: bytes) -> bool:
 
 
 def _nothing_to_blame(space: Workspace, path: bytes, here: State, leaf: Leaf | None) -> NothingToBlame:
-    problem = NothingToBlame(path=os.fsdecode(path) or ".", workdir=space.project.workdir)
-    why = here.left_out(path)
+    why, hint = here.left_out(path), None
     if leaf is not None or not path or space.worktree.is_directory(path):
-        problem.hint = "it is a directory: name a file"
+        hint = "it is a directory: name a file"
     elif why is not None:
-        problem.hint = f"it is not captured: {why}"
+        hint = f"it is not captured: {why}"
     elif space.worktree.lstat(path) is not None:
-        problem.hint = "the ignore rules leave it out"
-    return problem
+        hint = "the ignore rules leave it out"
+    return NothingToBlame(path=os.fsdecode(path) or ".", workdir=space.project.workdir, hint=hint)
 
 
 # --- bisect ------------------------------------------------------------------------------------------
@@ -699,10 +641,10 @@ class Stop:
         return Probe(*facts, verdict, status, self.prompt, self.agent)
 
 
-def stops_of(story: Story, moments: Iterable[Moment]) -> list[Stop]:
+def stops_of(story: Story) -> list[Stop]:
     """The states of a history, each that differs from the one before it."""
     stops: list[Stop] = []
-    for moment in moments:
+    for moment in story.moments:
         if moment.state.scope != "tree":
             continue
         known = [moment.checkpoint.id] if moment.checkpoint is not None else []

@@ -51,7 +51,7 @@ def trace_records(manager: CheckpointManager, working_dir: str | Path) -> Iterat
                 paths.setdefault(number, set()).update(changed)
         previous = moment.state.tree
     everything = sorted({path for some in paths.values() for path in some})
-    with Tracer(git, story, story.moments) as tracer:
+    with Tracer(git, story) as tracer:
         tracer.prepare(everything)
         versions = {path: tracer.trace(path) for path in everything}
         for number in sorted(ends):

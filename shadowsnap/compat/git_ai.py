@@ -63,7 +63,7 @@ def export_notes(
     person = ("user.name=shadowsnap", "user.email=shadowsnap@localhost", "core.fsmonitor=false")
     theirs = Git(store.git(deadline).executable, repository.git_dir, config=person, deadline=deadline)
     notes = []
-    with Tracer(store.git(deadline), story, story.moments) as tracer:
+    with Tracer(store.git(deadline), story) as tracer:
         commits = _Commits(theirs, repository, project)
         for commit, at in commits.since(_begin(story)):
             lines: dict[str, dict[str, list[int]]] = {}
