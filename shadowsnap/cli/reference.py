@@ -21,7 +21,6 @@ from shadowsnap.agents import agent as spec
 from shadowsnap.agents.agent import SECONDS_TO_WAIT, Agent, Event
 from shadowsnap.agents.catalog import AGENTS
 from shadowsnap.agents.slash import HELP
-from shadowsnap.cli import schema
 from shadowsnap.cli.commands import (
     GLOBAL_OPTIONS,
     GROUPS,
@@ -50,7 +49,6 @@ def pages() -> dict[str, str]:
         "api": {"api": _api()},
         "cli": {"options": _options(), "codes": _code_list(), "commands": _commands()},
         "errors": {"codes": _code_list(), "errors": _error_table()},
-        "json": {"answers": schema.answers_markdown()},
         "settings": {"settings": _settings_table()},
     }
     return {name: with_parts((FOLDER / f"{name}.md").read_text("utf-8"), parts) for name, parts in made.items()}

@@ -12,19 +12,22 @@ from dataclasses import fields
 from pathlib import Path
 
 import pytest
-from answers import problems
+from answers import ANSWERS as FORMS
+from answers import INSTEAD, MEANINGS, RECORDS, all_keys, problems
 from command_line import CommandLine
 
-from shadowsnap import CheckpointManager
+from shadowsnap import CheckpointManager, model, results
+from shadowsnap.agents import handover
 from shadowsnap.agents.catalog import AGENTS
 from shadowsnap.base import config_file
-from shadowsnap.cli import schema
 from shadowsnap.cli.commands import GLOBAL_OPTIONS, Command, command_names, command_parser, load_all
 from shadowsnap.cli.commands.help import FOLDER, topic_files
 from shadowsnap.cli.reference import error_classes, pages, setting_texts
+from shadowsnap.remote import lanes, pull
 from shadowsnap.settings import LEAST_FILE_SIZE_MB, PROJECT_SETTINGS, Settings
 from shadowsnap.snapshot.ignore_rules import DEFAULT_EXCLUDES
 from shadowsnap.snapshot.secrets import NOT_SECRET_ENDINGS, SECRET_NAMES
+from shadowsnap.upkeep import retention, status
 
 HOW = "run: python -m shadowsnap.cli.reference"
 
@@ -128,9 +131,54 @@ def test_docs_go_through_the_pager(cli: CommandLine) -> None:
 
 
 def test_the_page_about_json_has_every_command() -> None:
-    assert set(schema.ANSWERS) == set(command_names())
-    for name in command_names():
-        assert f"\n### {name}\n" in (FOLDER / "json.md").read_text("utf-8")
+    assert set(FORMS) == {*command_names(), INSTEAD}
+    assert {name for name, forms in FORMS.items() if not forms} == {"hook", "ui"}
+
+
+# Keys that a record has besides its fields, fields that it shows elsewhere, and types that are narrower.
+BESIDES = {("Checkpoint", "short_id"), ("RemoteStatus", "push_error"), ("Now", "patch")}
+NARROWER = {("RestoreResult", "conversation"), ("RestoreResult", "conflicts")}
+
+
+def test_the_page_about_json_has_the_fields_of_every_record() -> None:
+    seen = set()
+    for module in (model, results, handover, lanes, pull, status, retention):
+        for name in RECORDS.keys() & vars(module).keys() - {"BlamedLine", "Conflict"}:  # these are flattened
+            kind = getattr(module, name)
+            if issubclass(kind, model._Record):
+                seen.add(name)
+                found = {key for key in RECORDS[name].items() if (name, key[0]) not in BESIDES | NARROWER}
+                wanted = {key for key in json_fields(kind).items() if (name, key[0]) not in BESIDES | NARROWER}
+                assert found == wanted, name
+    assert len(seen) > 20
+
+
+def json_fields(kind: type[model._Record]) -> dict[str, str]:
+    """The keys of a record as `to_dict` has them, and their types by its annotations."""
+    annotations: dict[str, str] = {}
+    for each in reversed(kind.__mro__):
+        annotations.update({name: str(value) for name, value in vars(each).get("__annotations__", {}).items()})
+    names: tuple[str, ...] = kind.__match_args__  # type: ignore[attr-defined]  # the fields of a dataclass
+    keys = {kind.json_names.get(name, name): json_type(annotations[name]) for name in names}
+    if keys.pop("error", None):
+        keys["error?"] = "Error"
+    return keys
+
+
+JSON_TYPES = {
+    "str": "string", "int": "integer", "float": "number", "bool": "boolean", "datetime": "moment",
+    "dict[str, Any]": "object", "dict[str, str]": "object", "Any": "any",
+}  # fmt: skip
+
+
+def json_type(annotation: str) -> str:
+    inner, optional = annotation.removesuffix(" | None"), annotation.endswith(" | None")
+    if many := re.fullmatch(r"tuple\[(.+), \.\.\.\]", inner):
+        return f"[{json_type(many[1])}]"
+    words = r"Literal\[.*|(?!Project|Store|Remote)\w*(?:Status|Kind|Severity|State)"
+    if re.fullmatch(words, inner):
+        inner = "str"  # one of a few words
+    return JSON_TYPES.get(inner, inner) + ("?" if optional else "")
 
 
 # Dashboards read thousands of lanes: their names and numbers are said in one word each.
@@ -139,18 +187,17 @@ LANES = {("Lane", "project"), ("Lane", "turns")}
 
 def test_a_key_has_one_type_and_one_meaning() -> None:
     kinds: dict[str, set[str]] = {}
-    for place, key, kind in schema.all_keys():
+    for place, key, kind in all_keys():
         if (place, key) not in LANES:
             kinds.setdefault(key, set()).add(kind)
     assert {key: found for key, found in kinds.items() if len(found) > 1} == {}
-    table = (FOLDER / "json.md").read_text("utf-8").partition("## Keys\n")[2]
-    assert re.findall(r"(?m)^\| `(\w+)` \| \S", table) == sorted(kinds)
+    assert list(MEANINGS) == sorted(kinds)
 
 
 def test_every_type_is_known() -> None:
     plain = {"string", "integer", "number", "boolean", "moment", "object", "any"}
-    for place, key, kind in schema.all_keys():
-        assert kind.strip("[]").removesuffix("?") in {*plain, *schema.RECORDS}, (place, key)
+    for place, key, kind in all_keys():
+        assert kind.strip("[]").removesuffix("?") in {*plain, *RECORDS}, (place, key)
 
 
 def test_what_is_not_documented_is_found() -> None:
