@@ -250,9 +250,24 @@ def _places(agent: Agent) -> tuple[str, str]:
 STUB = Path(aio.__file__).with_suffix(".pyi")
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
-_STUB_HEAD = '''\
+_STUB = '''\
 """The types of `aio`, made from `manager` by `python -m shadowsnap.cli.reference`: do not edit."""
+# ruff: noqa
 
+{imports}
+
+class AsyncCheckpointManager:
+    sync: CheckpointManager
+    @property
+    def settings(self) -> Settings: ...
+    @property
+    def warnings(self) -> list[str]: ...
+    @classmethod
+    def of(cls, manager: CheckpointManager) -> AsyncCheckpointManager: ...
+{methods}
+
+class AsyncStage:
+{staged}
 '''
 _RECORDS = (
     model.Entry, model.Now, model.Outcome, model.Checkpoint, model.Skipped, model.Diff, model.Change,
@@ -264,61 +279,24 @@ _RECORDS = (
 
 def stub_text() -> str:
     """The types of the asynchronous manager: every public method of the manager, awaited."""
-    methods = [_as_stub(method) for _, method in _methods()]
-    staged = [_as_stub(method) for method in _body(_class_of(_source(aio), "AsyncStage"), private=False)]
-    parts = [
-        "class AsyncCheckpointManager:",
-        "    sync: CheckpointManager",
-        "    @property",
-        "    def settings(self) -> Settings: ...",
-        "    @property",
-        "    def warnings(self) -> list[str]: ...",
-        "    @classmethod",
-        "    def of(cls, manager: CheckpointManager) -> AsyncCheckpointManager: ...",
-        *methods,
-        "",
-        "class AsyncStage:",
-        *staged,
-    ]
-    text = "\n".join(parts) + "\n"
-    return _STUB_HEAD + "\n".join(_imports(text)) + "\n\n" + text
+    methods = "\n".join(_as_stub(method) for _, method in _methods())
+    staged = "\n".join(map(_as_stub, _public_methods(_class_of(_source(aio), "AsyncStage"))))
+    text = _STUB.format(imports="", methods=methods, staged=staged)
+    return _STUB.format(imports="\n".join(_imports(text)), methods=methods, staged=staged)
 
 
 def _as_stub(function: _Function) -> str:
     """One method; those of the manager become coroutines."""
-    name, given = function.name, _split(function.args)
     returns = ast.unparse(function.returns) if function.returns else "None"
-    decorators = [ast.unparse(each) for each in function.decorator_list]
-    kept = [f"    @{each}" for each in decorators if each in ("classmethod", "property")]
     returns = {"CheckpointManager": "AsyncCheckpointManager", "Stage": "AsyncStage"}.get(returns, returns)
-    waits = isinstance(function, ast.AsyncFunctionDef) or name not in ("__init__", "stage", "checkpoint", "before")
-    start = f"    {'async ' if waits else ''}def {name}("
-    line = f"{start}{', '.join(given)}) -> {returns}: ..."
-    if len(line) > 115:
-        line = "\n".join([start, *(f"        {each}," for each in given), f"    ) -> {returns}: ..."])
-    return "\n".join([*kept, line])
+    kept = [each for each in map(ast.unparse, function.decorator_list) if each in ("classmethod", "property")]
+    at_once = function.name in ("__init__", "stage", "checkpoint", "before")
+    line = f"{'' if at_once else 'async '}def {function.name}({_arguments_of(function)}) -> {returns}: ..."
+    return "\n".join([*(f"    @{each}" for each in kept), f"    {line}"])
 
 
-def _split(arguments: ast.arguments) -> list[str]:
-    """The arguments, one by one, as they are written."""
-    plain = [*arguments.posonlyargs, *arguments.args]
-    defaults = [None] * (len(plain) - len(arguments.defaults)) + list(arguments.defaults)
-    found = [_argument(each, default) for each, default in zip(plain, defaults, strict=True)]
-    if arguments.vararg or arguments.kwonlyargs:
-        found.append(f"*{ast.unparse(arguments.vararg)}" if arguments.vararg else "*")
-    found += [
-        _argument(each, default)
-        for each, default in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-    ]
-    return found + ([f"**{ast.unparse(arguments.kwarg)}"] if arguments.kwarg else [])
-
-
-def _argument(argument: ast.arg, default: ast.expr | None) -> str:
-    if default is None:
-        return ast.unparse(argument)
-    text = isinstance(default, ast.Constant) and isinstance(default.value, str)
-    value = f'"{ast.literal_eval(default)}"' if text else ast.unparse(default)
-    return f"{ast.unparse(argument)} = {value}"
+def _arguments_of(function: _Function) -> str:
+    return re.sub(r"(?<=[^ =])=(?=[^ =])", " = ", ast.unparse(function.args)).replace("'", '"')
 
 
 def _imports(text: str) -> Iterator[str]:
@@ -337,16 +315,7 @@ def _imports(text: str) -> Iterator[str]:
     by_module: dict[str, set[str]] = {}
     for name in used & homes.keys():
         by_module.setdefault(homes[name], set()).add(name)
-    ours = [name for name in by_module if name.startswith("shadowsnap")]
-    others = [name for name in by_module if not name.startswith("shadowsnap")]
-    for group in (others, ours):
-        for home in sorted(group):
-            names = sorted(by_module[home], key=str.lower)
-            line = f"from {home} import {', '.join(names)}"
-            wrapped = [f"from {home} import (", *(f"    {each}," for each in names), ")"]
-            yield line if len(line) <= 115 else "\n".join(wrapped)
-        if group is others:
-            yield ""
+    yield from (f"from {home} import {', '.join(sorted(by_module[home]))}" for home in sorted(by_module))
 
 
 # --- the page ----------------------------------------------------------------------------------------
@@ -377,18 +346,19 @@ def _methods() -> Iterator[tuple[str, _Function]]:
         for number, line in enumerate(source.splitlines(), 1)
         if (found := re.match(r"    # --- (.*?) -+$", line))
     }
-    for method in _body(_class_of(ast.parse(source), "CheckpointManager"), private=False):
+    for method in _public_methods(_class_of(ast.parse(source), "CheckpointManager")):
         title = [text for number, text in titles.items() if number < method.lineno]
         yield title[-1] if title else "making one", method
 
 
 def _method(function: _Function) -> str:
-    given = [each for each in _split(function.args) if each not in ("self", "cls")]
     name = function.name.replace("__init__", "CheckpointManager")
     returns = "" if function.name == "__init__" else f" -> {ast.unparse(function.returns or ast.Constant(None))}"
-    call = f"{name}({', '.join(given)}){returns}"
+    given = re.sub(r"^(self|cls)(, )?", "", _arguments_of(function))
+    call = f"{name}({given}){returns}"
     if len(call) > 100:
-        call = "\n".join([f"{name}(", *(f"    {each}," for each in given), f"){returns}"])
+        split = re.split(r", (?![^\[(]*[\])])", given)  # at commas that are not within brackets
+        call = "\n".join([f"{name}(", *(f"    {each}," for each in split), f"){returns}"])
     about = ast.get_docstring(function) or "See `docs settings` for what each means."
     return f"#### {name}\n\n{textwrap.indent(call, '    ')}\n\n{about}\n"
 
@@ -425,15 +395,10 @@ def _class_of(tree: ast.Module, name: str) -> ast.ClassDef:
     return next(node for node in tree.body if isinstance(node, ast.ClassDef) and node.name == name)
 
 
-def _body(tree: ast.ClassDef, *, private: bool) -> list[_Function]:
-    special = ("__init__", "__aenter__", "__aexit__")
-    return [
-        node
-        for node in tree.body
-        if isinstance(node, _Function)
-        and (private or not node.name.startswith("_") or node.name in special)
-        and not (tree.name == "AsyncStage" and node.name == "__init__")
-    ]
+def _public_methods(tree: ast.ClassDef) -> list[_Function]:
+    special = ("__aenter__", "__aexit__", *(("__init__",) if tree.name == "CheckpointManager" else ()))
+    methods = [node for node in tree.body if isinstance(node, _Function)]
+    return [node for node in methods if not node.name.startswith("_") or node.name in special]
 
 
 def _fields_of(tree: ast.ClassDef) -> Iterator[tuple[str, str, str]]:
