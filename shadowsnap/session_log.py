@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -117,7 +117,7 @@ class ForeignConversation:
     """Names it: the same each time, so that it is kept once."""
     session_id: str
     """As the agent calls the session; something may stand before it, with a dash."""
-    read: Callable[[], bytes | None]
+    read: Callable[[], bytes | None] = field(repr=False, compare=False)
     """Its transcript; None if it has none."""
     at: datetime | None = None
     commits: tuple[tuple[str, ...], ...] = ()

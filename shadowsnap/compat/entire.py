@@ -38,7 +38,7 @@ from shadowsnap.git.refs import refs_below
 from shadowsnap.git.repository import Git, usable_git
 from shadowsnap.manager import CheckpointManager
 from shadowsnap.model import Session
-from shadowsnap.session_log import ForeignConversation, TurnRecord, attach_conversations, turn_records
+from shadowsnap.session_log import ForeignConversation, Match, TurnRecord, attach_conversations, turn_records
 from shadowsnap.upkeep.importing import READ_ONLY, common_dir
 
 BRANCH, REFS = "entire/checkpoints/v1", "refs/entire/checkpoints/"
@@ -145,14 +145,15 @@ class EntireRepository:
         return EntireRecord(tuple(sorted(found.values(), key=_age)), tuple(problems))
 
     def tips(self, layout: str) -> dict[str, str]:
-        """The refs of a layout, and the commits that they lead to. The person's own branch is the last: it counts
-        before those of remotes."""
+        """The refs of a layout, and the commits that they lead to. The last one counts most: the person's own
+        branch, then that of origin."""
         if layout == "v2":
             return refs_below(self.git, _V2_MAIN)
         if layout == "branch":
             fetched = refs_below(self.git, "refs/remotes/").items()
-            remote = {ref: commit for ref, commit in fetched if ref.endswith(f"/{BRANCH}")}
-            return remote | refs_below(self.git, _V1_ALIAS) | refs_below(self.git, f"refs/heads/{BRANCH}")
+            remote = [(ref, commit) for ref, commit in fetched if ref.endswith(f"/{BRANCH}")]
+            remote.sort(key=lambda item: item[0] == f"refs/remotes/origin/{BRANCH}")
+            return dict(remote) | refs_below(self.git, _V1_ALIAS) | refs_below(self.git, f"refs/heads/{BRANCH}")
         own = refs_below(self.git, REFS).items()
         others = (_V1_ALIAS, _V1_SHORTENED)
         return {ref: commit for ref, commit in own if not ref.startswith(_V2) and ref not in others}
@@ -281,24 +282,15 @@ def _age(checkpoint: EntireCheckpoint) -> tuple[float, str]:
 
 
 @dataclass(frozen=True)
-class Attached:
-    """What became of one session of one checkpoint of Entire: `checkpoint_id` is ours, or else `why` says why
-    there is none."""
-
-    entire_id: str
-    session_id: str
-    checkpoint_id: str | None = None
-    why: str = ""
-
-
-@dataclass(frozen=True)
 class AttachReport:
-    items: tuple[Attached, ...] = ()
+    items: tuple[Match, ...] = ()
+    """What became of each session of each checkpoint; `entire-<checkpoint>-<number>` is the key of its
+    conversation."""
     problems: tuple[str, ...] = ()
     """What could not be read."""
 
     @property
-    def attached(self) -> tuple[Attached, ...]:
+    def attached(self) -> tuple[Match, ...]:
         return tuple(item for item in self.items if item.checkpoint_id is not None)
 
 
@@ -308,7 +300,7 @@ def attach_entire(
     """Keep each conversation that Entire recorded with the checkpoint of ours that it belongs to: of the same
     session, or else of a commit that names the checkpoint of Entire (`Entire-Checkpoint`), or that it names."""
     source, manager = EntireRepository(repository), manager or CheckpointManager.from_settings()
-    record, found = source.read(), list[tuple[EntireCheckpoint, ForeignConversation]]()
+    record, found = source.read(), list[ForeignConversation]()
     commits = commits_with_trailer(source.git, "Entire-Checkpoint")
     with ObjectReader(source.git) as reader:
         for each in record.checkpoints:
@@ -318,13 +310,8 @@ def attach_entire(
                 key, read = f"entire-{each.id}-{number}", partial(source.transcript, session)
                 prompt, agent = next(reversed(session.prompts), None), str(session.metadata.get("agent") or "")
                 facts = (session.created_at, about, prompt, _OURS.get(agent, agent) or None)
-                found.append((each, ForeignConversation(key, session.id, read, *facts)))
-    matches = attach_conversations(manager, working_dir or repository, (said for _, said in found))
-    items = [
-        Attached(each.id, said.session_id, match.checkpoint_id, match.why)
-        for (each, said), match in zip(found, matches, strict=True)
-    ]
-    return AttachReport(tuple(items), record.problems)
+                found.append(ForeignConversation(key, session.id, read, *facts))
+    return AttachReport(tuple(attach_conversations(manager, working_dir or repository, found)), record.problems)
 
 
 # --- exporting ---------------------------------------------------------------------------------------
@@ -408,7 +395,7 @@ def _write(target: EntireRepository, layout: str, id: str, session: Session, tur
     ref, inside, onto = f"{REFS}{id[-2:]}/{id}", "", ""
     if layout == "branch":
         ref, inside = f"refs/heads/{BRANCH}", f"{id[:2]}/{id[2:]}/"
-        onto = next(iter(target.tips(layout).values()), "")
+        onto = next(reversed(target.tips(layout).values()), "")
         if f"branch {ref}\n".encode() in target.git.run("worktree", "list", "--porcelain"):
             raise BadArguments(what=f"{BRANCH} is checked out in {target.path}")
     name = (session.agent or "").lower().removesuffix("-cli").removesuffix("-code")

@@ -352,7 +352,8 @@ def test_a_conversation_goes_to_the_last_checkpoint_of_its_session(
     report = attach_entire(repository, manager=manager)
     assert snapshot_dotgit(repository) == before
     (item,) = report.attached
-    assert (item.entire_id, item.session_id, item.checkpoint_id) == (ID, "s1", mine.id)
+    assert (item.conversation.key, item.conversation.session_id) == (f"entire-{ID}-0", "s1")
+    assert item.checkpoint_id == mine.id
     kept = conversation_of(manager, repository, mine.id)
     assert kept.session_id == "s1" and kept.data == [json.loads(line) for line in TRANSCRIPT.splitlines()]
     session = manager.session("s1")
@@ -403,7 +404,9 @@ def test_without_a_session_the_commit_leads_to_the_checkpoint(
     manager.snapshot(repository, "after the commit")
     write_branch(repository, {ID: checkpoint_files(ID, session_files("s1")), OTHER: checkpoint_files(OTHER)})
     report = attach_entire(repository, manager=manager)
-    assert {item.entire_id: item.checkpoint_id for item in report.items} == {ID: mine.id, OTHER: None}
+    assert {item.conversation.key: item.checkpoint_id for item in report.items} == {
+        f"entire-{ID}-0": mine.id, f"entire-{OTHER}-0": None,
+    }  # fmt: skip
     assert conversation_of(manager, repository, mine.id).message_count == 2
 
 
@@ -634,8 +637,10 @@ def test_a_repository_in_which_entire_was_used_can_be_written_to(
 
 
 def test_the_branch_goes_on_from_where_it_was_fetched(repository: Path, manager: CheckpointManager) -> None:
+    """Of several remotes, origin counts."""
     remote = "refs/remotes/origin/entire/checkpoints/v1"
     write_branch(repository, {ID: checkpoint_files(ID)}, remote)
+    write_branch(repository, {OTHER: checkpoint_files(OTHER)}, remote.replace("origin", "fork"))
     two_turns(manager, repository)
     export_entire(repository, "our-session", layout="branch", manager=manager)
     assert git(repository, "rev-list", "--count", f"{remote}..entire/checkpoints/v1") == "2"
@@ -754,4 +759,4 @@ def test_what_was_exported_can_be_attached(
     git(repository, "fetch", "-q", str(tmp_path / "out.git"), "refs/entire/*:refs/entire/*")
     late = CheckpointManager(base=tmp_path / "other")
     report = attach_entire(repository, manager=late)
-    assert [item.entire_id for item in report.attached] == list(exported.ids)
+    assert [item.conversation.key for item in report.attached] == [f"entire-{id}-0" for id in exported.ids]
