@@ -621,7 +621,7 @@ class CheckpointManager:
         """Take a checkpoint now, whatever the turn; `always`: even if nothing changed since the last. Unlike
         `ensure_checkpoint` it raises what goes wrong; `labels` are the host's own facts about it, kept in its
         metadata. A `host` that gives its name compares with its own last state (see `position`), whatever others
-        took since."""
+        took since; `max_snapshots` is for what it took alone, or the label `keep`, if that is more."""
         if not self.settings.enabled:
             return Outcome("disabled")
         project = project_of(working_dir)

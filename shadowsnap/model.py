@@ -266,8 +266,8 @@ class RestoreResult(_Record):
         """The files that are written or deleted."""
         return sorted(path for path in (*self.written, *self.deleted) if not path.endswith("/"))
 
-    def kept_because(self, why: str) -> list[str]:
-        """The paths that were left alone for a reason that begins so."""
+    def kept_because(self, *why: str) -> list[str]:
+        """The paths that were left alone for a reason that begins so, or so."""
         return sorted(kept.path for kept in self.kept if kept.why.startswith(why))
 
 

@@ -57,7 +57,7 @@ class Settings:
     enabled: bool = True
     """Take snapshots at all."""
     max_snapshots: int = 20
-    """Turns that pruning leaves of each project."""
+    """Turns that pruning leaves of each project, and of each host in it that gives its name."""
     max_total_size_mb: float = 500
     """Size of the store that pruning aims at."""
     max_file_size_mb: float = 10

@@ -90,7 +90,8 @@ class CheckpointManager:
 
     def ensure_checkpoint(self, working_dir: str, reason: str = "auto") -> bool:
         """Whether a checkpoint was taken just now."""
-        return self.enabled and bool(self._manager.ensure_checkpoint(working_dir, reason, host=_HOST))
+        keep = self.max_snapshots
+        return self.enabled and bool(self._manager.ensure_checkpoint(working_dir, reason, host=_HOST, keep=keep))
 
     def record_agent_write(self, file_path: str) -> None:
         """Note that the agent just wrote this file. If that fails, a safe restore leaves the file alone."""
@@ -142,8 +143,7 @@ class CheckpointManager:
         plan = self._manager.restore_agent_work(working_dir, _checked(commit_hash), dry_run=True)
         if not self._manager.recorded_writes(working_dir):
             return {"restore": [], "skipped": [], "ledger_empty": True}
-        skipped = (*plan.kept_because(NOT_THE_AGENTS), *plan.kept_because("too-large"))
-        return {"restore": plan.files, "skipped": sorted(skipped)}
+        return {"restore": plan.files, "skipped": plan.kept_because(NOT_THE_AGENTS, "too-large")}
 
     @answering
     def restore(

@@ -210,7 +210,9 @@ class CheckpointService:
             raise BadArguments(what="step must be a non-negative integer")
         if step is not None:
             message = f"[step-{step}] {_STEP.sub('', message, count=1)}"
-        outcome = await self._manager.snapshot(self.workspace_dir, message, always=allow_empty, host=_HOST)
+        outcome = await self._manager.snapshot(
+            self.workspace_dir, message, always=allow_empty, host=_HOST, keep=self.config.max_checkpoints
+        )
         if outcome.status == "unchanged" or outcome.checkpoint is None:
             raise BadArguments(what="No changes to checkpoint")
         result = CheckpointResult(True, await self.get_checkpoint(outcome.checkpoint.id))  # with its counts

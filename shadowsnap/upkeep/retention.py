@@ -7,7 +7,9 @@
   may come back.
 - `max_snapshots` counts turns: the closing checkpoint of a turn stays and goes with it. Checkpoints that
   restores and reverts take are counted apart, so that going back and forth does not push turns out. Turns that
-  have no checkpoint of their own, because they changed nothing, are counted apart, too.
+  have no checkpoint of their own, because they changed nothing, are counted apart, too, and so are those of each
+  host that gives its name: one that saves often does not push out what others saved. If it says how many to
+  `keep` of its own, and that is more, this counts.
 - A turn that stays keeps the states that it begins and ends with, however old they are: without them it could be
   neither shown nor taken back. A state that another turn recorded stays alone; that turn goes, so one turn does
   not keep the whole chain before it.
@@ -121,7 +123,15 @@ class Unit:
         if not self.checkpoints:
             return "without checkpoint"
         newest = self.checkpoints[0]
-        return "restore" if newest.kind == "pre-restore" or newest.metadata.get("revert") else "turn"
+        if newest.kind == "pre-restore" or newest.metadata.get("revert"):
+            return "restore"
+        return f"turn of {newest.host}"
+
+    @property
+    def kept_by_host(self) -> int:
+        """How many of its own the host wants to be kept."""
+        wanted = self.checkpoints[0].metadata.get("keep") if self.checkpoints else 0
+        return wanted if isinstance(wanted, int) else 0
 
 
 def units(timeline: Sequence[Checkpoint], turns: Iterable[TurnStates] = ()) -> list[Unit]:
@@ -170,7 +180,7 @@ def _decide(
             count = max(counts[unit.counted_as], 0 if unit.checkpoints else newer_turns)
             drop = _reason_to_drop(unit, facts, limits, now, count, orphaned)
             counts[unit.counted_as] += drop is None
-        newer_turns += drop is None and unit.counted_as == "turn"
+        newer_turns += drop is None and unit.counted_as.startswith("turn")
         decided.append((unit, drop is None, drop or reason or "within the limits"))
     return decided
 
@@ -195,8 +205,9 @@ def _reason_to_drop(
 ) -> str | None:
     if orphaned:
         return ORPHANED
-    if 0 < limits.max_snapshots <= kept_so_far:
-        return f"more than {limits.max_snapshots} checkpoints"
+    most = max(limits.max_snapshots, unit.kept_by_host) if limits.max_snapshots > 0 else 0
+    if 0 < most <= kept_so_far:
+        return f"more than {most} checkpoints"
     # A volume that is not mounted gets no new checkpoints; that must not cost it the old ones.
     if limits.retention_days > 0 and facts.place != UNREACHABLE:
         horizon = now - timedelta(days=limits.retention_days)

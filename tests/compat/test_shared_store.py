@@ -230,3 +230,24 @@ def test_in_its_own_base_hermes_keeps_its_own_limits(tmp_path: Path, monkeypatch
     assert hermes.prune_checkpoints()["deleted_stale"] == 1
     assert hermes.clear_all()["deleted"] is True
     assert not (tmp_path / "profile" / "checkpoints").exists()
+
+
+def test_the_count_that_a_host_was_given_holds_where_it_is_larger_than_the_persons(tmp_path: Path) -> None:
+    work = make(tmp_path / "work")
+    by_hook(work, "before\n")
+    service = CheckpointService(str(work), max_checkpoints=4)
+
+    async def save_five() -> list[str]:
+        assert await service.initialize()
+        for number in range(5):
+            (work / "a.txt").write_text(f"{number}\n")
+            assert (await service.save(f"saved {number}")).success
+        CheckpointManager.from_settings().prune(max_snapshots=2)
+        return [each.message for each in await service.list_checkpoints()]
+
+    assert asyncio.run(save_five()) == ["saved 4", "saved 3", "saved 2", "saved 1"]
+    assert "by a hook" in reasons(work)
+    for number in range(3):
+        by_hermes(work, f"hermes {number}\n")
+    CheckpointManager.from_settings().prune(max_snapshots=2)
+    assert reasons(work).count("by hermes") == 3

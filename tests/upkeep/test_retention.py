@@ -88,6 +88,21 @@ def test_going_back_and_forth_does_not_push_turns_out_and_is_bounded_too() -> No
     assert kept(past, Limits(max_snapshots=3)) == [*undone[:3], *turns]
 
 
+def test_what_one_host_saves_pushes_out_nothing_of_others() -> None:
+    own = [checkpoint(days + 0.5, "manual", metadata={"host": "noisy"}) for days in range(8)]
+    others = [checkpoint(days, turn=10 - days) for days in range(3, 6)]
+    past = timeline(*own, *others)
+    assert kept(past, Limits(max_snapshots=3)) == timeline(*own[:3], *others)
+
+
+def test_a_host_may_keep_more_of_its_own_than_the_limit() -> None:
+    own = timeline(*(checkpoint(days, "manual", metadata={"host": "h", "keep": 5}) for days in range(1, 8)))
+    assert kept(own, Limits(max_snapshots=3)) == own[:5]
+    assert kept(own, Limits(max_snapshots=6)) == own[:6]
+    assert reasons(own, Limits(max_snapshots=3))[5] == "more than 5 checkpoints"
+    assert kept(own, Limits(max_snapshots=3, retention_days=2.5)) == own[:2]
+
+
 def test_pinned_checkpoints_count_but_stay() -> None:
     past = timeline(*(checkpoint(days, turn=10 - days, pinned=days in (6, 7)) for days in range(1, 8)))
     assert kept(past, Limits(max_snapshots=4)) == [past[0], past[1], past[5], past[6]]
