@@ -51,20 +51,22 @@ _REPACKED = "repacked"
 
 
 class Packs:
-    """The packs of some object directories. Each index is read once. The directories are listed again
+    """The packs of some object directories. Each index is read at most once. The directories are listed again
     when an object is not found."""
 
     def __init__(self, *folders: Path) -> None:
         self._folders = folders
+        self._listed: list[str] = []
+        """The packs by path without suffix, newest first."""
         self._indexes: dict[str, _PackIndex | None] = {}
-        """By path without suffix, newest first; None for a damaged index."""
+        """Those that were needed; None for a damaged index."""
 
     def read(self, name: str, *, known_only: bool = False) -> tuple[bytes, bytes] | None:
         """Kind and content of an object; None if it is absent or unreadable here. With `known_only`,
         packs that appeared since the last listing are ignored."""
         try:
             raw = bytes.fromhex(name)
-            if known_only and self._indexes and _find_in(self._indexes.values(), raw) is None:
+            if known_only and self._listed and self._find_among(self._listed, raw) is None:
                 return None
             found = self._read(raw, _MAX_DELTAS, 0)
         except _UNREADABLE:
@@ -104,13 +106,23 @@ class Packs:
         return None if location is None else self._unpack(*location, max_deltas, held)
 
     def _find(self, name: bytes) -> tuple[str, int] | None:
-        location = _find_in(self._indexes.values(), name)
+        location = self._find_among(self._listed, name)
         if location is None:
-            known = self._indexes
-            self._indexes = {stem: known[stem] if stem in known else _open_index(stem) for stem in self._stems()}
-            new = (index for stem, index in self._indexes.items() if stem not in known)
-            location = _find_in(new, name)
+            known, self._listed = set(self._listed), list(self._stems())
+            self._indexes = {stem: self._indexes[stem] for stem in self._listed if stem in self._indexes}
+            location = self._find_among([stem for stem in self._listed if stem not in known], name)
         return location
+
+    def _find_among(self, stems: Iterable[str], name: bytes) -> tuple[str, int] | None:
+        """An index is read when no newer pack has the object: with hundreds of packs, most are never read."""
+        for stem in stems:
+            if stem not in self._indexes:
+                self._indexes[stem] = _open_index(stem)
+            index = self._indexes[stem]
+            offset = None if index is None else index.find(name)
+            if offset is not None:
+                return stem, offset
+        return None
 
     def _stems(self) -> Iterator[str]:
         """Paths of the packs without suffix. Newest first, because one of the last snapshots usually
@@ -149,14 +161,6 @@ class Packs:
                 found = self._read(base, max_deltas - len(deltas), held) if base is not None else None
                 return None if found is None else (found[0], _apply_deltas(found[1], deltas, held))
         return None
-
-
-def _find_in(indexes: Iterable[_PackIndex | None], name: bytes) -> tuple[str, int] | None:
-    for index in indexes:
-        offset = None if index is None else index.find(name)
-        if index is not None and offset is not None:
-            return index.stem, offset
-    return None
 
 
 def _open_index(stem: str) -> _PackIndex | None:

@@ -132,7 +132,8 @@ def capture_same_scope(space: Workspace, state: State) -> Capture:
 
 def keep_capture(capture: Capture, request: Request) -> Taken:
     """Record what was captured, unless the newest checkpoint holds just that, and write the log line."""
-    space, state = capture.space, capture.fingerprint()
+    space, facts = capture.space, capture.facts()
+    state = fingerprint(capture.tree(), facts)
     step("snapshot:captured")
     ensure_log(space.store, space.project, space.deadline)
     same = _newest_if_same(space, capture, state)
@@ -154,7 +155,7 @@ def keep_capture(capture: Capture, request: Request) -> Taken:
         space.project,
         capture.tree(),
         request.reason,
-        _body(capture, request, number),
+        _body(capture, facts, request, number),
         objects=space.objects,
     )
     step("snapshot:recorded")
@@ -228,7 +229,7 @@ def _state_before(capture: Capture, request: Request, begun: Turn) -> str | None
         part = find_checkpoint(space.store, space.project, each, space.deadline)
         if part.scope == "paths":
             tree, facts = _with_files(space, tree, facts, State.of_checkpoint(part))
-    body = {**_body(capture, request, begun.number), **facts, "amends": begun.before}
+    body = {**_body(capture, facts, request, begun.number), "amends": begun.before}
     return record_checkpoint(space.store, space.project, tree, first.reason, body, objects=space.objects).id
 
 
@@ -347,13 +348,13 @@ def _usual_modes(space: Workspace) -> Modes | None:
     return Modes.from_json(newest.metadata["modes"]) if newest and newest.metadata.get("modes") else None
 
 
-def _body(capture: Capture, request: Request, number: int | None) -> dict[str, Any]:
+def _body(capture: Capture, facts: dict[str, Any], request: Request, number: int | None) -> dict[str, Any]:
     """What the checkpoint says of itself: enough to tell its log line again."""
     head, branch = capture.space.repository.head() if capture.space.repository else (None, None)
     of_turn = request.kind in ("turn", "turn-end")
     return {
         **{name: value for name, value in request.facts if name not in ("tools", "amends")},
-        **capture.facts(),
+        **facts,
         "late": sorted(os.fsdecode(path) for path in capture.late),
         "released": sorted(os.fsdecode(path) for path in capture.released),
         "kind": request.kind,

@@ -152,6 +152,29 @@ def test_many_objects_are_found_by_their_ids(repository: Path) -> None:
         assert packs.read(name) is None
 
 
+def test_the_indexes_of_older_packs_are_not_read(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = []
+    for number in range(5):
+        names += write_pack(repository, [b"%d" % number])
+        for index in objects(repository).glob("pack/*.idx"):
+            os.utime(index, ns=(0, index.stat().st_mtime_ns - 10**9))  # the last one written is the newest
+    opened: list[str] = []
+    open_index = packed._open_index
+
+    def noting(stem: str) -> packed._PackIndex | None:
+        opened.append(stem)
+        return open_index(stem)
+
+    monkeypatch.setattr(packed, "_open_index", noting)
+    packs = Packs(objects(repository))
+    assert packs.read(names[4]) == packs.read(names[4]) == (b"blob", b"4")
+    assert packs.read(names[3], known_only=True) == (b"blob", b"3")
+    assert len(opened) == 2
+    assert packs.read(names[0]) == (b"blob", b"0")
+    assert packs.read(MISSING) is None
+    assert len(opened) == len({*opened}) == 5
+
+
 def test_the_base_of_a_ref_delta_may_be_in_another_pack(repository: Path) -> None:
     """Git makes such packs only for sending; we follow them all the same."""
     old, new = versions(3, 2)
