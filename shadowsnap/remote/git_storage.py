@@ -280,11 +280,12 @@ class GitStorage:
         return self._seen[ref]
 
     def _leads_to(self, commit: str, before: str) -> bool:
-        if not commit:
+        """Whether a commit builds on another one; False also if it is none."""
+        try:
+            self._git.run("merge-base", "--is-ancestor", before, commit or "none")
+        except GitFailed:
             return False
-        running = self._git.start("merge-base", "--is-ancestor", before, commit, ok=(0, 1))
-        running.output()
-        return running.status == 0
+        return True
 
     # --- writing --------------------------------------------------------------------------------------
 

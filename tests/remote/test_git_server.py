@@ -151,16 +151,21 @@ def test_a_lane_that_was_set_back_or_rewritten_is_refused(
 
 
 @pytest.mark.parametrize("kind", ["blob", "tree", "tag"])
-def test_a_ref_that_leads_to_no_commit_is_refused(desk: MachineUnderTest, server: Path, kind: str) -> None:
+def test_a_ref_that_leads_to_no_commit_is_refused(
+    sandbox: MachineUnderTest, desk: MachineUnderTest, server: Path, kind: str
+) -> None:
     blob = git(server, "hash-object", "-w", "--stdin", stdin=b"x").strip()
     tree = git(server, "mktree", stdin=f"100644 blob {blob}\tx\n".encode()).strip()
     tag = f"object {blob}\ntype blob\ntag x\ntagger s <s> 1 +0000\n\nx\n"
     tags = git(server, "hash-object", "-t", "tag", "-w", "--stdin", stdin=tag.encode()).strip()
-    lane = f"{'1' * 20}/{'2' * 12}"
     found = {"blob": blob, "tree": tree, "tag": tags}[kind]
-    git(server, "update-ref", f"refs/shadowsnap-lanes/v1/{lane}", found)
-    with pytest.raises(errors.RemoteFailed, match="something else than a lane"):
-        desk.here().resume(lane, desk.project / "new", url=str(server))
+    sandbox.push()
+    known = sandbox.own_lane().lane
+    desk.here().resume(known, desk.project / "known", url=str(server))
+    for lane in (known, f"{'1' * 20}/{'2' * 12}"):
+        git(server, "update-ref", f"refs/shadowsnap-lanes/v1/{lane}", found)
+        with pytest.raises(errors.RemoteFailed, match="something else than a lane"):
+            desk.here().resume(lane, desk.project / "new", url=str(server))
 
 
 def test_what_no_checkpoint_may_hold_is_refused_before_the_store_has_it(
