@@ -101,7 +101,8 @@ def _attempt(worktree: Worktree, path: bytes, limit: int | None, large: ReadLarg
         return NotCaptured("too-large")
     descriptor = worktree.open(path)
     try:
-        if not same_file(seen, os.fstat(descriptor)):  # replaced meanwhile: do not read from it
+        # Replaced meanwhile, or out of the project: do not read from it.
+        if not same_file(seen, os.fstat(descriptor)) or not worktree.is_at(descriptor, path):
             return None
         data = None if size > _IN_MEMORY else _read_all(descriptor, size)
         name = large(descriptor, size) if data is None else object_id(b"blob", data)

@@ -13,7 +13,7 @@ import stat
 import sys
 from collections.abc import Callable, Container, Iterable, Iterator
 from contextlib import contextmanager
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -280,6 +280,25 @@ class Worktree:
     def open(self, path: bytes) -> int:
         return os.open(self._at(path), _OPEN, dir_fd=self._fd)
 
+    def is_at(self, descriptor: int, path: bytes) -> bool:
+        """Whether an open file is really the one at this path. A directory above it may have been a link when it
+        was opened, to files that only this process may read."""
+        folder, _, name = path.rpartition(b"/")
+        if not folder:
+            return True
+        if _where(descriptor) == b"%s/%s" % (self._where, path):
+            return True  # the usual case, on Linux
+        try:
+            with self.within(folder) as here:
+                seen = here.lstat(name)
+        except OSError:
+            return False
+        return seen is not None and os.path.samestat(seen, os.fstat(descriptor))
+
+    @cached_property
+    def _where(self) -> bytes:
+        return b"" if self._fd is None else _where(self._fd)
+
     def beginning(self, path: bytes, size: int) -> bytes | None:
         """The first `size` bytes of a file; None if it cannot be read."""
         try:
@@ -287,13 +306,17 @@ class Worktree:
         except OSError:
             return None
         try:
-            return os.read(descriptor, size)
+            return os.read(descriptor, size) if self.is_at(descriptor, path) else None
         except OSError:
             return None
         finally:
             os.close(descriptor)
 
     def readlink(self, path: bytes) -> bytes:
+        folder, _, name = path.rpartition(b"/")
+        if folder and self._fd is not None:
+            with self.within(folder) as here:
+                return here.readlink(name)
         return os.fsencode(os.readlink(self._at(path), dir_fd=self._fd))
 
     # --- changing ----------------------------------------------------------------------------
@@ -390,6 +413,14 @@ class Worktree:
 
     def _at(self, path: bytes) -> bytes:
         return self._prefix + path if self._prefix else path or b"."
+
+
+def _where(descriptor: int) -> bytes:
+    """The path of what is open, without any link; empty where the system does not say."""
+    try:
+        return os.readlink(b"/proc/self/fd/%d" % descriptor)
+    except OSError:
+        return b""
 
 
 def _chmod_open(descriptor: int, mode: int) -> None:

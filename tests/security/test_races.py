@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from helpers import manifest
+from helpers import git, manifest
 from shadowsnap import CheckpointManager, steps
 from shadowsnap.errors import ShadowsnapError
+from shadowsnap.snapshot import worktree
 
 STAGING = ".shadowsnap-restore-"
 
@@ -130,3 +131,25 @@ def test_a_journal_never_leads_out_of_the_project(
     assert manifest(outside) == before
     assert (project / "outside" / "own").read_text() == "own\n"
     assert not os.path.lexists(outside / ".shadowsnap-restore-1-unsaved")
+
+
+@pytest.mark.parametrize("name", ["d", "d/e"])
+@pytest.mark.parametrize("is_told", [True, False], ids=["with /proc", "without"])
+def test_a_directory_that_becomes_a_link_while_a_snapshot_is_taken_is_not_read(
+    tmp_path: Path, name: str, is_told: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The link may lead to files that an agent in its sandbox cannot read, until a restore hands them over."""
+    if not is_told:
+        monkeypatch.setattr(worktree, "_where", lambda descriptor: b"")
+    scene = Scene(tmp_path, many=False)
+    (scene.project / "d" / "e" / "link").symlink_to("then")
+    (scene.outside / "e" / "link").symlink_to("outside")
+    monkeypatch.setattr(steps, "listener", lambda each: scene.swap(name) if each == "capture:scanned" else None)
+    scene.manager.snapshot(scene.project)
+    assert (scene.project / name).is_symlink()
+    assert scene.manager.contents(scene.project, scene.target, ["d/e/file-1"]) == {"d/e/file-1": b"then 1\n"}
+    store = scene.base / "store"
+    listed = git(store, "cat-file", "--batch-all-objects", "--batch-check=%(objecttype) %(objectname)")
+    rows = [row.split() for row in listed.splitlines()]
+    blobs = [git(store, "cat-file", "blob", name) for kind, name in rows if kind == "blob"]
+    assert blobs and not {"outside", "outside\n"} & {*blobs}
