@@ -33,6 +33,8 @@ _HOST = "praisonai"
 _NAME, _EMAIL = "PraisonAI Checkpoints", "checkpoints@praison.ai"
 _EXCLUDED = (".git", ".praisonai", "__pycache__", "*.pyc", ".env", "node_modules", ".venv", "venv", "*.log")
 _PROTECTED = ("~/Desktop", "~/Documents", "~/Downloads")
+_IMPORTED = "imported-by-shadowsnap"
+"""A file beside the repository that PraisonAI itself left: what is deleted here later does not come back."""
 _STEP = re.compile(r"\[step-(\d+)\]\s*")
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -187,15 +189,17 @@ class CheckpointService:
     async def initialize(self) -> bool:
         """False where checkpoints are disabled, or the workspace is missing or protected."""
         workspace = Path(self.workspace_dir).resolve()
-        protected = [Path(path).expanduser().resolve() for path in _PROTECTED]
-        is_protected = workspace in protected or refusal(workspace, Path(str(self.config.storage_dir)).resolve())
-        if not self.config.enabled or not workspace.is_dir() or is_protected:
+        is_protected = any(workspace == Path(path).expanduser().resolve() for path in _PROTECTED)
+        refused = is_protected or refusal(workspace, Path(self.git_dir).parent.resolve())
+        if not self.config.enabled or not workspace.is_dir() or refused:
             return False
         try:
             await asyncio.to_thread(open_store, self._manager.settings)
-            if not await self._saved():
-                with suppress(NothingToImport):
+            mark = Path(self.checkpoint_dir, _IMPORTED)
+            with suppress(NothingToImport, PermissionError):
+                if not mark.exists():
                     await self._manager.import_from(self.checkpoint_dir)
+                    mark.touch()
         except ERRORS as problem:
             await self._emit(CheckpointEvent.ERROR, {"error": str(problem)})
             return False
@@ -210,9 +214,8 @@ class CheckpointService:
             raise BadArguments(what="step must be a non-negative integer")
         if step is not None:
             message = f"[step-{step}] {_STEP.sub('', message, count=1)}"
-        outcome = await self._manager.snapshot(
-            self.workspace_dir, message, always=allow_empty, host=_HOST, keep=self.config.max_checkpoints
-        )
+        work, keep = self.workspace_dir, self.config.max_checkpoints
+        outcome = await self._manager.snapshot(work, message, always=allow_empty, host=_HOST, keep=keep)
         if outcome.status == "unchanged" or outcome.checkpoint is None:
             raise BadArguments(what="No changes to checkpoint")
         result = CheckpointResult(True, await self.get_checkpoint(outcome.checkpoint.id))  # with its counts
@@ -258,10 +261,9 @@ class CheckpointService:
 
     async def _saved(self) -> list[Taken]:
         """What this service saved, newest first. The states that restores put by are for `shadowsnap undo`."""
-        try:
+        with suppress(NoSuchProject):
             return await self._manager.list_checkpoints(self.workspace_dir, host=_HOST)
-        except NoSuchProject:
-            return []
+        return []
 
     @_guarded(lambda _: list[Checkpoint]())
     async def list_checkpoints(self, limit: int | None = 50) -> list[Checkpoint]:
@@ -323,5 +325,4 @@ def _shown(taken: Taken) -> Checkpoint:
     """A checkpoint as PraisonAI has it."""
     tag = _STEP.match(taken.reason)
     counts = (taken.files_changed or 0, taken.insertions or 0, taken.deletions or 0)
-    step = int(tag[1]) if tag else None
-    return Checkpoint(taken.id, taken.short_id, taken.reason, taken.created_at, *counts, step)
+    return Checkpoint(taken.id, taken.short_id, taken.reason, taken.created_at, *counts, tag and int(tag[1]))

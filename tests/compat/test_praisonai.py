@@ -580,3 +580,14 @@ def test_what_was_deleted_is_not_imported_again(work: Path, base: Path, run: Run
     assert messages(run, service) == ["[step-4] old one"]
     assert run(service.delete_all()) is True and not folder.exists()
     assert run(service.initialize()) is True and messages(run, service) == []
+
+
+def test_what_was_deleted_one_by_one_does_not_come_back(work: Path, base: Path, run: Run[Any]) -> None:
+    service = CheckpointService(str(work), str(base))
+    folder = left_by_praisonai(service, work)
+    run(service.initialize())
+    (old,) = run(service.list_checkpoints())
+    assert run(service.delete(old.id)) is True
+    again = CheckpointService(str(work), str(base))
+    assert run(again.initialize()) is True and messages(run, again) == []
+    assert git(work, f"--git-dir={folder / '.git'}", "log", "--format=%s") == "[step-4] old one"
