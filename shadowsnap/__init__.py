@@ -18,7 +18,7 @@ _HOMES = {
 }
 __all__ = ["__version__", *_HOMES]
 
-TYPE_CHECKING = False
+TYPE_CHECKING = False  # `typing` takes as long to import as Python to start
 if TYPE_CHECKING:
     from shadowsnap.aio import AsyncCheckpointManager as AsyncCheckpointManager
     from shadowsnap.errors import ShadowsnapError as ShadowsnapError

@@ -12,7 +12,7 @@ def main() -> int:
     if words[:1] == ["hook"] and not {"-h", "--help"} & set(words):
         from shadowsnap.hook.client import main as hook
 
-        hook(words[1:])  # does not return
+        return hook(words[1:])
 
     from shadowsnap.cli.main import main as command_line
 

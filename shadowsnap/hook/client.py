@@ -15,11 +15,10 @@ import time
 import shadowsnap
 from shadowsnap.base import configured_base
 
-TYPE_CHECKING = False
-if TYPE_CHECKING:  # imported for annotations only
-    from _socket import socket as Socket
-    from collections.abc import Sequence
-    from typing import NoReturn
+try:
+    import _socket as socket  # `socket` takes as long to import as Python to start
+except ImportError:
+    import socket  # type: ignore[no-redef]
 
 # Whatever hangs (a dead network drive, an agent that never closes our input): this ends it.
 _LAST_RESORT = 17
@@ -29,8 +28,8 @@ _MORE_SECONDS = 1.0
 MOST_INPUT = 64 << 20
 
 
-def main(words: "Sequence[str]") -> "NoReturn":
-    """The whole process: 0 whatever happens, and silent but for the answer to a `/rollback`."""
+def main(words: list[str]) -> int:
+    """The whole process, which ends here: 0 whatever happens, and silent but for the answer to a `/rollback`."""
     try:
         stdout = os.dup(1)
         _be_silent()
@@ -99,10 +98,6 @@ def ask_helper(agent: str, event_name: str, data: bytes) -> str:
     if not os.path.lexists(path):
         return ABSENT
     try:
-        import _socket as socket  # `socket` takes as long to import as Python to start
-    except ImportError:
-        import socket  # type: ignore[no-redef]
-    try:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     except OSError:
         return BUSY  # a sandbox
@@ -140,7 +135,7 @@ def wants_helper(base: str) -> bool:
     return not ownership_problem(os.path.realpath(base)) and load_settings().settings.resident
 
 
-def _let_it_work(connection: "Socket", worker: int) -> str:
+def _let_it_work(connection: socket.socket, worker: int) -> str:
     connection.settimeout(_ANSWER_SECONDS)
     connection.sendall(GO)
     try:
@@ -185,7 +180,7 @@ def _mounts() -> str:
         return ""
 
 
-def peer_uid(connection: "Socket") -> int:
+def peer_uid(connection: socket.socket) -> int:
     """The user at the other end."""
     if sys.platform == "linux":
         return int.from_bytes(connection.getsockopt(1, 17, 12)[4:8], sys.byteorder)  # SOL_SOCKET, SO_PEERCRED

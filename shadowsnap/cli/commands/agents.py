@@ -136,7 +136,7 @@ class HookCommand(Command):
         parser.add_argument("event", metavar="EVENT", nargs="?", default="", help="what happened")
 
     def run(self, args: argparse.Namespace, context: Context) -> int:
-        main([args.agent, args.event])
+        return main([args.agent, args.event])
 
 
 class HelperCommand(Command):
