@@ -103,6 +103,8 @@ def before_tool(event: HookEvent, session: HookSession) -> None:
         if not session.is_same_turn(event):
             _close(event, session, manager, "interrupted")
             session.begin_turn(event, "", prompted=False)
+        elif session.record.get("ended") is True:
+            session.continue_turn(event)  # another program's hook did not let the agent stop
         outcome = _take(event, session, manager)
         if _is_for_the_hook(outcome):
             raise NotDone
@@ -209,6 +211,8 @@ def stopped(event: HookEvent, session: HookSession) -> None:
         return  # the turn that the helper works for goes on
     if event.background and not event.ends:
         return  # tasks of the turn go on; their end is reported
+    if not event.ends and session.is_earlier_turn(event):
+        return  # the next prompt has ended that one
     manager = None
     with session.lock(DEADLINE):
         session.read()

@@ -90,6 +90,10 @@ class HookSession:
         silent = time.time() - self.last_seen > _SILENCE_SECONDS
         return bool(self.record.get("prompted")) or not silent
 
+    def is_earlier_turn(self, event: HookEvent) -> bool:
+        """Whether an event belongs to a turn before that of the record."""
+        return event.turn in self.record.get("asked", ()) and not self.is_same_turn(event)
+
     def covers(self, event: HookEvent) -> bool:
         """Whether everything that the tool may write to is safe in this turn."""
         if not self.is_same_turn(event) or not self.is_open or self.counts_calls():

@@ -706,3 +706,40 @@ def test_a_turn_that_named_one_file_elsewhere_ends_there_too(
     manager = CheckpointManager(base=base)
     for place in (project, named.parent):
         assert [entry.status for entry in manager.timeline(place)] == ["done"]
+
+
+def prompt_and_stop(project: Path, turn: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    facts = {"session_id": "s1", "prompt_id": turn, "cwd": str(project)}
+    asked = {**facts, "hook_event_name": "UserPromptSubmit", "prompt": f"ask {turn}"}
+    return asked, {**facts, "hook_event_name": "Stop"}
+
+
+def turns_of(project: Path, manager: CheckpointManager) -> list[tuple[str | None, str | None, int | None]]:
+    return [(each.prompt, each.status, each.files_changed) for each in manager.timeline(project)][::-1]
+
+
+def test_a_turn_that_was_not_allowed_to_stop_goes_on(project: Path, manager: CheckpointManager) -> None:
+    """A stop hook of another program may send the agent back to work, in the same turn."""
+    asked, stop = prompt_and_stop(project, "t1")
+    hook("claude", asked)
+    for name in ("a", "b"):
+        hook("claude", tool(project))
+        (project / name).write_text(f"{name}\n")
+        hook("claude", {**stop, "stop_hook_active": name == "b"})
+    assert turns_of(project, manager) == [("ask t1", "done", 2)]
+    assert manager.now(project).files_changed == 0
+
+
+def test_a_late_stop_does_not_end_the_next_turn(project: Path, manager: CheckpointManager) -> None:
+    stops = []
+    for turn in ("t1", "t2"):
+        asked, stop = prompt_and_stop(project, turn)
+        hook("claude", asked)
+        hook("claude", tool(project, turn=turn))
+        (project / turn).write_text("1\n")
+        stops.append(stop)
+    hook("claude", stops[0])
+    assert turns_of(project, manager)[-1][:2] == ("ask t2", "running")
+    (project / "more").write_text("1\n")
+    hook("claude", stops[1])
+    assert turns_of(project, manager) == [("ask t1", "interrupted", 1), ("ask t2", "done", 2)]
