@@ -1589,6 +1589,7 @@ class CheckpointManager:
         """Forget the remote of a project, and what was pulled from it. What lies there stays there."""
         return all_lanes.remove_remote(self._store(), project_of(working_dir), self._deadline())
 
+    @_retry_after_repair
     def push(self, working_dir: PathLike) -> PushReport:
         """Bring the project's lane at its remote up to date: the log and every checkpoint that is kept."""
         self._jobs.wait()
@@ -1608,7 +1609,7 @@ class CheckpointManager:
         entries are listed with their machines; nothing here is changed."""
         store, project = self._store(), project_of(working_dir)
         storage, opener = all_lanes.storage_of(store, project), _opener(key)
-        own, deadline = pushing.own_lane(store, project, self._deadline()), Deadline(self.settings.upkeep_deadline)
+        own = pushing.own_lane(store, project, self._deadline())
         if lanes:
             wanted = [all_lanes.find_lane(storage, opener, lane) for lane in lanes]
         else:
@@ -1619,7 +1620,7 @@ class CheckpointManager:
         refused: list[LaneRefused | KeyNeeded] = []
         for lane in wanted:
             try:
-                reports.append(pulling.pull_lane(store, storage, lane, opener, deadline)[0])
+                reports.append(self._pull_lane(project, storage, lane, opener)[0])
             except LaneRefused as problem:
                 refused.insert(0, problem)
             except KeyNeeded as problem:
@@ -1628,6 +1629,13 @@ class CheckpointManager:
         if refused and (lanes or not reports or isinstance(refused[0], LaneRefused)):
             raise refused[0]  # after the others: none keeps them away
         return reports + unread
+
+    @_retry_after_repair
+    def _pull_lane(
+        self, project: Project, storage: Storage, lane: str, opener: sealing.Opener
+    ) -> tuple[PullReport, PulledLane]:
+        deadline = Deadline(self.settings.upkeep_deadline)
+        return pulling.pull_lane(self._store(), storage, lane, opener, deadline)
 
     def lanes(
         self, url: str | None = None, working_dir: PathLike | None = None, key: PathLike | None = None
@@ -1679,8 +1687,8 @@ class CheckpointManager:
         storage = _storage_at(store, url, working_dir)
         lane, _, ref = lane.partition(":")
         name = all_lanes.find_lane(storage, opener, lane)
-        _, pulled = pulling.pull_lane(store, storage, name, opener, deadline)
         here, chosen = Path(working_dir or os.getcwd()), Path(directory) if directory else None
+        _, pulled = self._pull_lane(project_of(here), storage, name, opener)
         place, new = pulling.place_to_resume(store, pulled, here, chosen, deadline)
         project = project_of(place)
         why = refusal(project.workdir, store.base)

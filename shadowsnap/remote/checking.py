@@ -66,7 +66,8 @@ def index_pack(git: Git, pack: Path, lane: str, known: set[str]) -> set[str]:
     digits = _indexed(git, pack, ANY_CONTENT)
     digits = digits or _indexed(git, pack, _MODULES)  # git before 2.39.1 does not look at .gitattributes
     if not digits:
-        raise LaneRefused(lane=lane, why="a pack is damaged or cut short, or claims more than fits into memory")
+        why = "a pack does not hold what it should: it is damaged, cut short, or claims more than fits into memory"
+        raise LaneRefused(lane=lane, why=why)
     assert git.scratch_objects is not None
     index = git.scratch_objects / "pack" / f"pack-{digits}.idx"
     rows = [row.split() for row in git.run("show-index", stdin=index.read_bytes()).decode("ascii").splitlines()]

@@ -24,7 +24,15 @@ from functools import cached_property
 from pathlib import Path
 
 from shadowsnap.deadline import Deadline
-from shadowsnap.errors import DamagedObject, DeadlineExceeded, GitFailed, MalformedObject, RemoteFailed, UnsafeTree
+from shadowsnap.errors import (
+    DamagedObject,
+    DeadlineExceeded,
+    DiskFull,
+    GitFailed,
+    MalformedObject,
+    RemoteFailed,
+    UnsafeTree,
+)
 from shadowsnap.files import remove_tree, write_bytes
 from shadowsnap.git.objects import EMPTY_TREE, LooseObjects, is_object_id
 from shadowsnap.git.reading import ObjectReader
@@ -172,6 +180,7 @@ class GitStorage:
     def _fetch(self, git: Git, most: int, *words: str) -> None:
         """Fetch; git is stopped when more comes than may, and nothing that this repository holds is kept."""
         packs = git.git_dir / "objects" / "pack"
+        _remove_unfinished(packs, _SECONDS)  # those of processes that were killed
         before = _size_of_folder(packs)
         running = git.bound(network=True, untrusted=True, config=_NETWORK).start("fetch", *words)
         done, too_much = threading.Event(), threading.Event()
@@ -190,6 +199,9 @@ class GitStorage:
         try:
             self._output(running)
             look()  # all of it may have come between two looks
+        except DiskFull:
+            _remove_unfinished(packs, 0)
+            raise
         except RemoteFailed:
             if not too_much.is_set():
                 raise
@@ -376,6 +388,8 @@ class GitStorage:
         except (GitFailed, DeadlineExceeded) as problem:
             lines = re.split(r"[\r\n]+", running.errors.decode("utf-8", "replace"))
             complaints = [line.strip() for line in lines if line.strip() and not _PROGRESS.search(line)]
+            if any("No space left on device" in line and not line.startswith("remote:") for line in complaints):
+                raise DiskFull(path=self._dir) from problem
             why = "; ".join(complaints)[:_LONGEST_WHY] or problem
             raise RemoteFailed(url=self.url, why=why) from problem
 
@@ -412,6 +426,13 @@ def _make_repository(path: Path) -> None:
     for name, content in store_files().items():
         if name in ("config", "HEAD"):
             write_bytes(path / name, content)
+
+
+def _remove_unfinished(packs: Path, seconds: float) -> None:
+    """Remove what git began to write so long ago."""
+    for each in packs.glob("tmp_*"):
+        if time.time() - each.lstat().st_mtime >= seconds:
+            each.unlink(missing_ok=True)
 
 
 def _size_of_folder(path: Path) -> int:

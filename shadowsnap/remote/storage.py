@@ -7,6 +7,9 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from functools import partial
+from io import FileIO
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -180,37 +183,48 @@ class DirectoryStorage:
                         yield Item(name, seen.st_size, seen.st_mtime)
 
     def get(self, name: str, most: int) -> bytes | None:
-        pieces: list[bytes] = []
-        return b"".join(pieces) if self._read(name, most, pieces.append) else None
+        try:
+            return b"".join(self._read(name, most))
+        except FileNotFoundError:
+            return None
 
     def get_file(self, name: str, target: Path, most: int) -> bool:
         with target.open("wb") as file:
-            return self._read(name, most, file.write)
-
-    def _read(self, name: str, most: int, take: Callable[[bytes], object]) -> bool:
-        with self._failing():
             try:
-                descriptor = os.open(self._path(name), READ_FLAGS | getattr(os, "O_NOFOLLOW", 0))
-            except (FileNotFoundError, NotADirectoryError):
+                file.writelines(self._read(name, most))
+            except FileNotFoundError:
                 return False
-            with os.fdopen(descriptor, "rb", buffering=0) as file:
-                if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-                    raise RemoteFailed(url=self.url, why=f"{name} is not a regular file")
-                left = most
-                while piece := file.read(min(_CHUNK, left + 1)):
-                    left -= len(piece)
-                    if left < 0:
-                        raise TooLarge(name)
-                    take(piece)
         return True
+
+    def _read(self, name: str, most: int) -> Iterator[bytes]:
+        """The content, piece by piece: that a piece cannot be written here is not the remote's fault."""
+        if self.size(name) is None:
+            raise FileNotFoundError(name)
+        with self._failing():
+            file = self._open(name)
+        with file:
+            left, piece = most, b"x"
+            while piece:
+                with self._failing():
+                    piece = file.read(min(_CHUNK, left + 1))
+                left -= len(piece)
+                if left < 0:
+                    raise TooLarge(name)
+                yield piece
+
+    def _open(self, name: str) -> FileIO:
+        descriptor = os.open(self._path(name), READ_FLAGS | getattr(os, "O_NOFOLLOW", 0))
+        if stat.S_ISREG(os.fstat(descriptor).st_mode):
+            return FileIO(descriptor)
+        os.close(descriptor)
+        raise RemoteFailed(url=self.url, why=f"{name} is not a regular file")
 
     def size(self, name: str) -> int | None:
         with self._failing():
             try:
-                seen = os.lstat(self._path(name))
+                return os.lstat(self._path(name)).st_size
             except (FileNotFoundError, NotADirectoryError):
                 return None
-        return seen.st_size if stat.S_ISREG(seen.st_mode) else None
 
     def put(self, name: str, data: bytes) -> None:
         with self._failing():
@@ -255,22 +269,13 @@ class DirectoryStorage:
         assert _NAME.fullmatch(name), name
         return self._root / name
 
-    def _failing(self) -> _Failing:
-        return _Failing(self.url)
-
-
-class _Failing:
-    """What the system says of a remote directory becomes `RemoteFailed`."""
-
-    def __init__(self, url: str) -> None:
-        self._url = url
-
-    def __enter__(self) -> None:
-        pass
-
-    def __exit__(self, _: object, problem: BaseException | None, __: object) -> None:
-        if isinstance(problem, OSError):
-            raise RemoteFailed(url=self._url, why=problem.strerror or problem) from problem
+    @contextmanager
+    def _failing(self) -> Iterator[None]:
+        """What the system says of the directory becomes `RemoteFailed`."""
+        try:
+            yield
+        except OSError as problem:
+            raise RemoteFailed(url=self.url, why=problem.strerror or problem) from problem
 
 
 def _link(source: Path, target: Path) -> bool:
@@ -380,10 +385,10 @@ class ObjectStorage:
             raise TooLarge(name)
         with target.open("wb") as file:
             if size <= _PIECE:
-                self._done(lambda: file.write(found.bytes()))
+                file.write(self._done(found.bytes))
             else:
                 for start in range(0, size, _PIECE):
-                    self._done(lambda at=start: file.write(self._range(name, at, size)))  # type: ignore[misc]
+                    file.write(self._done(partial(self._range, name, start, size)))
         return True
 
     def _range(self, name: str, start: int, size: int) -> Any:
@@ -401,14 +406,14 @@ class ObjectStorage:
         self._done(lambda: self._api.put(self._store, name, source, **more))
 
     def put_new(self, name: str, data: bytes, head: str = "") -> bool:
-        exists = (self._api.exceptions.AlreadyExistsError, self._api.exceptions.PreconditionError)
-        try:
-            self._api.put(self._store, name, data, mode="create")
-        except exists:
-            return False
-        except self._errors as problem:
-            raise RemoteFailed(url=self.url, why=_in_short(problem)) from problem
-        return True
+        def put() -> bool:
+            try:
+                self._api.put(self._store, name, data, mode="create")
+            except (self._api.exceptions.AlreadyExistsError, self._api.exceptions.PreconditionError):
+                return False
+            return True
+
+        return self._done(put)
 
     def delete(self, names: Iterable[str]) -> None:
         for name in names:
@@ -419,16 +424,18 @@ class ObjectStorage:
 
     def _asked(self, ask: Callable[[], _T]) -> _T | None:
         """The answer; None if there is nothing of that name."""
+
+        def answer() -> _T | None:
+            try:
+                return ask()
+            except (self._api.exceptions.NotFoundError, FileNotFoundError):
+                return None
+
+        return self._done(answer)
+
+    def _done(self, ask: Callable[[], _T]) -> _T:
         try:
             return ask()
-        except (self._api.exceptions.NotFoundError, FileNotFoundError):
-            return None
-        except self._errors as problem:
-            raise RemoteFailed(url=self.url, why=_in_short(problem)) from problem
-
-    def _done(self, ask: Callable[[], object]) -> None:
-        try:
-            ask()
         except self._errors as problem:
             raise RemoteFailed(url=self.url, why=_in_short(problem)) from problem
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -11,9 +12,10 @@ import pytest
 from lanes import MachineUnderTest
 
 from helpers import git, manifest
-from shadowsnap import errors
+from shadowsnap import errors, steps
 from shadowsnap.remote import push as pushing
 from shadowsnap.remote.lanes import normal_origin
+from shadowsnap.remote.storage import DirectoryStorage
 from shadowsnap.store import lanes as records
 
 
@@ -609,3 +611,37 @@ def test_a_share_that_is_not_mounted_is_a_failure_of_the_remote(sandbox: Machine
     shelf.rename(shelf.with_name("away"))
     with pytest.raises(errors.RemoteFailed, match="there is no such directory"):
         sandbox.push()
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no /dev/full")
+def test_a_disk_that_is_full_here_is_no_failure_of_the_remote(shelf: Path) -> None:
+    storage = DirectoryStorage(shelf, str(shelf))
+    storage.put("a/b", b"some")
+    with pytest.raises(OSError, match="No space left"):
+        storage.get_file("a/b", Path("/dev/full"), 10)
+
+
+@pytest.mark.parametrize("point", ["push:packed", "pull:fetched"])
+def test_a_full_disk_is_named(
+    sandbox: MachineUnderTest,
+    home_machine: MachineUnderTest,
+    shelf: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    point: str,
+) -> None:
+    def fill_up(name: str) -> None:
+        if name == point:
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    def resume() -> bool:
+        return home_machine.here().resume("sandbox", home_machine.project / "new", url=str(shelf)).new
+
+    sandbox.push()
+    sandbox.turn("more", a__txt="more")
+    with monkeypatch.context() as patch:
+        patch.setattr(steps, "listener", fill_up)
+        act = sandbox.push if point == "push:packed" else resume
+        with pytest.raises(errors.DiskFull):
+            act()
+    assert sandbox.push().status in ("pushed", "up-to-date")
+    assert resume()

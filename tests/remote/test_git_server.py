@@ -377,3 +377,29 @@ def test_what_a_new_generation_left_behind_goes_here_too(
     desk.here().resume("sandbox", desk.project / "newer", url=str(server))
     (mirror,) = (desk.base / "remote").glob("*.git")
     assert sum(path.stat().st_size for path in mirror.rglob("*") if path.is_file()) < 200_000
+
+
+def test_what_a_killed_fetch_left_goes_with_a_later_one(
+    sandbox: MachineUnderTest, desk: MachineUnderTest, server: Path
+) -> None:
+    sandbox.push()
+    desk.here().resume("sandbox", desk.project / "new", url=str(server))
+    (mirror,) = (desk.base / "remote").glob("*.git")
+    left = mirror / "objects" / "pack" / "tmp_pack_abcdef"
+    left.write_bytes(b"half")
+    desk.here().resume("sandbox", desk.project / "newer", url=str(server))
+    assert left.exists(), "it may be of a fetch that is under way"
+    os.utime(left, (0, 0))
+    desk.here().resume("sandbox", desk.project / "newest", url=str(server))
+    assert not left.exists()
+
+
+def test_a_fetch_that_meets_a_full_disk(
+    desk: MachineUnderTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "ssh"
+    script.write_text("#!/bin/sh\necho 'fatal: write error: No space left on device' >&2\nexit 1\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("GIT_SSH_COMMAND", str(script))
+    with pytest.raises(errors.DiskFull):
+        desk.here().resume("sandbox", desk.project / "new", url="ssh://host/x.git")
