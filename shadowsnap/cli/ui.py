@@ -59,9 +59,11 @@ class Ui:
         return code
 
     def raw(self, data: bytes) -> None:
-        """Bytes as they are."""
+        """Bytes as they are. What a terminal would obey is shown as escapes there."""
         sys.stdout.flush()
-        if hasattr(sys.stdout, "buffer"):
+        if self.on_terminal:
+            self._write(sys.stdout, safe(data.decode("utf-8", "surrogateescape"), keep="\n\t\r"))
+        elif hasattr(sys.stdout, "buffer"):
             sys.stdout.buffer.write(data)
         else:  # a host program catches our output as text
             sys.stdout.write(data.decode("utf-8", "surrogateescape"))

@@ -57,6 +57,12 @@ def test_nothing_in_a_name_is_taken_for_a_code(cli: CommandLine) -> None:
     assert "[red]no markup[/red]" in bare(coloured(cli, "diff", "1"))
 
 
+def test_nothing_in_a_file_is_taken_for_a_code(cli: CommandLine) -> None:
+    screen = coloured(cli, "cat", "1:after", "README.md")
+    assert "\\x1b]0;title\\x07\ttab" in screen and "\x1b]0;" not in screen
+    assert "\x1b]0;title\x07" in cli("cat", "1:after", "README.md").out
+
+
 def test_a_diff_is_coloured_and_every_character_of_it_stays(cli: CommandLine) -> None:
     with_colours = coloured(cli, "diff", "1")
     assert bare(with_colours) == plain(cli, "diff", "1")

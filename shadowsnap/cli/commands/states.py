@@ -178,7 +178,9 @@ def _compare(args: argparse.Namespace, context: Context) -> tuple[Diff, str]:
 
 
 class CatCommand(Command):
-    """Print a file as it was in a state, byte for byte."""
+    """Print a file as it was in a state, byte for byte.
+
+    On a terminal, what the terminal would obey is shown as escapes."""
 
     name = "cat"
     group = "taking and looking"
