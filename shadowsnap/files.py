@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import json
 import os
 import shutil
@@ -320,6 +321,14 @@ def is_encodable(text: object) -> bool:
         return isinstance(text, str) and os.fsencode(text) is not None
     except UnicodeEncodeError:
         return False
+
+
+def session_file(session: str) -> str:
+    """The name, without a suffix, of the file that the hooks of a session share. Most ids can be the name of a
+    file; the others are hashed."""
+    if len(session) <= 100 and session.replace("-", "").replace("_", "").isalnum() and session.isascii():
+        return f"s-{session}"
+    return f"x-{hashlib.sha256(session.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
 
 
 # --- ownership --------------------------------------------------------------------------------------

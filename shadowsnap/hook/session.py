@@ -8,7 +8,6 @@ the operation log; this file can be lost.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import os
 import time
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from shadowsnap.deadline import Deadline
-from shadowsnap.files import make_private_folder, parse_json, write_json
+from shadowsnap.files import make_private_folder, parse_json, session_file, write_json
 from shadowsnap.hook.payload import TOOL, HookEvent
 from shadowsnap.hook.transcripts import implied_transcript, transcripts_folder
 from shadowsnap.snapshot.tools import command_projects, named_files, named_folders, project_root
@@ -53,7 +52,7 @@ class HookSession:
 
     def _open_file(self, session: str) -> None:
         self.id = session
-        self.name = _file_name(session)
+        self.name = session_file(session)
         self.path = os.path.join(self.folder, f"{self.name}.json")
         self.last_seen = 0.0
         self.record: dict[str, Any] = {}
@@ -304,10 +303,3 @@ def _is_new(file: str, taken: list[str]) -> bool:
 
 def _absolute(path: str, cwd: str) -> str:
     return os.path.abspath(os.path.join(cwd, os.path.expanduser(path)))
-
-
-def _file_name(session: str) -> str:
-    """Most ids can be the name of a file; the others are hashed."""
-    if len(session) <= 100 and session.replace("-", "").replace("_", "").isalnum() and session.isascii():
-        return f"s-{session}"
-    return f"x-{hashlib.sha256(session.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"

@@ -347,13 +347,7 @@ def _labels(store: Store, project: Project) -> dict[str, str]:
 
 
 def _decode(project: Project, ref: str, commit: str, tree: str, message: bytes) -> Checkpoint:
-    subject, _, rest = message.decode("utf-8", "replace").partition("\n\n")
-    try:
-        body = parse_json(rest)
-    except ValueError:
-        body = {}
-    if not isinstance(body, dict):
-        body = {}
+    subject, body = read_message(message)
     body.pop("ms", None)
     turn = body.pop("turn", None)
     return Checkpoint(
@@ -372,6 +366,16 @@ def _decode(project: Project, ref: str, commit: str, tree: str, message: bytes) 
         tree=tree,
         ref=ref,
     )
+
+
+def read_message(message: bytes) -> tuple[str, dict[str, Any]]:
+    """The subject of a checkpoint's commit, and its facts; none if they cannot be read."""
+    subject, _, rest = message.decode("utf-8", "replace").partition("\n\n")
+    try:
+        body = parse_json(rest)
+    except ValueError:
+        body = None
+    return subject, body if isinstance(body, dict) else {}
 
 
 def _text_of(body: dict[str, Any], name: str, otherwise: T) -> str | T:

@@ -24,7 +24,6 @@ from shadowsnap.errors import DamagedObject, GitFailed, MalformedObject, UnsafeT
 from shadowsnap.files import (
     WRITABLE_BY_OTHERS,
     ownership_problem,
-    parse_json,
     read_json,
     remove_tree,
     write_bytes,
@@ -53,7 +52,7 @@ from shadowsnap.git.refs import (
 )
 from shadowsnap.git.repository import Git, missing_fixes
 from shadowsnap.results import Finding
-from shadowsnap.store.checkpoints import moment_of
+from shadowsnap.store.checkpoints import moment_of, read_message
 from shadowsnap.store.history import rebuild_log
 from shadowsnap.store.layout import (
     FOLDERS,
@@ -640,12 +639,7 @@ def read_commit(reader: ObjectReader, name: str) -> Commit | None:
     except DamagedObject:
         return None
     header, _, message = data.partition(b"\n\n")
-    subject, _, rest = message.decode("utf-8", "replace").partition("\n\n")
-    try:
-        body = parse_json(rest)
-    except ValueError:
-        body = {}
-    body = body if isinstance(body, dict) else {}
+    subject, body = read_message(message)
     written = _AUTHOR.search(header + b"\n")
     return Commit(tree, body.pop("reason", subject), body, int(written[1]) if written else 0)
 

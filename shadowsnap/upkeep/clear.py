@@ -6,7 +6,6 @@ project removes it from them, too: nothing of it is left below the base.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import os
 import re
@@ -27,7 +26,7 @@ from shadowsnap.errors import (
     PathRefused,
     UnsafeTree,
 )
-from shadowsnap.files import parse_json, read_json, remove_tree, write_bytes
+from shadowsnap.files import parse_json, read_json, remove_tree, session_file, write_bytes
 from shadowsnap.git.maintenance import PackIndex, loose_file, loose_problem
 from shadowsnap.git.objects import EMPTY_BLOB, object_id
 from shadowsnap.git.reading import Graph, ObjectReader, kinds_of, missing_objects, reachable, read_many
@@ -207,7 +206,7 @@ def forget_mentions(store: Store, project: Project, sessions: Iterable[str], dea
     mentions = Mentions(store, project)
     logged = [entry for line in _lines(store.base / HOOK_LOG) if isinstance(entry := _parsed(line), dict)]
     involved = {*sessions, *(str(each["session"]) for each in logged if each.get("session") and mentions(each))}
-    turn_files = {turn_file(name) for name in (*involved, f"in {project.workdir}")}
+    turn_files = {session_file(name) for name in (*involved, f"in {project.workdir}")}
     _forget_in_turns(store.base / TURNS, mentions, turn_files)
     _forget_in_log(store.base / HOOK_LOG, mentions)
     with locked(store.base / ".log.lock", "log", deadline):
@@ -237,13 +236,6 @@ class Mentions:
 
     def _is_others(self, path: str) -> bool:
         return any(path == each or path.startswith(each + os.sep) for each in self._below)
-
-
-def turn_file(session: str) -> str:
-    """The name of the file that the hooks of a session share, without its suffix (see `hook.session`)."""
-    if len(session) <= 100 and session.replace("-", "").replace("_", "").isalnum() and session.isascii():
-        return f"s-{session}"
-    return f"x-{hashlib.sha256(session.encode('utf-8', 'surrogatepass')).hexdigest()[:40]}"
 
 
 def _forget_in_turns(folder: Path, mentions: Mentions, names: set[str]) -> None:

@@ -15,9 +15,7 @@ from restoring import assert_sound, checkpoint, content_in, die, in_child, kille
 from helpers import git, manifest
 from shadowsnap import CheckpointManager
 from shadowsnap.errors import NoSuchCheckpoint, NoSuchPath, NoSuchProject, PathRefused
-from shadowsnap.hook.session import _file_name
 from shadowsnap.store.projects import project_of
-from shadowsnap.upkeep.clear import turn_file
 
 KEY = b"canary-" + b"0123456789abcdef" * 4
 PROMPT = "canary: rewrite the parser of the treasury"
@@ -159,11 +157,6 @@ def test_what_was_set_aside_of_a_cleared_project_goes_too(
         (aside / path).write_bytes(data)
     manager.clear(project)
     assert [path.name for path in aside.rglob("*") if path.is_file()] == [f"{project_of(other).id}.json"]
-
-
-def test_the_files_of_turns_are_known_by_the_names_that_hooks_give_them() -> None:
-    for session in ("aaaa-1", "Session_2", "with a blank", "in /some/where", "x" * 101):
-        assert turn_file(session) == _file_name(session)
 
 
 def test_clearing_everything_leaves_no_prompt(base: Path, project: Path, manager: CheckpointManager) -> None:
