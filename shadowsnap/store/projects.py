@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import stat
 import time
 from collections.abc import Iterator, Mapping
@@ -63,10 +64,14 @@ def project_of(working_dir: str | os.PathLike[str]) -> Project:
 
 
 def known_projects(store: Store) -> list[Project]:
-    """Every project that a record is kept about, by directory."""
-    named = (record.get("workdir") for record in all_records(store).values())
-    workdirs = (each for each in named if isinstance(each, str) and is_encodable(each) and "\0" not in each)
-    return sorted(map(project_of, workdirs), key=lambda project: project.workdir)
+    """Every project that a sound record is kept about, by directory."""
+    named = ((name, record.get("workdir")) for name, record in all_records(store).items())
+    found = [
+        Project(name, Path(str(workdir)))
+        for name, workdir in named
+        if re.fullmatch("[0-9a-f]{16}", name) and is_encodable(workdir) and "\0" not in str(workdir)
+    ]
+    return sorted(found, key=lambda project: project.workdir)
 
 
 def all_records(store: Store) -> dict[str, dict[str, Any]]:

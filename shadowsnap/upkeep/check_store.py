@@ -69,8 +69,8 @@ from shadowsnap.store.layout import (
 from shadowsnap.store.log import next_number, read_lines, read_log
 from shadowsnap.store.projects import (
     Project,
-    all_records,
     journal_from,
+    known_projects,
     read_journal,
 )
 from shadowsnap.store.stat_cache import ScanCache, load_cache, objects_taken_for_stored
@@ -647,15 +647,6 @@ def read_commit(reader: ObjectReader, name: str) -> Commit | None:
 # --- records of projects -----------------------------------------------------------------------
 
 
-def recorded_projects(store: Store) -> list[Project]:
-    """Every project with a sound record."""
-    return [
-        Project(name, Path(record["workdir"]))
-        for name, record in sorted(all_records(store).items())
-        if _PROJECT_ID.fullmatch(name) and isinstance(record.get("workdir"), str)
-    ]
-
-
 def find_records(examination: Examination) -> Iterator[Finding]:
     """Records of projects that cannot be used, and projects with checkpoints but without a record."""
     folder = examination.store.git_dir / "projects"
@@ -718,7 +709,7 @@ def find_clock(examination: Examination) -> Iterator[Finding]:
     """Projects with times in the future: the clock was set back, or was wrong before."""
     now = time.time() + _CLOCK_SLACK
     newest = {ref.project: moment_of(ref.name) / 1000 for ref in checkpoint_refs(examination.store)}
-    for project in recorded_projects(examination.store):
+    for project in known_projects(examination.store):
         touched = (read_json(examination.store.project_file(project.id)) or {}).get("last_touch")
         if newest.get(project.id, 0.0) > now or (isinstance(touched, (int, float)) and touched > now):
             meaning = (
@@ -737,7 +728,7 @@ def find_logs(examination: Examination) -> Iterator[Finding]:
         yield Finding("log-damaged", "error", LOGS, meaning, "move it to the quarantine and write the logs again")
         return
     with_checkpoints = {ref.project for ref in checkpoint_refs(store)}
-    for project in recorded_projects(store):
+    for project in known_projects(store):
         if examination.project in (None, project.id):
             problem = _log_problem(store, project, has_checkpoints=project.id in with_checkpoints)
             if problem is not None:
@@ -766,7 +757,7 @@ def rebuild_operation_log(examination: Examination, finding: Finding) -> None:
         examination.quarantine.move(path)
     elif path.exists():
         examination.quarantine.copy(path)  # it is replaced at once, so that a crash loses nothing
-    for project in recorded_projects(store):
+    for project in known_projects(store):
         if project.id == path.stem:
             rebuild_log(store, project, examination.deadline)
 
@@ -791,7 +782,7 @@ def _is_journal(path: Path) -> bool:
 def find_staging(examination: Examination) -> Iterator[Finding]:
     """Staging directories of a restore that the project's journal does not know."""
     store = examination.store
-    for project in recorded_projects(store):
+    for project in known_projects(store):
         begun = read_journal(store, project).open if _is_journal(store.journal_file(project.id)) else None
         known = begun.staging if begun is not None else ()
         for path in sorted(project.workdir.glob(_STAGING)) if project.workdir.is_dir() else ():

@@ -48,6 +48,7 @@ from shadowsnap.store.log import rename_ids
 from shadowsnap.store.projects import (
     Project,
     all_records,
+    known_projects,
     may_lack_checkpoints,
     note_emptied,
     read_journal,
@@ -65,7 +66,6 @@ from shadowsnap.upkeep.check_store import (
     every_ref,
     packed_refs,
     read_commit,
-    recorded_projects,
     write_objects,
     write_packed_refs,
 )
@@ -357,7 +357,7 @@ def _recover_objects(store: Store, lost: Mapping[str, Iterable[bytes]]) -> set[s
         write_objects(store, _no_longer(wanted, found))
 
     write(_from_files(lost.items()))
-    for project in recorded_projects(store) if wanted else ():
+    for project in known_projects(store) if wanted else ():
         cache = load_cache(store, project)
         known = cache.index.lookup(cache.index.paths())
         root = os.fsencode(project.workdir)

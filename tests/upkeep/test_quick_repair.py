@@ -7,6 +7,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -143,6 +144,7 @@ def test_a_named_file_is_captured_after_an_attempt_that_failed(base: Path, proje
     with locked(kept.store / "locks" / f"{kept.id}.lock", "another process", NO_DEADLINE):
         outcome = manager.ensure_checkpoint(project, paths=["named.secretly"])
         assert outcome.status == "failed" and isinstance(outcome.error, LockTimeout)
+    manager.settings = replace(manager.settings, deadline=30)
     outcome = manager.ensure_checkpoint(project, paths=["named.secretly"])
     assert outcome.status == "taken" and outcome.checkpoint is not None
     assert "named.secretly" in manager.files(project, outcome.checkpoint.id)
