@@ -82,6 +82,9 @@ class ObjectReader:
             raise DamagedObject(id=name)
         return data
 
+    def tree(self, name: str) -> bytes:
+        return self.read(name, b"tree")
+
     def size(self, name: str) -> int | None:
         """Size of an object; None if it is not found without git."""
         new = self._git.new_objects
@@ -298,7 +301,7 @@ def _judged(
     with ObjectReader(git) as reader:
         for number, pair in enumerate(pairs):
             if number % _PAIRS_AT_ONCE == 0:  # what was read of the trees is kept for a while
-                trees = TreeReader(EMPTY_TREE, lambda name: reader.read(name, b"tree"))
+                trees = TreeReader(EMPTY_TREE, reader.tree)
             try:
                 trees.check_difference(*pair)
             except (DamagedObject, MalformedObject, UnsafeTree) as problem:

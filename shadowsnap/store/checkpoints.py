@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from functools import cached_property, partial
+from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -158,7 +158,7 @@ def files_of(store: Store, checkpoint: Checkpoint, deadline: Deadline) -> list[s
     """Every file that a checkpoint holds. Raises `UnsafeTree` for what it must not hold."""
     found = []
     with ObjectReader(store.git(deadline)) as reader:
-        for path in TreeReader(checkpoint.tree, partial(reader.read, kind=b"tree")).files_below(b""):
+        for path in TreeReader(checkpoint.tree, reader.tree).files_below(b""):
             deadline.check("listing files")
             found.append(os.fsdecode(path))
     return sorted(found)
@@ -508,7 +508,7 @@ def contents_of(
     """The bytes of those of the files that the checkpoint has; of a link, where it leads."""
     found = {}
     with ObjectReader(store.git(deadline)) as reader:
-        lookup = TreeReader(checkpoint.tree, partial(reader.read, kind=b"tree"))
+        lookup = TreeReader(checkpoint.tree, reader.tree)
         for path in paths:
             leaf = lookup.find(os.fsencode(path))
             if leaf is not None and leaf[0] != DIRECTORY:
@@ -544,7 +544,7 @@ def touching(store: Store, listed: Iterable[Checkpoint], path: bytes, deadline: 
 
 def _holds(reader: ObjectReader, tree: str, path: bytes) -> bool:
     try:
-        return TreeReader(tree, lambda name: reader.read(name, b"tree")).find(path) is not None
+        return TreeReader(tree, reader.tree).find(path) is not None
     except (DamagedObject, MalformedObject, UnsafeTree):
         return True  # it cannot be known any more, and unknown is not no
 

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -35,13 +35,13 @@ from shadowsnap.git.repository import Git
 from shadowsnap.git.trees import DIRECTORY, Leaf, TreeReader, TreeSearch, patch_tree
 from shadowsnap.results import ClearedItem, ClearReport, PurgeResult
 from shadowsnap.steps import step
-from shadowsnap.store.checkpoints import ATTACHMENTS, CHECKPOINTS, PINS, all_refs, take_inventory
+from shadowsnap.store.checkpoints import CHECKPOINTS, PINS, all_refs, take_inventory
 from shadowsnap.store.history import FORMAT_1_RECORDS, finish_migration
 from shadowsnap.store.lanes import FOLDER as REMOTES
 from shadowsnap.store.lanes import forget_remote
 from shadowsnap.store.layout import LOGS, Store, archives, create_store, is_due
 from shadowsnap.store.locks import alone, is_free, locked
-from shadowsnap.store.log import append_trouble, remove_log, rename_ids
+from shadowsnap.store.log import append_trouble, remove_log
 from shadowsnap.store.projects import (
     PURGED,
     Project,
@@ -52,15 +52,13 @@ from shadowsnap.store.projects import (
     locked_project,
     note_emptied,
     read_purged,
-    read_record,
-    touch_record,
     write_purged,
 )
 from shadowsnap.store.stat_cache import forget_contents
 from shadowsnap.upkeep.check_store import QUARANTINE, Commit, read_commit
 from shadowsnap.upkeep.doctor import (
     record_again,
-    redirect_journal,
+    redirect_records,
     redirect_refs,
     shorten,
 )
@@ -474,11 +472,7 @@ def _plan(store: Store, project: Project, paths: Sequence[bytes], deadline: Dead
     files: set[bytes] = set()
     blobs: set[str] = set()
     with ObjectReader(store.git(deadline)) as reader:
-
-        @cache
-        def read(name: str) -> bytes:
-            return reader.read(name, b"tree")
-
+        read = cache(reader.tree)
         for name, commit_id in sorted(read_refs(store.git_dir, project.refs).items()):
             commit = read_commit(reader, commit_id)
             if commit is None:
@@ -528,7 +522,7 @@ def _find_elsewhere(
     elsewhere: set[str] = set()
     unreadable = 0
     with ObjectReader(git) as reader:
-        search = TreeSearch(lambda name: reader.read(name, b"tree"), lambda _name, _mode, blob: blob in wanted)
+        search = TreeSearch(reader.tree, lambda _name, _mode, blob: blob in wanted)
         for ref, name in refs.items():
             tree = commits.get(name, b"")[5:45].decode("ascii", "replace")
             project = ref.split("/")[2]
@@ -582,7 +576,7 @@ def take_out(
         step("purge:noted")
         replaced = redirect_refs(store, store.git(deadline), project, renamed, ids)
         step("purge:led")
-        _redirect_records(store, project, renamed, ids)
+        redirect_records(store, project, renamed, ids)
         forget_contents(store, project, plan.paths)
         forget_writes(store, project, plan.paths)
         step("purge:records")
@@ -614,17 +608,11 @@ def _note_pending(store: Store, project: Project, paths: Iterable[str]) -> None:
 
 def _record_without(store: Store, project: Project, old: _Held, reader: ObjectReader) -> tuple[str, str]:
     """Record a checkpoint again without what is purged; the last part of its new ref, and its new id."""
-
-    def read(name: str) -> bytes:
-        return reader.read(name, b"tree")
-
-    def write(data: bytes) -> str:
-        return store.objects.write(b"tree", data)
-
-    before = TreeReader(old.commit.tree, read)
+    before = TreeReader(old.commit.tree, reader.tree)
     removed: dict[bytes, Leaf | None] = {path: None for path in old.found if before.find(path) is not None}
-    tree = patch_tree(old.commit.tree, removed, read, write) if removed else old.commit.tree
-    after = TreeReader(tree, read)
+    write = partial(store.objects.write, b"tree")
+    tree = patch_tree(old.commit.tree, removed, reader.tree, write) if removed else old.commit.tree
+    after = TreeReader(tree, reader.tree)
     body = _body_without(old.commit.body, old.found, lambda path: after.find(path) is not None)
     new = record_again(store, project, old.name, tree, old.commit.reason, body)
     return new.name.rpartition("/")[2], new.value
@@ -671,18 +659,6 @@ def _note(store: Store, plan: _Plan, ids: Mapping[str, str]) -> None:
     blobs = {*known.blobs, *plan.blobs}
     left = {old: new for old, new in replaced.items() if new in present}  # others were dropped since
     write_purged(store, plan.project.id, Purged(left, tuple(sorted(paths)), tuple(sorted(blobs)), known.pending))
-
-
-def _redirect_records(store: Store, project: Project, renamed: Mapping[str, str], ids: Mapping[str, str]) -> None:
-    """Let journal, project record and log name the new checkpoints."""
-    redirect_journal(store, project, ids)
-    newest = read_record(store, project).get("newest")
-    if isinstance(newest, str) and newest in ids:
-        touch_record(store, project, newest=ids[newest])
-    attached = f"{ATTACHMENTS}/{project.id}"
-    refs = {f"{attached}/{old}": f"{attached}/{new}" for old, new in renamed.items()}
-    if ids:
-        rename_ids(store, project.id, {**ids, **refs})
 
 
 # --- step 5 ----------------------------------------------------------------------------------

@@ -41,7 +41,7 @@ from shadowsnap.git.refs import (
 from shadowsnap.git.repository import Git
 from shadowsnap.git.trees import DIRECTORY, GITLINK, LINK, Leaf, TreeMatch, TreeSearch, entry_problem, patch_tree
 from shadowsnap.results import Checkup, Finding
-from shadowsnap.store.checkpoints import ATTACHMENTS, CHECKPOINTS, attachment_of, moment_of, record_checkpoint
+from shadowsnap.store.checkpoints import ATTACHMENTS, CHECKPOINTS, moment_of, record_checkpoint
 from shadowsnap.store.layout import REFS_LOST, Store, lost_refs
 from shadowsnap.store.locks import alone, locked
 from shadowsnap.store.log import rename_ids
@@ -114,8 +114,7 @@ def _ref_problem(ref: Ref, missing: set[str], reader: ObjectReader) -> tuple[str
         data = reader.read(ref.value, b"commit")
     except DamagedObject:
         return "ref-dangling", why, [ref.value]
-    is_sound = object_id(b"commit", data) == ref.value
-    return "ref-dangling", why, [data[5:45].decode("ascii", "replace") if is_sound else ref.value]
+    return "ref-dangling", why, [data[5:45].decode("ascii", "replace")]
 
 
 def repair_packed_refs(examination: Examination, _: Finding) -> None:
@@ -232,7 +231,7 @@ def find_incomplete(examination: Examination) -> Iterator[Finding]:
         return mode != GITLINK and name not in sound
 
     with ObjectReader(examination.git) as reader:
-        search = TreeSearch(lambda name: reader.read(name, b"tree"), is_lost)
+        search = TreeSearch(reader.tree, is_lost)
         for ref, commit in _sound_commits(examination, reader):
             try:
                 missing = [each for each in search.find(commit.tree) if each.id not in sound]
@@ -289,7 +288,7 @@ def find_unsafe(examination: Examination) -> Iterator[Finding]:
             is_lost = child not in sound and child != EMPTY_TREE
             return is_lost or problem(name, mode, child) is not None
 
-        search = TreeSearch(lambda name: reader.read(name, b"tree"), is_odd)
+        search = TreeSearch(reader.tree, is_odd)
         for ref, commit in _sound_commits(examination, reader):
             try:
                 for each in search.find(commit.tree):
@@ -306,7 +305,7 @@ def find_conversations(examination: Examination) -> Iterator[Finding]:
     sound = examination.sound or set()
     kinds = _kinds_but_blobs(examination)
     with ObjectReader(examination.git) as reader:
-        search = TreeSearch(lambda name: reader.read(name, b"tree"), lambda _, __, name: name not in sound)
+        search = TreeSearch(reader.tree, lambda _, __, name: name not in sound)
         for ref in every_ref(examination.store):
             is_attached = ref.name.startswith(f"{ATTACHMENTS}/") and ref.value in sound
             if not is_attached or kinds.get(ref.value) != b"tree":  # what is not a tree, no snapshot made
@@ -421,12 +420,7 @@ def record_without_lost(examination: Examination, finding: Finding) -> None:
         if commit is None:
             return
         removed: dict[bytes, Leaf | None] = {os.fsencode(path.rstrip("/")): None for path in lost}
-        tree = patch_tree(
-            commit.tree,
-            removed,
-            lambda name: reader.read(name, b"tree"),
-            lambda data: store.objects.write(b"tree", data),
-        )
+        tree = patch_tree(commit.tree, removed, reader.tree, partial(store.objects.write, b"tree"))
         original = reader.read(old, b"commit").decode("utf-8", "replace")
     body = {**commit.body, "mended_from": old}
     body["skipped"] = [*body.get("skipped", []), *([path, "damaged"] for path in lost)]
@@ -435,9 +429,8 @@ def record_without_lost(examination: Examination, finding: Finding) -> None:
     examination.quarantine.note(f"{ref}.json", {"ref": ref, "lost": lost, "commit": original, "mended": new.value})
     renamed = {ref.rpartition("/")[2]: new.name.rpartition("/")[2]}
     replaced = redirect_refs(store, git, project, renamed, {old: new.value})
+    redirect_records(store, project, renamed, {old: new.value})
     delete_refs(git, replaced)
-    redirect_journal(store, project, {old: new.value})
-    rename_ids(store, project.id, {old: new.value, attachment_of(ref): attachment_of(new.name)})
 
 
 def record_again(
@@ -460,7 +453,7 @@ def redirect_refs(
     """Let pins, labels and conversations lead to the checkpoints that replace others. `renamed` has the last parts
     of their refs, `ids` the commits. Returns the refs that can be deleted then."""
     replaced = [f"{project.refs}/{old}" for old in renamed]
-    for folder in (project.pins, f"{ATTACHMENTS}/{project.id}"):
+    for folder in (project.pins, project.attachments):
         for name, value in read_refs(store.git_dir, folder).items():
             if name in renamed:
                 _create_ref(store, f"{folder}/{renamed[name]}", ids.get(value, value))
@@ -471,8 +464,8 @@ def redirect_refs(
     return replaced
 
 
-def redirect_journal(store: Store, project: Project, ids: Mapping[str, str]) -> None:
-    """Let open stages and a begun restore lead to the checkpoints that replace others."""
+def redirect_records(store: Store, project: Project, renamed: Mapping[str, str], ids: Mapping[str, str]) -> None:
+    """Let open stages, a begun restore and the log name the checkpoints that replace others."""
     journal = read_journal(store, project)
     begun = journal.open
     if begun is not None:
@@ -482,6 +475,8 @@ def redirect_journal(store: Store, project: Project, ids: Mapping[str, str]) -> 
     new = replace(journal, open=begun, stages=stages)
     if new != journal:
         write_journal(store, project, new)
+    refs = {f"{project.attachments}/{old}": f"{project.attachments}/{name}" for old, name in renamed.items()}
+    rename_ids(store, project.id, {**ids, **refs})
 
 
 # --- the table of checks -----------------------------------------------------------------------
