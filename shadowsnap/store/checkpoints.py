@@ -48,7 +48,7 @@ from shadowsnap.git.repository import Git
 from shadowsnap.git.trees import DIRECTORY, TreeReader
 from shadowsnap.model import Checkpoint, Skipped
 from shadowsnap.store.layout import Store
-from shadowsnap.store.projects import Project, read_purged
+from shadowsnap.store.projects import Project, all_records, read_purged
 
 T = TypeVar('T')
 
@@ -466,40 +466,33 @@ class Inventory:
 
 def take_inventory(store: Store, deadline: Deadline) -> Inventory:
     git = store.git(deadline)
-    refs = all_refs(git)
+    refs, records = all_refs(git), all_records(store)
     wanted = sorted((ref for ref in refs if ref.startswith(f"{CHECKPOINTS}/")), reverse=True)
     objects = read_many(git, {refs[ref] for ref in wanted})
     commits = {name: data for name, kind, data in objects if kind == b"commit"}
     found = Inventory(refs, {}, {})
     for ref in wanted:
-        if refs[ref] in commits:
-            _take_in(store, found, ref, commits[refs[ref]])
-    for project, listed in found.checkpoints.items():
-        if ids := read_purged(store, project).ids:
+        if refs[ref] not in commits:
+            continue  # it is damaged
+        _, _, identity, name = ref.split("/", 3)
+        recorded = Project(identity, Path(str(records.get(identity, {}).get("workdir", ""))))
+        project = found.projects.get(identity, recorded)
+        checkpoint = decode_checkpoint(project, ref, refs[ref], commits[refs[ref]])
+        if not project.workdir.is_absolute():
+            project = Project(identity, Path(checkpoint.workdir))  # its record is lost
+        found.projects[identity] = project
+        pinned, label = f"{PINS}/{identity}/{name}" in refs, found.labels.get(checkpoint.id)
+        found.checkpoints.setdefault(identity, []).append(replace(checkpoint, pinned=pinned, label=label))
+    for identity, listed in found.checkpoints.items():
+        if ids := read_purged(store, identity).ids:
             listed[:] = [with_new_ids(checkpoint, ids) for checkpoint in listed]
     return found
-
-
-def _take_in(store: Store, found: Inventory, ref: str, commit: bytes) -> None:
-    _, _, identity, name = ref.split("/", 3)
-    project = found.projects.get(identity) or _project(store, identity)
-    checkpoint = decode_checkpoint(project, ref, found.refs[ref], commit)
-    if not project.workdir.is_absolute():
-        project = Project(identity, Path(checkpoint.workdir))  # its record is lost
-    found.projects[identity] = project
-    pinned, label = f"{PINS}/{identity}/{name}" in found.refs, found.labels.get(checkpoint.id)
-    found.checkpoints.setdefault(identity, []).append(replace(checkpoint, pinned=pinned, label=label))
 
 
 def moment_of(ref: str) -> int:
     """The milliseconds that a ref name begins with."""
     digits = ref.rpartition("/")[2].partition("-")[0]
     return int(digits) if digits.isdigit() else 0
-
-
-def _project(store: Store, identity: str) -> Project:
-    record = read_json(store.project_file(identity)) or {}
-    return Project(identity, Path(str(record.get("workdir", ""))))
 
 
 def contents_of(
