@@ -142,3 +142,12 @@ def test_turns_are_counted_on_after_the_record_was_damaged(base: Path, project: 
     record.unlink() if damage is None else record.write_text(damage)
     assert take_turn(manager, project) == 4
     assert take_turn(manager, project) == 5
+
+
+def test_a_project_whose_directory_became_a_link_stays_the_same(
+    store: Store, known: Project, project: Path, tmp_path: Path
+) -> None:
+    touch_record(store, known)
+    project.rename(tmp_path / "moved")
+    project.symlink_to(tmp_path / "moved")
+    assert known_projects(store) == [known]

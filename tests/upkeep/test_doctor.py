@@ -213,6 +213,25 @@ def test_undo_leads_to_the_repaired_checkpoint(base: Path, project: Path) -> Non
     assert (project / "README.md").read_text() == "# Changed\n"
 
 
+def test_a_repair_that_fails_half_way_is_finished_by_the_next(
+    base: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept = keep(base, project)
+    kept.change("run.sh", "#!/bin/sh\nexit 1\n")
+    kept.manager.restore(project, kept.old.id)
+    before = kept.manager.list_checkpoints(project)[0]
+    kept.object(kept.blob("run.sh", before)).unlink()
+
+    def failing(*_: object) -> None:
+        raise OSError("the disk is full")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(doctor, "rename_ids", failing)
+        kept.manager.doctor(repair=True)
+    repaired(kept)
+    assert kept.manager.undo(project).target.metadata["mended_from"] == before.id
+
+
 def test_content_that_only_the_projects_repository_has_comes_back(base: Path, project: Path) -> None:
     git(project, "init", "-q")
     git(project, "add", "README.md")
