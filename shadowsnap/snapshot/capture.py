@@ -147,7 +147,7 @@ class Capture:
                 self._take(found.changed | missing if missing else found.changed, readers=readers)
                 if readers.given:
                     self.tree()  # is made while the readers complete their packs
-                self._take(readers.lost())
+                    self._take(readers.lost())
             except DeadlineExceeded:
                 for path in readers.lost():
                     self._changes.pop(path, None)
@@ -395,7 +395,8 @@ class Capture:
         if readers is not None:
             if not self.is_first:  # else the scan has given them what it listed
                 readers.give(sorted(paths - doubtful - known.keys()))
-            paths, results = paths - readers.given, readers.results()
+            if readers.given:
+                paths, results = paths - readers.given, readers.results()
         for each in chain(store_files(sorted(paths), read, objects, space.deadline), results):
             self._take_in(each, extra=extra)
 
