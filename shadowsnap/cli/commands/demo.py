@@ -12,9 +12,8 @@ import shutil
 import subprocess
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +42,7 @@ class DemoCommand(Command):
         top = Path(tempfile.mkdtemp(prefix="shadowsnap-demo-")).resolve()
         try:
             with _at_home_in(top):
-                answer = _Demo(context.ui, top).play()
+                answer = _Demo(context.ui, top / "shop").play()
         finally:
             if not args.keep:
                 shutil.rmtree(top, ignore_errors=True)
@@ -68,143 +67,13 @@ def _at_home_in(top: Path) -> Iterator[None]:
         os.environ |= {name: value for name, value in saved.items() if value is not None}
 
 
-class _Plain(Ui):
-    """A terminal of 80 columns without colour."""
-
-    def __init__(self) -> None:
-        super().__init__(plain=True)
-
-    @property
-    def width(self) -> int:
-        return 80
-
-
-class _Demo:
-    def __init__(self, ui: Ui, top: Path) -> None:
-        self._ui = ui
-        self._project = top / "shop"
-        self._project.mkdir()
-        self._manager: CheckpointManager = CheckpointManager.from_settings()
-        self._agent: DemoAgent = DemoAgent(self._project)
-
-    def play(self) -> dict[str, Any]:
-        began = time.perf_counter()
-        install("claude")
-        self._agent.make_project()
-        self._title("1. A project, with notes that are committed nowhere")
-        self._show(*sorted(_files(self._project)))
-        for number, (prompt, calls) in enumerate(TURNS, 1):
-            if number == len(TURNS):
-                self._agent.edit_by_hand()
-            work = _files(self._project)
-            self._let_agent_work(number, prompt, calls)
-        lost = sorted(set(work) - set(_files(self._project)))
-        self._show(f"gone: {', '.join(lost)}", style="red")
-        self._agent.edit_later()
-        entries, picture = self._timeline()
-        patch = self._compare(len(TURNS))
-        ok = self._go_back_and_forth(len(TURNS), {name: work[name] for name in lost})
-        snapshots = self._time_snapshots()
-        return {
-            "ok": ok,
-            "prompts": [prompt for prompt, _ in TURNS],
-            "calls": [str(call) for _, calls in TURNS for call in calls],
-            "lost": lost,
-            "picture": picture,
-            "entries": entries,
-            "patch": patch,
-            "hook_ms": [round(each, 1) for each in self._agent.hook_ms],
-            "snapshot_ms": snapshots,
-            "seconds": round(time.perf_counter() - began, 2),
-        }
-
-    def _let_agent_work(self, number: int, prompt: str, calls: Sequence[Call]) -> None:
-        self._title(f'{number + 1}. You ask: "{prompt}"')
-        self._agent.begin_turn(number, prompt)
-        for call in calls:
-            self._agent.call(number, call)
-            self._show(f"{str(call):<44} (hook {self._agent.hook_ms[-1]:.0f} ms)")
-        self._agent.end_turn(number)
-
-    def _timeline(self) -> tuple[list[Entry], list[str]]:
-        """The timeline as `shadowsnap` shows it on a terminal of 80 columns."""
-        self._title("5. What happened: shadowsnap")
-        entries, now = self._manager.timeline(self._project), self._manager.now(self._project)
-        context = Context(_Plain(), here=str(self._project))
-        lines = picture(context, entries, now, hints=True)
-        self._show(*lines)
-        return entries, lines
-
-    def _compare(self, number: int) -> str:
-        self._title(f"6. What turn {number} did: shadowsnap diff {number} --stat")
-        diff = self._manager.diff(self._project, number, f"{number}:after")
-        for change in diff.changes:
-            self._show(f"{change.status:<10} {change.path}")
-        return diff.text
-
-    def _go_back_and_forth(self, number: int, lost: dict[str, bytes]) -> bool:
-        """Whether everything that was lost comes back, and the person's later edit stays."""
-        after = _files(self._project)
-        self._title("7. Back: shadowsnap undo")
-        result = self._manager.undo(self._project)
-        self._show(f"took back {result.what}", *(f"  wrote    {path}" for path in result.written))
-        back = _files(self._project)
-        whole = all(back.get(name) == data for name, data in lost.items()) and back["cart.py"] == after["cart.py"]
-        self._show("every byte of the lost files is back, and your edits stay" if whole else "NOT all is back")
-        self._title(f"8. And forth: shadowsnap redo; and back once more: shadowsnap restore {number}")
-        self._manager.redo(self._project)
-        redone = _files(self._project) == after
-        self._manager.restore(self._project, number)
-        undone = all(_files(self._project).get(name) == data for name, data in lost.items())
-        self._show("redo brought the agent's state, restore yours" if undone and redone else "this FAILED")
-        return whole and undone and redone
-
-    def _time_snapshots(self) -> list[float]:
-        taken = []
-        for number in range(5):
-            (self._project / "README.md").write_text(f"# change {number}\n", "utf-8")
-            self._manager.new_turn()
-            began = time.perf_counter()
-            self._manager.ensure_checkpoint(self._project, "timed")
-            taken.append(round((time.perf_counter() - began) * 1000, 1))
-        hooks = sorted(self._agent.hook_ms)
-        hook = f"A hook took {hooks[len(hooks) // 2]:.0f} ms, most of it the start of Python"
-        self._title(f"{hook}; a snapshot alone takes {min(taken):.1f} ms.")
-        return taken
-
-    def _title(self, text: str) -> None:
-        self._ui.say(f"\n{self._ui.talk_ink('bold', text)}")
-
-    def _show(self, *lines: str, style: str = "") -> None:
-        for line in lines:
-            self._ui.say(f"    {self._ui.talk_ink(style, line) if style else line}")
-
-
-def _files(project: Path) -> dict[str, bytes]:
-    """Every file outside .git with its bytes."""
-    return {
-        path.relative_to(project).as_posix(): path.read_bytes()
-        for path in sorted(project.rglob("*"))
-        if path.is_file() and ".git" not in path.relative_to(project).parts
-    }
-
-
-_SESSION = "7f3c1e52-demo"
-
-COMMITTED = {
+_NOTES = "- vouchers, bundles, prices per country (two hours of thinking, committed nowhere)\n"
+_FILES = {
     "README.md": "# shop\n\nA cart and its total.\n",
     "cart.py": "def total(items):\n    return sum(price for _, price in items)\n",
     "tests/test_cart.py": 'from cart import total\n\nassert total([("tea", 4), ("cup", 6)]) == 10\n',
     ".gitignore": "*.local\n",
 }
-UNCOMMITTED = {
-    "notes/ideas.md": "- vouchers, bundles, prices per country (two hours of thinking, committed nowhere)\n",
-}
-OWN_EDITS = ("README.md", "# shop\n\nA cart and its total.\nAsk Mina about vouchers.\n")
-"""What the person changes between the second and the third turn."""
-LATER_EDITS = ("cart.py", "# where did everything go?\n")
-"""What the person adds after the last turn."""
-
 _CLASS = '''\
 class Cart:
     def __init__(self, items=()):
@@ -221,122 +90,178 @@ class Cart:
 def total(items, discount=0):
     return Cart(items).total(discount)
 '''
+_SUM = "sum(price for _, price in items)"
+_DISCOUNTED = f"whole = {_SUM}\n    return whole * (100 - discount) // 100"
+_TEST = 'assert total([("tea", 4), ("cup", 6)], discount=50) == 5\n'
 
-
-@dataclass(frozen=True)
-class Call:
-    """One tool call, as the model asks for it."""
-
-    tool: str
-    arguments: dict[str, str]
-
-    def __str__(self) -> str:
-        shown = self.arguments.get("command") or self.arguments.get("path", "")
-        return f"{self.tool}  {shown}"
-
-
-TURNS: tuple[tuple[str, tuple[Call, ...]], ...] = (
+_Call = tuple[str, dict[str, str]]
+"""A tool, and what it is called with."""
+_TURNS: tuple[tuple[str, list[_Call]], ...] = (
     (
         "add a discount parameter to total() and test it",
-        (
-            Call("patch", {"path": "cart.py", "old": "(items):", "new": "(items, discount=0):"}),
-            Call(
-                "patch",
-                {
-                    "path": "cart.py",
-                    "old": "return sum(price for _, price in items)",
-                    "new": "whole = sum(price for _, price in items)\n    return whole * (100 - discount) // 100",
-                },
-            ),
-            Call(
-                "patch",
-                {
-                    "path": "tests/test_cart.py",
-                    "old": "== 10\n",
-                    "new": '== 10\nassert total([("tea", 4), ("cup", 6)], discount=50) == 5\n',
-                },
-            ),
-        ),
+        [
+            ("patch", {"path": "cart.py", "old": "(items):", "new": "(items, discount=0):"}),
+            ("patch", {"path": "cart.py", "old": f"return {_SUM}", "new": _DISCOUNTED}),
+            ("patch", {"path": "tests/test_cart.py", "old": "== 10\n", "new": f"== 10\n{_TEST}"}),
+        ],
     ),
     (
         "Now please refactor the cart into a class, and keep total() working",
-        (Call("write_file", {"path": "cart.py", "content": _CLASS}),),
+        [("write_file", {"path": "cart.py", "content": _CLASS})],
     ),
-    (
-        "clean the project up",
-        (Call("terminal", {"command": "rm -rf notes tests"}),),
-    ),
+    ("clean the project up", [("terminal", {"command": "rm -rf notes tests"})]),
 )
 
 
-@dataclass
-class DemoAgent:
-    """The loop of an agent: before every tool call it runs its hooks, as Claude Code and others do."""
+class _Plain(Ui):
+    """A terminal of 80 columns without colour."""
 
-    project: Path
-    hook_ms: list[float] = field(default_factory=list)
+    def __init__(self) -> None:
+        super().__init__(plain=True)
 
-    def make_project(self) -> None:
-        for name, text in COMMITTED.items():
-            _write(self.project / name, text)
+    @property
+    def width(self) -> int:
+        return 80
+
+
+class _Demo:
+    """A person, and the loop of an agent: before every tool call it runs its hooks, as Claude Code does."""
+
+    def __init__(self, ui: Ui, project: Path) -> None:
+        self._ui = ui
+        self._project = project
+        self._manager: CheckpointManager = CheckpointManager.from_settings()
+        self._hook_ms: list[float] = []
+
+    def play(self) -> dict[str, Any]:
+        began, last = time.perf_counter(), len(_TURNS)
+        install("claude")
+        self._make_project()
+        self._title("1. A project, with notes that are committed nowhere")
+        self._show(*sorted(self._files()))
+        calls: list[str] = []
+        for number, (prompt, some) in enumerate(_TURNS, 1):
+            if number == last:  # between two turns the person edits something
+                self._write("README.md", f"{_FILES['README.md']}Ask Mina about vouchers.\n")
+            work = self._files()
+            calls += self._let_agent_work(number, prompt, some)
+        lost = {name: data for name, data in work.items() if name not in self._files()}
+        self._show(f"gone: {', '.join(sorted(lost))}", style="red")
+        with open(self._project / "cart.py", "a", encoding="utf-8") as file:
+            file.write("# where did everything go?\n")
+        entries, lines = self._timeline()
+        patch = self._compare(last)
+        return {
+            "ok": self._go_back_and_forth(last, lost),
+            "prompts": [prompt for prompt, _ in _TURNS],
+            "calls": calls,
+            "lost": sorted(lost),
+            "picture": lines,
+            "entries": entries,
+            "patch": patch,
+            "hook_ms": [round(each, 1) for each in self._hook_ms],
+            "snapshot_ms": self._time_snapshots(),
+            "seconds": round(time.perf_counter() - began, 2),
+        }
+
+    def _make_project(self) -> None:
+        for name, text in _FILES.items():
+            self._write(name, text)
         for words in (("init", "-q"), ("add", "-A"), ("commit", "-q", "-m", "A cart")):
             self._run("git", "-c", "user.name=demo", "-c", "user.email=demo@localhost", *words)
-        for name, text in UNCOMMITTED.items():
-            _write(self.project / name, text)
+        self._write("notes/ideas.md", _NOTES)
 
-    def edit_by_hand(self) -> None:
-        name, text = OWN_EDITS
-        _write(self.project / name, text)
-
-    def edit_later(self) -> None:
-        name, text = LATER_EDITS
-        with open(self.project / name, "a", encoding="utf-8") as file:
-            file.write(text)
-
-    def begin_turn(self, number: int, prompt: str) -> None:
+    def _let_agent_work(self, number: int, prompt: str, calls: Sequence[_Call]) -> Iterator[str]:
+        self._title(f'{number + 1}. You ask: "{prompt}"')
         self._hook("UserPromptSubmit", number, prompt=prompt)
-
-    def call(self, number: int, call: Call) -> None:
-        self._hook("PreToolUse", number, tool_name=call.tool, tool_input=call.arguments)
-        tools: dict[str, Callable[..., None]] = {
-            "write_file": self._write_file,
-            "patch": self._patch,
-            "terminal": self._terminal,
-        }
-        tools[call.tool](**call.arguments)
-
-    def end_turn(self, number: int) -> None:
+        for tool, given in calls:
+            self._hook("PreToolUse", number, tool_name=tool, tool_input=given)
+            if tool == "terminal":
+                self._run("sh", "-c", given["command"])
+            elif tool == "write_file":
+                self._write(given["path"], given["content"])
+            else:
+                text = (self._project / given["path"]).read_text("utf-8")
+                self._write(given["path"], text.replace(given["old"], given["new"]))
+            line = f"{tool}  {given.get('command') or given['path']}"
+            self._show(f"{line:<44} (hook {self._hook_ms[-1]:.0f} ms)")
+            yield line
         self._hook("Stop", number)
 
-    # --- tools -------------------------------------------------------------------------------
+    def _timeline(self) -> tuple[list[Entry], list[str]]:
+        """The timeline as `shadowsnap` shows it on a terminal of 80 columns."""
+        self._title("5. What happened: shadowsnap")
+        entries, now = self._manager.timeline(self._project), self._manager.now(self._project)
+        lines = picture(Context(_Plain(), here=str(self._project)), entries, now, hints=True)
+        self._show(*lines)
+        return entries, lines
 
-    def _write_file(self, path: str, content: str) -> None:
-        _write(self.project / path, content)
+    def _compare(self, number: int) -> str:
+        self._title(f"6. What turn {number} did: shadowsnap diff {number} --stat")
+        diff = self._manager.diff(self._project, number, f"{number}:after")
+        self._show(*(f"{change.status:<10} {change.path}" for change in diff.changes))
+        return diff.text
 
-    def _patch(self, path: str, old: str, new: str) -> None:
-        text = (self.project / path).read_text("utf-8")
-        (self.project / path).write_text(text.replace(old, new), "utf-8")
+    def _go_back_and_forth(self, number: int, lost: dict[str, bytes]) -> bool:
+        """Whether everything that was lost comes back, and the person's later edit stays."""
+        after = self._files()
+        self._title("7. Back: shadowsnap undo")
+        result = self._manager.undo(self._project)
+        self._show(f"took back {result.what}", *(f"  wrote    {path}" for path in result.written))
+        back = self._files()
+        whole = lost.items() <= back.items() and back["cart.py"] == after["cart.py"]
+        self._show("every byte of the lost files is back, and your edits stay" if whole else "NOT all is back")
+        self._title(f"8. And forth: shadowsnap redo; and back once more: shadowsnap restore {number}")
+        self._manager.redo(self._project)
+        redone = self._files() == after
+        self._manager.restore(self._project, number)
+        undone = lost.items() <= self._files().items()
+        self._show("redo brought the agent's state, restore yours" if undone and redone else "this FAILED")
+        return whole and undone and redone
 
-    def _terminal(self, command: str) -> None:
-        self._run("sh", "-c", command)
+    def _time_snapshots(self) -> list[float]:
+        taken = []
+        for number in range(5):
+            self._write("README.md", f"# change {number}\n")
+            self._manager.new_turn()
+            began = time.perf_counter()
+            self._manager.ensure_checkpoint(self._project, "timed")
+            taken.append(round((time.perf_counter() - began) * 1000, 1))
+        middle = sorted(self._hook_ms)[len(self._hook_ms) // 2]
+        hook = f"A hook took {middle:.0f} ms, most of it the start of Python"
+        self._title(f"{hook}; a snapshot alone takes {min(taken):.1f} ms.")
+        return taken
 
-    # --- the hook ----------------------------------------------------------------------------
+    # --- what the person and the agent do ---------------------------------------------------------------
+
+    def _files(self) -> dict[str, bytes]:
+        """Every file outside .git with its bytes."""
+        files = [path for path in sorted(self._project.rglob("*")) if path.is_file()]
+        names = {path.relative_to(self._project).as_posix(): path for path in files}
+        return {name: path.read_bytes() for name, path in names.items() if not name.startswith(".git/")}
+
+    def _write(self, name: str, text: str) -> None:
+        path = self._project / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, "utf-8")
 
     def _hook(self, event: str, turn: int, **more: Any) -> None:
-        facts = {"session_id": _SESSION, "prompt_id": str(turn), "cwd": str(self.project)}
+        facts = {"session_id": "7f3c1e52-demo", "prompt_id": str(turn), "cwd": str(self._project)}
         facts["hook_event_name"] = event
         began = time.perf_counter()
         self._run(*program_words(), "hook", "claude", stdin=json.dumps({**facts, **more}).encode())
         if event == "PreToolUse":
-            self.hook_ms.append((time.perf_counter() - began) * 1000)
+            self._hook_ms.append((time.perf_counter() - began) * 1000)
 
     def _run(self, *words: str, stdin: bytes = b"") -> None:
         environment = {name: value for name, value in os.environ.items() if not name.startswith("GIT_")}
         subprocess.run(
-            words, cwd=self.project, env=environment, input=stdin, capture_output=True, check=True
+            words, cwd=self._project, env=environment, input=stdin, capture_output=True, check=True
         )
 
+    def _title(self, text: str) -> None:
+        self._ui.say(f"\n{self._ui.talk_ink('bold', text)}")
 
-def _write(path: Path, text: str) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(text, "utf-8")
+    def _show(self, *lines: str, style: str = "") -> None:
+        for line in lines:
+            self._ui.say(f"    {self._ui.talk_ink(style, line) if style else line}")
