@@ -53,7 +53,6 @@ _LONGEST_ABOUT = 60
 _PLAIN = Ink(False)
 _PARTS = {"--files": (True, False), "--chat": (False, True), "--both": (True, True)}
 """Whether files and conversation are brought back."""
-VERBS = ("list", "diff", "turn", "session", "undo", "redo", "pin", "help")
 
 
 @dataclass(frozen=True)

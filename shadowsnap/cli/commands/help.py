@@ -24,7 +24,6 @@ from shadowsnap.cli.commands import (
 from shadowsnap.cli.text import cut, one_line
 from shadowsnap.cli.ui import Ui
 from shadowsnap.errors import ExtraMissing, NoSuchTopic, WrongUsage
-from shadowsnap.model import Entry
 
 
 class HelpCommand(Command):
@@ -200,7 +199,6 @@ class CompletionCommand(Command):
 Offer = tuple[str, str]
 """A word, and what it means."""
 
-_REFERENCES = ("REF", "REF2")
 _LONGEST = 60
 _MOST = 500
 
@@ -217,27 +215,23 @@ def offers(words: Sequence[str]) -> list[Offer]:
 
 
 def _offers(context: Context, name: str, rest: list[str], current: str) -> Iterator[Offer]:
+    if not name and current.startswith("-"):
+        for options, about in GLOBAL_OPTIONS:
+            yield from ((option.split()[0], about) for option in options.split(", "))
+        return
     if not name:
-        commands = load_all()
-        if current.startswith("-"):
-            yield from ((option, about) for options, about in GLOBAL_OPTIONS for option in _names(options))
-        else:
-            yield from ((command.name, command.summary) for command in commands.values())
+        yield from ((command.name, command.summary) for command in load_all().values())
         return
     parser = command_parser(load_command(name))
     taking = _waiting_for_value(parser, rest)
     if taking is not None:
-        yield from _values(taking, context)
+        yield from _words_for(taking, context)
     elif "--" in rest:
         yield from _files(context, rest[0] if rest[0] != "--" else "last", current)
     elif current.startswith("-"):
         yield from ((option, each.help or "") for each in parser._actions for option in each.option_strings)
     else:
         yield from _arguments(parser, _plain(parser, rest), context, current)
-
-
-def _names(options: str) -> list[str]:
-    return [option.split()[0] for option in options.split(", ")]
 
 
 def _waiting_for_value(parser: argparse.ArgumentParser, rest: Sequence[str]) -> argparse.Action | None:
@@ -259,15 +253,6 @@ def _plain(parser: argparse.ArgumentParser, rest: Sequence[str]) -> list[str]:
     return found
 
 
-def _values(action: argparse.Action, context: Context) -> Iterator[Offer]:
-    if action.choices is not None:
-        yield from ((str(choice), "") for choice in action.choices)
-    elif action.dest == "session":
-        yield from _sessions(context)
-    elif action.dest == "turn":
-        yield from _numbers(context, kinds=("turn",))
-
-
 def _arguments(
     parser: argparse.ArgumentParser, given: Sequence[str], context: Context, current: str
 ) -> Iterator[Offer]:
@@ -278,52 +263,40 @@ def _arguments(
     action = positionals[min(len(given), len(positionals) - 1)]
     if len(given) >= len(positionals) and action.nargs not in ("*", "+"):
         return
-    if action.choices is not None:
-        yield from ((str(choice), "") for choice in action.choices)
-    elif action.metavar in _REFERENCES:
-        yield from _references(context)
-        yield from [("@", "the files as they are now")] if action.metavar == "REF2" else []
-    elif action.metavar == "N":
-        yield from _numbers(context, kinds=("turn",))
-    elif action.metavar == "PATH" and positionals[0].metavar == "REF" and given:
+    if action.metavar == "PATH" and positionals[0].metavar == "REF" and given:
         yield from _files(context, given[0], current)
-    elif action.metavar == "SESSION":
-        yield from _sessions(context)
     else:
-        yield from _known_words(str(action.metavar))
+        yield from _words_for(action, context)
 
 
-def _known_words(metavar: str) -> Iterator[Offer]:
-    if metavar == "COMMAND":
+def _words_for(action: argparse.Action, context: Context) -> Iterator[Offer]:
+    """What an argument, or the value of an option, may be."""
+    kind = action.metavar
+    if action.option_strings:  # many options take a number that is not one of the timeline
+        kind = {"session": "SESSION", "turn": "N"}.get(action.dest)
+    plain: Iterable[object] = action.choices or ()
+    if kind in ("REF", "REF2", "N"):
+        for entry in context.manager.timeline(context.workdir):
+            if entry.number is not None and (entry.kind == "turn" or (entry.kind == "snapshot" and kind != "N")):
+                yield str(entry.number), entry.prompt or entry.reason
+    if kind in ("REF", "REF2"):
+        yield "last", "the newest turn or snapshot that is not undone"
+        labels = (each.label for each in context.manager.list_checkpoints(context.workdir))
+        yield from ((label, "a label") for label in labels if label)
+    if kind == "REF2":
+        yield "@", "the files as they are now"
+    elif kind == "SESSION":
+        for session in context.manager.sessions(working_dir=context.workdir):
+            yield session.id, next((turn.prompt for turn in session.turns if turn.prompt), "")
+    elif kind == "COMMAND":
         yield from ((command.name, command.summary) for command in load_all().values())
-    elif metavar == "TOPIC":
-        yield from ((topic, "") for topic in topic_files())
-    elif metavar == "AGENT":
-        yield from ((agent, "") for agent in NAMES)
-    elif metavar == "WORD":
-        yield from ((verb, "") for verb in ("list", "diff", "turn", "session", "undo", "redo", "pin", "help"))
-
-
-def _references(context: Context) -> Iterator[Offer]:
-    entries = context.manager.timeline(context.workdir)
-    yield from _numbers(context, entries=entries)
-    yield "last", "the newest turn or snapshot that is not undone"
-    checkpoints = context.manager.list_checkpoints(context.workdir)
-    yield from ((each.label, "a label") for each in checkpoints if each.label)
-
-
-def _numbers(
-    context: Context, kinds: Sequence[str] = ("turn", "snapshot"), entries: Iterable[Entry] | None = None
-) -> Iterator[Offer]:
-    for entry in context.manager.timeline(context.workdir) if entries is None else entries:
-        if entry.number is not None and entry.kind in kinds:
-            yield str(entry.number), entry.prompt or entry.reason
-
-
-def _sessions(context: Context) -> Iterator[Offer]:
-    for session in context.manager.sessions(working_dir=context.workdir):
-        prompts = [turn.prompt for turn in session.turns if turn.prompt]
-        yield session.id, prompts[0] if prompts else ""
+    elif kind == "TOPIC":
+        plain = topic_files()
+    elif kind == "AGENT":
+        plain = NAMES
+    elif kind == "WORD":
+        plain = ("list", "diff", "turn", "session", "undo", "redo", "pin", "help")
+    yield from ((str(word), "") for word in plain)
 
 
 def _files(context: Context, ref: str, current: str) -> Iterator[Offer]:
