@@ -47,11 +47,12 @@ from shadowsnap.store.checkpoints import (
 from shadowsnap.store.history import History, Operation, Snapshot, Turn, fold, read_history
 from shadowsnap.store.lanes import PulledLane, checkpoints_of, lines_in
 from shadowsnap.store.layout import Store
-from shadowsnap.store.log import logged_projects, read_lines
+from shadowsnap.store.log import Line, logged_projects, read_lines
 from shadowsnap.store.projects import Project, known_projects
 
 SESSION_STATUSES: tuple[SessionStatus, ...] = ("active", "completed", "failed", "rolled_back")
 _SHORTEST_PART = 4
+_EPOCH = datetime.fromtimestamp(0, UTC)
 _ABANDONED_AFTER = 3600.0
 """A turn that was not closed counts as interrupted after this many seconds without a sign of it."""
 
@@ -389,17 +390,8 @@ def _tree(checkpoint: Checkpoint | None) -> str | None:
 
 def with_counts(entry: Entry, numbers: Numbers | None) -> Entry:
     """An entry with these counts of files and lines."""
-    if numbers is None:
-        return entry
-    files, insertions, deletions, added, deleted = numbers
-    return replace(
-        entry,
-        files_changed=files,
-        insertions=insertions,
-        deletions=deletions,
-        files_added=added,
-        files_deleted=deleted,
-    )
+    names = ("files_changed", "insertions", "deletions", "files_added", "files_deleted")
+    return entry if numbers is None else replace(entry, **dict(zip(names, numbers, strict=True)))
 
 
 def _moment(seconds: float | None) -> datetime | None:
@@ -420,14 +412,14 @@ def read_sessions(
 
 
 def _sessions_in(store: Store, histories: Iterable[History], session_id: str | None = None) -> list[Session]:
-    found: dict[str, _SessionFacts] = {}
+    found: dict[str, list[History]] = {}
     for history in histories:
         for name in _session_names(history):
             if session_id in (None, name):
-                found.setdefault(name, _SessionFacts(name)).take(history)
+                found.setdefault(name, []).append(history)
     kept: dict[str, set[str]] = {}
-    sessions = [facts.session(store, kept) for facts in found.values()]
-    return sorted(sessions, key=lambda each: (each.turns or each.edits) and _last_sign(each) or 0.0, reverse=True)
+    sessions = [_session(store, name, some, kept) for name, some in found.items()]
+    return sorted(sessions, key=lambda each: max(_signs(each), default=_EPOCH), reverse=True)
 
 
 def _histories(
@@ -446,7 +438,7 @@ def _histories(
 def _mentions(store: Store, project: str, session_id: str) -> bool:
     """Whether a log may mention a session; reading it as bytes is much faster than parsing it."""
     try:
-        return _quoted(session_id) in store.log_file(project).read_bytes()
+        return json.dumps(session_id).encode() in store.log_file(project).read_bytes()
     except OSError:
         return False
 
@@ -457,103 +449,80 @@ def projects_of_session(store: Store, deadline: Deadline, session_id: str) -> li
     return [history.project for history in histories if session_id in _session_names(history)]
 
 
-def _quoted(text: str) -> bytes:
-    return json.dumps(text).encode("ascii")
-
-
 def _session_names(history: History) -> set[str]:
     names = {turn.session_id for turn in history.turns.values()} | {each.session_id for each in history.snapshots}
     names |= {str(line["session"]) for line in history.attached if line.get("session")}
     return {name for name in names if name} | set(history.sessions)
 
 
-def as_session_status(text: str) -> SessionStatus | None:
-    return next((status for status in SESSION_STATUSES if status == text), None)
-
-
-class _SessionFacts:
+def _session(store: Store, name: str, histories: Iterable[History], kept: dict[str, set[str]]) -> Session:
     """What is known of one session from the histories of several projects."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-        self._turns: dict[str, list[tuple[History, Turn]]] = {}
-        self._edits: list[EditOutcome] = []
-        self._attached: list[tuple[History, dict[str, Any]]] = []
-        self._ends: list[tuple[float, str]] = []
-
-    def take(self, history: History) -> None:
+    placed: dict[str, list[tuple[History, Turn]]] = {}
+    edits: list[EditOutcome] = []
+    attached: list[tuple[Project, Line]] = []
+    ends: list[tuple[float, str]] = []
+    for history in histories:
         project = history.project
         for turn in history.turns.values():
-            if turn.session_id == self._name:
-                self._turns.setdefault(turn.key or f"{project.id} {turn.number}", []).append((history, turn))
+            if turn.session_id == name:
+                placed.setdefault(turn.key or f"{project.id} {turn.number}", []).append((history, turn))
         for stage in history.snapshots:
-            if stage.session_id == self._name and stage.status:
-                moment = _moment(stage.at) or datetime.fromtimestamp(0, UTC)
+            if stage.session_id == name and stage.status:
                 status: EditStatus = "committed" if stage.status == "committed" else "discarded"
-                kept = stage.checkpoint if status == "committed" else None
-                workdir = str(project.workdir)
-                edit = EditOutcome(stage.edit_id, status, moment, workdir, kept, stage.risk_tier)
-                self._edits.append(edit)
-        self._attached += [(history, line) for line in history.attached if line.get("session") == self._name]
-        if self._name in history.sessions:
-            line = history.sessions[self._name]
-            self._ends.append((float(line["at"]), str(line.get("status"))))
+                state = stage.checkpoint if status == "committed" else None
+                at, workdir = _moment(stage.at) or _EPOCH, str(project.workdir)
+                edits.append(EditOutcome(stage.edit_id, status, at, workdir, state, stage.risk_tier))
+        attached += [(project, line) for line in history.attached if line.get("session") == name]
+        if name in history.sessions:
+            ends.append((float(history.sessions[name]["at"]), str(history.sessions[name].get("status"))))
         for operation in history.operations.values():
             stands = any(step.thing == ("operation", operation.id) for step in history.done)
-            if operation.kind == "revert" and operation.session_id == self._name and stands:
-                self._ends.append((operation.at, "rolled_back"))
+            if operation.kind == "revert" and operation.session_id == name and stands:
+                ends.append((operation.at, "rolled_back"))
+    turns = [_session_turn(store, places, kept) for places in placed.values()]
+    turns += [_attached_turn(store, project, line, kept) for project, line in attached]
+    seen = [turn for places in placed.values() for _, turn in places]
+    last = max((turn.began_at for turn in seen), default=0.0)
+    ended = max((end for end in ends if end[0] >= last), default=None)
+    word = ended[1] if ended is not None else "completed" if attached and not seen else "active"
+    agents = [turn.agent for turn in seen] + [line.get("agent") for _, line in attached]
+    return Session(
+        id=name,
+        status=next((status for status in SESSION_STATUSES if status == word), "completed"),
+        agent=next((agent for agent in reversed(agents) if agent), None),
+        parent=next((turn.parent for turn in seen if turn.parent), None),
+        started=min([*(turn.began for turn in turns), *(each.at for each in edits)], default=None),
+        ended=_moment(ended[0]) if ended is not None else None,
+        turns=tuple(sorted(turns, key=lambda turn: turn.began)),
+        edits=tuple(sorted(edits, key=lambda each: each.at)),
+    )
 
-    def session(self, store: Store, kept: dict[str, set[str]]) -> Session:
-        turns = [self._turn(store, places, kept) for places in self._turns.values()]
-        turns += [self._attached_turn(store, history, line, kept) for history, line in self._attached]
-        turns.sort(key=lambda turn: turn.began)
-        everything = [turn for places in self._turns.values() for _, turn in places]
-        last = max((turn.began_at for turn in everything), default=0.0)
-        ended = max(self._ends, default=None)
-        status, ended_at = ("active", None) if ended is None or ended[0] < last else (ended[1], _moment(ended[0]))
-        if self._attached and not everything:
-            status = "completed" if status == "active" else status
-        agents = [turn.agent for turn in everything] + [line.get("agent") for _, line in self._attached]
-        return Session(
-            id=self._name,
-            status=as_session_status(status) or "completed",
-            agent=next((agent for agent in reversed(agents) if agent), None),
-            parent=next((turn.parent for turn in everything if turn.parent), None),
-            started=min([turn.began for turn in turns] + [each.at for each in self._edits], default=None),
-            ended=ended_at,
-            turns=tuple(turns),
-            edits=tuple(sorted(self._edits, key=lambda each: each.at)),
-        )
 
-    def _turn(self, store: Store, places: list[tuple[History, Turn]], kept: dict[str, set[str]]) -> SessionTurn:
-        history, first = places[0]
-        refs = [ref for _, turn in places for ref in turn.conversations]
-        reverted = [history.status_of(turn) in ("undone", "reverted") for history, turn in places]
-        ends = [turn.ended_at for _, turn in places]
-        why = next((turn.not_kept for _, turn in places if turn.not_kept), "")
-        return SessionTurn(
-            began=_moment(min(turn.began_at for _, turn in places)) or datetime.fromtimestamp(0, UTC),
-            ended=None if None in ends else _moment(max(end for end in ends if end is not None)),
-            prompt=first.prompt,
-            message_count=next((turn.messages for _, turn in places if turn.messages is not None), None),
-            places=tuple(_place(history, turn) for history, turn in places),
-            conversation=_conversation_state(store, refs, why, kept),
-            reverted=all(reverted),
-        )
+def _session_turn(store: Store, places: list[tuple[History, Turn]], kept: dict[str, set[str]]) -> SessionTurn:
+    turns = [turn for _, turn in places]
+    ends = [turn.ended_at for turn in turns]
+    refs = [ref for turn in turns for ref in turn.conversations]
+    why = next((turn.not_kept for turn in turns if turn.not_kept), "")
+    return SessionTurn(
+        began=_moment(min(turn.began_at for turn in turns)) or _EPOCH,
+        ended=None if None in ends else _moment(max(end for end in ends if end is not None)),
+        prompt=turns[0].prompt,
+        message_count=next((turn.messages for turn in turns if turn.messages is not None), None),
+        places=tuple(_place(history, turn) for history, turn in places),
+        conversation=_conversation_state(store, refs, why, kept),
+        reverted=all(history.status_of(turn) in ("undone", "reverted") for history, turn in places),
+    )
 
-    def _attached_turn(
-        self, store: Store, history: History, line: dict[str, Any], kept: dict[str, set[str]]
-    ) -> SessionTurn:
-        refs = [str(ref) for ref in line.get("refs", ())]
-        project = history.project
-        place = TurnPlace(str(project.workdir), project.id, line.get("turn"), line.get("checkpoint"))
-        return SessionTurn(
-            began=_moment(line.get("began") or line["at"]) or datetime.fromtimestamp(0, UTC),
-            prompt=line.get("prompt"),
-            message_count=line.get("messages"),
-            places=(place,),
-            conversation=_conversation_state(store, refs, "", kept),
-        )
+
+def _attached_turn(store: Store, project: Project, line: Line, kept: dict[str, set[str]]) -> SessionTurn:
+    refs = [str(ref) for ref in line.get("refs", ())]
+    return SessionTurn(
+        began=_moment(line.get("began") or line["at"]) or _EPOCH,
+        prompt=line.get("prompt"),
+        message_count=line.get("messages"),
+        places=(TurnPlace(str(project.workdir), project.id, line.get("turn"), line.get("checkpoint")),),
+        conversation=_conversation_state(store, refs, "", kept),
+    )
 
 
 def _place(history: History, turn: Turn) -> TurnPlace:
@@ -564,8 +533,8 @@ def _place(history: History, turn: Turn) -> TurnPlace:
     return TurnPlace(str(project.workdir), project.id, turn.number, turn.before, turn.after, status)
 
 
-def _conversation_state(store: Store, refs: Iterable[str], why: str, kept: dict[str, set[str]]) -> str:
-    refs = list(refs)
+def _conversation_state(store: Store, refs: Sequence[str], why: str, kept: dict[str, set[str]]) -> str:
+    """`kept` has the refs of each project that was asked about before."""
     if not refs:
         return why or "none"
     for ref in refs:
@@ -577,9 +546,8 @@ def _conversation_state(store: Store, refs: Iterable[str], why: str, kept: dict[
     return "dropped"
 
 
-def _last_sign(session: Session) -> float:
-    moments = [turn.began for turn in session.turns] + [edit.at for edit in session.edits]
-    return max(moments).timestamp()
+def _signs(session: Session) -> list[datetime]:
+    return [turn.began for turn in session.turns] + [edit.at for edit in session.edits]
 
 
 def session_by_part(store: Store, deadline: Deadline, part: str, project: Project | None = None) -> str:
@@ -641,8 +609,7 @@ def find_sessions(
     changed = None if path is None else _sessions_that_changed(store, deadline, project, histories, path)
 
     def fits(session: Session) -> bool:
-        seen = [turn.began for turn in session.turns] + [edit.at for edit in session.edits]
-        seen += [turn.ended for turn in session.turns if turn.ended is not None]
+        seen = _signs(session) + [turn.ended for turn in session.turns if turn.ended is not None]
         moments = [moment.timestamp() for moment in seen]
         prompts = [turn.prompt or "" for turn in session.turns]
         return (
