@@ -391,7 +391,8 @@ def _tree(checkpoint: Checkpoint | None) -> str | None:
 def with_counts(entry: Entry, numbers: Numbers | None) -> Entry:
     """An entry with these counts of files and lines."""
     names = ("files_changed", "insertions", "deletions", "files_added", "files_deleted")
-    return entry if numbers is None else replace(entry, **dict(zip(names, numbers, strict=True)))
+    counts: dict[str, Any] = {} if numbers is None else dict(zip(names, numbers, strict=True))
+    return replace(entry, **counts)
 
 
 def _moment(seconds: float | None) -> datetime | None:
