@@ -127,10 +127,14 @@ def way_back_text(entry: Entry) -> str:
 
 def _when(entry: Entry) -> str:
     """`  2 min `: numbers under numbers."""
-    moment = entry.ended_at if entry.kind == "edits" else entry.began_at
-    text = age(moment) if moment is not None else ""
-    number, _, unit = text.partition(" ")
+    moment = moment_of_entry(entry)
+    number, _, unit = (age(moment) if moment is not None else "").partition(" ")
     return f"{number:>3} {unit:<4}"
+
+
+def moment_of_entry(entry: Entry) -> datetime | None:
+    """When it began; of edits only the end is known: they were seen then."""
+    return entry.ended_at if entry.kind == "edits" else entry.began_at
 
 
 def _styled(entry: Entry, text: str, ink: Ink) -> str:
@@ -149,17 +153,20 @@ def _signs(text: str, ink: Ink) -> str:
 
 def checkpoint_lines(checkpoints: Sequence[Checkpoint], width: int, ink: Ink) -> list[str]:
     """Id, age, what it was taken for, kind, what changed since the one before it, pin: one line each."""
-    cells = [(age(each.created_at), each.kind, changed(each)) for each in checkpoints]
-    wide = [max([0, *(columns(row[at]) for row in cells)]) for at in range(3)]
-    room = max(_LEAST_TEXT, width - 10 - sum(size + 2 for size in wide) - 8)
+    rows = padded([(age(each.created_at), each.kind, changed(each)) for each in checkpoints])
     lines = []
-    for each, (when, kind, change) in zip(checkpoints, cells, strict=True):
-        text = pad(cut(described(each), room), room)
-        parts = [ink("yellow", each.short_id), ink("dim", pad(when, wide[0])), text]
-        parts += [ink("dim", pad(kind, wide[1]))]
-        parts += [_signs(pad(change, wide[2]), ink), ink("magenta", "pinned") if each.pinned else ""]
+    for each, (when, kind, change) in zip(checkpoints, rows, strict=True):
+        room = max(_LEAST_TEXT, width - 24 - columns(when + kind + change))
+        parts = [ink("yellow", each.short_id), ink("dim", when), pad(cut(described(each), room), room)]
+        parts += [ink("dim", kind), _signs(change, ink), ink("magenta", "pinned") if each.pinned else ""]
         lines.append("  ".join(part for part in parts if part).rstrip())
     return [cut(line, width) if not ink.on else line for line in lines]
+
+
+def padded(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """The same cells, those of a column in the same width."""
+    wide = [max(map(columns, cells)) for cells in zip(*rows, strict=True)]
+    return [[pad(cell, size) for cell, size in zip(row, wide, strict=True)] for row in rows]
 
 
 def changed(checkpoint: Checkpoint) -> str:
@@ -194,11 +201,10 @@ def change_lines(changes: Sequence[Change], width: int, ink: Ink) -> Iterator[st
         return
     numbers = [line_counts(change) for change in changes]
     room = max(_LEAST_PATH, width - max(map(len, numbers)) - 6)
-    paths = [cut_path(safe(change.path), room) for change in changes]
-    wide = max(map(columns, paths))
-    for change, path, lines in zip(changes, paths, numbers, strict=True):
+    paths = padded([[cut_path(safe(change.path), room)] for change in changes])
+    for change, (path,), lines in zip(changes, paths, numbers, strict=True):
         mark, style = path_mark(change)
-        yield f"  {ink(style, mark)} {pad(path, wide)}  {lines}".rstrip()
+        yield f"  {ink(style, mark)} {path}  {lines}".rstrip()
     more = sum(change.insertions or 0 for change in changes)
     less = sum(change.deletions or 0 for change in changes)
     yield f"  {count(len(changes), 'path')}, +{more} -{less}"
@@ -256,10 +262,9 @@ def plan_lines(plan: RestoreResult, context: Context, ink: Ink) -> Iterator[str]
         if len(paths) > _MOST_SHOWN:
             rows.append((verb, style, f"... and {len(paths) - _MOST_SHOWN} more", ""))
     room = max(_LEAST_PATH, context.ui.width - max((columns(end) for *_, end in rows), default=0) - 20)
-    names = [cut_path(path, room) for _, _, path, _ in rows]
-    wide = max(map(columns, names), default=0)
-    for (verb, style, _, end), name in zip(rows, names, strict=True):
-        yield f"  {ink(style, f'{verb:14}')}  {pad(name, wide)}  {end}".rstrip()
+    names = padded([[cut_path(path, room)] for _, _, path, _ in rows])
+    for (verb, style, _, end), (name,) in zip(rows, names, strict=True):
+        yield f"  {ink(style, f'{verb:14}')}  {name}  {end}".rstrip()
     yield f"  {plan_sum(plan, context)}"
 
 

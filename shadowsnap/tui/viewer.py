@@ -28,6 +28,7 @@ from shadowsnap.cli.tables import (
     diff_of_entry,
     entry_text,
     line_counts,
+    moment_of_entry,
     path_mark,
     plan_lines,
     tilde,
@@ -612,7 +613,7 @@ def _about(entry: Entry | None) -> str:
     """Who did it, when, and the whole of what was asked."""
     if entry is None:
         return ""
-    moment = entry.ended_at if entry.kind == "edits" else entry.began_at
+    moment = moment_of_entry(entry)
     facts = (entry_in_words(entry), one_line(entry.agent or ""), ago(moment) if moment else "")
     asked = one_line(entry.prompt or entry.reason)
     return ", ".join(filter(None, facts)) + (f": {asked}" if asked else "")

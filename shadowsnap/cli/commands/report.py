@@ -14,18 +14,18 @@ import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, nullcontext
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from datetime import date, datetime, timedelta
 from itertools import groupby
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from shadowsnap import __version__
 from shadowsnap.cli.commands import Command, Context
 from shadowsnap.cli.commands.timeline import moment_of
 from shadowsnap.cli.picture import YOU, Lane, anchor, lanes_of, picture
-from shadowsnap.cli.tables import changes_of, duration_text, now_text, tilde
+from shadowsnap.cli.tables import changes_of, duration_text, moment_of_entry, now_text, path_mark, tilde
 from shadowsnap.cli.text import count, cut, html_safe, one_line, safe, size
 from shadowsnap.compat.agent_trace import trace_records
 from shadowsnap.compat.git_ai import export_notes
@@ -166,7 +166,6 @@ _MOST_TOOLS = 100
 _MOST_SKIPPED = 100
 _MOST_PROMPT = 20_000
 _PROMPT_SHOWN = 600
-_MARKS = {"added": "A", "deleted": "D", "modified": "M", "typechange": "T"}
 _SIGNS = {"+": "ins", "-": "del", "@": "b", "\\": "i"}
 _MANY = 300
 """With more entries than this, the browser draws only those that are looked at."""
@@ -473,7 +472,7 @@ def _split(text: str) -> tuple[str, str]:
 
 def _file_row(file: File, patch: str) -> str:
     change = file.change
-    mark = _MARKS.get(change.status, "?")
+    mark, _ = path_mark(change)
     parts = [f'<span class="status {mark}" aria-hidden="true">{mark}</span>']
     parts += [f'<span class="hidden">{change.status}</span>', f"<bdi>{html_safe(change.path)}</bdi>"]
     if change.insertions is None or change.deletions is None:
@@ -545,7 +544,7 @@ def _range(entries: Sequence[Entry]) -> str:
 
 
 def _day(entry: Entry) -> date | None:
-    moment = entry.ended_at if entry.kind == "edits" else entry.began_at
+    moment = moment_of_entry(entry)
     return moment.astimezone().date() if moment is not None else None
 
 
@@ -598,14 +597,14 @@ class Items:
         self._git = store.git(deadline)
         self._turns = read_history(store, project, deadline).turns
         self._known = {each.id: each for each in list_checkpoints(store, project, deadline, statistics=False)}
-        self._stack = ExitStack()
-        self._patches = self._stack.enter_context(PatchReader(self._git, _MOST_OF_AN_ENTRY, _MOST_OF_A_FILE))
+        self._patches = PatchReader(self._git, _MOST_OF_AN_ENTRY, _MOST_OF_A_FILE)
 
     def __enter__(self) -> Items:
+        self._patches.__enter__()
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
+    def __exit__(self, *about: Any) -> None:
+        self._patches.__exit__(*about)
 
     def read(self, entry: Entry) -> Item:
         turn = self._turns.get(entry.number or 0) if entry.kind == "turn" else None

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import NoReturn
 
 from shadowsnap.cli.commands import Command, Context
-from shadowsnap.cli.tables import change_lines, changed, changes_of, described, patch_lines
-from shadowsnap.cli.text import ago, columns, count, cut, one_line, pad, safe
+from shadowsnap.cli.tables import change_lines, changed, changes_of, described, padded, patch_lines
+from shadowsnap.cli.text import ago, count, cut, one_line, safe
 from shadowsnap.cli.ui import Ink
 from shadowsnap.errors import (
     BisectFailed,
@@ -325,13 +325,12 @@ def _chosen(lines: Sequence[BlamedLine], word: str) -> Sequence[BlamedLine]:
 
 
 def _rows(lines: Sequence[BlamedLine], ink: Ink) -> Iterator[str]:
-    cells = [(_who(line.author), cut(one_line(line.author.prompt or ""), _PROMPT)) for line in lines]
-    wide = [max([0, *(columns(cell[at]) for cell in cells)]) for at in range(2)]
+    cells = padded([(_who(line.author), cut(one_line(line.author.prompt or ""), _PROMPT)) for line in lines])
     digits = len(str(lines[-1].line)) if lines else 1
     for line, (who, prompt) in zip(lines, cells, strict=True):
         style = {"turn": "cyan", "person": "green"}.get(line.author.who, "dim")
         text = safe(line.text.decode("utf-8", "surrogateescape").removesuffix("\n"), keep="\t")
-        left = f"{ink(style, pad(who, wide[0]))}  {ink('dim', pad(prompt, wide[1]))}"
+        left = f"{ink(style, who)}  {ink('dim', prompt)}"
         yield f"{left}  {ink('dim', f'{line.line:>{digits}}')}  {text}".rstrip()
 
 

@@ -18,13 +18,14 @@ from shadowsnap.cli.tables import (
     duration_text,
     entry_of,
     moment_text,
+    padded,
     patch_lines,
     prompt_of,
     state_in_words,
     tilde,
     timeline_lines,
 )
-from shadowsnap.cli.text import age, ago, columns, count, cut, cut_path, one_line, pad, safe, wrapped
+from shadowsnap.cli.text import age, ago, columns, count, cut, cut_path, one_line, safe, wrapped
 from shadowsnap.cli.ui import Ink
 from shadowsnap.errors import DirectoryMissing, NoConversation, NoSuchProject, UnsafeTree, WrongUsage
 from shadowsnap.manager import CheckpointManager
@@ -478,19 +479,15 @@ def _is_narrow(args: argparse.Namespace) -> bool:
 def session_rows(shown: list[Session], found: list[Session], width: int) -> Iterator[str]:
     """A line for each session, with an id that is unique among those that were found."""
     names = short_session_ids(each.id for each in found)
-    cells = []
+    rows, prompts = [], []
     for each in shown:
-        prompts = [turn.prompt for turn in each.turns if turn.prompt]
-        ends = [one_line(prompts[0])] if prompts else []
-        ends += [one_line(prompts[-1])] if len(prompts) > 1 else []
-        when = age(each.started) if each.started else ""
-        turns = count(len(each.turns), "turn")
-        row = (one_line(names[each.id]), each.status, when, turns, one_line(each.agent or ""))
-        cells.append((row, ends))
-    wide = [max((columns(row[at]) for row, _ in cells), default=0) for at in range(5)]
-    for row, ends in cells:
-        facts = "  ".join(pad(text, size) for text, size in zip(row, wide, strict=True) if size)
+        when, turns = age(each.started) if each.started else "", count(len(each.turns), "turn")
+        rows.append((one_line(names[each.id]), each.status, when, turns, one_line(each.agent or "")))
+        prompts.append([one_line(turn.prompt) for turn in each.turns if turn.prompt])
+    for row, asked in zip(padded(rows), prompts, strict=True):
+        facts = "  ".join(cell for cell in row if cell)
         room = max(12, width - columns(facts) - 2)
+        ends = [asked[0], asked[-1]] if len(asked) > 1 else asked
         half = room if len(ends) < 2 else (room - 4) // 2
         yield f"{facts}  {' .. '.join(cut(text, half) for text in ends)}".rstrip()
 
