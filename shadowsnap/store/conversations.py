@@ -102,7 +102,7 @@ def spoken_messages(rows: Any) -> int | None:
     known: set[Any] = set()
     seen = False
     for at, row in enumerate(rows):
-        role, message = _role(row), _message(row)
+        role, message = _role(row), message_of(row)
         if not role:
             continue
         seen = True
@@ -112,7 +112,7 @@ def spoken_messages(rows: Any) -> int | None:
     return len(known) if seen else len(rows)
 
 
-def _message(row: Any) -> dict[str, Any]:
+def message_of(row: Any) -> dict[str, Any]:
     """The message in a row of a transcript, which may be the row itself."""
     if not isinstance(row, dict):
         return {}
@@ -121,7 +121,7 @@ def _message(row: Any) -> dict[str, Any]:
 
 def _role(row: Any) -> str:
     """Who speaks in a row of a transcript; empty if it is no message."""
-    role = _message(row).get("role") or (row.get("type") if isinstance(row, dict) else "")
+    role = message_of(row).get("role") or (row.get("type") if isinstance(row, dict) else "")
     role = str(role or "").casefold().removesuffix(".message")
     return role if role in (*_PERSON, *_AGENT) else ""
 

@@ -21,6 +21,7 @@ from shadowsnap.cli.text import safe
 from shadowsnap.cli.ui import Ink
 from shadowsnap.manager import CheckpointManager
 from shadowsnap.model import Entry, Session
+from shadowsnap.store.conversations import message_of
 from shadowsnap.tui.patches import Lines, widest
 
 KEYS = """\
@@ -219,21 +220,15 @@ def conversation_of(manager: CheckpointManager, session: Session, width: int) ->
 
 def _messages(data: Any) -> Iterator[tuple[str, str]]:
     """Who said what, from messages or the rows of a transcript; rows in which nothing is said are left out."""
-    if isinstance(data, dict):
-        data = data.get("messages", [data])
-    if not isinstance(data, list):
-        yield "", str(data)
-        return
-    for row in data:
-        inner = row.get("message") if isinstance(row, dict) else None
-        message = inner if isinstance(inner, dict) else row
-        if not isinstance(message, dict):
-            yield "", str(message)
+    rows = data.get("messages", [data]) if isinstance(data, dict) else data
+    for row in rows if isinstance(rows, list) else [rows]:
+        if not isinstance(row, dict):
+            yield "", str(row)
             continue
-        who = str(message.get("role") or (row.get("type") if isinstance(row, dict) else "") or "")
+        message = message_of(row)
         text = "\n".join(_said(message.get("content", message.get("text"))))
         if text.strip():
-            yield who, text
+            yield str(message.get("role") or row.get("type") or ""), text
 
 
 def _said(content: Any) -> Iterator[str]:

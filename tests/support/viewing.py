@@ -45,6 +45,7 @@ def test_total():
 SAID = [
     {"role": "user", "content": "please [bold]refactor"},
     {"role": "assistant", "content": [{"type": "text", "text": "It is a class now."}]},
+    {"type": "response_item", "payload": {"role": "assistant", "content": [{"text": "Its rows are of Codex."}]}},
 ]
 
 

@@ -138,6 +138,7 @@ def test_sessions_have_their_prompts_and_conversation(shop: Shop) -> None:
         assert "6f1c2a9e" in screen and "3 turns" in screen and "add a discount parameter to total()" in screen
         screen = await driver.press("enter")
         assert "please [bold]refactor" in screen and "It is a class now." in screen
+        assert "Its rows are of Codex." in screen
 
     view(shop.directory, story)
 
