@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import groupby
 from pathlib import Path
 from typing import NoReturn
 
@@ -194,15 +195,17 @@ class CatCommand(Command):
         path = context.path(args.path)
         content = context.manager.contents(context.workdir, checkpoint.id, [path]).get(path)
         if content is None:
-            why = next((item.why for item in checkpoint.skipped if item.path == path), None)
-            if why is not None:
-                raise NotCaptured(state=args.ref, path=path, why=why)
-            raise NoSuchPath(path=path, ref=args.ref)
+            raise _missing(checkpoint, args.ref, path)
         if context.ui.json:
             text = content.decode("utf-8", "surrogateescape")
             return context.ui.answer({"path": path, "checkpoint_id": checkpoint.id, "content": text})
         context.ui.raw(content)
         return 0
+
+
+def _missing(checkpoint: Checkpoint, ref: str, path: str) -> ShadowsnapError:
+    why = next((item.why for item in checkpoint.skipped if item.path == path), None)
+    return NoSuchPath(path=path, ref=ref) if why is None else NotCaptured(state=ref, path=path, why=why)
 
 
 class LsCommand(Command):
@@ -222,10 +225,7 @@ class LsCommand(Command):
             path = context.path(args.path).rstrip("/")
             files = [each for each in files if path in ("", ".") or each == path or each.startswith(f"{path}/")]
             if not files:
-                why = next((item.why for item in checkpoint.skipped if item.path == path), None)
-                raise (
-                    NotCaptured(state=args.ref, path=path, why=why) if why else NoSuchPath(path=path, ref=args.ref)
-                )
+                raise _missing(checkpoint, args.ref, path)
         return context.ui.answer({"checkpoint_id": checkpoint.id, "files": files}, [safe(each) for each in files])
 
 
@@ -255,14 +255,12 @@ class ForkCommand(Command):
         places = [top] if args.copies is None else [f"{top}-{number}" for number in range(1, args.copies + 1)]
         for place in places:  # before anything is written
             check_free(Path(os.path.realpath(place)), context.manager.settings.resolved_base())
-        forks = [
-            context.manager.fork(context.workdir, target.id, place, worktree=args.worktree) for place in places
-        ]
-        for fork in forks:
+        forks, lines = [], []
+        for place in places:
+            fork = context.manager.fork(context.workdir, target.id, place, worktree=args.worktree)
+            forks.append(fork)
             if context.holds(fork.directory):
                 context.ui.say(f"note: {safe(fork.directory)} lies in the project and is captured with it")
-        lines = []
-        for fork in forks:
             branch = f", on branch {fork.branch}" if fork.branch else ""
             lines.append(f"forked to {safe(fork.directory)}: {count(fork.files, 'file')}{branch}")
         lines += [f"  not captured, so not in it: {safe(item.path)} ({item.why})" for item in target.skipped]
@@ -342,24 +340,17 @@ def _who(author: Author) -> str:
 
 def _porcelain(lines: Sequence[BlamedLine], path: str) -> Iterator[bytes]:
     described: set[tuple[str, str, int | None]] = set()
-    for at, line in enumerate(lines):
-        who, identity = line.author, line.author.checkpoint or _NO_ID
-        group = ""
-        if at == 0 or not _follows(lines[at - 1], line):
-            end = at + 1
-            while end < len(lines) and _follows(lines[end - 1], lines[end]):
-                end += 1
-            group = f" {end - at}"
-        yield f"{identity} {line.original_line} {line.line}{group}\n".encode()
-        if (identity, who.who, who.number) not in described:
-            described.add((identity, who.who, who.number))
-            yield from _headers(who, path)
-        yield b"\t" + line.text.removesuffix(b"\n") + b"\n"
-
-
-def _follows(line: BlamedLine, following: BlamedLine) -> bool:
-    """Whether a line came in right after another one."""
-    return line.author == following.author and line.original_line + 1 == following.original_line
+    # Lines that came in one after the other are a group; its size stands in its first line.
+    for _, some in groupby(lines, lambda line: (line.author, line.original_line - line.line)):
+        group = list(some)
+        for at, line in enumerate(group):
+            who, identity = line.author, line.author.checkpoint or _NO_ID
+            size = f" {len(group)}" if at == 0 else ""
+            yield f"{identity} {line.original_line} {line.line}{size}\n".encode()
+            if (identity, who.who, who.number) not in described:
+                described.add((identity, who.who, who.number))
+                yield from _headers(who, path)
+            yield b"\t" + line.text.removesuffix(b"\n") + b"\n"
 
 
 def _headers(who: Author, path: str) -> Iterator[bytes]:
@@ -376,7 +367,6 @@ def _headers(who: Author, path: str) -> Iterator[bytes]:
 
 
 _SECONDS = 600.0
-_SHELL_TROUBLE = (126, 127)
 _ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
@@ -435,10 +425,8 @@ def run_in(words: Sequence[str], folder: Path, seconds: float, *, quiet: bool) -
             command, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
             env={**os.environ, "PWD": str(folder)}, start_new_session=True,
         )  # fmt: skip
-    except FileNotFoundError:
-        return _SHELL_TROUBLE[1]
-    except OSError:
-        return _SHELL_TROUBLE[0]
+    except OSError as problem:  # as a shell says that it cannot be run, or is not found
+        return 127 if isinstance(problem, FileNotFoundError) else 126
     try:
         return process.wait(seconds if seconds > 0 else None)
     except subprocess.TimeoutExpired:
