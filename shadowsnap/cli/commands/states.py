@@ -24,6 +24,7 @@ from shadowsnap.errors import (
     DirectoryRefused,
     NoSuchPath,
     NotCaptured,
+    ShadowsnapError,
     WrongUsage,
 )
 from shadowsnap.model import Checkpoint, Diff, Entry, Outcome
