@@ -56,7 +56,7 @@ from shadowsnap.errors import (
 from shadowsnap.files import read_json
 from shadowsnap.git.objects import EMPTY_TREE
 from shadowsnap.git.process import start_detached
-from shadowsnap.git.refs import ref_folders
+from shadowsnap.git.refs import read_refs, ref_folders
 from shadowsnap.git.repository import network_environment
 from shadowsnap.model import (
     Checkpoint,
@@ -116,6 +116,7 @@ from shadowsnap.store.checkpoints import (
 )
 from shadowsnap.store.history import (
     History,
+    compact_log,
     ensure_log,
     logged_end,
     note,
@@ -1353,7 +1354,16 @@ class CheckpointManager:
         """Drop checkpoints, pinned or not. Every other id stays what it is. With `now`, what no checkpoint holds
         any more is gone from the disk when this returns; otherwise upkeep reclaims it when that pays."""
         wanted = [refs] if isinstance(refs, (str, int, Checkpoint, Entry)) else list(refs)
-        found = self._delete(working_dir, wanted)
+
+        def resolve_all(store: Store, project: Project) -> list[Checkpoint]:
+            return [self._resolve(store, project, ref) for ref in wanted]
+
+        return self._delete(working_dir, resolve_all, now)
+
+    def _delete(
+        self, working_dir: PathLike, choose: Callable[[Store, Project], list[Checkpoint]], now: bool
+    ) -> list[Checkpoint]:
+        found = self._delete_chosen(working_dir, choose)
         if now:
             reclaimed = self.reclaim()
             if reclaimed.error is not None:
@@ -1361,13 +1371,18 @@ class CheckpointManager:
         return found
 
     @_retry_after_repair
-    def _delete(self, working_dir: PathLike, refs: list[Reference]) -> list[Checkpoint]:
+    def _delete_chosen(
+        self, working_dir: PathLike, choose: Callable[[Store, Project], list[Checkpoint]]
+    ) -> list[Checkpoint]:
+        """Delete what is chosen under the lock, so that no turn begins on it meanwhile."""
         store, project = self._known(working_dir)
         deadline = self._deadline()
         with locked_project(store, project, "delete", deadline):
             ensure_log(store, project, deadline)
-            found = [self._resolve(store, project, ref) for ref in refs]
+            found = choose(store, project)
             delete_checkpoints(store, project, found, deadline)
+            with suppress(OSError):  # on a full disk the log stays as it is until the next prune
+                compact_log(store, project, set(read_refs(store.git_dir, project.refs).values()), deadline)
             if newest_name(store, project) is None:
                 note_emptied(store, project)
         return found
@@ -1377,11 +1392,14 @@ class CheckpointManager:
         them. What is pinned stays. States that restores saved are counted apart."""
         if count < 1:
             raise BadArguments(what="keep_newest keeps at least one")
-        own = own_of_host(*self._known(working_dir), host, self._deadline()).checkpoints
-        saved = [each for each in own if each.kind != "pre-restore"]
-        others = [each for each in own if each.kind == "pre-restore"]
-        going = [each for each in (*saved[count:], *others[count:]) if not each.pinned]
-        return self.delete(working_dir, going) if going else []
+
+        def choose(store: Store, project: Project) -> list[Checkpoint]:
+            own = own_of_host(store, project, host, self._deadline()).checkpoints
+            saved = [each for each in own if each.kind != "pre-restore"]
+            others = [each for each in own if each.kind == "pre-restore"]
+            return [each for each in (*saved[count:], *others[count:]) if not each.pinned]
+
+        return self._delete(working_dir, choose, now=False)
 
     def reclaim(self) -> Reclaimed:
         """Remove from the disk what no checkpoint holds any more, however little that is."""
@@ -1476,7 +1494,11 @@ class CheckpointManager:
             own, is_everything = own_of_host(store, project, host, self._deadline())
             if not is_everything:
                 if own and not dry_run:
-                    self.delete(working_dir, own, now=True)
+
+                    def choose(store: Store, project: Project) -> list[Checkpoint]:
+                        return own_of_host(store, project, host, self._deadline()).checkpoints
+
+                    own = self._delete(working_dir, choose, now=True)
                 item = results.ClearedItem(str(project.workdir), len(own), sum(each.pinned for each in own))
                 return results.ClearReport((item,), applied=not dry_run)
         if dry_run:

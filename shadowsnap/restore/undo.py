@@ -14,7 +14,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from shadowsnap.errors import MalformedObject, NoSuchTurn, NothingToRedo, NothingToUndo, RestoreRefused
+from shadowsnap.errors import (
+    MalformedObject,
+    NoSuchCheckpoint,
+    NoSuchTurn,
+    NothingToRedo,
+    NothingToUndo,
+    RestoreRefused,
+)
 from shadowsnap.git.objects import EMPTY_BLOB
 from shadowsnap.git.reading import ObjectReader, kinds_of
 from shadowsnap.git.repository import merge_text
@@ -138,7 +145,11 @@ def _undo_turn(space: Workspace, history: History, step: Step) -> RestoreResult 
     if step.after is None and turn.open_call is None:  # between two calls, what the last one left is its work
         step = replace(step, after=turn.after)
     before = _find(space, step.before or "")
-    after = None if step.after is None else _find(space, step.after)
+    try:
+        after = None if step.after is None else _find(space, step.after)
+    except NoSuchCheckpoint as problem:  # deleted: what the turn did is not known
+        what = f"the state after turn {turn.number}"
+        raise NoSuchTurn(workdir=space.project.workdir, what=what) from problem
     why = Why("undo", undoes=turn.number)
     if before.scope != "tree":
         before = _composed(space, [before, *(_find(space, each) for each in turn.more)], why)

@@ -87,8 +87,10 @@ class _Pieces:
         if turn is None:
             raise NoSuchTurn(workdir=self._history.project.workdir, what=f"turn {number}")
         before = self._state(turn.before)
-        if before is None:
-            raise NoSuchTurn(workdir=self._history.project.workdir, what=f"the state before turn {number}")
+        ends = [state for call in turn.calls for state in call] or ([turn.after] if turn.after else [])
+        if before is None or None in map(self._state, ends):  # deleted: what it did is not known
+            what = f"the state {'before' if before is None else 'after'} turn {number}"
+            raise NoSuchTurn(workdir=self._history.project.workdir, what=what)
         return self._of(turn) or [Work(before, before, before, turn.session_id)]
 
     def of_stage(self, stage: Snapshot) -> list[Work]:

@@ -494,15 +494,19 @@ class HostsOwn(NamedTuple):
 
 def own_of_host(store: Store, project: Project, host: str | None, deadline: Deadline) -> HostsOwn:
     """The checkpoints that a host recorded (None: all). What restores saved says no host: it is the host's own if
-    no other one has checkpoints in the project. If one has, what other turns begin with is not to be dropped."""
+    no other one has checkpoints in the project. If one has, what other turns begin or end with is not to be
+    dropped."""
     listed = list_checkpoints(store, project, deadline, statistics=False)
-    own = [each for each in listed if host in (None, each.host)]
-    others = [each for each in listed if each.host != host and each.kind != "pre-restore"]
-    if host is None or own and not others:
+    if host is None:
         return HostsOwn(listed, is_everything=True)
+    own = [each for each in listed if each.host == host]
+    others = [each for each in listed if each.host != host and each.kind != "pre-restore"]
     recorded = {each.turn for each in own if each.kind in ("turn", "turn-end")}
     turns = read_history(store, project, deadline).turns.values()
-    lent = {turn.before for turn in turns if turn.number not in recorded}
+    other_turns = [turn for turn in turns if turn.number not in recorded]
+    if own and not others and not any(turn.agent for turn in other_turns):
+        return HostsOwn(listed, is_everything=True)
+    lent = {state for turn in other_turns for state in turn.states}
     return HostsOwn([each for each in own if each.id not in lent], is_everything=False)
 
 

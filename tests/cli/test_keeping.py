@@ -91,6 +91,15 @@ def test_delete_drops_just_those(cli: CommandLine) -> None:
     assert cli.json("list", code=3)["error"]["type"] == "NoSuchProject"
 
 
+def test_what_was_deleted_is_not_listed_any_more(cli: CommandLine, project: Path) -> None:
+    cli("delete", "--yes", "2")
+    assert [each["number"] for each in cli.entries()] == [3, 1]
+    assert cli.json("show", "last~1")["entry"]["number"] == 1
+    (project / "empty").write_text("no longer")
+    cli("snap")
+    assert [each["number"] for each in cli.entries()] == [4, 3, 1]
+
+
 def test_nothing_is_deleted_if_one_of_them_is_not_there_or_pinned(cli: CommandLine) -> None:
     cli("delete", "--yes", "1", "nothing", code=3)
     cli("pin", "2")

@@ -190,6 +190,34 @@ def test_a_state_that_a_turn_of_another_host_begins_with_stays(
     assert turn.before == first
 
 
+def test_a_state_that_a_turn_of_another_host_ends_with_stays(manager: CheckpointManager, work: Path) -> None:
+    take(manager, work, "theirs")
+    manager.new_turn("their session")
+    (work / "a.txt").write_text("before\n")
+    manager.ensure_checkpoint(work)
+    last = take(manager, work, "mine", "a")
+    assert [each.status for each in manager.end_turn()] == ["unchanged"]
+    manager.clear(work, host="a")
+    assert [each.id for each in manager.list_checkpoints(work, host="a")] == [last]
+    manager.undo(work)
+    assert (work / "a.txt").read_text() == "before\n"
+
+
+def test_a_turn_of_an_agent_keeps_its_states_also_if_one_host_recorded_all_of_them(
+    manager: CheckpointManager, work: Path
+) -> None:
+    first = take(manager, work, "mine", "a")
+    manager.new_turn("their session", agent="claude")
+    assert manager.ensure_checkpoint(work).status == "unchanged"
+    second = take(manager, work, "mine, too", "a")
+    manager.end_turn()
+    take(manager, work, "mine, again", "a")
+    take(manager, work, "mine, at last", "a")
+    assert [each.reason for each in manager.keep_newest(work, 1, "a")] == ["mine, again"]
+    manager.clear(work, host="a")
+    assert [each.id for each in manager.list_checkpoints(work)] == [second, first]
+
+
 # --- sweeping --------------------------------------------------------------------------------------------
 
 

@@ -12,7 +12,7 @@ from restoring import at_step
 
 from helpers import manifest
 from shadowsnap import CheckpointManager
-from shadowsnap.errors import NothingToRedo, NothingToUndo, RestoreFailed, ShadowsnapError
+from shadowsnap.errors import NoSuchTurn, NothingToRedo, NothingToUndo, RestoreFailed, ShadowsnapError
 from shadowsnap.store.layout import Store
 
 LINES = "".join(f"line {number}\n" for number in range(40))
@@ -398,6 +398,18 @@ def test_restores_and_turns_are_taken_back_in_their_order(manager: CheckpointMan
     for state in states[1:]:
         manager.redo(files)
         assert manifest(files) == state
+
+
+def test_a_turn_whose_end_was_deleted_is_not_said_to_be_taken_back(
+    manager: CheckpointManager, files: Path
+) -> None:
+    turn(manager, files, 3, "turn 1")
+    manager.delete(files, "1:after")
+    before = manifest(files)
+    for take_back in (lambda: manager.revert(files, turn=1), lambda: manager.undo(files)):
+        with pytest.raises(NoSuchTurn, match="the state after turn 1"):
+            take_back()
+    assert manifest(files) == before and statuses(manager, files) == {1: "done"}
 
 
 @pytest.mark.parametrize("taken_back", ["undone", "reverted"])
