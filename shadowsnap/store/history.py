@@ -506,7 +506,9 @@ def own_of_host(store: Store, project: Project, host: str | None, deadline: Dead
     other_turns = [turn for turn in turns if turn.number not in recorded]
     if own and not others and not any(turn.agent for turn in other_turns):
         return HostsOwn(listed, is_everything=True)
-    lent = {state for turn in other_turns for state in turn.states}
+    # A turn that nothing ended is only taken to end where the host's next one began.
+    ends = {turn.after for turn in other_turns if not turn.left_open}
+    lent = ends.union(*({turn.before, *turn.more, *sum(turn.calls, ())} for turn in other_turns))
     return HostsOwn([each for each in own if each.id not in lent], is_everything=False)
 
 
