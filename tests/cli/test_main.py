@@ -320,6 +320,7 @@ def test_output_that_cannot_be_written_is_a_failure(cli: CommandLine) -> None:
 NAMES = [b"caf\xc3\xa9 \xe2\x98\x83.txt", b"latin-\xe9.txt", b"esc-\x1b[31m.txt", b"line\nbreak.txt"]
 
 
+@pytest.mark.every(2, start=1)
 @pytest.mark.parametrize("encoding", ["utf-8", "ascii", "latin-1", "cp1252", "utf-16"])
 def test_any_file_name_survives_any_encoding(cli: CommandLine, project: Path, encoding: str) -> None:
     for name in NAMES:

@@ -506,6 +506,7 @@ raise SystemExit(main(sys.argv[2:]))
 """One step of the engine takes long: the same as very many files, in no time."""
 
 
+@pytest.mark.every(3)
 @pytest.mark.parametrize(
     ("step", "words", "doing"),
     [
