@@ -95,7 +95,7 @@ def test_what_needs_more_packages_has_a_venv_of_its_own(checkout: Path, project:
     (venv / ".ready-runtime").rename(venv / f".ready-dev,{name}")
     shutil.rmtree(checkout / ".venv")
     done = run(checkout / "scripts" / "test", f"--{name}", "-k", "x", cwd=project, PYTHON="/nonexistent")
-    workers = len(os.sched_getaffinity(0)) + 1
+    workers = len(os.sched_getaffinity(0)) + 2
     started = f"<{checkout}><-m><pytest><-n><{workers}><--dist><worksteal><{checkout}/tests/{name}><-k><x>"
     assert started in done.stdout
     assert (done.returncode, done.stderr) == (0, "")
