@@ -204,9 +204,13 @@ def add_commit(
     if not rows:
         return None
     newest = contents.checkpoints[max(contents.checkpoints)]
+    new = [each for each in marks if each not in sent["marks"]]
     with ObjectReader(git) as reader:
         tree = reader.read(newest, b"commit")[5:45].decode("ascii")
-    new = [each for each in marks if each not in sent["marks"]]
+        for each in new:
+            # The next push builds on this one. Git from 2.45 on then reads every commit that leads to it, also of
+            # checkpoints that were dropped meanwhile.
+            objects.write(b"commit", reader.read(each, b"commit"))
     parents = [*([] if anew else [lane.digest]), *new, *([meta] if meta and meta != sent["meta"] else ())]
     text = b"".join(map(encoded, rows)).decode("ascii")
     commit = write_commit(objects, tree, parents, f"{head}\n{text}".rstrip("\n"))
