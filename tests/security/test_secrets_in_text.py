@@ -167,7 +167,7 @@ IN_CONTEXT = [
     "machine api.example.com login me password {}", "machine api.example.com\n  login me\n  password {}",
     "AWS_SECRET_ACCESS_KEY={}", "aws_secret_access_key = {}", "AccountKey={};EndpointSuffix=core.windows.net",
     "SharedAccessKey={}", '"private_key_id": "{}"', "OPENAI_API_KEY={}", "DB_PASSWORD={}", "export DB_PWD='{}'",
-    "//registry.npmjs.org/:_authToken={}", "Authorization: Bearer {}", "curl -H 'X-Api-Key: {}'",
+    "//registry.example/:_authToken={}", "Authorization: Bearer {}", "curl -H 'X-Api-Key: {}'",
     "Authorization: Basic {}",
     "client_secret={}&grant_type=x", "password: '{}'", "PASSPHRASE={}", "SSWS 00{}",
 ]  # fmt: skip
