@@ -39,7 +39,9 @@ class Old:
 
     def __init__(self, root: Path) -> None:
         with tarfile.open(ARCHIVE) as archive:
-            archive.extractall(root, filter="data")
+            # Python before 3.11.4 knows no filter; 3.12 warns without one.
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)
+            archive.extractall(root)
         self.root, self.base, self.shop, self.docs = root, root / "base", root / "shop", root / "docs"
         self.seen: dict[str, Any] = json.loads((root / "seen.json").read_text())
         self._names = {self.seen["root"]: str(root)}
