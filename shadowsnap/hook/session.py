@@ -232,7 +232,7 @@ class HookSession:
         """A transcript, how long it is now, the directory that it must lie in, the session, whether the turn may
         have begun in it, and the turn's id. It is read when the turn is over: now the agent waits."""
         if event.is_helper or self.is_child:
-            return None  # what a helper was told is another conversation
+            return None  # the instructions of a helper are another conversation
         implied = None if event.transcript else implied_transcript(event.agent, event.session)
         path, folder = implied or (event.transcript, transcripts_folder(event.agent, event.transcript))
         try:
