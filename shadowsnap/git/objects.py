@@ -31,7 +31,7 @@ if TYPE_CHECKING:  # imported for annotations only
 EMPTY_BLOB = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
-Compress = Callable[[bytes, int], bytes]
+Compress = Callable[[bytes], bytes]
 
 KINDS = (b"commit", b"tree", b"blob", b"tag")
 HEX_DIGITS = frozenset("0123456789abcdef")
@@ -60,14 +60,18 @@ def stream_id(descriptor: int, size: int) -> str:
     return digest.hexdigest()
 
 
-def fast_zlib() -> Any:
-    """`zlib`, or if the extra `fast` is installed, a module with the same functions that is four times as fast and
-    writes the same format. For much data: it has to be imported first."""
+def compress(data: bytes) -> bytes:
+    return zlib.compress(data, 1)
+
+
+def fast_compress() -> Compress:
+    """For much data: a function that deflates six times as fast if the extra `fast` is installed, which has to be
+    imported first. (Its level 0 is twice as fast as its level 1, and the result a tenth larger.)"""
     try:
         from isal import isal_zlib
     except ImportError:
-        return zlib
-    return isal_zlib
+        return compress
+    return partial(isal_zlib.compress, level=0)
 
 
 class LooseObjects:
@@ -81,7 +85,7 @@ class LooseObjects:
 
     def write(self, kind: bytes, data: bytes) -> str:
         name = object_id(kind, data)
-        compressed = zlib.compress(b"%s %d\0" % (kind, len(data)) + data, 1)
+        compressed = compress(b"%s %d\0" % (kind, len(data)) + data)
 
         def fill(target: int) -> str:
             write_all(target, compressed)
@@ -96,7 +100,7 @@ class LooseObjects:
 
         def fill(target: int) -> str | None:
             header, left = b"blob %d\0" % size, size
-            digest, compressor = hashlib.sha1(header, usedforsecurity=False), fast_zlib().compressobj(1)
+            digest, compressor = hashlib.sha1(header, usedforsecurity=False), _fast_compressobj()
             write_all(target, compressor.compress(header))
             while left >= 0 and (chunk := os.read(descriptor, CHUNK)):
                 left -= len(chunk)
@@ -142,6 +146,14 @@ class LooseObjects:
             return name
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def _fast_compressobj() -> Any:
+    try:
+        from isal import isal_zlib
+    except ImportError:
+        return zlib.compressobj(1)
+    return isal_zlib.compressobj(1)
 
 
 def _move(temporary: Path, path: Path) -> None:

@@ -22,7 +22,16 @@ from itertools import accumulate
 from pathlib import Path
 
 from shadowsnap.files import make_read_only, open_temporary, sync_directory
-from shadowsnap.git.objects import CHUNK, MAX_IN_MEMORY, Compress, LooseObjects, fast_zlib, inflate, object_id
+from shadowsnap.git.objects import (
+    CHUNK,
+    MAX_IN_MEMORY,
+    Compress,
+    LooseObjects,
+    compress,
+    fast_compress,
+    inflate,
+    object_id,
+)
 
 _KIND_NUMBERS = {b"commit": 1, b"tree": 2, b"blob": 3}
 _KINDS = {number: kind for kind, number in _KIND_NUMBERS.items()}
@@ -382,13 +391,13 @@ class PackWriter:
     def __len__(self) -> int:
         return len(self._positions)
 
-    def add(self, kind: bytes, data: bytes, name: str = "", compress: Compress = zlib.compress) -> str:
+    def add(self, kind: bytes, data: bytes, name: str = "", deflate: Compress = compress) -> str:
         """Add an object, of which the id may be known, and return its id."""
         name = name or object_id(kind, data)
         binary = bytes.fromhex(name)
         if binary in self._positions:
             return name
-        item = _entry_header(_KIND_NUMBERS[kind], len(data)) + compress(data, 1)
+        item = _entry_header(_KIND_NUMBERS[kind], len(data)) + deflate(data)
         self._positions[binary] = len(self._positions)
         self._checksums.append(zlib.crc32(item))
         self._offsets.append(self._offset)
@@ -527,11 +536,11 @@ class NewObjects:
         self._loose = LooseObjects(directory, fsync=fsync)
         self._pack: PackWriter | None = None
         self._trees: dict[str, bytes] = {}
-        self._compress: Compress = zlib.compress
+        self._compress: Compress = compress
 
     def expect_many(self) -> None:
         """Compress what follows as fast as possible. (For few objects that is not worth an import.)"""
-        self._compress = fast_zlib().compress
+        self._compress = fast_compress()
 
     def write(self, kind: bytes, data: bytes, name: str = "") -> str:
         """Add an object, of which the id may be known, and return its id."""

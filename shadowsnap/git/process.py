@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, Protocol
 
 from shadowsnap.deadline import Deadline
 
@@ -23,6 +23,22 @@ else:
 _COMPLAINTS = (b"fatal: ", b"error: ", b"BUG: ")
 _FAILED = 255
 _PIPE_SIZE = 1 << 16
+
+
+class Child(Protocol):
+    """A process that was started here, in a group of its own."""
+
+    @property
+    def pid(self) -> int: ...
+    @property
+    def returncode(self) -> int | None: ...
+    @property
+    def stdin(self) -> IO[bytes] | None: ...
+    @property
+    def stdout(self) -> IO[bytes] | None: ...
+    @property
+    def stderr(self) -> IO[bytes] | None: ...
+    def wait(self) -> int: ...
 
 
 class Process(subprocess.Popen[bytes]):
@@ -90,7 +106,7 @@ def _host_ignores_children() -> bool:
     return sys.platform != "win32" and signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN
 
 
-def kill_tree(process: Process) -> None:
+def kill_tree(process: Child) -> None:
     """Kill a process with its children, reap it and close its pipes."""
     kill_without_reaping(process)
     for pipe in (process.stdin, process.stdout, process.stderr):
@@ -102,7 +118,7 @@ def kill_tree(process: Process) -> None:
     process.wait()
 
 
-def kill_without_reaping(process: Process) -> None:
+def kill_without_reaping(process: Child) -> None:
     """For a second thread: the first one may be using the pipes, and reaps the process."""
     # Not `poll`: until the process is reaped, its id is not reused, and children that outlived it are
     # killed through it.

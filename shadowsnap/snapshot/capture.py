@@ -397,8 +397,11 @@ class Capture:
                 readers.give(sorted(paths - doubtful - known.keys()))
             if readers.given:
                 paths, results = paths - readers.given, readers.results()
-        for each in chain(store_files(sorted(paths), read, objects, space.deadline), results):
-            self._take_in(each, extra=extra)
+        try:
+            for each in chain(store_files(sorted(paths), read, objects, space.deadline), results):
+                self._take_in(each, extra=extra)
+        finally:
+            worktree.leave()
 
     def _take_in(self, stored: Stored, *, extra: bool) -> None:
         self._trees = None

@@ -17,7 +17,7 @@ from shadowsnap.git.index import Entry, Known
 from shadowsnap.git.objects import CHUNK, object_id, stream_id
 from shadowsnap.git.packs import NewObjects
 from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, LINK, REGULAR
-from shadowsnap.snapshot.worktree import Worktree, same_file
+from shadowsnap.snapshot.worktree import LONG_PATH, OPEN_FILE, Worktree, same_file
 
 # Larger files are streamed, so that memory stays bounded.
 _IN_MEMORY = CHUNK
@@ -55,6 +55,7 @@ def read_file(worktree: Worktree, path: bytes, limit: int | None, large: ReadLar
             return NotCaptured("unreadable" if exists(worktree, path) else None)
         if content is not None:
             return content
+        worktree.leave()  # its directory may be another one by now
     return NotCaptured("changing")
 
 
@@ -89,40 +90,47 @@ def exists(worktree: Worktree, path: bytes) -> bool:
 
 def _attempt(worktree: Worktree, path: bytes, limit: int | None, large: ReadLarge) -> Content | NotCaptured | None:
     """None if the file changed while it was read."""
-    seen = worktree.lstat(path)
-    if seen is None or stat.S_ISDIR(seen.st_mode):
-        return NotCaptured("unreadable" if seen is None and worktree.is_too_long(path) else None)
+    try:
+        if len(path) >= LONG_PATH and worktree.is_too_long(path):
+            return NotCaptured("unreadable")  # no restore could write it
+        here, name = worktree.place_of(path)
+        seen = os.stat(name, dir_fd=here, follow_symlinks=False)
+    except OSError:
+        if worktree.lstat(path) is not None:
+            return None  # it came just now, or it is behind a link
+        return NotCaptured(None)
+    if stat.S_ISDIR(seen.st_mode):
+        return NotCaptured(None)
     if stat.S_ISLNK(seen.st_mode):
-        return _read_link(worktree, path, seen)
+        return _read_link(here, name, seen)
     if not stat.S_ISREG(seen.st_mode):
         return NotCaptured("special")
     size = seen.st_size
     if limit is not None and size > limit:
         return NotCaptured("too-large")
-    descriptor = worktree.open(path)
+    descriptor = os.open(name, OPEN_FILE, dir_fd=here)
     try:
-        # Replaced meanwhile, or out of the project: do not read from it.
-        if not same_file(seen, os.fstat(descriptor)) or not worktree.is_at(descriptor, path):
+        if here is None and not worktree.is_at(descriptor, path):
             return None
         data = None if size > _IN_MEMORY else _read_all(descriptor, size)
-        name = large(descriptor, size) if data is None else object_id(b"blob", data)
-        if name is None or not same_file(seen, os.fstat(descriptor)):
+        blob = large(descriptor, size) if data is None else object_id(b"blob", data)
+        # Replaced before it was opened, or written to meanwhile.
+        if blob is None or not same_file(seen, os.fstat(descriptor)):
             return None
     finally:
         os.close(descriptor)
     mode = EXECUTABLE if seen.st_mode & 0o100 else REGULAR
-    return Content(name, Entry.of(mode, name, seen), size, seen.st_nlink, data)
+    return Content(blob, Entry.of(mode, blob, seen), size, seen.st_nlink, data)
 
 
-def _read_link(worktree: Worktree, path: bytes, seen: os.stat_result) -> Content | NotCaptured | None:
-    target = worktree.readlink(path)
-    if path.rpartition(b"/")[2].lower() == b".gitmodules":
+def _read_link(here: int | None, name: bytes, seen: os.stat_result) -> Content | NotCaptured | None:
+    if os.path.basename(name).lower() == b".gitmodules":
         return NotCaptured("unstorable")  # git refuses such a link in an index
-    again = worktree.lstat(path)
-    if again is None or not same_file(seen, again):
+    target = os.fsencode(os.readlink(name, dir_fd=here))
+    if not same_file(seen, os.stat(name, dir_fd=here, follow_symlinks=False)):
         return None
-    name = object_id(b"blob", target)
-    return Content(name, Entry.of(LINK, name, seen), seen.st_size, seen.st_nlink, target)
+    blob = object_id(b"blob", target)
+    return Content(blob, Entry.of(LINK, blob, seen), seen.st_size, seen.st_nlink, target)
 
 
 def _read_all(descriptor: int, size: int) -> bytes:

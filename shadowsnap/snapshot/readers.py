@@ -1,35 +1,42 @@
 """Processes that read, hash, compress and store the files of a large first capture.
 
 For small files this is mostly Python, of which one thread in a process runs at a time. So other processes help,
-as soon as the first files are listed. Each writes a pack of its own, and returns no more than the index entries of
-the files. They do what this process would do, and are never needed: what they do not store, this process reads
-itself.
+as soon as the first files are listed: copies of this one (`fork`) if it has a single thread, else new ones, which
+take longer to start. Each writes a pack of its own, and returns no more than the index entries of the files. They
+do what this process would do, and are never needed: what they do not store, this process reads itself.
 """
 
 from __future__ import annotations
 
+import gc
 import marshal
 import os
+import signal
+import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import Any
+from typing import IO, Any
 
-from shadowsnap.deadline import Deadline
+from shadowsnap.deadline import NO_DEADLINE, Deadline
 from shadowsnap.errors import DeadlineExceeded
+from shadowsnap.git.index import Entry
+from shadowsnap.git.objects import fast_compress
+from shadowsnap.git.packs import NewObjects
 from shadowsnap.git.process import Process, kill_tree, kill_without_reaping, own_module
 from shadowsnap.git.repository import sealed_environment
 from shadowsnap.snapshot.content import BATCH_FILES, Content, NotCaptured, Stored, read_file, store_batch
-from shadowsnap.snapshot.reader import from_answer
 from shadowsnap.snapshot.secrets import why_left_out
 from shadowsnap.snapshot.workspace import Workspace
+from shadowsnap.snapshot.worktree import Worktree
 
-# Starting a process takes as long as reading this number of files.
-_MANY = 1000
-# With this number of files, this process has enough to do with listing them and with what the others return.
-_VERY_MANY = 10_000
+# As many files are read while copies of this process, or new processes, start.
+_MANY_FOR_COPIES = 200
+_MANY = 3000
+_MOST_PROCESSES = 8
 # The time for what is under way when the deadline has passed.
 _GRACE_SECONDS = 5.0
 # If no process answers for this time, they were stopped, or hang: this process can do without them.
@@ -45,10 +52,10 @@ class Readers:
 
     def __init__(self, space: Workspace) -> None:
         self._space = space
-        self._cores = os.cpu_count() or 1
+        self._cores = min(os.cpu_count() or 1, _MOST_PROCESSES)
         self.given: set[bytes] = set()
         """The files that are read by this object: `results` returns all of them."""
-        self._processes: list[Process] = []
+        self._processes: list[Process | Copy] = []
         self._threads: list[Thread] = []
         """Each talks to one process."""
         self._batches: SimpleQueue[Batch | None] = SimpleQueue()
@@ -81,14 +88,19 @@ class Readers:
     # --- giving files ------------------------------------------------------------------------
 
     def expect(self, files: int) -> None:
-        """Start as many processes as this number of files is worth. They need some time until they are ready."""
-        wanted = 0 if files < _MANY or self._cores == 1 else self._cores - (files < _VERY_MANY)
-        for _ in range(wanted - len(self._processes)):
-            process = _start(self._space)
+        """Start the processes if this number of files is worth it. They need some time until they are ready."""
+        if self._processes or self._cores == 1 or files < _MANY_FOR_COPIES:
+            return
+        copies = _may_fork()
+        if files < _MANY and not copies:
+            return
+        for _ in range(self._cores):
+            process = Copy(self._space) if copies else _start(self._space)
             if process is None:
-                return
-            thread = Thread(target=self._attend, args=[process], daemon=True)
+                break
             self._processes.append(process)
+        for process in self._processes:  # now, because a process with threads cannot be copied
+            thread = Thread(target=self._attend, args=[process], daemon=True)
             self._threads.append(thread)
             thread.start()
 
@@ -105,47 +117,38 @@ class Readers:
     # --- what came of them -------------------------------------------------------------------
 
     def results(self) -> Iterator[Stored]:
-        """What came of the files that were given. With few processes, this one reads, too, while it waits. If the
-        deadline passes, what is under way is returned before the error is raised."""
+        """What came of the files that were given. If the deadline passes, what is under way is returned before the
+        error is raised."""
         self._end_input()
         if self._threads:
             self._space.objects.expect_many()
         self._running = len(self._threads)
         try:
-            yield from self._collect(self._space.deadline, reads_too=self._running < self._cores)
+            yield from self._collect(self._space.deadline)
         except DeadlineExceeded:
             self._take_back()
             with suppress(DeadlineExceeded):
-                yield from self._collect(Deadline(_GRACE_SECONDS), reads_too=False)
+                yield from self._collect(Deadline(_GRACE_SECONDS))
             raise
 
-    def _collect(self, deadline: Deadline, *, reads_too: bool) -> Iterator[Stored]:
-        done, batch, heard = 0, None, time.monotonic()
+    def _collect(self, deadline: Deadline) -> Iterator[Stored]:
+        done, heard = 0, time.monotonic()
         while self._running:
             deadline.check("reading files", done, len(self.given))
-            if reads_too and self._answers.empty() and (batch := batch or self._next_batch()):
-                stored = store_batch(batch, self._read, self._space.objects, deadline, done, len(self.given))
-                batch = batch[stored.files :]
-            else:
-                left = deadline.patience()
-                try:
-                    seconds = _PATIENCE_SECONDS if left is None else min(left, _PATIENCE_SECONDS)
-                    answer = self._answers.get(timeout=seconds)
-                except Empty:
-                    if time.monotonic() - heard >= _PATIENCE_SECONDS:
-                        self._end_processes()
-                    continue
-                if answer is None:
-                    self._running -= 1
-                    continue
-                stored = answer
+            left = deadline.patience()
+            try:
+                seconds = _PATIENCE_SECONDS if left is None else min(left, _PATIENCE_SECONDS)
+                stored = self._answers.get(timeout=seconds)
+            except Empty:
+                if time.monotonic() - heard >= _PATIENCE_SECONDS:
+                    self._end_processes()
+                continue
+            if stored is None:
+                self._running -= 1
+                continue
             done += stored.files
             yield stored
             heard = time.monotonic()
-
-    def _read(self, path: bytes) -> Content | NotCaptured:
-        space = self._space
-        return read_file(space.worktree, path, space.settings.max_file_bytes, space.objects.write_stream)
 
     def lost(self) -> set[bytes]:
         """Wait until all of it is in the store. Returns the files that are not, because a process failed."""
@@ -157,27 +160,20 @@ class Readers:
                 thread.join()
         return self._lost.union(*self._take_back())  # if all of them failed, batches are left
 
-    def _next_batch(self) -> Batch | None:
-        try:
-            batch = self._batches.get_nowait()
-        except Empty:
-            return None
-        if batch is None:
-            self._batches.put(None)  # a thread waits for it
-        return batch
-
     def _take_back(self) -> list[Batch]:
         """The batches that no process has got yet."""
         found: list[Batch] = []
-        while (batch := self._next_batch()) is not None:
-            found.append(batch)
+        with suppress(Empty):
+            while (batch := self._batches.get_nowait()) is not None:
+                found.append(batch)
+        self._end_input()  # a thread may wait for what was taken out
         return found
 
     def _end_input(self) -> None:
         for _ in self._threads:
             self._batches.put(None)
 
-    def _attend(self, process: Process) -> None:
+    def _attend(self, process: Process | Copy) -> None:
         """Pass batches to a process and on what it answers; at the end, have it complete its pack. What a process
         stored before it fails is lost with its pack."""
         answered: list[Batch] = []
@@ -186,7 +182,7 @@ class Readers:
             while (batch := self._batches.get()) is not None:
                 answered.append(batch)
                 while batch:
-                    stored = from_answer(batch, _ask(process, list(batch)))
+                    stored = _from_answer(batch, _ask(process, list(batch)))
                     self._answers.put(stored)
                     batch = batch[stored.files :]
             self._answers.put(None)
@@ -197,12 +193,81 @@ class Readers:
             self._lost.update(*answered)
 
 
+def _ask(process: Process | Copy, paths: list[bytes]) -> Any:
+    assert process.stdin is not None and process.stdout is not None
+    marshal.dump(paths, process.stdin)
+    process.stdin.flush()
+    return marshal.load(process.stdout)
+
+
+# --- starting them -----------------------------------------------------------------------------------
+
+
+def _may_fork() -> bool:
+    """Whether a copy of this process can work: a lock that another thread holds would be held in it for ever."""
+    try:
+        return sys.platform == "linux" and len(os.listdir("/proc/self/task")) == 1
+    except OSError:
+        return False
+
+
+class Copy:
+    """A copy of this process that reads files; used like a `Process`."""
+
+    stderr = None
+
+    def __init__(self, space: Workspace) -> None:
+        requests, to_it = os.pipe()
+        from_it, answers = os.pipe()
+        objects = space.objects
+        fast_compress()  # once for all copies
+        self.pid = os.fork()
+        if self.pid == 0:
+            try:
+                _leave_parent(keep={requests, answers, space.worktree.descriptor})
+                with open(requests, "rb") as stdin, open(answers, "wb") as stdout:
+                    limit = space.settings.max_file_bytes
+                    _serve(space.worktree, objects.directory, objects.fsync, limit, stdin, stdout)
+            finally:
+                os._exit(0)
+        with suppress(OSError):  # it may have done so itself, or have ended
+            os.setpgid(self.pid, self.pid)
+        os.close(requests)
+        os.close(answers)
+        self.stdin, self.stdout = open(to_it, "wb"), open(from_it, "rb")  # noqa: SIM115
+        self.returncode: int | None = None
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def wait(self) -> int:
+        if self.returncode is None:
+            try:
+                self.returncode = os.waitstatus_to_exitcode(os.waitpid(self.pid, 0)[1])
+            except ChildProcessError:  # the host ignores its children
+                self.returncode = 0
+        return self.returncode
+
+
+def _leave_parent(keep: set[int | None]) -> None:
+    """Keep nothing of the parent that could change what it does: its files, signals and process group."""
+    os.setpgid(0, 0)
+    signal.set_wakeup_fd(-1)
+    for number in (signal.SIGALRM, signal.SIGIO, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    gc.disable()  # the finalizers of the host's objects are not ours to run
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2 and int(name) not in keep:
+            with suppress(OSError):  # the listing itself
+                os.close(int(name))
+
+
 def _start(space: Workspace) -> Process | None:
     worktree, settings = space.worktree, space.settings
     descriptor, root = worktree.descriptor, os.fsdecode(worktree.root)
     command = own_module(
-        "shadowsnap.snapshot.reader", str(descriptor), root, str(space.objects.directory),
-        str(settings.max_file_bytes), str(space.objects.fsync),
+        __name__, str(descriptor), root, str(space.objects.directory), str(settings.max_file_bytes),
+        str(space.objects.fsync),
     )  # fmt: skip
     if command is None:
         return None
@@ -216,8 +281,62 @@ def _start(space: Workspace) -> Process | None:
         return None
 
 
-def _ask(process: Process, paths: list[bytes]) -> Any:
-    assert process.stdin is not None and process.stdout is not None
-    marshal.dump(paths, process.stdin)
-    process.stdin.flush()
-    return marshal.load(process.stdout)
+# --- in such a process -------------------------------------------------------------------------------
+
+Answer = tuple[bytes, list[int], dict[int, str | None]]
+"""The entries of the files that are captured, one after the other; the positions of those with several links; the
+positions of those that are not captured, and why."""
+
+
+def main(descriptor: str, root: str, directory: str, limit: str, fsync: str) -> None:
+    worktree = Worktree(Path(root), None if descriptor == "None" else int(descriptor))
+    most = None if limit == "None" else int(limit)
+    _serve(worktree, Path(directory), fsync == "True", most, sys.stdin.buffer, sys.stdout.buffer)
+
+
+def _serve(
+    worktree: Worktree, directory: Path, fsync: bool, limit: int | None, stdin: IO[bytes], stdout: IO[bytes]
+) -> None:
+    """Answer one batch of paths after another. An empty one completes the pack; without it, nothing is left."""
+    objects = NewObjects(directory, fsync=fsync)
+    objects.expect_many()
+
+    def read(path: bytes) -> Content | NotCaptured:
+        return read_file(worktree, path, limit, objects.write_stream)
+
+    def send(answer: Any) -> None:
+        marshal.dump(answer, stdout)
+        stdout.flush()
+
+    try:
+        while paths := marshal.load(stdin):
+            stored = store_batch(paths, read, objects, NO_DEADLINE)
+            worktree.leave()
+            send(_to_answer(paths, stored))
+        objects.flush()
+        send(True)
+    except EOFError:
+        pass  # the other process was killed
+    finally:
+        objects.abandon()
+
+
+def _to_answer(paths: Sequence[bytes], stored: Stored) -> Answer:
+    at = {path: number for number, path in enumerate(paths)}
+    left_out = {at[path]: why for path, why in stored.left_out.items()}
+    return b"".join(stored.entries.values()), [at[path] for path in stored.linked], left_out
+
+
+def _from_answer(paths: Sequence[bytes], answer: Answer) -> Stored:
+    entries, linked, left_out = answer
+    count = len(entries) // Entry.LENGTH + len(left_out)
+    captured = [path for at, path in enumerate(paths[:count]) if at not in left_out] if left_out else paths[:count]
+    return Stored(
+        dict(zip(captured, Entry.several(entries), strict=True)),
+        [paths[at] for at in linked],
+        {paths[at]: why for at, why in left_out.items()},
+    )
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -34,7 +34,7 @@ from shadowsnap.snapshot.readers import Readers
 from shadowsnap.snapshot.secrets import VERSION as SECRETS_VERSION
 from shadowsnap.snapshot.secrets import is_left_out, is_secret
 from shadowsnap.snapshot.workspace import Workspace
-from shadowsnap.snapshot.worktree import folder_of, parents
+from shadowsnap.snapshot.worktree import LONG_PATH, folder_of, parents
 from shadowsnap.store.stat_cache import Directories, ScanCache, saved_state
 
 if TYPE_CHECKING:  # imported for annotations only
@@ -42,10 +42,9 @@ if TYPE_CHECKING:  # imported for annotations only
 
 _DIFF_FILES = ("diff-files", "--raw", "-z", "--no-renames", "--ignore-submodules=all")
 _GITLINK = b" 160000 "
-# The number of names in one question to git. With more, a large ignored directory would be walked in vain.
-_NAMES_AT_ONCE = 5000
-# Every system accepts a path that is shorter, whatever name follows.
-_LONG_PATH = 700
+# The number of names in the first question to git, so that files can be read soon, and in the largest one. With
+# more, a large ignored directory would be walked in vain.
+_NAMES_AT_FIRST, _NAMES_AT_ONCE = 500, 5000
 
 
 # --- starting the comparison -------------------------------------------------------------------------
@@ -341,14 +340,14 @@ class _Scan:
         directories like any other."""
         found = self.found
         listed: set[bytes] = set()
-        waiting = deque(tops)
+        waiting, most = deque(tops), _NAMES_AT_FIRST
         while waiting:
             files: list[bytes] = []
             folders: list[bytes] = []
             postponed: list[bytes] = []
             walked: list[bytes] = []
             # Breadth first: git is asked about upper directories before the walk goes deep.
-            while waiting and len(files) + len(folders) < _NAMES_AT_ONCE:
+            while waiting and len(files) + len(folders) < most:
                 folder = waiting.popleft()
                 listing = self._list(folder)
                 walked.append(folder)
@@ -361,6 +360,7 @@ class _Scan:
                 for path in listing.folders:
                     is_excluded = path.rpartition(b"/")[2] in DEFAULT_DIRECTORY_NAMES
                     (postponed if is_excluded else waiting).append(path)
+            most = min(2 * most, _NAMES_AT_ONCE)
             ignored = self._ignored([*files, *folders], folders)
             if ignored is None:
                 self._note_undecided(files, folders, known)
@@ -420,7 +420,7 @@ class _Scan:
     def _too_deep(self, folder: bytes, folders: list[bytes]) -> set[bytes]:
         """Subdirectories whose paths are too long for the system; they are noted as unreadable."""
         worktree = self.space.worktree
-        if len(folder) < _LONG_PATH or not worktree.is_too_long(folder + b"/" + b"x" * 255):
+        if len(folder) < LONG_PATH or not worktree.is_too_long(folder + b"/" + b"x" * 255):
             return set()
         too_deep = {path for path in folders if worktree.is_too_long(path)}
         self.found.unreadable |= too_deep

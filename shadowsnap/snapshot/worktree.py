@@ -22,7 +22,7 @@ from shadowsnap.files import write_all
 from shadowsnap.git.trees import link_problem
 
 _HAS_DIR_FD = os.open in os.supports_dir_fd and os.stat in os.supports_dir_fd and os.rename in os.supports_dir_fd
-_OPEN = (
+OPEN_FILE = (
     os.O_RDONLY
     | getattr(os, "O_NOFOLLOW", 0)
     | getattr(os, "O_NONBLOCK", 0)  # opening a FIFO must not block
@@ -33,14 +33,14 @@ _CREATE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_CLOEXEC", 0) | g
 _DIRECTORY = getattr(os, "O_DIRECTORY", 0) | getattr(os, "O_CLOEXEC", 0)
 # O_PATH opens a file without permission to read it. Its mode can then be set through /proc.
 _HAS_PATH_FD = hasattr(os, "O_PATH") and sys.platform == "linux"
-_OPEN_FOR_CHMOD = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC if _HAS_PATH_FD else _OPEN
+_OPEN_FOR_CHMOD = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC if _HAS_PATH_FD else OPEN_FILE
 # For one component of a path: a real directory, which need not be readable.
 _OPEN_COMPONENT = getattr(os, "O_PATH", os.O_RDONLY) | getattr(os, "O_NOFOLLOW", 0) | _DIRECTORY
 _LONGEST_NAME = 255
 # The path is too long, or leads through a link to itself: nothing can exist there.
 _CANNOT_EXIST = frozenset({errno.ENAMETOOLONG, errno.ELOOP})
-# Listing by absolute path is faster, as long as the system accepts the length.
-_LONG_PATH = 1000
+# Every system accepts a path that is shorter, whatever name follows.
+LONG_PATH = 700
 
 
 class Names(NamedTuple):
@@ -71,6 +71,7 @@ class Worktree:
         if _HAS_DIR_FD and descriptor is None:
             self._fd = os.open(root, os.O_RDONLY | _DIRECTORY)
         self._prefix = b"" if _HAS_DIR_FD else self._root + b"/"
+        self._place: tuple[bytes, int] | None = None
 
     @property
     def root(self) -> bytes:
@@ -85,6 +86,7 @@ class Worktree:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.leave()
         if self._fd is not None:
             os.close(self._fd)
             self._fd = None
@@ -97,6 +99,11 @@ class Worktree:
             if not self.is_directory(folder):
                 raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), folder)
             return Worktree(root)
+        return Worktree(root, self._open_components(folder))
+
+    def _open_components(self, folder: bytes) -> int:
+        """Open a directory name by name, so that no link is followed."""
+        assert self._fd is not None
         parent = self._fd
         for name in folder.split(b"/") if folder else (b".",):
             try:
@@ -109,7 +116,29 @@ class Worktree:
                 if parent != self._fd:
                     os.close(parent)
             parent = descriptor
-        return Worktree(root, parent)
+        return parent
+
+    def place_of(self, path: bytes) -> tuple[int | None, bytes]:
+        """The directory that a path is in, open and reached through no link, and the name there. It is open until
+        the next call, or `leave`. Raises OSError if it is no real directory."""
+        folder, _, name = path.rpartition(b"/")
+        if not folder or self._fd is None:
+            return self._fd, self._at(path)
+        if self._place is None or self._place[0] != folder:
+            self.leave()
+            descriptor = os.open(folder, _OPEN_COMPONENT, dir_fd=self._fd)
+            if _where(descriptor) != b"%s/%s" % (self._where, folder):
+                # A directory above it is a link, or the system does not say where it is.
+                os.close(descriptor)
+                descriptor = self._open_components(folder)
+            self._place = folder, descriptor
+        return self._place[1], name
+
+    def leave(self) -> None:
+        """Close the directory that `place_of` opened."""
+        if self._place is not None:
+            os.close(self._place[1])
+            self._place = None
 
     # --- looking -----------------------------------------------------------------------------
 
@@ -190,21 +219,20 @@ class Worktree:
 
     def names(self, path: bytes) -> Names:
         """The names in a directory; raises OSError if it cannot be read."""
-        files: list[bytes | str] = []  # text if the directory is listed through a descriptor
-        directories: list[bytes | str] = []
-        special: list[bytes | str] = []
+        found = Names([], [], [])
+        files, directories, special = found
         with self._listing(path) as entries:
             for entry in entries:
+                name = entry.name
+                if isinstance(name, str):  # listed through a descriptor
+                    name = os.fsencode(name)
                 if entry.is_file(follow_symlinks=False):
-                    files.append(entry.name)
+                    files.append(name)
                 elif entry.is_dir(follow_symlinks=False):
-                    directories.append(entry.name)
+                    directories.append(name)
                 else:
-                    (files if entry.is_symlink() else special).append(entry.name)
-        return Names(*(
-            [name if isinstance(name, bytes) else os.fsencode(name) for name in names]
-            for names in (files, directories, special)
-        ))  # fmt: skip
+                    (files if entry.is_symlink() else special).append(name)
+        return found
 
     def items(self, path: bytes) -> Iterator[Item]:
         """The entries of a directory; raises OSError if it cannot be read."""
@@ -219,9 +247,10 @@ class Worktree:
         descriptor = None
         absolute = b"%s/%s" % (self._root, path)
         where: int | bytes = absolute
-        # The root is listed through its descriptor: its path may lead to another directory by now.
-        if self._fd is not None and (len(absolute) >= _LONG_PATH or not path):
-            descriptor = where = os.open(self._at(path), _OPEN | _DIRECTORY, dir_fd=self._fd)
+        # Listing by absolute path is faster, as long as the system accepts the length. The root is listed through
+        # its descriptor: its path may lead to another directory by now.
+        if self._fd is not None and (len(absolute) >= LONG_PATH or not path):
+            descriptor = where = os.open(self._at(path), OPEN_FILE | _DIRECTORY, dir_fd=self._fd)
         try:
             with os.scandir(where) as entries:
                 yield entries
@@ -278,7 +307,7 @@ class Worktree:
     # --- reading -----------------------------------------------------------------------------
 
     def open(self, path: bytes) -> int:
-        return os.open(self._at(path), _OPEN, dir_fd=self._fd)
+        return os.open(self._at(path), OPEN_FILE, dir_fd=self._fd)
 
     def is_at(self, descriptor: int, path: bytes) -> bool:
         """Whether an open file is really the one at this path. A directory above it may have been a link when it

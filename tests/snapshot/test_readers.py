@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,6 +28,7 @@ def large(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A project that is large enough for help."""
     monkeypatch.setattr(content, "_FEW", 0)
     monkeypatch.setattr(readers, "_MANY", 0)
+    monkeypatch.setattr(readers, "_MANY_FOR_COPIES", 0)
     for number in range(300):
         folder = project / f"folder-{number % 7}"
         folder.mkdir(exist_ok=True)
@@ -41,9 +44,13 @@ def large(project: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return project
 
 
-@pytest.fixture(params=[0, 10**9], ids=["all read by them", "shared with them"])
-def very_many(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(readers, "_VERY_MANY", request.param)
+@pytest.fixture(params=[True, False], ids=["copies", "new processes"])
+def either(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param and sys.platform != "linux":
+        pytest.skip("this process is copied on Linux alone")
+    # pytest has threads
+    warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
+    monkeypatch.setattr(readers, "_may_fork", lambda: request.param)
 
 
 def taken(base: Path, project: Path) -> Any:
@@ -60,7 +67,7 @@ def taken(base: Path, project: Path) -> Any:
 def alone(tmp_path: Path, large: Path) -> Any:
     """What this process finds by itself."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(readers, "_MANY", 10**9)
+        patch.setattr(readers.Readers, "expect", lambda self, files: None)
         return taken(tmp_path / "alone", large)
 
 
@@ -79,7 +86,7 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Process, list[bytes]]]:
     return found
 
 
-@pytest.mark.usefixtures("very_many")
+@pytest.mark.usefixtures("either")
 def test_they_give_the_same_objects(
     tmp_path: Path, large: Path, alone: Any, asked: list[tuple[Process, list[bytes]]]
 ) -> None:
@@ -87,7 +94,7 @@ def test_they_give_the_same_objects(
     assert asked and all(process.returncode is not None for process, _ in asked)
 
 
-@pytest.mark.usefixtures("very_many")
+@pytest.mark.usefixtures("either")
 @pytest.mark.parametrize("moment", ["at once", "after some batches", "before the pack is complete"])
 def test_what_a_killed_one_did_not_store_is_read_here(
     tmp_path: Path, large: Path, alone: Any, monkeypatch: pytest.MonkeyPatch, moment: str
@@ -111,7 +118,7 @@ def test_what_a_killed_one_did_not_store_is_read_here(
     assert {path.suffix for path in packs.iterdir()} == {".idx", ".pack"}
 
 
-@pytest.mark.usefixtures("very_many")
+@pytest.mark.usefixtures("either")
 def test_one_that_is_stopped_keeps_no_capture_waiting(
     tmp_path: Path, large: Path, alone: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,7 +135,7 @@ def test_one_that_is_stopped_keeps_no_capture_waiting(
     assert stopped and all(process.returncode == -signal.SIGKILL for process in stopped)
 
 
-@pytest.mark.usefixtures("very_many")
+@pytest.mark.usefixtures("either")
 @pytest.mark.parametrize("killed", [False, True])
 def test_a_snapshot_that_ran_out_of_time_is_completed_by_the_next(
     tmp_path: Path, large: Path, alone: Any, monkeypatch: pytest.MonkeyPatch, killed: bool
@@ -164,4 +171,42 @@ def test_nothing_is_missing_where_there_is_no_python_to_run(
     tmp_path: Path, large: Path, alone: Any, monkeypatch: pytest.MonkeyPatch, executable: str
 ) -> None:
     monkeypatch.setattr(sys, "executable", executable)
+    monkeypatch.setattr(readers, "_may_fork", lambda: False)
     assert taken(tmp_path / "without", large) == alone
+
+
+def test_a_process_with_threads_is_not_copied() -> None:
+    """Else a lock that another thread holds would be held in the copy for ever."""
+    program = (
+        "import threading; from shadowsnap.snapshot.readers import _may_fork; print(_may_fork()); "
+        "end = threading.Event(); thread = threading.Thread(target=end.wait); thread.start(); "
+        "print(_may_fork()); end.set(); thread.join()"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout.split() == [str(sys.platform == "linux"), "False"]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="this process is copied on Linux alone")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+def test_a_copy_has_no_open_file_of_this_process_and_ends_with_it(
+    tmp_path: Path, large: Path, alone: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A copy that held a lock or a connection open would keep others waiting after this process was killed."""
+    here, there = os.pipe()
+    open_there: list[list[str]] = []
+    real = readers._ask
+
+    def ask(process: readers.Copy, paths: list[bytes]) -> Any:
+        answer = real(process, paths)
+        folder = f"/proc/{process.pid}/fd"
+        open_there.append([os.readlink(f"{folder}/{name}") for name in os.listdir(folder)] if paths else [])
+        return answer
+
+    monkeypatch.setattr(readers, "_may_fork", lambda: True)
+    monkeypatch.setattr(readers, "_ask", ask)
+    assert taken(tmp_path / "copied", large) == alone
+    pipe = os.readlink(f"/proc/self/fd/{here}")
+    os.close(here)
+    os.close(there)
+    seen = [names for names in open_there if names]
+    assert seen and all(pipe not in names and not any("lock" in name for name in names) for names in seen)
