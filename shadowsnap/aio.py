@@ -2,7 +2,7 @@
 
 A caller that is cancelled stops waiting; the operation is finished in its thread, so that nothing is left half
 done, and the next call finds everything in order. Type checkers read `aio.pyi`, which
-`python -m shadowsnap.cli.reference` writes from the manager.
+`scripts/reference` writes from the manager.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 from shadowsnap.errors import StageClosed
 from shadowsnap.manager import CheckpointManager
 from shadowsnap.model import Checkpoint, RestoreResult
-from shadowsnap.restore.stage import Stage
+from shadowsnap.restore.restore import Stage
 from shadowsnap.settings import Settings
 
 _Result = TypeVar("_Result")

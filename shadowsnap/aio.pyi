@@ -1,4 +1,4 @@
-"""The types of `aio`, made from `manager` by `python -m shadowsnap.cli.reference`: do not edit."""
+"""The types of `aio`, made from `manager` by `scripts/reference`: do not edit."""
 # ruff: noqa
 
 from collections.abc import Callable, Collection, Iterable, Sequence

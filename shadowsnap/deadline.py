@@ -72,3 +72,13 @@ class Deadline:
 
 
 NO_DEADLINE = Deadline()
+
+
+step_listener: Callable[[str], None] | None = None
+"""Called with the name of each `step`. A test sets it to stop the process there."""
+
+
+def step(name: str) -> None:
+    """A named point of an operation."""
+    if step_listener is not None:
+        step_listener(name)

@@ -10,6 +10,7 @@ What only people ask for (restoring, upkeep, sessions, other machines) is import
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,6 +20,7 @@ from datetime import datetime
 from functools import partial, wraps
 from importlib import import_module
 from pathlib import Path
+from time import sleep
 from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
 
 from shadowsnap.deadline import Deadline, ProgressReporter
@@ -53,11 +55,11 @@ from shadowsnap.errors import (
     StoreTooNew,
     StoreUnusable,
 )
-from shadowsnap.files import read_json
+from shadowsnap.files import make_private_folder, read_json
 from shadowsnap.git.objects import EMPTY_TREE
 from shadowsnap.git.process import start_detached
 from shadowsnap.git.refs import read_refs, ref_folders
-from shadowsnap.git.repository import network_environment
+from shadowsnap.git.repository import network_environment, sealed_environment
 from shadowsnap.model import (
     Checkpoint,
     CheckpointKind,
@@ -79,11 +81,20 @@ from shadowsnap.settings import (
     Settings,
     SettingValues,
     load_settings,
+    settings_from_text,
     settings_to_text,
 )
 from shadowsnap.snapshot.attribution import Work, work_of_session, work_of_turn
 from shadowsnap.snapshot.ignore_rules import find_repository
-from shadowsnap.snapshot.states import Selection, State, compare
+from shadowsnap.snapshot.states import (
+    Selection,
+    State,
+    compare,
+    note_verified,
+    scratch_folder,
+    verify,
+    write_copy,
+)
 from shadowsnap.snapshot.take import (
     Request,
     begin_capture,
@@ -92,15 +103,7 @@ from shadowsnap.snapshot.take import (
     take_snapshot,
     unprotected,
 )
-from shadowsnap.snapshot.targets import find_targets, first_name
-from shadowsnap.snapshot.tools import (
-    bounded_id,
-    existing_folder,
-    may_write,
-    path_inside,
-    project_root,
-    refusal,
-)
+from shadowsnap.snapshot.tools import bounded_id, existing_folder, may_write, path_inside, project_root, refusal
 from shadowsnap.snapshot.workspace import Workspace, open_workspace
 from shadowsnap.store.checkpoints import (
     contents_now,
@@ -159,6 +162,8 @@ from shadowsnap.turns import (
     TurnInProject,
     attach_conversation,
     conversation_at,
+    find_targets,
+    first_name,
     input_digest,
     keep_at_beginning,
     keep_at_end,
@@ -178,7 +183,7 @@ class _Later:
 
 
 if TYPE_CHECKING:
-    from shadowsnap import events, questions, results, warmup
+    from shadowsnap import events, questions, results
     from shadowsnap import timeline as timelines
     from shadowsnap.remote import lanes as all_lanes
     from shadowsnap.remote import manifest as sealing
@@ -187,9 +192,8 @@ if TYPE_CHECKING:
     from shadowsnap.remote import storage as storages
     from shadowsnap.restore import plan as plans
     from shadowsnap.restore import restore as restores
-    from shadowsnap.restore import stage as stages
     from shadowsnap.restore import undo as undos
-    from shadowsnap.snapshot import copies, scan, watch
+    from shadowsnap.snapshot import scan, watch
     from shadowsnap.store import lanes as lane_records
     from shadowsnap.upkeep import check_store, doctor, importing
     from shadowsnap.upkeep import clear as clearing
@@ -203,13 +207,10 @@ else:
     questions = _Later("questions")
     results = _Later("results")
     timelines = _Later("timeline")
-    warmup = _Later("warmup")
-    copies = _Later("snapshot.copies")
     scan = _Later("snapshot.scan")
     watch = _Later("snapshot.watch")
     plans = _Later("restore.plan")
     restores = _Later("restore.restore")
-    stages = _Later("restore.stage")
     undos = _Later("restore.undo")
     check_store = _Later("upkeep.check_store")
     clearing = _Later("upkeep.clear")
@@ -231,7 +232,7 @@ if TYPE_CHECKING:  # imported for annotations only
     from shadowsnap.remote.pull import LastConversation, PullReport
     from shadowsnap.remote.push import PushReport
     from shadowsnap.remote.storage import Storage
-    from shadowsnap.restore.stage import Stage
+    from shadowsnap.restore.restore import Stage
     from shadowsnap.results import (
         Bisection,
         BlamedLine,
@@ -574,7 +575,7 @@ class CheckpointManager:
             store = self._store()
             if not settings.enabled or _unusable(project.workdir) or refusal(project.workdir, store.base):
                 return False
-            return newest_name(store, project) is None and warmup.start_warmup(settings, project.workdir)
+            return newest_name(store, project) is None and _start_warm_up(settings, project.workdir)
         except (ShadowsnapError, OSError):
             return False
 
@@ -681,7 +682,7 @@ class CheckpointManager:
             self._restored(result, "stage")
             self._safely(lambda: self._log_discarded(store, project, facts, result))
 
-        return stages.Stage(
+        return restores.Stage(
             lambda doing: self._opened_alone(store, project, doing), facts, message, committed, discarded
         )
 
@@ -946,7 +947,7 @@ class CheckpointManager:
         store, project = self._known(working_dir)
         good_id = None if good is None else self._resolve(store, project, good).id
         bad_id = None if bad in (None, "@") else self._resolve(store, project, bad).id
-        with copies.scratch_folder("bisect") as scratch:
+        with scratch_folder("bisect") as scratch:
             story = questions.Story(store, project, self._deadline())
             now = scratch / "now"
             if bad_id is None:
@@ -956,7 +957,7 @@ class CheckpointManager:
                     here = State.of_capture(begin_capture(space))
                     story.add_now(here)
                     now.mkdir()
-                    copies.write_copy(space.git.bound(deadline=self._long_deadline()), here, now)
+                    write_copy(space.git.bound(deadline=self._long_deadline()), here, now)
             stops = questions.stops_of(story)
             if bad_id is None:
                 stops[-1].copy = now
@@ -986,7 +987,7 @@ class CheckpointManager:
             with questions.new_directory(copy.workdir):
                 if branch is not None:
                     branch.add(target.metadata.get("git_head"))
-                files = copies.write_copy(git, State.of_checkpoint(target), copy.workdir)
+                files = write_copy(git, State.of_checkpoint(target), copy.workdir)
                 with self._looking(store, copy, "fork") as space:
                     ignored = space.rules.ignored(sorted(files))
                 paths = [os.fsdecode(path) for path in sorted(ignored)]
@@ -1006,8 +1007,8 @@ class CheckpointManager:
         target = self._resolve(store, project, ref) if ref is not None else None
         if target is None:
             target = list_checkpoints(store, project, self._deadline(), 1, statistics=False)[0]
-        result = copies.verify(store, target, self._long_deadline())
-        copies.note_verified(store, project, result, self._deadline())
+        result = verify(store, target, self._long_deadline())
+        note_verified(store, project, result, self._deadline())
         return result
 
     def projects(self) -> list[Path]:
@@ -2277,7 +2278,7 @@ def _recovered(space: Workspace) -> str:
     journal = read_journal(space.store, space.project)
     if not (journal.open or journal.leftover or journal.stages):
         return journal.note
-    return "; ".join(filter(None, (journal.note, restores.recover(space), stages.recover_stages(space))))
+    return "; ".join(filter(None, (journal.note, restores.recover(space), restores.recover_stages(space))))
 
 
 def _nothing_held(checkpoint: Checkpoint) -> str:
@@ -2370,3 +2371,42 @@ def _as_list(paths: Sequence[PathLike] | PathLike) -> Sequence[PathLike]:
 
 def _seconds(moment: When) -> float | None:
     return moment.timestamp() if isinstance(moment, datetime) else moment
+
+
+# --- the first snapshot, taken in the background ------------------------------------------------------------
+
+_ROUND_SECONDS = 2.0
+_PAUSE_SECONDS = 0.2
+_MOST_ROUNDS = 150
+
+
+def _start_warm_up(settings: Settings, workdir: Path) -> bool:
+    """Start a process that takes the first snapshot of a project; whether that was possible."""
+    base = settings.resolved_base()
+    make_private_folder(base)
+    text = settings_to_text(replace(settings, base=base))
+    return start_detached("shadowsnap.manager", text, str(workdir), cwd=base, environment=sealed_environment())
+
+
+def main(settings: str, workdir: str) -> int:
+    """What that process does. A large project takes longer than a tool call may wait, so it works in short rounds,
+    each of which goes on where the last one stopped. A snapshot that comes meanwhile waits for the end of a round,
+    and goes on from there, too."""
+    if hasattr(os, "nice"):
+        os.nice(10)
+    manager = CheckpointManager()
+    manager.settings = replace(settings_from_text(settings), deadline=_ROUND_SECONDS)
+    for _ in range(_MOST_ROUNDS):
+        try:
+            manager.take_first(workdir)
+        except (DeadlineExceeded, LockTimeout):
+            sleep(_PAUSE_SECONDS)
+        except (ShadowsnapError, OSError):
+            return 1  # refused, or a problem that the next snapshot will report
+        else:
+            return 0
+    return 1
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(*sys.argv[1:]))

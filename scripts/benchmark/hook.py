@@ -19,7 +19,7 @@ from benchmark.fresh import NOTHING, compiled_environment
 from benchmark.race import Contender, Pace, Samples, race, wait_for_next_second
 from benchmark.trees import Changes, generate
 from shadowsnap.agents.install import scripts
-from shadowsnap.hook.resident import running_helper, stop_helper
+from shadowsnap.hook.server import running_helper, stop_helper
 
 COVERED, PROMPT, UNCHANGED, TAKEN = "already covered", "prompt", "unchanged", "one file changed"
 ALONE = "one file changed, no helper"

@@ -58,7 +58,7 @@ from shadowsnap.git.trees import (
 )
 from shadowsnap.hook import client
 from shadowsnap.hook import handle as hook
-from shadowsnap.hook import log as hooklog
+from shadowsnap.hook import session as hooklog
 from shadowsnap.hook.payload import SESSION_START, read_event
 from shadowsnap.hook.session import HookSession
 from shadowsnap.patterns import matches

@@ -221,7 +221,7 @@ class Hooks(Agent):
 
     def _harm_helper(self) -> None:
         from shadowsnap.hook import client
-        from shadowsnap.hook.resident import running_helper
+        from shadowsnap.hook.server import running_helper
 
         helper = running_helper(self._base)
         if helper is None:

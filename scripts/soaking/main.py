@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from shadowsnap.hook.resident import stop_helper
+from shadowsnap.hook.server import stop_helper
 from soaking.chaos import Chaos
 from soaking.judge import Finding, Store
 from soaking.manifest import use_home

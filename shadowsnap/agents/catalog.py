@@ -11,7 +11,6 @@ from shadowsnap.agents import (
     gemini,
     goose,
     hermes,
-    kilo,
     kiro,
     opencode,
     qwen,
@@ -21,9 +20,10 @@ from shadowsnap.agents.agent import Agent
 from shadowsnap.errors import UnknownAgent
 
 AGENTS: dict[str, Agent] = {
-    module.AGENT.name: module.AGENT
-    for module in (
-        claude, codex, gemini, cursor, copilot, qwen, hermes, goose, kiro, windsurf, cline, opencode, kilo,
+    agent.name: agent
+    for agent in (
+        claude.AGENT, codex.AGENT, gemini.AGENT, cursor.AGENT, copilot.AGENT, qwen.AGENT, hermes.AGENT,
+        goose.AGENT, kiro.AGENT, windsurf.AGENT, cline.AGENT, opencode.AGENT, opencode.KILO,
     )
 }  # fmt: skip
 """In the order in which they are listed everywhere."""

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from shadowsnap.agents.catalog import AGENTS
-from shadowsnap.hook.transcripts import transcripts_folders
+from shadowsnap.hook.payload import transcripts_folders
 from shadowsnap.model import Conversation, _Record
 
 _SESSION = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")

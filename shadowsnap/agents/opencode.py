@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from shadowsnap.agents.agent import (
     ABOUT_ROLLBACK,
     READERS,
@@ -120,4 +122,25 @@ AGENT = Agent(
     versions=("1.18.33",),
     tested=SEEN,
     gaps=("A backquote in the arguments of `/rollback` is not understood.",),
+)
+
+
+# --- Kilo Code, whose command line runs opencode's plugins -----------------------------------------
+
+_NAMED = "shadowsnap install opencode", "shadowsnap install kilo"
+
+KILO = replace(
+    AGENT,
+    name="kilo",
+    title="Kilo Code",
+    folder=Folder(".config/kilo", ".kilo", below_config="kilo"),
+    files=(
+        TextFile("plugins/shadowsnap.ts", PLUGIN.replace(*_NAMED), is_hook=True),
+        TextFile("commands/rollback.md", COMMAND_FILE.replace(*_NAMED)),
+    ),
+    readers=(*AGENT.readers, "semantic_search", "codebase_search"),
+    transcript="in its own storage, which is not read",
+    versions=(),
+    tested="",
+    notes=("It uses the same plugin as opencode.",),
 )

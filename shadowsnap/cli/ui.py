@@ -18,7 +18,7 @@ from contextlib import contextmanager
 from shutil import get_terminal_size, which
 from typing import Any, TextIO
 
-from shadowsnap import steps
+from shadowsnap import deadline
 from shadowsnap.cli.text import encodable, safe
 from shadowsnap.errors import NotConfirmed
 from shadowsnap.git.repository import safe_search_path
@@ -292,7 +292,7 @@ _CHANGES = ("restore:deleted-one", "restore:wrote-one")
 def careful(update: Update = lambda done, total: None, total: int = 0) -> Iterator[None]:
     """Within this block Ctrl-C ends a restore only where the way back is known, and does not end the way back.
     Once everything is in place it comes too late. `update` is called after each of `total` files."""
-    outer, done = steps.listener, 0
+    outer, done = deadline.step_listener, 0
     touching = wanted = False
 
     def on_signal(*_: object) -> None:
@@ -320,12 +320,12 @@ def careful(update: Update = lambda done, total: None, total: int = 0) -> Iterat
         threading.current_thread() is threading.main_thread()
         and signal.getsignal(signal.SIGINT) is signal.default_int_handler
     )
-    steps.listener = on_step
+    deadline.step_listener = on_step
     try:
         if ours:
             signal.signal(signal.SIGINT, on_signal)
         yield
     finally:
-        steps.listener = outer
+        deadline.step_listener = outer
         if ours:
             signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -52,7 +52,7 @@ def main(words: list[str]) -> int:
             if helper == ABSENT:
                 base = configured_base()
                 if wants_helper(base):
-                    from shadowsnap.hook.resident import start_helper
+                    from shadowsnap.hook.server import start_helper
 
                     start_helper(base)
     finally:
@@ -254,7 +254,7 @@ def end_at_last(agent: str, seconds: int = 0) -> None:
 def _give_up(agent: str) -> None:
     """Say that nothing came of it before the process ends: the status reads that."""
     try:
-        from shadowsnap.hook.log import log_event
+        from shadowsnap.hook.session import log_event
 
         log_event(agent, None, "failed", TimeoutError(f"the hook had not ended after {_LAST_RESORT} s"))
     finally:

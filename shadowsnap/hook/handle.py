@@ -312,7 +312,7 @@ def _covers(session: HookSession, event: HookEvent) -> bool:
 def _transcript(event: HookEvent) -> Any:
     """The transcript of the agent, if it lies where that agent keeps them. Anything can be named in the input
     of a hook."""
-    from shadowsnap.hook.transcripts import implied_transcript, transcripts_folder
+    from shadowsnap.hook.payload import implied_transcript, transcripts_folder
     from shadowsnap.turns import Transcript
 
     if not event.transcript:
@@ -360,7 +360,7 @@ def _is_about_time(problem: Exception | None) -> bool:
 
 def _log(agent: str, event: HookEvent | None, status: str, problem: Any = None, outcome: Any = None) -> None:
     try:
-        from shadowsnap.hook.log import log_event
+        from shadowsnap.hook.session import log_event
 
         log_event(agent, event, status, problem, outcome)
     except Exception:  # a log that cannot be written must not stop an agent

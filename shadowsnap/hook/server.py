@@ -7,7 +7,8 @@ them; what a watcher reports counts only for the state on the disk. A request th
 with it, and its hook does the work itself. The helper takes nothing from a request but the input of the hook and
 its directory: if a variable that matters differs from its own, it refuses.
 
-It leaves after some idle time, and when its own files, the settings or the base have changed.
+It leaves after some idle time, and when its own files, the settings or the base have changed. How it is started,
+found and stopped comes last.
 """
 
 from __future__ import annotations
@@ -23,16 +24,22 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from dataclasses import dataclass
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import shadowsnap
 from shadowsnap.base import config_file
 from shadowsnap.errors import ShadowsnapError
+from shadowsnap.files import read_json
+from shadowsnap.git.process import start_detached
 from shadowsnap.hook import client, handle
+from shadowsnap.hook.client import RECORD
 from shadowsnap.hook.payload import PROMPT
 from shadowsnap.manager import CheckpointManager, compare_watched, share_watchers
 from shadowsnap.snapshot.watch import Watcher
-from shadowsnap.store.locks import try_lock
+from shadowsnap.store.locks import is_free, try_lock
 from shadowsnap.store.redaction import redacted_beginning
 
 _IDLE_SECONDS = 1800.0
@@ -333,6 +340,62 @@ def _do(words: list[str], data: bytes) -> bool:
     except (handle.NotDone, OSError, MemoryError, ValueError):
         return False
     return True
+
+
+# --- starting, finding and stopping it -------------------------------------------------------------
+
+
+_STOP_SECONDS = 2.0
+
+
+def start_helper(base: str) -> bool:
+    """Start a helper in the background; False if that is not possible."""
+    try:
+        Path(base, RECORD).touch(0o600)
+    except OSError:
+        return False
+    return start_detached("shadowsnap.hook.server", base, cwd=Path(base), environment=dict(os.environ))
+
+
+@dataclass(frozen=True)
+class RunningHelper:
+    """The helper of a base."""
+
+    pid: int
+    started_at: datetime
+    version: str
+
+    def to_dict(self) -> dict[str, Any]:
+        return {"pid": self.pid, "started_at": self.started_at.isoformat(), "version": self.version}
+
+
+def running_helper(base: str) -> RunningHelper | None:
+    """The helper that runs now."""
+    record = Path(base, RECORD)
+    try:
+        if is_free(record):
+            return None
+        about = read_json(record) or {}
+        started_at = datetime.fromtimestamp(about["started_at"], UTC)
+        return RunningHelper(int(about["pid"]), started_at, str(about["version"]))
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
+        return None
+
+
+def stop_helper(base: str) -> RunningHelper | None:
+    """End the helper; returns the one that ran. What it is doing for a hook is finished."""
+    found = running_helper(base)
+    if found is None:
+        return None
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.kill(found.pid, number)
+        except ProcessLookupError:
+            break
+        end = time.monotonic() + _STOP_SECONDS
+        while time.monotonic() < end and running_helper(base) == found:
+            time.sleep(0.01)
+    return found
 
 
 if __name__ == "__main__":

@@ -4,6 +4,8 @@ Every hook is a process of its own. The file says which turn it is, what the per
 safe in it, so that most hooks end after reading it. It is written under a lock that is held while a snapshot is
 taken: a hook that comes meanwhile waits, as the tool that it stands before must not run yet. What happened is in
 the operation log; this file can be lost.
+
+The hook log is here, too: what hooks did and what went wrong, since a hook prints nothing itself.
 """
 
 from __future__ import annotations
@@ -14,14 +16,24 @@ import time
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from shadowsnap.base import configured_base
 from shadowsnap.deadline import Deadline
-from shadowsnap.files import make_private_folder, parse_json, session_file, write_json
-from shadowsnap.hook.payload import TOOL, HookEvent
-from shadowsnap.hook.transcripts import implied_transcript, transcripts_folder
+from shadowsnap.files import (
+    append_bounded,
+    make_private_folder,
+    parse_json,
+    parse_json_lines,
+    session_file,
+    write_json,
+)
+from shadowsnap.hook.payload import TOOL, HookEvent, implied_transcript, transcripts_folder, version_in_transcript
 from shadowsnap.snapshot.tools import command_projects, named_files, named_folders, project_root
 from shadowsnap.store.locks import locked
+
+if TYPE_CHECKING:  # every hook reads its session, and few need the model
+    from shadowsnap.model import Outcome
 
 FOLDER = "run"
 
@@ -303,3 +315,55 @@ def _is_new(file: str, taken: list[str]) -> bool:
 
 def _absolute(path: str, cwd: str) -> str:
     return os.path.abspath(os.path.join(cwd, os.path.expanduser(path)))
+
+
+# --- the hook log ----------------------------------------------------------------------------------
+
+
+_MOST_BYTES = 256 * 1024
+_LONGEST = 1000
+
+
+def log_file() -> Path:
+    return Path(configured_base()) / "hook.log.jsonl"
+
+
+def log_event(
+    agent: str,
+    event: HookEvent | None,
+    what: str,
+    problem: Exception | None = None,
+    outcome: Outcome | None = None,
+) -> None:
+    """Add one line."""
+    entry: dict[str, Any] = {"time": time.time(), "agent": agent, "status": what}
+    if event is not None:
+        entry |= {"event": event.kind, "session": event.session, "cwd": event.cwd, "tool": event.tool}
+        entry["version"] = event.version or version_in_transcript(agent, event.session, event.transcript)
+        if event.problem:
+            entry["input"] = event.problem
+    if outcome is not None:
+        entry["note"] = outcome.note
+        if outcome.checkpoint is not None:
+            entry |= {"checkpoint": outcome.checkpoint.id, "workdir": outcome.checkpoint.workdir}
+    if problem is not None:
+        entry["error"] = f"{type(problem).__name__}: {problem}"
+    path = log_file()
+    if make_private_folder(path.parent):
+        return  # another user could have made a link of the log
+    line = json.dumps({key: _bounded(value) for key, value in entry.items() if value})
+    append_bounded(path, line.encode("ascii"), _MOST_BYTES)
+
+
+def _bounded(value: Any) -> Any:
+    """What an agent sends can be of any length, and a line that is longer than the log would empty it."""
+    return value[:_LONGEST] if isinstance(value, str) else value
+
+
+def read_log(limit: int = 20) -> list[dict[str, Any]]:
+    """The newest entries, newest first."""
+    try:
+        data = log_file().read_bytes()
+    except OSError:
+        return []
+    return list(parse_json_lines(data))[: -limit - 1 : -1] if limit > 0 else []

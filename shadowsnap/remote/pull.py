@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from shadowsnap.deadline import Deadline
+from shadowsnap.deadline import Deadline, step
 from shadowsnap.errors import DamagedObject, LaneRefused, MalformedObject, NoSuchLane, OtherProject, UnsafeTree
 from shadowsnap.files import remove_tree
 from shadowsnap.git.maintenance import put_in_place, take_packs
@@ -41,7 +41,6 @@ from shadowsnap.remote.manifest import (
 )
 from shadowsnap.remote.storage import Storage, TooLarge
 from shadowsnap.snapshot.workspace import Workspace
-from shadowsnap.steps import step
 from shadowsnap.store.checkpoints import attachment_of, record_checkpoint
 from shadowsnap.store.conversations import conversation_in
 from shadowsnap.store.history import fold, note, take_number

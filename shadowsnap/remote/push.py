@@ -24,7 +24,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from shadowsnap.deadline import Deadline
+from shadowsnap.deadline import Deadline, step
 from shadowsnap.errors import GitFailed, NoRemote, NoSuchProject, RemoteFailed, ShadowsnapError
 from shadowsnap.files import read_json, remove_tree
 from shadowsnap.git.objects import LooseObjects
@@ -50,7 +50,6 @@ from shadowsnap.remote.manifest import (
 )
 from shadowsnap.remote.storage import Storage, TooLarge
 from shadowsnap.settings import Settings, settings_from_text
-from shadowsnap.steps import step
 from shadowsnap.store.lanes import (
     OwnLane,
     Remote,

@@ -19,6 +19,7 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
+from shadowsnap.deadline import step
 from shadowsnap.errors import DamagedObject, RestoreFailed, RestoreRefused
 from shadowsnap.files import spread_subdirectories
 from shadowsnap.git.index import Index, Known
@@ -31,7 +32,6 @@ from shadowsnap.snapshot.content import holds
 from shadowsnap.snapshot.scan import is_settled, mounted_below
 from shadowsnap.snapshot.workspace import Workspace
 from shadowsnap.snapshot.worktree import Worktree, unwritten
-from shadowsnap.steps import step
 from shadowsnap.store.stat_cache import Modes
 
 # Errors of rmdir for a directory that stays: it is not empty, or it is a mount point.

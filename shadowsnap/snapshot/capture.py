@@ -20,7 +20,7 @@ from dataclasses import replace
 from itertools import chain
 from typing import Any
 
-from shadowsnap.deadline import Deadline
+from shadowsnap.deadline import Deadline, step
 from shadowsnap.errors import DeadlineExceeded, GitFailed
 from shadowsnap.git.index import Entry, Index, Known
 from shadowsnap.git.objects import EMPTY_TREE
@@ -52,7 +52,6 @@ from shadowsnap.snapshot.scan import Comparison, Found, capture_settings, is_set
 from shadowsnap.snapshot.secrets import why_left_out
 from shadowsnap.snapshot.workspace import Workspace
 from shadowsnap.snapshot.worktree import Worktree, folder_of, folders_above
-from shadowsnap.steps import step
 from shadowsnap.store.stat_cache import (
     Modes,
     ScanCache,

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from shadowsnap.deadline import step
 from shadowsnap.errors import CheckpointsLost
 from shadowsnap.git.objects import EMPTY_TREE
 from shadowsnap.git.reading import ObjectReader
@@ -17,7 +18,6 @@ from shadowsnap.snapshot.scan import comparing
 from shadowsnap.snapshot.states import State, tree_differences
 from shadowsnap.snapshot.workspace import Workspace
 from shadowsnap.snapshot.worktree import parents
-from shadowsnap.steps import step
 from shadowsnap.store.checkpoints import (
     find_checkpoint,
     list_checkpoints,

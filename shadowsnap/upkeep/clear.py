@@ -16,7 +16,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from shadowsnap.deadline import Deadline
+from shadowsnap.deadline import Deadline, step
 from shadowsnap.errors import (
     ClearRefused,
     DamagedObject,
@@ -34,7 +34,6 @@ from shadowsnap.git.refs import delete_refs, read_refs
 from shadowsnap.git.repository import Git
 from shadowsnap.git.trees import DIRECTORY, Leaf, TreeReader, TreeSearch, patch_tree
 from shadowsnap.results import ClearedItem, ClearReport, PurgeResult
-from shadowsnap.steps import step
 from shadowsnap.store.checkpoints import CHECKPOINTS, PINS, all_refs, take_inventory
 from shadowsnap.store.history import FORMAT_1_RECORDS, finish_migration
 from shadowsnap.store.lanes import FOLDER as REMOTES

@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 
 from helpers import ROOT
+from reference import PLAYED
 from shadowsnap import CheckpointManager
 from shadowsnap.agents.agent import SECONDS_TO_WAIT, Agent
 from shadowsnap.agents.catalog import AGENTS
 from shadowsnap.agents.install import BACKUP, hook_command, install
-from shadowsnap.cli.reference import PLAYED
 from shadowsnap.hook import client
 from shadowsnap.hook import handle as hook
-from shadowsnap.hook import log as hooklog
+from shadowsnap.hook import session as hooklog
 from shadowsnap.hook import session as turns
 from shadowsnap.hook.payload import read_event
 from shadowsnap.turns import _PROMPT_LENGTH

@@ -20,7 +20,7 @@ from shadowsnap.agents.catalog import AGENTS
 from shadowsnap.agents.install import BACKUP, FileChange, install, installed, uninstall
 from shadowsnap.cli.main import main
 from shadowsnap.errors import SettingsRefused, UnknownAgent
-from shadowsnap.hook.log import read_log
+from shadowsnap.hook.session import read_log
 
 # Where an agent's settings are that are not ours alone.
 SHARED = {

@@ -14,7 +14,7 @@ from helpers import ROOT
 from shadowsnap.agents import install as launcher
 from shadowsnap.agents.install import hook_command, install, interpreter_in, launcher_problem, program_words
 from shadowsnap.errors import SettingsRefused
-from shadowsnap.hook.log import read_log
+from shadowsnap.hook.session import read_log
 
 
 @pytest.fixture

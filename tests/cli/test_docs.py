@@ -16,20 +16,20 @@ from answers import ANSWERS as FORMS
 from answers import INSTEAD, MEANINGS, RECORDS, all_keys, problems
 from command_line import CommandLine
 
+from reference import error_classes, pages, setting_texts
 from shadowsnap import CheckpointManager, model, results
 from shadowsnap.agents import handover
 from shadowsnap.agents.catalog import AGENTS
 from shadowsnap.base import config_file
 from shadowsnap.cli.commands import GLOBAL_OPTIONS, Command, command_names, command_parser, load_all
 from shadowsnap.cli.commands.help import FOLDER, topic_files
-from shadowsnap.cli.reference import error_classes, pages, setting_texts
 from shadowsnap.remote import lanes, pull
 from shadowsnap.settings import LEAST_FILE_SIZE_MB, PROJECT_SETTINGS, Settings
 from shadowsnap.snapshot.ignore_rules import DEFAULT_EXCLUDES
 from shadowsnap.snapshot.secrets import NOT_SECRET_ENDINGS, SECRET_NAMES
 from shadowsnap.upkeep import retention, status
 
-HOW = "run: python -m shadowsnap.cli.reference"
+HOW = "run: scripts/reference"
 
 
 @pytest.fixture

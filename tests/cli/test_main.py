@@ -14,10 +14,10 @@ import pytest
 from command_line import COMMAND, CommandLine, ageless, without_progress
 from thorough import depth
 
+from reference import EXIT_CODES, error_classes
 from shadowsnap import __version__
 from shadowsnap.cli.commands import command_names
 from shadowsnap.cli.main import main
-from shadowsnap.cli.reference import EXIT_CODES, error_classes
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 from command_line import CommandLine, ageless, on_terminal
 
 from helpers import manifest
-from shadowsnap import CheckpointManager, steps
+from shadowsnap import CheckpointManager, deadline
 
 QUESTION = "go ahead? [y]es [N]o [d]iff [s]ome files "
 SHORT_QUESTION = "go ahead? [y]es [N]o [d]iff "
@@ -453,7 +453,7 @@ def test_ctrl_c_right_behind_a_question_is_not_lost(cli: CommandLine, project: P
 INTERRUPTED = """\
 import os, signal, sys
 from shadowsnap.cli.main import main
-from shadowsnap import CheckpointManager, steps
+from shadowsnap import CheckpointManager, deadline
 
 step, times = sys.argv[1], int(sys.argv[2])
 
@@ -462,7 +462,7 @@ def listener(name):
         for _ in range(times):
             os.kill(os.getpid(), signal.SIGINT)
 
-steps.listener = listener
+deadline.step_listener = listener
 raise SystemExit(main(["--json", "restore", "last", "--yes"]))
 """
 
@@ -499,12 +499,12 @@ def test_a_handler_of_somebody_else_is_left_alone(cli: CommandLine) -> None:
     seen: list[int] = []
     previous = signal.signal(signal.SIGINT, lambda number, _: seen.append(number))
     try:
-        steps.listener = lambda name: signal.raise_signal(signal.SIGINT) if name == "restore:applying" else None
+        deadline.step_listener = lambda name: name == "restore:applying" and signal.raise_signal(signal.SIGINT)
         cli("restore", "last", "--yes")
         assert seen == [signal.SIGINT]
         assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
     finally:
-        steps.listener = None
+        deadline.step_listener = None
         signal.signal(signal.SIGINT, previous)
 
 

@@ -493,14 +493,14 @@ def wait_for(condition: Callable[[], bool]) -> None:
 
 SLOWLY = """\
 import sys, time
-from shadowsnap import steps
+from shadowsnap import deadline
 from shadowsnap.cli.main import main
 
 def listener(name):
     if name == sys.argv[1]:
         time.sleep(0.9)
 
-steps.listener = listener
+deadline.step_listener = listener
 raise SystemExit(main(sys.argv[2:]))
 """
 """One step of the engine takes long: the same as very many files, in no time."""

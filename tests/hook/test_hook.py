@@ -19,7 +19,7 @@ from restoring import killed_at
 from helpers import ROOT, git, manifest, wait_until
 from shadowsnap import CheckpointManager
 from shadowsnap.deadline import Deadline
-from shadowsnap.hook import log as hooklog
+from shadowsnap.hook import session as hooklog
 from shadowsnap.hook.handle import run_hook
 from shadowsnap.hook.session import remove_old_sessions
 from shadowsnap.snapshot.tools import bounded_id

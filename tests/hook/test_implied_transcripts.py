@@ -14,10 +14,10 @@ import pytest
 from shadowsnap import CheckpointManager
 from shadowsnap.agents.state import last_run
 from shadowsnap.errors import NoConversation
-from shadowsnap.hook import transcripts
+from shadowsnap.hook import payload
 from shadowsnap.hook.client import VARIABLES
 from shadowsnap.hook.handle import run_hook
-from shadowsnap.hook.transcripts import implied_transcript
+from shadowsnap.hook.payload import implied_transcript
 
 
 @pytest.fixture(autouse=True)
@@ -127,8 +127,8 @@ def test_a_session_id_cannot_lead_elsewhere(session: str, home: Path) -> None:
 
 
 def test_the_resident_helper_serves_nobody_whose_transcripts_lie_elsewhere() -> None:
-    places = [place for each in transcripts._PLACES.values() for place in each]
-    places += [implied.place for implied in transcripts._IMPLIED.values()]
+    places = [place for each in payload._PLACES.values() for place in each]
+    places += [implied.place for implied in payload._IMPLIED.values()]
     assert {place.variable for place in places if place.variable} <= VARIABLES
 
 

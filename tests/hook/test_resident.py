@@ -23,10 +23,10 @@ from command_line import CommandLine
 
 from helpers import ROOT, call_unprivileged, manifest, wait_until
 from shadowsnap import CheckpointManager
-from shadowsnap.hook import client, handle, server, transcripts
-from shadowsnap.hook import log as hooklog
+from shadowsnap.hook import client, handle, payload, server
+from shadowsnap.hook import session as hooklog
 from shadowsnap.hook.handle import run_hook
-from shadowsnap.hook.resident import running_helper, start_helper, stop_helper
+from shadowsnap.hook.server import running_helper, start_helper, stop_helper
 from shadowsnap.snapshot.scan import directory_times_are_reliable
 from shadowsnap.store.locks import is_free
 
@@ -381,7 +381,7 @@ def test_a_worker_whose_helper_was_killed_stops_no_other_process(
     """It has another parent by then, such as the service manager of the session."""
     script = (
         "import ctypes, sys; ctypes.CDLL(None).prctl(36, 1, 0, 0, 0)\n"  # PR_SET_CHILD_SUBREAPER
-        "from shadowsnap.hook.resident import start_helper; start_helper(sys.argv[1])\n"
+        "from shadowsnap.hook.server import start_helper; start_helper(sys.argv[1])\n"
         "sys.stdin.read()"
     )
     hook(project, "t0", env={**os.environ, "SHADOWSNAP_RESIDENT": "0"})
@@ -482,7 +482,7 @@ def test_a_turn_that_is_pushed_ends_in_the_hook_itself(project: Path, base: Path
 
 
 def test_every_variable_of_an_agent_is_compared() -> None:
-    places = [place for each in transcripts._PLACES.values() for place in each]
+    places = [place for each in payload._PLACES.values() for place in each]
     assert {place.variable for place in places if place.variable} <= client.VARIABLES
 
 
@@ -610,7 +610,7 @@ def test_the_commands_show_and_stop_it(
 def test_a_helper_that_does_not_react_is_stopped_too(
     project: Path, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("shadowsnap.hook.resident._STOP_SECONDS", 0.2)
+    monkeypatch.setattr("shadowsnap.hook.server._STOP_SECONDS", 0.2)
     os.kill(with_helper(project, base), signal.SIGSTOP)
     assert stop_helper(str(base)) is not None
     wait_until(lambda: running_helper(str(base)) is None)
@@ -619,4 +619,4 @@ def test_a_helper_that_does_not_react_is_stopped_too(
 def test_the_helper_keeps_what_hooks_import_late() -> None:
     """A module that each child has to import again makes it slow without a word."""
     server._import_everything()
-    assert {"shadowsnap.manager", "shadowsnap.snapshot.take", "shadowsnap.hook.transcripts"} <= set(sys.modules)
+    assert {"shadowsnap.manager", "shadowsnap.snapshot.take", "shadowsnap.hook.payload"} <= set(sys.modules)

@@ -22,12 +22,12 @@ PACKAGE = "shadowsnap"
 
 # Bottom to top. A room imports from lower levels and from itself.
 LEVELS = [
-    {"model", "results", "events", "errors", "settings", "base", "patterns", "deadline", "files", "steps"},
+    {"model", "results", "events", "errors", "settings", "base", "patterns", "deadline", "files"},
     {"git"},
     {"store"},
     {"snapshot"},
     {"restore", "upkeep", "remote"},
-    {"manager", "timeline", "questions", "turns", "session_log", "aio", "warmup"},
+    {"manager", "timeline", "questions", "turns", "session_log", "aio"},
     {"cli", "tui", "hook", "agents", "integrations", "compat", "__main__"},
 ]  # fmt: skip
 LEVEL_OF = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
@@ -35,7 +35,7 @@ LEVEL_OF = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
 NEIGHBOURLY = {0, len(LEVELS) - 2, len(LEVELS) - 1}
 
 MAY_RUN_PROCESSES = (
-    "git/", "cli/ui.py", "cli/commands/demo.py", "cli/commands/states.py", "upkeep/background.py",
+    "git/", "cli/ui.py", "cli/commands/demo.py", "cli/commands/states.py",
     "agents/state.py", "hook/server.py", "snapshot/readers.py",
 )  # fmt: skip
 # A face reads the variables of the system that it stands for.

@@ -19,8 +19,8 @@ import pytest
 
 import shadowsnap
 from helpers import ROOT, manifest
-from shadowsnap import AsyncCheckpointManager, CheckpointManager, Settings, steps
-from shadowsnap.cli.reference import STUB, stub_text
+from reference import STUB, stub_text
+from shadowsnap import AsyncCheckpointManager, CheckpointManager, Settings, deadline
 from shadowsnap.errors import DirtyWorkingTree, NoSuchProject, StageClosed
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import project_of, read_journal
@@ -56,11 +56,11 @@ def stopping_at(name: str) -> Iterator[Gate]:
             gate.reached.set()
             gate.open.wait(60)
 
-    steps.listener = stop
+    deadline.step_listener = stop
     try:
         yield gate
     finally:
-        steps.listener = None
+        deadline.step_listener = None
         gate.open.set()
 
 
@@ -88,7 +88,7 @@ def test_it_has_every_method_with_the_same_arguments(base: Path) -> None:
 
 
 def test_the_stub_is_current() -> None:
-    assert STUB.read_text("utf-8") == stub_text(), "run: python -m shadowsnap.cli.reference"
+    assert STUB.read_text("utf-8") == stub_text(), "run: scripts/reference"
 
 
 @pytest.fixture(scope="module")

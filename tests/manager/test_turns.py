@@ -26,7 +26,7 @@ from capturing import (
 )
 
 from helpers import ROOT, git, manifest
-from shadowsnap import CheckpointManager, Outcome, steps
+from shadowsnap import CheckpointManager, Outcome, deadline
 from shadowsnap import deadline as deadlines
 from shadowsnap.errors import DeadlineExceeded, DirectoryRefused, LockTimeout
 from shadowsnap.store.locks import locked
@@ -44,11 +44,11 @@ def at_step(name: str, deed: Callable[[], None]) -> Iterator[None]:
         if reached == name and waiting:
             waiting.pop()()
 
-    steps.listener = listener
+    deadline.step_listener = listener
     try:
         yield
     finally:
-        steps.listener = None
+        deadline.step_listener = None
 
 
 # --- one per turn -----------------------------------------------------------------------------------

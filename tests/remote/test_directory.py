@@ -12,7 +12,7 @@ import pytest
 from lanes import MachineUnderTest
 
 from helpers import git, manifest
-from shadowsnap import errors, steps
+from shadowsnap import deadline, errors
 from shadowsnap.remote import push as pushing
 from shadowsnap.remote.lanes import normal_origin
 from shadowsnap.remote.storage import DirectoryStorage
@@ -639,7 +639,7 @@ def test_a_full_disk_is_named(
     sandbox.push()
     sandbox.turn("more", a__txt="more")
     with monkeypatch.context() as patch:
-        patch.setattr(steps, "listener", fill_up)
+        patch.setattr(deadline, "step_listener", fill_up)
         act = sandbox.push if point == "push:packed" else resume
         with pytest.raises(errors.DiskFull):
             act()

@@ -12,7 +12,7 @@ import pytest
 from lanes import MachineUnderTest
 
 from helpers import git, manifest
-from shadowsnap import errors, steps
+from shadowsnap import deadline, errors
 from shadowsnap.remote import storage as storages
 
 PUSH = ["push:packed", "push:noted", "push:sent", "push:manifest", "push:acknowledged", "push:cleaned"]
@@ -48,7 +48,7 @@ def dying_at(name: str, operation: Callable[[], object]) -> None:
             if reached == name:
                 os._exit(9)
 
-        steps.listener = die
+        deadline.step_listener = die
         try:
             operation()
         finally:

@@ -28,9 +28,9 @@ from shadowsnap.git.reading import Graph, ObjectReader
 from shadowsnap.git.refs import create_ref, newest_ref, read_refs, ref_names
 from shadowsnap.git.trees import parse_tree
 from shadowsnap.hook.handle import run_hook
-from shadowsnap.hook.log import log_event, log_file
-from shadowsnap.hook.log import read_log as read_hook_log
 from shadowsnap.hook.payload import read_event
+from shadowsnap.hook.session import log_event, log_file
+from shadowsnap.hook.session import read_log as read_hook_log
 from shadowsnap.patterns import matches
 from shadowsnap.settings import Layers, Settings
 from shadowsnap.snapshot.tools import named_files

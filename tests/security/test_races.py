@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from helpers import git, manifest
-from shadowsnap import CheckpointManager, steps
+from shadowsnap import CheckpointManager, deadline
 from shadowsnap.errors import ShadowsnapError
 from shadowsnap.snapshot import worktree
 
@@ -83,13 +83,13 @@ def test_a_directory_that_becomes_a_link_at_any_step_leads_nowhere(tmp_path: Pat
                 swap()
             count += 1
 
-        steps.listener = listen
+        deadline.step_listener = listen
         try:
             scene.manager.restore(scene.project, scene.target)
         except (ShadowsnapError, OSError):
             pass
         finally:
-            steps.listener = None
+            deadline.step_listener = None
         assert manifest(scene.outside) == before, f"at step {number}"
         try:  # the next call recovers
             scene.manager.ensure_checkpoint(scene.project)
@@ -144,7 +144,12 @@ def test_a_directory_that_becomes_a_link_while_a_snapshot_is_taken_is_not_read(
     scene = Scene(tmp_path, many=False)
     (scene.project / "d" / "e" / "link").symlink_to("then")
     (scene.outside / "e" / "link").symlink_to("outside")
-    monkeypatch.setattr(steps, "listener", lambda each: scene.swap(name) if each == "capture:scanned" else None)
+
+    def swap(step: str) -> None:
+        if step == "capture:scanned":
+            scene.swap(name)
+
+    monkeypatch.setattr(deadline, "step_listener", swap)
     scene.manager.snapshot(scene.project)
     assert (scene.project / name).is_symlink()
     assert scene.manager.contents(scene.project, scene.target, ["d/e/file-1"]) == {"d/e/file-1": b"then 1\n"}

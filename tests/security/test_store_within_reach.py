@@ -10,7 +10,7 @@ import pytest
 from command_line import CommandLine
 
 from shadowsnap import CheckpointManager
-from shadowsnap.agents.protection import writable_folders
+from shadowsnap.agents.state import writable_folders
 from shadowsnap.upkeep.status import exposure
 
 HOME = Path("/home/dev")

@@ -15,7 +15,7 @@ import pytest
 
 from shadowsnap import CheckpointManager
 from shadowsnap.files import OutsideFolder, open_below
-from shadowsnap.hook.transcripts import transcripts_folder
+from shadowsnap.hook.payload import transcripts_folder
 from shadowsnap.store.conversations import ConversationContent, from_file
 
 CANARY = "canary-0123456789abcdef"

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from restoring import at_step
 
-from shadowsnap import CheckpointManager, steps
+from shadowsnap import CheckpointManager, deadline
 from shadowsnap.deadline import NO_DEADLINE
 from shadowsnap.errors import (
     MalformedLabel,
@@ -385,7 +385,7 @@ def killed_at(step: str, doing: Callable[[], None]) -> None:
     child = os.fork()
     if child == 0:
         try:
-            steps.listener = lambda name: os.kill(os.getpid(), signal.SIGKILL) if name == step else None
+            deadline.step_listener = lambda name: os.kill(os.getpid(), signal.SIGKILL) if name == step else None
             doing()
         finally:
             os._exit(3)

@@ -16,7 +16,7 @@ from pathlib import Path
 from thorough import depth
 
 from helpers import Entry, git, manifest
-from shadowsnap import CheckpointManager, steps
+from shadowsnap import CheckpointManager, deadline
 from shadowsnap.model import Checkpoint, RestoreResult
 
 STAGING = b".shadowsnap-restore-"
@@ -100,11 +100,11 @@ def samples(usual: int) -> int:
 @contextmanager
 def listening(listener: Callable[[str], None]) -> Iterator[None]:
     """Call the listener at every step that is passed."""
-    steps.listener = listener
+    deadline.step_listener = listener
     try:
         yield
     finally:
-        steps.listener = None
+        deadline.step_listener = None
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pytest
 from damaging import Kept, garbage_journal, keep
 
 from helpers import git, manifest
-from shadowsnap import CheckpointManager, steps
+from shadowsnap import CheckpointManager, deadline
 from shadowsnap.errors import ClearRefused, NoSuchProject
 
 
@@ -120,7 +120,7 @@ def die_in_a_restore(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
 
     child = os.fork()
     if child == 0:
-        monkeypatch.setattr(steps, "listener", listener)
+        monkeypatch.setattr(deadline, "step_listener", listener)
         kept.manager.restore(kept.project, kept.old.id)
         os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9

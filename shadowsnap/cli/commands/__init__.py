@@ -26,8 +26,7 @@ from shadowsnap.cli.ui import Ui, Update, working
 from shadowsnap.errors import MalformedReference, NoSuchCheckpoint, WrongUsage
 
 if TYPE_CHECKING:  # loaded when they are needed: shells run `completion` at their start and at every tab
-    from shadowsnap.agents.protection import Protection
-    from shadowsnap.agents.state import AgentState
+    from shadowsnap.agents.state import AgentState, Protection
     from shadowsnap.events import Event
     from shadowsnap.manager import CheckpointManager
     from shadowsnap.model import Checkpoint
@@ -203,7 +202,7 @@ class Context:
     @cached_property
     def protection(self) -> Protection:
         """Whether an agent's hook protects this project, as far as was seen."""
-        from shadowsnap.agents.protection import Protection, protection_of
+        from shadowsnap.agents.state import Protection, protection_of
 
         if not self.manager.settings.enabled:
             return Protection(False, "DISABLED by your settings: no snapshot is taken")

@@ -12,7 +12,7 @@ from shadowsnap.cli.commands import Command, Context
 from shadowsnap.cli.text import ago, one_line, safe
 from shadowsnap.files import parse_json
 from shadowsnap.hook.client import main
-from shadowsnap.hook.resident import running_helper, stop_helper
+from shadowsnap.hook.server import running_helper, stop_helper
 from shadowsnap.integrations.mcp_server import make_server
 
 

@@ -64,7 +64,7 @@ class DocsCommand(Command):
             return ui.answer({"topics": titles}, [f"{name:{wide}}  {title}" for name, title in titles.items()])
         if args.topic not in topics:
             raise NoSuchTopic(topic=args.topic, topics=", ".join(topics))
-        text = re.sub(r"<!-- .* -->\n", "", topics[args.topic].read_text("utf-8"))  # marks for `cli.reference`
+        text = re.sub(r"<!-- .* -->\n", "", topics[args.topic].read_text("utf-8"))  # marks for `scripts/reference`
         if ui.json:
             return ui.answer({"topic": args.topic, "text": text})
         ui.page(text)

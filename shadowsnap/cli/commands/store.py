@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from shadowsnap.agents.install import Installed, installed
-from shadowsnap.agents.protection import AgentHere, agents_here, moment_of, writable_folders
-from shadowsnap.agents.state import AgentState, checked_states
+from shadowsnap.agents.state import AgentHere, AgentState, agents_here, checked_states, moment_of, writable_folders
 from shadowsnap.base import config_file
 from shadowsnap.cli.commands import Command, Context, add_plan_options
 from shadowsnap.cli.commands.timeline import heading
@@ -23,8 +22,8 @@ from shadowsnap.cli.text import age, ago, count, cut, cut_path, one_line, safe, 
 from shadowsnap.cli.ui import Ink, Ui
 from shadowsnap.errors import NoSuchProject, PinnedCheckpoint, ShadowsnapError, WrongUsage
 from shadowsnap.git.repository import missing_fixes
-from shadowsnap.hook.log import read_log
-from shadowsnap.hook.resident import running_helper
+from shadowsnap.hook.server import running_helper
+from shadowsnap.hook.session import read_log
 from shadowsnap.model import Entry, Now, Skipped
 from shadowsnap.results import (
     Checkup,
@@ -38,7 +37,7 @@ from shadowsnap.results import (
     StoreStatus,
     Trouble,
 )
-from shadowsnap.snapshot.copies import verified_at
+from shadowsnap.snapshot.states import verified_at
 from shadowsnap.store.layout import Store
 from shadowsnap.store.log import read_troubles
 from shadowsnap.store.projects import project_of, read_record

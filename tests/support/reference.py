@@ -1,4 +1,4 @@
-"""The documentation that is made from the code: `python -m shadowsnap.cli.reference` writes it.
+"""The documentation that is made from the code: `scripts/reference` writes it.
 
 A page in `docs` is written by hand, except for what stands between `<!-- made: NAME -->` and `<!-- end -->`.
 """
@@ -251,7 +251,7 @@ STUB = Path(aio.__file__).with_suffix(".pyi")
 
 _Function = ast.FunctionDef | ast.AsyncFunctionDef
 _STUB = '''\
-"""The types of `aio`, made from `manager` by `python -m shadowsnap.cli.reference`: do not edit."""
+"""The types of `aio`, made from `manager` by `scripts/reference`: do not edit."""
 # ruff: noqa
 
 {imports}
