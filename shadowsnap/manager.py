@@ -134,6 +134,7 @@ from shadowsnap.store.layout import (
     archives,
     has_store,
     is_due,
+    is_prune_due,
     mark_pruned,
     open_store,
 )
@@ -1533,18 +1534,28 @@ class CheckpointManager:
         gone: bool = True,
         host: str | None = None,
         only: Collection[str] | None = None,
+        every_hours: float = 0,
     ) -> SweepReport:
         """Clear whole projects: those that were not used for `unused_days`, and those whose directory is known to
         be gone (by id, `only` these). Archives of older tools go by their age. A project that has something pinned
         stays. With a `host`, only what that one recorded goes; without, the size limit of the settings is kept,
-        too. What fails is reported, and stops nothing else."""
+        too. What fails is reported, and stops nothing else. With `every_hours`, for the start of a program: not
+        if the last one of the host was less than so many hours ago (`skipped`). They are counted from before the
+        sweep: one that dies must not be tried at every start."""
         base = self.settings.resolved_base()
-        before = clearing.bytes_of(base)
+        if every_hours and not is_prune_due(base, every_hours, host):
+            return results.SweepReport(skipped=True)
+        before, not_marked = clearing.bytes_of(base), ""
+        try:
+            if every_hours and base.is_dir():
+                mark_pruned(base, host)
+        except OSError as problem:
+            not_marked = str(problem)
         try:
             swept = self._sweep(base, pruning.SweepRules(unused_days, gone, host, only))
         except (ShadowsnapError, OSError) as problem:
             swept = results.SweepReport(problems=(str(problem),))
-        return replace(swept, bytes_freed=max(0, before - clearing.bytes_of(base)))
+        return replace(swept, bytes_freed=max(0, before - clearing.bytes_of(base)), not_marked=not_marked)
 
     def _sweep(self, base: Path, rules: SweepRules) -> SweepReport:
         def clear(project: Project) -> None:

@@ -269,6 +269,10 @@ class SweepReport(_Record):
     unused: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()
     bytes_freed: int = 0
+    skipped: bool = False
+    """It was not due."""
+    not_marked: str = ""
+    """Why the next start does not know of this sweep; empty if it does."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from functools import wraps
-from typing import Any, ParamSpec
+from typing import Any, ParamSpec, TypeVar
 
 from shadowsnap.base import configured_base
 from shadowsnap.errors import ShadowsnapError
@@ -18,7 +18,9 @@ ERRORS = (ShadowsnapError, OSError, ValueError, TypeError, AttributeError, Runti
 _NO_DEFAULTS = ("!*", ".git/", ".shadowsnap-restore-*/")
 _LIMITS = ("max_snapshots", "max_total_size_mb", "retention_days")
 
-_Parameters = ParamSpec("_Parameters")
+_P = ParamSpec("_P")
+_Result = TypeVar("_Result")
+_Call = Callable[_P, _Result]
 
 
 def open_manager(base: str | os.PathLike[str], excludes: list[str], **settings: Any) -> CheckpointManager:
@@ -42,14 +44,17 @@ def own_scope(base: str | os.PathLike[str], host: str) -> str | None:
     return host if is_shared(base) else None
 
 
-def answering(call: Callable[_Parameters, dict[str, Any]]) -> Callable[_Parameters, dict[str, Any]]:
-    """`success`, and what the call returns, or else the `error`."""
+def otherwise(answer: Callable[[str], _Result]) -> Callable[[_Call[_P, _Result]], _Call[_P, _Result]]:
+    """A call that does not raise: of what goes wrong, it returns the `answer`."""
 
-    @wraps(call)
-    def answer(*args: _Parameters.args, **more: _Parameters.kwargs) -> dict[str, Any]:
-        try:
-            return {"success": True, **call(*args, **more)}
-        except ERRORS as problem:
-            return {"success": False, "error": str(problem)}
+    def decorate(call: _Call[_P, _Result]) -> _Call[_P, _Result]:
+        @wraps(call)
+        def attempt(*args: _P.args, **more: _P.kwargs) -> _Result:
+            try:
+                return call(*args, **more)
+            except ERRORS as problem:
+                return answer(str(problem))
 
-    return answer
+        return attempt
+
+    return decorate

@@ -29,6 +29,14 @@ from pathlib import Path
 from typing import Any
 
 from shadowsnap import __version__
+from shadowsnap.compat.session_log import (
+    AttachReport,
+    ForeignConversation,
+    TurnRecord,
+    attach_conversations,
+    cut_at_lines,
+    turn_records,
+)
 from shadowsnap.deadline import NO_DEADLINE
 from shadowsnap.errors import BadArguments, MalformedObject, ShadowsnapError
 from shadowsnap.files import UnreadableFile, parse_json, read_bounded
@@ -38,7 +46,6 @@ from shadowsnap.git.refs import refs_below
 from shadowsnap.git.repository import Git, usable_git
 from shadowsnap.manager import CheckpointManager
 from shadowsnap.model import Session
-from shadowsnap.session_log import ForeignConversation, Match, TurnRecord, attach_conversations, turn_records
 from shadowsnap.upkeep.importing import READ_ONLY, common_dir
 
 BRANCH, REFS = "entire/checkpoints/v1", "refs/entire/checkpoints/"
@@ -281,24 +288,12 @@ def _age(checkpoint: EntireCheckpoint) -> tuple[float, str]:
 # --- attaching ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class AttachReport:
-    items: tuple[Match, ...] = ()
-    """What became of each session of each checkpoint; `entire-<checkpoint>-<number>` is the key of its
-    conversation."""
-    problems: tuple[str, ...] = ()
-    """What could not be read."""
-
-    @property
-    def attached(self) -> tuple[Match, ...]:
-        return tuple(item for item in self.items if item.checkpoint_id is not None)
-
-
 def attach_entire(
     repository: str | Path, working_dir: str | Path | None = None, *, manager: CheckpointManager | None = None
 ) -> AttachReport:
     """Keep each conversation that Entire recorded with the checkpoint of ours that it belongs to: of the same
-    session, or else of a commit that names the checkpoint of Entire (`Entire-Checkpoint`), or that it names."""
+    session, or else of a commit that names the checkpoint of Entire (`Entire-Checkpoint`), or that it names. The
+    key of a conversation is `entire-<checkpoint>-<number>`."""
     source, manager = EntireRepository(repository), manager or CheckpointManager.from_settings()
     record, found = source.read(), list[ForeignConversation]()
     commits = commits_with_trailer(source.git, "Entire-Checkpoint")
@@ -421,25 +416,13 @@ def _files(top: str, id: str, session_id: str, agent: str, turn: TurnRecord) -> 
     if turn.transcript is not None:
         names |= {"transcript": "full.jsonl", "content_hash": "content_hash.txt"}
         yield "0/content_hash.txt", _hash(turn.transcript).encode()
-        for number, chunk in enumerate(_cut(turn.transcript)):
+        for number, chunk in enumerate(cut_at_lines(turn.transcript, _CHUNK)):
             yield f"0/full.jsonl.{number:03d}" if number else "0/full.jsonl", chunk
     yield "0/prompt.txt", turn.prompt.replace(_PROMPTS_APART, "\n\n").encode("utf-8", "surrogateescape")
     pointers = {name: f"{top}0/{file}" for name, file in names.items()}
     yield "metadata.json", _json({**about, "sessions": [pointers], "imported": True})
     own = {"session_id": session_id, "created_at": turn.began.isoformat(), "agent": agent}
     yield "0/metadata.json", _json({**about, **own, "kind": "imported", "model": turn.model, "save_step_count": 1})
-
-
-def _cut(transcript: bytes) -> list[bytes]:
-    """Parts that end with a line, without the end of that line; joined by line ends they are the same."""
-    parts, start = [], 0
-    while len(transcript) - start > _CHUNK:
-        cut = transcript.rfind(b"\n", start, start + _CHUNK)
-        if cut <= start:
-            break  # one line that is longer than a part
-        parts.append(transcript[start:cut])
-        start = cut + 1
-    return [*parts, transcript[start:]]
 
 
 def _json(value: Any) -> bytes:

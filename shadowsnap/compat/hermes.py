@@ -10,18 +10,18 @@ from __future__ import annotations
 import os
 import re
 import threading
-from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from shadowsnap.base import configured_base, is_moved_by_variable
-from shadowsnap.compat.common import ERRORS, answering, is_shared, open_manager, own_scope
+from shadowsnap.compat.common import ERRORS, is_shared, open_manager, otherwise, own_scope
 from shadowsnap.errors import BadArguments
 from shadowsnap.manager import NOT_REMOVED, NOT_THE_AGENTS
 from shadowsnap.manager import CheckpointManager as Manager
-from shadowsnap.model import Checkpoint, RestoreResult
-from shadowsnap.store.layout import archives, has_store, is_prune_due, mark_pruned
+from shadowsnap.model import Checkpoint
+from shadowsnap.results import ProjectStatus, SweepReport
+from shadowsnap.store.layout import archives, has_store
 from shadowsnap.upkeep.clear import bytes_of
 
 DEFAULT_EXCLUDES = [
@@ -32,6 +32,14 @@ DEFAULT_EXCLUDES = [
     "*.zip", "*.tar", "*.tar.gz", "*.tgz", "*.7z", "*.rar", "*.iso", "*.mp4", "*.mov", "*.mkv", "*.webm",
     ".env", ".env.*", "*.log", ".DS_Store", "Thumbs.db",
 ]  # fmt: skip
+_CONFIG = {
+    "enabled": False, "auto_prune": False, "retention_days": 7, "min_interval_hours": 24, "max_total_size_mb": 500,
+}  # fmt: skip
+_HINTS = """
+  /rollback <N>             restore everything to checkpoint N
+  /rollback diff <N>        show what changed since checkpoint N
+  /rollback <N> <file>      restore one file from checkpoint N"""
+_COUNTS = ("files_changed", "insertions", "deletions")
 _HOST = "hermes"
 
 
@@ -45,12 +53,14 @@ def _usual_base() -> Path:
 
 
 CHECKPOINT_BASE = _BASE_AT_IMPORT = _usual_base()
-"""Where the checkpoints lie. A program or a test may replace it; otherwise it is looked up at every call, because
-one process may serve several homes."""
+"""A program or a test may replace it; else it is looked up at every call: one process may serve several homes."""
 
 
 def current_base(given: Path | None = None) -> Path:
     return Path(given or (CHECKPOINT_BASE if CHECKPOINT_BASE != _BASE_AT_IMPORT else _usual_base()))
+
+
+_answering = otherwise(lambda problem: {"success": False, "error": problem})
 
 
 class CheckpointManager:
@@ -93,36 +103,34 @@ class CheckpointManager:
         keep = self.max_snapshots
         return self.enabled and bool(self._manager.ensure_checkpoint(working_dir, reason, host=_HOST, keep=keep))
 
+    @otherwise(lambda _: None)
     def record_agent_write(self, file_path: str) -> None:
         """Note that the agent just wrote this file. If that fails, a safe restore leaves the file alone."""
         if self.enabled:
-            with suppress(*ERRORS):
-                self._manager.record_write(self.get_working_dir_for_path(file_path), Path(file_path).expanduser())
+            self._manager.record_write(self.get_working_dir_for_path(file_path), Path(file_path).expanduser())
 
     def get_working_dir_for_path(self, file_path: str) -> str:
-        """The project of a file: one that has checkpoints already, else the nearest directory that looks like one,
-        else its own directory."""
+        """The project that has checkpoints already, else the nearest directory that looks like one, else its
+        own directory."""
         try:
             path = Path(file_path).expanduser().resolve()
             return str(self._manager.find_project(path if path.is_dir() else path.parent))
         except ERRORS:
             return os.path.dirname(file_path)
 
+    @otherwise(lambda _: list[dict[str, Any]]())
     def list_checkpoints(self, working_dir: str) -> list[dict[str, Any]]:
-        with suppress(*ERRORS):
-            return [_entry(each) for each in self._manager.list_checkpoints(working_dir, self.max_snapshots)]
-        return []
+        return [_entry(each) for each in self._manager.list_checkpoints(working_dir, self.max_snapshots)]
 
+    @otherwise(lambda _: list[dict[str, Any]]())
     def list_all_checkpoints(self) -> list[dict[str, Any]]:
         """Those of every directory, newest first; `workdir` says which."""
-        with suppress(*ERRORS):
-            return [{**_entry(each), "workdir": each.workdir} for each in self._manager.search(counted=True)]
-        return []
+        return [{**_entry(each), "workdir": each.workdir} for each in self._manager.search(counted=True)]
 
-    @answering
+    @_answering
     def diff(self, working_dir: str, commit_hash: str) -> dict[str, Any]:
         found = self._manager.diff(working_dir, _checked(commit_hash))
-        return {"stat": found.stat, "diff": found.text}
+        return {"success": True, "stat": found.stat, "diff": found.text}
 
     def session_diff(self, working_dir: str) -> dict[str, Any]:
         """What changed since the oldest checkpoint that is listed; `empty` if nothing did."""
@@ -132,20 +140,19 @@ class CheckpointManager:
         found = self.diff(working_dir, listed[-1]["hash"])
         if found["success"]:
             found["baseline"] = listed[-1]["hash"]
-            if not found["stat"] and not found["diff"]:
-                found["empty"] = True
+            found |= {} if found["stat"] or found["diff"] else {"empty": True}
         return found
 
-    @answering
+    @_answering
     def safe_restore_plan(self, working_dir: str, commit_hash: str) -> dict[str, Any]:
         """Which files a safe restore would bring back (`restore`: as the agent left them, or gone since) and which
         it would leave (`skipped`). `ledger_empty`: nothing is known of the agent's writes."""
         plan = self._manager.restore_agent_work(working_dir, _checked(commit_hash), dry_run=True)
         if not self._manager.recorded_writes(working_dir):
-            return {"restore": [], "skipped": [], "ledger_empty": True}
-        return {"restore": plan.files, "skipped": plan.kept_because(NOT_THE_AGENTS, "too-large")}
+            return {"success": True, "restore": [], "skipped": [], "ledger_empty": True}
+        return {"success": True, "restore": plan.files, "skipped": plan.kept_because(NOT_THE_AGENTS, "too-large")}
 
-    @answering
+    @_answering
     def restore(
         self, working_dir: str, commit_hash: str, file_path: str | None = None, safe: bool = False
     ) -> dict[str, Any]:
@@ -154,28 +161,26 @@ class CheckpointManager:
         target = _checked(commit_hash)
         if file_path is not None and not file_path.strip():
             raise BadArguments(what="Empty file path")
+        about: dict[str, Any] = {"file": file_path} if file_path else {}
         if not safe or file_path or not self._manager.recorded_writes(working_dir):
             done = self._manager.restore(working_dir, target, [file_path] if file_path else [])
-            return {**_told(done), **({"file": file_path} if file_path else {})}
-        done = self._manager.restore_agent_work(working_dir, target)
-        failed = done.kept_because(NOT_REMOVED)
-        return {
-            **_told(done),
-            "restored_files": done.files,
-            "skipped_user_edits": done.kept_because(NOT_THE_AGENTS),
-            "skipped_oversize": done.kept_because("too-large"),
-            **({"failed_deletes": failed} if failed else {}),
-        }
+        else:
+            done = self._manager.restore_agent_work(working_dir, target)
+            about = {"restored_files": done.files, "skipped_user_edits": done.kept_because(NOT_THE_AGENTS)}
+            about["skipped_oversize"] = done.kept_because("too-large")
+            failed = done.kept_because(NOT_REMOVED)
+            about |= {"failed_deletes": failed} if failed else {}
+        to = done.target
+        return {"success": True, "restored_to": to.short_id, "reason": to.reason, "directory": to.workdir, **about}
 
 
 def _checked(commit_hash: str) -> str:
     """A hash that can be one."""
     if not commit_hash or not commit_hash.strip():
         raise BadArguments(what="Empty commit hash")
-    if commit_hash.startswith("-"):
-        raise BadArguments(what=f"Invalid commit hash (must not start with '-'): {commit_hash!r}")
     if not re.fullmatch("[0-9a-fA-F]{4,64}", commit_hash):
-        raise BadArguments(what=f"Invalid commit hash (expected 4-64 hex characters): {commit_hash!r}")
+        why = "must not start with '-'" if commit_hash.startswith("-") else "expected 4-64 hex characters"
+        raise BadArguments(what=f"Invalid commit hash ({why}): {commit_hash!r}")
     return commit_hash
 
 
@@ -186,12 +191,8 @@ def _entry(checkpoint: Checkpoint) -> dict[str, Any]:
         "short_hash": checkpoint.short_id,
         "timestamp": checkpoint.created_at.astimezone().isoformat(timespec="milliseconds"),
         "reason": f"pre-rollback snapshot ({checkpoint.reason})" if saved_by_restore else checkpoint.reason,
-        **{name: getattr(checkpoint, name) or 0 for name in ("files_changed", "insertions", "deletions")},
+        **{name: getattr(checkpoint, name) or 0 for name in _COUNTS},
     }
-
-
-def _told(done: RestoreResult) -> dict[str, Any]:
-    return {"restored_to": done.target.short_id, "reason": done.target.reason, "directory": done.target.workdir}
 
 
 def format_checkpoint_list(checkpoints: list[dict[str, Any]], directory: str) -> str:
@@ -201,63 +202,62 @@ def format_checkpoint_list(checkpoints: list[dict[str, Any]], directory: str) ->
     lines = [f"Checkpoints for {directory}:", ""]
     for number, each in enumerate(checkpoints, 1):
         where = f"  [{Path(each['workdir']).name}]" if "workdir" in each else ""  # of every directory
-        files, more, less = (each.get(name, 0) for name in ("files_changed", "insertions", "deletions"))
+        files, more, less = (each.get(name, 0) for name in _COUNTS)
         counts = f"  ({files} file{'s' * (files != 1)}, +{more}/-{less})" if files else ""
         when = each["timestamp"][:16].replace("T", " ")
         lines.append(f"  {number}. {each['short_hash']}  {when}{where}  {each['reason']}{counts}")
-    return "\n".join([
-        *lines,
-        "",
-        "  /rollback <N>             restore everything to checkpoint N",
-        "  /rollback diff <N>        show what changed since checkpoint N",
-        "  /rollback <N> <file>      restore one file from checkpoint N",
-    ])  # fmt: skip
+    return "\n".join([*lines, _HINTS])
 
 
-# --- maintenance of the whole store ------------------------------------------------------------------
+@otherwise(lambda _: dict[str, Any](projects=[], legacy_archives=[]))
+def _projects_and_archives(base: Path) -> dict[str, Any]:
+    known = Manager(base=base).status().projects if has_store(base) else ()
+    old = [{"name": p.name, "size_bytes": bytes_of(p), "mtime": p.stat().st_mtime} for p in archives(base)]
+    return {"projects": [_project(each) for each in known], "legacy_archives": old}
+
+
+def _project(known: ProjectStatus) -> dict[str, Any]:
+    about = {"hash": known.id, "workdir": known.workdir, "exists": known.exists, "commits": known.checkpoints}
+    times = {"created_at": known.created_at, "last_touch": known.last_touch}
+    return about | {name: time and time.timestamp() for name, time in times.items()}
 
 
 def store_status(checkpoint_base: Path | None = None) -> dict[str, Any]:
     """Sizes, projects and archives. What cannot be read is left out."""
-    base, projects, old = current_base(checkpoint_base), list[dict[str, Any]](), list[dict[str, Any]]()
-    with suppress(*ERRORS):
-        for each in Manager(base=base).status().projects if has_store(base) else ():
-            about = {"hash": each.id, "workdir": each.workdir, "exists": each.exists, "commits": each.checkpoints}
-            times = {"created_at": each.created_at, "last_touch": each.last_touch}
-            projects.append(about | {name: time and time.timestamp() for name, time in times.items()})
-        old = [{"name": p.name, "size_bytes": bytes_of(p), "mtime": p.stat().st_mtime} for p in archives(base)]
+    base = current_base(checkpoint_base)
+    found = _projects_and_archives(base)
     return {
         "base": str(base),
         "store_size_bytes": bytes_of(base / "store"),
-        "legacy_size_bytes": sum(archive["size_bytes"] for archive in old),
+        "legacy_size_bytes": sum(archive["size_bytes"] for archive in found["legacy_archives"]),
         "total_size_bytes": bytes_of(base),
-        "project_count": len(projects),
-        "projects": projects,
+        "project_count": len(found["projects"]),
         "pre_v2_projects": [],  # they become archives, and projects
-        "legacy_archives": old,
+        **found,
     }
 
 
 def clear_all(checkpoint_base: Path | None = None) -> dict[str, Any]:
     """Remove every checkpoint that Hermes recorded, and the archives. Of a base of its own nothing is left, if
     nothing else is in it."""
-    base, deleted = current_base(checkpoint_base), False
+    base = current_base(checkpoint_base)
     before = bytes_of(base)
-    with suppress(*ERRORS):  # `deleted` says so
-        if base.is_dir():
-            manager = Manager(base=base)
-            manager.clear_all(host=_HOST) if is_shared(base) else manager.remove_store()
-            manager.clear_legacy()
-            deleted = True
+    deleted = base.is_dir() and _cleared(base)
     return {"bytes_freed": max(0, before - bytes_of(base)), "deleted": deleted}
 
 
+@otherwise(lambda _: False)
+def _cleared(base: Path) -> bool:
+    manager = Manager(base=base)
+    manager.clear_all(host=_HOST) if is_shared(base) else manager.remove_store()
+    manager.clear_legacy()
+    return True
+
+
+@otherwise(lambda _: {"bytes_freed": 0, "deleted": 0, "errors": 1})
 def clear_legacy(checkpoint_base: Path | None = None) -> dict[str, int]:
     """Remove the archives of older layouts; `errors` counts those whose space could not be recovered."""
-    try:
-        report = Manager(base=current_base(checkpoint_base)).clear_legacy()
-    except ERRORS:
-        return {"bytes_freed": 0, "deleted": 0, "errors": 1}
+    report = Manager(base=current_base(checkpoint_base)).clear_legacy()
     left = sum(os.path.lexists(item.subject) for item in report.items)
     return {"bytes_freed": report.bytes_freed, "deleted": len(report.items) - left, "errors": left}
 
@@ -269,31 +269,33 @@ def prune_checkpoints(
     """Let go of projects whose directory is gone (`orphan_allowlist`: of these, by hash), or that were not used
     for `retention_days`. In the store that all hosts share, the size is left to the person's own limit. `errors`
     counts whatever space could not be recovered."""
-    base = current_base(checkpoint_base)
-    manager, host = open_manager(base, [], max_total_size_mb=max_total_size_mb), own_scope(base, _HOST)
-    swept = manager.sweep(retention_days, gone=delete_orphans, host=host, only=orphan_allowlist)
-    return {
-        "scanned": swept.scanned, "deleted_orphan": len(swept.gone), "deleted_stale": len(swept.unused),
-        "errors": len(swept.problems), "bytes_freed": swept.bytes_freed,
-    }  # fmt: skip
+    rules = {"gone": delete_orphans, "only": orphan_allowlist}
+    return _counts(_sweep(checkpoint_base, max_total_size_mb, retention_days, **rules))
 
 
 def maybe_auto_prune_checkpoints(
     retention_days: float = 7, min_interval_hours: float = 24, delete_orphans: bool = True,
     checkpoint_base: Path | None = None, max_total_size_mb: float = 0,
 ) -> dict[str, Any]:  # fmt: skip
-    """`prune_checkpoints`, at most once in `min_interval_hours`. The interval begins before it: a prune that dies
-    must not be tried at every start."""
-    base, out = current_base(checkpoint_base), dict[str, Any](skipped=False)
-    if not is_prune_due(base, min_interval_hours, own_scope(base, _HOST)):
+    """`prune_checkpoints`, at most once in `min_interval_hours`."""
+    rules = {"gone": delete_orphans, "every_hours": min_interval_hours}
+    swept = _sweep(checkpoint_base, max_total_size_mb, retention_days, **rules)
+    if swept.skipped:
         return {"skipped": True}
-    try:
-        if base.is_dir():
-            mark_pruned(base, own_scope(base, _HOST))
-    except OSError as problem:
-        out["error"] = str(problem)
-    out["result"] = prune_checkpoints(retention_days, delete_orphans, base, max_total_size_mb)
-    return out
+    out = {"skipped": False, "result": _counts(swept)}
+    return {**out, "error": swept.not_marked} if swept.not_marked else out
+
+
+def _sweep(given: Path | None, max_total_size_mb: float, days: float, **rules: Any) -> SweepReport:
+    base = current_base(given)
+    manager = open_manager(base, [], max_total_size_mb=max_total_size_mb)
+    return manager.sweep(days, host=own_scope(base, _HOST), **rules)
+
+
+def _counts(swept: SweepReport) -> dict[str, int]:
+    gone, unused, problems = len(swept.gone), len(swept.unused), len(swept.problems)
+    counts = {"scanned": swept.scanned, "deleted_orphan": gone, "deleted_stale": unused, "errors": problems}
+    return {**counts, "bytes_freed": swept.bytes_freed}
 
 
 def auto_prune_from_config() -> dict[str, Any]:
@@ -301,10 +303,10 @@ def auto_prune_from_config() -> dict[str, Any]:
     unattended, that may be a volume that is not mounted."""
     try:
         config = _config()
-        if not config.get("auto_prune", False):
+        if not config["auto_prune"]:
             return {"skipped": True}
-        days, hours = float(config.get("retention_days", 7)), float(config.get("min_interval_hours", 24))
-        size = float(config.get("max_total_size_mb", 500))
+        days, hours = float(config["retention_days"]), float(config["min_interval_hours"])
+        size = float(config["max_total_size_mb"])
         return maybe_auto_prune_checkpoints(days, hours, delete_orphans=False, max_total_size_mb=size)
     except Exception as problem:  # reading a configuration may raise anything
         return {"skipped": True, "error": str(problem)}
@@ -314,17 +316,17 @@ def checkpoint_footprint_notice() -> str | None:
     """A line for people whose checkpoints are on and use more than the limit; None otherwise."""
     try:
         config, status = _config(), store_status()
-        limit, size = float(config.get("max_total_size_mb", 500) or 0), status["total_size_bytes"] / 2**20
-        if not config.get("enabled", False) or not 0 < limit <= size:
-            return None
-        return (
-            f"Checkpoints for /rollback use {size:.0f} MB for {status['project_count']} project(s), and may use "
-            f"{limit:g} MB. Off: `hermes config set checkpoints.enabled false`, then `hermes checkpoints clear`."
-        )
+        limit, size = float(config["max_total_size_mb"] or 0), status["total_size_bytes"] / 2**20
     except Exception:  # as above
         return None
+    if not config["enabled"] or not 0 < limit <= size:
+        return None
+    return (
+        f"Checkpoints for /rollback use {size:.0f} MB for {status['project_count']} project(s), and may use "
+        f"{limit:g} MB. Off: `hermes config set checkpoints.enabled false`, then `hermes checkpoints clear`."
+    )
 
 
 def _config() -> dict[str, Any]:
     """What Hermes' own configuration says of checkpoints."""
-    return import_module("hermes_cli.config").load_config().get("checkpoints") or {}
+    return _CONFIG | (import_module("hermes_cli.config").load_config().get("checkpoints") or {})

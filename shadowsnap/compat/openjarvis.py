@@ -12,14 +12,14 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, make_dataclass
 from datetime import datetime
 from enum import Enum
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, TypeVar
 
 from shadowsnap.base import configured_base
@@ -72,20 +72,16 @@ class StageHandle:
 
 class CheckpointStore:
     """Checkpoints of `config.toml`, `agents/` and `tools/` of one directory; whatever else is in it is neither
-    captured nor touched. `protected` are source trees in which it refuses to begin; that of OpenJarvis itself
-    always is one."""
+    captured nor touched. It refuses to begin in a source tree of OpenJarvis."""
 
-    def __init__(
-        self, root: str | os.PathLike[str], *, base: Path | None = None, protected: Sequence[Path] = ()
-    ) -> None:
+    def __init__(self, root: str | os.PathLike[str], *, base: Path | None = None) -> None:
         self.root = Path(root).expanduser().resolve()
-        self._protected = protected
         self._manager = open_manager(base or configured_base(), ["/*", *(f"!/{name}" for name in _TRACKED)])
 
     def init(self) -> None:
         """Take the baseline, if there is none yet."""
-        for tree in (*self._protected, *_source_trees(self.root)):
-            if self.root.is_relative_to(Path(tree).resolve()):
+        for tree in _source_trees(self.root):
+            if self.root.is_relative_to(tree):
                 raise ConfigurationError(f"{self.root} is inside the source tree {tree}")
         self.root.mkdir(parents=True, exist_ok=True)
         if self._head() is None:
@@ -161,44 +157,33 @@ def _source_trees(root: Path) -> list[Path]:
 # --- sessions ----------------------------------------------------------------------------------------
 
 _VERSION = 1
-_SCHEMA = """
-    CREATE TABLE IF NOT EXISTS learning_sessions (
-        id TEXT PRIMARY KEY, parent_session_id TEXT, trigger TEXT NOT NULL,
-        trigger_metadata TEXT NOT NULL DEFAULT '{}', status TEXT NOT NULL, autonomy_mode TEXT NOT NULL,
-        started_at TEXT NOT NULL, ended_at TEXT, diagnosis_path TEXT NOT NULL, plan_path TEXT NOT NULL,
-        benchmark_before TEXT NOT NULL, benchmark_after TEXT, git_checkpoint_pre TEXT NOT NULL,
-        git_checkpoint_post TEXT, teacher_cost_usd REAL NOT NULL DEFAULT 0.0, error TEXT,
-        FOREIGN KEY (parent_session_id) REFERENCES learning_sessions(id) DEFERRABLE INITIALLY DEFERRED
-    );
-    CREATE TABLE IF NOT EXISTS edit_outcomes (
-        id INTEGER PRIMARY KEY AUTOINCREMENT, session_id TEXT NOT NULL, edit_id TEXT NOT NULL,
-        pillar TEXT NOT NULL, op TEXT NOT NULL, target TEXT NOT NULL, risk_tier TEXT NOT NULL,
-        status TEXT NOT NULL, benchmark_delta REAL, cluster_deltas TEXT NOT NULL DEFAULT '{}',
-        rationale TEXT NOT NULL DEFAULT '', error TEXT, applied_at TEXT,
-        FOREIGN KEY (session_id) REFERENCES learning_sessions(id)
-    );
-    CREATE INDEX IF NOT EXISTS sessions_by_start ON learning_sessions(started_at);
-    CREATE INDEX IF NOT EXISTS outcomes_by_session ON edit_outcomes(session_id);
-"""
-"""Also for a database that OpenJarvis itself made, which has no version."""
-_SESSION = (
-    "id", "parent_session_id", "trigger", "trigger_metadata", "status", "autonomy_mode", "started_at", "ended_at",
-    "diagnosis_path", "plan_path", "benchmark_before", "benchmark_after", "git_checkpoint_pre",
-    "git_checkpoint_post", "teacher_cost_usd", "error",
-)  # fmt: skip
-_OUTCOME = ("edit_id", "status", "benchmark_delta", "cluster_deltas", "error", "applied_at")
-_EDIT = ("pillar", "op", "target", "risk_tier", "rationale")
-_OPTIONAL: dict[str, Any] = {
-    **dict.fromkeys(("parent_session_id", "ended_at", "benchmark_after", "git_checkpoint_post", "error")),
-    **dict.fromkeys(("trigger_metadata", "cluster_deltas"), {}), "teacher_cost_usd": 0.0,
+_SESSION = {
+    "id": "TEXT PRIMARY KEY NOT NULL",
+    "parent_session_id": "TEXT REFERENCES learning_sessions(id) DEFERRABLE INITIALLY DEFERRED",
+    "trigger": "TEXT NOT NULL", "trigger_metadata": "TEXT NOT NULL DEFAULT '{}'", "status": "TEXT NOT NULL",
+    "autonomy_mode": "TEXT NOT NULL", "started_at": "TEXT NOT NULL", "ended_at": "TEXT",
+    "diagnosis_path": "TEXT NOT NULL", "plan_path": "TEXT NOT NULL", "benchmark_before": "TEXT NOT NULL",
+    "benchmark_after": "TEXT", "git_checkpoint_pre": "TEXT NOT NULL", "git_checkpoint_post": "TEXT",
+    "teacher_cost_usd": "REAL NOT NULL DEFAULT 0.0", "error": "TEXT",
 }  # fmt: skip
+_OUTCOME = {
+    "edit_id": "TEXT NOT NULL", "status": "TEXT NOT NULL", "benchmark_delta": "REAL",
+    "cluster_deltas": "TEXT NOT NULL DEFAULT '{}'", "error": "TEXT", "applied_at": "TEXT",
+}  # fmt: skip
+_EDIT = {
+    **dict.fromkeys(("pillar", "op", "target", "risk_tier"), "TEXT NOT NULL"),
+    "rationale": "TEXT NOT NULL DEFAULT ''",
+}
+"""The columns of the tables: as OpenJarvis has them, whose databases are opened as they are."""
+_KEYS = {"session_id": "TEXT NOT NULL REFERENCES learning_sessions(id)"}
 _JSON = ("trigger_metadata", "benchmark_before", "benchmark_after", "cluster_deltas")
-_READ: dict[str, Callable[[Any], Any]] = {
-    **dict.fromkeys(_JSON, json.loads),
+_TYPED: dict[str, Callable[[Any], Any]] = {
     **dict.fromkeys(("started_at", "ended_at", "applied_at"), datetime.fromisoformat),
     **dict.fromkeys(("diagnosis_path", "plan_path"), Path),
 }
 """What a column is as a field, where that is not the same."""
+_DEFAULTS: dict[str, Any] = {"trigger_metadata": {}, "cluster_deltas": {}, "teacher_cost_usd": 0.0}
+_MALFORMED = (TypeError, ValueError, AttributeError, OverflowError, sqlite3.Error)
 
 EditOutcome = _original("models")(make_dataclass("EditOutcome", _OUTCOME))
 LearningSession = _original("models")(
@@ -218,7 +203,7 @@ class SessionStore:
             self._db.close()
             raise StoreTooNew(path=Path(db_path), found=found, known=_VERSION)
         if found < _VERSION:
-            self._db.executescript(f"BEGIN; {_SCHEMA} PRAGMA user_version={_VERSION}; COMMIT")
+            self._db.executescript(f"BEGIN; {_schema()} PRAGMA user_version={_VERSION}; COMMIT")
 
     def close(self) -> None:
         with self._lock:
@@ -255,39 +240,47 @@ class SessionStore:
         sessions stays, and what only this index knows of an edit (its pillar, for example). A file that cannot be
         read, or lacks what a session must have, does not keep out the others."""
         read = (read_json(path) for path in sorted(Path(sessions_dir).glob("*/session.json")))
-        records = {record["id"]: record for record in map(_whole, read) if record is not None}
         with self._lock, self._db:
-            known = {*records, *(id for (id,) in self._db.execute("SELECT id FROM learning_sessions"))}
-            for id, record in records.items():
-                if record["parent_session_id"] not in known:
-                    record["parent_session_id"] = None
-                self._put_session(SimpleNamespace(**record))
-                self._replace_outcomes(id, record.get("edit_outcomes") or ())
-        return len(records)
+            self._db.execute("BEGIN IMMEDIATE")
+            taken = {record["id"] for record in read if record is not None and self._take_in(record)}
+            parent, known = "parent_session_id", "(SELECT id FROM learning_sessions)"
+            self._db.execute(f"UPDATE learning_sessions SET {parent} = NULL WHERE {parent} NOT IN {known}")
+        return len(taken)
+
+    def _take_in(self, record: dict[str, Any]) -> bool:
+        """Whether it is a session."""
+        self._db.execute("SAVEPOINT session")
+        try:
+            self._put_session(LearningSession(**_from_json(_SESSION, record)))
+            self._replace_outcomes(record["id"], record.get("edit_outcomes"))
+        except _MALFORMED:
+            self._db.execute("ROLLBACK TO session")
+            return False
+        return True
 
     # --- rows --------------------------------------------------------------------------------------
 
     def _put_session(self, session: Any) -> None:
-        update = ", ".join(f"{name} = excluded.{name}" for name in _SESSION[1:])
+        update = ", ".join(f"{name} = excluded.{name}" for name in _SESSION if name != "id")
         values = [_stored(name, getattr(session, name)) for name in _SESSION]
         self._insert("learning_sessions", _SESSION, values, f"ON CONFLICT(id) DO UPDATE SET {update}")
 
     def _put_outcome(self, session_id: str, outcome: Any, edit: Iterable[str]) -> None:
         values = [_stored(name, getattr(outcome, name, None)) for name in _OUTCOME]
-        self._insert("edit_outcomes", ("session_id", *_OUTCOME, *_EDIT), [session_id, *values, *edit])
+        self._insert("edit_outcomes", (*_KEYS, *_OUTCOME, *_EDIT), [session_id, *values, *edit])
 
-    def _insert(self, table: str, columns: tuple[str, ...], values: list[Any], more: str = "") -> None:
+    def _insert(self, table: str, columns: Collection[str], values: list[Any], more: str = "") -> None:
         marks = ", ".join("?" * len(columns))
         self._db.execute(f"INSERT INTO {table} ({', '.join(columns)}) VALUES ({marks}) {more}", values)
 
-    def _replace_outcomes(self, session_id: str, outcomes: Iterable[dict[str, Any]]) -> None:
+    def _replace_outcomes(self, session_id: str, outcomes: Any) -> None:
         select = f"SELECT edit_id, {', '.join(_EDIT)} FROM edit_outcomes WHERE session_id = ?"
         edits = {row[0]: row[1:] for row in self._db.execute(select, [session_id])}
         self._db.execute("DELETE FROM edit_outcomes WHERE session_id = ?", [session_id])
-        for outcome in outcomes:
-            if outcome.get("edit_id") is not None and outcome.get("status") is not None:
+        for outcome in outcomes if isinstance(outcomes, list) else ():
+            with suppress(*_MALFORMED):  # the others are read
                 named = [str(outcome.get(name) or "") for name in _EDIT]
-                found = SimpleNamespace(**{"cluster_deltas": {}, **outcome})
+                found = EditOutcome(**_from_json(_OUTCOME, outcome))
                 self._put_outcome(session_id, found, edits.get(outcome["edit_id"], named))
 
     def _sessions(self, clause: str, values: list[Any]) -> list[Any]:
@@ -310,16 +303,35 @@ class SessionStore:
         return found
 
 
-def _whole(record: dict[str, Any] | None) -> dict[str, Any] | None:
-    """A session from a file; None if it lacks something."""
-    whole = {**_OPTIONAL, **(record or {})}
-    return whole if all(name in _OPTIONAL or whole.get(name) is not None for name in _SESSION) else None
+def _schema() -> str:
+    outcome = {"id": "INTEGER PRIMARY KEY AUTOINCREMENT", **_KEYS, **_OUTCOME, **_EDIT}
+    sessions, outcomes = (", ".join(map(" ".join, columns.items())) for columns in (_SESSION, outcome))
+    return f"""
+        CREATE TABLE IF NOT EXISTS learning_sessions ({sessions});
+        CREATE TABLE IF NOT EXISTS edit_outcomes ({outcomes});
+        CREATE INDEX IF NOT EXISTS sessions_by_start ON learning_sessions(started_at);
+        CREATE INDEX IF NOT EXISTS outcomes_by_session ON edit_outcomes(session_id);
+    """
 
 
-def _read(names: tuple[str, ...], row: Iterable[Any]) -> dict[str, Any]:
+def _from_json(columns: dict[str, str], record: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a session or an outcome in a file. It is an error if one lacks that must be there."""
+    known = {name: record[name] for name in columns if record.get(name) is not None}
+    found = {name: known.get(name, _DEFAULTS.get(name)) for name in columns}
+    for name, kind in columns.items():
+        if found[name] is None and kind.endswith("NOT NULL"):
+            raise ValueError(f"there is no {name}")
+    return _typed(found)
+
+
+def _read(columns: Iterable[str], row: Iterable[Any]) -> dict[str, Any]:
     """The fields of a row, as they were handed in."""
-    found = dict(zip(names, row, strict=True))
-    return found | {name: read(found[name]) for name, read in _READ.items() if found.get(name) is not None}
+    found = dict(zip(columns, row, strict=True))
+    return _typed(found | {name: json.loads(found[name]) for name in _JSON if found.get(name) is not None})
+
+
+def _typed(fields: dict[str, Any]) -> dict[str, Any]:
+    return fields | {name: make(fields[name]) for name, make in _TYPED.items() if fields.get(name) is not None}
 
 
 def _stored(name: str, value: Any) -> Any:

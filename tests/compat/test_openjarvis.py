@@ -86,15 +86,10 @@ def test_it_refuses_a_directory_in_a_source_tree(tmp_path: Path, base: Path) -> 
     package = tmp_path / "checkout" / "src" / "openjarvis"
     package.mkdir(parents=True)
     (package / "__init__.py").touch()
-    guarded = tmp_path / "guarded"
-    for store in (
-        CheckpointStore(tmp_path / "checkout", base=base),
-        CheckpointStore(tmp_path / "checkout" / "home", base=base),
-        CheckpointStore(guarded / "home", base=base, protected=[guarded]),
-    ):
+    for root in (tmp_path / "checkout", tmp_path / "checkout" / "home"):
         with pytest.raises(ConfigurationError, match="source tree"):
-            store.init()
-    assert not base.exists() and not guarded.exists()
+            CheckpointStore(root, base=base).init()
+    assert not base.exists() and not (tmp_path / "checkout" / "home").exists()
 
 
 def test_a_stage_knows_where_it_began(store: CheckpointStore) -> None:
@@ -601,6 +596,39 @@ def test_a_file_that_lacks_something_does_not_keep_out_the_others(sessions: Sess
     (found,) = sessions.list_sessions()
     assert (found.id, found.parent_session_id, found.edit_outcomes) == ("child", None, [])
     assert (found.teacher_cost_usd, found.trigger_metadata) == (0.0, {})
+
+
+@pytest.mark.parametrize(
+    ("odd", "is_taken"),
+    [
+        ({"trigger_metadata": None, "teacher_cost_usd": None}, True),
+        ({"edit_outcomes": "none"}, True),
+        ({"edit_outcomes": [7, {"edit_id": [], "status": "x"}, {"edit_id": "e", "status": {}}]}, True),
+        ({"started_at": "yesterday"}, False),
+        ({"plan_path": 5}, False),
+        ({"status": {}}, False),
+        ({"error": {"code": 1}}, False),
+        ({"parent_session_id": []}, False),
+        ({"teacher_cost_usd": 1 << 70}, False),
+    ],
+    ids=str,
+)
+def test_a_file_with_something_else_in_it_does_not_keep_out_the_others(
+    sessions: SessionStore, tmp_path: Path, odd: dict[str, Any], is_taken: bool
+) -> None:
+    folder = tmp_path / "sessions"
+    write_record(folder, session("child", parent_session_id="odd"), {"edit_id": "e1", "status": "applied"})
+    write_record(folder, session("odd"), {"edit_id": "e2", "status": "applied", "cluster_deltas": None})
+    file = folder / "odd" / "session.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | odd))
+    assert sessions.rebuild(folder) == 1 + is_taken
+    found = {each.id: each for each in sessions.list_sessions()}
+    assert set(found) == {"child"} | ({"odd"} if is_taken else set())
+    assert [each.edit_id for each in found["child"].edit_outcomes] == ["e1"]
+    assert found["child"].parent_session_id == ("odd" if is_taken else None)
+    if is_taken and "edit_outcomes" not in odd:
+        assert found["odd"].edit_outcomes[0].cluster_deltas == {}
+        assert (found["odd"].teacher_cost_usd, found["odd"].trigger_metadata) == (0.0, {})
 
 
 def test_making_it_again_keeps_what_only_the_index_knows(

@@ -27,7 +27,7 @@ LEVELS = [
     {"store"},
     {"snapshot"},
     {"restore", "upkeep", "remote"},
-    {"manager", "timeline", "questions", "turns", "session_log", "aio"},
+    {"manager", "timeline", "questions", "turns", "aio"},
     {"cli", "tui", "hook", "agents", "integrations", "compat", "__main__"},
 ]  # fmt: skip
 LEVEL_OF = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}

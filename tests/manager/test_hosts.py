@@ -244,6 +244,25 @@ def test_projects_that_were_not_used_are_swept_as_a_whole(
     assert manager.sweep(0).unused == ()  # no limit
 
 
+def test_a_sweep_at_the_start_of_a_program_waits_for_its_interval(
+    manager: CheckpointManager, base: Path, work: Path
+) -> None:
+    assert manager.sweep(7, host="a", every_hours=24).skipped is False and not base.exists()
+    take(manager, work, "mine", "a")
+    unused_for(base, work, 8)
+    assert manager.sweep(9, host="a", every_hours=24).unused == ()
+    swept = manager.sweep(7, host="a", every_hours=24)
+    assert swept.skipped and swept.unused == () and reasons(manager, work) == ["mine"]
+    assert manager.sweep(9, host="b", every_hours=24).skipped is False  # each host has its own interval
+    marker = base / ".last_prune-a"
+    marker.write_text(f"{int(time.time()) - 25 * 3600}\n")
+    assert manager.sweep(7, host="a", every_hours=24).unused == (str(work),)
+    marker.unlink()
+    marker.mkdir()
+    swept = manager.sweep(7, host="a", every_hours=24)
+    assert not swept.skipped and marker.name in swept.not_marked and swept.problems == ()
+
+
 def test_a_pin_of_another_host_does_not_keep_what_is_not_its_own(
     manager: CheckpointManager, base: Path, work: Path
 ) -> None:

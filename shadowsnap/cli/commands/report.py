@@ -27,8 +27,7 @@ from shadowsnap.cli.commands.timeline import moment_of
 from shadowsnap.cli.picture import YOU, Lane, anchor, lanes_of, picture
 from shadowsnap.cli.tables import changes_of, duration_text, moment_of_entry, now_text, path_mark, tilde
 from shadowsnap.cli.text import count, cut, html_safe, one_line, safe, size
-from shadowsnap.compat.agent_trace import trace_records
-from shadowsnap.compat.git_ai import export_notes
+from shadowsnap.compat.exports import export_notes, trace_records
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import (
     NoSuchProject,

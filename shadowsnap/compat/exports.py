@@ -1,8 +1,11 @@
-"""Writing what turns did as authorship notes of git-ai, by its standard 3.0.0.
+"""Writing what turns did in formats that other tools read.
 
-For each commit that the timeline reaches back to: which of the lines that it brought in came from which session.
-The notes are kept under `refs/notes/ai` of the person's repository, where git-ai and others read them. A note of
-another tool is never replaced.
+Agent Trace 0.1 (https://agent-trace.dev): one record for each turn that brought lines in, with the files and the
+ranges of its lines in the state at the end of the turn. `vcs.revision` is the commit that the person was on then.
+
+Authorship notes of git-ai, by its standard 3.0.0: for each commit that the timeline reaches back to, which of the
+lines that it brought in came from which session. The notes are kept under `refs/notes/ai` of the person's
+repository, where git-ai and others read them. A note of another tool is never replaced.
 """
 
 from __future__ import annotations
@@ -10,29 +13,132 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from shadowsnap.compat.agent_trace import runs
+from shadowsnap import __version__
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import BadArguments
+from shadowsnap.git.objects import EMPTY_TREE, is_object_id
 from shadowsnap.git.reading import hunks_of_texts, parse_hunks
 from shadowsnap.git.repository import Git
 from shadowsnap.manager import CheckpointManager
-from shadowsnap.questions import Story, Tracer, Version
+from shadowsnap.questions import Moment, Story, Tracer, Version, lines_in
 from shadowsnap.results import Author
 from shadowsnap.snapshot.ignore_rules import UserRepository, find_repository
+from shadowsnap.snapshot.states import tree_differences
 from shadowsnap.store.layout import open_store
 from shadowsnap.store.projects import Project, project_of
 
-SCHEMA = "authorship/3.0.0"
-REF = "refs/notes/ai"
+_BINARY_WITHIN = 8000
+
+
+# --- Agent Trace -------------------------------------------------------------------------------------
+
+TRACE_VERSION = "0.1.0"
+_NAMES = uuid.UUID("6f0b1f0e-4a39-5d3c-9d59-1f6a7f3c9a10")
+
+
+def trace_records(manager: CheckpointManager, working_dir: str | Path) -> Iterator[dict[str, Any]]:
+    """The records of a project, oldest first. The same turn always has the same record."""
+    manager.get(working_dir, "last")  # raises if nothing is known of the directory
+    store, project = open_store(manager.settings), project_of(working_dir)
+    deadline = Deadline(manager.settings.upkeep_deadline)
+    git = store.git(deadline)
+    story = Story(store, project, deadline)
+    repository = find_repository(project.workdir)
+    prefix = b""
+    if repository is not None and repository.top != project.workdir:
+        prefix = os.fsencode(project.workdir.relative_to(repository.top).as_posix()) + b"/"
+    ends, paths, previous = dict[int, int](), dict[int, set[bytes]](), EMPTY_TREE
+    for index, moment in enumerate(story.moments):
+        if moment.state.scope != "tree":
+            continue
+        numbers = [number for number in (moment.author.number, *moment.others) if number is not None]
+        if numbers and index:
+            changed = {item.path for item in tree_differences(git, previous, moment.state.tree)}
+            for number in numbers:
+                ends[number] = index
+                paths.setdefault(number, set()).update(changed)
+        previous = moment.state.tree
+    everything = sorted({path for some in paths.values() for path in some})
+    with Tracer(git, story) as tracer:
+        tracer.prepare(everything)
+        versions = {path: tracer.trace(path) for path in everything}
+        for number in sorted(ends):
+            moment = story.moments[ends[number]]
+            files = []
+            for path in sorted(paths[number]):
+                version = versions[path][ends[number]]
+                ranges = list(_ranges(tracer, version, number)) if version is not None else []
+                if ranges:
+                    trace = {"contributor": {"type": "ai"}, "ranges": ranges}
+                    files.append({"path": (prefix + path).decode("utf-8", "replace"), "conversations": [trace]})
+            if files:
+                yield _record(project.id, story, number, moment, files)
+
+
+def _ranges(tracer: Tracer, version: Version, number: int) -> Iterator[dict[str, Any]]:
+    """The lines of a turn in one version of a file, joined where they follow each other."""
+    if version.blob is None:
+        return
+    own = [at for at, (author, _) in enumerate(version.origins, 1) if author.number == number]
+    data = tracer.content(version.blob) if own else b""
+    if b"\0" in data[:_BINARY_WITHIN]:
+        return
+    rows = lines_in(data)
+    for first, last in runs(own):
+        digest = hashlib.sha256(b"".join(rows[first - 1 : last])).hexdigest()
+        yield {"start_line": first, "end_line": last, "content_hash": f"sha256:{digest}"}
+
+
+def runs(numbers: list[int]) -> list[tuple[int, int]]:
+    """Ascending numbers as ranges: first and last of each."""
+    found: list[tuple[int, int]] = []
+    for number in numbers:
+        if found and found[-1][1] == number - 1:
+            found[-1] = (found[-1][0], number)
+        else:
+            found.append((number, number))
+    return found
+
+
+def _record(
+    project: str, story: Story, number: int, moment: Moment, files: list[dict[str, Any]]
+) -> dict[str, Any]:
+    turn, end = story.history.turns.get(number), moment.checkpoint
+    at = moment.author.at
+    facts = {
+        "turn": number,
+        "agent": turn.agent if turn is not None else None,
+        "session": turn.session_id if turn is not None else moment.author.session_id,
+        "prompt": turn.prompt if turn is not None else moment.author.prompt,
+        "checkpoint": end.id if end is not None else None,
+    }
+    record: dict[str, Any] = {
+        "version": TRACE_VERSION,
+        "id": str(uuid.uuid5(_NAMES, f"{project} {number} {facts['checkpoint']}")),
+        "timestamp": f"{at:%Y-%m-%dT%H:%M:%S}Z" if at is not None else "1970-01-01T00:00:00Z",
+        "tool": {"name": "shadowsnap", "version": __version__},
+        "files": files,
+        "metadata": {"dev.shadowsnap": {name: value for name, value in facts.items() if value is not None}},
+    }
+    head = end.metadata.get("git_head") if end is not None else None
+    if isinstance(head, str) and is_object_id(head):
+        record["vcs"] = {"type": "git", "revision": head}
+    return record
+
+
+# --- notes of git-ai ---------------------------------------------------------------------------------
+
+NOTE_SCHEMA = "authorship/3.0.0"
+NOTES_REF = "refs/notes/ai"
 _MOST_COMMITS = 1000
 _OURS = {"exported_by": "shadowsnap"}
 _NOTHING = "0" * 40
-_BINARY_WITHIN = 8000
 _NEAR = 10
 
 
@@ -93,7 +199,7 @@ def note_text(commit: str, lines: dict[str, dict[str, list[int]]], sessions: dic
         for key, numbers in sorted(keys.items(), key=lambda item: item[1]):
             ranges = (str(first) if first == last else f"{first}-{last}" for first, last in runs(numbers))
             rows.append(f"  {key} {','.join(ranges)}")
-    known: dict[str, Any] = {"schema_version": SCHEMA, "base_commit_sha": commit, "prompts": {}}
+    known: dict[str, Any] = {"schema_version": NOTE_SCHEMA, "base_commit_sha": commit, "prompts": {}}
     known["sessions"] = dict(sorted(sessions.items()))
     return "\n".join([*rows, "---", json.dumps(known, indent=2)]) + "\n"
 
@@ -191,14 +297,15 @@ def _digest(text: str) -> str:
 
 
 def _write(git: Git, commit: str, text: str, *, dry_run: bool) -> str:
-    there = git.run("notes", f"--ref={REF}", "show", commit, ok=range(256)).decode("utf-8", "replace")
+    there = git.run("notes", f"--ref={NOTES_REF}", "show", commit, ok=range(256)).decode("utf-8", "replace")
     if there and not _is_ours(there):
         return "foreign"
     if there.strip() == text.strip():
         return "unchanged"
     if dry_run:
         return "planned"
-    git.run("notes", f"--ref={REF}", "add", "--force", "--file=-", commit, stdin=text.encode("utf-8", "replace"))
+    stdin = text.encode("utf-8", "replace")
+    git.run("notes", f"--ref={NOTES_REF}", "add", "--force", "--file=-", commit, stdin=stdin)
     return "written"
 
 

@@ -71,6 +71,19 @@ def _lines(data: Any) -> bytes:
     return b"".join(json.dumps(message, ensure_ascii=True).encode() + b"\n" for message in messages)
 
 
+def cut_at_lines(transcript: bytes, most: int) -> list[bytes]:
+    """Parts of at most so many bytes that end with a line, without the end of that line; joined by line ends they
+    are the same. A line that is longer than a part begins the last one."""
+    parts, start = [], 0
+    while len(transcript) - start > most:
+        cut = transcript.rfind(b"\n", start, start + most)
+        if cut <= start:
+            break
+        parts.append(transcript[start:cut])
+        start = cut + 1
+    return [*parts, transcript[start:]]
+
+
 def _model(transcript: bytes) -> str:
     """The model that the last message names, in it or around it; empty if none does."""
     for line in reversed(transcript.splitlines()):
@@ -133,6 +146,19 @@ class Match:
     conversation: ForeignConversation
     checkpoint_id: str | None = None
     why: str = ""
+
+
+@dataclass(frozen=True)
+class AttachReport:
+    """What became of the conversations of a foreign log."""
+
+    items: tuple[Match, ...] = ()
+    problems: tuple[str, ...] = ()
+    """What could not be read."""
+
+    @property
+    def attached(self) -> tuple[Match, ...]:
+        return tuple(item for item in self.items if item.checkpoint_id is not None)
 
 
 def attach_conversations(

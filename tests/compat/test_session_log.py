@@ -10,8 +10,8 @@ import pytest
 
 from helpers import git
 from shadowsnap import CheckpointManager
+from shadowsnap.compat.session_log import ForeignConversation, attach_conversations, cut_at_lines, turn_records
 from shadowsnap.errors import MalformedObject
-from shadowsnap.session_log import ForeignConversation, attach_conversations, turn_records
 
 SAID = b'{"role": "user", "content": "please"}\n{"role": "assistant", "content": "done"}\n'
 
@@ -34,6 +34,20 @@ def conversation(session: str = "s1", **more: Any) -> ForeignConversation:
 
 
 # --- records ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("transcript", "parts"),
+    [
+        (b"", [b""]),
+        (b"ab\ncd\n", [b"ab\ncd\n"]),
+        (b"ab\ncd\nef\ngh\n", [b"ab\ncd", b"ef\ngh\n"]),
+        (b"ab\nlonger than a part\ncd", [b"ab", b"longer than a part\ncd"]),
+    ],
+)
+def test_a_long_transcript_is_cut_between_lines(transcript: bytes, parts: list[bytes]) -> None:
+    assert cut_at_lines(transcript, 6) == parts
+    assert b"\n".join(parts) == transcript
 
 
 def test_a_record_has_what_is_known_of_a_turn(manager: CheckpointManager, work: Path) -> None:
