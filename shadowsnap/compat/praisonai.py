@@ -220,16 +220,7 @@ class CheckpointService:
             raise BadArguments(what="No changes to checkpoint")
         result = CheckpointResult(True, await self.get_checkpoint(outcome.checkpoint.id))  # with its counts
         await self._emit(CheckpointEvent.CHECKPOINT_CREATED, result.checkpoint)
-        await self._prune()
         return result
-
-    @_guarded(lambda _: None)
-    async def _prune(self) -> None:
-        if self.config.max_checkpoints > 0:
-            removed = await self._manager.keep_newest(self.workspace_dir, self.config.max_checkpoints, _HOST)
-            count = sum(each.kind != "pre-restore" for each in removed)
-            if count:
-                await self._emit(CheckpointEvent.CHECKPOINTS_PRUNED, {"action": "pruned", "removed_count": count})
 
     @_guarded(CheckpointResult.fail)
     async def restore(self, checkpoint_id: str | None = None, step: int | None = None) -> CheckpointResult:

@@ -120,7 +120,10 @@ PROOFS = {
             "test_praisonai.test_one_checkpoint_can_be_deleted",
             "test_praisonai.test_what_another_host_took_of_the_workspace_cannot_be_deleted",
         ),
-        "they are deleted": ("test_praisonai.test_pruning_really_prunes",),
+        "so they do here; in the shared store, the limits of the person hold for them": (
+            "test_praisonai.test_what_is_older_than_the_limit_can_still_be_restored",
+            "test_shared_store.test_the_count_that_a_host_was_given_holds_where_it_is_larger_than_the_persons",
+        ),
         "all of them have one store there; `checkpoint_dir` is where PraisonAI left its own": (
             "test_praisonai.test_all_checkpoints_of_the_workspace_can_be_deleted",
             "test_praisonai.test_deleting_the_directory_of_the_workspace_deletes_nothing_of_others",

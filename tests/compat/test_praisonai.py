@@ -458,18 +458,17 @@ def test_a_checkpoint_is_found_by_the_beginning_of_its_id(service: CheckpointSer
 # --- limits and deletion -------------------------------------------------------------------------------
 
 
-def test_pruning_really_prunes(work: Path, base: Path, run: Run[Any]) -> None:
+def test_what_is_older_than_the_limit_can_still_be_restored(work: Path, base: Path, run: Run[Any]) -> None:
+    """PraisonAI itself never deletes a checkpoint: its limit is for a list in memory."""
     service, heard = CheckpointService(str(work), str(base), max_checkpoints=2), list[Any]()
     service.on(CheckpointEvent.CHECKPOINTS_PRUNED, heard.append)
     run(service.initialize())
-    first = saved(run, service, "first")
-    for text in ("second", "third"):
-        saved(run, service, text)
-    assert messages(run, service) == ["third", "second"]
-    assert heard == [{"action": "pruned", "removed_count": 1}]
-    manager = CheckpointManager(base=base)
-    assert [each.reason for each in manager.list_checkpoints(work)] == ["third", "second"]
-    assert run(service.restore(first.id)).success is False and content(service) == "third"
+    first, *_, last = [saved(run, service, text) for text in ("first", "second", "third", "fourth")]
+    CheckpointManager(base=base, max_snapshots=0, max_total_size_mb=0, retention_days=0).prune()
+    assert messages(run, service) == ["fourth", "third", "second", "first"] and heard == []
+    assert run(service.restore(first.id)).success and content(service) == "first"
+    assert run(service.restore(last.id)).success and content(service) == "fourth"
+    assert run(service.rewind(3)).success and content(service) == "first"
 
 
 def test_one_checkpoint_can_be_deleted(service: CheckpointService, run: Run[Any]) -> None:
