@@ -150,6 +150,7 @@ class Capture:
             except DeadlineExceeded:
                 for path in readers.lost():
                     self._changes.pop(path, None)
+                self._trees = None  # it may have been made with what is lost
                 self._choose_usual_modes(usual)
                 self._save_progress()
                 raise

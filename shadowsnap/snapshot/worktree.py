@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shadowsnap.errors import UnsafeTree
-from shadowsnap.files import write_all
+from shadowsnap.files import behind_standard_streams, write_all
 from shadowsnap.git.trees import link_problem
 
 _HAS_DIR_FD = os.open in os.supports_dir_fd and os.stat in os.supports_dir_fd and os.rename in os.supports_dir_fd
@@ -69,9 +69,10 @@ class Worktree:
         self._root = os.fsencode(root)
         self._fd: int | None = descriptor
         if _HAS_DIR_FD and descriptor is None:
-            self._fd = os.open(root, os.O_RDONLY | _DIRECTORY)
+            self._fd = behind_standard_streams(os.open(root, os.O_RDONLY | _DIRECTORY))
         self._prefix = b"" if _HAS_DIR_FD else self._root + b"/"
         self._place: tuple[bytes, int] | None = None
+        self._moved: set[bytes] = set()
 
     @property
     def root(self) -> bytes:
