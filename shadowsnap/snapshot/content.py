@@ -14,7 +14,7 @@ from typing import NamedTuple
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import DeadlineExceeded
 from shadowsnap.git.index import Entry, Known
-from shadowsnap.git.objects import CHUNK, object_id, stream_id
+from shadowsnap.git.objects import CHUNK, Unreadable, object_id, stream_id
 from shadowsnap.git.packs import NewObjects
 from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, LINK, REGULAR
 from shadowsnap.snapshot.worktree import LONG_PATH, OPEN_FILE, Worktree, same_file
@@ -23,7 +23,8 @@ from shadowsnap.snapshot.worktree import LONG_PATH, OPEN_FILE, Worktree, same_fi
 _IN_MEMORY = CHUNK
 
 ReadLarge = Callable[[int, int], str | None]
-"""Reads an open file of the given size to its end. Returns the id of the blob, or None if it has another size."""
+"""Reads an open file of the given size to its end. Returns the id of the blob, or None if it has another size.
+Raises Unreadable if the file cannot be read."""
 
 
 class Content(NamedTuple):
@@ -43,6 +44,14 @@ class NotCaptured(NamedTuple):
     why: str | None
 
 
+class _NotStored(Exception):
+    """The store failed, for example because its disk is full: that says nothing about the file."""
+
+    def __init__(self, problem: OSError) -> None:
+        super().__init__(problem)
+        self.problem = problem
+
+
 # --- reading -----------------------------------------------------------------------------------------
 
 
@@ -51,6 +60,8 @@ def read_file(worktree: Worktree, path: bytes, limit: int | None, large: ReadLar
     for _ in range(2):
         try:
             content = _attempt(worktree, path, limit, large)
+        except _NotStored as failure:
+            raise failure.problem from None
         except OSError:
             return NotCaptured("unreadable" if exists(worktree, path) else None)
         if content is not None:
@@ -113,7 +124,7 @@ def _attempt(worktree: Worktree, path: bytes, limit: int | None, large: ReadLarg
         if here is None and not worktree.is_at(descriptor, path):
             return None
         data = None if size > _IN_MEMORY else _read_all(descriptor, size)
-        blob = large(descriptor, size) if data is None else object_id(b"blob", data)
+        blob = _store_large(large, descriptor, size) if data is None else object_id(b"blob", data)
         # Replaced before it was opened, or written to meanwhile.
         if blob is None or not same_file(seen, os.fstat(descriptor)):
             return None
@@ -121,6 +132,15 @@ def _attempt(worktree: Worktree, path: bytes, limit: int | None, large: ReadLarg
         os.close(descriptor)
     mode = EXECUTABLE if seen.st_mode & 0o100 else REGULAR
     return Content(blob, Entry.of(mode, blob, seen), size, seen.st_nlink, data)
+
+
+def _store_large(large: ReadLarge, descriptor: int, size: int) -> str | None:
+    try:
+        return large(descriptor, size)
+    except Unreadable:
+        raise
+    except OSError as problem:
+        raise _NotStored(problem) from problem
 
 
 def _read_link(here: int | None, name: bytes, seen: os.stat_result) -> Content | NotCaptured | None:
