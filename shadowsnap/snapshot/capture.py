@@ -398,7 +398,7 @@ class Capture:
             if readers.given:
                 paths, results = paths - readers.given, readers.results()
         try:
-            for each in chain(store_files(sorted(paths), read, objects, space.deadline), results):
+            for each in chain(store_files(worktree, sorted(paths), read, objects, space.deadline), results):
                 self._take_in(each, extra=extra)
         finally:
             worktree.leave()

@@ -17,7 +17,7 @@ from shadowsnap.git.index import Entry, Known
 from shadowsnap.git.objects import CHUNK, Unreadable, object_id, stream_id
 from shadowsnap.git.packs import NewObjects
 from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, LINK, REGULAR
-from shadowsnap.snapshot.worktree import LONG_PATH, OPEN_FILE, Worktree, same_file
+from shadowsnap.snapshot.worktree import LONG_PATH, OPEN_FILE, Worktree, folder_of, same_file
 
 # Larger files are streamed, so that memory stays bounded.
 _IN_MEMORY = CHUNK
@@ -204,24 +204,34 @@ class Stored(NamedTuple):
         return len(self.entries) + len(self.left_out)
 
 
-def store_files(paths: Sequence[bytes], read: Read, objects: NewObjects, deadline: Deadline) -> Iterator[Stored]:
+def store_files(
+    worktree: Worktree, paths: Sequence[bytes], read: Read, objects: NewObjects, deadline: Deadline
+) -> Iterator[Stored]:
     """Read files and store their content, batch by batch. If the deadline passes, what was read until then is
     returned before the error is raised."""
     if len(paths) > _FEW:
         objects.expect_many()
     done = 0
     while done < len(paths):
-        stored = store_batch(paths[done : done + BATCH_FILES], read, objects, deadline, done, len(paths))
+        batch = paths[done : done + BATCH_FILES]
+        stored = store_batch(worktree, batch, read, objects, deadline, done, len(paths))
         done += stored.files
         yield stored
 
 
 def store_batch(
-    paths: Sequence[bytes], read: Read, objects: NewObjects, deadline: Deadline, done: int = 0, total: int = 0
+    worktree: Worktree,
+    paths: Sequence[bytes],
+    read: Read,
+    objects: NewObjects,
+    deadline: Deadline,
+    done: int = 0,
+    total: int = 0,
 ) -> Stored:
     """Read files and store their content, one after the other until it was much. If the deadline passes before the
     first of them, the error is raised."""
-    stored, size = Stored({}, [], {}), 0
+    contents: dict[bytes, Content | NotCaptured] = {}
+    size = 0
     for number, path in enumerate(paths):
         try:
             deadline.check("reading files", done + number, total)
@@ -229,7 +239,14 @@ def store_batch(
             if number == 0:
                 raise
             break
-        content = read(path)
+        content = contents[path] = read(path)
+        if isinstance(content, Content):
+            size += content.size
+            if size > _BATCH_BYTES:
+                break
+    _read_moved_again(worktree, contents, read)
+    stored = Stored({}, [], {})
+    for path, content in contents.items():
         if isinstance(content, NotCaptured):
             stored.left_out[path] = content.why
             continue
@@ -238,7 +255,15 @@ def store_batch(
         stored.entries[path] = content.entry
         if content.links > 1:
             stored.linked.append(path)
-        size += content.size
-        if size > _BATCH_BYTES:
-            break
     return stored
+
+
+def _read_moved_again(worktree: Worktree, contents: dict[bytes, Content | NotCaptured], read: Read) -> None:
+    """Read files again whose directory was moved meanwhile: it may have been outside the project by then."""
+    for attempt in range(3):
+        moved = worktree.take_moved()
+        if not moved:
+            return
+        for path in contents:
+            if folder_of(path) in moved:
+                contents[path] = NotCaptured("changing") if attempt == 2 else read(path)

@@ -345,8 +345,7 @@ def _serve(
 
     try:
         while paths := marshal.load(stdin):
-            stored = store_batch(paths, read, objects, NO_DEADLINE)
-            worktree.leave()
+            stored = store_batch(worktree, paths, read, objects, NO_DEADLINE)
             send(_to_answer(paths, stored))
         objects.flush()
         send(True)
