@@ -504,6 +504,47 @@ def test_a_tracked_file_in_an_ignored_directory_that_is_closed_is_listed(
     assert as_user(story) == [there, closed, closed, there]
 
 
+@posix
+def test_a_directory_like_a_repository_costs_no_permission_bits_and_no_empty_directory(
+    base: Path, project: Path
+) -> None:
+    """No restore makes a directory like .GIT, so that a checkpoint cannot record it."""
+    for folder in ("src/.GIT/inside", "hollow"):
+        (project / folder).mkdir(parents=True)
+    (project / "src/.GIT").chmod(0o700)
+    (project / "src/.GIT/.gitignore").write_text("x\n")
+    (project / ".Git").mkdir()
+    manager = CheckpointManager(base=base, fsync=False)
+    checkpoint = snap(base, project)
+    assert skipped(checkpoint) == {
+        ".Git/": "unstorable",
+        "src/.GIT/.gitignore": "unstorable",
+        "src/.GIT/inside/": "unstorable",
+    }
+    assert manager.snapshot(project).status == "unchanged"
+    before = manifest(project)
+    (project / "private.txt").unlink()
+    (project / "run.sh").chmod(0o644)
+    (project / "hollow").rmdir()
+    manager.restore(project, checkpoint)
+    assert manifest(project) == before
+
+
+@posix
+def test_an_older_checkpoint_that_records_such_a_directory_keeps_the_other_facts(
+    base: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "src/.GIT").mkdir(mode=0o700)
+    (project / "hollow").mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr("shadowsnap.snapshot.capture.recordable", set)
+        checkpoint = snap(base, project)
+    facts = CheckpointManager(base=base, fsync=False).get(project, checkpoint.id).metadata
+    assert b"src/.GIT" in store_git(base, "cat-file", "commit", checkpoint.id)
+    assert facts["empty_dirs"] == ["hollow"]
+    assert facts["modes"]["other"]["private.txt"] == "600" and "src/.GIT" not in facts["modes"]["other"]
+
+
 SMALL_STORE = """
 import resource, sys
 from shadowsnap import CheckpointManager
