@@ -129,6 +129,19 @@ def parse_json_lines(data: bytes) -> Iterator[dict[str, Any]]:
             yield entry
 
 
+def behind_standard_streams(descriptor: int) -> int:
+    """The same open file with a number above 2. Where the host has closed its standard streams, an opened file
+    gets one of their numbers, and a child that inherits it has its own input, output or errors there."""
+    if descriptor > 2 or sys.platform == "win32":
+        return descriptor
+    import fcntl  # not on Windows
+
+    try:
+        return fcntl.fcntl(descriptor, fcntl.F_DUPFD_CLOEXEC, 3)
+    finally:
+        os.close(descriptor)
+
+
 def open_temporary(folder: Path, prefix: str) -> tuple[int, Path]:
     """Create a file that no other process uses. Makes the folder."""
     while True:

@@ -46,6 +46,10 @@ def is_object_id(name: str) -> bool:
     return len(name) == 40 and HEX_DIGITS.issuperset(name)
 
 
+class Unreadable(OSError):
+    """A file whose content was to be stored could not be read. (Other errors are those of the store.)"""
+
+
 def object_id(kind: bytes, data: bytes) -> str:
     digest = hashlib.sha1(b"%s %d\0" % (kind, len(data)), usedforsecurity=False)
     digest.update(data)
@@ -55,7 +59,7 @@ def object_id(kind: bytes, data: bytes) -> str:
 def stream_id(descriptor: int, size: int) -> str:
     """The id of the blob that an open file holds."""
     digest = hashlib.sha1(b"blob %d\0" % size, usedforsecurity=False)
-    while chunk := os.read(descriptor, CHUNK):
+    while chunk := _read_source(descriptor):
         digest.update(chunk)
     return digest.hexdigest()
 
@@ -96,13 +100,14 @@ class LooseObjects:
 
     def write_stream(self, descriptor: int, size: int, name: str | None = None) -> str | None:
         """Write the blob of `size` bytes that an open file holds, and return its id. Returns None, and writes
-        nothing, if the file has another size, or another id than `name`."""
+        nothing, if the file has another size, or another id than `name`. Raises Unreadable if it cannot be read,
+        and another OSError if the object cannot be written."""
 
         def fill(target: int) -> str | None:
             header, left = b"blob %d\0" % size, size
             digest, compressor = hashlib.sha1(header, usedforsecurity=False), _fast_compressobj()
             write_all(target, compressor.compress(header))
-            while left >= 0 and (chunk := os.read(descriptor, CHUNK)):
+            while left >= 0 and (chunk := _read_source(descriptor)):
                 left -= len(chunk)
                 digest.update(chunk)
                 write_all(target, compressor.compress(chunk))
@@ -146,6 +151,13 @@ class LooseObjects:
             return name
         finally:
             temporary.unlink(missing_ok=True)
+
+
+def _read_source(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, CHUNK)
+    except OSError as problem:
+        raise Unreadable(problem.errno, problem.strerror) from problem
 
 
 def _fast_compressobj() -> Any:

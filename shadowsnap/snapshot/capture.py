@@ -150,6 +150,7 @@ class Capture:
             except DeadlineExceeded:
                 for path in readers.lost():
                     self._changes.pop(path, None)
+                self._trees = None  # it may have been made with what is lost
                 self._choose_usual_modes(usual)
                 self._save_progress()
                 raise
@@ -164,6 +165,9 @@ class Capture:
         self._note_ignored_directories(captured)
         self._choose_usual_modes(usual)
         self._update_bare(found)
+        for folder in cache.bare - recordable(cache.bare):  # those with files are in `skipped` by these
+            if not any(path.startswith(folder + b"/") for path in self.skipped):
+                self.skipped[folder + b"/"] = "unstorable"
         cache.skipped = {path for path in self.skipped if not path.endswith(b"/")} - self.undecided
         cache.found_under = None if self.undecided else capture_settings(space)
         self._update_unsettled(found)
@@ -212,7 +216,8 @@ class Capture:
         usual_bits = usual.directory
         folders = {path: row[0] for path, row in self.cache.directories.items() if row[0] != usual_bits}
         folders |= self._extra_directories
-        other.update((path, bits) for path, bits in folders.items() if path and bits != usual_bits)
+        unusual_folders = recordable(path for path, bits in folders.items() if path and bits != usual_bits)
+        other.update((path, folders[path]) for path in unusual_folders)
         unusual = {path: self._unusual_bits(entry) for path, entry in self._extras.items()}
         other.update((path, bits) for path, bits in unusual.items() if bits is not None)
         return Modes(usual.file, usual.executable, usual.directory, other)
@@ -226,7 +231,7 @@ class Capture:
     def bare(self) -> set[bytes]:
         """The captured directories without a captured file in them."""
         full = folders_above(self._extras)
-        return (self.cache.bare | self._extra_bare) - full
+        return recordable((self.cache.bare | self._extra_bare) - full)
 
     def facts(self) -> dict[str, Any]:
         """What a checkpoint records beside the tree."""
@@ -235,7 +240,7 @@ class Capture:
             "modes": self.modes.to_json(),
             "empty_dirs": _names(self.bare),
             "skipped": [[os.fsdecode(path), why] for path, why in sorted(self.skipped.items())],
-            "absent": _names(self.absent),
+            "absent": _names(recordable(self.absent)),
             "excludes": {"defaults": EXCLUDES_VERSION, "own": self.space.patterns},
             "rules": {os.fsdecode(path): os.fsdecode(text) for path, text in self.hidden_rules().items()},
         }
@@ -244,7 +249,7 @@ class Capture:
         """The `.gitignore` files that are not captured, such as one that ignores itself. A later restore needs
         them to find out what was ignored at this time."""
         hidden = self.cache.rules.keys() - self.known_among(self.cache.rules).keys()
-        texts = {path: self.space.rules.text(folder_of(path)) for path in sorted(hidden)}
+        texts = {path: self.space.rules.text(folder_of(path)) for path in sorted(recordable(hidden))}
         return {path: text for path, text in texts.items() if text is not None and len(text) <= _MAX_RULES_SIZE}
 
     def fingerprint(self) -> str:
@@ -397,7 +402,7 @@ class Capture:
             if readers.given:
                 paths, results = paths - readers.given, readers.results()
         try:
-            for each in chain(store_files(sorted(paths), read, objects, space.deadline), results):
+            for each in chain(store_files(worktree, sorted(paths), read, objects, space.deadline), results):
                 self._take_in(each, extra=extra)
         finally:
             worktree.leave()
@@ -556,6 +561,12 @@ class Capture:
         newest_ns = max(newest_ns, *(stamp >> 32 for _, stamp in found.directories.values()), 0)
         observed, before = newest_ns - time.monotonic_ns(), self.cache.clock
         return observed if before is None else max(observed, before)
+
+
+def recordable(paths: Iterable[bytes]) -> set[bytes]:
+    """The paths without those in a directory like `.GIT`. Here it is one like any other, but no restore may make
+    it: on some file systems it is the repository."""
+    return {path for path in paths if b".git" not in path.lower().rstrip(b"/").split(b"/")}
 
 
 def small_directory(worktree: Worktree, folder: bytes) -> set[bytes] | None:

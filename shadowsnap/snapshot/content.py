@@ -14,16 +14,17 @@ from typing import NamedTuple
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import DeadlineExceeded
 from shadowsnap.git.index import Entry, Known
-from shadowsnap.git.objects import CHUNK, object_id, stream_id
+from shadowsnap.git.objects import CHUNK, Unreadable, object_id, stream_id
 from shadowsnap.git.packs import NewObjects
 from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, LINK, REGULAR
-from shadowsnap.snapshot.worktree import LONG_PATH, OPEN_FILE, Worktree, same_file
+from shadowsnap.snapshot.worktree import LONG_PATH, OPEN_FILE, Worktree, folder_of, same_file
 
 # Larger files are streamed, so that memory stays bounded.
 _IN_MEMORY = CHUNK
 
 ReadLarge = Callable[[int, int], str | None]
-"""Reads an open file of the given size to its end. Returns the id of the blob, or None if it has another size."""
+"""Reads an open file of the given size to its end. Returns the id of the blob, or None if it has another size.
+Raises Unreadable if the file cannot be read."""
 
 
 class Content(NamedTuple):
@@ -43,6 +44,14 @@ class NotCaptured(NamedTuple):
     why: str | None
 
 
+class _NotStored(Exception):
+    """The store failed, for example because its disk is full: that says nothing about the file."""
+
+    def __init__(self, problem: OSError) -> None:
+        super().__init__(problem)
+        self.problem = problem
+
+
 # --- reading -----------------------------------------------------------------------------------------
 
 
@@ -51,6 +60,8 @@ def read_file(worktree: Worktree, path: bytes, limit: int | None, large: ReadLar
     for _ in range(2):
         try:
             content = _attempt(worktree, path, limit, large)
+        except _NotStored as failure:
+            raise failure.problem from None
         except OSError:
             return NotCaptured("unreadable" if exists(worktree, path) else None)
         if content is not None:
@@ -113,7 +124,7 @@ def _attempt(worktree: Worktree, path: bytes, limit: int | None, large: ReadLarg
         if here is None and not worktree.is_at(descriptor, path):
             return None
         data = None if size > _IN_MEMORY else _read_all(descriptor, size)
-        blob = large(descriptor, size) if data is None else object_id(b"blob", data)
+        blob = _store_large(large, descriptor, size) if data is None else object_id(b"blob", data)
         # Replaced before it was opened, or written to meanwhile.
         if blob is None or not same_file(seen, os.fstat(descriptor)):
             return None
@@ -121,6 +132,15 @@ def _attempt(worktree: Worktree, path: bytes, limit: int | None, large: ReadLarg
         os.close(descriptor)
     mode = EXECUTABLE if seen.st_mode & 0o100 else REGULAR
     return Content(blob, Entry.of(mode, blob, seen), size, seen.st_nlink, data)
+
+
+def _store_large(large: ReadLarge, descriptor: int, size: int) -> str | None:
+    try:
+        return large(descriptor, size)
+    except Unreadable:
+        raise
+    except OSError as problem:
+        raise _NotStored(problem) from problem
 
 
 def _read_link(here: int | None, name: bytes, seen: os.stat_result) -> Content | NotCaptured | None:
@@ -184,24 +204,34 @@ class Stored(NamedTuple):
         return len(self.entries) + len(self.left_out)
 
 
-def store_files(paths: Sequence[bytes], read: Read, objects: NewObjects, deadline: Deadline) -> Iterator[Stored]:
+def store_files(
+    worktree: Worktree, paths: Sequence[bytes], read: Read, objects: NewObjects, deadline: Deadline
+) -> Iterator[Stored]:
     """Read files and store their content, batch by batch. If the deadline passes, what was read until then is
     returned before the error is raised."""
     if len(paths) > _FEW:
         objects.expect_many()
     done = 0
     while done < len(paths):
-        stored = store_batch(paths[done : done + BATCH_FILES], read, objects, deadline, done, len(paths))
+        batch = paths[done : done + BATCH_FILES]
+        stored = store_batch(worktree, batch, read, objects, deadline, done, len(paths))
         done += stored.files
         yield stored
 
 
 def store_batch(
-    paths: Sequence[bytes], read: Read, objects: NewObjects, deadline: Deadline, done: int = 0, total: int = 0
+    worktree: Worktree,
+    paths: Sequence[bytes],
+    read: Read,
+    objects: NewObjects,
+    deadline: Deadline,
+    done: int = 0,
+    total: int = 0,
 ) -> Stored:
     """Read files and store their content, one after the other until it was much. If the deadline passes before the
     first of them, the error is raised."""
-    stored, size = Stored({}, [], {}), 0
+    contents: dict[bytes, Content | NotCaptured] = {}
+    size = 0
     for number, path in enumerate(paths):
         try:
             deadline.check("reading files", done + number, total)
@@ -209,7 +239,14 @@ def store_batch(
             if number == 0:
                 raise
             break
-        content = read(path)
+        content = contents[path] = read(path)
+        if isinstance(content, Content):
+            size += content.size
+            if size > _BATCH_BYTES:
+                break
+    _read_moved_again(worktree, contents, read)
+    stored = Stored({}, [], {})
+    for path, content in contents.items():
         if isinstance(content, NotCaptured):
             stored.left_out[path] = content.why
             continue
@@ -218,7 +255,15 @@ def store_batch(
         stored.entries[path] = content.entry
         if content.links > 1:
             stored.linked.append(path)
-        size += content.size
-        if size > _BATCH_BYTES:
-            break
     return stored
+
+
+def _read_moved_again(worktree: Worktree, contents: dict[bytes, Content | NotCaptured], read: Read) -> None:
+    """Read files again whose directory was moved meanwhile: it may have been outside the project by then."""
+    for attempt in range(3):
+        moved = worktree.take_moved()
+        if not moved:
+            return
+        for path in contents:
+            if folder_of(path) in moved:
+                contents[path] = NotCaptured("changing") if attempt == 2 else read(path)

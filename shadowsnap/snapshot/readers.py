@@ -15,7 +15,7 @@ import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from queue import Empty, SimpleQueue
 from threading import Thread
@@ -23,6 +23,7 @@ from typing import IO, Any
 
 from shadowsnap.deadline import NO_DEADLINE, Deadline
 from shadowsnap.errors import DeadlineExceeded
+from shadowsnap.files import write_all
 from shadowsnap.git.index import Entry
 from shadowsnap.git.objects import fast_compress
 from shadowsnap.git.packs import NewObjects
@@ -94,15 +95,21 @@ class Readers:
         copies = _may_fork()
         if files < _MANY and not copies:
             return
+        started: list[Process | Copy] = []
         for _ in range(self._cores):
-            process = Copy(self._space) if copies else _start(self._space)
+            process = _copy(self._space) if copies else _start(self._space)
             if process is None:
                 break
-            self._processes.append(process)
-        for process in self._processes:  # now, because a process with threads cannot be copied
+            started.append(process)
+        for process in started:  # now, because a process with threads cannot be copied
             thread = Thread(target=self._attend, args=[process], daemon=True)
+            try:
+                thread.start()
+            except RuntimeError:  # no more threads are allowed
+                kill_tree(process)
+                continue
+            self._processes.append(process)
             self._threads.append(thread)
-            thread.start()
 
     def give(self, paths: Sequence[bytes]) -> None:
         """Have files read, if there are enough of them. Those that are left out because of their names are not."""
@@ -178,26 +185,37 @@ class Readers:
         stored before it fails is lost with its pack."""
         answered: list[Batch] = []
         is_complete = False
+        _do_not_die_of_its_end()
         try:
-            while (batch := self._batches.get()) is not None:
-                answered.append(batch)
-                while batch:
-                    stored = _from_answer(batch, _ask(process, list(batch)))
-                    self._answers.put(stored)
-                    batch = batch[stored.files :]
-            self._answers.put(None)
+            try:
+                while (batch := self._batches.get()) is not None:
+                    answered.append(batch)
+                    while batch:
+                        stored = _from_answer(batch, _ask(process, list(batch)))
+                        self._answers.put(stored)
+                        batch = batch[stored.files :]
+            finally:
+                # Exactly once, whatever happens: `_collect` counts it, and waits for every process.
+                self._answers.put(None)
             is_complete = _ask(process, []) is True
-        except (OSError, EOFError, ValueError, TypeError):  # it could not start, or was killed
-            self._answers.put(None)
-        if not is_complete:
-            self._lost.update(*answered)
+        except (OSError, EOFError, ValueError, TypeError, MemoryError):  # it could not start, or was killed
+            pass
+        finally:
+            if not is_complete:
+                self._lost.update(*answered)
 
 
 def _ask(process: Process | Copy, paths: list[bytes]) -> Any:
     assert process.stdin is not None and process.stdout is not None
-    marshal.dump(paths, process.stdin)
-    process.stdin.flush()
+    write_all(process.stdin.fileno(), marshal.dumps(paths))  # not buffered: closing must not write again
     return marshal.load(process.stdout)
+
+
+def _do_not_die_of_its_end() -> None:
+    """Have writing to a process that was killed raise an error in this thread, also if the host lets such a write
+    end the host."""
+    if sys.platform != "win32":
+        signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGPIPE})
 
 
 # --- starting them -----------------------------------------------------------------------------------
@@ -211,25 +229,34 @@ def _may_fork() -> bool:
         return False
 
 
+def _copy(space: Workspace) -> Copy | None:
+    try:
+        return Copy(space)
+    except OSError:  # no more processes or open files are allowed, or no memory is left
+        return None
+
+
 class Copy:
     """A copy of this process that reads files; used like a `Process`."""
 
     stderr = None
 
     def __init__(self, space: Workspace) -> None:
-        requests, to_it = os.pipe()
-        from_it, answers = os.pipe()
         objects = space.objects
         fast_compress()  # once for all copies
-        self.pid = os.fork()
-        if self.pid == 0:
-            try:
-                _leave_parent(keep={requests, answers, space.worktree.descriptor})
-                with open(requests, "rb") as stdin, open(answers, "wb") as stdout:
-                    limit = space.settings.max_file_bytes
-                    _serve(space.worktree, objects.directory, objects.fsync, limit, stdin, stdout)
-            finally:
-                os._exit(0)
+        with ExitStack() as closing:  # everything, if this fails
+            requests, to_it = _pipe(closing)
+            from_it, answers = _pipe(closing)
+            self.pid = os.fork()
+            if self.pid == 0:
+                try:
+                    _leave_parent(keep={requests, answers, space.worktree.descriptor})
+                    with open(requests, "rb") as stdin, open(answers, "wb") as stdout:
+                        limit = space.settings.max_file_bytes
+                        _serve(space.worktree, objects.directory, objects.fsync, limit, stdin, stdout)
+                finally:
+                    os._exit(0)
+            closing.pop_all()
         with suppress(OSError):  # it may have done so itself, or have ended
             os.setpgid(self.pid, self.pid)
         os.close(requests)
@@ -249,12 +276,20 @@ class Copy:
         return self.returncode
 
 
+def _pipe(closing: ExitStack) -> tuple[int, int]:
+    ends = os.pipe()
+    for end in ends:
+        closing.callback(os.close, end)
+    return ends
+
+
 def _leave_parent(keep: set[int | None]) -> None:
     """Keep nothing of the parent that could change what it does: its files, signals and process group."""
     os.setpgid(0, 0)
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGALRM, signal.SIGIO, signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # if the parent is killed, temporary files are removed first
     gc.disable()  # the finalizers of the host's objects are not ours to run
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2 and int(name) not in keep:
@@ -310,8 +345,7 @@ def _serve(
 
     try:
         while paths := marshal.load(stdin):
-            stored = store_batch(paths, read, objects, NO_DEADLINE)
-            worktree.leave()
+            stored = store_batch(worktree, paths, read, objects, NO_DEADLINE)
             send(_to_answer(paths, stored))
         objects.flush()
         send(True)

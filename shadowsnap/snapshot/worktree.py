@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shadowsnap.errors import UnsafeTree
-from shadowsnap.files import write_all
+from shadowsnap.files import behind_standard_streams, write_all
 from shadowsnap.git.trees import link_problem
 
 _HAS_DIR_FD = os.open in os.supports_dir_fd and os.stat in os.supports_dir_fd and os.rename in os.supports_dir_fd
@@ -69,9 +69,10 @@ class Worktree:
         self._root = os.fsencode(root)
         self._fd: int | None = descriptor
         if _HAS_DIR_FD and descriptor is None:
-            self._fd = os.open(root, os.O_RDONLY | _DIRECTORY)
+            self._fd = behind_standard_streams(os.open(root, os.O_RDONLY | _DIRECTORY))
         self._prefix = b"" if _HAS_DIR_FD else self._root + b"/"
         self._place: tuple[bytes, int] | None = None
+        self._moved: set[bytes] = set()
 
     @property
     def root(self) -> bytes:
@@ -127,7 +128,7 @@ class Worktree:
         if self._place is None or self._place[0] != folder:
             self.leave()
             descriptor = os.open(folder, _OPEN_COMPONENT, dir_fd=self._fd)
-            if _where(descriptor) != b"%s/%s" % (self._where, folder):
+            if not self._is_where(descriptor, folder):
                 # A directory above it is a link, or the system does not say where it is.
                 os.close(descriptor)
                 descriptor = self._open_components(folder)
@@ -135,10 +136,38 @@ class Worktree:
         return self._place[1], name
 
     def leave(self) -> None:
-        """Close the directory that `place_of` opened."""
+        """Close the directory that `place_of` opened, and note whether it was moved meanwhile."""
         if self._place is not None:
-            os.close(self._place[1])
+            folder, descriptor = self._place
             self._place = None
+            try:
+                if not self._is_still(descriptor, folder):
+                    self._moved.add(folder)
+            finally:
+                os.close(descriptor)
+
+    def take_moved(self) -> set[bytes]:
+        """The directories that were moved while `place_of` had them open, since the last call: what was read
+        there may have been written elsewhere."""
+        self.leave()
+        moved, self._moved = self._moved, set()
+        return moved
+
+    def _is_where(self, descriptor: int, folder: bytes) -> bool:
+        return _where(descriptor) == b"%s/%s" % (self._where, folder)
+
+    def _is_still(self, descriptor: int, folder: bytes) -> bool:
+        """Whether an open directory is the one at this path."""
+        if self._is_where(descriptor, folder):
+            return True
+        try:
+            now = self._open_components(folder)
+        except OSError:
+            return False
+        try:
+            return os.path.samestat(os.fstat(now), os.fstat(descriptor))
+        finally:
+            os.close(now)
 
     # --- looking -----------------------------------------------------------------------------
 

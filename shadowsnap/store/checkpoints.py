@@ -362,7 +362,9 @@ def _decode(project: Project, ref: str, commit: str, tree: str, message: bytes) 
         turn=turn if isinstance(turn, int) else None,
         tool=_text_of(body, "tool", None),
         skipped=tuple(_skipped(body.pop("skipped", ()))),
-        metadata={name: value for name, value in body.items() if _is_usable(name, value)},
+        metadata={
+            name: _without_unsafe_paths(name, value) for name, value in body.items() if _is_usable(name, value)
+        },
         tree=tree,
         ref=ref,
     )
@@ -391,16 +393,15 @@ def _skipped(rows: Any) -> Iterator[Skipped]:
 
 
 def _is_usable(name: str, value: Any) -> bool:
-    """Whether a fact has the shape that we write it in. A path in it must not lead out of the project: a restore
-    makes directories and sets permission bits there."""
+    """Whether a fact has the shape that we write it in."""
     if name in _TEXT_FACTS:
         return isinstance(value, str)
     if name in _PATH_FACTS:
-        return isinstance(value, list) and all(map(_is_path, value))
+        return isinstance(value, list) and all(map(is_encodable, value))
     if name == "modes":
         return isinstance(value, dict) and _are_modes(value)
     if name == "rules":
-        return isinstance(value, dict) and all(map(_is_path, value)) and all(map(is_encodable, value.values()))
+        return isinstance(value, dict) and all(map(is_encodable, (*value, *value.values())))
     if name == "excludes":
         own = value.get("own", []) if isinstance(value, dict) else None
         return isinstance(own, list) and all(map(is_encodable, own))
@@ -410,16 +411,28 @@ def _is_usable(name: str, value: Any) -> bool:
 def _are_modes(modes: dict[str, Any]) -> bool:
     other = modes.get("other", {})
     bits = [modes.get(name, "0") for name in ("file", "exec", "dir")]
-    if not isinstance(other, dict) or not all(map(_is_path, other)):
+    if not isinstance(other, dict) or not all(map(is_encodable, other)):
         return False
     bits += other.values()
     return all(isinstance(each, str) and 0 < len(each) <= 4 and _OCTAL.issuperset(each) for each in bits)
 
 
-def _is_path(value: Any) -> bool:
-    if not is_encodable(value) or "\0" in value:
-        return False
-    return {"", ".", "..", ".git"}.isdisjoint(value.removesuffix("/").lower().split("/"))
+def _without_unsafe_paths(name: str, value: Any) -> Any:
+    """A fact without paths that lead out of the project, or into a repository: a restore makes directories and
+    sets permission bits there. The rest of the fact stays."""
+    if name in _PATH_FACTS:
+        return [path for path in value if _is_safe(path)]
+    if name == "rules":
+        return {path: text for path, text in value.items() if _is_safe(path)}
+    if name == "modes" and "other" in value:
+        usual, other = dict(value), {path: bits for path, bits in value["other"].items() if _is_safe(path)}
+        del usual["other"]
+        return {**usual, "other": other} if other else usual
+    return value
+
+
+def _is_safe(path: str) -> bool:
+    return "\0" not in path and {"", ".", "..", ".git"}.isdisjoint(path.removesuffix("/").lower().split("/"))
 
 
 CHECKPOINTS = "refs/shadowsnap"

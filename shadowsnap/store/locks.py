@@ -21,6 +21,7 @@ from pathlib import Path
 
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import LockTimeout, StoreUnusable
+from shadowsnap.files import behind_standard_streams
 
 # How long the gate stays closed at a time (a snapshot that comes meanwhile waits that long), and
 # how long it stays open until the next attempt.
@@ -122,10 +123,10 @@ def _open(path: Path, *, looking: bool = False) -> int:
     flags = os.O_RDWR | os.O_CREAT | getattr(os, "O_CLOEXEC", 0)
     try:
         try:
-            return os.open(path, flags, 0o600)
+            return behind_standard_streams(os.open(path, flags, 0o600))
         except FileNotFoundError:
             path.parent.mkdir(parents=True, exist_ok=True)
-            return os.open(path, flags, 0o600)
+            return behind_standard_streams(os.open(path, flags, 0o600))
     except OSError as problem:
         if problem.errno in _CLOSED:
             if looking:

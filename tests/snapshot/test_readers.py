@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import subprocess
 import sys
+import threading
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +23,7 @@ from shadowsnap.deadline import Deadline
 from shadowsnap.errors import DeadlineExceeded
 from shadowsnap.git.process import Process
 from shadowsnap.snapshot import content, readers
+from shadowsnap.snapshot.capture import Capture
 from shadowsnap.snapshot.content import Stored
 
 
@@ -210,3 +214,148 @@ def test_a_copy_has_no_open_file_of_this_process_and_ends_with_it(
     os.close(there)
     seen = [names for names in open_there if names]
     assert seen and all(pipe not in names and not any("lock" in name for name in names) for names in seen)
+
+
+@pytest.mark.usefixtures("either")
+def test_one_that_fails_at_its_pack_costs_no_file_of_another(
+    tmp_path: Path, large: Path, alone: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The results of the other one are waited for, although the first one has nothing more to return."""
+    real, first_to_end, has_failed = readers._ask, list[int](), threading.Event()
+    slow = list[int]()
+
+    def ask(process: Process, paths: list[bytes]) -> Any:
+        if paths:
+            if not slow:
+                slow.append(process.pid)
+            if process.pid == slow[0]:
+                assert has_failed.wait(20)
+                time.sleep(0.1)  # so that what follows the failure is done by then
+            return real(process, paths)
+        if not first_to_end:
+            first_to_end.append(process.pid)
+            process.send_signal(signal.SIGKILL)
+        try:
+            return real(process, paths)
+        finally:
+            has_failed.set()
+
+    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(readers, "_PATIENCE_SECONDS", 20)
+    monkeypatch.setattr(readers, "_ask", ask)
+    assert taken(tmp_path / "failed", large) == alone
+    assert first_to_end and first_to_end != slow
+
+
+def test_what_is_lost_when_the_time_is_over_is_not_part_of_what_the_next_snapshot_starts_from(
+    tmp_path: Path, large: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base, over = tmp_path / "hurried", list[bool]()
+    real_tree, real_lost, real_ask = Capture.tree, readers.Readers.lost, readers._ask
+
+    def ask(process: Process, paths: list[bytes]) -> Any:
+        if not paths:
+            process.send_signal(signal.SIGKILL)
+        return real_ask(process, paths)
+
+    class Ending(Deadline):
+        def check(self, doing: str, done: int | None = None, total: int | None = None) -> None:
+            if over:
+                raise self.exceeded(doing)
+
+    def tree(self: Capture) -> str:
+        name = real_tree(self)
+        over.append(True)
+        return name
+
+    gone: set[bytes] = set()
+
+    def lost(self: readers.Readers) -> set[bytes]:
+        gone.update(real_lost(self))
+        return real_lost(self)
+
+    monkeypatch.setattr(readers, "_may_fork", lambda: False)
+    with pytest.MonkeyPatch.context() as patch, everything_old():
+        patch.setattr("shadowsnap.manager.Deadline", Ending)
+        patch.setattr(Capture, "tree", tree)
+        patch.setattr(readers.Readers, "lost", lost)
+        patch.setattr(readers, "_ask", ask)
+        outcome = CheckpointManager(base=base, fsync=False, max_file_size_mb=4).ensure_checkpoint(large)
+    assert isinstance(outcome.error, DeadlineExceeded) and gone
+    path = min(gone)
+    (large / os.fsdecode(path)).unlink()
+    checkpoint = checkpoint_of(CheckpointManager(base=base, fsync=False, max_file_size_mb=4).snapshot(large))
+    assert path not in store_git(base, "ls-tree", "-r", "-z", "--name-only", checkpoint.id).split(b"\0")
+    assert store_git(base, "fsck", "--full", "--strict", "--no-dangling") == b""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="this process is copied on Linux alone")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+@pytest.mark.parametrize("allowed", [0, 1])
+def test_nothing_is_missing_where_no_more_processes_are_allowed(
+    tmp_path: Path, large: Path, alone: Any, monkeypatch: pytest.MonkeyPatch, allowed: int
+) -> None:
+    forks = list[int]()
+    real = os.fork
+
+    def fork() -> int:
+        if len(forks) >= allowed:
+            raise BlockingIOError(errno.EAGAIN, os.strerror(errno.EAGAIN))
+        forks.append(1)
+        return real()
+
+    monkeypatch.setattr(readers, "_may_fork", lambda: True)
+    monkeypatch.setattr(os, "fork", fork)
+    before = len(os.listdir("/proc/self/fd"))
+    assert taken(tmp_path / "few", large) == alone
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+@pytest.mark.usefixtures("either")
+def test_nothing_is_missing_where_no_more_threads_are_allowed(
+    tmp_path: Path, large: Path, alone: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class NoThread(threading.Thread):
+        def start(self) -> None:
+            raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(readers, "Thread", NoThread)
+    assert taken(tmp_path / "single", large) == alone
+
+
+HOST = """
+import os, signal, sys, threading, time
+from shadowsnap import CheckpointManager
+from shadowsnap.snapshot import readers
+
+how, base, project, answer = sys.argv[1:]
+readers._MANY = 0
+descriptor = os.dup2(os.open(answer, os.O_WRONLY | os.O_CREAT), 50)
+if how == "closed streams":
+    for number in (0, 1, 2):
+        os.close(number)
+    threading.Thread(target=time.sleep, args=[60], daemon=True).start()
+else:
+    real = readers._ask
+
+    def ask(process, paths):
+        os.kill(process.pid, signal.SIGKILL)
+        os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)
+        return real(process, paths)
+
+    readers._ask = ask
+    signal.signal(signal.SIGPIPE, signal.SIG_DFL)
+outcome = CheckpointManager(base=base, fsync=False, max_file_size_mb=4).snapshot(project)
+os.write(descriptor, outcome.checkpoint.tree.encode())
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="POSIX descriptors and signals")
+@pytest.mark.parametrize("how", ["closed streams", "dies of writing to a dead process"])
+def test_nothing_is_missing_in_a_host_that(tmp_path: Path, large: Path, alone: Any, how: str) -> None:
+    """The project must not be opened as 0, 1 or 2, which are other files in a process that inherits it."""
+    answer = tmp_path / "answer"
+    command = [sys.executable, "-c", HOST, how, str(tmp_path / "host"), str(large), str(answer)]
+    subprocess.run(command, check=True, timeout=60)
+    expected = store_git(tmp_path / "alone", "for-each-ref", "--format=%(tree)", "refs/shadowsnap").decode()
+    assert answer.read_text() == expected.strip()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +15,8 @@ from capturing import captured, content, everything_old, names, skipped, snap, s
 
 from helpers import git, manifest
 from shadowsnap import CheckpointManager
+from shadowsnap.git.objects import Unreadable
+from shadowsnap.git.packs import NewObjects
 from shadowsnap.snapshot import content as files
 
 posix = pytest.mark.skipif(sys.platform == "win32", reason="POSIX file types and permission bits")
@@ -499,3 +502,75 @@ def test_a_tracked_file_in_an_ignored_directory_that_is_closed_is_listed(
 
     there, closed = (True, []), (False, ["build/deep/tracked"])
     assert as_user(story) == [there, closed, closed, there]
+
+
+@posix
+def test_a_directory_like_a_repository_costs_no_permission_bits_and_no_empty_directory(
+    base: Path, project: Path
+) -> None:
+    """No restore makes a directory like .GIT, so that a checkpoint cannot record it."""
+    for folder in ("src/.GIT/inside", "hollow"):
+        (project / folder).mkdir(parents=True)
+    (project / "src/.GIT").chmod(0o700)
+    (project / "src/.GIT/.gitignore").write_text("x\n")
+    (project / ".Git").mkdir()
+    manager = CheckpointManager(base=base, fsync=False)
+    checkpoint = snap(base, project)
+    assert skipped(checkpoint) == {
+        ".Git/": "unstorable",
+        "src/.GIT/.gitignore": "unstorable",
+        "src/.GIT/inside/": "unstorable",
+    }
+    assert manager.snapshot(project).status == "unchanged"
+    before = manifest(project)
+    (project / "private.txt").unlink()
+    (project / "run.sh").chmod(0o644)
+    (project / "hollow").rmdir()
+    manager.restore(project, checkpoint)
+    assert manifest(project) == before
+
+
+@posix
+def test_an_older_checkpoint_that_records_such_a_directory_keeps_the_other_facts(
+    base: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (project / "src/.GIT").mkdir(mode=0o700)
+    (project / "hollow").mkdir()
+    with monkeypatch.context() as patch:
+        patch.setattr("shadowsnap.snapshot.capture.recordable", set)
+        checkpoint = snap(base, project)
+    facts = CheckpointManager(base=base, fsync=False).get(project, checkpoint.id).metadata
+    assert b"src/.GIT" in store_git(base, "cat-file", "commit", checkpoint.id)
+    assert facts["empty_dirs"] == ["hollow"]
+    assert facts["modes"]["other"]["private.txt"] == "600" and "src/.GIT" not in facts["modes"]["other"]
+
+
+SMALL_STORE = """
+import resource, sys
+from shadowsnap import CheckpointManager
+
+resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, 1 << 20))
+outcome = CheckpointManager(base=sys.argv[1], fsync=False).ensure_checkpoint(sys.argv[2])
+print(outcome.status, type(outcome.error).__name__)
+"""
+
+
+@posix
+def test_a_large_file_that_finds_no_space_in_the_store_is_not_called_unreadable(base: Path, project: Path) -> None:
+    (project / "large").write_bytes(os.urandom(2 * MB))
+    command = [sys.executable, "-c", SMALL_STORE, str(base), str(project)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.split() == ["failed", "DiskFull"]
+    assert skipped(snap(base, project)) == {}
+
+
+@posix
+def test_a_large_file_that_cannot_be_read_is_left_out_alone(tmp_path: Path) -> None:
+    objects = NewObjects(tmp_path / "objects", fsync=False)
+    (tmp_path / "large").write_bytes(bytes(2 * MB))
+    descriptor = os.open(tmp_path / "large", os.O_WRONLY)
+    try:
+        with pytest.raises(Unreadable):
+            objects.write_stream(descriptor, 2 * MB)
+    finally:
+        os.close(descriptor)
