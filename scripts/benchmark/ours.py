@@ -11,7 +11,7 @@ from shadowsnap import CheckpointManager
 from shadowsnap.git import repository as runner
 
 # No limits and nothing in the background: both would disturb a measurement. All else is as usual.
-SETTINGS = {"max_snapshots": 0, "max_total_size_mb": 0, "deadline": 600, "background_upkeep": False}
+SETTINGS = {"max_snapshots": 0, "max_total_size_mb": 0, "deadline": 3600, "background_upkeep": False}
 
 
 class Ours:
