@@ -3,11 +3,12 @@
 import signal
 import sys
 
-from benchmark import growth, hook, log, main, plot, upkeep
+from benchmark import first, growth, hook, log, main, plot, scan, upkeep
 
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # so that the scratch directory goes
 others = {
-    "growth": growth.main, "hook": hook.main, "log": log.main, "plot": plot.main, "upkeep": upkeep.main
+    "first": first.main, "growth": growth.main, "hook": hook.main, "log": log.main, "plot": plot.main,
+    "scan": scan.main, "upkeep": upkeep.main,
 }  # fmt: skip
 arguments = sys.argv[1:]
 if arguments[:1] == ["remote"]:

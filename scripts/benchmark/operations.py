@@ -100,12 +100,37 @@ class Course:
 
     def one_change(self) -> Result:
         """Only this, for when many trees are compared."""
+        self._prepare()
+        return self._snapshot(ONE, 1)
+
+    def one_change_of_many(self) -> Result:
+        """The same by shadowsnap and `git status` alone, in a tree with too many files for a shadow repository."""
+        self.ours.do("snapshot")
+        wait_for_next_second()
+        self.ours.do("snapshot")
+        candidates = (path for path in self.tree.path.rglob("*.*") if path.is_file())
+        self._changes = Changes(self.tree.path, [next(candidates).relative_to(self.tree.path)])
+
+        def edit() -> None:
+            self._follow()
+            self._changes.edit(self._changes.choose(1))
+            wait_for_next_second()
+
+        contenders = [self._mine("snapshot"), Contender(STATUS, self._status.run, self._status.git.processes)]
+        return Result(self.tree.name, ONE, race(contenders, Pace(3, 60), edit))
+
+    def scans(self) -> list[Result]:
+        """What finds the changes among many files, and little else."""
+        self._prepare()
+        return [self._snapshot(UNCHANGED, 0), self._snapshot(ONE, 1)]
+
+    def _prepare(self) -> None:
+        """Take the first snapshots without timing them."""
         self.ours.do("snapshot")
         self._watching.do("snapshot")
         self._shadow.commit()
         self._flow.start_from(self._shadow)
         self._changes = Changes(self.tree.path, self._shadow.files())
-        return self._snapshot(ONE, 1)
 
     # --- snapshots ---------------------------------------------------------------------------
 

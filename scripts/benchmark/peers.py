@@ -89,14 +89,14 @@ def main(options: argparse.Namespace, scratch: Path, command: str) -> int:
     print(report.headline(report.machine(scratch), report.versions(), command).partition("Medians")[0], flush=True)
     for source in options.tree:
         copy_of(source, scratch / "tree")
-        tree = _same_for_all(source, scratch)
+        tree = same_for_all(source.resolve().name, scratch)
         print(compare(tree, peers_of(scratch, tree.path, options.manager), options.rounds or 5), flush=True)
         shutil.rmtree(tree.path)
     return 0
 
 
-def _same_for_all(source: Path, scratch: Path) -> Tree:
-    """The copy without what shadowsnap leaves out by default, so that all programs keep the same files."""
+def same_for_all(name: str, scratch: Path) -> Tree:
+    """The tree in `scratch` without what shadowsnap leaves out, so that all programs keep the same files."""
     path, base = scratch / "tree", scratch / "looking"
     manager = CheckpointManager(base=base, fsync=False, background_upkeep=False, deadline=0)
     manager.ensure_checkpoint(path)
@@ -105,7 +105,7 @@ def _same_for_all(source: Path, scratch: Path) -> Tree:
         if each not in captured and (each.is_symlink() or not each.is_dir()):
             each.unlink()
     shutil.rmtree(base)
-    return measured(source.resolve().name, path)
+    return measured(name, path)
 
 
 def peers_of(scratch: Path, tree: Path, manager: Path | None) -> list[Peer]:

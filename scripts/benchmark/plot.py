@@ -21,7 +21,9 @@ from benchmark.rivals import ShadowRepository
 from benchmark.trees import Changes, generate
 from shadowsnap.snapshot.ignore_rules import exclude_file
 
-_SIZES = (1_000, 2_000, 5_000, 10_000, 20_000, 50_000, 100_000)
+_SIZES = (1_000, 10_000, 100_000, 1_000_000)
+_LARGE = 200_000
+"""In larger trees only shadowsnap and `git status` are measured: `git add` would write a file for each of them."""
 _TURNS, _TURN_FILES, _EDITS = 200, 2_000, 5
 _RIVALS = (op.OURS, op.STATUS, op.ADD_COMMIT, op.READ_TREE)
 
@@ -31,14 +33,16 @@ def main(argv: Sequence[str]) -> int:
     scratch = Path(tempfile.mkdtemp(prefix="shadowsnap-bench-", dir=options.scratch))
     try:
         times = times_by_size(scratch, options.files, Pace(options.rounds, 2))
-        sizes = sizes_by_turn(scratch, options.turns)
+        sizes = sizes_by_turn(scratch, options.turns) if options.turns else {}
         facts = f"{report.machine(scratch)['processor']}, {report.machine(scratch)['file_system']}, " + ", ".join(
             f"{name} {version}" for name, version in report.versions().items()
         )
     finally:
         shutil.rmtree(scratch, ignore_errors=True)
     options.to.mkdir(parents=True, exist_ok=True)
-    pictures = {"times.svg": _times_chart(times, facts), "sizes.svg": _sizes_chart(sizes, facts)}
+    pictures = {"times.svg": _times_chart(times, facts)}
+    if sizes:
+        pictures["sizes.svg"] = _sizes_chart(sizes, facts)
     for name, text in pictures.items():
         (options.to / name).write_text(text, "utf-8")
         print(options.to / name)
@@ -54,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--to", type=Path, default=Path("shadowsnap/docs"), metavar="DIR",
                         help="(default: %(default)s)")  # fmt: skip
     parser.add_argument("--files", type=_numbers, default=_SIZES, metavar="N,...", help="sizes of trees")
-    parser.add_argument("--turns", type=int, default=_TURNS, help="(default: %(default)s)")
+    parser.add_argument("--turns", type=int, default=_TURNS, help="(default: %(default)s; 0: sizes.svg stays)")
     parser.add_argument("--rounds", type=int, default=7, help="runs of each contender (default: %(default)s)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the numbers there")
     parser.add_argument("--scratch", type=Path, metavar="DIR", help="work below this directory")
@@ -69,7 +73,8 @@ def times_by_size(scratch: Path, sizes: Sequence[int], pace: Pace) -> dict[str, 
         tree = generate(scratch / f"files-{size}", size)
         place = scratch / f"course-{size}"
         place.mkdir()
-        result = Course(tree, place, pace, lambda _: None).one_change()
+        course = Course(tree, place, pace, lambda _: None)
+        result = course.one_change() if size < _LARGE else course.one_change_of_many()
         for name in _RIVALS:
             median = result.status() if name == op.STATUS else result.median(name)
             if median is not None:

@@ -19,7 +19,7 @@ _PROCESSES = {
     op.UNCHANGED: 2, op.FIRST: 6, op.ONE: 6, op.HUNDRED: 6, op.LIST: 3,
     op.RESTORE_ONE: 12, op.RESTORE_MANY: 12, op.RESTORE_UNSAVED: 12,
 }  # fmt: skip
-_SMALL, _LARGE = 1_000, 50_000
+_SMALL, _LARGE, _HUGE = 1_000, 50_000, 100_000
 _LARGE_ENOUGH = 5_000
 """In smaller trees, what is the same for every tree decides: some milliseconds that git status does not have."""
 
@@ -75,6 +75,10 @@ def _times(result: Result, files: int) -> Iterator[Verdict]:
     limits = {op.UNCHANGED: 1.1, op.ONE: 1.5, op.RESTORE_ONE: 3}
     if status is not None and result.operation in limits and files >= _LARGE_ENOUGH:
         yield Verdict(result.operation, result.tree, ours / status, limits[result.operation], "x git status")
+    limits = {op.UNCHANGED: 0.6, op.ONE: 0.7}
+    if status is not None and result.operation in limits and files >= _HUGE:
+        unit = "x git status, 100,000 files"
+        yield Verdict(result.operation, result.tree, ours / status, limits[result.operation], unit)
     rivals = {
         op.FIRST: (op.COPY, 1.5),
         op.RESTORE_MANY: (op.CHECKOUT, 1),

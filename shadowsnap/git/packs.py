@@ -23,7 +23,6 @@ from pathlib import Path
 
 from shadowsnap.files import make_read_only, open_temporary, sync_directory
 from shadowsnap.git.objects import (
-    CHUNK,
     MAX_IN_MEMORY,
     Compress,
     LooseObjects,
@@ -45,7 +44,7 @@ _SMALL_INDEX = 1 << 18
 """An index up to this size is held in memory; of a larger one, only the fan-out table."""
 _SET_FACTOR = 16
 """Below this ratio of pack size to wanted objects, one set intersection is faster than single lookups."""
-_READ_SIZE = 4096
+_READ_SIZE, _HASH_SIZE = 4096, 1 << 17
 _MAX_DELTAS = 200
 _MAX_WITH_DELTAS = 384 << 20
 """Limit of an object, its delta base and the deltas between them, which are in memory at the same time."""
@@ -464,8 +463,9 @@ class PackWriter:
             file.seek(0)
             file.write(_pack_header(len(self)))
             file.seek(0)
-            while chunk := file.read(CHUNK):
-                digest.update(chunk)
+            buffer = memoryview(bytearray(_HASH_SIZE))
+            while count := file.readinto(buffer):
+                digest.update(buffer[:count])
         file.write(digest.digest())
         file.flush()
         make_read_only(file.fileno())
@@ -479,6 +479,11 @@ class PackWriter:
             descriptor, self._temporary = open_temporary(self._folder, "tmp_pack_")
             self._file = os.fdopen(descriptor, "w+b")
         self._file.writelines(self._parts)
+        if self._fsync and sys.platform == "linux":
+            # Linux writes out what it is asked to forget. So the sync at the end has little to wait for.
+            self._file.flush()
+            start = self._offset - self._buffered
+            os.posix_fadvise(self._file.fileno(), start, self._buffered, os.POSIX_FADV_DONTNEED)
         self._parts, self._buffered = [], 0
         return self._file
 

@@ -360,7 +360,7 @@ class _Scan:
                 for path in listing.folders:
                     is_excluded = path.rpartition(b"/")[2] in DEFAULT_DIRECTORY_NAMES
                     (postponed if is_excluded else waiting).append(path)
-            most = min(2 * most, _NAMES_AT_ONCE)
+            most = _NAMES_AT_ONCE
             ignored = self._ignored([*files, *folders], folders)
             if ignored is None:
                 self._note_undecided(files, folders, known)

@@ -37,8 +37,8 @@ def files(store: Store) -> list[str]:
     return sorted(path.name for path in folder(store).iterdir())
 
 
-def write_pack(store: Store, contents: list[bytes]) -> list[str]:
-    pack = PackWriter(store.git_dir / "objects", fsync=False)
+def write_pack(store: Store, contents: list[bytes], *, fsync: bool = False) -> list[str]:
+    pack = PackWriter(store.git_dir / "objects", fsync=fsync)
     try:
         names = [pack.add(b"blob", data) for data in contents]
         pack.finish()
@@ -94,6 +94,14 @@ def test_a_large_object_and_one_that_does_not_compress(store: Store) -> None:
     names = write_pack(store, large)
     assert verified(store) == {name: ("blob", len(data)) for name, data in zip(names, large, strict=True)}
     assert store.git().run("cat-file", "blob", names[1]) == large[1]
+
+
+def test_a_pack_that_is_flushed_to_the_disk_in_parts(store: Store) -> None:
+    chance = random.Random(2)
+    parts = [chance.randbytes(700_000) for _ in range(9)]
+    names = write_pack(store, parts, fsync=True)
+    assert verified(store) == {name: ("blob", len(data)) for name, data in zip(names, parts, strict=True)}
+    assert [store.git().run("cat-file", "blob", name) for name in names] == parts
 
 
 def test_the_same_content_is_packed_once(store: Store) -> None:
@@ -197,6 +205,7 @@ def test_objects_are_the_same_with_the_extra_fast_and_without(
     pytest.importorskip("isal")
     for number in range(150):  # enough for several threads
         (project / f"{number}.txt").write_text(f"{number}\n" * number)
+    (project / "medium").write_bytes(b"a line of text\n" * 9000)
     (project / "large").write_bytes(bytes(range(256)) * 9000)
     ids = []
     for name in ("fast", "plain"):

@@ -11,11 +11,10 @@ import time
 from pathlib import Path
 
 import pytest
-from capturing import snap, store_git
+from capturing import everything_old, snap, store_git
 from thorough import depth
 
 from helpers import ROOT
-from shadowsnap import CheckpointManager
 
 WARM = """
 import sys
@@ -50,11 +49,12 @@ def test_memory_does_not_grow_with_the_number_of_files(base: Path, tmp_path: Pat
     peaks, many = {}, depth(15_000, 50_500)
     for count in (1_000, many):
         project = make_tree(tmp_path / str(count), count)
-        first = snap(base, project, deadline=0, fsync=False)
+        # What is made in the second of a snapshot is read again by the next one. The promise is about files that
+        # are only compared, however quickly they were made here.
+        with everything_old():
+            first = snap(base, project, deadline=0, fsync=False)
         listed = store_git(base, "ls-tree", "-r", "--name-only", first.tree)
         assert listed.count(b"\n") == count + 1
-        # What was made in the very second of a snapshot is looked at once more by the next one.
-        CheckpointManager(base=base, deadline=0).ensure_checkpoint(project)
         (project / "changing").write_text("second")
         status, peak = run(WARM, str(base), str(project))
         assert status == "taken"
