@@ -165,9 +165,9 @@ class Capture:
         self._note_ignored_directories(captured)
         self._choose_usual_modes(usual)
         self._update_bare(found)
-        for folder in cache.bare - recordable(cache.bare):  # those with files are in `skipped` by these
-            if not any(path.startswith(folder + b"/") for path in self.skipped):
-                self.skipped[folder + b"/"] = "unstorable"
+        unstorable = cache.bare - recordable(cache.bare)
+        unstorable -= folders_above((*self.skipped, *unstorable))  # those are in `skipped` by what is in them
+        self.skipped.update((folder + b"/", "unstorable") for folder in unstorable)
         cache.skipped = {path for path in self.skipped if not path.endswith(b"/")} - self.undecided
         cache.found_under = None if self.undecided else capture_settings(space)
         self._update_unsettled(found)

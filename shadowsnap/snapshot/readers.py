@@ -23,7 +23,7 @@ from typing import IO, Any
 
 from shadowsnap.deadline import NO_DEADLINE, Deadline
 from shadowsnap.errors import DeadlineExceeded
-from shadowsnap.files import write_all
+from shadowsnap.files import behind_standard_streams, write_all
 from shadowsnap.git.index import Entry
 from shadowsnap.git.objects import fast_compress
 from shadowsnap.git.packs import NewObjects
@@ -277,10 +277,10 @@ class Copy:
 
 
 def _pipe(closing: ExitStack) -> tuple[int, int]:
-    ends = os.pipe()
-    for end in ends:
-        closing.callback(os.close, end)
-    return ends
+    source, target = (behind_standard_streams(end) for end in os.pipe())
+    closing.callback(os.close, source)
+    closing.callback(os.close, target)
+    return source, target
 
 
 def _leave_parent(keep: set[int | None]) -> None:
@@ -291,6 +291,10 @@ def _leave_parent(keep: set[int | None]) -> None:
         signal.signal(number, signal.SIG_DFL)
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # if the parent is killed, temporary files are removed first
     gc.disable()  # the finalizers of the host's objects are not ours to run
+    # Also its standard streams, of which a program may wait for the end. If it closed them, they may be anything.
+    nothing = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nothing, stream)
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2 and int(name) not in keep:
             with suppress(OSError):  # the listing itself

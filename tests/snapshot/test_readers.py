@@ -359,3 +359,54 @@ def test_nothing_is_missing_in_a_host_that(tmp_path: Path, large: Path, alone: A
     subprocess.run(command, check=True, timeout=60)
     expected = store_git(tmp_path / "alone", "for-each-ref", "--format=%(tree)", "refs/shadowsnap").decode()
     assert answer.read_text() == expected.strip()
+
+
+ENDING_HOST = """
+import os, signal, sys
+from shadowsnap import CheckpointManager
+from shadowsnap.snapshot import readers
+
+base, project, answer, closed = sys.argv[1:]
+readers._MANY_FOR_COPIES = 0
+os.cpu_count = lambda: 2
+descriptor = os.dup2(os.open(answer, os.O_WRONLY | os.O_CREAT), 50)
+real, asked = readers._ask, set()
+
+def ask(process, paths):
+    answered = real(process, paths)
+    asked.add(process.pid)
+    if len(asked) == 2:
+        os.write(descriptor, b" ".join(b"%d" % pid for pid in asked))
+        os.kill(os.getpid(), signal.SIGKILL)
+    return answered
+
+readers._ask = ask
+for number in closed:
+    os.close(int(number))
+CheckpointManager(base=base, fsync=False).snapshot(project)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="this process is copied on Linux alone")
+@pytest.mark.parametrize("closed", ["", "01", "12", "02", "012"])
+def test_copies_end_with_a_host_that_is_killed_whatever_streams_it_has(
+    tmp_path: Path, large: Path, closed: str
+) -> None:
+    """A copy must not hold the other end of its own pipe, which may have the number of a closed stream."""
+    answer = tmp_path / "copies"
+    command = [sys.executable, "-c", ENDING_HOST, str(tmp_path / "base"), str(large), str(answer), closed]
+    done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=30, check=False)
+    assert done.returncode == -signal.SIGKILL and done.stdout == b""
+    copies = [Path("/proc", pid) for pid in answer.read_text().split()]
+    until = time.monotonic() + 10
+    while any(is_running(copy) for copy in copies) and time.monotonic() < until:
+        time.sleep(0.01)
+    assert len(copies) == 2 and not any(is_running(copy) for copy in copies)
+    assert not list((tmp_path / "base/store/objects/pack").glob("tmp_*"))
+
+
+def is_running(process: Path) -> bool:
+    try:
+        return (process / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
