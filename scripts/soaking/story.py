@@ -417,7 +417,10 @@ class Story:
             # Paths that were named or restored earlier may stay captured: cold, they are named all at once.
             extra = warm.tree.keys() - warm.state.must_hold(names).keys()
             listed = self._last["skipped"]
-            paths = sorted({*names, *extra})
+            # A file that was named may be a directory by now, which is captured as a whole.
+            seen = {*extra, *(path for path, _ in listed)}
+            folders = {path for path in self._named if any(each.startswith(f"{path}/") for each in seen)}
+            paths = sorted({*names, *extra, *folders})
             reply = self._call("ensure", manager, 0, reason="cold", paths=paths, session="one", tool=False,
                                base=str(self._cold))  # fmt: skip
             assert reply is not None
