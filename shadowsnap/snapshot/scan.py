@@ -42,9 +42,10 @@ if TYPE_CHECKING:  # imported for annotations only
 
 _DIFF_FILES = ("diff-files", "--raw", "-z", "--no-renames", "--ignore-submodules=all")
 _GITLINK = b" 160000 "
-# The number of names in the first question to git, so that files can be read soon, and in the largest one. With
-# more, a large ignored directory would be walked in vain.
-_NAMES_AT_FIRST, _NAMES_AT_ONCE = 500, 5000
+# The number of names in the first question to git, so that files can be read soon, and in later ones. Until git
+# answers, a large ignored directory is walked in vain. So there are at most as many as were listed before, or
+# `_NAMES_LATER`.
+_NAMES_AT_FIRST, _NAMES_LATER, _MOST_NAMES = 500, 5000, 50_000
 
 
 # --- starting the comparison -------------------------------------------------------------------------
@@ -360,13 +361,13 @@ class _Scan:
                 for path in listing.folders:
                     is_excluded = path.rpartition(b"/")[2] in DEFAULT_DIRECTORY_NAMES
                     (postponed if is_excluded else waiting).append(path)
-            most = _NAMES_AT_ONCE
             ignored = self._ignored([*files, *folders], folders)
             if ignored is None:
                 self._note_undecided(files, folders, known)
                 return listed
             files = [path for path in files if path not in ignored] if ignored else files
             listed.update(files)
+            most = min(max(_NAMES_LATER, len(listed)), _MOST_NAMES)
             if self.readers is not None:
                 self.readers.give(files)
             found.ignored_directories.update(ignored.intersection(folders))
