@@ -1,7 +1,7 @@
 """shadowsnap keeps people's files safe from their AI agents.
 
 Importing this package imports almost nothing: it is started once per tool call by agent
-hooks, so the names below are loaded on first use.
+hooks, so the names below are loaded on first use. Type checkers find them in `__init__.pyi`.
 """
 
 __version__ = "0.1.0"
@@ -17,23 +17,6 @@ _HOMES = {
     ),
 }
 __all__ = ["__version__", *_HOMES]
-
-TYPE_CHECKING = False  # `typing` takes as long to import as Python to start
-if TYPE_CHECKING:
-    from shadowsnap.aio import AsyncCheckpointManager as AsyncCheckpointManager
-    from shadowsnap.errors import ShadowsnapError as ShadowsnapError
-    from shadowsnap.events import Event as Event
-    from shadowsnap.manager import CheckpointManager as CheckpointManager
-    from shadowsnap.model import Change as Change
-    from shadowsnap.model import Checkpoint as Checkpoint
-    from shadowsnap.model import Diff as Diff
-    from shadowsnap.model import Entry as Entry
-    from shadowsnap.model import Kept as Kept
-    from shadowsnap.model import Now as Now
-    from shadowsnap.model import Outcome as Outcome
-    from shadowsnap.model import RestoreResult as RestoreResult
-    from shadowsnap.model import Skipped as Skipped
-    from shadowsnap.settings import Settings as Settings
 
 
 def __getattr__(name: str) -> object:

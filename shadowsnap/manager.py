@@ -2229,7 +2229,7 @@ class CheckpointManager:
         """Call the listener with an event, by the name of its class."""
         if self._on_event is None:
             return
-        import logging
+        import logging  # here: a hook has no listener
 
         try:
             self._on_event(getattr(events, event)(os.fspath(working_dir), **facts))

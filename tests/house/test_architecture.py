@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+import shadowsnap
 from helpers import ROOT
 
 PACKAGE = "shadowsnap"
@@ -462,3 +463,10 @@ def test_a_heavy_import_is_seen(tmp_path: Path) -> None:
     (tmp_path / "heavy.py").write_text("import subprocess, json, dataclasses")
     loaded = modules_loaded_by(f"sys.path.insert(0, {str(tmp_path)!r}); import heavy")
     assert {"heavy", "subprocess", "json", "dataclasses"} <= loaded
+
+
+def test_type_checkers_find_every_public_name() -> None:
+    stub = ast.parse((ROOT / PACKAGE / "__init__.pyi").read_text("utf-8"))
+    imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
+    found = {alias.asname: node.module for node in imports for alias in node.names}
+    assert found == {name: f"{PACKAGE}.{home}" for name, home in shadowsnap._HOMES.items()}
