@@ -155,7 +155,8 @@ class Capture:
                 self._save_progress()
                 raise
         self._check_size()
-        self.late = {path for path in named & missing - found.changed if self._has(path)}
+        # Also those that a scan of everything found: they were left out before, because they are ignored.
+        self.late = set() if self.is_first else {path for path in named & missing if self._has(path)}
         self.released = {path for path in found.gone if path not in self.skipped and self._is_file(path)}
         cache.named |= {path for path in given if self._exists(path)}
         self._note_large_directories(found)

@@ -91,6 +91,21 @@ def test_an_ignored_file_that_is_named_late_in_a_turn_gets_its_content_back(
     assert manifest(files) == before
 
 
+def test_an_ignored_file_that_is_named_after_the_rules_changed_gets_its_content_back(
+    manager: CheckpointManager, files: Path
+) -> None:
+    (files / "notes.log").write_text("the person's notes\n")
+    before = manifest(files)
+    manager.ensure_checkpoint(files)
+    (files / "sub.d").mkdir()
+    (files / "sub.d" / ".gitignore").write_text("*.tmp\n")  # so everything is scanned
+    manager.ensure_checkpoint(files, paths=["notes.log"])
+    (files / "notes.log").write_text("overwritten\n")
+    manager.end_turn()
+    manager.revert(files, turn=1)
+    assert manifest(files) == before
+
+
 def test_files_that_a_turn_stopped_ignoring_are_not_deleted(
     manager: CheckpointManager, files: Path
 ) -> None:
