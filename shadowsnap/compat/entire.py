@@ -29,6 +29,7 @@ from pathlib import Path
 from typing import Any
 
 from shadowsnap import __version__
+from shadowsnap.compat.commits import Folder, commit_files, commits_with_trailer, with_parents
 from shadowsnap.compat.session_log import (
     AttachReport,
     ForeignConversation,
@@ -40,7 +41,6 @@ from shadowsnap.compat.session_log import (
 from shadowsnap.deadline import NO_DEADLINE
 from shadowsnap.errors import BadArguments, MalformedObject, ShadowsnapError
 from shadowsnap.files import UnreadableFile, parse_json, read_bounded
-from shadowsnap.git.commits import Folder, commit_files, commits_with_trailer, with_parents
 from shadowsnap.git.reading import ObjectReader
 from shadowsnap.git.refs import refs_below
 from shadowsnap.git.repository import Git, usable_git

@@ -215,10 +215,6 @@ class Opener:
     def __init__(self, key_file: Path | None = None) -> None:
         self._keys = _identities(key_file) if key_file is not None else []
 
-    @property
-    def has_key(self) -> bool:
-        return bool(self._keys)
-
     def open(self, data: bytes, lane: str) -> bytes:
         if not is_sealed(data):
             return data

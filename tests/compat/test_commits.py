@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from helpers import git
+from shadowsnap.compat.commits import Folder, commit_files, commits_with_trailer, with_parents
 from shadowsnap.errors import DamagedObject, GitFailed
-from shadowsnap.git.commits import Folder, commit_files, commits_with_trailer, with_parents
 from shadowsnap.git.reading import ObjectReader
 from shadowsnap.git.repository import Git, usable_git
 
