@@ -223,7 +223,7 @@ THIN = {
 
 def test_a_face_does_not_grow() -> None:
     lines = {path.stem: code_lines(path) for path in COMPAT.glob("*.py")}
-    others = {"common", "session_log", "exports"}  # what serves any system: no face of one
+    others = {"commits", "common", "session_log", "exports"}  # what serves any system: no face of one
     assert {name for parts in THIN for name in parts} == {*lines} - {"__init__"} - others
     totals = {parts: sum(lines[name] for name in parts) for parts in THIN}
     assert {parts: total for parts, total in totals.items() if total >= THIN[parts]} == {}
