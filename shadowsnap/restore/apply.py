@@ -492,9 +492,11 @@ class Staging:
             self._cleanup.callback(_discard, index)
             names = {self._locations[path][1]: self._plan.write[path][0] for path in paths}
             Index(index).write_without_stat(names)
+            directory = self._opened[folder]
             # If this process is killed, git still holds the lock until it has stopped writing.
-            work_tree = Path(self._opened[folder].as_folder())
-            git = self._space.git.bound(work_tree=work_tree, index_file=index, inherited=(self._space.lock,))
+            inherited = tuple(each for each in (self._space.lock, directory.descriptor) if each is not None)
+            work_tree = Path(directory.as_folder())
+            git = self._space.git.bound(work_tree=work_tree, index_file=index, inherited=inherited)
             # With a prefix, git creates the files without first asking what is there: twice as fast.
             running = git.start("checkout-index", "-a", "-f", "-q", "--prefix=./")
             self._cleanup.callback(running.abandon)
