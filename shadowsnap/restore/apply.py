@@ -488,8 +488,7 @@ class Staging:
 
     def _start_checkout(self) -> None:
         for number, (folder, paths) in enumerate(self._paths_to_write.items()):
-            index = self._space.store.index_file(f"{self._space.project.id}.{number}.staging")
-            self._cleanup.callback(_discard, index)
+            index = self._space.store.staging_index(self._space.project.id, number)
             names = {self._locations[path][1]: self._plan.write[path][0] for path in paths}
             Index(index).write_without_stat(names)
             directory = self._opened[folder]
@@ -540,13 +539,6 @@ class Staging:
         self._cleanup.close()
 
 
-def _discard(index: Path) -> None:
-    try:
-        index.unlink(missing_ok=True)
-    except OSError:
-        pass  # upkeep removes it
-
-
 def _file_system_tops(space: Workspace, folders: set[bytes]) -> dict[bytes, bytes]:
     """For each directory, the uppermost directory of the project on the same file system."""
     mounts = mounted_below(space.project.workdir)
@@ -576,6 +568,12 @@ def _file_system_tops(space: Workspace, folders: set[bytes]) -> dict[bytes, byte
 
 
 def remove_staging(space: Workspace, folders: Iterable[bytes]) -> None:
+    """Remove staging directories, and the indexes from which git wrote into them."""
+    for index in space.store.staging_indexes(space.project.id):
+        try:
+            index.unlink(missing_ok=True)
+        except OSError:
+            pass  # upkeep removes it
     for folder in filter(is_staging, folders):
         top, _, name = folder.rpartition(b"/")
         try:
