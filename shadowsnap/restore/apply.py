@@ -488,13 +488,14 @@ class Staging:
 
     def _start_checkout(self) -> None:
         for number, (folder, paths) in enumerate(self._paths_to_write.items()):
-            index = self._space.store.index_file(f"{self._space.project.id}.{number}.staging")
-            self._cleanup.callback(_discard, index)
+            index = self._space.store.staging_index(self._space.project.id, number)
             names = {self._locations[path][1]: self._plan.write[path][0] for path in paths}
             Index(index).write_without_stat(names)
+            directory = self._opened[folder]
             # If this process is killed, git still holds the lock until it has stopped writing.
-            work_tree = Path(self._opened[folder].as_folder())
-            git = self._space.git.bound(work_tree=work_tree, index_file=index, inherited=(self._space.lock,))
+            inherited = tuple(each for each in (self._space.lock, directory.descriptor) if each is not None)
+            work_tree = Path(directory.as_folder())
+            git = self._space.git.bound(work_tree=work_tree, index_file=index, inherited=inherited)
             # With a prefix, git creates the files without first asking what is there: twice as fast.
             running = git.start("checkout-index", "-a", "-f", "-q", "--prefix=./")
             self._cleanup.callback(running.abandon)
@@ -538,13 +539,6 @@ class Staging:
         self._cleanup.close()
 
 
-def _discard(index: Path) -> None:
-    try:
-        index.unlink(missing_ok=True)
-    except OSError:
-        pass  # upkeep removes it
-
-
 def _file_system_tops(space: Workspace, folders: set[bytes]) -> dict[bytes, bytes]:
     """For each directory, the uppermost directory of the project on the same file system."""
     mounts = mounted_below(space.project.workdir)
@@ -574,6 +568,12 @@ def _file_system_tops(space: Workspace, folders: set[bytes]) -> dict[bytes, byte
 
 
 def remove_staging(space: Workspace, folders: Iterable[bytes]) -> None:
+    """Remove staging directories, and the indexes from which git wrote into them."""
+    for index in space.store.staging_indexes(space.project.id):
+        try:
+            index.unlink(missing_ok=True)
+        except OSError:
+            pass  # upkeep removes it
     for folder in filter(is_staging, folders):
         top, _, name = folder.rpartition(b"/")
         try:

@@ -383,8 +383,8 @@ def _save(prepared: _Prepared, reason: str, facts: dict[str, Any]) -> str | None
 
 
 def clean_up(space: Workspace, ended: Journal, staging: Iterable[str], *, lasting: bool = True) -> Journal:
-    """Remove staging directories and close the journal. In this order, because on a full disk the first makes
-    room for the second. What cannot be removed is left to the next operation."""
+    """Remove staging directories and what git wrote them from, and close the journal. In this order, because on a
+    full disk the first makes room for the second. What cannot be removed is left to the next operation."""
     remove_staging(space, [os.fsencode(folder) for folder in staging])
     left = tuple(folder for folder in staging if space.worktree.lstat(os.fsencode(folder)) is not None)
     ended = replace(ended, leftover=left)
@@ -491,7 +491,7 @@ def recover(space: Workspace) -> str:
         clean_up(space, replace(journal, open=None), begun.staging)
         return f"a restore to {begun.target[:8]} had been interrupted before it changed any file"
     if begun.staging and not _has_staging(space, begun):
-        write_journal(space.store, space.project, replace(journal, open=None))
+        clean_up(space, replace(journal, open=None), journal.leftover)
         return (
             f"a restore to {begun.target[:8]} had been interrupted and was not finished, because the files that it"
             f" moved aside are gone; the files before it are in checkpoint {begun.before[:8]}"
@@ -524,7 +524,7 @@ def _finish(space: Workspace, journal: Journal, begun: OpenRestore) -> str:
             " put back"
         )
     else:
-        write_journal(space.store, space.project, replace(journal, open=None))
+        clean_up(space, replace(journal, open=None), journal.leftover)
         folders = ", ".join(begun.staging)
         return f"an interrupted restore cannot be finished; the files it moved aside are in {folders}{rescued}"
     found = f"; the files as they were found are in checkpoint {result.undo_id[:8]}" if result.undo_id else ""

@@ -463,10 +463,12 @@ class Worktree:
             _chmod_open(self._fd, mode)
 
     def as_folder(self) -> str:
-        """A path by which another process reaches this directory while it is open here, whatever has its name by
-        then."""
+        """A path that leads to this directory while it is open, whatever has its name by then: for this process
+        and for a child that inherits the descriptor."""
+        # Not by our process id: /proc may belong to another process namespace, where that is another process, and
+        # a process that changed its user may not look at itself that way.
         if self._fd is not None and sys.platform == "linux" and os.path.isdir("/proc/self/fd"):
-            return f"/proc/{os.getpid()}/fd/{self._fd}"
+            return f"/proc/self/fd/{self._fd}"
         return os.fsdecode(self._root)
 
     def _at(self, path: bytes) -> bytes:

@@ -110,6 +110,14 @@ class Store:
     def index_file(self, project: str) -> Path:
         return self.git_dir / "indexes" / project
 
+    def staging_index(self, project: str, number: int) -> Path:
+        """What a restore of one project has git write: an index for each directory that git writes into."""
+        return self.git_dir / "indexes" / f"{project}.{number}.staging"
+
+    def staging_indexes(self, project: str) -> list[Path]:
+        """Those of a restore that is under way or died."""
+        return [*(self.git_dir / "indexes").glob(f"{project}.*.staging")]
+
     def exclude_file(self, project: str) -> Path:
         """The exclude patterns of one project: the defaults, and its own."""
         return self.git_dir / "indexes" / f"{project}.exclude"

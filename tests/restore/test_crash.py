@@ -198,6 +198,33 @@ def test_a_restore_killed_at_any_step_is_finished_or_never_began(again: Callable
         assert manifest(story.project) == restored
 
 
+@pytest.mark.parametrize(
+    "point", ["restore:begun", "restore:saved", "restore:staged", "restore:wrote-one", "restore:settled"]
+)
+def test_a_restore_of_many_files_killed_at_any_step_is_finished_or_never_began(
+    again: Callable[[], Story], point: str
+) -> None:
+    """Git writes the new files then, in processes that outlive the one that is killed."""
+
+    def ready() -> Story:
+        story = again()
+        for text in ("then", "now"):
+            for number in range(300):
+                (story.project / "empty").mkdir(exist_ok=True)
+                (story.project / "empty" / f"file-{number}").write_text(f"{text} {number}\n")
+            if text == "then":
+                story.target = checkpoint(story.manager, story.project).id
+        story.mutated, story.ids = manifest(story.project), all_ids(story.manager, story.project)
+        return story
+
+    story = ready()
+    story.restore()
+    restored = manifest(story.project)
+    story = ready()
+    assert killed_at(point, 0, story.restore)
+    assert_recovered(story, restored, story.mutated, at=point)
+
+
 def test_a_restore_of_some_paths_killed_at_any_step_is_finished_or_never_began(
     again: Callable[[], Story],
 ) -> None:

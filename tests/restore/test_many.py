@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import os
 import resource
+import shutil
 import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 from damaging import flip, truncate
@@ -85,6 +89,51 @@ def test_a_second_mount_of_the_same_file_system_is_restored_with_the_rest(base: 
         assert manifest(project) == before
     finally:
         subprocess.run(["umount", project / "mounted"], check=True)
+
+
+# --- git writes many files, into directories that are open here --------------------------------------------
+
+
+def test_many_files_are_restored_by_a_process_that_changed_its_user(
+    as_user: Callable[..., Any], base: Path, project: Path
+) -> None:
+    """The system hides what such a process has open from all others, its children included."""
+
+    def story() -> None:
+        manager = CheckpointManager(base=base)
+        write_files(project, "then")
+        for folder in project.glob("folder-1*"):
+            folder.chmod(0o555)
+        target, original = checkpoint(manager, project).id, manifest(project)
+        for folder in project.glob("folder-*"):
+            folder.chmod(0o755)
+        write_files(project, "now")
+        for folder in project.glob("folder-2*"):
+            folder.chmod(0o500)
+        mutated = manifest(project)
+        manager.restore(project, target)
+        assert manifest(project) == original
+        manager.undo(project)
+        assert manifest(project) == mutated
+        assert_sound(base, project)
+
+    as_user(story)
+
+
+def test_many_files_are_restored_where_proc_shows_other_processes(base: Path, project: Path) -> None:
+    """In a sandbox with its own process ids, /proc may still be that of the system."""
+    sandbox = ["unshare", "--pid", "--fork"]
+    if shutil.which("unshare") is None or subprocess.run([*sandbox, "true"], capture_output=True).returncode:
+        pytest.skip("no namespaces here")
+    manager = CheckpointManager(base=base)
+    write_files(project, "then")
+    target, original = checkpoint(manager, project).id, manifest(project)
+    write_files(project, "now")
+    script = "import sys, shadowsnap; shadowsnap.CheckpointManager(base=sys.argv[1]).restore(*sys.argv[2:])"
+    words = [*sandbox, sys.executable, "-c", script, base, project, target]
+    subprocess.run(words, check=True, timeout=60)
+    assert manifest(project) == original
+    assert_sound(base, project)
 
 
 # --- packs that are damaged ---------------------------------------------------------------------------

@@ -16,6 +16,8 @@ from random_trees import Change, Node, build, changes, mutate, trees, wild_chang
 from helpers import git, manifest, remove_tree
 from shadowsnap import CheckpointManager
 
+pytestmark = pytest.mark.shortcut  # each forces both ways itself, and one way does not take back the other
+
 EXAMPLES = max(1, settings().max_examples // 3)
 
 

@@ -98,6 +98,7 @@ def test_they_give_the_same_objects(
     assert asked and all(process.returncode is not None for process, _ in asked)
 
 
+@pytest.mark.shortcut
 @pytest.mark.usefixtures("either")
 @pytest.mark.parametrize("moment", ["at once", "after some batches", "before the pack is complete"])
 def test_what_a_killed_one_did_not_store_is_read_here(

@@ -47,6 +47,7 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
+@pytest.mark.shortcut
 @on_linux
 def test_two_files_are_exchanged(folder: Path) -> None:
     inodes = (folder / "one").stat().st_ino, (folder / "sub" / "three").stat().st_ino
@@ -56,6 +57,7 @@ def test_two_files_are_exchanged(folder: Path) -> None:
     assert ((folder / "sub" / "three").stat().st_ino, (folder / "one").stat().st_ino) == inodes
 
 
+@pytest.mark.shortcut
 @on_linux
 def test_a_file_and_a_directory_are_exchanged(folder: Path) -> None:
     with Worktree(folder) as here:
@@ -63,6 +65,7 @@ def test_a_file_and_a_directory_are_exchanged(folder: Path) -> None:
     assert (folder / "one" / "three").read_text() == "third\n" and (folder / "sub").read_text() == "first\n"
 
 
+@pytest.mark.shortcut
 @on_linux
 def test_a_missing_path_cannot_be_exchanged(folder: Path) -> None:
     with Worktree(folder) as here, pytest.raises(FileNotFoundError):
@@ -70,6 +73,7 @@ def test_a_missing_path_cannot_be_exchanged(folder: Path) -> None:
     assert (folder / "one").read_text() == "first\n"
 
 
+@pytest.mark.shortcut
 @on_linux
 def test_an_exchange_raises_the_audit_event_of_a_rename(folder: Path) -> None:
     def heard() -> list[str]:
@@ -155,6 +159,7 @@ def test_subdirectories_leave_no_descriptor_open(folder: Path) -> None:
 # --- restores -----------------------------------------------------------------------------------------
 
 
+@pytest.mark.shortcut
 @on_linux
 def test_a_file_that_is_restored_is_never_missing(tmp_path: Path, project: Path, base: Path) -> None:
     """Another process opens it all the time, as a dev server does."""

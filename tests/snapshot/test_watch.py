@@ -160,6 +160,7 @@ def test_a_watcher_reports_what_a_scan_finds_where_much_is_ignored(
 # --- what it costs ----------------------------------------------------------------------------------
 
 
+@pytest.mark.shortcut
 def test_without_changes_no_process_starts_and_no_file_is_examined(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -416,7 +417,10 @@ def test_a_comparison_that_fails_leads_to_a_scan(pair: Pair, monkeypatch: pytest
     assert pair.agree()
 
 
+@pytest.mark.shortcut
 def test_a_write_through_a_memory_map_is_noticed(pair: Pair) -> None:
+    """The watcher looks again at files that were written, by the nanosecond. A scan does so with files of the last
+    second only, and finds none that is so young here."""
     mounts = Path("/proc/self/mountinfo").read_bytes()
     if filesystems.file_system_type(os.fsencode(pair.project), mounts) == b"tmpfs":
         pytest.skip("tmpfs does not change the time of a file when mapped memory is written")
