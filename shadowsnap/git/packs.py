@@ -18,7 +18,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from io import BufferedRandom, BytesIO
-from itertools import accumulate
+from itertools import accumulate, chain
 from pathlib import Path
 
 from shadowsnap.files import make_read_only, open_temporary, sync_directory
@@ -42,6 +42,8 @@ _LARGE_OFFSET = 1 << 31
 """Larger offsets go to a second table of the index: the first one uses this bit as a flag."""
 _SMALL_INDEX = 1 << 18
 """An index up to this size is held in memory; of a larger one, only the fan-out table."""
+_SMALL_PACK = 256
+"""Up to this number of objects, which a usual snapshot stays below, they are all entered into one table."""
 _SET_FACTOR = 16
 """Below this ratio of pack size to wanted objects, one set intersection is faster than single lookups."""
 _READ_SIZE, _HASH_SIZE = 4096, 1 << 17
@@ -64,19 +66,20 @@ class Packs:
 
     def __init__(self, *folders: Path) -> None:
         self._folders = folders
-        self._listed: list[str] = []
-        """The packs by path without suffix, newest first."""
+        self._is_listed = False
+        self._unread: list[str] = []
+        """Packs that were not needed yet by path without suffix, newest last."""
         self._indexes: dict[str, _PackIndex | None] = {}
         """Those that were needed; None for a damaged index."""
+        self._large: list[_PackIndex] = []
+        self._positions: dict[bytes, tuple[_PackIndex, int]] = {}
+        """Every object of the small ones: searching hundreds of them one by one would cost more than reading."""
 
     def read(self, name: str, *, known_only: bool = False) -> tuple[bytes, bytes] | None:
         """Kind and content of an object; None if it is absent or unreadable here. With `known_only`,
         packs that appeared since the last listing are ignored."""
         try:
-            raw = bytes.fromhex(name)
-            if known_only and self._listed and self._find_among(self._listed, raw) is None:
-                return None
-            found = self._read(raw, _MAX_DELTAS, 0)
+            found = self._read(bytes.fromhex(name), _MAX_DELTAS, 0, known_only=known_only)
         except _UNREADABLE:
             return None
         return found if found is not None and object_id(*found) == name else None
@@ -109,28 +112,53 @@ class Packs:
                 continue  # damaged
         return {name.hex() for name in found}
 
-    def _read(self, name: bytes, max_deltas: int, held: int) -> tuple[bytes, bytes] | None:
-        location = self._find(name)
+    def _read(
+        self, name: bytes, max_deltas: int, held: int, *, known_only: bool = False
+    ) -> tuple[bytes, bytes] | None:
+        location = self._find(name, known_only=known_only)
         return None if location is None else self._unpack(*location, max_deltas, held)
 
-    def _find(self, name: bytes) -> tuple[str, int] | None:
-        location = self._find_among(self._listed, name)
-        if location is None:
-            known, self._listed = set(self._listed), list(self._stems())
-            self._indexes = {stem: self._indexes[stem] for stem in self._listed if stem in self._indexes}
-            location = self._find_among([stem for stem in self._listed if stem not in known], name)
+    def _find(self, name: bytes, *, known_only: bool = False) -> tuple[str, int] | None:
+        location = self._find_known(name)
+        if location is None and not (known_only and self._is_listed):
+            self._list()
+            location = self._find_known(name)
         return location
 
-    def _find_among(self, stems: Iterable[str], name: bytes) -> tuple[str, int] | None:
-        """An index is read when no newer pack has the object: with hundreds of packs, most are never read."""
-        for stem in stems:
-            if stem not in self._indexes:
-                self._indexes[stem] = _open_index(stem)
-            index = self._indexes[stem]
-            offset = None if index is None else index.find(name)
+    def _find_known(self, name: bytes) -> tuple[str, int] | None:
+        if name in self._positions:
+            index, position = self._positions[name]
+            return index.stem, index.offset(position)
+        for index in chain(self._large, self._read_more()):
+            offset = index.find(name)
             if offset is not None:
-                return stem, offset
+                return index.stem, offset
         return None
+
+    def _read_more(self) -> Iterator[_PackIndex]:
+        """An index is read when no newer pack has the object: with hundreds of packs, most are never read."""
+        while self._unread:
+            stem = self._unread.pop()
+            index = self._indexes[stem] = _open_index(stem)
+            if index is not None:
+                self._take_in(index)
+                yield index
+
+    def _take_in(self, index: _PackIndex) -> None:
+        if index.count > _SMALL_PACK:
+            self._large.append(index)
+        else:
+            self._positions.update((name, (index, position)) for position, name in enumerate(index.names()))
+
+    def _list(self) -> None:
+        stems = list(self._stems())
+        self._is_listed = bool(stems)
+        self._unread = [stem for stem in reversed(stems) if stem not in self._indexes]
+        if not self._indexes.keys() <= set(stems):  # a repack removed some
+            self._indexes = {stem: self._indexes[stem] for stem in stems if stem in self._indexes}
+            self._large, self._positions = [], {}
+            for index in filter(None, self._indexes.values()):
+                self._take_in(index)
 
     def _stems(self) -> Iterator[str]:
         """Paths of the packs without suffix. Newest first, because one of the last snapshots usually
@@ -187,21 +215,28 @@ class _PackIndex:
         with _opened(stem + ".idx") as descriptor:
             self._size = os.fstat(descriptor).st_size
             self._data = _read_at(descriptor, 0, self._size if self._size <= _SMALL_INDEX else NAMES)
-        (self._count,) = struct.unpack_from(">I", self._data, NAMES - 4)
+        fan_out = struct.unpack_from(">256I", self._data, FANOUT)
+        self.count = fan_out[-1]
         # A wrong count would make Python allocate memory for all of it before reading.
-        if self._data[:FANOUT] != INDEX_VERSION_2 or self._count > self._size // 28:
+        if self._data[:FANOUT] != INDEX_VERSION_2 or self.count > self._size // 28:
             raise ValueError("not a pack index of version 2")
+        if [*fan_out] != sorted(fan_out):
+            raise ValueError("the fan-out table is not in order")
 
     def find(self, name: bytes) -> int | None:
         """Offset of an object in the pack; None if it is not here."""
         position = self._position(name)
-        return None if position is None else self._offset(position)
+        return None if position is None else self.offset(position)
+
+    def names(self) -> list[bytes]:
+        """The ids of all objects, sorted."""
+        names = self._slice(NAMES, 20 * self.count)
+        return [names[at : at + 20] for at in range(0, len(names), 20)]
 
     def contained(self, wanted: set[bytes]) -> set[bytes]:
         """Which of the objects are here."""
-        names = self._slice(NAMES, 20 * self._count)
-        if self._count < _SET_FACTOR * len(wanted):
-            return wanted.intersection([names[at : at + 20] for at in range(0, len(names), 20)])
+        if self.count < _SET_FACTOR * len(wanted):
+            return wanted.intersection(self.names())
         return {name for name in wanted if self.find(name) is not None}
 
     def matches_pack(self) -> bool:
@@ -216,8 +251,8 @@ class _PackIndex:
 
     def intact(self, names: Iterable[bytes]) -> set[bytes]:
         """Which of the objects have the CRC that was recorded when they were packed."""
-        offsets = struct.unpack(f">{self._count}I", self._slice(NAMES + 24 * self._count, 4 * self._count))
-        checksums = self._slice(NAMES + 20 * self._count, 4 * self._count)
+        offsets = struct.unpack(f">{self.count}I", self._slice(NAMES + 24 * self.count, 4 * self.count))
+        checksums = self._slice(NAMES + 20 * self.count, 4 * self.count)
         found: set[bytes] = set()
         with _opened(self.stem + ".pack") as descriptor:
             ends = sorted((*offsets, os.fstat(descriptor).st_size - 20))
@@ -239,19 +274,17 @@ class _PackIndex:
         (first,) = struct.unpack_from(">I", self._data, at - 4) if name[0] else (0,)
         if first == end:
             return None
-        if not first < end <= self._count:
-            raise ValueError("the fan-out table is not in order")
         names = self._slice(NAMES + 20 * first, 20 * (end - first))
         at = names.find(name)
         while at > 0 and at % 20:  # a match across the border of two ids
             at = names.find(name, at + 1)
         return None if at < 0 else first + at // 20
 
-    def _offset(self, position: int) -> int:
-        offsets = NAMES + 24 * self._count
+    def offset(self, position: int) -> int:
+        offsets = NAMES + 24 * self.count
         (offset,) = struct.unpack(">I", self._slice(offsets + 4 * position, 4))
         if offset >> 31:
-            large = offsets + 4 * self._count + 8 * (offset & 0x7FFFFFFF)
+            large = offsets + 4 * self.count + 8 * (offset & 0x7FFFFFFF)
             (offset,) = struct.unpack(">Q", self._slice(large, 8))
         return int(offset)
 

@@ -580,7 +580,7 @@ def with_statistics(
 def compared_at(git: Git, projects: Iterable[list[Checkpoint]], path: bytes) -> list[Checkpoint]:
     """The same for one path in several projects, each given newest first, with one process for all."""
     listed = list(projects)
-    numbers = count_at(git, {pair for some in listed for pair in _pairs(some).values()}, path)
+    numbers = count_at(git, (pair for some in listed for pair in _pairs(some).values()), path)
     return [each for some in listed for each in _with_numbers(some, numbers)]
 
 
@@ -606,14 +606,14 @@ def count_pairs(
 ) -> dict[Pair, Numbers]:
     """What differs between pairs of trees, remembered unless it is for one path. Pairs whose trees are lost are
     left out."""
-    wanted = set(pairs)
+    wanted = dict.fromkeys(pairs)
     if path is not None:
         return count_at(git, wanted, path)
     remembered = _remembered(store, project)
-    counted = count_at(git, wanted - remembered.keys())
+    counted = count_at(git, (pair for pair in wanted if pair not in remembered))
     everything = remembered | {pair: numbers for pair, numbers in counted.items() if pair[0] != pair[1]}
     if everything != remembered:
-        chosen = everything.keys() if len(everything) <= _MOST else everything.keys() & wanted
+        chosen = everything.keys() if len(everything) <= _MOST else everything.keys() & wanted.keys()
         record = {f"{old} {new}": everything[old, new] for old, new in chosen}
         with suppress(OSError):  # a store that cannot be written to can still be listed
             write_json(store.statistics_file(project.id), record)
@@ -632,11 +632,12 @@ def _remembered(store: Store, project: Project) -> dict[Pair, Numbers]:
     return found
 
 
-def count_at(git: Git, pairs: set[Pair], path: bytes = b"") -> dict[Pair, Numbers]:
+def count_at(git: Git, pairs: Iterable[Pair], path: bytes = b"") -> dict[Pair, Numbers]:
     """Let git count what differs at a path, or below it. Pairs whose trees or files are lost are left out, and
-    those that a checkpoint must not hold."""
-    numbers: dict[Pair, Numbers] = {pair: NO_CHANGE for pair in pairs if pair[0] == pair[1]}
-    pending, attempts = [comparable(git, sorted(pairs - numbers.keys()))], 0
+    those that a checkpoint must not hold. In the order of the timeline, each tree is read once."""
+    wanted = dict.fromkeys(pairs)
+    numbers: dict[Pair, Numbers] = {pair: NO_CHANGE for pair in wanted if pair[0] == pair[1]}
+    pending, attempts = [comparable(git, (pair for pair in wanted if pair not in numbers))], 0
     while pending and attempts < _ATTEMPTS:
         some = pending.pop(0)
         if not some:

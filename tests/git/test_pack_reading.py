@@ -175,6 +175,33 @@ def test_the_indexes_of_older_packs_are_not_read(repository: Path, monkeypatch: 
     assert len(opened) == len({*opened}) == 5
 
 
+def test_each_of_many_small_packs_is_searched_once(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [write_pack(repository, [b"%d" % number])[0] for number in range(40)]
+    searched: list[str] = []
+    find = packed._PackIndex.find
+
+    def noting(index: packed._PackIndex, name: bytes) -> int | None:
+        searched.append(index.stem)
+        return find(index, name)
+
+    monkeypatch.setattr(packed._PackIndex, "find", noting)
+    packs = Packs(objects(repository))
+    for _ in range(2):
+        assert [packs.read(name) for name in names] == [(b"blob", b"%d" % number) for number in range(40)]
+    assert len(searched) == len({*searched}) == 40
+
+
+def test_small_packs_that_a_repack_removed_are_forgotten(repository: Path) -> None:
+    names = [write_pack(repository, [b"%d" % number])[0] for number in range(3)]
+    packs = Packs(objects(repository))
+    assert all(packs.read(name) for name in names)
+    for path in objects(repository).glob("pack/*"):
+        path.unlink()
+    again = write_pack(repository, [b"0", b"1", b"more"])
+    assert packs.read(again[2]) == (b"blob", b"more")
+    assert [packs.read(name) for name in names] == [(b"blob", b"0"), (b"blob", b"1"), None]
+
+
 def test_the_base_of_a_ref_delta_may_be_in_another_pack(repository: Path) -> None:
     """Git makes such packs only for sending; we follow them all the same."""
     old, new = versions(3, 2)
