@@ -61,7 +61,11 @@ def pytest_configure(config: pytest.Config) -> None:
     # by every other pytest that starts on this machine.
     temproot = tempfile.mkdtemp(prefix="ss-")
     os.chmod(temproot, 0o711)
-    os.environ["PYTEST_DEBUG_TEMPROOT"] = temproot
+    helpers.spread_directories(temproot)
+    inside = os.path.join(temproot, "t")
+    os.mkdir(inside)
+    os.chmod(inside, 0o711)
+    os.environ["PYTEST_DEBUG_TEMPROOT"] = inside
     config.stash[_TEMPROOT] = temproot
     config.stash[_PLACES] = helpers.real_places()
     config.stash[_BEFORE] = helpers.fingerprint(config.stash[_PLACES])
@@ -92,8 +96,24 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+    """Note which directories can go at the end: those of tests that passed."""
+    report = yield
+    item.stash[_FAILED] = report.failed or item.stash.get(_FAILED, False)
+    if call.when == "teardown" and not item.stash[_FAILED]:
+        made = getattr(item, "funcargs", {}).get("tmp_path")
+        if made is not None:
+            item.config.stash.setdefault(_DONE_WITH, []).append(made)
+    return report
+
+
 def pytest_sessionfinish(session: pytest.Session) -> None:
     config = session.config
+    # Not after each test: for minutes ext4 does not reuse the inode of a deleted file, but looks at it for every
+    # new file. Deleting while tests run doubles the time that the kernel needs.
+    for path in config.stash.get(_DONE_WITH, []):
+        helpers.remove_tree(path)
     if _BEFORE in config.stash:
         after = helpers.fingerprint(config.stash[_PLACES])
         config.stash[_TOUCHED] = helpers.differences(config.stash[_BEFORE], after)
@@ -119,6 +139,8 @@ _PLACES = pytest.StashKey[list[Path]]()
 _BEFORE = pytest.StashKey[dict[Path, int | None]]()
 _TOUCHED = pytest.StashKey[list[Path]]()
 _KEEP = pytest.StashKey[bool]()
+_FAILED = pytest.StashKey[bool]()
+_DONE_WITH = pytest.StashKey[list[Path]]()
 
 
 # --- every test -------------------------------------------------------------------------------------

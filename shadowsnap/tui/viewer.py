@@ -222,8 +222,10 @@ def _session_row(session: Session, width: int) -> list[Text]:
     return [Text(safe(line)) for line in session_lines(session, width, Ink(False))]
 
 
-def project_rows(manager: CheckpointManager) -> list[Row]:
-    return [Row(Text(tilde(workdir)), workdir) for workdir in manager.projects()]
+def project_rows(manager: CheckpointManager, width: int) -> list[Row]:
+    """A row for each project. Of a long path the end is shown, which has the name."""
+    room = max(40, width - 16)
+    return [Row(Text(cut_path(tilde(workdir), room)), workdir) for workdir in manager.projects()]
 
 
 def conversation_of(manager: CheckpointManager, session: Session, width: int) -> tuple[str, Sequence[Text]]:
@@ -673,6 +675,8 @@ class Viewer(App[int]):
         self._ask(Reader(*text))
 
     def action_projects(self) -> None:
+        width = self.size.width
+
         def choose(rows: Sequence[Row]) -> None:
             self._ask(Chooser("Projects", rows, "enter opens   esc closes"), chosen)
 
@@ -690,7 +694,7 @@ class Viewer(App[int]):
             self._draw_head()
             self.action_everything()
 
-        self._in_thread("projects", lambda: project_rows(self._manager), choose)
+        self._in_thread("projects", lambda: project_rows(self._manager, width), choose)
 
     def action_keys(self) -> None:
         self._ask(Reader("Keys", [Text(line) for line in KEYS.splitlines()]))

@@ -21,7 +21,7 @@ import pytest
 from capturing import everything_old
 from command_line import CommandLine
 
-from helpers import ROOT, call_unprivileged, manifest, wait_until
+from helpers import ROOT, call_unprivileged, manifest, remove_tree, wait_until
 from shadowsnap import CheckpointManager
 from shadowsnap.hook import client, handle, payload, server
 from shadowsnap.hook import session as hooklog
@@ -38,9 +38,12 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="Windows has no 
 
 
 @pytest.fixture
-def base(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
-    """Of a store whose hooks start a helper, which is stopped at the end."""
-    base = tmp_path / "b"
+def base(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Of a store whose hooks start a helper, which is stopped at the end. Its path is short wherever temporary
+    files are kept: the path of a socket has at most about 100 bytes."""
+    folder = tempfile.mkdtemp(prefix="ss-", dir="/tmp")
+    os.chmod(folder, 0o711)
+    base = Path(folder, "b")
     monkeypatch.setenv("SHADOWSNAP_HOME", str(base))
     monkeypatch.delenv("SHADOWSNAP_RESIDENT")
     yield base
@@ -48,6 +51,7 @@ def base(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     if found is not None:
         with suppress(ProcessLookupError):
             os.kill(found.pid, signal.SIGKILL)
+    remove_tree(folder)
 
 
 @pytest.fixture
@@ -555,7 +559,13 @@ def test_a_full_disk(project: Path, base: Path, tmp_path: Path) -> None:
         subprocess.run(["umount", "-l", disk], check=True)
 
 
-def test_a_base_that_cannot_be_written_to(project: Path, base: Path, as_user: Callable[..., Any]) -> None:
+def test_a_base_that_cannot_be_written_to(
+    project: Path, tmp_path: Path, as_user: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    base = tmp_path / "b"  # which the other user owns
+    monkeypatch.setenv("SHADOWSNAP_HOME", str(base))
+    monkeypatch.delenv("SHADOWSNAP_RESIDENT")
+
     def in_sandbox() -> bool:
         run_hook("claude", event(project, "t0"))
         (base / "run").chmod(0o500)

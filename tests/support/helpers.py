@@ -108,14 +108,20 @@ def _entry(full: bytes, st: os.stat_result) -> Entry:
 
 
 def remove_tree(top: str | Path) -> None:
-    """Remove a tree although tests have closed some of its directories."""
+    """Remove a tree although tests closed some of its directories, or made paths longer than the system takes."""
     os.chmod(top, 0o700)
-    for parent, directories, _ in os.walk(top):
+    for _, directories, _, folder in os.fwalk(top):
         for name in directories:
-            path = os.path.join(parent, name)
-            if not os.path.islink(path):
-                os.chmod(path, 0o700)  # before os.walk goes in
+            if not stat.S_ISLNK(os.lstat(name, dir_fd=folder).st_mode):
+                os.chmod(name, 0o700, dir_fd=folder)  # before os.fwalk goes in
     shutil.rmtree(top)
+
+
+def spread_directories(top: str | Path) -> None:
+    """Let ext4 place what is made in a directory far from it, where no earlier run has just deleted its files."""
+    if shutil.which("chattr"):
+        # Fails on other file systems, which do without.
+        subprocess.run(["chattr", "+T", top], stderr=subprocess.DEVNULL, check=False)
 
 
 # --- a sealed environment ---------------------------------------------------------------------------
