@@ -97,11 +97,11 @@ from shadowsnap.snapshot.states import (
 )
 from shadowsnap.snapshot.take import (
     Request,
+    all_held,
     begin_capture,
     capture_same_scope,
     take_paths,
     take_snapshot,
-    unprotected,
 )
 from shadowsnap.snapshot.tools import bounded_id, existing_folder, may_write, path_inside, project_root, refusal
 from shadowsnap.snapshot.workspace import Workspace, open_workspace
@@ -1849,10 +1849,10 @@ class CheckpointManager:
             return bool(new)
         store = self._store()
         with open_workspace(store, project, self._settings_of(project), self._deadline(), "looking") as space:
-            missing = bool(unprotected(space, new))
-        if not missing:
+            held = all_held(space, new)
+        if held:
             part.named |= new
-        return missing
+        return not held
 
     def _begin_call(self, turn: OpenTurn, tool: str, tool_input: Any, outcomes: list[Outcome]) -> None:
         """Note a tool call that begins now, where it is to have checkpoints of its own."""

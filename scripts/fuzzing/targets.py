@@ -826,7 +826,7 @@ def trees(place: Path) -> Prepared:
         attempt(lambda: list(tree_entries(root)))
         attempt(lambda: list(named_in(b"tree", root)))
         attempt(lambda: patch_tree(name, changes, read, write))
-        attempt(lambda: tree_changes(EMPTY_TREE, name, read, 100))
+        attempt(lambda: tree_changes(EMPTY_TREE, TreeReader(name, read), 100))
         attempt(lambda: list(TreeReader(name, read).files_below(b"")))
         attempt(lambda: TreeReader(name, read).find(b"b/d/e"))
         attempt(lambda: TreeSearch(read, lambda each, mode, _: name_problem(each) is not None).find(name))

@@ -15,7 +15,7 @@ import time
 import zlib
 from array import array
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
 from io import BufferedRandom, BytesIO
 from itertools import accumulate, chain
@@ -42,6 +42,9 @@ _LARGE_OFFSET = 1 << 31
 """Larger offsets go to a second table of the index: the first one uses this bit as a flag."""
 _SMALL_INDEX = 1 << 18
 """An index up to this size is held in memory; of a larger one, only the fan-out table."""
+_MEDIUM_INDEX = 1 << 23
+"""One up to this size is held in memory, too, once it was read in `_MANY_READS` places."""
+_MANY_READS = 64
 _SMALL_PACK = 256
 """Up to this number of objects, which a usual snapshot stays below, they are all entered into one table."""
 _SET_FACTOR = 16
@@ -183,10 +186,10 @@ class Packs:
         deltas: list[bytes] = []
         with _opened(stem + ".pack") as descriptor:
             while len(deltas) < max_deltas:
-                kind, size, data_at, base = _entry_at(descriptor, offset)
+                kind, size, base, data_at, start = _entry_at(descriptor, offset)
                 if held + size > _MAX_WITH_DELTAS:
                     raise ValueError("the object and its deltas are too large to be held in memory")
-                data = inflate(_pieces(descriptor, data_at), size)
+                data = inflate(_pieces(descriptor, data_at, start), size)
                 if kind in _KINDS:
                     return _KINDS[kind], _apply_deltas(data, deltas, held)
                 deltas.append(data)
@@ -215,6 +218,7 @@ class _PackIndex:
         with _opened(stem + ".idx") as descriptor:
             self._size = os.fstat(descriptor).st_size
             self._data = _read_at(descriptor, 0, self._size if self._size <= _SMALL_INDEX else NAMES)
+        self._reads = 0
         fan_out = struct.unpack_from(">256I", self._data, FANOUT)
         self.count = fan_out[-1]
         # A wrong count would make Python allocate memory for all of it before reading.
@@ -249,23 +253,34 @@ class _PackIndex:
         except FileNotFoundError:
             return False
 
-    def intact(self, names: Iterable[bytes]) -> set[bytes]:
+    def intact(self, names: Collection[bytes]) -> set[bytes]:
         """Which of the objects have the CRC that was recorded when they were packed."""
         offsets = struct.unpack(f">{self.count}I", self._slice(NAMES + 24 * self.count, 4 * self.count))
-        checksums = self._slice(NAMES + 20 * self.count, 4 * self.count)
+        checksums = struct.unpack(f">{self.count}I", self._slice(NAMES + 20 * self.count, 4 * self.count))
         found: set[bytes] = set()
         with _opened(self.stem + ".pack") as descriptor:
             ends = sorted((*offsets, os.fstat(descriptor).st_size - 20))
             if ends[-1] >> 31:
                 return found  # some offsets are in the table of large ones, which is not read here
-            for name in names:
-                position = self._position(name)
-                if position is not None:
-                    start = offsets[position]
-                    data = _read_at(descriptor, start, ends[bisect_right(ends, start)] - start)
-                    if zlib.crc32(data) == int.from_bytes(checksums[4 * position : 4 * position + 4], "big"):
+            spans = []
+            for name, position in self._positions_of(names).items():
+                start = offsets[position]
+                spans.append((start, ends[bisect_right(ends, start)], checksums[position], name))
+            for run in _runs(sorted(spans)):
+                first, last = run[0][0], run[-1][1]
+                data = memoryview(_read_at(descriptor, first, last - first))
+                for start, end, checksum, name in run:
+                    if zlib.crc32(data[start - first : end - first]) == checksum:
                         found.add(name)
         return found
+
+    def _positions_of(self, names: Collection[bytes]) -> dict[bytes, int]:
+        """The positions of those objects that are here."""
+        if self.count < _SET_FACTOR * len(names):
+            every = {name: position for position, name in enumerate(self.names())}
+            return {name: every[name] for name in names if name in every}
+        found = ((name, self._position(name)) for name in names)
+        return {name: position for name, position in found if position is not None}
 
     def _position(self, name: bytes) -> int | None:
         """Position of an object id in the sorted index; None if it is not here."""
@@ -291,23 +306,44 @@ class _PackIndex:
     def _slice(self, at: int, size: int) -> bytes:
         if len(self._data) > NAMES:
             return self._data[at : at + size]  # callers fail on fewer bytes
+        self._reads += 1
         with _opened(self.stem + ".idx") as descriptor:
-            return _read_at(descriptor, at, size)
+            if self._reads < _MANY_READS or self._size > _MEDIUM_INDEX:
+                return _read_at(descriptor, at, size)
+            self._data = _read_at(descriptor, 0, self._size)
+        return self._data[at : at + size]
+
+
+_Span = tuple[int, int, int, bytes]
+"""Where an object begins and ends in a pack, its checksum, and its id."""
+
+
+def _runs(spans: list[_Span]) -> Iterator[list[_Span]]:
+    """Objects that lie side by side, as those of one snapshot do, in groups that can be read at once."""
+    run: list[_Span] = []
+    for span in spans:
+        if run and (span[0] != run[-1][1] or span[1] - run[0][0] > _MAX_BUFFERED):
+            yield run
+            run = []
+        run.append(span)
+    if run:
+        yield run
 
 
 def _size_at(stem: str, offset: int) -> int:
     with _opened(stem + ".pack") as descriptor:
-        kind, size, data_at, _ = _entry_at(descriptor, offset)
+        kind, size, _, _, start = _entry_at(descriptor, offset)
         if kind in _KINDS:
             return size
         # A delta starts with the sizes of its base and of its result.
-        delta = zlib.decompressobj().decompress(_read_at(descriptor, data_at, 64, at_most=True), 32)
+        delta = zlib.decompressobj().decompress(start[:64], 32)
         return _varint(delta, _varint(delta, 0)[1])[0]
 
 
-def _entry_at(descriptor: int, offset: int) -> tuple[int, int, int, int | bytes | None]:
-    """Kind, size, offset of the data, and the base of a delta: an offset or an id."""
-    head = _read_at(descriptor, offset, 64, at_most=True)
+def _entry_at(descriptor: int, offset: int) -> tuple[int, int, int | bytes | None, int, bytes]:
+    """Kind and size of an object, the base of a delta (an offset or an id), the offset of the data, and as much of
+    the data as was read with it: all of it, if it is small."""
+    head = _read_at(descriptor, offset, _READ_SIZE, at_most=True)
     byte, at, shift = head[0], 1, 4
     kind, size = byte >> 4 & 7, byte & 15
     while byte & 0x80:
@@ -324,7 +360,7 @@ def _entry_at(descriptor: int, offset: int) -> tuple[int, int, int, int | bytes 
             byte, at = head[at], at + 1
             distance = (distance + 1) << 7 | byte & 0x7F
         base = offset - distance
-    return kind, size, offset + at, base
+    return kind, size, base, offset + at, head[at:]
 
 
 def _apply_deltas(data: bytes, deltas: list[bytes], held: int) -> bytes:
@@ -383,7 +419,11 @@ def _opened(path: str) -> Iterator[int]:
         os.close(descriptor)
 
 
-def _pieces(descriptor: int, at: int) -> Iterator[bytes]:
+def _pieces(descriptor: int, at: int, start: bytes) -> Iterator[bytes]:
+    """The bytes from an offset on, of which the first were read already."""
+    if start:
+        yield start
+        at += len(start)
     while piece := _read_at(descriptor, at, _READ_SIZE, at_most=True):
         yield piece
         at += len(piece)

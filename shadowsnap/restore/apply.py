@@ -26,12 +26,12 @@ from shadowsnap.git.index import Index, Known
 from shadowsnap.git.reading import FEW, ObjectReader
 from shadowsnap.git.repository import Running
 from shadowsnap.git.trees import LINK, folded
-from shadowsnap.restore.plan import Plan, directories_above, same_name
+from shadowsnap.restore.plan import Plan, same_name
 from shadowsnap.snapshot.capture import Capture
 from shadowsnap.snapshot.content import holds
 from shadowsnap.snapshot.scan import is_settled, mounted_below
 from shadowsnap.snapshot.workspace import Workspace
-from shadowsnap.snapshot.worktree import Worktree, unwritten
+from shadowsnap.snapshot.worktree import Worktree, folders_above, unwritten
 from shadowsnap.store.stat_cache import Modes
 
 # Errors of rmdir for a directory that stays: it is not empty, or it is a mount point.
@@ -242,7 +242,7 @@ class Application:
 
     def _remove_directories(self) -> None:
         plan = self._plan
-        emptied = directories_above([*plan.delete, *plan.rmdir]) - plan.keep_directories
+        emptied = folders_above([*plan.delete, *plan.rmdir]) - plan.keep_directories
         for path in sorted(emptied | plan.rmdir, reverse=True):
             seen = self._worktree.lstat(path) if self._worktree.reaches(path) else None
             if seen is None or not stat.S_ISDIR(seen.st_mode) or self._holds_something(path):

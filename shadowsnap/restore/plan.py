@@ -14,7 +14,7 @@ import os
 import re
 import stat
 import time
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -22,12 +22,19 @@ from pathlib import Path
 from shadowsnap.errors import DamagedObject, NoSuchPlan, UnsafeTree
 from shadowsnap.files import make_folder, read_json, write_json
 from shadowsnap.git.reading import ObjectReader, problem_of_link
-from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, LINK, REGULAR, Leaf, TreeReader
+from shadowsnap.git.trees import DIRECTORY, LINK, Leaf, TreeReader
 from shadowsnap.model import RestoreResult
 from shadowsnap.snapshot.capture import Capture
-from shadowsnap.snapshot.states import Difference, Selection, State, mode_differences, tree_differences
-from shadowsnap.snapshot.workspace import Workspace
-from shadowsnap.snapshot.worktree import Worktree, parents
+from shadowsnap.snapshot.states import (
+    Difference,
+    Selection,
+    State,
+    ignored_by_checkpoint,
+    mode_differences,
+    open_tree,
+    tree_differences,
+)
+from shadowsnap.snapshot.worktree import Worktree, folders_above, parents
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import Project
 
@@ -80,15 +87,6 @@ class Plan:
         return not self.changed_paths
 
 
-def open_tree(reader: ObjectReader, tree: str) -> TreeReader:
-    return TreeReader(tree, lambda name: reader.read(name, b"tree"))
-
-
-def directories_above(paths: Iterable[bytes]) -> set[bytes]:
-    """Every directory on the way to any of the paths, without the root."""
-    return {parent for path in paths for parent in parents(path)}
-
-
 def plan_restore(capture: Capture, target: State, chosen: Selection) -> Plan:
     """Plan how to get from the captured files to the target, for everything or for the chosen paths."""
     with ObjectReader(capture.space.git) as reader:
@@ -122,7 +120,7 @@ class _Planner:
         plan, current, target = self._plan, self._current, self._target
         differing = [
             item
-            for item in tree_differences(self._space.git, current.tree, target.tree)
+            for item in tree_differences(self._space.git, current.tree, target.tree, self._wanted)
             if item.path in self._chosen
         ]
         if target.scope == "paths":
@@ -170,7 +168,7 @@ class _Planner:
                 unknown.append(path)
         # `_plan_directories` asks about these directories later. If git runs at all, it can answer for both now.
         folders = self._current.bare - target.bare if unknown else frozenset()
-        ignored = self._ignored_at_checkpoint([*unknown, *folders], folders) - folders
+        ignored = self._ignored_then([*unknown, *folders], folders) - folders
         plan.delete.update(path for path in unknown if path not in ignored)
         plan.kept.update((path, "ignored at the checkpoint") for path in ignored)
 
@@ -180,30 +178,24 @@ class _Planner:
         above = any(parent in self._plan.write for parent in parents(path))
         return above or path in self._target.bare or self._wanted.find(path) is not None
 
-    def _ignored_at_checkpoint(self, paths: Sequence[bytes], folders: Collection[bytes] = ()) -> set[bytes]:
-        """`ignored_by_checkpoint`, asking git about each path once: a plan may be made twice."""
-        target = self._target
-        return self._space.rules.remembered(
-            ("ignored in", target.tree, target.patterns),
-            paths,
-            lambda new: ignored_by_checkpoint(self._space, self._current, target, new, folders),
-        )
+    def _ignored_then(self, paths: Sequence[bytes], folders: Collection[bytes] = ()) -> set[bytes]:
+        return ignored_by_checkpoint(self._space, self._current, self._target, paths, folders)
 
     # --- directories and permission bits -----------------------------------------------------------
 
     def _plan_directories(self) -> None:
         plan, current, target = self._plan, self._current, self._target
-        needed = directories_above(plan.write) | {path for path in target.bare if path in self._chosen}
-        needed |= directories_above(needed)
+        needed = folders_above(plan.write) | {path for path in target.bare if path in self._chosen}
+        needed |= folders_above(needed)
         there = self._capture.directories
         plan.mkdir = {path: target.bits(path, DIRECTORY) for path in needed if path not in there}
 
-        emptied = directories_above(plan.delete)
+        emptied = folders_above(plan.delete)
         chosen_bare = {path for path in current.bare if path in self._chosen}
-        existed = target.bare | directories_above(path.rstrip(b"/") for path in (*target.bare, *target.skipped))
+        existed = target.bare | folders_above(path.rstrip(b"/") for path in (*target.bare, *target.skipped))
         plan.keep_directories = {
             path
-            for path in emptied | current.bare | directories_above(chosen_bare)
+            for path in emptied | current.bare | folders_above(chosen_bare)
             if path in existed or _is_directory(self._wanted.find(path))
         }
         unknown = chosen_bare - plan.keep_directories
@@ -217,7 +209,7 @@ class _Planner:
         else:
             absent = {path for path in unknown if path + b"/" in target.absent}
             doubtful = [path for path in unknown - in_the_way - absent if not target.left_out(path + b"/")]
-            going |= absent | set(doubtful) - self._ignored_at_checkpoint(doubtful, doubtful)
+            going |= absent | set(doubtful) - self._ignored_then(doubtful, doubtful)
         plan.rmdir = _empty_after(self._worktree, going, plan.delete, absent)
 
     def _plan_permission_bits(self, changed: list[bytes]) -> None:
@@ -300,8 +292,14 @@ class _Planner:
         """Find entries of the target that this file system takes for one and the same: it cannot hold both. Where
         nothing is there yet, that shows when they are made."""
         plan, worktree = self._plan, self._worktree
-        for path in {*plan.write, *plan.mkdir, *directories_above((*plan.write, *plan.delete))}:
-            for twin in self._wanted.alike(path):
+        names: dict[bytes, set[bytes]] = {}
+        """Directory -> names in it."""
+        for path in (*plan.write, *plan.mkdir, *folders_above((*plan.write, *plan.delete))):
+            folder, _, name = path.rpartition(b"/")
+            names.setdefault(folder, set()).add(name)
+        for folder in names:
+            for pair in self._wanted.alike(folder, names[folder]):
+                path, twin = (folder + b"/" + name if folder else name for name in pair)
                 here, there = (worktree.lstat(each) if worktree.reaches(each) else None for each in (path, twin))
                 if here is None or there is None or not os.path.samestat(here, there):
                     continue
@@ -313,7 +311,7 @@ class _Planner:
         ignored by the rules of now or by those of the checkpoint, or its directory cannot be listed now."""
         plan, rules = self._plan, self._space.rules
         coming = [*plan.appearing, *new_directories]
-        ignored = rules.remembered("ignored now", coming, rules.ignored) | self._ignored_at_checkpoint(coming)
+        ignored = rules.remembered("ignored now", coming, rules.ignored) | self._ignored_then(coming)
         unlisted = {path for path in plan.appearing if self._current.left_out(path) is not None}
         plan.unsaved |= (ignored.difference(new_directories) | unlisted) - self._capture.absent
         unseen = {path for path in new_directories if self._current.left_out(path) is not None}
@@ -343,7 +341,7 @@ class _Planner:
 def _about_named_paths(differing: list[Difference], target: State) -> list[Difference]:
     """A checkpoint of single paths says nothing about others, unless they are in the way."""
     coming = {item.path for item in differing if item.new is not None}
-    known = coming | target.absent | directories_above(coming)
+    known = coming | target.absent | folders_above(coming)
     return [
         item
         for item in differing
@@ -400,31 +398,6 @@ def _without_files(worktree: Worktree, top: bytes) -> set[bytes]:
         if not all(item.is_directory for item in items):
             full.update((folder, *parents(folder)))
     return folders - full
-
-
-def ignored_by_checkpoint(
-    space: Workspace, current: State, target: State, paths: Sequence[bytes], folders: Collection[bytes] = ()
-) -> set[bytes]:
-    """The paths that the ignore rules of the checkpoint match; `folders` are those that are directories.
-    Deletions are decided under these rules, not under the rules of now."""
-    if target.scope == "paths" or not paths:
-        return set()
-    with ObjectReader(space.git) as reader:
-        then, now = open_tree(reader, target.tree), open_tree(reader, current.tree)
-
-        def rules_then(folder: bytes) -> bytes | None:
-            path = folder + b"/.gitignore" if folder else b".gitignore"
-            leaf = then.find(path)
-            if leaf is not None:  # git reads rules from regular files only
-                return reader.read(leaf[1], b"blob") if leaf[0] in (REGULAR, EXECUTABLE) else None
-            if path in target.rules:
-                return target.rules[path]
-            # A .gitignore that is itself ignored and appeared, or grew too long to be recorded, since then: what
-            # it ignores now is left alone.
-            return None if now.find(path) is not None else space.rules.text(folder)
-
-        texts = {folder: rules_then(folder) for folder in {b"", *directories_above(paths)}}
-    return space.rules.ignored_under(texts, target.patterns, paths, folders)
 
 
 def plan_repairs_after_crash(

@@ -38,10 +38,10 @@ from shadowsnap.git.reading import ObjectReader, check_stored, missing_objects, 
 from shadowsnap.git.trees import Leaf, patch_tree
 from shadowsnap.model import Checkpoint, Kept, RestoreResult
 from shadowsnap.restore.apply import Application, Staging, describe_error, is_staging, remove_staging
-from shadowsnap.restore.plan import Plan, directories_above, open_tree, plan_repairs_after_crash, plan_restore
+from shadowsnap.restore.plan import Plan, plan_repairs_after_crash, plan_restore
 from shadowsnap.snapshot.capture import Capture
 from shadowsnap.snapshot.secrets import is_left_out
-from shadowsnap.snapshot.states import Selection, State, compare, tree_differences
+from shadowsnap.snapshot.states import Selection, State, compare, open_tree, tree_differences
 from shadowsnap.snapshot.take import (
     Request,
     begin_capture,
@@ -52,7 +52,7 @@ from shadowsnap.snapshot.take import (
 )
 from shadowsnap.snapshot.tools import path_inside
 from shadowsnap.snapshot.workspace import Workspace
-from shadowsnap.snapshot.worktree import Worktree
+from shadowsnap.snapshot.worktree import Worktree, folders_above
 from shadowsnap.store.checkpoints import find_checkpoint, newest_checkpoint
 from shadowsnap.store.history import is_logged, note, read_history
 from shadowsnap.store.history import note as log_line
@@ -264,7 +264,7 @@ def _left_out_later(capture: Capture, plan: Plan) -> set[bytes]:
 def _known_paths(paths: frozenset[bytes], capture: Capture, plan: Plan, state: State) -> set[bytes]:
     """The chosen paths that name anything, at the checkpoint or now."""
     mentioned = {path.rstrip(b"/") for path in plan.changed_paths | plan.kept.keys()}
-    known = {b""} | mentioned | directories_above(mentioned) | state.bare | capture.directories
+    known = {b""} | mentioned | folders_above(mentioned) | state.bare | capture.directories
     known |= capture.known_among(paths - known).keys()
     with ObjectReader(capture.space.git) as reader:
         tree = open_tree(reader, state.tree)
@@ -438,7 +438,7 @@ def _reached(
 
 def _result(target: Checkpoint, plan: Plan) -> RestoreResult:
     # Directories that are made because a file comes into them are not worth a line.
-    made = plan.mkdir.keys() - directories_above(plan.write)
+    made = plan.mkdir.keys() - folders_above(plan.write)
     written = [os.fsdecode(path) for path in (*plan.write, *plan.chmod)]
     written += [os.fsdecode(path) + "/" for path in made | plan.chmod_directories.keys()]
     deleted = [os.fsdecode(path) for path in plan.delete] + [os.fsdecode(path) + "/" for path in plan.rmdir]

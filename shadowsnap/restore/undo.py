@@ -27,10 +27,17 @@ from shadowsnap.git.reading import ObjectReader, kinds_of
 from shadowsnap.git.repository import merge_text
 from shadowsnap.git.trees import DIRECTORY, EXECUTABLE, REGULAR, Leaf, TreeReader, patch_tree
 from shadowsnap.model import Checkpoint, Conflict, RestoreResult, Skipped
-from shadowsnap.restore.plan import ignored_by_checkpoint, open_tree
 from shadowsnap.restore.restore import RESTORE, Why, find_conflicts, is_as_restored, restore
 from shadowsnap.snapshot.attribution import Work, work_of_turn
-from shadowsnap.snapshot.states import Difference, Selection, State, mode_differences, tree_differences
+from shadowsnap.snapshot.states import (
+    Difference,
+    Selection,
+    State,
+    ignored_by_checkpoint,
+    mode_differences,
+    open_tree,
+    tree_differences,
+)
 from shadowsnap.snapshot.take import Request, begin_capture, keep_capture, same_state, state_of
 from shadowsnap.snapshot.workspace import Workspace
 from shadowsnap.snapshot.worktree import parents

@@ -92,7 +92,7 @@ class Capture:
         self.absent: set[bytes] = set()
         """Included paths that did not exist; with a slash, missing directories above them."""
         self.late: set[bytes] = set()
-        """Ignored files that were named for the first time. They existed before this capture."""
+        """Files that were left out before, because they are ignored. They existed before this capture."""
         self.released: set[bytes] = set()
         """Files of the last capture that still exist and are left out now, because the rules changed."""
         self.undecided: set[bytes] = set()
@@ -118,7 +118,7 @@ class Capture:
 
     @property
     def is_first(self) -> bool:
-        """Whether there is no earlier capture to start from."""
+        """Whether there is no earlier capture to start from, or it found nothing."""
         return len(self.cache.index) == 0
 
     # --- taking files in ---------------------------------------------------------------------
@@ -156,7 +156,8 @@ class Capture:
                 raise
         self._check_size()
         # Also those that a scan of everything found: they were left out before, because they are ignored.
-        self.late = set() if self.is_first else {path for path in named & missing if self._has(path)}
+        if cache.newest or not self.is_first:
+            self.late = {path for path in named & missing if self._has(path)}
         self.released = {path for path in found.gone if path not in self.skipped and self._is_file(path)}
         cache.named |= {path for path in given if self._exists(path)}
         self._note_large_directories(found)
@@ -185,7 +186,7 @@ class Capture:
     def include(self, paths: Iterable[bytes], *, unfiltered: bool = False) -> None:
         """Capture these paths too, in this checkpoint only, ignored or not. `unfiltered`: even if they are large
         or look like secrets. Those that do not exist are noted as absent."""
-        wanted = self._expand(path for path in paths if not path.endswith(b"/"))
+        wanted = files_named(self.space, (path for path in paths if not path.endswith(b"/")))
         self._take({path for path in wanted if not self._has(path)}, unfiltered=unfiltered, extra=True)
         absent = {path for path in wanted if not self._has(path) and path not in self.skipped}
         self.absent |= absent
@@ -270,6 +271,12 @@ class Capture:
                 known[path] = Known.of(entry)
         return known
 
+    def added(self) -> dict[bytes, Known]:
+        """The files that the last capture does not hold."""
+        present = {path: entry for path, entry in self._changes.items() if entry is not None}
+        held = self.cache.index.lookup(present)
+        return {path: Known.of(entry) for path, entry in present.items() if path not in held}
+
     def _both_trees(self) -> tuple[str, str]:
         """The tree of the mapping without the extras, and with them."""
         if self._trees is None:
@@ -341,7 +348,7 @@ class Capture:
     def _expand_named(self, given: set[bytes]) -> tuple[set[bytes], set[bytes]]:
         """The files that tools name now or named earlier, and the directories among the earlier names that have
         become too large. These are left out, because every capture would have to walk them."""
-        files: set[bytes] = self._expand(given)
+        files: set[bytes] = files_named(self.space, given)
         large: set[bytes] = set()
         worktree = self.space.worktree
         for path in self.cache.named - given:
@@ -351,24 +358,6 @@ class Capture:
             else:
                 files |= below
         return files, large
-
-    def _expand(self, paths: Iterable[bytes]) -> set[bytes]:
-        """The paths, with the files below it in place of each directory."""
-        files: set[bytes] = set()
-        worktree = self.space.worktree
-        for path in paths:
-            try:
-                seen = worktree.lstat(path) if worktree.reaches(path) else None
-            except OSError:  # no permission to enter a directory above
-                seen = None
-            if seen is not None and stat.S_ISDIR(seen.st_mode):
-                for each, item in worktree.everything_below(path, DEFAULT_DIRECTORY_NAMES):
-                    self.space.deadline.check("looking for files")
-                    if item is not None and not item.is_directory:
-                        files.add(each)
-            else:
-                files.add(path)
-        return files
 
     def _take(
         self, paths: set[bytes], *, unfiltered: bool = False, extra: bool = False, readers: Readers | None = None
@@ -568,6 +557,24 @@ def recordable(paths: Iterable[bytes]) -> set[bytes]:
     """The paths without those in a directory like `.GIT`. Here it is one like any other, but no restore may make
     it: on some file systems it is the repository."""
     return {path for path in paths if b".git" not in path.lower().rstrip(b"/").split(b"/")}
+
+
+def files_named(space: Workspace, paths: Iterable[bytes]) -> set[bytes]:
+    """The paths, with the files below it in place of each directory."""
+    files: set[bytes] = set()
+    for path in paths:
+        try:
+            seen = space.worktree.lstat(path) if space.worktree.reaches(path) else None
+        except OSError:  # no permission to enter a directory above
+            seen = None
+        if seen is None or not stat.S_ISDIR(seen.st_mode):
+            files.add(path)
+            continue
+        for each, item in space.worktree.everything_below(path, DEFAULT_DIRECTORY_NAMES):
+            space.deadline.check("looking for files")
+            if item is not None and not item.is_directory:
+                files.add(each)
+    return files
 
 
 def small_directory(worktree: Worktree, folder: bytes) -> set[bytes] | None:

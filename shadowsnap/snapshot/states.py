@@ -13,7 +13,7 @@ import shutil
 import stat
 import tempfile
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -38,8 +38,10 @@ from shadowsnap.git.reading import ObjectReader, check_comparable, check_content
 from shadowsnap.git.repository import Git, side_by_side
 from shadowsnap.git.trees import (
     DIRECTORY,
+    EXECUTABLE,
     LINK,
     MANY_DIRECTORIES,
+    REGULAR,
     Leaf,
     TreeReader,
     entry_problem,
@@ -50,7 +52,8 @@ from shadowsnap.model import Change, Checkpoint
 from shadowsnap.results import Verification
 from shadowsnap.snapshot.capture import Capture
 from shadowsnap.snapshot.content import holds
-from shadowsnap.snapshot.worktree import Worktree, parents
+from shadowsnap.snapshot.workspace import Workspace
+from shadowsnap.snapshot.worktree import Worktree, folders_above, parents
 from shadowsnap.store.checkpoints import newest_checkpoint
 from shadowsnap.store.layout import Store
 from shadowsnap.store.log import append_trouble
@@ -125,6 +128,45 @@ def _paths(names: Iterable[str]) -> frozenset[bytes]:
     return frozenset(os.fsencode(name) for name in names)
 
 
+def open_tree(reader: ObjectReader, tree: str) -> TreeReader:
+    return TreeReader(tree, reader.tree)
+
+
+def ignored_by_checkpoint(
+    space: Workspace, current: State, target: State, paths: Sequence[bytes], folders: Collection[bytes] = ()
+) -> set[bytes]:
+    """The paths that the ignore rules of the checkpoint match; `folders` are those that are directories.
+    Deletions are decided under these rules, not under the rules of now."""
+    if target.scope == "paths" or not paths:
+        return set()
+
+    def ask(new: Sequence[bytes]) -> set[bytes]:
+        return space.rules.ignored_under(_rules_then(space, current, target, new), target.patterns, new, folders)
+
+    return space.rules.remembered(("ignored in", target.tree, target.patterns), paths, ask)
+
+
+def _rules_then(
+    space: Workspace, current: State, target: State, paths: Iterable[bytes]
+) -> dict[bytes, bytes | None]:
+    """The text of the `.gitignore` in every directory above the paths, as it was at the checkpoint."""
+    with ObjectReader(space.git) as reader:
+        then, now = open_tree(reader, target.tree), open_tree(reader, current.tree)
+
+        def text(folder: bytes) -> bytes | None:
+            path = folder + b"/.gitignore" if folder else b".gitignore"
+            leaf = then.find(path)
+            if leaf is not None:  # git reads rules from regular files only
+                return reader.read(leaf[1], b"blob") if leaf[0] in (REGULAR, EXECUTABLE) else None
+            if path in target.rules:
+                return target.rules[path]
+            # A .gitignore that is itself ignored and appeared, or grew too long to be recorded, since then: what
+            # it ignores now is left alone.
+            return None if now.find(path) is not None else space.rules.text(folder)
+
+        return {folder: text(folder) for folder in {b"", *folders_above(paths)}}
+
+
 class Selection:
     """The paths that an operation is limited to, with everything below them unless `exact`. An empty one selects
     everything."""
@@ -167,12 +209,13 @@ def _file_type(leaf: Leaf) -> int:
     return leaf[0] & 0o170000
 
 
-def tree_differences(git: Git, old: str, new: str) -> list[Difference]:
-    """Every file that differs between two trees. Raises `UnsafeTree` for what a checkpoint must not contain."""
+def tree_differences(git: Git, old: str, new: str, new_tree: TreeReader | None = None) -> list[Difference]:
+    """Every file that differs between two trees. Raises `UnsafeTree` for what a checkpoint must not contain. A
+    reader of the new tree is used, if there is one."""
     if old == new:
         return []
     with ObjectReader(git) as reader:
-        rows = tree_changes(old, new, lambda name: reader.read(name, b"tree"), MANY_DIRECTORIES)
+        rows = tree_changes(old, new_tree or TreeReader(new, reader.tree), MANY_DIRECTORIES)
     if rows is not None:
         return [Difference(*row) for row in rows]
     check_comparable(git, [(old, new)])
@@ -220,9 +263,7 @@ def mode_differences(git: Git, old: State, new: State, changed: Iterable[bytes])
         return []
     found = []
     with ObjectReader(git) as reader:
-        before, after = (
-            TreeReader(tree, lambda name: reader.read(name, b"tree")) for tree in (old.tree, new.tree)
-        )
+        before, after = open_tree(reader, old.tree), open_tree(reader, new.tree)
         for path in sorted(candidates):
             was = before.find(path) or ((DIRECTORY, "") if path in old.bare else None)
             now = after.find(path) or ((DIRECTORY, "") if path in new.bare else None)
@@ -342,7 +383,7 @@ class PatchReader:
         """The files that differ, the lines added and removed in each, and the patch."""
         if old == new:
             return [], {}, ""
-        rows = tree_changes(old, new, lambda name: self._objects.read(name, b"tree"), MANY_DIRECTORIES)
+        rows = tree_changes(old, TreeReader(new, self._objects.tree), MANY_DIRECTORIES)
         differing = tree_differences(self._git, old, new) if rows is None else [Difference(*row) for row in rows]
         check_contents(self._git, _contents(differing))
         paths = {patch_header(item.path).encode(): item.path for item in differing}
@@ -552,7 +593,7 @@ def verify(store: Store, checkpoint: Checkpoint, deadline: Deadline) -> Verifica
 def _leaves(git: Git, state: State, reader: ObjectReader) -> dict[bytes, Leaf]:
     """Every file of a state. Raises `UnsafeTree` for what no checkpoint may hold."""
     found: dict[bytes, Leaf] = {}
-    tree = TreeReader(state.tree, lambda name: reader.read(name, b"tree"))
+    tree = open_tree(reader, state.tree)
     for path in tree.files_below(b""):
         git.deadline.check("listing files")
         leaf = tree.find(path)

@@ -11,11 +11,11 @@ from shadowsnap.deadline import step
 from shadowsnap.errors import CheckpointsLost
 from shadowsnap.git.objects import EMPTY_TREE
 from shadowsnap.git.reading import ObjectReader
-from shadowsnap.git.trees import Leaf, TreeReader, patch_tree
+from shadowsnap.git.trees import Leaf, patch_tree
 from shadowsnap.model import Checkpoint
-from shadowsnap.snapshot.capture import Capture, fingerprint
+from shadowsnap.snapshot.capture import Capture, files_named, fingerprint
 from shadowsnap.snapshot.scan import comparing
-from shadowsnap.snapshot.states import State, tree_differences
+from shadowsnap.snapshot.states import State, ignored_by_checkpoint, open_tree, tree_differences
 from shadowsnap.snapshot.workspace import Workspace
 from shadowsnap.snapshot.worktree import parents
 from shadowsnap.store.checkpoints import (
@@ -87,13 +87,13 @@ def begin_capture(space: Workspace, named: Iterable[bytes] = ()) -> Capture:
     return capture
 
 
-def unprotected(space: Workspace, paths: Iterable[bytes]) -> list[bytes]:
-    """Which of these paths exist and are ignored, so that the snapshot of this turn does not hold
-    them. (What exists, is not ignored and not held was made after it.)"""
-    known = load_cache(space.store, space.project).index.lookup(paths := list(paths))
-    doubtful = [path for path in paths if path not in known and space.worktree.reaches(path)]
-    there = [path for path in doubtful if space.worktree.look(path) is not None]
-    return sorted(space.rules.ignored(there))
+def all_held(space: Workspace, paths: Iterable[bytes]) -> bool:
+    """Whether the last capture holds every file at these paths and below them. Where it does not, the file may be
+    from after it. But it may as well have been ignored, by rules that have changed since or in another place."""
+    files = files_named(space, paths)
+    held = load_cache(space.store, space.project).index.lookup(files)
+    others = (path for path in files if path not in held and space.worktree.reaches(path))
+    return all(space.worktree.look(path) is None for path in others)
 
 
 def holding_checkpoint(space: Workspace, capture: Capture) -> Checkpoint | None:
@@ -123,7 +123,7 @@ def capture_same_scope(space: Workspace, state: State) -> Capture:
         return begin_capture(space)
     capture = Capture(space, scope="paths")
     with ObjectReader(space.git) as reader:
-        listed = [*TreeReader(state.tree, lambda name: reader.read(name, b"tree")).files_below(b"")]
+        listed = [*open_tree(reader, state.tree).files_below(b"")]
     # A directory that was made at an absent path is not taken in: it would not be deleted either.
     absent = (path for path in state.absent if not space.worktree.is_directory(path.rstrip(b"/")))
     capture.include({*listed, *absent}, unfiltered=True)
@@ -169,20 +169,34 @@ def keep_capture(capture: Capture, request: Request) -> Taken:
     return Taken(checkpoint, True, number, before)
 
 
+def _find_late(capture: Capture, amends: str) -> Checkpoint | None:
+    """Note which files the state before the turn could not know of: a tool names them only now, or they are not
+    ignored any more. What else is new was made by the turn. Returns the checkpoint of that state."""
+    space, new = capture.space, capture.added()
+    before = find_checkpoint(space.store, space.project, amends, space.deadline) if new else None
+    if before is None or before.scope != "tree":
+        return None
+    state = State.of_checkpoint(before)
+    with ObjectReader(space.git) as reader:
+        tree = open_tree(reader, state.tree)
+        missing = [path for path in new if path not in state.absent and tree.find(path) is None]
+    capture.late = {path for path in missing if state.left_out(path) is not None}
+    capture.late |= ignored_by_checkpoint(space, State.of_capture(capture), state, missing)
+    return before
+
+
 def _amend(capture: Capture, request: Request) -> str | None:
-    """Add ignored files that a tool names only now to the state before the turn, if they were there then: a file
-    that changed since may be the work of an earlier tool of the turn. Returns the id of the amended state."""
+    """Add files that the state before the turn could not know of to that state. Returns the id of the result."""
     amends, space = dict(request.facts).get("amends"), capture.space
-    if amends is None or not capture.late or capture.scope != "tree":
+    before = _find_late(capture, amends) if amends is not None and capture.scope == "tree" else None
+    if before is None or not capture.late:
         return None
     turn = read_history(space.store, space.project, space.deadline).turns.get(request.turn or 0)
     began_ns = turn.began_at * 1e9 if turn is not None else 0
-    named = capture.known_among(capture.late)
-    late = {path: known for path, known in named.items() if known.ctime_ns <= began_ns}
+    # A file that changed since may be the work of an earlier tool of the turn.
+    late = {path: known for path, known in capture.added().items() if known.ctime_ns <= began_ns}
+    late = {path: known for path, known in late.items() if path in capture.late}
     if not late:
-        return None
-    before = find_checkpoint(space.store, space.project, amends, space.deadline)
-    if before.scope != "tree":
         return None
     modes = Modes.from_json(before.metadata.get("modes", {}))
     for path, known in late.items():

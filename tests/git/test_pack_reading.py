@@ -7,6 +7,7 @@ import random
 import shutil
 import struct
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
@@ -513,6 +514,46 @@ def test_large_indexes_are_read_piece_by_piece(repository: Path, monkeypatch: py
     packs = Packs(objects(repository))
     assert packs.contained([*names, MISSING]) == {*names} and packs.contained([names[7], MISSING]) == {names[7]}
     assert [packs.read(name) for name in names[:50]] == [(b"blob", b"%d" % number) for number in range(50)]
+
+
+def test_a_large_index_is_read_as_a_whole_when_much_of_it_is_needed(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = write_pack(repository, [b"%d" % number for number in range(2000)])
+    monkeypatch.setattr(packed, "_SMALL_INDEX", 5000)
+    opened: list[str] = []
+    open_file = packed._opened
+
+    def note(path: str) -> AbstractContextManager[int]:
+        opened.append(path)
+        return open_file(path)
+
+    monkeypatch.setattr(packed, "_opened", note)
+    packs = Packs(objects(repository))
+    assert [packs.read(name) for name in names] == [(b"blob", b"%d" % number) for number in range(2000)]
+    assert packs.read(MISSING) is None
+    assert sum(path.endswith(".idx") for path in opened) < 100
+
+
+def test_damage_is_noticed_in_just_the_objects_that_have_it(
+    repository: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = write_pack(repository, [b"%d " % number * 100 for number in range(500)])
+    rows = git(repository, "verify-pack", "-v", pack_file(repository, "idx")).splitlines()
+    offsets = {row.split()[0]: int(row.split()[4]) for row in rows if " blob " in row}
+    damaged = {names[0], names[200], names[201], names[-1]}
+    pack_file(repository).chmod(0o600)
+    with pack_file(repository).open("r+b") as file:
+        for name in damaged:
+            file.seek(offsets[name] + 5)
+            byte = file.read(1)[0]
+            file.seek(offsets[name] + 5)
+            file.write(bytes([byte ^ 1]))
+    for together in (1 << 20, 1000, 1):
+        monkeypatch.setattr(packed, "_MAX_BUFFERED", together)
+        for some in (names, names[::2], names[199:203], names[200:201], [*names[-2:], MISSING]):
+            packs = Packs(objects(repository))
+            assert packs.contained(some, intact=True) == {*some} - damaged - {MISSING}
 
 
 def test_an_index_that_vanishes_while_packs_are_listed_is_skipped(repository: Path) -> None:

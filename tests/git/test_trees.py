@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from shadowsnap.errors import MalformedObject, UnsafeTree
 from shadowsnap.git.objects import EMPTY_TREE, object_id
 from shadowsnap.git.reading import ObjectReader
 from shadowsnap.git.repository import Git
@@ -18,9 +19,11 @@ from shadowsnap.git.trees import (
     REGULAR,
     Leaf,
     TreeReader,
+    entry_problem,
     format_tree,
     parse_tree,
     patch_tree,
+    tree_entries,
 )
 from shadowsnap.settings import Settings
 from shadowsnap.store.layout import Store, open_store
@@ -176,6 +179,50 @@ def test_directories_may_be_nested_deeper_than_python_calls(store: Store, git: G
 @given(st.dictionaries(names, st.tuples(st.sampled_from([DIRECTORY, REGULAR, LINK]), st.sampled_from(BLOBS))))
 def test_a_tree_is_read_as_it_was_written(entries: dict[bytes, Leaf]) -> None:
     assert parse_tree(format_tree(entries)) == entries
+
+
+_ROWS = st.builds(
+    lambda mode, name, object_id, end: b"%s %s\0%s" % (mode, name, object_id[:end]),
+    st.sampled_from(
+        [b"100644", b"100755", b"120000", b"40000", b"40000", b"040000", b"160000", b"100664", b"8", b""]
+    ),
+    st.sampled_from(
+        [b"a", b"A", b"b", b" c", b"", b".", b"..", b"...", b".git", b"digit", b".GIT ", b"git~1", b"d\n", b"d\n.",
+         b"\n", b"\xc3\xa9", b"x\\y", b"x/y", b"100644 z", b"l" * 255, b"l" * 256, b"l" * 1025]
+    ),
+    st.sampled_from([bytes(20), b"100644 e\0" + b"i" * 11, b"\n.." + b"g" * 17]),
+    st.sampled_from([20, 20, 20, 20, 20, 20, 20, 20, 19, 0]),
+)  # fmt: skip
+
+
+@given(st.lists(_ROWS, max_size=5).map(b"".join))
+def test_a_tree_read_at_once_is_what_its_entries_are_one_by_one(data: bytes) -> None:
+    try:
+        entries = list(tree_entries(data))
+    except MalformedObject:
+        with pytest.raises((MalformedObject, UnsafeTree)):
+            parse_tree(data)
+        return
+    unique = len({name for name, _ in entries}) == len(entries)
+    if unique and all(entry_problem(name, mode) is None for name, (mode, _) in entries):
+        assert list(parse_tree(data).items()) == entries
+    else:
+        with pytest.raises(UnsafeTree):
+            parse_tree(data)
+
+
+def test_names_that_a_file_system_may_take_for_the_same_are_found() -> None:
+    file = (REGULAR, BLOBS[0])
+    names = [b"a", b"A", b"b", b"caf\xc3\xa9", b"cafe\xcc\x81", b"Caf\xc3\xa9"]
+    below = format_tree(dict.fromkeys(names, file))
+    plain = format_tree(dict.fromkeys([b"x", b"y", b"a"], file))
+    stored = {object_id(b"tree", data): data for data in (below, plain)}
+    top = format_tree({b"below": (DIRECTORY, [*stored][0]), b"plain": (DIRECTORY, [*stored][1]), b"f": file})
+    tree = TreeReader(object_id(b"tree", top), {**stored, object_id(b"tree", top): top}.__getitem__)
+    assert [*tree.alike(b"below", [b"a", b"b", b"absent", b"B"])] == [(b"a", b"A")]
+    assert {*tree.alike(b"below", [b"Caf\xc3\xa9"])} == {(names[5], names[3]), (names[5], names[4])}
+    for folder in (b"", b"plain", b"f", b"absent", b"f/x"):
+        assert [*tree.alike(folder, [b"a", b"x", b"below"])] == []
 
 
 def test_git_finds_no_fault_with_the_order_of_names(store: Store) -> None:

@@ -115,15 +115,29 @@ def test_a_disabled_manager_does_nothing(base: Path, project: Path) -> None:
 
 
 def test_more_named_files_in_a_turn_take_no_second_snapshot(base: Path, project: Path) -> None:
-    """What is not ignored is in the snapshot already, or was made after it."""
+    """They are in the snapshot already, or nothing is there yet."""
     manager = CheckpointManager(base=base)
-    first = manager.ensure_checkpoint(project, paths=["README.md"])
+    first = manager.ensure_checkpoint(project, paths=["README.md", "new.py"])
     (project / "README.md").write_text("edited by a tool")
     (project / "new.py").write_text("made by a tool")
     for path in ("src/main.py", "README.md", "new.py", "not/there/yet", project / "empty"):
         outcome = manager.ensure_checkpoint(project, paths=[path])
         assert outcome.status == "already-taken", path
         assert checkpoint_of(outcome).id == checkpoint_of(first).id
+
+
+def test_a_file_that_a_command_made_is_captured_once_when_a_tool_names_it(base: Path, project: Path) -> None:
+    """It may be one that was ignored elsewhere, and moved here."""
+    manager = CheckpointManager(base=base)
+    manager.ensure_checkpoint(project)
+    (project / "new.py").write_text("made by a command")
+    outcome = manager.ensure_checkpoint(project, paths=["new.py"])
+    assert outcome.status == "taken"
+    assert content(base, checkpoint_of(outcome), "new.py") == b"made by a command"
+    (project / "new.py").write_text("edited by a tool")
+    assert manager.ensure_checkpoint(project, paths=["new.py"]).status == "already-taken"
+    (entry,) = manager.timeline(project)
+    assert entry.before and "new.py" not in manager.files(project, 1)
 
 
 def test_an_ignored_file_that_is_named_later_in_a_turn_is_captured_then(base: Path, project: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -104,6 +105,117 @@ def test_an_ignored_file_that_is_named_after_the_rules_changed_gets_its_content_
     manager.end_turn()
     manager.revert(files, turn=1)
     assert manifest(files) == before
+
+
+@pytest.mark.parametrize("another_process", [False, True])
+def test_a_file_that_the_turn_stopped_ignoring_before_it_was_named_gets_its_content_back(
+    base: Path, manager: CheckpointManager, files: Path, another_process: bool
+) -> None:
+    (files / ".gitignore").write_text("*.tmp\n")
+    (files / "mine.tmp").write_text("the person's\n")
+    before = manifest(files)
+    manager.before_tool("shell", {"command": "make"}, cwd=files)
+    (files / ".gitignore").unlink()
+    if another_process:
+        state = manager.turn_state()
+        manager = CheckpointManager(base=base, background_upkeep=False)
+        manager.resume_turn(state)
+    manager.before_tool("write", {"path": "mine.tmp"}, cwd=files)
+    (files / "mine.tmp").write_text("overwritten\n")
+    manager.end_turn()
+    manager.revert(files, turn=1)
+    assert manifest(files) == before
+
+
+def test_a_file_that_the_turn_moved_from_an_ignored_place_is_captured_before_a_tool_writes_to_it(
+    manager: CheckpointManager, files: Path
+) -> None:
+    (files / "mine.log").write_text("the person's\n")
+    manager.ensure_checkpoint(files)
+    (files / "mine.log").rename(files / "mine.txt")
+    outcome = manager.ensure_checkpoint(files, paths=["mine.txt"])
+    assert outcome.status == "taken" and outcome.checkpoint is not None
+    (files / "mine.txt").write_text("overwritten\n")
+    assert manager.contents(files, outcome.checkpoint.id, ["mine.txt"]) == {"mine.txt": b"the person's\n"}
+
+
+def test_ignored_files_in_a_directory_that_is_named_late_get_their_content_back(
+    manager: CheckpointManager, files: Path
+) -> None:
+    (files / "made" / "deep").mkdir(parents=True)
+    (files / "made" / "deep" / "mine.log").write_text("the person's\n")
+    (files / "made" / "kept.txt").write_text("captured anyway\n")
+    before = manifest(files)
+    manager.ensure_checkpoint(files)
+    assert manager.ensure_checkpoint(files, paths=["made"]).status == "taken"
+    shutil.rmtree(files / "made")
+    manager.end_turn()
+    manager.revert(files, turn=1)
+    assert manifest(files) == before
+
+
+def test_a_file_that_is_named_late_where_everything_is_ignored_gets_its_content_back(
+    manager: CheckpointManager, project: Path
+) -> None:
+    (project / ".gitignore").write_text("*\n")
+    before = manifest(project)
+    manager.ensure_checkpoint(project)
+    manager.ensure_checkpoint(project, paths=[".gitignore"])
+    (project / ".gitignore").write_text("overwritten\n")
+    manager.end_turn()
+    manager.revert(project, turn=1)
+    assert manifest(project) == before
+
+
+def test_a_file_that_was_captured_once_the_turn_stopped_ignoring_it_gets_its_content_back(
+    manager: CheckpointManager, files: Path
+) -> None:
+    (files / ".gitignore").write_text("*.tmp\n")
+    (files / "mine.tmp").write_text("the person's\n")
+    (files / "notes.log").write_text("the person's notes\n")
+    before = manifest(files)
+    manager.ensure_checkpoint(files)
+    (files / ".gitignore").unlink()
+    manager.ensure_checkpoint(files, paths=["notes.log"])  # takes a snapshot, which holds mine.tmp too
+    assert manager.ensure_checkpoint(files, paths=["mine.tmp"]).status == "already-taken"
+    (files / "mine.tmp").write_text("overwritten\n")
+    manager.end_turn()
+    manager.revert(files, turn=1)
+    assert manifest(files) == before
+
+
+def test_a_directory_that_the_turn_moved_is_not_part_of_the_state_before_it(
+    manager: CheckpointManager, files: Path
+) -> None:
+    (files / ".gitignore").write_text("hidden/\n")
+    (files / "hidden").mkdir()
+    (files / "hidden" / "old.txt").write_text("from before the turn\n")
+    manager.ensure_checkpoint(files)
+    (files / "hidden").rename(files / "moved")
+    assert manager.ensure_checkpoint(files, paths=["moved/old.txt"]).status == "taken"
+    manager.end_turn()
+    result = manager.revert(files, turn=1)
+    assert result.deleted == ("moved/old.txt",) and not (files / "moved").exists()
+
+
+def test_a_file_that_the_turn_made_and_then_named_is_deleted(manager: CheckpointManager, files: Path) -> None:
+    before = manifest(files)
+    manager.ensure_checkpoint(files)
+    (files / "made.txt").write_text("by a command\n")
+    manager.ensure_checkpoint(files, paths=["made.txt"])
+    (files / "made.txt").write_text("by a tool\n")
+    manager.end_turn()
+    assert manager.revert(files, turn=1).deleted == ("made.txt",)
+    assert manifest(files) == before
+
+
+def test_a_directory_of_which_everything_is_held_needs_no_further_checkpoint(
+    manager: CheckpointManager, files: Path
+) -> None:
+    (files / "made").mkdir()
+    (files / "made" / "kept.txt").write_text("captured anyway\n")
+    manager.ensure_checkpoint(files)
+    assert manager.ensure_checkpoint(files, paths=["made", "text.txt", "new.txt"]).status == "already-taken"
 
 
 def test_files_that_a_turn_stopped_ignoring_are_not_deleted(

@@ -241,6 +241,7 @@ def test_several_wildcards_in_a_row_mean_one() -> None:
 OTHERS: dict[str, tuple[Callable[[Any], object], Make]] = {
     "a tree": (parse_tree, lambda size: b"".join(b"100644 %d\0" % at + bytes(20) for at in range(size // 32))),
     "a tree without end": (parse_tree, lambda size: b"100644 " + b"a" * size),
+    "a tree of beginnings": (parse_tree, lambda size: b"100644 " * (size // 7)),
     "rules": (pattern_lines, lambda size: b"a\n" * (size // 2)),
     "a pattern of stars": (lambda text: matches(text, "a" * 200), lambda size: "*a" * (size // 2)),
     "a pattern of brackets": (lambda text: matches(text, "a" * 200), lambda size: "[" * size),
