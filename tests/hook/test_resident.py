@@ -51,7 +51,13 @@ def base(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     if found is not None:
         with suppress(ProcessLookupError):
             os.kill(found.pid, signal.SIGKILL)
-    remove_tree(folder)
+    wait_until(lambda: is_removed(folder))  # the worker of a killed helper may still be writing
+
+
+def is_removed(folder: str) -> bool:
+    with suppress(OSError):
+        remove_tree(folder)
+    return not os.path.lexists(folder)
 
 
 @pytest.fixture
