@@ -4,8 +4,10 @@
 from collections.abc import Callable, Collection, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
+from shadowsnap.access import PathLike, Reference
 from shadowsnap.events import Event
-from shadowsnap.manager import CheckpointManager, OnConflict, PathLike, ReclaimMode, Reference, TurnStatus, When
+from shadowsnap.loop import TurnStatus
+from shadowsnap.manager import CheckpointManager, OnConflict, ReclaimMode, When
 from shadowsnap.model import Checkpoint, CheckpointKind, Conversation, Diff, Entry, Now, Outcome, RestoreResult, Session, SessionStatus
 from shadowsnap.remote.lanes import Lane
 from shadowsnap.remote.pull import PullReport

@@ -1,6 +1,6 @@
 """The events that a manager sends to its `on_event`: one frozen class per event, each with `kind` and `to_dict()`.
 
-Nothing here is imported as long as there is no listener.
+A hook has no listener, and imports nothing of this.
 """
 
 from __future__ import annotations

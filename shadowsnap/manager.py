@@ -1,65 +1,45 @@
-"""What an agent loop owns: a `CheckpointManager`.
+"""The one object for programs: a `CheckpointManager` takes snapshots, shows the timeline, and brings states back.
 
-It takes one snapshot per directory and turn, shows the timeline, and brings states back. The calls of the
-loop (`new_turn`, `before_tool`, `after_tool`, `ensure_checkpoint`, `end_turn`) never raise; everything else
-raises subclasses of `ShadowsnapError`.
-
-What only people ask for (restoring, upkeep, sessions, other machines) is imported when it is first used.
+The calls of an agent loop (`new_turn`, `before_tool`, `after_tool`, `ensure_checkpoint`, `end_turn`) never raise;
+everything else raises subclasses of `ShadowsnapError`. What those calls do is in `loop.py`, and the way to the
+store and into a project in `access.py`.
 """
 
 from __future__ import annotations
 
 import os
-import sys
-import threading
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
-from functools import partial, wraps
-from importlib import import_module
 from pathlib import Path
-from time import sleep
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Unpack
+from typing import Any, Literal, Unpack
 
-from shadowsnap.deadline import Deadline, ProgressReporter
+from shadowsnap import questions, results
+from shadowsnap import timeline as timelines
+from shadowsnap.access import Access, PathLike, Reference, check_there, retry_after_repair
+from shadowsnap.deadline import Deadline
 from shadowsnap.errors import (
     BadArguments,
-    CheckpointsLost,
-    CheckpointsSetAside,
     DamagedObject,
-    DeadlineExceeded,
-    DirectoryMissing,
     DirectoryRefused,
-    DiskFull,
     GitFailed,
-    GitMissing,
-    GitTooOld,
     KeyNeeded,
     LaneRefused,
-    LockTimeout,
-    MalformedObject,
     NoConversation,
     NoSuchCheckpoint,
-    NoSuchProject,
     NoSuchSession,
     NoSuchTurn,
-    PathRefused,
     PlanOutdated,
-    PresentNotSaved,
     RestoreFailed,
     RevertRefused,
-    RulesUnavailable,
     ShadowsnapError,
-    StoreTooNew,
-    StoreUnusable,
 )
-from shadowsnap.files import make_private_folder, read_json
+from shadowsnap.events import Event
 from shadowsnap.git.objects import EMPTY_TREE
-from shadowsnap.git.process import start_detached
 from shadowsnap.git.refs import read_refs, ref_folders
-from shadowsnap.git.repository import network_environment, sealed_environment
+from shadowsnap.loop import AgentLoop, TurnStatus, as_list, why_unusable
 from shadowsnap.model import (
     Checkpoint,
     CheckpointKind,
@@ -74,16 +54,39 @@ from shadowsnap.model import (
     SessionStatus,
     Skipped,
 )
-from shadowsnap.settings import (
-    CHOICES,
-    Granularity,
-    Layers,
-    Settings,
-    SettingValues,
-    load_settings,
-    settings_from_text,
-    settings_to_text,
+from shadowsnap.remote import lanes as all_lanes
+from shadowsnap.remote import pull as pulling
+from shadowsnap.remote import push as pushing
+from shadowsnap.remote import storage as storages
+from shadowsnap.remote.lanes import Lane
+from shadowsnap.remote.manifest import Opener
+from shadowsnap.remote.pull import LastConversation, PullReport
+from shadowsnap.remote.push import PushReport
+from shadowsnap.remote.storage import Storage
+from shadowsnap.restore import plan as plans
+from shadowsnap.restore import restore as restores
+from shadowsnap.restore import undo as undos
+from shadowsnap.restore.restore import Stage
+from shadowsnap.results import (
+    Bisection,
+    BlamedLine,
+    Checkup,
+    ClearReport,
+    Fork,
+    ImportedItem,
+    ImportReport,
+    LaneEntries,
+    Probe,
+    PruneResult,
+    PurgeResult,
+    Reclaimed,
+    RemoteStatus,
+    Resumed,
+    StoreStatus,
+    SweepReport,
+    Verification,
 )
+from shadowsnap.settings import CHOICES, Granularity, Settings, SettingValues
 from shadowsnap.snapshot.attribution import Work, work_of_session, work_of_turn
 from shadowsnap.snapshot.ignore_rules import find_repository
 from shadowsnap.snapshot.states import (
@@ -95,16 +98,9 @@ from shadowsnap.snapshot.states import (
     verify,
     write_copy,
 )
-from shadowsnap.snapshot.take import (
-    Request,
-    all_held,
-    begin_capture,
-    capture_same_scope,
-    take_paths,
-    take_snapshot,
-)
-from shadowsnap.snapshot.tools import bounded_id, existing_folder, may_write, path_inside, project_root, refusal
-from shadowsnap.snapshot.workspace import Workspace, open_workspace
+from shadowsnap.snapshot.take import Request, begin_capture, capture_same_scope, take_snapshot
+from shadowsnap.snapshot.tools import bounded_id, path_inside, refusal
+from shadowsnap.store import lanes as lane_records
 from shadowsnap.store.checkpoints import (
     contents_now,
     contents_of,
@@ -121,188 +117,37 @@ from shadowsnap.store.history import (
     History,
     compact_log,
     ensure_log,
-    logged_end,
     note,
     own_of_host,
     read_history,
     resolve,
 )
-from shadowsnap.store.layout import (
-    OWN_OBJECTS,
-    REFS_LOST,
-    Store,
-    archives,
-    has_store,
-    is_due,
-    is_prune_due,
-    mark_pruned,
-    open_store,
-)
-from shadowsnap.store.locks import if_free
-from shadowsnap.store.log import append_trouble, note_trouble
+from shadowsnap.store.lanes import PulledLane, Remote
+from shadowsnap.store.layout import Store, has_store, is_prune_due, mark_pruned, open_store
 from shadowsnap.store.projects import (
-    PURGED,
     Project,
     content_of,
     known_projects,
     last_writes,
     locked_project,
-    may_lack_checkpoints,
     note_emptied,
     note_writes,
     project_of,
-    read_journal,
-    read_record,
-    unfinished_purges,
 )
-from shadowsnap.store.stat_cache import load_cache
-from shadowsnap.turns import (
-    BackgroundJobs,
-    Call,
-    OpenTurn,
-    TurnInProject,
-    attach_conversation,
-    conversation_at,
-    find_targets,
-    first_name,
-    input_digest,
-    keep_at_beginning,
-    keep_at_end,
-    redacted_prompt,
-)
-from shadowsnap.upkeep import start_upkeep, why_due
+from shadowsnap.timeline import Timeline
+from shadowsnap.turns import attach_conversation, conversation_at
+from shadowsnap.upkeep import clear as clearing
+from shadowsnap.upkeep import doctor, importing
+from shadowsnap.upkeep import prune as pruning
+from shadowsnap.upkeep import reclaim as reclaiming
+from shadowsnap.upkeep import status as store_status
+from shadowsnap.upkeep.prune import SweepRules
 
-
-class _Later:
-    """A module that is imported when it is first used."""
-
-    def __init__(self, name: str) -> None:
-        self._name = name
-
-    def __getattr__(self, attribute: str) -> Any:
-        return getattr(import_module(f"shadowsnap.{self._name}"), attribute)
-
-
-if TYPE_CHECKING:
-    from shadowsnap import events, questions, results
-    from shadowsnap import timeline as timelines
-    from shadowsnap.remote import lanes as all_lanes
-    from shadowsnap.remote import manifest as sealing
-    from shadowsnap.remote import pull as pulling
-    from shadowsnap.remote import push as pushing
-    from shadowsnap.remote import storage as storages
-    from shadowsnap.restore import plan as plans
-    from shadowsnap.restore import restore as restores
-    from shadowsnap.restore import undo as undos
-    from shadowsnap.snapshot import scan, watch
-    from shadowsnap.store import lanes as lane_records
-    from shadowsnap.upkeep import check_store, doctor, importing
-    from shadowsnap.upkeep import clear as clearing
-    from shadowsnap.upkeep import prune as pruning
-    from shadowsnap.upkeep import reclaim as reclaiming
-    from shadowsnap.upkeep import status as store_status
-else:
-    # A hook imports this module before each tool call that may write: with what only people ask for, that would
-    # take twice as long.
-    events = _Later("events")
-    questions = _Later("questions")
-    results = _Later("results")
-    timelines = _Later("timeline")
-    scan = _Later("snapshot.scan")
-    watch = _Later("snapshot.watch")
-    plans = _Later("restore.plan")
-    restores = _Later("restore.restore")
-    undos = _Later("restore.undo")
-    check_store = _Later("upkeep.check_store")
-    clearing = _Later("upkeep.clear")
-    doctor = _Later("upkeep.doctor")
-    importing = _Later("upkeep.importing")
-    pruning = _Later("upkeep.prune")
-    reclaiming = _Later("upkeep.reclaim")
-    store_status = _Later("upkeep.status")
-    lane_records = _Later("store.lanes")
-    all_lanes = _Later("remote.lanes")
-    pulling = _Later("remote.pull")
-    pushing = _Later("remote.push")
-    sealing = _Later("remote.manifest")
-    storages = _Later("remote.storage")
-
-if TYPE_CHECKING:  # imported for annotations only
-    from shadowsnap.events import Event
-    from shadowsnap.remote.lanes import Lane
-    from shadowsnap.remote.pull import LastConversation, PullReport
-    from shadowsnap.remote.push import PushReport
-    from shadowsnap.remote.storage import Storage
-    from shadowsnap.restore.restore import Stage
-    from shadowsnap.results import (
-        Bisection,
-        BlamedLine,
-        Checkup,
-        ClearReport,
-        Fork,
-        ImportedItem,
-        ImportReport,
-        LaneEntries,
-        Probe,
-        PruneResult,
-        PurgeResult,
-        Reclaimed,
-        RemoteStatus,
-        Resumed,
-        StoreStatus,
-        SweepReport,
-        Verification,
-    )
-    from shadowsnap.snapshot.watch import Watcher
-    from shadowsnap.store.lanes import PulledLane, Remote
-    from shadowsnap.timeline import Timeline
-    from shadowsnap.upkeep.prune import SweepRules
-
-    _Method = TypeVar("_Method", bound=Callable[..., Any])
-    OnConflict = Literal["keep", "markers", "theirs"]
-    TurnStatus = Literal["done", "interrupted"]
-    ReclaimMode = Literal["all", "when-it-pays", "always", "never"]
-
-PathLike = str | os.PathLike[str]
-Reference = str | int | Checkpoint | Entry
+OnConflict = Literal["keep", "markers", "theirs"]
+ReclaimMode = Literal["all", "when-it-pays", "always", "never"]
 When = datetime | float | None
 
-_EVENTS = {
-    "taken": "CheckpointTaken",
-    "partial": "CheckpointTaken",
-    "unchanged": "CheckpointUnchanged",
-    "already-taken": "CheckpointSkipped",
-    "refused": "CheckpointSkipped",
-}
-_TROUBLE = ("failed", "partial", "refused")
-_REFUSALS = (DirectoryRefused, GitMissing, GitTooOld, StoreTooNew)
-_REPAIRABLE = (GitFailed, DamagedObject, MalformedObject, StoreUnusable, CheckpointsLost, OSError)
-_SAFE = ("taken", "unchanged", "partial")
-# Of several outcomes, the one that is returned. A refusal comes last: an agent that works in the home
-# directory names the files it writes.
-_BY_WEIGHT = ("failed", "partial", "taken", "unchanged", "already-taken", "refused", "disabled")
-_GRACE_SECONDS = 5.0
-"""What the capture of single named files may take after the deadline of the whole ran out."""
-_MOST_TO_OWN_NOW = 16 << 20
-_PATIENCE_WITH_UPKEEP = 600.0
 NOT_THE_AGENTS, NOT_REMOVED = "not what an agent wrote", "it cannot be removed"
-
-
-def _retry_after_repair(method: _Method) -> _Method:
-    """For methods about one directory: if the store fails one, the store is repaired and it runs once more."""
-
-    @wraps(method)
-    def attempt(self: CheckpointManager, where: PathLike | Project, *args: Any, **more: Any) -> Any:
-        began = time.time()
-        try:
-            return method(self, where, *args, **more)
-        except (OSError, ShadowsnapError) as problem:
-            if not _is_repairable(problem):
-                raise
-            repaired = self._repair(where, problem)
-        return _after_repair(method(self, where, *args, **more), repaired, began)
-
-    return attempt  # type: ignore[return-value]
 
 
 class CheckpointManager:
@@ -351,7 +196,7 @@ class CheckpointManager:
         resident: bool = True,
         sync: bool = False,
     ) -> None:
-        self.settings = Settings(
+        settings = Settings(
             enabled=enabled,
             max_snapshots=max_snapshots,
             max_total_size_mb=max_total_size_mb,
@@ -378,18 +223,9 @@ class CheckpointManager:
             sync=sync,
         )
         for name, choices in CHOICES.items():
-            if getattr(self.settings, name) not in choices:
+            if getattr(settings, name) not in choices:
                 raise BadArguments(what=f"{name} must be {' or '.join(choices)}")
-        self.warnings: list[str] = []
-        """What was ignored in settings files and variables, and why."""
-        self._layers: Layers | None = None
-        self._on_event = on_event
-        self._turn = OpenTurn()
-        self._turn_lock = threading.Lock()
-        self._jobs = BackgroundJobs()
-        self._slow_after: Sequence[float] = (0.5, 10.0)
-        """Seconds after which a `Slow` event is emitted for an operation on a project."""
-        self._watchers: dict[str, Watcher] = {}
+        self._stand_on(Access(settings, on_event))
 
     @classmethod
     def from_settings(
@@ -397,10 +233,26 @@ class CheckpointManager:
     ) -> CheckpointManager:
         """A manager with the person's own settings: their settings file, SHADOWSNAP_* variables, and `flags`
         above all. Each project may narrow them for itself."""
-        manager = cls(on_event=on_event)
-        manager._layers = load_settings(**flags)
-        manager.settings, manager.warnings = manager._layers.settings, list(manager._layers.warnings)
+        manager = cls.__new__(cls)
+        manager._stand_on(Access.of_person(on_event, **flags))
         return manager
+
+    def _stand_on(self, access: Access) -> None:
+        self._access = access
+        self._loop = AgentLoop(access)
+
+    @property
+    def settings(self) -> Settings:
+        return self._access.settings
+
+    @settings.setter
+    def settings(self, settings: Settings) -> None:
+        self._access.settings = settings
+
+    @property
+    def warnings(self) -> list[str]:
+        """What was ignored in settings files and variables, and why."""
+        return self._access.warnings
 
     # --- the agent loop: nothing here raises ----------------------------------------------------------
 
@@ -416,17 +268,7 @@ class CheckpointManager:
         """A new message of the person: the next writing tool call takes a new snapshot, and the timeline
         shows what was asked. `conversation` is what was said so far: JSON data, or the path of a
         transcript. `agent` and `parent` (the session that this one came from) describe the session."""
-        turn = OpenTurn(
-            session_id=None if session_id is None else bounded_id(str(session_id)),
-            prompt=self._redacted(prompt),
-            agent=agent,
-            parent=parent,
-        )
-        if conversation is not None and self.settings.enabled:
-            turn.not_kept = "unreadable"
-            self._safely(lambda: turn.take_conversation(conversation, self.settings))
-        with self._turn_lock:
-            self._turn = turn
+        self._loop.new_turn(session_id, prompt, conversation, agent, parent)
 
     def before_tool(
         self,
@@ -439,44 +281,13 @@ class CheckpointManager:
         project around `cwd`, further `roots` of the workspace, and the projects of paths that the input names;
         of a named file outside any project, the file alone. A tool that only reads is `not-needed`; of several
         directories, the outcome that matters most is returned and its note names the others."""
-        if not self.settings.enabled:
-            return Outcome("disabled")
-        try:
-            if not may_write(str(tool_name)):
-                return Outcome("not-needed")
-            where = os.path.abspath(os.fspath(cwd) if cwd else os.getcwd())
-            base = self.settings.resolved_base()
-            targets = find_targets(tool_input, where, [os.fspath(root) for root in roots], base)
-        except Exception as problem:  # promise 4, as below
-            return Outcome("failed", error=problem)
-        reason, turn = f"before {tool_name} {first_name(targets)}".rstrip(), self._turn
-        turn.note_tool(str(tool_name), tool_input)
-        found = [
-            (target.workdir, self._ensured(turn, target.workdir, reason, target.files, tool_name, target.whole))
-            for target in targets
-        ]
-        self._begin_call(turn, str(tool_name), tool_input, [outcome for _, outcome in found])
-        return _weightiest(found)
+        return self._loop.before_tool(tool_name, tool_input, cwd, roots)
 
     def after_tool(self, tool_name: str, tool_input: Any = None, cwd: PathLike | None = None) -> Outcome:
         """Call this after each tool call if the `granularity` is `tool`: what the call did is its work, and what
         happens until the next one is not the agent's. Of calls that run at the same time, the last one closes
         for all."""
-        if not self.settings.enabled:
-            return Outcome("disabled")
-        turn, closed = self._turn, list[tuple[Path, Outcome]]()
-        try:
-            if not turn.calls:
-                return Outcome("not-needed")
-            call = turn.end_call(str(tool_name), input_digest(tool_input), _projects_around(turn, cwd))
-            for part in [turn.projects[each] for each in call.projects if each in turn.projects] if call else ():
-                with part.lock:
-                    if part.is_whole and part.project is not None and part.end_call():
-                        outcome = self._close(turn, part, part.project, f"after {tool_name}", "")
-                        closed.append((part.project.workdir, outcome))
-        except Exception as problem:  # promise 4
-            return Outcome("failed", error=problem)
-        return _weightiest(closed) if closed else Outcome("not-needed")
+        return self._loop.after_tool(tool_name, tool_input, cwd)
 
     def ensure_checkpoint(
         self,
@@ -489,123 +300,62 @@ class CheckpointManager:
         """Make sure that the directory as it was at the beginning of this turn is safe. `paths` are files that
         a tool names: they are captured even if ignored. `labels` are the host's own facts about the checkpoint,
         as in `snapshot`."""
-        turn = self._turn
-        if tool:
-            turn.note_tool(tool, os.fspath(paths[0]) if paths and not isinstance(paths, str) else None)
-        outcome = self._ensured(turn, working_dir, reason, paths, tool, labels=labels)
-        self._begin_call(turn, tool or "", None, [outcome])
-        return outcome
+        return self._loop.ensure_checkpoint(working_dir, reason, paths, tool, labels)
 
     def end_turn(self, conversation: Any = None, status: TurnStatus = "done") -> list[Outcome]:
         """Close the turn with a snapshot of each directory that it touched. `conversation` is what was said up
         to now, as in `new_turn`; `status` is `interrupted` if the agent did not finish."""
-        turn, outcomes = self._turn, list[Outcome]()
-        turn.again += turn.ended
-        for part in list(turn.projects.values()):
-            if part.outcome is None or part.project is None:
-                continue
-            # Its last tool call is over, so that the rest is not the turn's; or only named files were captured.
-            if not part.is_whole or (part.call_count and part.began is None):
-                self._safely(lambda part=part: self._log_end(turn, part, status))  # type: ignore[misc]
-                continue
-            outcomes.append(self._close(turn, part, part.project, "end of turn", status))
-        turn.ended = True
-        if self.settings.sync:
-            self._sync(part.project for part in turn.projects.values() if part.project is not None)
-        if self.settings.enabled and (turn.conversation is not None or conversation is not None or turn.not_kept):
-            self._jobs.wait()
-            self._safely(lambda: self._keep_at_end(turn, conversation))
-        return outcomes
+        return self._loop.end_turn(conversation, status)
 
     def end_session(self, session_id: str | None = None, status: SessionStatus = "completed") -> None:
         """Note how a session ended: `completed`, `failed` or `rolled_back`. A turn that comes later makes it
         `active` again. Without an id it is that of this turn."""
 
         def log() -> None:
-            wanted = session_id if session_id is not None else self._turn.session_id
+            wanted = session_id if session_id is not None else self._loop.turn.session_id
             if status not in timelines.SESSION_STATUSES:
                 raise ValueError(f"{status!r} is not one of {', '.join(timelines.SESSION_STATUSES)}")
             store = Store(self.settings.resolved_base(), self.settings.fsync)
             if not wanted or not store.git_dir.is_dir():
                 return
             wanted = bounded_id(str(wanted))
-            projects = timelines.projects_of_session(store, self._deadline(), wanted)
+            projects = timelines.projects_of_session(store, self._access.deadline(), wanted)
             for project in projects:
-                with locked_project(store, project, "ending a session", self._deadline()):
-                    ensure_log(store, project, self._deadline())
+                with locked_project(store, project, "ending a session", self._access.deadline()):
+                    ensure_log(store, project, self._access.deadline())
                     note(store, project, "session", session=wanted, status=status)
             if self.settings.sync:
-                self._sync(projects)
+                self._loop.sync(projects)
 
-        self._jobs.wait()
-        self._safely(log)
+        self._loop.jobs.wait()
+        self._loop.safely(log)
 
-    def _sync(self, projects: Iterable[Project]) -> None:
-        """Put projects that have a remote into the queue, and see to it that a process works it off. Nothing here
-        waits for a remote."""
-        try:
-            base = self.settings.resolved_base()
-            due = [each for each in projects if os.path.exists(base / "remote" / f"{each.id}.json")]
-            if due:
-                store = Store(base, self.settings.fsync)
-                for project in due:
-                    lane_records.note_unpushed(store, project.id)
-                if not lane_records.is_worked_off(store):
-                    text, environment = settings_to_text(self.settings), network_environment()
-                    start_detached("shadowsnap.remote.push", text, cwd=store.git_dir, environment=environment)
-        except Exception:  # promise 4: `status` shows the age of unpushed work
-            pass
 
     def turn_state(self) -> dict[str, Any]:
         """This turn as JSON, for another process of the same agent to go on with."""
-        return self._turn.to_json(self.settings.granularity)
+        return self._loop.turn_state()
 
     def resume_turn(self, state: dict[str, Any]) -> None:
         """Go on with a turn of another process: what that one took is already taken. A state that cannot be
         read is a turn that just began."""
-        with self._turn_lock:
-            self._turn = OpenTurn.from_json(state)
+        self._loop.resume_turn(state)
 
     def warm_up(self, working_dir: PathLike) -> bool:
         """Let a process in the background do the work of the first snapshot, while the model is thinking; a
         snapshot that comes meanwhile joins it. Returns at once, and says whether it was started: not if there
         is a checkpoint already, nor where none would be taken."""
-        try:
-            project = project_of(working_dir)
-            settings = self._settings_of(project)
-            store = self._store()
-            if not settings.enabled or _unusable(project.workdir) or refusal(project.workdir, store.base):
-                return False
-            return newest_name(store, project) is None and _start_warm_up(settings, project.workdir)
-        except (ShadowsnapError, OSError):
-            return False
+        return self._loop.warm_up(working_dir)
 
     def watch(self, working_dir: PathLike) -> bool:
         """Let the system report what happens in a directory from now on, so that a snapshot looks only at what
         was touched since the last one. The first snapshot from now on scans everything once more, and so does
         any for which that is not known: nothing else changes. Returns whether it is watched; not where the
         system cannot report, nor where no snapshot would be taken."""
-        try:
-            project, store = project_of(working_dir), self._store()
-            watched = self._watchers.get(project.id)
-            if watched is not None and watched.is_alive:
-                return True
-            refused = not project.workdir.is_dir() or refusal(project.workdir, store.base)
-            if refused or not self._settings_of(project).enabled:
-                return False
-            watcher = watch.start_watching(project.workdir, load_cache(store, project).directories)
-            if watcher is None:
-                return False
-            self._watchers[project.id] = watcher
-        except Exception:  # promise 4: the snapshots will report what is wrong
-            return False
-        return True
+        return self._access.watch(working_dir)
 
     def unwatch(self, working_dir: PathLike) -> None:
         """Stop watching a directory. (Everything that is watched ends with the manager, too.)"""
-        watcher = self._watchers.pop(project_of(working_dir).id, None)
-        if watcher is not None:
-            watcher.close()
+        self._access.unwatch(working_dir)
 
     # --- taking ---------------------------------------------------------------------------------------
 
@@ -628,25 +378,25 @@ class CheckpointManager:
         if not self.settings.enabled:
             return Outcome("disabled")
         project = project_of(working_dir)
-        named = [path_inside(project.workdir, path) for path in _as_list(paths)]
+        named = [path_inside(project.workdir, path) for path in as_list(paths)]
         session = None if session_id is None else bounded_id(str(session_id))
         facts = (*labels.items(), ("host", host), ("session_id", session), ("tool", tool))
         request = Request(str(reason), "manual", None, facts, always or host is not None)
         outcome = None if always or host is None else self._unchanged_for(project, host)
         if outcome is None:
-            outcome, *_ = self._snapshot(project, request, list(filter(None, named)))
-        self._report(working_dir, outcome)
+            outcome, *_ = self._loop.take(project, request, list(filter(None, named)))
+        self._loop.report(working_dir, outcome)
         if outcome.checkpoint is None and outcome.error is not None:
             raise outcome.error
         return outcome
 
-    @_retry_after_repair
+    @retry_after_repair
     def _unchanged_for(self, project: Project, host: str) -> Outcome | None:
         """The outcome if the files are as a host last saved them or brought them back; at first, if there are
         none."""
-        store = self._store()
-        self._catch_up(store)
-        if refusal(project.workdir, store.base) or _unusable(project.workdir):
+        store = self._access.store()
+        self._access.catch_up(store)
+        if refusal(project.workdir, store.base) or why_unusable(project.workdir):
             return None
         at = self._position(store, project, host)
         if at is None:
@@ -656,11 +406,7 @@ class CheckpointManager:
     def take_first(self, working_dir: PathLike) -> Outcome:
         """Take the first snapshot of a project ahead of time, as `warm_up` does. It is no entry of the timeline:
         the first turn begins on it."""
-        outcome, *_ = self._snapshot(project_of(working_dir), Request("first snapshot", "warm-up"), [])
-        self._report(working_dir, outcome)
-        if outcome.checkpoint is None and outcome.error is not None:
-            raise outcome.error
-        return outcome
+        return self._loop.take_first(working_dir)
 
     def stage(
         self,
@@ -672,22 +418,22 @@ class CheckpointManager:
     ) -> Stage:
         """Edits that are kept or put back as a whole: `with manager.stage(...) as s:`. It begins only on files
         that a checkpoint holds; an exception, or `s.discard()`, returns to that state."""
-        store, project = self._store(), project_of(working_dir)
+        store, project = self._access.store(), project_of(working_dir)
         facts = {"edit_id": edit_id, "session_id": session_id, "risk_tier": risk_tier}
 
         def committed(checkpoint: Checkpoint, new: bool) -> None:
             outcome = Outcome("taken" if new else "unchanged", checkpoint, skipped=checkpoint.skipped)
-            self._report(checkpoint.workdir, outcome)
+            self._loop.report(checkpoint.workdir, outcome)
 
         def discarded(result: RestoreResult) -> None:
             self._restored(result, "stage")
-            self._safely(lambda: self._log_discarded(store, project, facts, result))
+            self._loop.safely(lambda: self._log_discarded(store, project, facts, result))
 
         return restores.Stage(
-            lambda doing: self._opened_alone(store, project, doing), facts, message, committed, discarded
+            lambda doing: self._access.opened_alone(store, project, doing), facts, message, committed, discarded
         )
 
-    @_retry_after_repair
+    @retry_after_repair
     def commit_since(
         self,
         working_dir: PathLike,
@@ -700,8 +446,8 @@ class CheckpointManager:
     ) -> Checkpoint:
         """Keep what was done since a checkpoint as a stage, which `revert` and `revert_stage` can take back.
         Unlike `stage`, nothing is put back by itself if this is never called."""
-        store, project = self._known(working_dir)
-        with self._opened(store, project, "stage") as (space, _):
+        store, project = self._access.known(working_dir)
+        with self._access.opened(store, project, "stage") as (space, _):
             beginning = resolve(store, project, before, space.deadline)
             facts = {**labels, "edit_id": edit_id, "session_id": session_id, "risk_tier": risk_tier}
             request = Request(message, "stage", facts=(*facts.items(), ("before", beginning.id)), always=True)
@@ -709,7 +455,7 @@ class CheckpointManager:
 
     # --- looking --------------------------------------------------------------------------------------
 
-    @_retry_after_repair
+    @retry_after_repair
     def timeline(
         self,
         working_dir: PathLike,
@@ -721,10 +467,10 @@ class CheckpointManager:
     ) -> list[Entry]:
         """What happened, newest first: turns with what was asked, the person's own edits between them,
         snapshots, and with `restores` also restores, undos and reverts. `path`: only entries that changed it."""
-        self._jobs.wait()
-        store, project = self._known(working_dir)
+        self._loop.jobs.wait()
+        store, project = self._access.known(working_dir)
         inside = None if path is None else path_inside(project.workdir, path)
-        entries = timelines.read_timeline(store, project, self._deadline(), inside).entries[::-1]
+        entries = timelines.read_timeline(store, project, self._access.deadline(), inside).entries[::-1]
         session = None if session_id is None else self._session_id(session_id, project)
         chosen = [
             entry
@@ -733,28 +479,28 @@ class CheckpointManager:
         ]
         return chosen[:limit]
 
-    @_retry_after_repair
+    @retry_after_repair
     def tools_of(self, working_dir: PathLike, number: int) -> list[list[str]]:
         """The tools that ran in a turn: their names, and what each was about."""
-        store, project = self._known(working_dir)
-        turn = read_history(store, project, self._deadline()).turns.get(number)
+        store, project = self._access.known(working_dir)
+        turn = read_history(store, project, self._access.deadline()).turns.get(number)
         return [] if turn is None else turn.tools
 
-    @_retry_after_repair
+    @retry_after_repair
     def exchanged(self, working_dir: PathLike, ref: Reference) -> tuple[list[Entry], list[Entry]]:
         """The turns, snapshots and edits that a restore to this state takes out of the files, and those that it
         brings back, newest first."""
-        self._jobs.wait()
-        store, project = self._known(working_dir)
-        target = self._resolve(store, project, ref)
-        return timelines.read_timeline(store, project, self._deadline()).exchanged(target.id)
+        self._loop.jobs.wait()
+        store, project = self._access.known(working_dir)
+        target = self._access.resolve(store, project, ref)
+        return timelines.read_timeline(store, project, self._access.deadline()).exchanged(target.id)
 
-    @_retry_after_repair
+    @retry_after_repair
     def ways_back(self, working_dir: PathLike, entries: Sequence[Entry]) -> list[Entry]:
         """The same entries, with counts of what going back to each would change in the files as they are now."""
-        store, project = self._known(working_dir)
-        _check_there(project)
-        with self._looking(store, project, "comparing states") as space:
+        store, project = self._access.known(working_dir)
+        check_there(project)
+        with self._access.looking(store, project, "comparing states") as space:
             now = begin_capture(space).tree()
             known = {each.id: each for each in list_checkpoints(store, project, space.deadline, statistics=False)}
             states = [known.get(entry.state or "") for entry in entries]
@@ -765,11 +511,11 @@ class CheckpointManager:
             for entry, pair in zip(entries, pairs, strict=True)
         ]
 
-    @_retry_after_repair
+    @retry_after_repair
     def next_undo(self, working_dir: PathLike) -> str | None:
         """What `undo` would take back, in words: `turn 3: clean the project up`; None if there is nothing."""
-        store, project = self._known(working_dir)
-        history = read_history(store, project, self._deadline())
+        store, project = self._access.known(working_dir)
+        history = read_history(store, project, self._access.deadline())
         if not history.undoable():
             return None
         thing = history.undoable()[-1].thing
@@ -782,15 +528,15 @@ class CheckpointManager:
         except (GitFailed, DamagedObject):  # content is lost for good; which files differ is known all the same
             return self._now(working_dir, paths, contents=False)
 
-    @_retry_after_repair
+    @retry_after_repair
     def _now(self, working_dir: PathLike, paths: Sequence[PathLike], *, contents: bool) -> Now:
-        store, project = self._known(working_dir)
-        chosen = [path_inside(project.workdir, path) for path in _as_list(paths)]
-        newest = timelines.read_timeline(store, project, self._deadline(), counted=False).newest
+        store, project = self._access.known(working_dir)
+        chosen = [path_inside(project.workdir, path) for path in as_list(paths)]
+        newest = timelines.read_timeline(store, project, self._access.deadline(), counted=False).newest
         if newest is None:
             return Now()
-        _check_there(project)
-        with self._looking(store, project, "looking") as space:
+        check_there(project)
+        with self._access.looking(store, project, "looking") as space:
             capture = begin_capture(space)
             here = State.of_capture(capture)
             then = replace(here, tree=newest.tree)  # after a restore of some paths, only the tree is known
@@ -813,7 +559,7 @@ class CheckpointManager:
             patch=patch,
         )
 
-    @_retry_after_repair
+    @retry_after_repair
     def list_checkpoints(
         self,
         working_dir: PathLike,
@@ -825,36 +571,36 @@ class CheckpointManager:
     ) -> list[Checkpoint]:
         """The raw states, newest first; of one session or host, or only those in which one path changed (or, where
         there is nothing before them to compare with, that hold it)."""
-        store, project = self._known(working_dir)
+        store, project = self._access.known(working_dir)
         inside = None if path is None else path_inside(project.workdir, path)
         narrow = session_id is not None or inside is not None or host is not None
-        found = list_checkpoints(store, project, self._deadline(), None if narrow else limit, path=inside)
+        found = list_checkpoints(store, project, self._access.deadline(), None if narrow else limit, path=inside)
         if inside is not None:
-            found = touching(store, found, inside, self._deadline())
+            found = touching(store, found, inside, self._access.deadline())
         if session_id is not None:
             found = [checkpoint for checkpoint in found if checkpoint.session_id == session_id]
         return [checkpoint for checkpoint in found if host in (None, checkpoint.host)][:limit]
 
-    @_retry_after_repair
+    @retry_after_repair
     def position(self, working_dir: PathLike, host: str | None = None) -> Checkpoint | None:
         """The snapshot that the files were last saved as, or brought back to, of those that a host took; None if
         it took none."""
-        store, project = self._known(working_dir)
+        store, project = self._access.known(working_dir)
         return self._position(store, project, host)
 
     def _position(self, store: Store, project: Project, host: str | None) -> Checkpoint | None:
-        listed = list_checkpoints(store, project, self._deadline(), statistics=False)
+        listed = list_checkpoints(store, project, self._access.deadline(), statistics=False)
         taken = {each.id: each for each in listed if each.kind != "pre-restore" and host in (None, each.host)}
-        found = timelines.read_timeline(store, project, self._deadline(), counted=False) if taken else None
+        found = timelines.read_timeline(store, project, self._access.deadline(), counted=False) if taken else None
         entries = found.entries[::-1] if found else []
         states = (entry.after for entry in entries if entry.kind in ("snapshot", "restore"))
         return next((taken[state] for state in states if state in taken), next(iter(taken.values()), None))
 
-    @_retry_after_repair
+    @retry_after_repair
     def get(self, working_dir: PathLike, ref: Reference) -> Checkpoint:
         """The checkpoint that a reference stands for: the number of a turn (the state before it) or snapshot,
         `3:after`, `last`, `last~2`, a label, or digits of an id; with `MACHINE:` before it, there."""
-        store, project = self._known(working_dir)
+        store, project = self._access.known(working_dir)
         return self._look_up(store, project, ref)
 
     def diff(
@@ -871,7 +617,7 @@ class CheckpointManager:
         except (GitFailed, DamagedObject):
             return self._diff(working_dir, ref, other, paths, contents=False)
 
-    @_retry_after_repair
+    @retry_after_repair
     def _diff(
         self,
         working_dir: PathLike,
@@ -881,34 +627,34 @@ class CheckpointManager:
         *,
         contents: bool,
     ) -> Diff:
-        store, project = self._known(working_dir)
-        chosen = [path_inside(project.workdir, path) for path in _as_list(paths)]
+        store, project = self._access.known(working_dir)
+        chosen = [path_inside(project.workdir, path) for path in as_list(paths)]
         first = self._look_up(store, project, ref)
         old = State.of_checkpoint(first)
         if other is not None and other != "@":
             second = self._look_up(store, project, other)
-            git, new = store.git(self._deadline()), State.of_checkpoint(second)
+            git, new = store.git(self._access.deadline()), State.of_checkpoint(second)
             changes, text = compare(git, old, new, chosen, contents=contents)
             return Diff(first.id, second.id, changes, text)
-        _check_there(project)
-        with self._looking(store, project, "diff") as space:
+        check_there(project)
+        with self._access.looking(store, project, "diff") as space:
             now = State.of_capture(capture_same_scope(space, old))
             return Diff(first.id, None, *compare(space.git, old, now, chosen, contents=contents))
 
-    @_retry_after_repair
+    @retry_after_repair
     def files(self, working_dir: PathLike, ref: Reference) -> list[str]:
         """Every file that a checkpoint holds."""
-        store, project = self._known(working_dir)
-        return files_of(store, self._look_up(store, project, ref), self._deadline())
+        store, project = self._access.known(working_dir)
+        return files_of(store, self._look_up(store, project, ref), self._access.deadline())
 
-    @_retry_after_repair
+    @retry_after_repair
     def contents(self, working_dir: PathLike, ref: Reference, paths: Sequence[str]) -> dict[str, bytes]:
         """What files held at a checkpoint, or (`@`) hold now, by path; those that are not there are left out."""
         if ref == "@":
             workdir = project_of(working_dir).workdir
             return contents_now(workdir, [os.fsdecode(path_inside(workdir, path)) for path in paths])
-        store, project = self._known(working_dir)
-        return contents_of(store, self._look_up(store, project, ref), paths, self._deadline())
+        store, project = self._access.known(working_dir)
+        return contents_of(store, self._look_up(store, project, ref), paths, self._access.deadline())
 
     def texts(self, working_dir: PathLike, ref: Reference, paths: Sequence[str]) -> dict[str, str]:
         """The same as text; what is not UTF-8 text is left out, too."""
@@ -921,14 +667,14 @@ class CheckpointManager:
 
     # --- questions ------------------------------------------------------------------------------------
 
-    @_retry_after_repair
+    @retry_after_repair
     def blame(self, working_dir: PathLike, path: PathLike) -> list[BlamedLine]:
         """Each line of a file as it is now, with the turn that brought it in, or the person."""
-        self._jobs.wait()
-        store, project = self._known(working_dir)
-        _check_there(project)
+        self._loop.jobs.wait()
+        store, project = self._access.known(working_dir)
+        check_there(project)
         inside = path_inside(project.workdir, path)
-        with self._looking(store, project, "blame") as space:
+        with self._access.looking(store, project, "blame") as space:
             here = State.of_capture(begin_capture(space))
             return questions.blame(space, questions.Story(store, project, space.deadline), inside, here)
 
@@ -944,44 +690,44 @@ class CheckpointManager:
         """Find the turn between a good state and a bad one (None: the files as they are now) that broke something.
         `check` gets a scratch directory with a state and what led to it; it returns 0 if that is good, 125 if it
         cannot be tested. With `test_all` every state is tested, from the oldest if `good` is None."""
-        self._jobs.wait()
-        store, project = self._known(working_dir)
-        good_id = None if good is None else self._resolve(store, project, good).id
-        bad_id = None if bad in (None, "@") else self._resolve(store, project, bad).id
+        self._loop.jobs.wait()
+        store, project = self._access.known(working_dir)
+        good_id = None if good is None else self._access.resolve(store, project, good).id
+        bad_id = None if bad in (None, "@") else self._access.resolve(store, project, bad).id
         with scratch_folder("bisect") as scratch:
-            story = questions.Story(store, project, self._deadline())
+            story = questions.Story(store, project, self._access.deadline())
             now = scratch / "now"
             if bad_id is None:
-                _check_there(project)
+                check_there(project)
                 # What no checkpoint holds is gone when the project's lock is: it is written out at once.
-                with self._looking(store, project, "bisect") as space:
+                with self._access.looking(store, project, "bisect") as space:
                     here = State.of_capture(begin_capture(space))
                     story.add_now(here)
                     now.mkdir()
-                    write_copy(space.git.bound(deadline=self._long_deadline()), here, now)
+                    write_copy(space.git.bound(deadline=self._access.long_deadline()), here, now)
             stops = questions.stops_of(story)
             if bad_id is None:
                 stops[-1].copy = now
             way = questions.between(stops, good_id, bad_id)
 
             def test(stop: questions.Stop) -> Probe:
-                return questions.run_probe(store.git(self._long_deadline()), stop, check)
+                return questions.run_probe(store.git(self._access.long_deadline()), stop, check)
 
             return (questions.test_all if test_all else questions.find_culprit)(way, test)
 
     def fork(self, working_dir: PathLike, ref: Reference, directory: PathLike, *, worktree: bool = False) -> Fork:
         """Write a state, uncommitted work included, into a new or empty directory. Its timeline begins there and
         knows where it came from. With `worktree` it is also a git work tree on a branch of its own."""
-        store, project = self._known(working_dir)
-        target, copy = self._resolve(store, project, ref), project_of(directory)
+        store, project = self._access.known(working_dir)
+        target, copy = self._access.resolve(store, project, ref), project_of(directory)
         questions.check_free(copy.workdir, store.base)
-        git, branch = store.git(self._long_deadline()), None
+        git, branch = store.git(self._access.long_deadline()), None
         if worktree:
             repository = find_repository(project.workdir)
             if repository is None or repository.top != project.workdir:
                 raise BadArguments(what=f"--worktree: {project.workdir} is not the top of a git repository")
             branch = questions.GitWorktree(git.executable, repository, copy.workdir, git.deadline)
-        history = read_history(store, project, self._deadline())
+        history = read_history(store, project, self._access.deadline())
         origin = {"workdir": str(project.workdir), "checkpoint": target.id, "number": _number_of(history, target)}
         reason = f"fork of {project.workdir}, {timelines.name_of_state(target.id, history)}"
         try:
@@ -989,7 +735,7 @@ class CheckpointManager:
                 if branch is not None:
                     branch.add(target.metadata.get("git_head"))
                 files = write_copy(git, State.of_checkpoint(target), copy.workdir)
-                with self._looking(store, copy, "fork") as space:
+                with self._access.looking(store, copy, "fork") as space:
                     ignored = space.rules.ignored(sorted(files))
                 paths = [os.fsdecode(path) for path in sorted(ignored)]
                 begun = self.snapshot(copy.workdir, reason, paths, always=True, forked_from=origin)
@@ -1004,27 +750,27 @@ class CheckpointManager:
     def verify(self, working_dir: PathLike, ref: Reference | None = None) -> Verification:
         """Restore a checkpoint (the newest, unless said) into a scratch directory and compare it byte for byte
         with what it says. `status` shows when that last held."""
-        store, project = self._known(working_dir)
-        target = self._resolve(store, project, ref) if ref is not None else None
+        store, project = self._access.known(working_dir)
+        target = self._access.resolve(store, project, ref) if ref is not None else None
         if target is None:
-            target = list_checkpoints(store, project, self._deadline(), 1, statistics=False)[0]
-        result = verify(store, target, self._long_deadline())
-        note_verified(store, project, result, self._deadline())
+            target = list_checkpoints(store, project, self._access.deadline(), 1, statistics=False)[0]
+        result = verify(store, target, self._access.long_deadline())
+        note_verified(store, project, result, self._access.deadline())
         return result
 
     def projects(self) -> list[Path]:
         """Every directory that has checkpoints."""
-        store = self._store_to_look_in()
+        store = self._access.store_to_look_in()
         if store is None:
             return []
-        self._import_due(store)
+        self._access.import_due(store)
         return [project.workdir for project in known_projects(store) if newest_name(store, project) is not None]
 
     def find_project(self, directory: PathLike) -> Path:
         """The project that a command in this directory is about: the nearest one at or above it that has
         checkpoints, as far up as its repository reaches. If there is none, the one that a snapshot would be
         taken of."""
-        store = self._store_to_look_in() or Store(self.settings.resolved_base())
+        store = self._access.store_to_look_in() or Store(self.settings.resolved_base())
         start = project_of(directory).workdir
         for folder in (start, *start.parents):
             if folder != start and refusal(folder, store.base) is not None:
@@ -1038,19 +784,18 @@ class CheckpointManager:
     def get_working_dir_for_path(self, file_path: PathLike) -> Path:
         """The project a file belongs to: the nearest directory above it that looks like the root of one, never
         at or above the home directory; otherwise the file's own directory."""
-        path = os.path.abspath(Path(file_path).expanduser())
-        return project_root(path, self.settings.resolved_base()) or existing_folder(path)
+        return self._access.project_around(file_path)
 
     # --- sessions and conversations ---------------------------------------------------------------------
 
     def session(self, session_id: str, working_dir: PathLike | None = None) -> Session:
         """All that is known of one session; its id may be shortened to a part of 4 characters or more that is
         unique among the sessions of `working_dir`, or among all."""
-        self._jobs.wait()
-        store, whole = self._store(), str(session_id)
+        self._loop.jobs.wait()
+        store, whole = self._access.store(), str(session_id)
         if working_dir is not None:
             whole = self._session_id(whole, project_of(working_dir))
-        found = timelines.read_sessions(store, self._deadline(), self._session_id(whole))
+        found = timelines.read_sessions(store, self._access.deadline(), self._session_id(whole))
         if not found:
             raise NoSuchSession(session_id=str(session_id))
         return found[0]
@@ -1073,11 +818,11 @@ class CheckpointManager:
         `working_dir`; `text` is part of a prompt; `since` and `until` are times at which they went on."""
         if status is not None and status not in timelines.SESSION_STATUSES:
             raise BadArguments(what=f"a status is one of {', '.join(timelines.SESSION_STATUSES)}")
-        self._jobs.wait()
+        self._loop.jobs.wait()
         project, inside = self._meant(working_dir, path)
         return timelines.find_sessions(
-            self._store(), self._deadline(), project=project, path=inside, text=text, since=_seconds(since),
-            until=_seconds(until), status=status, agent=agent, parent=parent, edit_id=edit_id, limit=limit,
+            self._access.store(), self._access.deadline(), project=project, path=inside, text=text, status=status,
+            since=_seconds(since), until=_seconds(until), agent=agent, parent=parent, edit_id=edit_id, limit=limit,
         )  # fmt: skip
 
     def search(
@@ -1097,18 +842,18 @@ class CheckpointManager:
         """The checkpoints that fit all of it, of every project or of one, newest first. `text` is part of a
         reason or prompt; `path` is what they changed against the one before; `status` is that of their
         session. `counted`: with the files and lines that each changed."""
-        self._jobs.wait()
-        store = self._store_to_look_in()
+        self._loop.jobs.wait()
+        store = self._access.store_to_look_in()
         if store is None:
             return []
-        self._import_due(store)
+        self._access.import_due(store)
         project, inside = self._meant(working_dir, path)
         return timelines.find_checkpoints(
-            store, self._deadline(), project=project, path=inside, text=text, session_id=session_id, kind=kind,
-            status=status, since=_seconds(since), until=_seconds(until), limit=limit, counted=counted,
+            store, self._access.deadline(), project=project, path=inside, text=text, session_id=session_id,
+            kind=kind, status=status, since=_seconds(since), until=_seconds(until), limit=limit, counted=counted,
         )  # fmt: skip
 
-    @_retry_after_repair
+    @retry_after_repair
     def attach(
         self,
         working_dir: PathLike,
@@ -1124,16 +869,17 @@ class CheckpointManager:
     ) -> Conversation | None:
         """Keep a conversation that came from elsewhere (JSON data, or the bytes of a transcript) with a
         checkpoint. None if the session itself had handed one over, unless `replace_own`."""
-        store, project = self._known(working_dir)
+        store, project = self._access.known(working_dir)
+        checkpoint, deadline = self._access.resolve(store, project, ref), self._access.deadline()
         return attach_conversation(
-            store, project, self._resolve(store, project, ref), conversation, session_id, self._deadline(),
+            store, project, checkpoint, conversation, session_id, deadline,
             patterns=self.settings.redact, replace_own=replace_own, prompt=prompt, began=began, agent=agent,
             key=key,
         )  # fmt: skip
 
     # --- going back and forth ---------------------------------------------------------------------------
 
-    @_retry_after_repair
+    @retry_after_repair
     def restore(
         self,
         working_dir: PathLike,
@@ -1150,17 +896,17 @@ class CheckpointManager:
         the checkpoint's own; `files=False` leaves the files as they are."""
         if not files and not conversation:
             raise BadArguments(what="restore brings back files, a conversation, or both")
-        self._jobs.wait()  # before the lock, which they may need
-        store, project = self._known(working_dir)
+        self._loop.jobs.wait()  # before the lock, which they may need
+        store, project = self._access.known(working_dir)
         if not files:
-            target = self._resolve(store, project, ref)
+            target = self._access.resolve(store, project, ref)
             found, lacking = self._conversation_at(store, project, target, session_id)
             if found is None:
                 raise NoConversation(ref=target.short_id, why=lacking)
             return RestoreResult(target, applied=not dry_run, conversation=found)
-        with self._opened(store, project, "restore", lasting=not dry_run) as (space, recovered):
-            target = self._resolve(store, project, ref)
-            chosen = restores.choose_paths(space, target, _as_list(paths))
+        with self._access.opened(store, project, "restore", lasting=not dry_run) as (space, recovered):
+            target = self._access.resolve(store, project, ref)
+            chosen = restores.choose_paths(space, target, as_list(paths))
             result = restores.restore(space, target, Selection(chosen))
             if conversation:
                 found, lacking = self._conversation_at(store, project, target, session_id)
@@ -1174,13 +920,13 @@ class CheckpointManager:
         """Plan a restore for a person to confirm: the plan, and the token by which `restore_as_planned` carries it
         out within an hour, if the files are still the same."""
         plan = self.restore(working_dir, ref, paths, dry_run=True)
-        store, project = self._known(working_dir)
-        named = [os.fspath(path) for path in _as_list(paths)]
+        store, project = self._access.known(working_dir)
+        named = [os.fspath(path) for path in as_list(paths)]
         return plan, plans.keep_plan(store, project, plan, named, self._present(store, project)).token
 
     def restore_as_planned(self, working_dir: PathLike, token: str, dry_run: bool = False) -> RestoreResult:
         """Carry out a plan that was proposed; `dry_run` returns it."""
-        store, project = self._known(working_dir)
+        store, project = self._access.known(working_dir)
         plan = plans.find_plan(store, project, token)
         if self._present(store, project) != plan.present:
             raise PlanOutdated(token=token)
@@ -1191,16 +937,16 @@ class CheckpointManager:
 
     def _present(self, store: Store, project: Project) -> str:
         """The tree of the files as they are now."""
-        with self._looking(store, project, "restore") as space:
+        with self._access.looking(store, project, "restore") as space:
             return begin_capture(space).tree()
 
-    @_retry_after_repair
+    @retry_after_repair
     def undo(self, working_dir: PathLike, dry_run: bool = False) -> RestoreResult:
         """Take back the last thing that happened: a restore, a revert, or a turn; again takes back the one
         before it. A turn goes exactly if nothing was edited since, else by a merge that keeps the edits."""
-        self._jobs.wait()
-        store, project = self._known(working_dir)
-        with self._opened(store, project, "undo", lasting=not dry_run) as (space, recovered):
+        self._loop.jobs.wait()
+        store, project = self._access.known(working_dir)
+        with self._access.opened(store, project, "undo", lasting=not dry_run) as (space, recovered):
             history = read_history(store, project, space.deadline)
             result, step_back = undos.undo(space)
             what = timelines.describe_thing(step_back.thing, history)
@@ -1208,18 +954,18 @@ class CheckpointManager:
         result = replace(result, note=notes, what=self._in_words(history, step_back.thing, what))
         return self._restored(result, "undo")
 
-    @_retry_after_repair
+    @retry_after_repair
     def redo(self, working_dir: PathLike, dry_run: bool = False) -> RestoreResult:
         """Take the last undo back."""
-        store, project = self._known(working_dir)
-        with self._opened(store, project, "redo", lasting=not dry_run) as (space, recovered):
+        store, project = self._access.known(working_dir)
+        with self._access.opened(store, project, "redo", lasting=not dry_run) as (space, recovered):
             history = read_history(store, project, space.deadline)
             result, step_back = undos.redo(space)
             what = timelines.describe_thing(step_back.thing, history)
         result = replace(result, note=recovered, what=self._in_words(history, step_back.thing, what))
         return self._restored(result, "redo")
 
-    @_retry_after_repair
+    @retry_after_repair
     def revert(
         self,
         working_dir: PathLike,
@@ -1234,9 +980,9 @@ class CheckpointManager:
         work, which may be the other's."""
         if (turn is None) == (session_id is None) or on_conflict not in ("keep", "markers", "theirs"):
             raise BadArguments(what="revert takes a turn or a session_id, and on_conflict keep, markers or theirs")
-        self._jobs.wait()
-        store, project = self._known(working_dir)
-        with self._opened(store, project, "revert", lasting=not dry_run) as (space, recovered):
+        self._loop.jobs.wait()
+        store, project = self._access.known(working_dir)
+        with self._access.opened(store, project, "revert", lasting=not dry_run) as (space, recovered):
             history = read_history(store, project, space.deadline)
             past = list_checkpoints(store, project, space.deadline, statistics=False)
             if session_id is not None:
@@ -1249,21 +995,21 @@ class CheckpointManager:
             what = self._in_words(history, ("turn", turn), what) if turn else what
         result = replace(result, what=what)
         if result.applied:
-            self._emit("Reverted", project.workdir, result=result, turn=turn, session_id=session_id)
+            self._access.emit("Reverted", project.workdir, result=result, turn=turn, session_id=session_id)
         return result
 
-    @_retry_after_repair
+    @retry_after_repair
     def revert_stage(
         self, working_dir: PathLike, ref: str, reason: str = "", dry_run: bool = False, **labels: Any
     ) -> RestoreResult:
         """Take the work of one stage out of the files as they are now; all other edits stay. The state that
         comes about is a checkpoint, with a reason and labels of its own."""
-        store, project = self._known(working_dir)
-        with self._opened(store, project, "revert", lasting=not dry_run) as (space, recovered):
-            after = self._resolve(store, project, ref)
+        store, project = self._access.known(working_dir)
+        with self._access.opened(store, project, "revert", lasting=not dry_run) as (space, recovered):
+            after = self._access.resolve(store, project, ref)
             if after.kind != "stage" or not after.metadata.get("before"):
                 raise NoSuchTurn(workdir=project.workdir, what=f"a stage {ref}")
-            before = self._resolve(store, project, after.metadata["before"])
+            before = self._access.resolve(store, project, after.metadata["before"])
             work, what = [Work(before, after)], reason or f"revert of stage {after.short_id}"
             result = undos.revert(space, work, what, facts=labels, why=restores.Why("revert"))
             return replace(result, note=recovered, what=what)
@@ -1300,13 +1046,13 @@ class CheckpointManager:
         content = content_of(project.workdir / os.fsdecode(inside))
         if content is None:
             return False
-        with locked_project(store, project, "noting a write", self._deadline()):
+        with locked_project(store, project, "noting a write", self._access.deadline()):
             note_writes(store, project, {os.fsdecode(inside): (content, time.time())})
         return True
 
     def recorded_writes(self, working_dir: PathLike) -> list[str]:
         """The files that an agent is known to have written."""
-        store, project = self._known(working_dir)
+        store, project = self._access.known(working_dir)
         return sorted(last_writes(store, project))
 
     def restore_agent_work(self, working_dir: PathLike, ref: Reference, dry_run: bool = False) -> RestoreResult:
@@ -1314,7 +1060,7 @@ class CheckpointManager:
         Every other file that changed since the checkpoint stays, and is reported as kept. Where files cannot be
         removed, all that were to go stay, too, and the others are brought back without them."""
         plan = self.restore(working_dir, ref, dry_run=True)
-        store, project = self._known(working_dir)
+        store, project = self._access.known(working_dir)
         workdir, writes = project.workdir, last_writes(store, project)
         changed = [path for path in (*plan.written, *plan.deleted) if not path.endswith("/")]
         own = [path for path in changed if path in writes and content_of(workdir / path) in (None, writes[path])]
@@ -1335,17 +1081,17 @@ class CheckpointManager:
 
     # --- keeping ----------------------------------------------------------------------------------------
 
-    @_retry_after_repair
+    @retry_after_repair
     def pin(self, working_dir: PathLike, ref: Reference) -> Checkpoint:
         """Keep a checkpoint whatever the limits say."""
         return self._change(working_dir, ref, lambda *known: set_pinned(*known, pinned=True))
 
-    @_retry_after_repair
+    @retry_after_repair
     def unpin(self, working_dir: PathLike, ref: Reference) -> Checkpoint:
         """Let the limits drop a checkpoint again."""
         return self._change(working_dir, ref, lambda *known: set_pinned(*known, pinned=False))
 
-    @_retry_after_repair
+    @retry_after_repair
     def label(self, working_dir: PathLike, ref: Reference, label: str | None) -> Checkpoint:
         """Give a checkpoint a name that can be used as a reference, or take it away."""
         return self._change(working_dir, ref, lambda *known: set_label(*known, label=label))
@@ -1358,7 +1104,7 @@ class CheckpointManager:
         wanted = [refs] if isinstance(refs, (str, int, Checkpoint, Entry)) else list(refs)
 
         def resolve_all(store: Store, project: Project) -> list[Checkpoint]:
-            return [self._resolve(store, project, ref) for ref in wanted]
+            return [self._access.resolve(store, project, ref) for ref in wanted]
 
         return self._delete(working_dir, resolve_all, now)
 
@@ -1372,13 +1118,13 @@ class CheckpointManager:
                 raise reclaimed.error
         return found
 
-    @_retry_after_repair
+    @retry_after_repair
     def _delete_chosen(
         self, working_dir: PathLike, choose: Callable[[Store, Project], list[Checkpoint]]
     ) -> list[Checkpoint]:
         """Delete what is chosen under the lock, so that no turn begins on it meanwhile."""
-        store, project = self._known(working_dir)
-        deadline = self._deadline()
+        store, project = self._access.known(working_dir)
+        deadline = self._access.deadline()
         with locked_project(store, project, "delete", deadline):
             ensure_log(store, project, deadline)
             found = choose(store, project)
@@ -1396,7 +1142,7 @@ class CheckpointManager:
             raise BadArguments(what="keep_newest keeps at least one")
 
         def choose(store: Store, project: Project) -> list[Checkpoint]:
-            own = own_of_host(store, project, host, self._deadline()).checkpoints
+            own = own_of_host(store, project, host, self._access.deadline()).checkpoints
             saved = [each for each in own if each.kind != "pre-restore"]
             others = [each for each in own if each.kind == "pre-restore"]
             return [each for each in (*saved[count:], *others[count:]) if not each.pinned]
@@ -1405,8 +1151,8 @@ class CheckpointManager:
 
     def reclaim(self) -> Reclaimed:
         """Remove from the disk what no checkpoint holds any more, however little that is."""
-        store = self._store()
-        return reclaiming.reclaim_now(store, Deadline(self.settings.upkeep_deadline), self._waiting(store))
+        store = self._access.store()
+        return reclaiming.reclaim_now(store, self._access.long_deadline(), self._access.waiting(store))
 
     def purge(
         self, working_dir: PathLike, paths: Sequence[PathLike] | PathLike, dry_run: bool = False
@@ -1414,33 +1160,33 @@ class CheckpointManager:
         """Take files or directories out of every checkpoint of a project, and their bytes out of the store. The
         checkpoints are recorded anew without them, and their old ids go on answering. What is on disk stays as
         it is. `dry_run` returns the plan. An interrupted purge is finished by the same call."""
-        self._jobs.wait()  # they may be about to name a checkpoint
-        store, project = self._known(working_dir)
-        wanted = sorted({clearing.path_in_history(project.workdir, path) for path in _as_list(paths)})
+        self._loop.jobs.wait()  # they may be about to name a checkpoint
+        store, project = self._access.known(working_dir)
+        wanted = sorted({clearing.path_in_history(project.workdir, path) for path in as_list(paths)})
         if not wanted:
             raise BadArguments(what="purge takes at least one path")
         if dry_run:
-            return clearing.plan_purge(store, project, wanted, self._deadline())
+            return clearing.plan_purge(store, project, wanted, self._access.deadline())
         if project.workdir.is_dir():
-            with self._opened(store, project, "purge"):
+            with self._access.opened(store, project, "purge"):
                 pass  # an interrupted restore is finished now
         self._forget_pulled(store, project)
         lane_records.note_removal(store, project.id)
         taken = self._take_out(project.workdir, wanted)
-        deadline = Deadline(self.settings.upkeep_deadline)
-        return clearing.finish(store, project, taken, deadline, self._waiting(store))
+        deadline = self._access.long_deadline()
+        return clearing.finish(store, project, taken, deadline, self._access.waiting(store))
 
-    @_retry_after_repair
+    @retry_after_repair
     def _take_out(self, working_dir: PathLike, paths: Sequence[bytes]) -> PurgeResult:
-        store, project = self._known(working_dir)
-        return clearing.take_out(store, project, paths, Deadline(self.settings.upkeep_deadline))
+        store, project = self._access.known(working_dir)
+        return clearing.take_out(store, project, paths, self._access.long_deadline())
 
     def status(self) -> StoreStatus:
         """The store at a glance: sizes, projects, limits, what was not captured, what failed."""
-        store = self._store()
-        self._import_due(store)
-        self._finish_purges(store)
-        return store_status.read_status(store, self.settings, self._deadline())
+        store = self._access.store()
+        self._access.import_due(store)
+        self._access.finish_purges(store)
+        return store_status.read_status(store, self.settings, self._access.deadline())
 
     def prune(
         self,
@@ -1457,14 +1203,15 @@ class CheckpointManager:
         for, up to `upkeep_deadline`; then the status is `busy`."""
         given: dict[str, Any] = {name: value for name, value in limits.items() if value is not None}
         settings = replace(self.settings, **given)
-        store = self._store()
+        store = self._access.store()
         if dry_run:
             return pruning.plan_prune(store, settings, orphans=orphans)
-        result = pruning.prune(store, settings, orphans=orphans, reclaim=reclaim, on_wait=self._waiting(store))
+        waiting = self._access.waiting(store)
+        result = pruning.prune(store, settings, orphans=orphans, reclaim=reclaim, on_wait=waiting)
         if settings == self.settings and orphans and result.status == "done":
             with suppress(OSError):  # it only saves the next start-up from doing the same again
                 mark_pruned(store.base)
-        self._emit("Pruned", store.base, result=result)
+        self._access.emit("Pruned", store.base, result=result)
         return result
 
     def auto_prune(self) -> PruneResult:
@@ -1475,44 +1222,44 @@ class CheckpointManager:
         except Exception as problem:  # promise 4
             return results.PruneResult("failed", error=problem)
         if result.status == "done":
-            self._emit("Pruned", self.settings.resolved_base(), result=result)
+            self._access.emit("Pruned", self.settings.resolved_base(), result=result)
         return result
 
     def doctor(self, repair: bool = False) -> Checkup:
         """Examine everything the store consists of: what is wrong, what that means, and what would be done
         about it. With `repair` it is done; what cannot be saved is set aside, never deleted."""
         run = doctor.repair if repair else doctor.examine
-        checkup = run(self.settings.resolved_base(), self._deadline(), fsync=self.settings.fsync)
+        checkup = run(self.settings.resolved_base(), self._access.deadline(), fsync=self.settings.fsync)
         if checkup.repaired:
-            self._emit("Healed", checkup.base, checkup=checkup)
+            self._access.emit("Healed", checkup.base, checkup=checkup)
         return checkup
 
     def clear(self, working_dir: PathLike, dry_run: bool = False, *, host: str | None = None) -> ClearReport:
         """Drop every checkpoint of a directory, pinned or not, and everything that is kept about it below the
         base: nothing of it is left. `dry_run` returns the plan. With a `host`, only what that one recorded goes,
         if others have checkpoints there, too."""
-        store, project = self._known(working_dir)
+        store, project = self._access.known(working_dir)
         if host is not None:
-            own, is_everything = own_of_host(store, project, host, self._deadline())
+            own, is_everything = own_of_host(store, project, host, self._access.deadline())
             if not is_everything:
                 if own and not dry_run:
 
                     def choose(store: Store, project: Project) -> list[Checkpoint]:
-                        return own_of_host(store, project, host, self._deadline()).checkpoints
+                        return own_of_host(store, project, host, self._access.deadline()).checkpoints
 
                     own = self._delete(working_dir, choose, now=True)
                 item = results.ClearedItem(str(project.workdir), len(own), sum(each.pinned for each in own))
                 return results.ClearReport((item,), applied=not dry_run)
         if dry_run:
-            return clearing.plan_clear(store, project, self._deadline())
+            return clearing.plan_clear(store, project, self._access.deadline())
         if project.workdir.is_dir():
-            with self._opened(store, project, "clear"):
+            with self._access.opened(store, project, "clear"):
                 pass  # an interrupted restore is finished now
-        self._jobs.wait()  # they may be about to write something of it
-        self._turn.projects.pop(project.id, None)  # what was safe in this turn is not any more
+        self._loop.jobs.wait()  # they may be about to write something of it
+        self._loop.turn.projects.pop(project.id, None)  # what was safe in this turn is not any more
         self._forget_pulled(store, project)
-        deadline = Deadline(self.settings.upkeep_deadline)
-        return clearing.clear(store, project, self._deadline(), deadline, self._waiting(store))
+        deadline = self._access.long_deadline()
+        return clearing.clear(store, project, self._access.deadline(), deadline, self._access.waiting(store))
 
     def clear_all(self, dry_run: bool = False, *, host: str | None = None) -> ClearReport:
         """Drop every checkpoint of every directory, or of those that a `host` recorded; `dry_run` returns the
@@ -1520,7 +1267,8 @@ class CheckpointManager:
         if host is not None:
             own = [workdir for workdir in self.projects() if self.list_checkpoints(workdir, 1, host=host)]
             return clearing.together(self.clear(workdir, dry_run, host=host) for workdir in own)
-        return (clearing.plan_clear_all if dry_run else clearing.clear_all)(self._store(), self._deadline())
+        clear = clearing.plan_clear_all if dry_run else clearing.clear_all
+        return clear(self._access.store(), self._access.deadline())
 
     def clear_legacy(self, dry_run: bool = False) -> ClearReport:
         """Remove the archived repositories of older tools; `dry_run` returns the plan."""
@@ -1564,9 +1312,9 @@ class CheckpointManager:
         swept = pruning.sweep_archives(base, rules)
         if not has_store(base):
             return swept
-        store, limit = self._store(), self.settings.max_total_size_mb
-        self._import_due(store)
-        swept = pruning.sweep_projects(store, rules, clear, self._deadline(), swept)
+        store, limit = self._access.store(), self.settings.max_total_size_mb
+        self._access.import_due(store)
+        swept = pruning.sweep_projects(store, rules, clear, self._access.deadline(), swept)
         if rules.host is None and limit > 0:
             pruned = self.prune(orphans=False)
             too_large = (pruned.bytes_after or 0) > limit * 1024 * 1024
@@ -1585,15 +1333,15 @@ class CheckpointManager:
         before is skipped. `on_progress` gets how many are done, of how many, and the last one."""
         where = Path(os.path.abspath(Path(path).expanduser()))
         report = importing.import_from(
-            self._store(),
+            self._access.store(),
             where,
-            Deadline(self.settings.upkeep_deadline),
+            self._access.long_deadline(),
             most_bytes=self.settings.max_file_bytes,
             dry_run=dry_run,
             on_progress=on_progress,
         )
         if report.applied:
-            self._emit("Imported", where, report=report)
+            self._access.emit("Imported", where, report=report)
         return report
 
     # --- lanes on a remote ------------------------------------------------------------------------------
@@ -1611,39 +1359,39 @@ class CheckpointManager:
         """Choose the one remote of a project: a directory, `s3://`, `gs://`, `az://`, or a git server. Its lane is
         encrypted for the `recipients` (age or SSH public keys), unless `plain`. The remote is tried out."""
         return all_lanes.add_remote(
-            self._store(), project_of(working_dir), name, url, recipients,
-            plain=plain, conversations=conversations, deadline=self._deadline(),
+            self._access.store(), project_of(working_dir), name, url, recipients,
+            plain=plain, conversations=conversations, deadline=self._access.deadline(),
         )  # fmt: skip
 
     def remote(self, working_dir: PathLike) -> Remote | None:
         """The remote of a project."""
-        return lane_records.read_remote(self._store(), project_of(working_dir).id)
+        return lane_records.read_remote(self._access.store(), project_of(working_dir).id)
 
     def remove_remote(self, working_dir: PathLike) -> Remote:
         """Forget the remote of a project, and what was pulled from it. What lies there stays there."""
-        return all_lanes.remove_remote(self._store(), project_of(working_dir), self._deadline())
+        return all_lanes.remove_remote(self._access.store(), project_of(working_dir), self._access.deadline())
 
-    @_retry_after_repair
+    @retry_after_repair
     def push(self, working_dir: PathLike) -> PushReport:
         """Bring the project's lane at its remote up to date: the log and every checkpoint that is kept."""
-        self._jobs.wait()
-        store = self._store()
-        self._catch_up(store)
-        return pushing.push(store, project_of(working_dir), Deadline(self.settings.upkeep_deadline))
+        self._loop.jobs.wait()
+        store = self._access.store()
+        self._access.catch_up(store)
+        return pushing.push(store, project_of(working_dir), self._access.long_deadline())
 
     def remote_status(self, working_dir: PathLike | None = None) -> list[RemoteStatus]:
         """The remotes of all projects, or of one, and since when work is not pushed."""
         project = None if working_dir is None else project_of(working_dir).id
-        return lane_records.remotes_at_a_glance(self._store(), project)
+        return lane_records.remotes_at_a_glance(self._access.store(), project)
 
     def pull(
         self, working_dir: PathLike, lanes: Sequence[str] = (), key: PathLike | None = None
     ) -> list[PullReport]:
         """Get the lanes of other machines (by default, all of this project) from the project's remote. Their
         entries are listed with their machines; nothing here is changed."""
-        store, project = self._store(), project_of(working_dir)
+        store, project = self._access.store(), project_of(working_dir)
         storage, opener = all_lanes.storage_of(store, project), _opener(key)
-        own = pushing.own_lane(store, project, self._deadline())
+        own = pushing.own_lane(store, project, self._access.deadline())
         if lanes:
             wanted = [all_lanes.find_lane(storage, opener, lane) for lane in lanes]
         else:
@@ -1664,22 +1412,22 @@ class CheckpointManager:
             raise refused[0]  # after the others: none keeps them away
         return reports + unread
 
-    @_retry_after_repair
+    @retry_after_repair
     def _pull_lane(
-        self, project: Project, storage: Storage, lane: str, opener: sealing.Opener
+        self, project: Project, storage: Storage, lane: str, opener: Opener
     ) -> tuple[PullReport, PulledLane]:
-        deadline = Deadline(self.settings.upkeep_deadline)
-        return pulling.pull_lane(self._store(), storage, lane, opener, deadline)
+        deadline = self._access.long_deadline()
+        return pulling.pull_lane(self._access.store(), storage, lane, opener, deadline)
 
     def lanes(
         self, url: str | None = None, working_dir: PathLike | None = None, key: PathLike | None = None
     ) -> list[Lane]:
         """The lanes at an address, or at the remote of a project: project, machine, last safe state, turns."""
-        return all_lanes.list_lanes(_storage_at(self._store(), url, working_dir), _opener(key))
+        return all_lanes.list_lanes(_storage_at(self._access.store(), url, working_dir), _opener(key))
 
     def pulled(self, working_dir: PathLike, limit: int | None = None) -> list[LaneEntries]:
         """What happened to this project on other machines, as far as it was pulled."""
-        store, deadline = self._store(), self._deadline()
+        store, deadline = self._access.store(), self._access.deadline()
         found = []
         for lane in self._pulled_of(store, project_of(working_dir)):
             newest_first = timelines.read_lane_timeline(store, lane, deadline).entries[::-1]
@@ -1691,16 +1439,16 @@ class CheckpointManager:
     def _forget_pulled(self, store: Store, project: Project) -> None:
         """Drop what was pulled of this project: it may hold what the person wants to be rid of."""
         if lanes := self._pulled_of(store, project):
-            lane_records.forget_pulled(store, lanes, self._deadline())
+            lane_records.forget_pulled(store, lanes, self._access.deadline())
 
     def _pulled_of(self, store: Store, project: Project) -> list[PulledLane]:
         if not ref_folders(store.git_dir, lane_records.LANES):
             return []  # before anything is asked about the project
         own = lane_records.read_own_lane(store, project.id)
-        mine = own.identity if own else all_lanes.identity_of(store, project.workdir, self._deadline())
+        mine = own.identity if own else all_lanes.identity_of(store, project.workdir, self._access.deadline())
         if mine is None:
             return []
-        found = lane_records.pulled_lanes(store, self._deadline())
+        found = lane_records.pulled_lanes(store, self._access.deadline())
         return [each for each in found if each.identity.is_same(mine)]
 
     def resume(
@@ -1717,7 +1465,7 @@ class CheckpointManager:
         if that is a checkout of the same project, or a new directory of the project's name. As with any restore,
         what is there is saved first. The project goes on from there as a lane of its own, whose parent is this
         one."""
-        store, opener, deadline = self._store(), _opener(key), Deadline(self.settings.upkeep_deadline)
+        store, opener, deadline = self._access.store(), _opener(key), self._access.long_deadline()
         storage = _storage_at(store, url, working_dir)
         lane, _, ref = lane.partition(":")
         name = all_lanes.find_lane(storage, opener, lane)
@@ -1757,11 +1505,11 @@ class CheckpointManager:
         said: LastConversation | None, *, dry_run: bool, new: bool,
     ) -> RestoreResult:  # fmt: skip
         if dry_run and new:  # nothing is there that could be in the way
-            files = tuple(files_of(store, target, self._deadline()))
+            files = tuple(files_of(store, target, self._access.deadline()))
             return RestoreResult(target, written=files)
         if new:
             project.workdir.mkdir(parents=True, exist_ok=True)
-        with self._opened(store, project, "resume", lasting=not dry_run) as (space, recovered):
+        with self._access.opened(store, project, "resume", lasting=not dry_run) as (space, recovered):
             if dry_run:
                 return replace(restores.restore(space, target), note=recovered)
             checkpoint, facts = pulling.adopt(space, lane, target, state)
@@ -1773,335 +1521,41 @@ class CheckpointManager:
     def remove_store(self) -> ClearReport:
         """Remove the store itself with every checkpoint, the archives of older tools, and the base directory if
         nothing else is in it."""
-        return clearing.remove_store(open_store(self.settings), self._deadline())
+        return clearing.remove_store(open_store(self.settings), self._access.deadline())
 
     # --- the turn under way -----------------------------------------------------------------------------
 
-    def _ensured(
-        self,
-        turn: OpenTurn,
-        working_dir: PathLike,
-        reason: str,
-        paths: Sequence[PathLike],
-        tool: str | None,
-        whole: bool = True,
-        labels: Mapping[str, Any] | None = None,
-    ) -> Outcome:
-        if not self.settings.enabled:
-            return Outcome("disabled")
-        try:
-            named = [os.fspath(path) for path in _as_list(paths)]
-            outcome = self._ensure(turn, working_dir, str(reason), named, tool, whole, labels or {})
-        except _REFUSALS as problem:
-            outcome = Outcome("refused", error=problem)
-        except Exception as problem:  # promise 4: an agent is never stopped by its safety net
-            outcome = Outcome("failed", error=problem)
-        self._report(working_dir, outcome)
-        return outcome
-
-    def _ensure(
-        self,
-        turn: OpenTurn,
-        working_dir: PathLike,
-        reason: str,
-        paths: list[str],
-        tool: str | None,
-        whole: bool,
-        labels: Mapping[str, Any],
-    ) -> Outcome:
-        project = project_of(working_dir)
-        part = turn.project(project.id)
-        began = time.monotonic()
-        if not part.lock.acquire(timeout=self.settings.deadline or -1):
-            waited = time.monotonic() - began
-            raise LockTimeout(seconds=waited, name=project.id, holder="another thread of this process")
-        try:
-            named, outside = _named_inside(project, paths)
-            each_call, first = self.settings.granularity == "tool", part.outcome is None
-            if part.outcome is not None and not each_call and not self._still_unprotected(project, part, named):
-                return Outcome("already-taken", part.outcome.checkpoint, skipped=part.outcome.skipped)
-            facts = (*labels.items(), *turn.facts(tool))
-            if each_call:
-                facts = (*facts, ("call", part.call_count + 1), ("within", part.began))
-            elif part.is_whole:
-                facts = (*facts, ("amends", part.before))
-            request = Request(reason, "turn", part.number, facts)
-            outcome, number, before = self._snapshot(project, request, named, whole)
-            if outside:
-                skipped = (*outcome.skipped, *(Skipped(path, "outside") for path in outside))
-                outcome = replace(outcome, skipped=skipped)
-            if outcome.status in _SAFE and not isinstance(outcome.error, DeadlineExceeded):
-                part.take(outcome, number, project, named)
-                part.before = before or part.before
-                if each_call and outcome.status != "partial":
-                    part.begin_call(outcome.checkpoint.id if outcome.checkpoint is not None else None)
-                if first and not turn.resumed and turn.conversation is not None:
-                    self._keep_later(turn, part)  # the tool waits
-            return outcome
-        finally:
-            part.lock.release()
-
-    @_retry_after_repair
-    def _still_unprotected(self, project: Project, part: TurnInProject, named: list[bytes]) -> bool:
-        """Whether a tool names something now that the snapshot of this turn does not hold."""
-        new = set(named) - part.named
-        if not new or not part.is_whole:
-            return bool(new)
-        store = self._store()
-        with open_workspace(store, project, self._settings_of(project), self._deadline(), "looking") as space:
-            held = all_held(space, new)
-        if held:
-            part.named |= new
-        return not held
-
-    def _begin_call(self, turn: OpenTurn, tool: str, tool_input: Any, outcomes: list[Outcome]) -> None:
-        """Note a tool call that begins now, where it is to have checkpoints of its own."""
-        if self.settings.granularity == "tool":
-            found = [outcome.checkpoint for outcome in outcomes if outcome.status in ("taken", "unchanged")]
-            projects = tuple(checkpoint.project for checkpoint in found if checkpoint is not None)
-            if projects:
-                turn.begin_call(Call(tool, input_digest(tool_input), projects))
-
-    def _close(self, turn: OpenTurn, part: TurnInProject, project: Project, reason: str, status: str) -> Outcome:
-        """Close a turn in one project (with its status), or a tool call of it."""
-        try:
-            facts = (*turn.facts(), ("before", part.began or part.before), ("call", part.call_count or None))
-            if status:
-                facts = (*facts, ("ended", status), ("tools", turn.tools or None), ("again", turn.again or None))
-            facts = tuple(fact for fact in facts if fact[1] is not None)
-            outcome, *_ = self._snapshot(project, Request(reason, "turn-end", part.number, facts), [])
-            if outcome.checkpoint is not None and outcome.error is None:
-                part.close(outcome)
-            if status and part.call_count:
-                self._log_end(turn, part, status)
-        except Exception as problem:  # promise 4
-            outcome = Outcome("failed", error=problem)
-        self._report(project.workdir, outcome)
-        return outcome
-
-    def _log_end(self, turn: OpenTurn, part: TurnInProject, status: str) -> None:
-        """The end of a turn that takes no checkpoint of its own for it."""
-        assert part.project is not None
-        store = self._store()
-        after = part.after.checkpoint if part.after is not None else None
-        with locked_project(store, part.project, "end of turn", self._deadline()):
-            if logged_end(store, part.project, part.number, turn.again) is not None:
-                return
-            facts: dict[str, Any] = {"turn": part.number, "status": status, "tools": turn.tools or None}
-            facts["again"] = turn.again or None
-            if after is not None:
-                facts |= {"after": after.id, "tree": after.tree}
-            note(store, part.project, "end", **facts)
 
     def _log_discarded(
         self, store: Store, project: Project, facts: dict[str, str | None], result: RestoreResult
     ) -> None:
         about = {"edit_id": facts["edit_id"], "risk_tier": facts["risk_tier"], "session": facts["session_id"]}
-        with locked_project(store, project, "stage", self._deadline()):
+        with locked_project(store, project, "stage", self._access.deadline()):
             note(store, project, "stage", status="discarded", before=result.target.id, **about)
 
     # --- snapshots --------------------------------------------------------------------------------------
 
-    @_retry_after_repair
-    def _snapshot(
-        self, project: Project, request: Request, named: list[bytes], whole: bool = True
-    ) -> tuple[Outcome, int | None, str | None]:
-        """Take a snapshot; also the number of its turn, and the amended state before it, if any. If the directory
-        as a whole cannot be captured, at least what the tool names is."""
-        store = self._store()
-        why = refusal(project.workdir, store.base) or _unusable(project.workdir)
-        if why is None and not whole:
-            why = "it does not look like a project, and the agent works elsewhere"
-        if why is not None:
-            problem = DirectoryRefused(workdir=project.workdir, why=why)
-            return self._paths_alone(store, project, request, named, problem, "refused")
-        try:
-            with self._opened(store, project, request.kind) as (space, recovered):
-                checkpoint, new, number, before = take_snapshot(space, request, named)
-                notes = "; ".join(filter(None, (recovered, _nothing_held(checkpoint))))
-        except DeadlineExceeded as problem:
-            return self._paths_alone(store, project, request, named, problem, "failed")
-        undecided = sum(item.why == "undecided" for item in checkpoint.skipped)
-        lacking = RulesUnavailable(count=undecided) if undecided else None
-        outcome = Outcome(
-            "partial" if lacking else "taken" if new else "unchanged",
-            checkpoint,
-            error=lacking,
-            skipped=checkpoint.skipped,
-            note=notes,
-        )
-        return outcome, number, before
-
-    def _paths_alone(
-        self,
-        store: Store,
-        project: Project,
-        request: Request,
-        named: list[bytes],
-        problem: Exception,
-        otherwise: Literal["refused", "failed"],
-    ) -> tuple[Outcome, int | None, str | None]:
-        """The directory as a whole cannot be captured: capture at least what the tool names."""
-        if not named or not project.workdir.is_dir():
-            return Outcome(otherwise, error=problem), None, None
-        deadline = Deadline(_GRACE_SECONDS)
-        with self._opened(store, project, request.kind, deadline=deadline) as (space, recovered):
-            checkpoint, _, number, _ = take_paths(space, request, named)
-        outcome = Outcome("partial", checkpoint, error=problem, skipped=checkpoint.skipped, note=recovered)
-        return outcome, number, None
 
     # --- conversations ----------------------------------------------------------------------------------
 
-    def _redacted(self, prompt: Any) -> str | None:
-        """What a person asked for, without secrets. If that fails, nothing of it is kept."""
-        found: list[str] = []
-
-        def redact() -> None:
-            found.append(redacted_prompt(prompt, self.settings))
-
-        if prompt:
-            self._safely(redact)
-        return found[0] if found else None
-
-    def _keep_later(self, turn: OpenTurn, part: TurnInProject) -> None:
-        """Keep the conversation before a turn, in the background. A program that is about to end has no threads
-        any more; then it is done at the end of the turn."""
-
-        def keep() -> None:
-            keep_at_beginning(turn, part, self.settings)
-
-        self._safely(lambda: self._jobs.add(lambda: self._safely(keep)))
-
-    def _keep_at_end(self, turn: OpenTurn, conversation: Any) -> None:
-        keep_at_end(turn, conversation, self.settings)
 
     def _conversation_at(
         self, store: Store, project: Project, target: Checkpoint, session_id: str | None
     ) -> tuple[Conversation | None, str]:
         """What is kept with a checkpoint; if nothing, then why."""
-        deadline, asked = self._deadline(), None if session_id is None else str(session_id)
-        sessions = [str(each) for each in (self._turn.session_id, target.session_id) if each]
+        deadline, asked = self._access.deadline(), None if session_id is None else str(session_id)
+        sessions = [str(each) for each in (self._loop.turn.session_id, target.session_id) if each]
         history = read_history(store, project, deadline)
         return conversation_at(store, target, history, sessions, asked, deadline)
 
-    def _safely(self, job: Callable[[], None]) -> None:
-        """Do what a snapshot does not depend on; if it fails, `status` reports it."""
-        try:
-            job()
-        except Exception as problem:  # promise 4
-            try:
-                what = f"a session could not be recorded: {type(problem).__name__}: {problem}"
-                append_trouble(self.settings.resolved_base(), kind="session", what=what[:2000], advice="")
-            except Exception:  # a log that cannot be written must not stop an agent
-                pass
 
     # --- the store, the project, repair -----------------------------------------------------------------
 
-    def _deadline(self, workdir: Path | None = None) -> Deadline:
-        """A new one; where it is about a directory, it emits events when the time gets long."""
-        if self._on_event is None or workdir is None:
-            return Deadline(self.settings.deadline)
-
-        def slow(doing: str, seconds: float, done: int | None, total: int | None) -> None:
-            self._emit("Slow", workdir, doing=doing, seconds=seconds, done=done, total=total)
-
-        return Deadline(self.settings.deadline, ProgressReporter(slow, self._slow_after))
-
-    def _long_deadline(self) -> Deadline:
-        """For what writes a whole state, and is not on the path of an agent."""
-        return Deadline(self.settings.upkeep_deadline)
-
-    def _store(self) -> Store:
-        """The store, made on first use."""
-        store = open_store(self.settings, lambda store: self._emit("StoreCreated", store.base))
-        if not os.path.exists(store.git_dir / OWN_OBJECTS):
-            self._own_objects(store)
-        return store
-
-    def _store_to_look_in(self) -> Store | None:
-        """The store; None if not even its directory is there. Looking makes none."""
-        try:
-            os.lstat(self.settings.resolved_base())
-        except (FileNotFoundError, NotADirectoryError):
-            return None
-        except OSError:
-            pass  # nothing is known of it: opening it says why
-        return self._store()
-
-    def _own_objects(self, store: Store) -> None:
-        """Once for a store of an earlier version: nothing in it may depend on files elsewhere. If that takes
-        long, upkeep does it in the background."""
-        most = _MOST_TO_OWN_NOW if self.settings.background_upkeep else None
-        begun = store.git_dir / f"{OWN_OBJECTS}.begun"
-        try:
-            if begun.exists() and time.time() - begun.stat().st_mtime < _PATIENCE_WITH_UPKEEP:
-                return
-            with if_free(reclaiming.upkeep_lock(store), "upkeep") as lock:
-                done = lock is None or check_store.own_all_objects(store, most)
-            if not done:
-                begun.touch()
-                start_upkeep(store, self.settings)
-        except OSError:
-            pass  # a full or closed disk: the next call tries again
-
-    def _settings_of(self, project: Project) -> Settings:
-        if self._layers is None:
-            return self.settings
-        settings, warnings = self._layers.narrowed_by(project.workdir)
-        self.warnings += [text for text in warnings if text not in self.warnings]
-        return settings
-
-    def _known(self, working_dir: PathLike) -> tuple[Store, Project]:
-        """The store and a project that has checkpoints."""
-        store, project = self._store_to_look_in(), project_of(working_dir)
-        if store is None:
-            raise NoSuchProject(workdir=project.workdir)
-        self._catch_up(store)
-        if newest_name(store, project) is None:
-            record = read_record(store, project)
-            if record and not may_lack_checkpoints(store, project.id, record):
-                raise CheckpointsLost(workdir=project.workdir)
-            if isinstance(place := record.get("set_aside"), str) and place:
-                raise CheckpointsSetAside(workdir=project.workdir, place=place)
-            raise NoSuchProject(workdir=project.workdir)
-        return store, project
-
-    def _catch_up(self, store: Store) -> None:
-        """Do what has to be done before checkpoints are looked for."""
-        if os.path.exists(store.git_dir / REFS_LOST):
-            raise CheckpointsLost(workdir=store.base)
-        self._import_due(store)
-        self._finish_purges(store)
-
-    def _import_due(self, store: Store) -> None:
-        """Import what older tools left in the base, if that is still to be done."""
-        if any(is_due(archive) for archive in archives(store.base)):
-            report = importing.import_due(store, self._deadline(), self.settings.max_file_bytes)
-            self._emit("Imported", store.base, report=report)
-
-    def _finish_purges(self, store: Store) -> None:
-        """Finish what purges that died began: until then some checkpoints are there twice."""
-        if not os.path.exists(store.git_dir / PURGED):
-            return
-        for project in unfinished_purges(store):
-            record = read_json(store.project_file(project)) or {}
-            with suppress(LockTimeout, DeadlineExceeded):  # the next call tries again
-                where = Project(project, Path(str(record.get("workdir", ""))))
-                clearing.finish_interrupted(store, where, self._deadline())
-
-    def _resolve(self, store: Store, project: Project, ref: Reference) -> Checkpoint:
-        if isinstance(ref, Checkpoint):
-            ref = ref.id
-        elif isinstance(ref, Entry):
-            if ref.state is None:
-                raise NoSuchTurn(workdir=project.workdir, what=f"a state before {ref.reason or 'that entry'}")
-            ref = ref.state
-        return resolve(store, project, str(ref), self._deadline())
 
     def _look_up(self, store: Store, project: Project, ref: Reference) -> Checkpoint:
         """The same for looking at a state only, which may be one of another machine: `MACHINE:3`, or its id."""
         try:
-            return self._resolve(store, project, ref)
+            return self._access.resolve(store, project, ref)
         except NoSuchCheckpoint as problem:
             machine, _, rest = str(ref.id if isinstance(ref, Checkpoint) else ref).rpartition(":")
             if rest == "after":
@@ -2110,59 +1564,26 @@ class CheckpointManager:
             for lane in self._pulled_of(store, project):
                 if machine in ("", lane.machine.name, lane.machine.id, lane.lane):
                     try:
-                        return timelines.state_in_lane(store, lane, rest, self._deadline())
+                        return timelines.state_in_lane(store, lane, rest, self._access.deadline())
                     except NoSuchCheckpoint:
                         continue
             raise problem
 
     def _session_id(self, part: str, project: Project | None = None) -> str:
         """The whole id of a session that is named by a unique part of it."""
-        return timelines.session_by_part(self._store(), self._deadline(), part, project)
+        return timelines.session_by_part(self._access.store(), self._access.deadline(), part, project)
 
     def _meant(self, working_dir: PathLike | None, path: PathLike | None) -> tuple[Project | None, bytes | None]:
         """The project and the path in it that a question is about."""
         project, inside = None if working_dir is None else project_of(working_dir), None
         if path is not None:
             if project is None and os.path.isabs(path):
-                store = self._store()
+                store = self._access.store()
                 around = (project_of(folder) for folder in Path(path).parents)
                 project = next((each for each in around if newest_name(store, each) is not None), None)
             inside = path_inside(project.workdir, path) if project else os.fsencode(os.path.normpath(path))
         return project, inside
 
-    @contextmanager
-    def _opened(
-        self, store: Store, project: Project, doing: str, *, lasting: bool = True, deadline: Deadline | None = None
-    ) -> Iterator[tuple[Workspace, str]]:
-        """A locked workspace in which no earlier restore is left half done; also what was recovered."""
-        _check_there(project)
-        deadline, settings = deadline or self._deadline(project.workdir), self._settings_of(project)
-        recovered = ""
-        try:
-            watcher = self._watchers.get(project.id)
-            with open_workspace(
-                store, project, settings, deadline, doing, lasting=lasting, watcher=watcher
-            ) as space:
-                if lasting:
-                    ensure_log(store, project, deadline)
-                    recovered = _recovered(space)
-                yield space, recovered
-        finally:  # when the project is free again: a listener may want to look at it
-            if recovered:
-                self._emit("Recovered", project.workdir, note=recovered)
-
-    @contextmanager
-    def _opened_alone(self, store: Store, project: Project, doing: str) -> Iterator[Workspace]:
-        with self._opened(store, project, doing) as (space, _):
-            yield space
-
-    @contextmanager
-    def _looking(self, store: Store, project: Project, doing: str) -> Iterator[Workspace]:
-        """A workspace in which nothing is written."""
-        settings, watcher = self._settings_of(project), self._watchers.get(project.id)
-        deadline = self._deadline(project.workdir)
-        with open_workspace(store, project, settings, deadline, doing, lasting=False, watcher=watcher) as space:
-            yield space
 
     def _change(
         self,
@@ -2170,163 +1591,24 @@ class CheckpointManager:
         ref: Reference,
         change: Callable[[Store, Project, Checkpoint, Deadline], Checkpoint],
     ) -> Checkpoint:
-        store, project = self._known(working_dir)
-        deadline = self._deadline()
+        store, project = self._access.known(working_dir)
+        deadline = self._access.deadline()
         with locked_project(store, project, "change", deadline):  # so that upkeep does not drop it meanwhile
-            return change(store, project, self._resolve(store, project, ref), deadline)
+            return change(store, project, self._access.resolve(store, project, ref), deadline)
 
-    def _repair(self, where: PathLike | Project, problem: Exception) -> str:
-        """Repair what made an operation fail, and say what that was; if nothing is found, the problem is raised
-        again."""
-        base, project = self.settings.resolved_base(), where if isinstance(where, Project) else project_of(where)
-        if doctor.is_disk_full(problem):
-            if isinstance(problem, (RestoreFailed, PresentNotSaved)):
-                raise problem  # which says what became of the files
-            raise DiskFull(path=base) from problem
-        healed = doctor.repair_quickly(base, project, problem, self._deadline(), fsync=self.settings.fsync)
-        if not healed.repaired:
-            if isinstance(problem, OSError):
-                raise StoreUnusable(path=base, why=problem) from problem
-            raise problem
-        self._emit("Healed", project.workdir, checkup=healed, problem=problem)
-        return f"repaired: {', '.join(sorted({finding.code for finding in healed.repaired}))}"
 
     def _in_words(self, history: History, thing: tuple[str, int | str], what: str) -> str:
         """What was taken back, with what was asked: `turn 3: clean the project up`."""
         turn = history.turns.get(int(thing[1])) if thing[0] == "turn" else None
         return f"{what}: {turn.prompt}" if turn is not None and turn.prompt else what
 
-    def _waiting(self, store: Store) -> Callable[[], None]:
-        """Reports that upkeep of another process is waited for."""
-        doing = "waiting for upkeep that is under way"
-        return partial(self._emit, "Slow", store.base, doing=doing, seconds=0.0)
 
     # --- events -----------------------------------------------------------------------------------------
 
     def _restored(self, result: RestoreResult, by: str) -> RestoreResult:
         if result.applied:
-            self._emit("Restored", result.target.workdir, result=result, by=by)
+            self._access.emit("Restored", result.target.workdir, result=result, by=by)
         return result
-
-    def _report(self, working_dir: PathLike, outcome: Outcome) -> None:
-        """Emit the event of a snapshot, and start what follows from it."""
-        self._follow_up(outcome, working_dir)
-        self._emit(_EVENTS.get(outcome.status, "CheckpointFailed"), working_dir, outcome=outcome)
-
-    def _follow_up(self, outcome: Outcome, working_dir: PathLike) -> None:
-        """Note what went wrong for `status`, and start upkeep in the background if it is due."""
-        try:
-            if outcome.status in _TROUBLE:
-                note_trouble(self.settings.resolved_base(), os.fspath(working_dir), outcome)
-            elif outcome.status == "taken" and outcome.checkpoint and self.settings.background_upkeep:
-                store = Store(self.settings.resolved_base(), self.settings.fsync)
-                if why_due(store, Project(outcome.checkpoint.project, Path()), self.settings):
-                    start_upkeep(store, self.settings)
-        except Exception:  # the snapshot is what counts
-            pass
-
-    def _emit(self, event: str, working_dir: PathLike, **facts: Any) -> None:
-        """Call the listener with an event, by the name of its class."""
-        if self._on_event is None:
-            return
-        import logging  # here: a hook has no listener
-
-        try:
-            self._on_event(getattr(events, event)(os.fspath(working_dir), **facts))
-        except Exception:  # a listener's error is the listener's, not the agent's
-            logging.getLogger("shadowsnap").exception("on_event failed on %s", event)
-
-
-def share_watchers(manager: CheckpointManager, watchers: dict[str, Watcher]) -> None:
-    """Let a manager use watchers that outlive it."""
-    manager._watchers = watchers
-
-
-def compare_watched(manager: CheckpointManager, working_dir: PathLike) -> None:
-    """Compare all files of a watched directory by their stat data. Some writes cause no event: through a memory
-    map, or through a hard link elsewhere. The next snapshot looks at the files that are found."""
-    project = project_of(working_dir)
-    watcher = manager._watchers.get(project.id)
-    if watcher is None or not watcher.knows:
-        return
-    try:
-        with manager._looking(manager._store(), project, "compare the files") as space:
-            watcher.note_touched(scan.files_to_examine(space))
-    except BaseException:
-        watcher.doubt()
-        raise
-
-
-def why_not_kept(manager: CheckpointManager) -> str:
-    """Why the conversation of the open turn was not kept; empty if it was, or if there was none. For the hook
-    log, and so not a method of the manager."""
-    return manager._turn.not_kept
-
-
-def _is_repairable(problem: BaseException) -> bool:
-    """Whether the store may be the cause, also behind the error of a restore that changed nothing."""
-    if isinstance(problem, (RestoreFailed, PresentNotSaved)) and problem.__cause__ is not None:
-        problem = problem.__cause__
-    return isinstance(problem, _REPAIRABLE)
-
-
-def _after_repair(result: Any, repaired: str, began: float) -> Any:
-    """The result of a second attempt, with a note of what was repaired."""
-    if isinstance(result, tuple) and result and isinstance(result[0], Outcome):
-        return (_after_repair(result[0], repaired, began), *result[1:])
-    if not isinstance(result, (Outcome, RestoreResult)):
-        return result
-    result = replace(result, note="; ".join(filter(None, (repaired, result.note))))
-    if isinstance(result, Outcome) and result.status == "unchanged" and result.checkpoint is not None:
-        # The first attempt may have failed just after it had recorded the checkpoint.
-        new = result.checkpoint.created_at.timestamp() >= began
-        return replace(result, status="taken") if new else result
-    return result
-
-
-def _recovered(space: Workspace) -> str:
-    """Finish or put back what died half way, and say so. There hardly ever is anything."""
-    journal = read_journal(space.store, space.project)
-    if not (journal.open or journal.leftover or journal.stages):
-        return journal.note
-    return "; ".join(filter(None, (journal.note, restores.recover(space), restores.recover_stages(space))))
-
-
-def _nothing_held(checkpoint: Checkpoint) -> str:
-    """A note about a checkpoint without any file in a directory that has files."""
-    if checkpoint.tree != EMPTY_TREE or checkpoint.skipped or checkpoint.metadata.get("empty_dirs"):
-        return ""
-    try:
-        there = {*os.listdir(checkpoint.workdir)} - {".git"}
-    except OSError:
-        return ""
-    return "no file is captured: the ignore rules leave out everything that is here" if there else ""
-
-
-def _projects_around(turn: OpenTurn, cwd: PathLike | None) -> set[str]:
-    try:
-        folder = os.path.realpath(os.fspath(cwd) if cwd else os.getcwd())
-    except (TypeError, ValueError, OSError):
-        return set()  # the call itself is known by its name
-    projects = [part.project for part in list(turn.projects.values()) if part.project is not None]
-    return {project.id for project in projects if Path(folder).is_relative_to(project.workdir)}
-
-
-def _weightiest(found: list[tuple[Path, Outcome]]) -> Outcome:
-    """One outcome for several directories: trouble first, then what was taken."""
-    chosen = min(found, key=lambda item: _BY_WEIGHT.index(item[1].status))
-    others = [f"{workdir}: {outcome.status}" for workdir, outcome in found if outcome is not chosen[1]]
-    return replace(chosen[1], note="; ".join(filter(None, (chosen[1].note, *others))))
-
-
-def _named_inside(project: Project, paths: list[str]) -> tuple[list[bytes], list[str]]:
-    inside, outside = [], []
-    for path in paths:
-        try:
-            inside.append(path_inside(project.workdir, path))
-        except PathRefused:
-            outside.append(path)
-    return [path for path in inside if path], outside
 
 
 def _number_of(history: History, target: Checkpoint) -> int | None:
@@ -2337,12 +1619,6 @@ def _number_of(history: History, target: Checkpoint) -> int | None:
     return None
 
 
-def _unusable(workdir: Path) -> str | None:
-    if workdir.is_dir():
-        return None
-    return "it is not a directory" if workdir.exists() else "it does not exist"
-
-
 def _storage_at(store: Store, url: str | None, working_dir: PathLike | None) -> Storage:
     """The storage at an address, or without one, the remote of the project of a directory."""
     if url:
@@ -2350,8 +1626,8 @@ def _storage_at(store: Store, url: str | None, working_dir: PathLike | None) -> 
     return all_lanes.storage_of(store, project_of(working_dir or os.getcwd()))
 
 
-def _opener(key: PathLike | None) -> sealing.Opener:
-    return sealing.Opener(None if key is None else Path(key))
+def _opener(key: PathLike | None) -> Opener:
+    return Opener(None if key is None else Path(key))
 
 
 def _last_safe_state(lane: PulledLane, timeline: Timeline) -> tuple[Checkpoint, str]:
@@ -2371,53 +1647,5 @@ def _head_of(project: Project) -> str | None:
     return repository.head()[0] if repository is not None else None
 
 
-def _check_there(project: Project) -> None:
-    if not project.workdir.is_dir():
-        raise DirectoryMissing(workdir=project.workdir)
-
-
-def _as_list(paths: Sequence[PathLike] | PathLike) -> Sequence[PathLike]:
-    return [paths] if isinstance(paths, (str, os.PathLike)) else paths
-
-
 def _seconds(moment: When) -> float | None:
     return moment.timestamp() if isinstance(moment, datetime) else moment
-
-
-# --- the first snapshot, taken in the background ------------------------------------------------------------
-
-_ROUND_SECONDS = 2.0
-_PAUSE_SECONDS = 0.2
-_MOST_ROUNDS = 150
-
-
-def _start_warm_up(settings: Settings, workdir: Path) -> bool:
-    """Start a process that takes the first snapshot of a project; whether that was possible."""
-    base = settings.resolved_base()
-    make_private_folder(base)
-    text = settings_to_text(replace(settings, base=base))
-    return start_detached("shadowsnap.manager", text, str(workdir), cwd=base, environment=sealed_environment())
-
-
-def main(settings: str, workdir: str) -> int:
-    """What that process does. A large project takes longer than a tool call may wait, so it works in short rounds,
-    each of which goes on where the last one stopped. A snapshot that comes meanwhile waits for the end of a round,
-    and goes on from there, too."""
-    if hasattr(os, "nice"):
-        os.nice(10)
-    manager = CheckpointManager()
-    manager.settings = replace(settings_from_text(settings), deadline=_ROUND_SECONDS)
-    for _ in range(_MOST_ROUNDS):
-        try:
-            manager.take_first(workdir)
-        except (DeadlineExceeded, LockTimeout):
-            sleep(_PAUSE_SECONDS)
-        except (ShadowsnapError, OSError):
-            return 1  # refused, or a problem that the next snapshot will report
-        else:
-            return 0
-    return 1
-
-
-if __name__ == "__main__":
-    raise SystemExit(main(*sys.argv[1:]))

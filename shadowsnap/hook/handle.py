@@ -18,7 +18,8 @@ from shadowsnap.hook.payload import OTHER, PROBE, PROMPT, SESSION_START, TOOL, H
 from shadowsnap.hook.session import HookSession
 from shadowsnap.snapshot.tools import may_write, summary_of
 
-if TYPE_CHECKING:  # the manager is loaded by the hooks that need it: most find that all is safe
+if TYPE_CHECKING:  # what takes snapshots is loaded by the hooks that need it: most find that all is safe
+    from shadowsnap.loop import AgentLoop
     from shadowsnap.manager import CheckpointManager
     from shadowsnap.model import Outcome
     from shadowsnap.snapshot.watch import Watcher
@@ -99,33 +100,33 @@ def before_tool(event: HookEvent, session: HookSession) -> None:
         if _covers(session, event):  # by the hook that we waited for
             _note_tool(event, session)
             return
-        manager = _manager()
+        loop = _agent_loop()
         if not session.is_same_turn(event):
-            _close(event, session, manager, "interrupted")
+            _close(event, session, loop, "interrupted")
             session.begin_turn(event, "", prompted=False)
         elif session.record.get("ended") is True:
             session.continue_turn(event)  # another program's hook did not let the agent stop
-        outcome = _take(event, session, manager)
+        outcome = _take(event, session, loop)
         if _is_for_the_hook(outcome):
             raise NotDone
-        _log_taken(event, manager, outcome)
+        _log_taken(event, loop, outcome)
     _note_tool(event, session)
 
 
-def _take(event: HookEvent, session: HookSession, manager: CheckpointManager) -> Outcome:
+def _take(event: HookEvent, session: HookSession, loop: AgentLoop) -> Outcome:
     """Take the snapshot of a turn, or a further one of what it names now. The session is locked."""
-    manager.resume_turn(session.state_of(event))
-    outcome = manager.before_tool(event.tool, event.tool_input, event.cwd, event.roots)
+    loop.resume_turn(session.state_of(event))
+    outcome = loop.before_tool(event.tool, event.tool_input, event.cwd, event.roots)
     # What is refused now (git is missing, the directory is not there yet) may not be at the next call.
     if outcome.status not in ("failed", "disabled", "refused") and not _ran_out_of_time(outcome.error):
-        session.note_taken(event, manager.turn_state())
+        session.note_taken(event, loop.turn_state())
     return outcome
 
 
-def _log_taken(event: HookEvent, manager: CheckpointManager, outcome: Outcome) -> None:
+def _log_taken(event: HookEvent, loop: AgentLoop, outcome: Outcome) -> None:
     if outcome.status != "already-taken":
         _log(event.agent, event, outcome.status, outcome.error, outcome=outcome)
-        for text in manager.warnings:
+        for text in loop.warnings:
             _log(event.agent, event, "settings", UserWarning(text))
 
 
@@ -135,10 +136,10 @@ def after_tool(event: HookEvent, session: HookSession) -> None:
         return
     with session.lock(DEADLINE):
         session.read()
-        manager = _manager()
-        manager.resume_turn(session.state_of(event))
-        outcome = manager.after_tool(event.tool, event.tool_input, event.cwd)
-        session.note_state(manager.turn_state())
+        loop = _agent_loop()
+        loop.resume_turn(session.state_of(event))
+        outcome = loop.after_tool(event.tool, event.tool_input, event.cwd)
+        session.note_state(loop.turn_state())
     if outcome.status not in ("not-needed", "unchanged"):
         _log(event.agent, event, outcome.status, outcome.error, outcome=outcome)
 
@@ -162,7 +163,7 @@ def _rollback(event: HookEvent, session: HookSession) -> bytes | None:
     if session.is_open and not running:
         with session.lock(DEADLINE):
             session.read()
-            _close(event, session, _manager(), "interrupted")
+            _close(event, session, _agent_loop(), "interrupted")
     end_at_last(event.agent, _ROLLBACK_SECONDS)
     found = _answer_to(event)
     is_typed = event.prompt.lower().startswith("/rollback") or bool(event.command or output_in(event.prompt))
@@ -181,13 +182,13 @@ def _begin_turn(event: HookEvent, session: HookSession) -> None:
         if event.turn and session.is_same_turn(event) and session.record.get("ended") is not True:
             return  # a message added while the agent works
         if session.is_open:
-            _close(event, session, _manager(), "interrupted")
+            _close(event, session, _agent_loop(), "interrupted")
         session.begin_turn(event, _redacted(event.prompt), prompted=True)
         if session.record.get("shell") and event.agent == "codex":
             # What it types into a shell that is still open is announced by no event.
-            manager = _manager()
-            outcome = _take(replace(event, tool="write_stdin", tool_input={}), session, manager)
-            _log_taken(event, manager, outcome)
+            loop = _agent_loop()
+            outcome = _take(replace(event, tool="write_stdin", tool_input={}), session, loop)
+            _log_taken(event, loop, outcome)
 
 
 def session_started(event: HookEvent, session: HookSession) -> None:
@@ -213,39 +214,35 @@ def stopped(event: HookEvent, session: HookSession) -> None:
         return  # tasks of the turn go on; their end is reported
     if not event.ends and session.is_earlier_turn(event):
         return  # the next prompt has ended that one
-    manager = None
     with session.lock(DEADLINE):
         session.read()
         if session.is_open:
-            manager = _manager()
             unfinished = event.interrupted or bool(event.ends)
-            _close(event, session, manager, "interrupted" if unfinished else "done")
+            _close(event, session, _agent_loop(), "interrupted" if unfinished else "done")
         elif session.record.get("turn") is not None and session.record.get("ended") is not True:
             session.note_ended()
     if event.ends and event.session:
-        (manager or _manager()).end_session(session.id, event.ends)
+        _manager().end_session(session.id, event.ends)
 
 
-def _close(event: HookEvent, session: HookSession, manager: CheckpointManager, status: Any) -> None:
+def _close(event: HookEvent, session: HookSession, loop: AgentLoop, status: Any) -> None:
     """End the turn of the record. The session is locked."""
     if not session.is_open:
         return
     if in_helper and os.path.isdir(os.path.join(session.base, "remote")):
         raise NotDone  # what is pushed then needs the credentials in the environment of the hook itself
     again = session.record.get("again", 0)
-    manager.resume_turn({**session.record["state"], "tools": session.tools(), "again": again})
+    loop.resume_turn({**session.record["state"], "tools": session.tools(), "again": again})
     for watcher in watchers.values():
         watcher.doubt()  # some writes cause no event, and the model is done: there is time to look at everything
-    outcomes = manager.end_turn(_transcript(event), status)
+    outcomes = loop.end_turn(_transcript(event), status)
     if any(map(_is_for_the_hook, outcomes)):
         raise NotDone
     session.note_ended()  # not before: if this process dies, the next one ends the turn
     for outcome in outcomes:
         if outcome.status != "unchanged":
             _log(event.agent, event, outcome.status, outcome.error, outcome=outcome)
-    from shadowsnap.manager import why_not_kept
-
-    if why := why_not_kept(manager):
+    if why := loop.turn.not_kept:
         _log(event.agent, event, _NOT_KEPT, ValueError(f"{event.transcript}: {why}"))
 
 
@@ -336,12 +333,20 @@ def _redacted(prompt: str) -> str:
     return redacted_beginning(prompt, _PROMPT_LENGTH, load_settings().settings.redact)
 
 
-def _manager() -> CheckpointManager:
-    from shadowsnap.manager import CheckpointManager, share_watchers
+def _agent_loop() -> AgentLoop:
+    from shadowsnap.access import Access
+    from shadowsnap.loop import AgentLoop
 
-    manager = CheckpointManager.from_settings(deadline=DEADLINE)
-    share_watchers(manager, watchers)
-    return manager
+    access = Access.of_person(deadline=DEADLINE)
+    access.watchers = watchers
+    return AgentLoop(access)
+
+
+def _manager() -> CheckpointManager:
+    """For what comes once in a session, and needs more than an agent loop."""
+    from shadowsnap.manager import CheckpointManager
+
+    return CheckpointManager.from_settings(deadline=DEADLINE)
 
 
 def _ran_out_of_time(problem: Exception | None) -> bool:

@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import shadowsnap
+from shadowsnap.access import Access
 from shadowsnap.base import config_file
 from shadowsnap.errors import ShadowsnapError
 from shadowsnap.files import read_json
@@ -37,7 +38,6 @@ from shadowsnap.git.process import start_detached
 from shadowsnap.hook import client, handle
 from shadowsnap.hook.client import RECORD
 from shadowsnap.hook.payload import PROMPT
-from shadowsnap.manager import CheckpointManager, compare_watched, share_watchers
 from shadowsnap.snapshot.watch import Watcher
 from shadowsnap.store.locks import is_free, try_lock
 from shadowsnap.store.redaction import redacted_beginning
@@ -55,7 +55,7 @@ _MOST_REQUESTS = 2000
 _MOST_WORDS = 1 << 20
 # What hooks import late, to be there before the first of them comes.
 _ROOMS = ("git", "store", "snapshot", "hook")
-_MODULES = ("manager", "turns", "timeline")
+_MODULES = ("loop", "manager")
 
 
 def main(arguments: list[str]) -> int:
@@ -263,12 +263,12 @@ def _watch_project(watchers: dict[str, Watcher], directory: str) -> None:
     """Watch the project that the last request was about, after it was answered. After a prompt, all its files are
     compared: a turn must not begin without what was written before and caused no event. No hook waits for that:
     the model is busy."""
-    manager = CheckpointManager.from_settings()
-    share_watchers(manager, watchers)
+    access = Access.of_person()
+    access.watchers = watchers
     if directory:
-        workdir = manager.get_working_dir_for_path(directory)
-        if manager.watch(workdir) and handle.kind == PROMPT:
-            compare_watched(manager, workdir)
+        workdir = access.project_around(directory)
+        if access.watch(workdir) and handle.kind == PROMPT:
+            access.compare_watched(workdir)
     for project in list(watchers)[:-_MOST_WATCHED]:
         watchers.pop(project).close()
     for watcher in watchers.values():

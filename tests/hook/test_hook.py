@@ -499,7 +499,7 @@ def test_what_is_already_safe_costs_no_git_and_no_manager(project: Path) -> None
     hook("claude", tool(project, file_path="README.md"))
     loaded = modules_of_a_hook(tool(project, file_path="README.md"), PATH="")
     assert "shadowsnap.hook.session" in loaded
-    rooms = ("shadowsnap.git", "shadowsnap.manager", "shadowsnap.model", "subprocess")
+    rooms = ("shadowsnap.git", "shadowsnap.loop", "shadowsnap.manager", "shadowsnap.model", "subprocess")
     assert not [name for name in loaded if name.startswith(rooms)]
 
 
@@ -507,9 +507,9 @@ def test_a_snapshot_loads_nothing_that_only_people_ask_for(project: Path) -> Non
     hook("claude", tool(project))
     change(project, "by the agent\n")
     loaded = modules_of_a_hook(tool(project, turn="t2"))
-    assert "shadowsnap.manager" in loaded
-    asked_for = {"shadowsnap.upkeep.prune", "shadowsnap.questions", "shadowsnap.cli.commands"}
-    assert not loaded & {*asked_for, "argparse", "asyncio"}
+    assert "shadowsnap.loop" in loaded
+    asked_for = {"manager", "events", "timeline", "upkeep.prune", "cli.commands"}
+    assert not loaded & {*(f"shadowsnap.{name}" for name in asked_for), "argparse", "asyncio"}
     assert not [name for name in loaded if name.startswith("shadowsnap.remote.")]
 
 

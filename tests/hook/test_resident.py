@@ -635,4 +635,4 @@ def test_a_helper_that_does_not_react_is_stopped_too(
 def test_the_helper_keeps_what_hooks_import_late() -> None:
     """A module that each child has to import again makes it slow without a word."""
     server._import_everything()
-    assert {"shadowsnap.manager", "shadowsnap.snapshot.take", "shadowsnap.hook.payload"} <= set(sys.modules)
+    assert {"shadowsnap.loop", "shadowsnap.snapshot.take", "shadowsnap.hook.payload"} <= set(sys.modules)

@@ -9,7 +9,8 @@ import pytest
 
 from helpers import git, manifest, wait_until
 from shadowsnap import CheckpointManager
-from shadowsnap import manager as managing
+from shadowsnap import loop as looping
+from shadowsnap.access import Access
 from shadowsnap.deadline import Deadline
 from shadowsnap.settings import settings_from_text, settings_to_text
 
@@ -68,10 +69,10 @@ def test_a_snapshot_that_comes_meanwhile_joins(base: Path, project: Path, monkey
         assert CheckpointManager(base=base).ensure_checkpoint(project).status == "taken"
 
     monkeypatch.setattr(os, "nice", lambda _: 0)
-    monkeypatch.setattr(managing, "sleep", comes_meanwhile)
-    monkeypatch.setattr(CheckpointManager, "_deadline", lambda *_: RunsOut(200))
+    monkeypatch.setattr(looping, "sleep", comes_meanwhile)
+    monkeypatch.setattr(Access, "deadline", lambda *_: RunsOut(200))
     manager = CheckpointManager(base=base)
-    assert managing.main(settings_to_text(manager.settings), str(project)) == 0
+    assert looping.main(settings_to_text(manager.settings), str(project)) == 0
     assert left[0] > 150, "the first round left nothing"
     copies, distinct = stored(base)
     assert copies - distinct < 10, "much was stored twice"
@@ -102,12 +103,12 @@ def test_the_first_snapshot_is_taken_in_rounds(
     def pause(seconds: float) -> None:
         pauses.append(seconds)
         if len(pauses) == 3:
-            monkeypatch.setattr(CheckpointManager, "_deadline", lambda *_: Deadline(30))
+            monkeypatch.setattr(Access, "deadline", lambda *_: Deadline(30))
 
-    monkeypatch.setattr(managing, "_ROUND_SECONDS", 0.0001)
-    monkeypatch.setattr(managing, "sleep", pause)
+    monkeypatch.setattr(looping, "_ROUND_SECONDS", 0.0001)
+    monkeypatch.setattr(looping, "sleep", pause)
     monkeypatch.setattr(os, "nice", lambda _: 0)
-    assert managing.main(settings_to_text(CheckpointManager(base=base).settings), str(project)) == 0
+    assert looping.main(settings_to_text(CheckpointManager(base=base).settings), str(project)) == 0
     assert len(pauses) == 3
     assert manager.list_checkpoints(project)[0].reason == "first snapshot"
     assert manager.timeline(project) == []  # the first turn begins on it
@@ -117,6 +118,6 @@ def test_a_directory_that_is_refused_has_no_first_snapshot(
     home: Path, base: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "nice", lambda _: 0)
-    assert managing.main(settings_to_text(CheckpointManager(base=base).settings), str(home)) == 1
+    assert looping.main(settings_to_text(CheckpointManager(base=base).settings), str(home)) == 1
 
 

@@ -226,7 +226,7 @@ def same_project(sandbox: MachineUnderTest, other: MachineUnderTest) -> None:
     """Make the other machine's directory one of the same project."""
     identity = sandbox.own_lane().identity
     other.here()
-    other.manager._store()
+    other.manager._access.store()
     records.write_own_lane(other.store, other.project_id, records.new_lane(identity))
 
 

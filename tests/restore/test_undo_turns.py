@@ -216,7 +216,7 @@ def test_a_directory_that_could_be_captured_only_later_in_the_turn_is_not_emptie
     before = manifest(files)
     manager.new_turn(session_id="s1")
     with monkeypatch.context() as patch:
-        patch.setattr("shadowsnap.manager.refusal", lambda *_: "it is not the time")
+        patch.setattr("shadowsnap.loop.refusal", lambda *_: "it is not the time")
         assert manager.ensure_checkpoint(files, paths=["text.txt"]).status == "partial"
     replace_line(files / "text.txt", 3, "before the whole directory was captured")
     assert manager.ensure_checkpoint(files, paths=["other.txt"]).status == "taken"

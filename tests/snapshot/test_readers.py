@@ -163,7 +163,7 @@ def test_a_snapshot_that_ran_out_of_time_is_completed_by_the_next(
 
     monkeypatch.setattr(readers.Readers, "results", results)
     with pytest.MonkeyPatch.context() as patch, everything_old():
-        patch.setattr("shadowsnap.manager.Deadline", OverAfterTwoBatches)
+        patch.setattr("shadowsnap.access.Deadline", OverAfterTwoBatches)
         outcome = CheckpointManager(base=base, fsync=False, max_file_size_mb=4).ensure_checkpoint(large)
     assert outcome.status == "failed" and isinstance(outcome.error, DeadlineExceeded)
     first, read[:] = sum(read), []
@@ -277,7 +277,7 @@ def test_what_is_lost_when_the_time_is_over_is_not_part_of_what_the_next_snapsho
 
     monkeypatch.setattr(readers, "_may_fork", lambda: False)
     with pytest.MonkeyPatch.context() as patch, everything_old():
-        patch.setattr("shadowsnap.manager.Deadline", Ending)
+        patch.setattr("shadowsnap.access.Deadline", Ending)
         patch.setattr(Capture, "tree", tree)
         patch.setattr(readers.Readers, "lost", lost)
         patch.setattr(readers, "_ask", ask)

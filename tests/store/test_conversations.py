@@ -139,13 +139,13 @@ def test_a_conversation_is_what_it_was_when_it_was_handed_over(project: Path, ma
 def test_it_is_kept_while_the_turn_still_goes_on(base: Path, project: Path, manager: CheckpointManager) -> None:
     taken = take_turn(manager, project, 1, conversation=talk(3))
     again = CheckpointManager(base=base, fsync=False)  # another program, as after a crash
-    manager._jobs.wait()
+    manager._loop.jobs.wait()
     assert again.restore(project, taken.id, conversation=True).conversation.message_count == 3
 
 
 def test_the_tool_does_not_wait_for_it(project: Path, manager: CheckpointManager) -> None:
     gate = threading.Event()
-    manager._jobs.add(lambda: assert_waited(gate))
+    manager._loop.jobs.add(lambda: assert_waited(gate))
     taken = take_turn(manager, project, 1, conversation=talk(3))
     gate.set()
     manager.end_turn()

@@ -47,7 +47,7 @@ def deadline_after(looks: int) -> Iterator[None]:
                 raise self.exceeded(doing)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("shadowsnap.manager.Deadline", Hourglass)
+        patch.setattr("shadowsnap.access.Deadline", Hourglass)
         yield
 
 

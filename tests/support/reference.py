@@ -347,6 +347,8 @@ def _methods() -> Iterator[tuple[str, _Function]]:
         if (found := re.match(r"    # --- (.*?) -+$", line))
     }
     for method in _public_methods(_class_of(ast.parse(source), "CheckpointManager")):
+        if {"property", "settings.setter"} & {*map(ast.unparse, method.decorator_list)}:
+            continue
         title = [text for number, text in titles.items() if number < method.lineno]
         yield title[-1] if title else "making one", method
 

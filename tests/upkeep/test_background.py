@@ -13,7 +13,7 @@ from upkeep_stores import a_manager, a_store, check_sound, noise, take, take_tur
 
 from helpers import manifest
 from shadowsnap import CheckpointManager
-from shadowsnap import manager as manager_module
+from shadowsnap import loop as agent_loop
 from shadowsnap.git import repository as runner
 from shadowsnap.settings import Settings
 from shadowsnap.store.layout import last_prune
@@ -155,7 +155,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[float]:
         note_started(store)  # type: ignore[arg-type]
         return True
 
-    monkeypatch.setattr(manager_module, "start_upkeep", note)
+    monkeypatch.setattr(agent_loop, "start_upkeep", note)
     return moments
 
 

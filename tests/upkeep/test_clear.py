@@ -120,9 +120,11 @@ def die_in_a_restore(kept: Kept, monkeypatch: pytest.MonkeyPatch) -> None:
 
     child = os.fork()
     if child == 0:
-        monkeypatch.setattr(deadline, "step_listener", listener)
-        kept.manager.restore(kept.project, kept.old.id)
-        os._exit(0)
+        try:
+            monkeypatch.setattr(deadline, "step_listener", listener)
+            kept.manager.restore(kept.project, kept.old.id)
+        finally:
+            os._exit(0)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 9
 
 

@@ -129,7 +129,7 @@ def test_an_operation_is_tried_only_once_more(base: Path, project: Path, monkeyp
         damaging.garbage_ref(kept)  # so that there is something to mend each time
         raise DamagedObject(id="0" * 40)
 
-    monkeypatch.setattr("shadowsnap.manager.take_snapshot", failing)
+    monkeypatch.setattr("shadowsnap.loop.take_snapshot", failing)
     outcome = kept.manager.ensure_checkpoint(project)
     assert outcome.status == "failed" and isinstance(outcome.error, DamagedObject)
     assert len(attempts) == 2

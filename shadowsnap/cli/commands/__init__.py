@@ -123,7 +123,7 @@ class Context:
 
         manager = CheckpointManager.from_settings(on_event=self._show_progress)
         moments = range(1, int(_PROGRESS_FOR / _PROGRESS_EACH))
-        manager._slow_after = [_PROGRESS_EACH * moment for moment in moments]
+        manager._access.slow_after = [_PROGRESS_EACH * moment for moment in moments]
         return manager
 
     @contextmanager
