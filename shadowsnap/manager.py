@@ -88,16 +88,9 @@ from shadowsnap.results import (
 )
 from shadowsnap.settings import CHOICES, Granularity, Settings, SettingValues
 from shadowsnap.snapshot.attribution import Work, work_of_session, work_of_turn
+from shadowsnap.snapshot.copies import note_verified, scratch_folder, verify, write_copy
 from shadowsnap.snapshot.ignore_rules import find_repository
-from shadowsnap.snapshot.states import (
-    Selection,
-    State,
-    compare,
-    note_verified,
-    scratch_folder,
-    verify,
-    write_copy,
-)
+from shadowsnap.snapshot.states import Selection, State, compare
 from shadowsnap.snapshot.take import Request, begin_capture, capture_same_scope, take_snapshot
 from shadowsnap.snapshot.tools import bounded_id, path_inside, refusal
 from shadowsnap.store import lanes as lane_records

@@ -28,8 +28,9 @@ from shadowsnap.git.trees import DIRECTORY, Leaf, TreeReader, parse_tree
 from shadowsnap.model import Checkpoint
 from shadowsnap.results import Author, Bisection, BlamedLine, Probe
 from shadowsnap.snapshot.attribution import STILL_AT_WORK_SECONDS
+from shadowsnap.snapshot.copies import remove_copy, scratch_folder, write_copy
 from shadowsnap.snapshot.ignore_rules import UserRepository, find_repository
-from shadowsnap.snapshot.states import State, remove_copy, scratch_folder, write_copy
+from shadowsnap.snapshot.states import State
 from shadowsnap.snapshot.tools import refusal
 from shadowsnap.snapshot.workspace import Workspace
 from shadowsnap.snapshot.worktree import parents

@@ -25,7 +25,7 @@ from shadowsnap.git.objects import count_objects
 from shadowsnap.git.refs import delete_refs, read_refs, ref_exists
 from shadowsnap.results import PruneResult, SweepReport, Verdict
 from shadowsnap.settings import Settings, settings_from_text
-from shadowsnap.snapshot.states import verify_newest
+from shadowsnap.snapshot.copies import verify_newest
 from shadowsnap.store.checkpoints import (
     ATTACHMENTS,
     Inventory,

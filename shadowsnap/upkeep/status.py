@@ -22,7 +22,7 @@ from shadowsnap.git.repository import missing_fixes
 from shadowsnap.model import Checkpoint
 from shadowsnap.results import Limit, ProjectStatus, StoreStatus, Trouble
 from shadowsnap.settings import Settings
-from shadowsnap.snapshot.states import verified_at
+from shadowsnap.snapshot.copies import verified_at
 from shadowsnap.store.checkpoints import (
     ATTACHMENTS,
     CHECKPOINTS,

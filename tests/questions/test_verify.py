@@ -15,7 +15,8 @@ from helpers import call_unprivileged, git, loose_object, manifest
 from shadowsnap import CheckpointManager
 from shadowsnap.deadline import Deadline
 from shadowsnap.settings import settings_to_text
-from shadowsnap.snapshot.states import State, differences_of_copy, verify_newest, write_copy
+from shadowsnap.snapshot.copies import differences_of_copy, verify_newest, write_copy
+from shadowsnap.snapshot.states import State
 from shadowsnap.store.layout import open_store
 
 

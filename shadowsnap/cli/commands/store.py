@@ -37,7 +37,7 @@ from shadowsnap.results import (
     StoreStatus,
     Trouble,
 )
-from shadowsnap.snapshot.states import verified_at
+from shadowsnap.snapshot.copies import verified_at
 from shadowsnap.store.layout import Store
 from shadowsnap.store.log import read_troubles
 from shadowsnap.store.projects import project_of, read_record
