@@ -14,8 +14,19 @@ from shadowsnap.base import configured_base
 from shadowsnap.errors import DeadlineExceeded, LockTimeout, StoreNotOurs
 from shadowsnap.files import ownership_problem
 from shadowsnap.hook.client import end_at_last
-from shadowsnap.hook.payload import OTHER, PROBE, PROMPT, SESSION_START, TOOL, HookEvent, output_in, read_event
-from shadowsnap.hook.session import HookSession
+from shadowsnap.hook.payload import (
+    OTHER,
+    PROBE,
+    PROMPT,
+    SESSION_START,
+    TOOL,
+    HookEvent,
+    implied_transcript,
+    output_in,
+    read_event,
+    transcripts_folder,
+)
+from shadowsnap.hook.session import HookSession, log_event
 from shadowsnap.snapshot.tools import may_write, summary_of
 
 if TYPE_CHECKING:  # what takes snapshots is loaded by the hooks that need it: most find that all is safe
@@ -309,8 +320,7 @@ def _covers(session: HookSession, event: HookEvent) -> bool:
 def _transcript(event: HookEvent) -> Any:
     """The transcript of the agent, if it lies where that agent keeps them. Anything can be named in the input
     of a hook."""
-    from shadowsnap.hook.payload import implied_transcript, transcripts_folder
-    from shadowsnap.turns import Transcript
+    from shadowsnap.turns import Transcript  # here, as below: most hooks take no snapshot
 
     if not event.transcript:
         implied = implied_transcript(event.agent, event.session)
@@ -365,8 +375,6 @@ def _is_about_time(problem: Exception | None) -> bool:
 
 def _log(agent: str, event: HookEvent | None, status: str, problem: Any = None, outcome: Any = None) -> None:
     try:
-        from shadowsnap.hook.session import log_event
-
         log_event(agent, event, status, problem, outcome)
     except Exception:  # a log that cannot be written must not stop an agent
         pass
