@@ -29,6 +29,7 @@ from shadowsnap.git.trees import LINK, folded
 from shadowsnap.restore.plan import Plan, same_name
 from shadowsnap.snapshot.capture import Capture
 from shadowsnap.snapshot.content import holds
+from shadowsnap.snapshot.ignore_rules import STAGING_PREFIX
 from shadowsnap.snapshot.scan import is_settled, mounted_below
 from shadowsnap.snapshot.workspace import Workspace
 from shadowsnap.snapshot.worktree import Worktree, folders_above, unwritten
@@ -416,7 +417,6 @@ _LARGE = 1 << 20
 _MANY = 200
 """More files than this are written by two git processes and removed by two threads, each in a directory of its
 own: in the same one, they would spend their time waiting for each other."""
-STAGING_PREFIX = ".shadowsnap-restore-"
 
 
 class StagedFile(NamedTuple):

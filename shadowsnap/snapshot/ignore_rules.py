@@ -163,6 +163,9 @@ def _check_ignore(git: Git, paths: Sequence[bytes]) -> set[bytes]:
 
 # --- patterns of a project ---------------------------------------------------------------------------
 
+STAGING_PREFIX = ".shadowsnap-restore-"
+"""How the names of directories begin that a restore in progress makes. No rule may take them back: its own capture
+at the end would hold them, and whatever goes back to that would leave them in the project."""
 DEFAULT_EXCLUDES: tuple[str, ...] = (
     # version control
     ".git/", ".hg/", ".svn/", ".bzr/", "_darcs/", ".jj/", "CVS/",
@@ -188,7 +191,7 @@ DEFAULT_EXCLUDES: tuple[str, ...] = (
     # logs, and leftovers of editors and systems
     "*.log", "*.swp", "*.swo", "*~", ".DS_Store", "Thumbs.db", "desktop.ini",
     # directories of a restore in progress
-    ".shadowsnap-restore-*/",
+    f"{STAGING_PREFIX}*/",
 )  # fmt: skip
 
 DEFAULT_DIRECTORY_NAMES = frozenset(

@@ -25,6 +25,7 @@ from shadowsnap.git.repository import Running, side_by_side
 from shadowsnap.snapshot.ignore_rules import (
     DEFAULT_DIRECTORY_NAMES,
     SHARE_OF_TIME,
+    STAGING_PREFIX,
     UNSETTLED,
     RuleFiles,
     rule_files,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:  # imported for annotations only
 
 _DIFF_FILES = ("diff-files", "--raw", "-z", "--no-renames", "--ignore-submodules=all")
 _GITLINK = b" 160000 "
+_STAGING = os.fsencode(STAGING_PREFIX)
 # The number of names in the first question to git, so that files can be read soon, and in later ones. Until git
 # answers, a large ignored directory is walked in vain. So there are at most as many as were listed before, or
 # `_NAMES_LATER`.
@@ -400,7 +402,8 @@ class _Scan:
             return None
         prefix = folder + b"/" if folder else b""
         # A repository is not part of the files. Below the uppermost directory, a file named .git is one of them.
-        folders = [prefix + name for name in names.directories if name != b".git"]
+        inner = (name for name in names.directories if name != b".git" and not name.startswith(_STAGING))
+        folders = [prefix + name for name in inner]
         files = [prefix + name for name in names.files if folder or name != b".git"]
         files += [prefix + name for name in names.special]
         if space.has_store_inside:

@@ -52,6 +52,7 @@ from shadowsnap.git.refs import (
 )
 from shadowsnap.git.repository import Git, missing_fixes
 from shadowsnap.results import Finding
+from shadowsnap.snapshot.ignore_rules import STAGING_PREFIX
 from shadowsnap.store.checkpoints import moment_of, read_message
 from shadowsnap.store.history import rebuild_log
 from shadowsnap.store.layout import (
@@ -87,7 +88,7 @@ OBJECT_ID = re.compile(r"[0-9a-f]{40}")
 _PROJECT_ID = re.compile(r"[0-9a-f]{16}")
 _PACKED_REF = re.compile(rb"[0-9a-f]{40} refs/[\x21-\x7e]+")
 _AUTHOR = re.compile(rb"\nauthor shadowsnap <[^>]*> (\d+) \+0000\n")
-_STAGING = ".shadowsnap-restore-*"
+_STAGING = f"{STAGING_PREFIX}*"
 _CLOCK_SLACK = 120.0
 
 

@@ -647,3 +647,21 @@ def test_pruning_keeps_what_the_next_undo_and_redo_need_and_what_is_undone(
     manager.undo(files)
     manager.undo(files)
     assert manifest(files) == states[2]
+
+
+def test_the_directories_of_a_restore_are_in_no_state_whatever_the_rules_take_back(
+    manager: CheckpointManager, files: Path
+) -> None:
+    """A restore that brings rules back captures the files while its own directories are still there."""
+    (files / ".gitignore").write_text("!*/\n")
+    begin(manager, files)
+    (files / ".gitignore").write_text("*.log\n")
+    (files / "text.txt").write_text("by the agent\n")
+    manager.restore(files, 1)
+    states = manager.list_checkpoints(files)
+    assert not [path for each in states for path in manager.files(files, each) if "shadowsnap-restore" in path]
+    left = manifest(files)
+    (files / "text.txt").write_text("by the agent again\n")
+    manager.end_turn()
+    manager.undo(files)
+    assert manifest(files) == left
