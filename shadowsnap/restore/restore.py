@@ -23,7 +23,6 @@ from shadowsnap.deadline import Deadline, step
 from shadowsnap.errors import (
     DirtyWorkingTree,
     GitFailed,
-    NoSuchCheckpoint,
     NoSuchPath,
     PresentNotSaved,
     RestoreFailed,
@@ -53,7 +52,7 @@ from shadowsnap.snapshot.take import (
 from shadowsnap.snapshot.tools import path_inside
 from shadowsnap.snapshot.workspace import Workspace
 from shadowsnap.snapshot.worktree import Worktree, folders_above
-from shadowsnap.store.checkpoints import find_checkpoint, newest_checkpoint
+from shadowsnap.store.checkpoints import find_checkpoint, find_if_kept, newest_checkpoint
 from shadowsnap.store.history import is_logged, note, read_history
 from shadowsnap.store.history import note as log_line
 from shadowsnap.store.locks import is_free, locked
@@ -513,7 +512,8 @@ def _finish(space: Workspace, journal: Journal, begun: OpenRestore) -> str:
     """Continue where a restore died, or go back if its target was deleted meanwhile."""
     chosen = Selection(map(os.fsencode, begun.paths), exact=begun.exact)
     rescued = _rescue_unsaved(space, begun)
-    target, before = _find_if_kept(space, begun.target), _find_if_kept(space, begun.before)
+    target = find_if_kept(space.store, space.project, begun.target, space.deadline)
+    before = find_if_kept(space.store, space.project, begun.before, space.deadline)
     if target is not None:
         result = restore(space, target, chosen, Why.from_facts(begun.operation), recovering=True, begun_at=before)
         message = f"a restore to {target.short_id} had been interrupted and was finished"
@@ -529,13 +529,6 @@ def _finish(space: Workspace, journal: Journal, begun: OpenRestore) -> str:
         return f"an interrupted restore cannot be finished; the files it moved aside are in {folders}{rescued}"
     found = f"; the files as they were found are in checkpoint {result.undo_id[:8]}" if result.undo_id else ""
     return message + found + rescued
-
-
-def _find_if_kept(space: Workspace, checkpoint: str) -> Checkpoint | None:
-    try:
-        return find_checkpoint(space.store, space.project, checkpoint, space.deadline)
-    except NoSuchCheckpoint:
-        return None
 
 
 def _rescue_unsaved(space: Workspace, begun: OpenRestore) -> str:

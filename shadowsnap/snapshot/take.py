@@ -20,6 +20,7 @@ from shadowsnap.snapshot.workspace import Workspace
 from shadowsnap.snapshot.worktree import parents
 from shadowsnap.store.checkpoints import (
     find_checkpoint,
+    find_if_kept,
     list_checkpoints,
     newest_checkpoint,
     newest_name,
@@ -171,9 +172,10 @@ def keep_capture(capture: Capture, request: Request) -> Taken:
 
 def _find_late(capture: Capture, amends: str) -> Checkpoint | None:
     """Note which files the state before the turn could not know of: a tool names them only now, or they are not
-    ignored any more. What else is new was made by the turn. Returns the checkpoint of that state."""
+    ignored any more. What else is new was made by the turn. Returns the checkpoint of that state; None if it knows
+    all of them, or was dropped since."""
     space, new = capture.space, capture.added()
-    before = find_checkpoint(space.store, space.project, amends, space.deadline) if new else None
+    before = find_if_kept(space.store, space.project, amends, space.deadline) if new else None
     if before is None or before.scope != "tree":
         return None
     state = State.of_checkpoint(before)
@@ -235,13 +237,13 @@ def _state_before(capture: Capture, request: Request, begun: Turn) -> str | None
     space = capture.space
     if begun.before is None or capture.scope != "tree":
         return begun.before
-    first = find_checkpoint(space.store, space.project, begun.before, space.deadline)
-    if first.scope == "tree":
+    first = find_if_kept(space.store, space.project, begun.before, space.deadline)
+    if first is None or first.scope == "tree":
         return begun.before
     tree, facts = capture.tree(), capture.facts()
     for each in reversed([begun.before, *begun.more]):  # what was captured first is the oldest
-        part = find_checkpoint(space.store, space.project, each, space.deadline)
-        if part.scope == "paths":
+        part = find_if_kept(space.store, space.project, each, space.deadline)
+        if part is not None and part.scope == "paths":
             tree, facts = _with_files(space, tree, facts, State.of_checkpoint(part))
     body = {**_body(capture, facts, request, begun.number), "amends": begun.before}
     return record_checkpoint(space.store, space.project, tree, first.reason, body, objects=space.objects).id

@@ -154,6 +154,14 @@ def find_checkpoint(store: Store, project: Project, ref: str, deadline: Deadline
     return checkpoint
 
 
+def find_if_kept(store: Store, project: Project, checkpoint_id: str, deadline: Deadline) -> Checkpoint | None:
+    """The checkpoint of an id; None if it was dropped."""
+    try:
+        return find_checkpoint(store, project, checkpoint_id, deadline)
+    except NoSuchCheckpoint:
+        return None
+
+
 def files_of(store: Store, checkpoint: Checkpoint, deadline: Deadline) -> list[str]:
     """Every file that a checkpoint holds. Raises `UnsafeTree` for what it must not hold."""
     found = []

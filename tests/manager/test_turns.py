@@ -166,6 +166,24 @@ def test_an_ignored_file_that_an_earlier_tool_of_the_turn_wrote_is_no_part_of_th
     assert not {"old.log", "new.log"} & set(manager.files(project, 1))
 
 
+def test_a_file_that_is_named_late_is_captured_although_the_state_before_the_turn_was_deleted(
+    base: Path, project: Path
+) -> None:
+    (project / ".gitignore").write_text("*.log\n")
+    (project / "notes.log").write_text("the person's\n")
+    manager = CheckpointManager(base=base)
+    manager.snapshot(project)
+    (project / "README.md").write_text("so that the turn has a state of its own\n")
+    before = manager.ensure_checkpoint(project).checkpoint
+    assert before is not None
+    manager.snapshot(project, always=True)
+    manager.delete(project, [before.id])
+    outcome = manager.ensure_checkpoint(project, paths=["notes.log"])
+    assert (outcome.status, outcome.error) == ("taken", None)
+    assert outcome.checkpoint is not None
+    assert content(base, outcome.checkpoint, "notes.log") == b"the person's\n"
+
+
 def test_turns_are_numbered_in_the_order_they_begin_also_on_a_held_state(base: Path, project: Path) -> None:
     manager = CheckpointManager(base=base)
     for text in ("a", "a", "b", "b", "c"):
