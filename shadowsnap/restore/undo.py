@@ -347,12 +347,14 @@ class _Outcome:
     # --- the states before and after the work ------------------------------------------------------
 
     def with_late(self, before: State, late: Mapping[bytes, Checkpoint]) -> State:
-        """The state with files that existed but were captured only later, as these checkpoints hold them."""
+        """The state with files that existed but were captured only later, as these checkpoints hold them. What the
+        state holds itself stays: a file that was deleted and made again is captured anew, too."""
         changes: Changes = {}
         bits = dict(before.modes.other)
         for path, holder in late.items():
             held = self._open(holder.tree).find(path)
-            if held is not None:
+        there = self._open(before.tree)
+            if held is not None and there.find(path) is None:
                 changes[path] = held
                 bits[path] = State.of_checkpoint(holder).bits(path, held[0])
         return replace(before, tree=self._patched(before.tree, changes), modes=replace(before.modes, other=bits))

@@ -148,6 +148,7 @@ def keep_capture(capture: Capture, request: Request) -> Taken:
         touch_record(space.store, space.project)
         _log(space, request, same, number, begins=begins, held=True, before=_if_other(before, begun))
         return Taken(same, False, number, before)
+    _leave_new_out_of_late(capture)
     number, begins = _number(space, request, begun, new=True)
     step("snapshot:numbered")
     before = _state_before(capture, request, begun) if begun else _amend(capture, request)
@@ -182,9 +183,23 @@ def _find_late(capture: Capture, amends: str) -> Checkpoint | None:
     with ObjectReader(space.git) as reader:
         tree = open_tree(reader, state.tree)
         missing = [path for path in new if path not in state.absent and tree.find(path) is None]
-    capture.late = {path for path in missing if state.left_out(path) is not None}
-    capture.late |= ignored_by_checkpoint(space, State.of_capture(capture), state, missing)
+    capture.late = _unknown_to(state, missing, capture)
     return before
+
+
+def _leave_new_out_of_late(capture: Capture) -> None:
+    """A file that a tool names is held for the first time also where it is new. It was there before only if the
+    newest state could not know of it."""
+    space, late = capture.space, sorted(capture.late)
+    newest = newest_checkpoint(space.store, space.project, space.deadline) if late else None
+    if newest is not None and newest.scope == "tree":
+        capture.late = _unknown_to(State.of_checkpoint(newest), late, capture)
+
+
+def _unknown_to(state: State, paths: list[bytes], capture: Capture) -> set[bytes]:
+    """The paths that a state leaves out if they exist: it skipped them, or its rules ignore them."""
+    skipped = {path for path in paths if state.left_out(path) is not None}
+    return skipped | ignored_by_checkpoint(capture.space, State.of_capture(capture), state, paths)
 
 
 def _amend(capture: Capture, request: Request) -> str | None:

@@ -845,3 +845,19 @@ def test_stages_within_stages_within_a_turn_go_with_their_session(
     assert result.conflicts == () and result.deleted == ("inner.txt",)
     assert (files / "text.txt").read_text() == with_lines(l30="person")
     assert (files / "other.txt").read_text() == LINES
+
+
+def test_a_file_that_one_session_made_and_another_one_names_is_the_work_of_the_first(
+    manager: CheckpointManager, base: Path, files: Path
+) -> None:
+    manager.new_turn(session_id="a", prompt="make it")
+    manager.ensure_checkpoint(files)
+    (files / "made.py").write_text("made = True\n")
+    other = CheckpointManager(base=base, background_upkeep=False)
+    other.new_turn(session_id="b", prompt="look at it")
+    other.ensure_checkpoint(files, paths=["made.py"])
+    other.end_turn()
+    manager.end_turn()
+    (line,) = manager.blame(files, "made.py")
+    assert (line.author.who, line.author.session_id) == ("turn", "a")
+    assert manager.revert(files, turn=1).deleted == ("made.py",)

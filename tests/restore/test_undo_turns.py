@@ -665,3 +665,20 @@ def test_the_directories_of_a_restore_are_in_no_state_whatever_the_rules_take_ba
     manager.end_turn()
     manager.undo(files)
     assert manifest(files) == left
+
+
+@pytest.mark.parametrize("name", ["text.txt", "ignored.log"])
+def test_a_named_file_that_a_turn_deleted_and_made_again_comes_back(
+    manager: CheckpointManager, files: Path, name: str
+) -> None:
+    (files / name).write_text("the person's\n")
+    manager.new_turn(session_id="s1", prompt="do it")
+    manager.ensure_checkpoint(files, paths=[name])
+    before = manifest(files)
+    (files / name).unlink()
+    manager.snapshot(files)
+    (files / name).write_text("the agent's\n")
+    manager.snapshot(files)
+    manager.end_turn()
+    manager.undo(files)
+    assert manifest(files) == before
