@@ -14,7 +14,7 @@ from shadowsnap.git.reading import ObjectReader
 from shadowsnap.git.trees import Leaf, patch_tree
 from shadowsnap.model import Checkpoint
 from shadowsnap.snapshot.capture import Capture, files_named, fingerprint
-from shadowsnap.snapshot.scan import comparing
+from shadowsnap.snapshot.scan import comparing, is_settled
 from shadowsnap.snapshot.states import State, ignored_by_checkpoint, open_tree, tree_differences
 from shadowsnap.snapshot.workspace import Workspace
 from shadowsnap.snapshot.worktree import parents
@@ -146,7 +146,7 @@ def keep_capture(capture: Capture, request: Request) -> Taken:
         number, begins = _number(space, request, begun, new=False)
         before = _state_before(capture, request, begun) if begun else None
         touch_record(space.store, space.project)
-        _log(space, request, same, number, begins=begins, held=True, before=_if_other(before, begun))
+        _log(capture, request, same, number, begins=begins, held=True, before=_if_other(before, begun))
         return Taken(same, False, number, before)
     _leave_new_out_of_late(capture)
     number, begins = _number(space, request, begun, new=True)
@@ -161,7 +161,7 @@ def keep_capture(capture: Capture, request: Request) -> Taken:
         objects=space.objects,
     )
     step("snapshot:recorded")
-    _log(space, request, checkpoint, number, begins=begins, held=False, before=_if_other(before, begun))
+    _log(capture, request, checkpoint, number, begins=begins, held=False, before=_if_other(before, begun))
     step("snapshot:logged")
     if capture.scope == "tree":
         capture.cache.newest = _remembered(space, checkpoint, state)
@@ -209,10 +209,12 @@ def _amend(capture: Capture, request: Request) -> str | None:
     if before is None or not capture.late:
         return None
     turn = read_history(space.store, space.project, space.deadline).turns.get(request.turn or 0)
-    began_ns = turn.began_at * 1e9 if turn is not None else 0
-    # A file that changed since may be the work of an earlier tool of the turn.
-    late = {path: known for path, known in capture.added().items() if known.ctime_ns <= began_ns}
-    late = {path: known for path, known in late.items() if path in capture.late}
+    as_of_ns = turn.as_of_ns if turn is not None else 0
+    # A file that changed since may be the work of an earlier tool of the turn. Whether it did, only the file
+    # system's own clock says: that of the machine may be ahead of it, by a tick or by hours.
+    late = {path: known for path, known in capture.added().items() if path in capture.late}
+    late = {path: known for path, known in late.items() if is_settled(known.ctime_ns, as_of_ns)}
+    late = {path: known for path, known in late.items() if _has_same_clock(space, path)}
     if not late:
         return None
     modes = Modes.from_json(before.metadata.get("modes", {}))
@@ -226,6 +228,12 @@ def _amend(capture: Capture, request: Request) -> str | None:
     body["amends"] = amends
     body.pop("ms", None)
     return record_checkpoint(space.store, space.project, tree, before.reason, body, objects=space.objects).id
+
+
+def _has_same_clock(space: Workspace, path: bytes) -> bool:
+    """Whether a file is on the file system of the project; another one may have a clock of its own."""
+    seen = space.worktree.look(path)
+    return seen is not None and seen.st_dev == os.stat(space.project.workdir).st_dev
 
 
 def _begun(space: Workspace, request: Request) -> Turn | None:
@@ -313,7 +321,7 @@ def _number(space: Workspace, request: Request, begun: Turn | None, *, new: bool
 
 
 def _log(
-    space: Workspace,
+    capture: Capture,
     request: Request,
     checkpoint: Checkpoint,
     number: int | None,
@@ -322,10 +330,10 @@ def _log(
     held: bool,
     before: str | None = None,
 ) -> None:
-    store, project, facts = space.store, space.project, dict(request.facts)
+    store, project, facts = capture.space.store, capture.space.project, dict(request.facts)
     session = facts.get("session_id")
     if begins:
-        about = {name: facts.get(name) for name in _BEGIN_FACTS}
+        about = {name: facts.get(name) for name in _BEGIN_FACTS} | {"as_of_ns": capture.now_ns or None}
         note(store, project, "begin", turn=number, before=checkpoint.id, held=held, session=session, **about)
     elif request.kind == "turn" and (before or not (held or facts.get("call"))):
         note(store, project, "more", turn=number, checkpoint=checkpoint.id, before=before)

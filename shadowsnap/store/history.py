@@ -65,6 +65,8 @@ class Turn:
 
     number: int
     began_at: float
+    as_of_ns: int = 0
+    """The file system's time when the state before it was captured; 0 if it is unknown."""
     before: str | None = None
     held: bool = False
     """Whether `before` was there already when the turn began."""
@@ -539,6 +541,7 @@ def _begin(history: History, line: Line, position: int) -> None:
     turn = Turn(
         number=number,
         began_at=line["at"],
+        as_of_ns=_number(line.get("as_of_ns")) or 0,
         before=_text(line.get("before")),
         held=line.get("held") is True,
         session_id=_text(line.get("session")),

@@ -244,3 +244,36 @@ def test_with_clocks_that_agree_an_edit_of_the_same_size_right_after_a_snapshot_
         snap(base, project, status="taken")
         same_size_edit(file, f"{number + 5000:04}\n")
         assert content(base, snap(base, project), "src/main.py") == f"{number + 5000:04}\n".encode()
+
+
+# --- what was there before a turn ---------------------------------------------------------------------
+
+
+def what_the_state_before_a_turn_holds(base: Path, project: Path) -> dict[str, bytes]:
+    """An agent writes one of two ignored files before a tool names both."""
+    (project / "kept.log").write_text("the person's\n")
+    (project / "written.log").write_text("the person's\n")
+    time.sleep(2.5)
+    wait_for_a_new_second()
+    manager = CheckpointManager(base=base, background_upkeep=False)
+    manager.ensure_checkpoint(project)
+    (project / "written.log").write_text("the agent's\n")
+    manager.ensure_checkpoint(project, paths=["kept.log", "written.log"])
+    held = [path for path in manager.files(project, 1) if path.endswith(".log")]
+    return manager.contents(project, 1, held)
+
+
+@pytest.mark.usefixtures("rounded")
+@needs_change_times
+def test_what_a_turn_writes_in_the_second_it_begins_is_no_part_of_the_state_before_it(
+    base: Path, project: Path
+) -> None:
+    assert what_the_state_before_a_turn_holds(base, project) == {"kept.log": b"the person's\n"}
+
+
+@pytest.mark.usefixtures("ahead")
+@needs_change_times
+def test_with_a_clock_that_is_ahead_what_a_turn_writes_is_no_part_of_the_state_before_it(
+    base: Path, project: Path
+) -> None:
+    assert what_the_state_before_a_turn_holds(base, project) == {"kept.log": b"the person's\n"}
