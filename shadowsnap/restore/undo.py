@@ -91,8 +91,10 @@ def _paths_of(space: Workspace, operation: Operation) -> Selection:
 
 
 def _note(space: Workspace, why: Why, target: Checkpoint, back: Operation | None) -> None:
-    """Log an operation that found the files as it wants them."""
-    line: dict[str, Any] = {"target": target.id, "before": target.id, "after": target.tree, "reached": target.id}
+    """Log an operation that found the files as it wants them. What it kept may be more than its target holds."""
+    after = begin_capture(space).tree()
+    reached = target.id if after == target.tree else None
+    line: dict[str, Any] = {"target": target.id, "before": target.id, "after": after, "reached": reached}
     if back is not None and back.line.get("paths"):
         line |= {"paths": back.line["paths"], "exact": True, "after": "", "reached": None}
     note(space.store, space.project, "restore", **{**why.facts(), **line})
@@ -351,9 +353,9 @@ class _Outcome:
         state holds itself stays: a file that was deleted and made again is captured anew, too."""
         changes: Changes = {}
         bits = dict(before.modes.other)
+        there = self._open(before.tree)
         for path, holder in late.items():
             held = self._open(holder.tree).find(path)
-        there = self._open(before.tree)
             if held is not None and there.find(path) is None:
                 changes[path] = held
                 bits[path] = State.of_checkpoint(holder).bits(path, held[0])

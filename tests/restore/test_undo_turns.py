@@ -682,3 +682,17 @@ def test_a_named_file_that_a_turn_deleted_and_made_again_comes_back(
     manager.end_turn()
     manager.undo(files)
     assert manifest(files) == before
+
+
+def test_an_undo_that_changes_nothing_beside_a_file_that_it_keeps_is_redone(base: Path, files: Path) -> None:
+    (files / "large").write_bytes(b"x" * (3 << 19))
+    strict = CheckpointManager(base=base, background_upkeep=False, fsync=False, max_file_size_mb=1)
+    strict.snapshot(files)
+    (files / "text.txt").write_text("edited\n")
+    strict.restore(files, 1)
+    (files / "text.txt").write_text("edited\n")
+    manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
+    undone = manager.undo(files)
+    assert (undone.written, [each.path for each in undone.kept]) == ((), ["large"])
+    assert manager.redo(files).applied
+    assert manager.undo(files).applied
