@@ -409,6 +409,7 @@ def plan_repairs_after_crash(
     emptied: set[bytes] = set()
     with ObjectReader(capture.space.git) as reader:
         old, new = open_tree(reader, before.tree), open_tree(reader, target.tree)
+        _keep_what_was_ignored(plan, capture, before, old)
         for path, (bits, _) in capture.cache.directories.items():
             is_wanted = path in target.bare or _is_directory(new.find(path))
             had_files = _is_directory(old.find(path))
@@ -423,6 +424,20 @@ def plan_repairs_after_crash(
             if plan.chmod_directories.get(path) == bits:
                 del plan.chmod_directories[path]
     plan.rmdir |= _empty_after(capture.space.worktree, emptied | plan.rmdir, plan.delete)
+
+
+def _keep_what_was_ignored(plan: Plan, capture: Capture, before: State, old: TreeReader) -> None:
+    """Leave alone what the restore that died would have left alone. It may have brought rules back already, and
+    then files are captured now that were ignored before: they are not in the state that an undo goes back to."""
+    files = {path for path in plan.delete if path not in before.absent and old.find(path) is None}
+    folders = {path for path in plan.rmdir if path + b"/" not in before.absent and path not in before.bare}
+    folders = {path for path in folders if not _is_directory(old.find(path))}
+    stay = {path for path in files if before.left_out(path) is not None}
+    unsure = [*(files - stay), *folders]
+    stay |= ignored_by_checkpoint(capture.space, State.of_capture(capture), before, unsure, folders)
+    plan.delete -= stay
+    plan.rmdir -= stay | folders_above(stay)
+    plan.kept.update((path, "ignored before the restore") for path in stay & files)
 
 
 # --- plans that wait for a person ------------------------------------------------------------------------

@@ -679,3 +679,22 @@ def test_rules_that_take_every_exclude_back_do_not_disturb_a_recovery(again: Cal
     story.undo()
     assert manifest(story.project) == mutated
     assert_sound(story.base, story.project)
+
+
+@pytest.mark.parametrize("step", ["restore:applying", "restore:logged", "restore:settled"])
+def test_a_file_that_was_ignored_when_a_restore_died_stays_and_so_does_its_directory(
+    base: Path, project: Path, step: str
+) -> None:
+    """The restore brings back rules under which later captures see it."""
+    manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
+    (project / ".gitignore").write_text("!*.log\n!build/\n")
+    manager.snapshot(project)
+    (project / ".gitignore").write_text("# nothing\n")
+    (project / "made.log").write_text("the only copy\n")
+    (project / "build" / "empty").mkdir(parents=True)
+    before = manifest(project)
+    assert killed_at(step, 0, lambda: manager.restore(project, 1))
+    manager.snapshot(project)
+    assert {path: before[path] for path in (b"made.log", b"build/empty")}.items() <= manifest(project).items()
+    manager.undo(project)
+    assert manifest(project) == before
