@@ -231,6 +231,21 @@ def test_a_file_may_be_empty_binary_a_link_or_have_odd_lines(story: Story) -> No
     assert b"\x1b" not in text and rb"thr\xff\xfeee\x1b[31m" in text
 
 
+def test_a_file_that_was_a_link_for_a_while_has_new_lines_since(story: Story) -> None:
+    path = story.project / "a.txt"
+    path.write_text("one\ntwo\n")
+    story.begin("s1")
+    path.unlink()
+    path.symlink_to("elsewhere")
+    story.end("s1")
+    assert whose(story, "a.txt") == [("turn", 1)]
+    story.begin("s1")
+    path.unlink()
+    path.write_text("one\ntwo\nthree\n")
+    story.end("s1")
+    assert whose(story, "a.txt") == [("turn", 2)] * 3
+
+
 def test_a_line_that_only_got_a_line_end_is_the_same_line(story: Story) -> None:
     path = story.project / "a.txt"
     path.write_text("one\ntwo")
