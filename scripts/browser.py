@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from shadowsnap import CheckpointManager
-from shadowsnap.cli.commands.report import EVERYTHING, Items, Page, chosen_entries
+from shadowsnap.cli.commands.report import EVERYTHING, EntryReader, Page, report_entries
 
 HOSTILE = "</script><script>document.title='ran'</script><img src=https://example.org/x onerror=alert(1)>"
 WIDTHS = {"phone": 390, "tablet": 820, "desktop": 1360}
@@ -53,8 +53,8 @@ def make_report(folder: Path) -> Path:
     (project / ".env").write_text("TOKEN=not for anybody\n")
     manager = CheckpointManager(base=base, background_upkeep=False)
     _turns(manager, project)
-    entries = chosen_entries(manager, project, None, None)
-    with Items(manager, project) as items:
+    entries = report_entries(manager, project, None, None)
+    with EntryReader(manager, project) as items:
         placed = _placed(entries)
         known = {id(new): old for new, old in zip(placed, entries, strict=True)}
         page = Page(

@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 EntryKind = Literal["turn", "edits", "snapshot", "restore"]
 EntryStatus = Literal["running", "done", "interrupted", "undone", "reverted"]
+TAKEN_BACK: tuple[EntryStatus, ...] = ("undone", "reverted")
 OutcomeStatus = Literal[
     "taken", "unchanged", "already-taken", "not-needed", "disabled", "refused", "failed", "partial"
 ]

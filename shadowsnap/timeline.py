@@ -20,6 +20,7 @@ from shadowsnap.deadline import Deadline
 from shadowsnap.errors import AmbiguousReference, NoSuchCheckpoint
 from shadowsnap.git.refs import read_refs
 from shadowsnap.model import (
+    TAKEN_BACK,
     Checkpoint,
     EditOutcome,
     EditStatus,
@@ -511,7 +512,7 @@ def _session_turn(store: Store, places: list[tuple[History, Turn]], kept: dict[s
         message_count=next((turn.messages for turn in turns if turn.messages is not None), None),
         places=tuple(_place(history, turn) for history, turn in places),
         conversation=_conversation_state(store, refs, why, kept),
-        reverted=all(history.status_of(turn) in ("undone", "reverted") for history, turn in places),
+        reverted=all(history.status_of(turn) in TAKEN_BACK for history, turn in places),
     )
 
 

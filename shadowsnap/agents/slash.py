@@ -14,13 +14,13 @@ from typing import Any
 
 from shadowsnap.cli.tables import (
     change_lines,
-    check_held,
-    numbers_of,
+    check_captured,
+    conflicting_turn,
+    describe_state,
     patch_lines,
-    state_in_words,
-    stuck_turn,
+    result_counts,
+    result_title,
     timeline_lines,
-    what_happened,
 )
 from shadowsnap.cli.text import count, cut, safe
 from shadowsnap.cli.ui import Ink
@@ -180,9 +180,9 @@ class RollbackCommand:
         if paths and not files:
             raise _wrong("--chat leaves all files alone, so none can be named")
         if paths:
-            check_held(self.manager, self.working_dir, target, words[0], paths)
+            check_captured(self.manager, self.working_dir, target, words[0], paths)
         result = self.manager.restore(self.working_dir, target.id, paths, conversation=chat, files=files)
-        name, about = state_in_words(words[0], target, self.manager.timeline(self.working_dir))
+        name, about = describe_state(words[0], target, self.manager.timeline(self.working_dir))
         what = f"{name} ({cut(about, _LONGEST_ABOUT)})" if about else name
         if not files:
             return Answer(f"{_conversation(result)}, at {what}", "restore", result=result)
@@ -236,7 +236,7 @@ class RollbackCommand:
         if name:  # first: a name that is refused must not leave a pin behind
             self.manager.label(self.working_dir, target.id, name)
         pinned = self.manager.pin(self.working_dir, target.id)
-        state, _ = state_in_words(words[0], target, self.manager.timeline(self.working_dir))
+        state, _ = describe_state(words[0], target, self.manager.timeline(self.working_dir))
         called = f" as {safe(name)}" if name else ""
         return Answer(f"{state} is kept for good{called}", "pin", checkpoint=pinned)
 
@@ -301,7 +301,7 @@ def _wrong(why: str) -> WrongUsage:
 def _restored(action: str, what: str, result: RestoreResult, back: str = "undo") -> Answer:
     if not result.written and not result.deleted:
         return Answer(_with_note("nothing to do: the files are already like that", result), action, result=result)
-    lines = [f"{what}: {numbers_of(result)}"]
+    lines = [f"{what}: {result_counts(result)}"]
     lines += _cut([f"  wrote    {safe(path)}" for path in result.written], _MOST_PATHS, "path")
     lines += _cut([f"  deleted  {safe(path)}" for path in result.deleted], _MOST_PATHS, "path")
     lines += _cut([f"  kept     {safe(kept.path)} ({kept.why})" for kept in result.kept], _MOST_PATHS, "path")
@@ -311,9 +311,9 @@ def _restored(action: str, what: str, result: RestoreResult, back: str = "undo")
 
 def _taken_out(action: str, verb: str, result: RestoreResult, back: str = "undo") -> Answer:
     """The answer to what takes a turn or a session out of the files, or brings it back."""
-    text = cut(what_happened(verb, result), _LONGEST_ABOUT + 20)
+    text = cut(result_title(verb, result), _LONGEST_ABOUT + 20)
     conflicts = [f"  conflict {safe(each.path)} ({each.why}), left as it is" for each in result.conflicts]
-    conflicts, number = _cut(conflicts, _MOST_PATHS, "path"), stuck_turn(result)
+    conflicts, number = _cut(conflicts, _MOST_PATHS, "path"), conflicting_turn(result)
     hints = [f"look at it: /rollback diff {number}   go back to before all of it: /rollback {number}"]
     if conflicts and not (result.written or result.deleted):
         lines = [text, *conflicts, *(hints if number else ())]

@@ -1,4 +1,4 @@
-"""The command line from the words to the exit code. Only the chapter of the command that runs is imported."""
+"""The command line, from its words to the exit code. Only the module of the command that runs is imported."""
 
 from __future__ import annotations
 
@@ -51,11 +51,11 @@ def _run(words: list[str], ui: Ui) -> int:
     except NoSuchProject:
         if name or not ui.on_terminal:
             raise
-        from shadowsnap.cli.commands.timeline import show_first_steps  # a chapter, imported only if it is needed
+        from shadowsnap.cli.commands.timeline import show_first_steps  # commands are imported only if they run
 
         return show_first_steps(context)
     finally:
-        context.warn()
+        context.show_warnings()
 
 
 def _before_dashes(words: list[str]) -> list[str]:
@@ -63,7 +63,7 @@ def _before_dashes(words: list[str]) -> list[str]:
 
 
 def _fail(ui: Ui, problem: BaseException) -> int:
-    """Say what went wrong, and nothing else on stdout but that."""
+    """Show an error, and nothing else on stdout; returns the exit code."""
     if isinstance(problem, ShadowsnapError):
         record, code = problem.to_dict(), problem.exit_code
     else:
@@ -73,23 +73,22 @@ def _fail(ui: Ui, problem: BaseException) -> int:
     try:
         if os.environ.get("SHADOWSNAP_DEBUG"):
             ui.say("".join(traceback.format_exception(problem)))
-        ui.complain(record)
+        ui.show_error(record)
         ui.flush()
-    except OSError:  # perhaps just what went wrong
+    except OSError:  # stdout or stderr may be what failed
         _discard_output()
     return code
 
 
 def _replace_closed_streams() -> None:
-    """Started without an output (`>&-`): the command runs all the same, and prints nowhere."""
+    """Without an output (`>&-`) the command runs all the same, and prints nowhere."""
     for name in ("stdout", "stderr"):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115
 
 
 def _discard_output() -> None:
-    """What could not be written goes nowhere, so that the interpreter does not try again, and
-    complain, at its end."""
+    """Discard what could not be written: the interpreter would try again at its end, and print an error."""
     try:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     except (OSError, ValueError):

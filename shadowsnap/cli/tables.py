@@ -1,4 +1,4 @@
-"""What is shown in rows: the timeline, raw checkpoints, changed paths, patches, plans; and states in words."""
+"""Rows that commands show: the timeline, checkpoints, changed paths, patches, plans; and names of states."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from shadowsnap.cli.text import age, ago, columns, count, cut, cut_path, one_lin
 from shadowsnap.cli.ui import Ink
 from shadowsnap.errors import NotCaptured
 from shadowsnap.manager import CheckpointManager
-from shadowsnap.model import Change, Checkpoint, Diff, Entry, Kept, Now, RestoreResult
+from shadowsnap.model import TAKEN_BACK, Change, Checkpoint, Diff, Entry, Kept, Now, RestoreResult
 from shadowsnap.results import RemoteStatus
 
 _LEAST_TEXT = 12
 _LEAST_PATH = 20
 _MOST_SHOWN = 20
-"""So many paths of a kind are shown of a plan."""
+"""Paths of each kind that are shown of a plan."""
 _NUMBER = 3
 _AGE = 8
-_STATUS_SHOWN = ("running", "interrupted", "undone", "reverted")
+_STATUS_SHOWN = ("running", "interrupted", *TAKEN_BACK)
 _MARKS = {
     "added": ("A", "green"),
     "deleted": ("D", "red"),
@@ -43,9 +43,9 @@ def timeline_lines(
     sessions: Mapping[str, str] | None = None,
     changes: Callable[[Entry], str] | None = None,
 ) -> list[str]:
-    """Newest first: `@` (the files as they are), then a line for each entry. `sessions` has short ids, which are
-    shown if there are several; `changes` says what stands at the end of a line, usually what the entry changed."""
-    ends = [(changes or changes_of)(entry) for entry in entries]
+    """`@` (the files as they are), then a line for each entry, newest first. `sessions` has short ids, which are
+    shown if there are several; `changes` makes the end of a line, by default what the entry changed."""
+    ends = [(changes or entry_changes)(entry) for entry in entries]
     shown = sessions or {}
     several = len({entry.session_id for entry in entries if entry.session_id}) > 1
     names = [one_line(shown.get(entry.session_id or "", "")) if several else "" for entry in entries]
@@ -59,7 +59,8 @@ def timeline_lines(
     for entry, age_text, change, session in zip(entries, ages, ends, names, strict=True):
         mark = str(entry.number) if entry.number is not None else "."
         text = _styled(entry, pad(cut(entry_text(entry), room), room), ink)
-        line = f"{mark:>{number}}  {ink('dim', pad(age_text, when))}  {text}  {_signs(pad(change, end), ink)}"
+        counts = _coloured_counts(pad(change, end), ink)
+        line = f"{mark:>{number}}  {ink('dim', pad(age_text, when))}  {text}  {counts}"
         lines.append((f"{line}  {ink('dim', session)}" if session else line).rstrip())
     return [cut(line, width) if not ink.on else line for line in lines]
 
@@ -90,7 +91,7 @@ def now_text(now: Now) -> str:
 
 
 def entry_text(entry: Entry) -> str:
-    """What an entry is about: what was asked, the reason, or whose edits they are."""
+    """The title of an entry: its prompt, its reason, or that it is your own edits."""
     label = f"[{one_line(entry.label)}] " if entry.label else ""
     pinned = "(pinned) " if entry.pinned else ""
     status = f"({entry.status}) " if entry.status in _STATUS_SHOWN and entry.kind == "turn" else ""
@@ -103,7 +104,7 @@ def entry_text(entry: Entry) -> str:
     return f"{label}{pinned}{status}{text}"
 
 
-def changes_of(entry: Entry) -> str:
+def entry_changes(entry: Entry) -> str:
     """`2 files, +12 -1`, `2 files deleted`, or `no changes`."""
     files, more, less = entry.files_changed, entry.insertions or 0, entry.deletions or 0
     if files is None:
@@ -116,8 +117,8 @@ def changes_of(entry: Entry) -> str:
     return ", ".join(part for part in (count(files, "file"), " ".join(filter(None, signs))) if part)
 
 
-def way_back_text(entry: Entry) -> str:
-    """What going back would do, of an entry that has such counts: `2 back, 1 changed, 1 deleted`."""
+def going_back_text(entry: Entry) -> str:
+    """`2 back, 1 changed, 1 deleted`: what going back would do, of an entry of `ways_back`."""
     if entry.files_changed is None:
         return ""
     back, gone = entry.files_added or 0, entry.files_deleted or 0
@@ -126,24 +127,24 @@ def way_back_text(entry: Entry) -> str:
 
 
 def _when(entry: Entry) -> str:
-    """`  2 min `: numbers under numbers."""
-    moment = moment_of_entry(entry)
+    """`  2 min `, with the number aligned to the right."""
+    moment = entry_moment(entry)
     number, _, unit = (age(moment) if moment is not None else "").partition(" ")
     return f"{number:>3} {unit:<4}"
 
 
-def moment_of_entry(entry: Entry) -> datetime | None:
-    """When it began; of edits only the end is known: they were seen then."""
+def entry_moment(entry: Entry) -> datetime | None:
+    """When an entry began; of edits only the end is known, because they were seen then."""
     return entry.ended_at if entry.kind == "edits" else entry.began_at
 
 
 def _styled(entry: Entry, text: str, ink: Ink) -> str:
-    if entry.kind in ("edits", "restore") or entry.status in ("undone", "reverted"):
+    if entry.kind in ("edits", "restore") or entry.status in TAKEN_BACK:
         return ink("dim", text)
     return ink("cyan", text) if entry.label else text
 
 
-def _signs(text: str, ink: Ink) -> str:
+def _coloured_counts(text: str, ink: Ink) -> str:
     styles = {"+": "green", "-": "red"}
     return " ".join(ink(styles[word[0]], word) if word and word[0] in styles else word for word in text.split(" "))
 
@@ -152,24 +153,24 @@ def _signs(text: str, ink: Ink) -> str:
 
 
 def checkpoint_lines(checkpoints: Sequence[Checkpoint], width: int, ink: Ink) -> list[str]:
-    """Id, age, what it was taken for, kind, what changed since the one before it, pin: one line each."""
-    rows = padded([(age(each.created_at), each.kind, changed(each)) for each in checkpoints])
+    """One line for each: id, age, title, kind, what changed since the one before it, pin."""
+    rows = aligned([(age(each.created_at), each.kind, checkpoint_changes(each)) for each in checkpoints])
     lines = []
     for each, (when, kind, change) in zip(checkpoints, rows, strict=True):
         room = max(_LEAST_TEXT, width - 24 - columns(when + kind + change))
-        parts = [ink("yellow", each.short_id), ink("dim", when), pad(cut(described(each), room), room)]
-        parts += [ink("dim", kind), _signs(change, ink), ink("magenta", "pinned") if each.pinned else ""]
+        parts = [ink("yellow", each.short_id), ink("dim", when), pad(cut(checkpoint_title(each), room), room)]
+        parts += [ink("dim", kind), _coloured_counts(change, ink), ink("magenta", "pinned") if each.pinned else ""]
         lines.append("  ".join(part for part in parts if part).rstrip())
     return [cut(line, width) if not ink.on else line for line in lines]
 
 
-def padded(rows: Sequence[Sequence[str]]) -> list[list[str]]:
-    """The same cells, those of a column in the same width."""
+def aligned(rows: Sequence[Sequence[str]]) -> list[list[str]]:
+    """The same rows, with the cells of each column padded to one width."""
     wide = [max(map(columns, cells)) for cells in zip(*rows, strict=True)]
     return [[pad(cell, size) for cell, size in zip(row, wide, strict=True)] for row in rows]
 
 
-def changed(checkpoint: Checkpoint) -> str:
+def checkpoint_changes(checkpoint: Checkpoint) -> str:
     """`+12 -3 in 2 files`, against the checkpoint before it."""
     if checkpoint.scope == "paths":
         return "named files only"
@@ -181,8 +182,8 @@ def changed(checkpoint: Checkpoint) -> str:
     return f"+{more} -{less} in {count(files, 'file')}" if more or less else count(files, "file")
 
 
-def described(checkpoint: Checkpoint) -> str:
-    """What a checkpoint was taken for, with its label: people know a turn by what they asked."""
+def checkpoint_title(checkpoint: Checkpoint) -> str:
+    """The label of a checkpoint, and its prompt or else its reason."""
     label = f"[{one_line(checkpoint.label)}] " if checkpoint.label else ""
     return label + one_line(prompt_of(checkpoint) or checkpoint.reason)
 
@@ -196,12 +197,12 @@ def prompt_of(checkpoint: Checkpoint) -> str:
 
 
 def change_lines(changes: Sequence[Change], width: int, ink: Ink) -> Iterator[str]:
-    """One line per path, and a sum."""
+    """One line per path, then the totals."""
     if not changes:
         return
     numbers = [line_counts(change) for change in changes]
     room = max(_LEAST_PATH, width - max(map(len, numbers)) - 6)
-    paths = padded([[cut_path(safe(change.path), room)] for change in changes])
+    paths = aligned([[cut_path(safe(change.path), room)] for change in changes])
     for change, (path,), lines in zip(changes, paths, numbers, strict=True):
         mark, style = path_mark(change)
         yield f"  {ink(style, mark)} {path}  {lines}".rstrip()
@@ -225,7 +226,7 @@ def line_counts(change: Change) -> str:
 
 
 def patch_lines(text: str, ink: Ink) -> Iterator[str]:
-    """A patch, harmless and coloured."""
+    """The lines of a patch, safe and coloured."""
     inside = False
     for line in text.removesuffix("\n").split("\n"):
         if line.startswith(("diff --git ", "diff --permissions ")):
@@ -250,30 +251,30 @@ def duration_text(began: datetime, ended: datetime) -> str:
     return f"{seconds // 3600} h {seconds % 3600 // 60} min"
 
 
-# --- plans, and what became of them ----------------------------------------------------------------------
+# --- plans and results ----------------------------------------------------------------------
 
 
 def plan_lines(plan: RestoreResult, context: Context, ink: Ink) -> Iterator[str]:
-    """What comes back, is overwritten, is deleted, and is kept and why: one line per path, and a sum."""
+    """One line per path that comes back, is overwritten, is deleted, or is kept and why; then the totals."""
     counts = {change.path: line_counts(change) for change in plan.changes}
     rows = []
-    for verb, style, paths in _parts(plan, context):
+    for verb, style, paths in _paths_by_effect(plan, context):
         rows += [(verb, style, safe(path), why or counts.get(path, "")) for path, why in paths[:_MOST_SHOWN]]
         if len(paths) > _MOST_SHOWN:
             rows.append((verb, style, f"... and {len(paths) - _MOST_SHOWN} more", ""))
     room = max(_LEAST_PATH, context.ui.width - max((columns(end) for *_, end in rows), default=0) - 20)
-    names = padded([[cut_path(path, room)] for _, _, path, _ in rows])
+    names = aligned([[cut_path(path, room)] for _, _, path, _ in rows])
     for (verb, style, _, end), (name,) in zip(rows, names, strict=True):
         yield f"  {ink(style, f'{verb:14}')}  {name}  {end}".rstrip()
-    yield f"  {plan_sum(plan, context)}"
+    yield f"  {plan_counts(plan, context)}"
 
 
 _Paths = list[tuple[str, str]]
 """Paths, and why each is left as it is."""
 
 
-def _parts(plan: RestoreResult, context: Context) -> list[tuple[str, str, _Paths]]:
-    """Paths by what happens to them. What is written where something is now is overwritten."""
+def _paths_by_effect(plan: RestoreResult, context: Context) -> list[tuple[str, str, _Paths]]:
+    """Paths by what happens to them. A written path that exists now is overwritten."""
     new: _Paths = []
     over: _Paths = []
     for path in plan.written:
@@ -288,8 +289,8 @@ def _parts(plan: RestoreResult, context: Context) -> list[tuple[str, str, _Paths
     ]
 
 
-def plan_sum(plan: RestoreResult, context: Context) -> str:
-    numbers = {verb: len(paths) for verb, _, paths in _parts(plan, context)}
+def plan_counts(plan: RestoreResult, context: Context) -> str:
+    numbers = {verb: len(paths) for verb, _, paths in _paths_by_effect(plan, context)}
     parts = [f"{numbers[verb]} {verb.split()[-1]}" for verb in list(numbers)[:4] if numbers[verb]]
     parts += [count(len(plan.conflicts), "conflict")] if plan.conflicts else []
     if not (plan.written or plan.deleted or plan.conflicts):
@@ -297,15 +298,17 @@ def plan_sum(plan: RestoreResult, context: Context) -> str:
     return ", ".join(parts)
 
 
-def what_was_done(result: RestoreResult, plan: RestoreResult | None) -> list[str]:
-    """What was done; nothing if the plan was shown and is what happened."""
+def result_lines(result: RestoreResult, plan: RestoreResult | None) -> list[str]:
+    """The paths that were changed or kept; none if the plan was shown and nothing else happened."""
     if plan is not None and (plan.written, plan.deleted) == (result.written, result.deleted):
-        return [] if result.written or result.deleted else [f"  kept     {_why(kept)}" for kept in result.kept]
+        return (
+            [] if result.written or result.deleted else [f"  kept     {_kept_text(kept)}" for kept in result.kept]
+        )
     parts = (
         ("wrote", [safe(path) for path in result.written]),
         ("deleted", [safe(path) for path in result.deleted]),
-        ("kept", [_why(kept) for kept in result.kept]),
-        ("conflict", [_why(kept) for kept in result.conflicts]),
+        ("kept", [_kept_text(kept) for kept in result.kept]),
+        ("conflict", [_kept_text(kept) for kept in result.conflicts]),
     )
     lines = []
     for verb, paths in parts:
@@ -315,11 +318,11 @@ def what_was_done(result: RestoreResult, plan: RestoreResult | None) -> list[str
     return lines
 
 
-def _why(kept: Kept) -> str:
+def _kept_text(kept: Kept) -> str:
     return f"{safe(kept.path)} ({kept.why})"
 
 
-def numbers_of(result: RestoreResult) -> str:
+def result_counts(result: RestoreResult) -> str:
     """`2 files written, 1 deleted, 1 kept`."""
     numbers = ((len(result.written), "written"), (len(result.deleted), "deleted"), (len(result.kept), "kept"))
     parts = [f"{number} {verb}" for number, verb in numbers if number]
@@ -333,25 +336,25 @@ def numbers_of(result: RestoreResult) -> str:
 _INFINITIVES = {"took back": "take back", "brought back": "bring back", "took out": "take out"}
 
 
-def what_happened(verb: str, result: RestoreResult) -> str:
+def result_title(verb: str, result: RestoreResult) -> str:
     """`took back turn 3: clean the project up`, or that it could not be done."""
     failed = bool(result.conflicts) and not (result.written or result.deleted)
     return f"{f'could not {_INFINITIVES[verb]}' if failed else verb} {one_line(result.what)}"
 
 
-def stuck_turn(result: RestoreResult) -> str | None:
+def conflicting_turn(result: RestoreResult) -> str | None:
     """The number of the turn that could not be taken out of some files, or None."""
     found = re.match(r"turn (\d+)", result.what) if result.conflicts else None
     return found[1] if found else None
 
 
-def exchanged_in_words(out: Sequence[Entry], back: Sequence[Entry], unseen: int) -> list[str]:
-    """The turns and the person's own edits that a restore takes out of the files, and those that it brings back;
-    `unseen` files differ from the newest known state."""
-    return [*_in_words("takes out", out, unseen), *_in_words("brings back", back, 0)]
+def exchanged_lines(out: Sequence[Entry], back: Sequence[Entry], unseen: int) -> list[str]:
+    """A line for each turn that a restore takes out of the files or brings back, and one for the person's own
+    edits. `unseen`: how many files differ from the newest known state."""
+    return [*_exchange_lines("takes out", out, unseen), *_exchange_lines("brings back", back, 0)]
 
 
-def _in_words(verb: str, entries: Sequence[Entry], unseen: int) -> Iterator[str]:
+def _exchange_lines(verb: str, entries: Sequence[Entry], unseen: int) -> Iterator[str]:
     for entry in (entry for entry in entries if entry.kind == "turn" and entry.files_changed != 0):
         about = one_line(entry.prompt or entry.reason)
         yield f"{verb} turn {entry.number}{f': {about}' if about else ''}"
@@ -361,7 +364,7 @@ def _in_words(verb: str, entries: Sequence[Entry], unseen: int) -> Iterator[str]
         yield f"{verb} your own edits ({count(files, 'file')})"
 
 
-# --- states in words -------------------------------------------------------------------------------------
+# --- names of states -------------------------------------------------------------------------------------
 
 
 AFTER = ":after"
@@ -377,8 +380,8 @@ def entry_of(word: str, target: Checkpoint, entries: Sequence[Entry]) -> Entry |
     return next((entry for entry in numbered if entry.state == target.id), None)
 
 
-def state_in_words(word: str, target: Checkpoint, entries: Sequence[Entry]) -> tuple[str, str]:
-    """What a state is called, and what it is about: `before turn 3`, `clean the project up`."""
+def describe_state(word: str, target: Checkpoint, entries: Sequence[Entry]) -> tuple[str, str]:
+    """The name of a state, and its prompt or reason: `before turn 3`, `clean the project up`."""
     entry = entry_of(word, target, entries)
     if entry is None:
         return f"state {target.short_id}", one_line(target.reason)
@@ -398,14 +401,14 @@ def diff_of_entry(manager: CheckpointManager, workdir: str | os.PathLike[str], e
     return manager.diff(workdir, entry.before, entry.after)
 
 
-def check_held(
+def check_captured(
     manager: CheckpointManager,
     workdir: str | os.PathLike[str],
     target: Checkpoint,
     word: str,
     paths: Sequence[str],
 ) -> None:
-    """A named file that a state does not hold because it was not captured is an error, and never passed over."""
+    """Raise NotCaptured if a state does not hold one of these paths because it was not captured."""
     state = f"turn {word}" if word.isdigit() and target.kind in ("turn", "turn-end") else word
     skipped = {item.path: item.why for item in target.skipped}
     named = {os.path.normpath(path): path for path in paths}
@@ -423,6 +426,6 @@ def short_path(workdir: Path | str) -> str:
 
 
 def tilde(workdir: Path | str) -> str:
-    """A directory as people write it, with ~ for the home directory."""
+    """A directory with ~ for the home directory."""
     home, text = os.path.expanduser("~"), safe(str(workdir))
     return f"~{text[len(home) :]}" if text == home or text.startswith(home + os.sep) else text

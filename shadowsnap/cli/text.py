@@ -13,8 +13,8 @@ _SHORT = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}
 
 
 def safe(text: str, keep: str = "") -> str:
-    """Text that cannot do anything to a terminal: control characters, invisible ones and bytes
-    that are no text are shown as escapes."""
+    """Text that cannot control a terminal: control characters, invisible ones and bytes that are not UTF-8 are
+    shown as escapes."""
     if text.isprintable():
         return text
     return "".join(
@@ -23,11 +23,12 @@ def safe(text: str, keep: str = "") -> str:
 
 
 def one_line(text: str) -> str:
+    """Safe text on one line: white space and line ends become single spaces."""
     return safe(" ".join(text.split()))
 
 
 def html_safe(text: str, keep: str = "") -> str:
-    """Text that cannot do anything in an HTML page: neither as markup, nor by what `safe` escapes."""
+    """Text that is neither markup in an HTML page, nor anything that `safe` escapes."""
     return escape(safe(text, keep))
 
 
@@ -38,7 +39,7 @@ def encodable(text: str, encoding: str | None) -> str:
 
 
 def columns(text: str) -> int:
-    """How wide harmless text is on a terminal."""
+    """The width of safe text on a terminal."""
     if text.isascii():
         return len(text)
     wide = sum(2 if east_asian_width(char) in "WF" else 1 for char in text)
@@ -46,21 +47,21 @@ def columns(text: str) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """Harmless text, at most so wide."""
+    """Safe text, cut to at most `width` columns."""
     if columns(text) <= width:
         return text
     return text[: _fitting(text, width - 3)].rstrip() + "..."[:width]
 
 
 def cut_path(path: str, width: int) -> str:
-    """As `cut`, but the end of a path says more than its beginning."""
+    """As `cut`, but the end is kept: it says more of a path than the beginning."""
     if columns(path) <= width:
         return path
     return "..."[:width] + path[len(path) - _fitting(reversed(path), width - 3) :]
 
 
 def _fitting(chars: Iterable[str], width: int) -> int:
-    """How many characters fit into a width: one look at each, however long the text is."""
+    """How many characters fit into a width, in one pass."""
     used = 0
     for number, char in enumerate(chars):
         used += columns(char)
@@ -105,8 +106,8 @@ def size(number: float) -> str:
 
 
 def wrapped(text: str, width: int, first: str = "", rest: str | None = None) -> list[str]:
-    """Text in lines that are not wider: the first one begins with `first`, the others with `rest` (the same, if it
-    is not given). Long words stay whole: they are paths."""
+    """Text in lines of at most `width`. The first line begins with `first`, the others with `rest`, or else with
+    `first` too. Long words stay whole: they are paths."""
     rest = first if rest is None else rest
     return wrap(
         one_line(text), width, initial_indent=first, subsequent_indent=rest, break_long_words=False,

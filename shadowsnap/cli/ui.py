@@ -1,4 +1,4 @@
-"""Talking to the person or program at the other end.
+"""The output of a command, its progress, its questions, and the pager.
 
 stdout is data, stderr is talk. With --json, stdout is one object and there is no talk.
 """
@@ -29,7 +29,7 @@ _CODES = {"bold": 1, "dim": 2, "red": 31, "green": 32, "yellow": 33, "magenta": 
 
 
 class Ink:
-    """Colour, or none of it."""
+    """Colours text, if it is on."""
 
     def __init__(self, on: bool) -> None:
         self.on = on
@@ -41,8 +41,8 @@ class Ink:
 class Ui:
     def __init__(self, *, json: bool = False, plain: bool = False) -> None:
         self.json = json
-        self.ink = Ink(_wants_colour(sys.stdout, plain or json))
-        self.talk_ink = Ink(_wants_colour(sys.stderr, plain or json))
+        self.ink = Ink(_use_colour(sys.stdout, plain or json))
+        self.talk_ink = Ink(_use_colour(sys.stderr, plain or json))
         self._in_progress = False
 
     # --- data --------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ class Ui:
     def answer(self, data: dict[str, Any], text: str | Iterable[str] = (), code: int = 0) -> int:
         """The one answer of a command, as an object or as lines; returns the exit code."""
         if self.json:
-            # ASCII: names that are no text survive as escaped surrogates on any stream.
+            # ASCII: bytes that are not UTF-8 survive as escaped surrogates on any stream.
             self._write(sys.stdout, json.dumps({"schema": SCHEMA, **data}, default=_as_json) + "\n")
             return code
         lines = [text] if isinstance(text, str) else list(text)
@@ -59,13 +59,13 @@ class Ui:
         return code
 
     def raw(self, data: bytes) -> None:
-        """Bytes as they are. What a terminal would obey is shown as escapes there."""
+        """Write bytes as they are; on a terminal, control characters are shown as escapes."""
         sys.stdout.flush()
         if self.on_terminal:
             self._write(sys.stdout, safe(data.decode("utf-8", "surrogateescape"), keep="\n\t\r"))
         elif hasattr(sys.stdout, "buffer"):
             sys.stdout.buffer.write(data)
-        else:  # a host program catches our output as text
+        else:  # a host program captures the output as text
             sys.stdout.write(data.decode("utf-8", "surrogateescape"))
 
     def page(self, text: str) -> None:
@@ -81,7 +81,7 @@ class Ui:
             self._write(sys.stderr, f"{text}\n")
 
     def progress(self, text: str) -> None:
-        """Something takes long. On a terminal the line is overwritten by the next one."""
+        """Show that something takes long. On a terminal the next line overwrites this one."""
         if self.json or not text:
             return
         if self.redraws:
@@ -102,8 +102,8 @@ class Ui:
             self._write(sys.stderr, "\r\x1b[K")
             sys.stderr.flush()
 
-    def complain(self, record: dict[str, str]) -> None:
-        """An error: talk, and with --json the answer."""
+    def show_error(self, record: dict[str, str]) -> None:
+        """Show an error on stderr; with --json it is the answer."""
         if self.json:
             self.answer({"error": record})
             return
@@ -178,8 +178,8 @@ def _is_terminal(stream: TextIO | None) -> bool:
 
 
 def _wait_for_line() -> None:
-    """Wait until there is something to read. Ctrl-C ends it whenever it comes: one that comes between the
-    question and the reading would not end a plain read."""
+    """Wait until there is something to read. A plain read would miss a Ctrl-C that comes between the question and
+    the read."""
     readable, writable = os.pipe()
     try:
         os.set_blocking(writable, False)
@@ -195,7 +195,7 @@ def _wait_for_line() -> None:
         os.close(writable)
 
 
-def _wants_colour(stream: TextIO | None, plain: bool) -> bool:
+def _use_colour(stream: TextIO | None, plain: bool) -> bool:
     if plain or os.environ.get("NO_COLOR"):
         return False
     if os.environ.get("FORCE_COLOR", "0") not in ("", "0"):
@@ -220,9 +220,9 @@ def _paged(text: str) -> bool:
 
 
 def run_pager(command: str, text: bytes, environment: Mapping[str, str]) -> bool:
-    """Let the person read until they leave; False if the pager could not be started."""
+    """Run the pager until it is left; False if it could not be started."""
     try:
-        # Like git: the setting is a command of the shell, with arguments if they want some.
+        # Like git: the setting is a command line of the shell, which may have arguments.
         pager = subprocess.Popen(command, shell=True, stdin=subprocess.PIPE, env=dict(environment))
     except OSError:
         return False
@@ -230,7 +230,7 @@ def run_pager(command: str, text: bytes, environment: Mapping[str, str]) -> bool
     try:
         pager.stdin.write(text)
     except (BrokenPipeError, KeyboardInterrupt):
-        pass  # they have seen enough
+        pass  # the pager was left before all of it was written
     while True:
         try:
             pager.stdin.close()
@@ -243,20 +243,20 @@ def run_pager(command: str, text: bytes, environment: Mapping[str, str]) -> bool
         try:
             return pager.wait() not in (126, 127)  # the shell's "cannot be run" and "not found"
         except KeyboardInterrupt:
-            continue  # Ctrl-C is the pager's, as long as it runs
+            continue  # the pager handles Ctrl-C as long as it runs
 
 
 Update = Callable[[int, int], None]
 """Called with how many are done, of how many."""
 
-_PATIENCE = 0.5
-_PAUSE = 5.0
+_QUIET_SECONDS = 0.5
+_SECONDS_BETWEEN_LINES = 5.0
 
 
 @contextmanager
 def working(ui: Ui, title: str) -> Iterator[Update]:
-    """What takes time happens within this block: after half a second a line on stderr shows it. On a terminal the
-    line is drawn again each second, elsewhere only now and then."""
+    """Show progress on stderr once the block has taken half a second. On a terminal the line is drawn again each
+    second, elsewhere every five."""
     if ui.json:
         yield lambda done, total: None
         return
@@ -266,54 +266,55 @@ def working(ui: Ui, title: str) -> Iterator[Update]:
         nonlocal counted
         counted = f": {done} of {total}"
 
-    def talk() -> None:
-        over.wait(_PATIENCE)
+    def show() -> None:
+        over.wait(_QUIET_SECONDS)
         while not over.is_set():
             seconds = int(time.monotonic() - began)
             ui.progress(f"{title}{counted}{f' {seconds} s' if seconds else ''}")
-            over.wait(1.0 if ui.redraws else _PAUSE)
+            over.wait(1.0 if ui.redraws else _SECONDS_BETWEEN_LINES)
 
-    talker = threading.Thread(target=talk, daemon=True)
-    talker.start()
+    thread = threading.Thread(target=show, daemon=True)
+    thread.start()
     try:
         yield update
     finally:
         over.set()
-        talker.join()
+        thread.join()
         ui.end_progress()
 
 
 # --- Ctrl-C while files are changed: all or nothing ----------------------------------------------------------
 
-_CHANGES = ("restore:deleted-one", "restore:wrote-one")
+_FILE_STEPS = ("restore:deleted-one", "restore:wrote-one")
 
 
 @contextmanager
-def careful(update: Update = lambda done, total: None, total: int = 0) -> Iterator[None]:
-    """Within this block Ctrl-C ends a restore only where the way back is known, and does not end the way back.
-    Once everything is in place it comes too late. `update` is called after each of `total` files."""
+def interrupt_safely(update: Update = lambda done, total: None, total: int = 0) -> Iterator[None]:
+    """Within this block, Ctrl-C interrupts a restore only between two files, where everything done so far can be
+    put back; it interrupts neither the putting back, nor what follows the last file. `update` is called after each
+    of `total` files."""
     outer, done = deadline.step_listener, 0
-    touching = wanted = False
+    applying = interrupted = False
 
     def on_signal(*_: object) -> None:
-        nonlocal wanted
-        if not touching:
+        nonlocal interrupted
+        if not applying:
             raise KeyboardInterrupt
-        wanted = True
+        interrupted = True
 
     def on_step(name: str) -> None:
-        nonlocal touching, wanted, done
+        nonlocal applying, interrupted, done
         if outer is not None:
             outer(name)
-        if name in _CHANGES and done < total:
+        if name in _FILE_STEPS and done < total:
             done += 1
             update(done, total)
-        if name in ("restore:applying", *_CHANGES):
-            touching = True
-            if wanted:
+        if name in ("restore:applying", *_FILE_STEPS):
+            applying = True
+            if interrupted:
                 raise KeyboardInterrupt
         elif name == "restore:cleaned":
-            touching = wanted = False
+            applying = interrupted = False
 
     # Only the main thread may decide what a signal does; a handler that is not Python's own is a host's choice.
     ours = (

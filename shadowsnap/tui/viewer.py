@@ -27,21 +27,21 @@ from shadowsnap.cli.commands import Context
 from shadowsnap.cli.commands.restore import Operation, redoing, restoring, reverting, undoing
 from shadowsnap.cli.commands.timeline import last_conversation, session_lines, session_rows
 from shadowsnap.cli.tables import (
-    check_held,
+    check_captured,
     diff_of_entry,
+    entry_moment,
     entry_text,
     line_counts,
-    moment_of_entry,
     path_mark,
     plan_lines,
+    result_lines,
     tilde,
-    what_was_done,
 )
 from shadowsnap.cli.text import ago, columns, count, cut, cut_path, one_line, pad, safe
-from shadowsnap.cli.ui import Ink, careful
+from shadowsnap.cli.ui import Ink, interrupt_safely
 from shadowsnap.errors import ShadowsnapError
 from shadowsnap.manager import CheckpointManager
-from shadowsnap.model import Change, Entry, Now, RestoreResult, Session
+from shadowsnap.model import TAKEN_BACK, Change, Entry, Now, RestoreResult, Session
 from shadowsnap.snapshot.states import part_of, split_patch
 from shadowsnap.store.conversations import message_of
 from shadowsnap.tui.patches import Line, Lines, pairs, patch_of_file, side_by_side, unified, widest
@@ -486,7 +486,7 @@ class Viewer(App[int]):
         mark = f"{entry.number if entry.number is not None else '.'} "
         files = _file_counts(entry)
         room = max(1, width - columns(mark) - columns(files) - 1)
-        style = "dim" if entry.kind == "edits" or entry.status in ("undone", "reverted") else ""
+        style = "dim" if entry.kind == "edits" or entry.status in TAKEN_BACK else ""
         text = Text.assemble((mark, "bold"), (pad(cut(entry_text(entry), room), room), style), " ")
         for word in files.split(" "):
             text.append(word, _SIGNS.get(word[:1], ""))
@@ -738,7 +738,7 @@ class Viewer(App[int]):
         def operation(context: Context) -> Operation:
             target = context.manager.get(context.workdir, entry)
             if paths:
-                check_held(context.manager, context.workdir, target, name, paths)
+                check_captured(context.manager, context.workdir, target, name, paths)
             return restoring(context, target, name, asked, paths)
 
         def heading(plan: RestoreResult) -> str:
@@ -786,7 +786,7 @@ class Viewer(App[int]):
         def make() -> tuple[Operation, RestoreResult, list[str]]:
             made = operation(context)
             plan = made.run(True, made.paths)
-            also = (f"  {safe(line)}" for line in made.also())
+            also = (f"  {safe(line)}" for line in made.exchanged())
             return made, plan, [*plan_lines(plan, context, Ink(False)), *also]
 
         def ask(found: tuple[Operation, RestoreResult, list[str]]) -> None:
@@ -819,10 +819,10 @@ class Viewer(App[int]):
 
 def _carried_out(operation: Operation, plan: RestoreResult) -> str:
     """What happened, where that is not what was planned, and the key that takes it back."""
-    with careful():
+    with interrupt_safely():
         result = operation.run(False, operation.paths)
-    parts = [*operation.done(result).splitlines(), *what_was_done(result, plan), result.note]
-    parts += [f"{'z' if operation.back == 'undo' else 'Z'} takes it back"] if result.undo_id else []
+    parts = [*operation.done(result).splitlines(), *result_lines(result, plan), result.note]
+    parts += [f"{'z' if operation.reverse == 'undo' else 'Z'} takes it back"] if result.undo_id else []
     return "; ".join(one_line(part) for part in parts if part)
 
 
@@ -840,7 +840,7 @@ def _about(entry: Entry | None) -> str:
     """Who did it, when, and the whole of what was asked."""
     if entry is None:
         return ""
-    moment = moment_of_entry(entry)
+    moment = entry_moment(entry)
     facts = (entry_in_words(entry), one_line(entry.agent or ""), ago(moment) if moment else "")
     asked = one_line(entry.prompt or entry.reason)
     return ", ".join(filter(None, facts)) + (f": {asked}" if asked else "")

@@ -81,7 +81,7 @@ def test_status_has_bars_and_the_same_facts(cli: CommandLine) -> None:
 def test_a_line_shows_progress_and_goes_away(cli: CommandLine) -> None:
     script = (
         "from shadowsnap.cli import ui as progress; from shadowsnap.cli.ui import Ui; import time\n"
-        "progress._PATIENCE = 0\n"
+        "progress._QUIET_SECONDS = 0\n"
         "with progress.working(Ui(), 'importing') as update:\n"
         "    end = time.monotonic() + 1.5\n"
         "    while time.monotonic() < end:\n"

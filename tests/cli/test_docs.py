@@ -22,7 +22,7 @@ from shadowsnap.agents import handover
 from shadowsnap.agents.catalog import AGENTS
 from shadowsnap.base import config_file
 from shadowsnap.cli.commands import GLOBAL_OPTIONS, Command, command_names, command_parser, load_all
-from shadowsnap.cli.commands.help import FOLDER, topic_files
+from shadowsnap.cli.commands.help import DOCS_FOLDER, topic_files
 from shadowsnap.remote import lanes, pull
 from shadowsnap.settings import LEAST_FILE_SIZE_MB, PROJECT_SETTINGS, Settings
 from shadowsnap.snapshot.ignore_rules import DEFAULT_EXCLUDES
@@ -44,20 +44,20 @@ def cli(
 
 @pytest.mark.parametrize(("name", "text"), pages().items())
 def test_what_is_made_from_the_code_is_current(name: str, text: str) -> None:
-    assert (FOLDER / f"{name}.md").read_text("utf-8") == text, HOW
+    assert (DOCS_FOLDER / f"{name}.md").read_text("utf-8") == text, HOW
 
 
 def test_the_settings_are_complete() -> None:
     assert list(setting_texts()) == [field.name for field in fields(Settings)]
     assert all(setting_texts().values())
-    text = (FOLDER / "settings.md").read_text("utf-8")
+    text = (DOCS_FOLDER / "settings.md").read_text("utf-8")
     assert f"`{config_file().replace(str(Path.home()), '~')}`" in text
     assert all(f"`{name}`" in text.partition("| setting |")[0] for name in PROJECT_SETTINGS)
     assert f"(not below {LEAST_FILE_SIZE_MB:g})" in text
 
 
 def test_the_reference_has_every_command_and_option() -> None:
-    text = (FOLDER / "cli.md").read_text("utf-8")
+    text = (DOCS_FOLDER / "cli.md").read_text("utf-8")
     for name, command in load_all().items():
         part = text.partition(f"### {name}\n")[2].partition("\n### ")[0]
         assert command.summary in part
@@ -69,7 +69,7 @@ def test_the_reference_has_every_command_and_option() -> None:
 
 
 def test_the_table_has_every_error() -> None:
-    rows = re.findall(r"^\| `(\w+)` \| (\d+) \|", (FOLDER / "errors.md").read_text("utf-8"), re.MULTILINE)
+    rows = re.findall(r"^\| `(\w+)` \| (\d+) \|", (DOCS_FOLDER / "errors.md").read_text("utf-8"), re.MULTILINE)
     assert rows == [(kind.__name__, str(kind.exit_code)) for kind in error_classes()]
     assert len(rows) > 20
 
@@ -90,7 +90,7 @@ def listed(text: str) -> set[str]:
 
 
 def test_the_promises_list_every_secret_and_every_exclude() -> None:
-    text = (FOLDER / "promises.md").read_text("utf-8")
+    text = (DOCS_FOLDER / "promises.md").read_text("utf-8")
     assert listed(text) == {*SECRET_NAMES, *DEFAULT_EXCLUDES}
     for ending in NOT_SECRET_ENDINGS:
         assert f"`{ending}`" in text
@@ -100,7 +100,7 @@ def test_the_promises_list_every_reason_for_leaving_a_file_out() -> None:
     from shadowsnap.model import Skipped
 
     reasons = set(re.findall(r"`([a-z-]+)`", Skipped.__doc__ or ""))
-    text = (FOLDER / "promises.md").read_text("utf-8")
+    text = (DOCS_FOLDER / "promises.md").read_text("utf-8")
     assert reasons == set(re.findall(r"^\| `([a-z-]+)` \|", text, re.MULTILINE))
 
 

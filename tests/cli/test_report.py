@@ -20,8 +20,8 @@ from command_line import CommandLine
 
 from helpers import loose_object
 from shadowsnap import CheckpointManager
-from shadowsnap.cli.commands.help import FOLDER
-from shadowsnap.cli.commands.report import Items, chosen_entries
+from shadowsnap.cli.commands.help import DOCS_FOLDER
+from shadowsnap.cli.commands.report import EntryReader, report_entries
 from shadowsnap.cli.picture import Scale
 from shadowsnap.snapshot.states import split_patch
 
@@ -217,9 +217,9 @@ def test_every_diff_is_what_diff_says(cli: CommandLine, day: Day, project: Path)
         (project / "src" / "main.py").write_bytes(b"no line end\xff")
 
     day.turn("types", retype)
-    entries = [each for each in chosen_entries(day.manager, project, None, None) if each.kind in ("turn", "edits")]
+    entries = [each for each in report_entries(day.manager, project, None, None) if each.kind in ("turn", "edits")]
     assert len(entries) == 6
-    with Items(day.manager, project) as items:
+    with EntryReader(day.manager, project) as items:
         for entry in entries:
             assert entry.before is not None
             diff, item = day.manager.diff(project, entry.before, entry.after), items.read(entry)
@@ -332,7 +332,7 @@ def blob_id(data: bytes) -> str:
 
 
 def test_the_examples_of_the_page_print_what_it_says(cli: CommandLine, day: Day) -> None:
-    text = (FOLDER / "report.md").read_text("utf-8")
+    text = (DOCS_FOLDER / "report.md").read_text("utf-8")
     found = re.findall(r"(?m)^    \$ shadowsnap (.+)\n((?:    (?!\$ ).*\n)*)", text)
     assert len(found) == 3
     for command, expected in found:

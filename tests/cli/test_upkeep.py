@@ -474,8 +474,8 @@ def test_what_takes_less_than_half_a_second_is_not_talked_about(capsys: pytest.C
 
 
 def test_what_takes_longer_is(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shadowsnap.cli.ui._PATIENCE", 0.0)
-    monkeypatch.setattr("shadowsnap.cli.ui._PAUSE", 1.0)
+    monkeypatch.setattr("shadowsnap.cli.ui._QUIET_SECONDS", 0.0)
+    monkeypatch.setattr("shadowsnap.cli.ui._SECONDS_BETWEEN_LINES", 1.0)
     with working(Ui(), "slow") as update:
         update(1, 2)
         wait_for(lambda: "slow: 1 of 2" in capsys.readouterr().err)

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 from stories import Story
 
-from shadowsnap.cli.commands.help import FOLDER
+from shadowsnap.cli.commands.help import DOCS_FOLDER
 
-PAGE = (FOLDER / "questions.md").read_text("utf-8")
+PAGE = (DOCS_FOLDER / "questions.md").read_text("utf-8")
 
 BEFORE = "def total(prices):\n    return sum(prices)\n"
 HEAD = "def total(prices, discount=0):\n"

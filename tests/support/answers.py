@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
 from typing import Any
 
-from shadowsnap.cli.commands.help import FOLDER
+from shadowsnap.cli.commands.help import DOCS_FOLDER
 
 Keys = dict[str, str]
 """Keys and their types. A key that ends in ? may be missing; of a type that ends in ? the value may be null."""
@@ -23,7 +23,7 @@ INSTEAD = "Instead"
 def _read_page() -> None:
     part, names, keys = "", list[str](), Keys()
     references: list[tuple[Keys, str]] = []
-    for line in (FOLDER / "json.md").read_text("utf-8").splitlines():
+    for line in (DOCS_FOLDER / "json.md").read_text("utf-8").splitlines():
         if line.startswith("## "):
             part = line[3:]
         elif line.startswith("### "):

@@ -25,13 +25,13 @@ from shadowsnap.cli.commands import (
     GLOBAL_OPTIONS,
     GROUPS,
     USAGE,
+    command_arguments,
     command_parser,
     load_all,
-    own_arguments,
     placeholder,
     usage,
 )
-from shadowsnap.cli.commands.help import FOLDER
+from shadowsnap.cli.commands.help import DOCS_FOLDER
 
 EXIT_CODES = {
     0: "done",
@@ -51,7 +51,8 @@ def pages() -> dict[str, str]:
         "errors": {"codes": _code_list(), "errors": _error_table()},
         "settings": {"settings": _settings_table()},
     }
-    return {name: with_parts((FOLDER / f"{name}.md").read_text("utf-8"), parts) for name, parts in made.items()}
+    pages = {name: (DOCS_FOLDER / f"{name}.md").read_text("utf-8") for name in made}
+    return {name: with_parts(pages[name], parts) for name, parts in made.items()}
 
 
 def with_parts(page: str, parts: Mapping[str, str]) -> str:
@@ -66,7 +67,7 @@ def with_parts(page: str, parts: Mapping[str, str]) -> str:
 
 def write_all() -> None:
     for name, text in pages().items():
-        (FOLDER / f"{name}.md").write_text(text, "utf-8")
+        (DOCS_FOLDER / f"{name}.md").write_text(text, "utf-8")
     STUB.write_text(stub_text(), "utf-8")
 
 
@@ -95,7 +96,7 @@ def _commands() -> str:
 
 def _arguments(parser: argparse.ArgumentParser) -> Iterator[str]:
     # The shared options are described once, at the top.
-    own = own_arguments(parser)
+    own = command_arguments(parser)
     for action in own:
         value = "" if action.nargs == 0 else f" {placeholder(action)}"
         names = [f"`{option}{value}`" for option in action.option_strings] or [f"`{placeholder(action)}`"]

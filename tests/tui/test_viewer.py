@@ -18,7 +18,7 @@ from textual.scroll_view import ScrollView
 from viewing import DISCOUNT, IN_A_CLASS, Driver, Shop, view
 
 import helpers
-from shadowsnap.cli.commands.help import FOLDER
+from shadowsnap.cli.commands.help import DOCS_FOLDER
 from shadowsnap.tui import patches as lines
 from shadowsnap.tui import viewer
 
@@ -382,7 +382,7 @@ def test_a_plan_that_comes_late_is_not_answered_by_what_is_typed(
 
 # --- the page about it --------------------------------------------------------------------------------
 
-PAGE = (FOLDER / "ui.md").read_text("utf-8")
+PAGE = (DOCS_FOLDER / "ui.md").read_text("utf-8")
 
 
 def test_the_picture_in_the_documentation_is_what_it_shows(shop: Shop) -> None:
@@ -407,7 +407,7 @@ def test_every_key_is_documented() -> None:
 @pytest.mark.parametrize("name", ["ui-diff.svg", "ui-plan.svg"])
 def test_a_picture_is_drawn_and_loads_nothing(name: str) -> None:
     assert f"]({name})" in PAGE
-    picture = (FOLDER / name).read_text("utf-8")
+    picture = (DOCS_FOLDER / name).read_text("utf-8")
     assert "clean&#160;the&#160;project&#160;up" in picture
     assert not re.search(r"<(script|image|foreignObject)|url\(\s*[\"']?http|@import|href=", picture)
 

@@ -1,8 +1,7 @@
-"""What a command is, how its words are understood, and where it runs. The commands are in one module for each kind
-of job.
+"""What a command is, how a command line is parsed, and the context that a command runs in.
 
-A command is a subclass of `Command` that is named in `CHAPTERS`. Only the chapter of the command that runs is
-imported; the help imports them all.
+A command is a subclass of `Command` in the module of its kind of job, and named in `COMMAND_MODULES`. Only the
+module of the command that runs is imported; the help imports them all.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ if TYPE_CHECKING:  # loaded when they are needed: shells run `completion` at the
 
 GROUPS = ("taking and looking", "going back", "keeping", "other machines", "more")
 
-CHAPTERS = {
+COMMAND_MODULES = {
     "timeline": ("list", "log", "show", "sessions", "label", "pin", "unpin"),
     "states": ("snap", "diff", "cat", "ls", "fork", "blame", "bisect"),
     "restore": ("restore", "revert", "undo", "redo", "rollback"),
@@ -51,14 +50,14 @@ class Command(ABC):
 
     name: str
     group: str
-    """The heading that it stands under in the help."""
+    """Its heading in the help."""
 
     def add_arguments(self, parser: argparse.ArgumentParser) -> None:  # noqa: B027 (some have none)
-        """None, unless the command says otherwise."""
+        """Add none, unless a command overrides this."""
 
     @abstractmethod
     def run(self, args: argparse.Namespace, context: Context) -> int | None:
-        """Do it; returns the exit code, or None for 0."""
+        """Run the command; returns the exit code, or None for 0."""
 
     @property
     def description(self) -> str:
@@ -76,13 +75,13 @@ def add_plan_options(parser: argparse.ArgumentParser) -> None:
 
 
 def command_names() -> list[str]:
-    return sorted(name for names in CHAPTERS.values() for name in names)
+    return sorted(name for names in COMMAND_MODULES.values() for name in names)
 
 
 def load_command(name: str) -> Command:
-    for chapter, names in CHAPTERS.items():
+    for module, names in COMMAND_MODULES.items():
         if name in names:
-            return _load_chapter(chapter)[name]
+            return _load_module(module)[name]
     close = get_close_matches(name, command_names(), 1)
     hint = f"did you mean {close[0]}?" if close else "shadowsnap help lists the commands"
     raise WrongUsage(why=f"there is no command {name!r}", hint=hint)
@@ -90,45 +89,44 @@ def load_command(name: str) -> Command:
 
 def load_all() -> dict[str, Command]:
     """Every command, in the order of the help."""
-    found = {name: command for chapter in CHAPTERS for name, command in _load_chapter(chapter).items()}
+    found = {name: command for module in COMMAND_MODULES for name, command in _load_module(module).items()}
     return dict(sorted(found.items(), key=lambda item: (GROUPS.index(item[1].group), item[0])))
 
 
-def _load_chapter(chapter: str) -> dict[str, Command]:
-    module = import_module(f"{__name__}.{chapter}")
+def _load_module(name: str) -> dict[str, Command]:
+    module = import_module(f"{__name__}.{name}")
     kinds = [each for each in vars(module).values() if isinstance(each, type) and issubclass(each, Command)]
     return {kind.name: kind() for kind in kinds if kind is not Command}
 
 
-# --- where it runs -----------------------------------------------------------------------------------
+# --- the context of a command -----------------------------------------------------------------------------------
 
-_PROGRESS_EACH = 0.5
-_PROGRESS_FOR = 600
+_PROGRESS_EVERY_SECONDS = 0.5
+_PROGRESS_UNTIL_SECONDS = 600
 
 
 class Context:
     def __init__(self, ui: Ui, directories: Iterable[str] = (), here: str | None = None) -> None:
-        """`directories` are what was given with -C; `here` is the current directory, if not that of this
-        process."""
+        """`directories`: the values of -C. `here`: the current directory, if it is not that of this process."""
         self.ui = ui
         self._given = os.path.join("", *directories)
         self._here = here
         self._update: Update | None = None
         self.progress = ui.progress
-        """What an operation that takes long is shown by."""
+        """Shows that an operation takes long."""
 
     @cached_property
     def manager(self) -> CheckpointManager:
         from shadowsnap.manager import CheckpointManager
 
         manager = CheckpointManager.from_settings(on_event=self._show_progress)
-        moments = range(1, int(_PROGRESS_FOR / _PROGRESS_EACH))
-        manager._access.slow_after = [_PROGRESS_EACH * moment for moment in moments]
+        moments = range(1, int(_PROGRESS_UNTIL_SECONDS / _PROGRESS_EVERY_SECONDS))
+        manager._access.slow_after = [_PROGRESS_EVERY_SECONDS * moment for moment in moments]
         return manager
 
     @contextmanager
     def working(self, title: str) -> Iterator[Update]:
-        """Show progress on stderr if what happens within this block takes longer than half a second."""
+        """Show progress on stderr if the block takes longer than half a second."""
         with working(self.ui, title) as update:
             outer, self._update = self._update, update
             try:
@@ -137,7 +135,7 @@ class Context:
                 self._update = outer
 
     def _show_progress(self, event: Event) -> None:
-        """Show what the manager says about an operation that takes long."""
+        """Show the progress that an event of the manager reports."""
         if event.kind != "slow":
             return
         doing, done, total = (getattr(event, name, None) for name in ("doing", "done", "total"))
@@ -146,8 +144,8 @@ class Context:
         elif isinstance(doing, str) and (self._update is None or doing.startswith("waiting")):
             self.progress(f"{doing} ...")
 
-    def warn(self) -> None:
-        """Say what was ignored in settings, if they were needed."""
+    def show_warnings(self) -> None:
+        """Show what was ignored in the settings, if they were read."""
         for text in self.manager.warnings if "manager" in self.__dict__ else ():
             self.ui.say(f"{self.ui.talk_ink('yellow', 'warning:')} {safe(text)}")
 
@@ -158,15 +156,15 @@ class Context:
 
     @cached_property
     def workdir(self) -> Path:
-        """The directory of the project that is meant."""
+        """The directory of the project that `here` lies in."""
         return self.manager.find_project(self.here)
 
     def path(self, word: str) -> str:
-        """A path as the person wrote it, relative to the project."""
+        """A path of the command line, relative to the project."""
         if not os.path.isabs(word):
-            # By the words alone: what is a link now may have been a directory then.
+            # Links are not resolved: what is a link now may have been a directory in a checkpoint.
             return os.path.normpath(os.path.join(os.path.relpath(self.here, self.workdir), word)) if word else word
-        # The last part of a path is never followed, the way to it is.
+        # Links are followed, except in the last part of a path.
         folder, name = os.path.split(word.rstrip(os.sep) or word)
         resolved = os.path.join(os.path.realpath(folder), name)
         return os.path.relpath(resolved, self.workdir) if self.holds(resolved) else word
@@ -188,20 +186,21 @@ class Context:
             raise
 
     def line(self, *words: str) -> str:
-        """A command line that means this project, wherever the person ran us from."""
+        """A command line for this project: with -C if this command was given one."""
         where = ("-C", self.here) if self._given else ()
         return shlex.join(("shadowsnap", *where, *words))
 
     @cached_property
     def hooks(self) -> list[AgentState]:
-        """Every agent that has the hook, as its settings say; in `status`, also as running the hook says."""
+        """The state of every agent that has the hook, read from settings; `status` sets it after running each
+        hook."""
         from shadowsnap.agents.state import agent_states
 
         return agent_states(self.workdir)
 
     @cached_property
     def protection(self) -> Protection:
-        """Whether an agent's hook protects this project, as far as was seen."""
+        """Whether an agent's hook protects this project, as far as is known."""
         from shadowsnap.agents.state import Protection, protection_of
 
         if not self.manager.settings.enabled:
@@ -219,7 +218,7 @@ def _current_directory(given: str) -> str:
         raise WrongUsage(why="the current directory does not exist any more", hint=hint) from None
 
 
-# --- from words to arguments: the options before the command by hand, the rest by argparse ------------
+# --- the command line: the options before the command by hand, the rest by argparse --------------------
 
 _WIDTH = 80
 USAGE = "shadowsnap [-C DIR] [--json] [--no-color] COMMAND ..."
@@ -244,14 +243,14 @@ REFERENCES = (
 
 
 def split_words(words: Sequence[str]) -> tuple[list[str], str, list[str]]:
-    """The directories given before the command, the command (empty: there is none; `--help` and `--version` are as
-    good as one), and what follows it."""
+    """Split a command line into the directories of -C, the name of the command, and what follows it. The name is
+    empty if there is no command; `--help` and `--version` count as one."""
     directories: list[str] = []
     left = list(words)
     while left:
         word = left.pop(0)
         if word in ("--json", "--no-color"):
-            continue  # the Ui has seen them
+            continue  # `main` passes them to the Ui
         if word == "-C":
             if not left:
                 raise WrongUsage(why="-C needs a directory", hint=f"usage: {USAGE}")
@@ -268,7 +267,7 @@ def split_words(words: Sequence[str]) -> tuple[list[str], str, list[str]]:
 def command_parser(command: Command) -> argparse.ArgumentParser:
     parser = _Parser(
         prog=f"shadowsnap {command.name}",
-        description=_narrow(command.description),
+        description=_wrap_paragraphs(command.description),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -278,11 +277,11 @@ def command_parser(command: Command) -> argparse.ArgumentParser:
     shared.add_argument("-C", dest="directory", metavar="DIR", action="append", default=[], help=texts["-C DIR"])
     for option in ("--json", "--no-color"):
         shared.add_argument(option, action="store_true", help=texts[option])
-    parser.usage = _narrow(usage(parser), _WIDTH - len("usage: "), " " * 9)
+    parser.usage = _wrap_paragraphs(usage(parser), _WIDTH - len("usage: "), " " * 9)
     return parser
 
 
-def _narrow(text: str, width: int = _WIDTH, indent: str = "") -> str:
+def _wrap_paragraphs(text: str, width: int = _WIDTH, indent: str = "") -> str:
     """Paragraphs for a terminal of 80 columns."""
     parts = [
         "\n".join(wrap(part, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False))
@@ -292,7 +291,7 @@ def _narrow(text: str, width: int = _WIDTH, indent: str = "") -> str:
 
 
 def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Namespace:
-    """Options may stand anywhere; everything after -- is a path."""
+    """Parse the words after a command. Options may be anywhere; everything after -- is a path."""
     words = list(words)
     after: list[str] = []
     if "--" in words:
@@ -312,9 +311,9 @@ def parse(parser: argparse.ArgumentParser, words: Sequence[str]) -> argparse.Nam
 
 
 def usage(parser: argparse.ArgumentParser) -> str:
-    """The usage in one line, without what every command has."""
+    """The usage in one line, without the options of every command."""
     parts = []
-    for action in own_arguments(parser):
+    for action in command_arguments(parser):
         word = placeholder(action)
         if action.option_strings:
             parts.append(f"[{action.option_strings[0]}{'' if action.nargs == 0 else f' {word}'}]")
@@ -324,8 +323,8 @@ def usage(parser: argparse.ArgumentParser) -> str:
     return " ".join([parser.prog, *parts, *getattr(parser, "usage_end", ())])
 
 
-def own_arguments(parser: argparse.ArgumentParser) -> list[argparse.Action]:
-    """What a command has besides the options of every command: first what has a place, then options."""
+def command_arguments(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    """The arguments of a command without the options of every command: positional ones first."""
     own = [each for each in parser._actions if each.dest not in ("help", "directory", "json", "no_color")]
     return sorted(own, key=lambda each: bool(each.option_strings))
 

@@ -36,14 +36,14 @@ class InstallCommand(Command):
     def run(self, args: argparse.Namespace, context: Context) -> int:
         project = context.workdir if args.project else None
         changes = install(args.agent, project, dry_run=args.dry_run, status_line=args.statusline)
-        code = tell_changes(context, args, changes, "installed", "already installed")
+        code = report_changes(context, args, changes, "installed", "already installed")
         if not args.dry_run:
-            _see_consent(context, args.agent, project)
+            _wait_for_consent(context, args.agent, project)
         return code
 
 
-def _see_consent(context: Context, agent: str, project: Path | None) -> None:
-    """Say what the agent still wants from the person; on a terminal, wait until that is done."""
+def _wait_for_consent(context: Context, agent: str, project: Path | None) -> None:
+    """Show what the agent still needs the person to do; on a terminal, wait until that is done."""
     ui = context.ui
     state = agent_state(agent, project)
     if not state.problem:
@@ -65,10 +65,10 @@ def add_settings_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--dry-run", action="store_true", help="show what would change and change nothing")
 
 
-def tell_changes(
+def report_changes(
     context: Context, args: argparse.Namespace, changes: list[FileChange], done: str, nothing: str
 ) -> int:
-    """Say which files changed, or with --dry-run how they would."""
+    """Show which files changed, or with --dry-run how they would."""
     ui, lines = context.ui, []
     changed = [change for change in changes if change.changes]
     for change in changed:
@@ -116,7 +116,7 @@ class UninstallCommand(Command):
 
     def run(self, args: argparse.Namespace, context: Context) -> int:
         changes = uninstall(args.agent, context.workdir if args.project else None, dry_run=args.dry_run)
-        return tell_changes(context, args, changes, "uninstalled", "not installed")
+        return report_changes(context, args, changes, "uninstalled", "not installed")
 
 
 class HookCommand(Command):

@@ -1,6 +1,5 @@
-"""The command that shows the main job end to end in a scratch directory.
-
-A scripted agent uses real tools there, with the hook before each.
+"""The command that shows the main job end to end: a scripted agent uses real tools in a scratch directory, with
+the hook before each.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Any
 
 from shadowsnap.agents.install import install, program_words
 from shadowsnap.cli.commands import Command, Context
-from shadowsnap.cli.commands.timeline import picture
+from shadowsnap.cli.commands.timeline import timeline_view
 from shadowsnap.cli.ui import Ui
 from shadowsnap.manager import CheckpointManager
 from shadowsnap.model import Entry
@@ -41,7 +40,7 @@ class DemoCommand(Command):
     def run(self, args: argparse.Namespace, context: Context) -> int:
         top = Path(tempfile.mkdtemp(prefix="shadowsnap-demo-")).resolve()
         try:
-            with _at_home_in(top):
+            with _scratch_home(top):
                 answer = _Demo(context.ui, top / "shop").play()
         finally:
             if not args.keep:
@@ -52,8 +51,8 @@ class DemoCommand(Command):
 
 
 @contextmanager
-def _at_home_in(top: Path) -> Iterator[None]:
-    """The demo has a home of its own: neither the person's settings nor their store have a part in it."""
+def _scratch_home(top: Path) -> Iterator[None]:
+    """Give the demo a home of its own, so that it neither reads the person's settings nor touches their store."""
     names = [name for name in os.environ if name.startswith(("SHADOWSNAP_", "XDG_", "CLAUDE_"))]
     saved = {name: os.environ.get(name) for name in (*names, "HOME")}
     for name in names:
@@ -74,7 +73,7 @@ _FILES = {
     "tests/test_cart.py": 'from cart import total\n\nassert total([("tea", 4), ("cup", 6)]) == 10\n',
     ".gitignore": "*.local\n",
 }
-_CLASS = '''\
+_CART_CLASS = '''\
 class Cart:
     def __init__(self, items=()):
         self.items = list(items)
@@ -95,7 +94,7 @@ _DISCOUNTED = f"whole = {_SUM}\n    return whole * (100 - discount) // 100"
 _TEST = 'assert total([("tea", 4), ("cup", 6)], discount=50) == 5\n'
 
 _Call = tuple[str, dict[str, str]]
-"""A tool, and what it is called with."""
+"""A tool and its input."""
 _TURNS: tuple[tuple[str, list[_Call]], ...] = (
     (
         "add a discount parameter to total() and test it",
@@ -107,7 +106,7 @@ _TURNS: tuple[tuple[str, list[_Call]], ...] = (
     ),
     (
         "Now please refactor the cart into a class, and keep total() working",
-        [("write_file", {"path": "cart.py", "content": _CLASS})],
+        [("write_file", {"path": "cart.py", "content": _CART_CLASS})],
     ),
     ("clean the project up", [("terminal", {"command": "rm -rf notes tests"})]),
 )
@@ -125,7 +124,7 @@ class _Plain(Ui):
 
 
 class _Demo:
-    """A person, and the loop of an agent: before every tool call it runs its hooks, as Claude Code does."""
+    """Plays a person and an agent, which runs its hooks before every tool call as Claude Code does."""
 
     def __init__(self, ui: Ui, project: Path) -> None:
         self._ui = ui
@@ -144,7 +143,7 @@ class _Demo:
             if number == last:  # between two turns the person edits something
                 self._write("README.md", f"{_FILES['README.md']}Ask Mina about vouchers.\n")
             work = self._files()
-            calls += self._let_agent_work(number, prompt, some)
+            calls += self._play_turn(number, prompt, some)
         lost = {name: data for name, data in work.items() if name not in self._files()}
         self._show(f"gone: {', '.join(sorted(lost))}", style="red")
         with open(self._project / "cart.py", "a", encoding="utf-8") as file:
@@ -171,7 +170,7 @@ class _Demo:
             self._run("git", "-c", "user.name=demo", "-c", "user.email=demo@localhost", *words)
         self._write("notes/ideas.md", _NOTES)
 
-    def _let_agent_work(self, number: int, prompt: str, calls: Sequence[_Call]) -> Iterator[str]:
+    def _play_turn(self, number: int, prompt: str, calls: Sequence[_Call]) -> Iterator[str]:
         self._title(f'{number + 1}. You ask: "{prompt}"')
         self._hook("UserPromptSubmit", number, prompt=prompt)
         for tool, given in calls:
@@ -192,7 +191,7 @@ class _Demo:
         """The timeline as `shadowsnap` shows it on a terminal of 80 columns."""
         self._title("5. What happened: shadowsnap")
         entries, now = self._manager.timeline(self._project), self._manager.now(self._project)
-        lines = picture(Context(_Plain(), here=str(self._project)), entries, now, hints=True)
+        lines = timeline_view(Context(_Plain(), here=str(self._project)), entries, now, hints=True)
         self._show(*lines)
         return entries, lines
 
@@ -203,7 +202,8 @@ class _Demo:
         return diff.text
 
     def _go_back_and_forth(self, number: int, lost: dict[str, bytes]) -> bool:
-        """Whether everything that was lost comes back, and the person's later edit stays."""
+        """Undo, redo and restore; whether all lost files come back each time, and the person's later edit
+        stays."""
         after = self._files()
         self._title("7. Back: shadowsnap undo")
         result = self._manager.undo(self._project)

@@ -42,7 +42,7 @@ class HelpCommand(Command):
         return context.ui.answer({"help": text}, text.removesuffix("\n"))
 
 
-FOLDER = Path(__file__).parents[2] / "docs"
+DOCS_FOLDER = Path(__file__).parents[2] / "docs"
 
 
 class DocsCommand(Command):
@@ -72,7 +72,7 @@ class DocsCommand(Command):
 
 
 def topic_files() -> dict[str, Path]:
-    return {path.stem: path for path in sorted(FOLDER.glob("*.md"))}
+    return {path.stem: path for path in sorted(DOCS_FOLDER.glob("*.md"))}
 
 
 class UiCommand(Command):
@@ -93,7 +93,7 @@ class UiCommand(Command):
         if not (context.ui.interactive and context.ui.on_terminal and context.ui.redraws):
             hint = "shadowsnap list has the same timeline, --json for programs"
             raise WrongUsage(why="ui needs a terminal, and this is none", hint=hint)
-        # The timeline is read while textual is being imported: both take their time, and git runs beside us.
+        # The timeline is read while textual is imported: both are slow, and git runs in a process of its own.
         manager, workdir = context.manager, context.workdir
         with ThreadPoolExecutor(1) as reader:
             first = reader.submit(manager.timeline, workdir)
@@ -109,7 +109,7 @@ class UiCommand(Command):
 # --- completion ------------------------------------------------------------------------------------------
 
 
-# Where several words fit, bash shows what they mean; what is completed is the word alone.
+# bash shows a meaning beside each word only while it lists several; it completes the word alone.
 _BASH = """\
 # bash completion of shadowsnap
 _shadowsnap() {
@@ -199,19 +199,21 @@ class CompletionCommand(Command):
 Offer = tuple[str, str]
 """A word, and what it means."""
 
-_LONGEST = 60
-_MOST = 500
+_LONGEST_ABOUT = 60
+_MOST_OFFERS = 500
 
 
 def offers(words: Sequence[str]) -> list[Offer]:
-    """What the last of these words may become. Whatever goes wrong, nothing is offered."""
+    """The completions of the last of these words; none if anything goes wrong."""
     *before, current = words or [""]
     try:
         directories, name, rest = split_words(before)
         found = list(_offers(Context(Ui(json=True), directories), name, rest, current))
-    except Exception:  # a line is being typed: an error has no place there
+    except Exception:  # an error message would appear in the line that is being typed
         return []
-    return [(word, cut(one_line(about), _LONGEST)) for word, about in found if word.startswith(current)][:_MOST]
+    return [(word, cut(one_line(about), _LONGEST_ABOUT)) for word, about in found if word.startswith(current)][
+        :_MOST_OFFERS
+    ]
 
 
 def _offers(context: Context, name: str, rest: list[str], current: str) -> Iterator[Offer]:
@@ -231,7 +233,7 @@ def _offers(context: Context, name: str, rest: list[str], current: str) -> Itera
     elif current.startswith("-"):
         yield from ((option, each.help or "") for each in parser._actions for option in each.option_strings)
     else:
-        yield from _arguments(parser, _plain(parser, rest), context, current)
+        yield from _arguments(parser, _positional_words(parser, rest), context, current)
 
 
 def _waiting_for_value(parser: argparse.ArgumentParser, rest: Sequence[str]) -> argparse.Action | None:
@@ -240,8 +242,8 @@ def _waiting_for_value(parser: argparse.ArgumentParser, rest: Sequence[str]) -> 
     return next((each for each in parser._actions if last in each.option_strings and each.nargs != 0), None)
 
 
-def _plain(parser: argparse.ArgumentParser, rest: Sequence[str]) -> list[str]:
-    """The words that are no options, nor their values."""
+def _positional_words(parser: argparse.ArgumentParser, rest: Sequence[str]) -> list[str]:
+    """The words that are neither options nor their values."""
     found, skip = [], False
     for word in rest:
         if skip:
@@ -256,7 +258,7 @@ def _plain(parser: argparse.ArgumentParser, rest: Sequence[str]) -> list[str]:
 def _arguments(
     parser: argparse.ArgumentParser, given: Sequence[str], context: Context, current: str
 ) -> Iterator[Offer]:
-    """What the next argument may be: the one at this place, or the last one if it takes several."""
+    """Completions of the next positional argument, or of the last one if that takes several."""
     positionals = [each for each in parser._actions if not each.option_strings]
     if not positionals:
         return
@@ -270,9 +272,9 @@ def _arguments(
 
 
 def _words_for(action: argparse.Action, context: Context) -> Iterator[Offer]:
-    """What an argument, or the value of an option, may be."""
+    """Completions of an argument, or of the value of an option."""
     kind = action.metavar
-    if action.option_strings:  # many options take a number that is not one of the timeline
+    if action.option_strings:  # most options that take N mean another number than that of a turn
         kind = {"session": "SESSION", "turn": "N"}.get(action.dest)
     plain: Iterable[object] = action.choices or ()
     if kind in ("REF", "REF2", "N"):
@@ -300,7 +302,8 @@ def _words_for(action: argparse.Action, context: Context) -> Iterator[Offer]:
 
 
 def _files(context: Context, ref: str, current: str) -> Iterator[Offer]:
-    """The files of a state, one directory at a time: those that are gone from the disk are among them."""
+    """The files of a state, one directory at a time. Unlike the shell, this knows those that are gone from the
+    disk."""
     inside = os.path.relpath(context.here, context.workdir)
     base = "" if inside == os.curdir else f"{inside}/"
     folder, slash, _ = current.rpartition("/")

@@ -12,10 +12,10 @@ from typing import Any
 
 from shadowsnap.agents.handover import Handover, hand_over
 from shadowsnap.base import config_file
-from shadowsnap.cli.commands import Command, Context
-from shadowsnap.cli.tables import numbers_of, unpushed_text
+from shadowsnap.cli.commands import Command, Context, add_plan_options
+from shadowsnap.cli.tables import result_counts, unpushed_text
 from shadowsnap.cli.text import age, ago, count, cut, one_line, pad, safe, size
-from shadowsnap.cli.ui import careful, working
+from shadowsnap.cli.ui import interrupt_safely, working
 from shadowsnap.errors import NoRemote, NotConfirmed, WrongUsage
 from shadowsnap.remote.lanes import Lane
 from shadowsnap.remote.manifest import generate_key
@@ -88,12 +88,12 @@ def _list(args: argparse.Namespace, context: Context) -> int:
 
 
 def _status(args: argparse.Namespace, context: Context) -> int:
-    found = _named(args, context)
+    found = _remote_named(args, context)
     return context.ui.answer({"remote": found.to_dict()}, _status_lines(found))
 
 
-def _named(args: argparse.Namespace, context: Context) -> RemoteStatus:
-    """The remote of this project, which has the name that was given, if any was."""
+def _remote_named(args: argparse.Namespace, context: Context) -> RemoteStatus:
+    """The remote of this project. Raises WrongUsage if the command names another one."""
     found = context.manager.remote_status(context.workdir)
     if not found:
         raise NoRemote(workdir=context.workdir)
@@ -110,7 +110,7 @@ def _status_lines(each: RemoteStatus) -> Iterator[str]:
 
 
 def _remove(args: argparse.Namespace, context: Context) -> int:
-    gone = _named(args, context)
+    gone = _remote_named(args, context)
     context.manager.remove_remote(context.workdir)
     line = f"{safe(gone.name)} is no remote of this project any more; what is at {safe(gone.url)} stays there"
     return context.ui.answer({"remote": gone.to_dict()}, line)
@@ -118,7 +118,7 @@ def _remove(args: argparse.Namespace, context: Context) -> int:
 
 def _keygen(args: argparse.Namespace, context: Context) -> int:
     named = args.name and os.path.join(context.here, os.path.expanduser(args.name))
-    path = Path(named) if named else usual_key_file()
+    path = Path(named) if named else default_key_file()
     public = generate_key(path)
     lines = [
         f"public key   {public}",
@@ -209,10 +209,10 @@ class LanesCommand(Command):
             ui.say("there are no lanes there")
         elif hidden := sum(not each.readable for each in lanes):
             ui.say(f"{count(hidden, 'lane')} cannot be read without the key: only ids are shown (--key FILE)")
-        return ui.answer({"lanes": [each.to_dict() for each in lanes]}, _rows(lanes))
+        return ui.answer({"lanes": [each.to_dict() for each in lanes]}, _lane_rows(lanes))
 
 
-def _rows(lanes: list[Lane]) -> Iterator[str]:
+def _lane_rows(lanes: list[Lane]) -> Iterator[str]:
     names = [(cut(safe(each.project), 24), cut(safe(each.machine), 20)) for each in lanes]
     wide = [max((len(row[column]) for row in names), default=0) for column in (0, 1)]
     for each, (project, machine) in zip(lanes, names, strict=True):
@@ -226,17 +226,17 @@ def add_key_option(parser: argparse.ArgumentParser) -> None:
 
 
 def key_file(args: argparse.Namespace, context: Context) -> Path | None:
-    """The key that was named, or the one that `remote keygen` wrote, if it is there."""
+    """The file named by --key, or else the one of `remote keygen` if it exists."""
     if args.key is not None:
         return Path(os.path.join(context.here, os.path.expanduser(args.key)))
-    return usual if (usual := usual_key_file()).exists() else None
+    return usual if (usual := default_key_file()).exists() else None
 
 
-def usual_key_file() -> Path:
+def default_key_file() -> Path:
     return Path(config_file()).with_name("key.txt")
 
 
-_SHOWN = 20
+_MOST_SHOWN = 20
 
 
 class ResumeCommand(Command):
@@ -256,10 +256,7 @@ class ResumeCommand(Command):
         parser.add_argument("directory_to_fill", metavar="DIR", nargs="?", help="where to restore to")
         parser.add_argument("--remote", metavar="URL", help="where the lane is; this project's remote if left out")
         add_key_option(parser)
-        parser.add_argument(
-            "-n", "--dry-run", action="store_true", help="show what would happen and change nothing"
-        )
-        parser.add_argument("-y", "--yes", action="store_true", help="do it without asking")
+        add_plan_options(parser)
 
     def run(self, args: argparse.Namespace, context: Context) -> int:
         ui = context.ui
@@ -268,10 +265,9 @@ class ResumeCommand(Command):
             handover = _hand_over(plan, dry_run=True)
             if args.dry_run:
                 return ui.answer(_answer(plan, handover, dry_run=True), _plan_lines(plan, handover))
-            if not _agreed(plan, handover, context):
-                ui.say("cancelled; nothing was changed")
-                return ui.answer({"cancelled": True})
-        with careful():
+            if not _confirm(plan, handover, context):
+                return ui.cancelled()
+        with interrupt_safely():
             done = _resume(args, context, dry_run=False)
             handover = _hand_over(done, dry_run=False)
         if done.result.note:
@@ -304,7 +300,7 @@ def _resume(args: argparse.Namespace, context: Context, *, dry_run: bool) -> Res
         )
 
 
-def _agreed(plan: Resumed, handover: Handover | None, context: Context) -> bool:
+def _confirm(plan: Resumed, handover: Handover | None, context: Context) -> bool:
     result = plan.result
     if plan.new or not (result.written or result.deleted):
         return True  # nothing is overwritten
@@ -317,12 +313,12 @@ def _agreed(plan: Resumed, handover: Handover | None, context: Context) -> bool:
 
 
 def _plan_lines(plan: Resumed, handover: Handover | None) -> Iterator[str]:
-    yield f"resume {_what(plan)} in {safe(plan.workdir)}{' (a new directory)' if plan.new else ''}"
+    yield f"resume {_state_text(plan)} in {safe(plan.workdir)}{' (a new directory)' if plan.new else ''}"
     for verb, paths in (("written", plan.result.written), ("deleted", plan.result.deleted)):
-        yield from (f"  is {verb}  {safe(path)}" for path in paths[:_SHOWN])
-        if len(paths) > _SHOWN:
-            yield f"  is {verb}  ... and {len(paths) - _SHOWN} more"
-    yield from _facts(plan)
+        yield from (f"  is {verb}  {safe(path)}" for path in paths[:_MOST_SHOWN])
+        if len(paths) > _MOST_SHOWN:
+            yield f"  is {verb}  ... and {len(paths) - _MOST_SHOWN} more"
+    yield from _fact_lines(plan)
     if handover is not None and handover.command is not None:
         yield f"its conversation goes to {safe(str(handover.path))}"
     elif handover is not None:
@@ -330,8 +326,8 @@ def _plan_lines(plan: Resumed, handover: Handover | None) -> Iterator[str]:
 
 
 def _done_lines(done: Resumed, handover: Handover | None) -> Iterator[str]:
-    yield f"resumed {_what(done)} in {safe(done.workdir)}: {numbers_of(done.result)}"
-    yield from _facts(done)
+    yield f"resumed {_state_text(done)} in {safe(done.workdir)}: {result_counts(done.result)}"
+    yield from _fact_lines(done)
     where = shlex.quote(done.workdir)
     if handover is not None:
         if handover.command is not None:
@@ -344,12 +340,12 @@ def _done_lines(done: Resumed, handover: Handover | None) -> Iterator[str]:
         yield f"to take it back: shadowsnap -C {where} undo"
 
 
-def _what(plan: Resumed) -> str:
+def _state_text(plan: Resumed) -> str:
     return f"{safe(plan.project)} from {safe(plan.machine)}, {one_line(plan.state)} ({ago(plan.captured_at)})"
 
 
-def _facts(plan: Resumed) -> Iterator[str]:
-    """What is missing, and what the state is based on."""
+def _fact_lines(plan: Resumed) -> Iterator[str]:
+    """What the state does not hold, and the commit that it is based on."""
     if plan.missing:
         reasons = Counter(item.why for item in plan.missing)
         counted = ", ".join(f"{number} {why}" for why, number in sorted(reasons.items()))

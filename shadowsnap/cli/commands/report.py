@@ -23,9 +23,9 @@ from typing import Any, TypeVar
 
 from shadowsnap import __version__
 from shadowsnap.cli.commands import Command, Context
-from shadowsnap.cli.commands.timeline import moment_of
+from shadowsnap.cli.commands.timeline import parse_moment
 from shadowsnap.cli.picture import YOU, Lane, anchor, lanes_of, picture
-from shadowsnap.cli.tables import changes_of, duration_text, moment_of_entry, now_text, path_mark, tilde
+from shadowsnap.cli.tables import duration_text, entry_changes, entry_moment, now_text, path_mark, tilde
 from shadowsnap.cli.text import count, cut, html_safe, one_line, safe, size
 from shadowsnap.compat.exports import export_notes, trace_records
 from shadowsnap.deadline import Deadline
@@ -38,7 +38,7 @@ from shadowsnap.errors import (
 )
 from shadowsnap.files import write_bytes
 from shadowsnap.manager import CheckpointManager
-from shadowsnap.model import Change, Entry
+from shadowsnap.model import TAKEN_BACK, Change, Entry
 from shadowsnap.snapshot.states import PatchReader, State, compare, part_of, split_patch
 from shadowsnap.store.checkpoints import list_checkpoints
 from shadowsnap.store.history import read_history
@@ -81,7 +81,7 @@ class ReportCommand(Command):
         path = Path(os.path.normpath(os.path.join(context.here, args.output)))
         if args.output != "-":
             _check_replaceable(path, args.force)
-        page, data = _page(args, context)
+        page, data = _write_page(args, context)
         if args.output == "-":
             ui.raw(data)
             return 0
@@ -93,19 +93,19 @@ class ReportCommand(Command):
         return ui.answer(facts, f"{count(turns, 'turn')} written to {safe(str(path))}, {size(len(data))}")
 
 
-def _page(args: argparse.Namespace, context: Context) -> tuple[Page, bytes]:
-    since = None if args.since is None else _since(args.since)
+def _write_page(args: argparse.Namespace, context: Context) -> tuple[Page, bytes]:
+    since = None if args.since is None else _parse_since(args.since)
     with context.working("writing the report") as update:
         seconds = None if since is None else since.timestamp()
-        entries = chosen_entries(context.manager, context.workdir, args.session, seconds)
-        with Items(context.manager, context.workdir) if entries else nullcontext() as items:
+        entries = report_entries(context.manager, context.workdir, args.session, seconds)
+        with EntryReader(context.manager, context.workdir) if entries else nullcontext() as items:
             page = Page(
                 project=tilde(context.workdir),
                 about=_about(args, since),
                 entries=entries,
-                read=Item if items is None else items.read,
+                read=EntryDetails if items is None else items.read,
                 now=datetime.now().astimezone(),
-                state=_state(context) if entries and args.session is None else "",
+                state=_state_text(context) if entries and args.session is None else "",
                 prompts=not args.no_prompts,
                 diffs=not args.no_diffs,
                 most=int(args.max_mb * 1_000_000),
@@ -130,8 +130,8 @@ def _check_replaceable(path: Path, force: bool) -> None:
         raise ReportRefused(path=path, why="it exists, and is no report", hint=hint)
 
 
-def _since(text: str) -> datetime:
-    """A moment as people write it: a date, `today`, `yesterday`, or how long ago, `8h`."""
+def _parse_since(text: str) -> datetime:
+    """Parse a moment: a date, `today`, `yesterday`, or how long ago, as `8h`."""
     now = datetime.now().astimezone()
     ago = _AGO.fullmatch(text)
     if ago:
@@ -139,7 +139,7 @@ def _since(text: str) -> datetime:
     days = {"today": 0, "yesterday": 1}.get(text)
     if days is not None:
         return (now - timedelta(days=days)).replace(hour=0, minute=0, second=0, microsecond=0)
-    return moment_of(text)
+    return parse_moment(text)
 
 
 def _about(args: argparse.Namespace, since: datetime | None) -> str:
@@ -148,11 +148,11 @@ def _about(args: argparse.Namespace, since: datetime | None) -> str:
     return ", ".join(parts) or EVERYTHING
 
 
-def _state(context: Context) -> str:
+def _state_text(context: Context) -> str:
     try:
         text = now_text(context.manager.now(context.workdir))
     except ShadowsnapError:
-        return ""  # the directory is gone, or the store cannot be written to
+        return ""  # the directory is gone, or the store is read-only
     return f"{text[:1].upper()}{text[1:]}."
 
 
@@ -167,7 +167,7 @@ _MOST_PROMPT = 20_000
 _PROMPT_SHOWN = 600
 _SIGNS = {"+": "ins", "-": "del", "@": "b", "\\": "i"}
 _MANY = 300
-"""With more entries than this, the browser draws only those that are looked at."""
+"""With more entries than this, the browser renders only those on the screen."""
 _LINES = "\n\t"
 _Row = TypeVar("_Row")
 _REST_OF_A_PAGE = 40_000
@@ -216,14 +216,14 @@ class Cuts:
 
 @dataclass
 class Page:
-    """What a report is about, and how much of it is wanted."""
+    """One report: its entries, and how much of them it shows."""
 
     project: str
     about: str
     """`EVERYTHING`, `session abc`, `since ...`."""
     entries: Sequence[Entry]
     """Newest first."""
-    read: Callable[[Entry], Item]
+    read: Callable[[Entry], EntryDetails]
     now: datetime
     state: str = ""
     """How the files are now, in words."""
@@ -234,13 +234,13 @@ class Page:
     effects: int = 0
 
     def html(self, update: Callable[[int, int], None] = lambda done, total: None) -> bytes:
-        """The page, within its size."""
+        """The page, in at most `most` bytes."""
         short = short_session_ids(entry.session_id for entry in self.entries if entry.session_id)
         sessions = {name: name if len(name) <= _SHORT_NAME else part for name, part in short.items()}
         lanes, colours = lanes_of(self.entries, sessions)
         drawn = picture(self.entries, lanes, self.now, len(self.entries))
         room = self.most - _REST_OF_A_PAGE - len(drawn)
-        # The newest turns keep their diffs, also where the names of all the others would fill the page.
+        # A quarter is reserved for diffs, so that the newest turns have theirs however many turns follow.
         room_for_patches = max(room - sum(map(self._estimate, self.entries)), room // 4)
         articles: list[tuple[Entry, str]] = []
         for entry in self.entries:
@@ -267,7 +267,7 @@ class Page:
         return "".join([*parts, *self._footer(script)]).encode()
 
     def _estimate(self, entry: Entry) -> int:
-        """About what an entry takes without its patches."""
+        """About how many bytes an entry takes without its patches."""
         prompt = min(len(entry.prompt or ""), _MOST_PROMPT) if self.prompts else 0
         return 700 + prompt + 160 * min(entry.files_changed or 0, _MOST_FILES) + 60 * len(entry.skipped)
 
@@ -300,13 +300,13 @@ class Page:
         turns = [entry for entry in self.entries if entry.kind == "turn"]
         agents = sorted({one_line(entry.agent) for entry in turns if entry.agent})
         sessions = len({entry.session_id for entry in turns})
-        lost = sum(1 for entry in turns if entry.status in ("undone", "reverted"))
+        lost = sum(1 for entry in turns if entry.status in TAKEN_BACK)
         broken = sum(1 for entry in turns if entry.status == "interrupted")
         more, less = (sum(getattr(entry, name) or 0 for entry in turns) for name in ("insertions", "deletions"))
         rows: list[tuple[str, str, str]] = [
             ("turns", f"{len(turns):,}", html_safe(cut(", ".join(agents), 40))),
-            ("sessions", f"{sessions:,}", _range(self.entries)),
-            ("lines", _signs(more, less) or "0", "by turns"),
+            ("sessions", f"{sessions:,}", _time_range(self.entries)),
+            ("lines", _line_counts(more, less) or "0", "by turns"),
             ("taken back", f"{lost:,}", f"{broken:,} interrupted"),
             ("beyond the files", f"{self.effects:,}", "calls no rollback takes back"),
         ]
@@ -328,7 +328,7 @@ class Page:
         yield "".join(f'<th scope="col">{name}</th>' for name in heads) + "</tr></thead><tbody>"
         for lane in lanes:
             yield f'<tr><th scope="row"><bdi>{html_safe(lane.title)}</bdi></th>'
-            yield "".join(f"<td>{cell}</td>" for cell in _cells(lane)) + "</tr>"
+            yield "".join(f"<td>{cell}</td>" for cell in _lane_cells(lane)) + "</tr>"
         yield "</tbody></table></div></details>\n</section>\n"
 
     def _list(self, articles: Sequence[tuple[Entry, str]]) -> Iterator[str]:
@@ -360,7 +360,7 @@ class Page:
     # --- an entry ------------------------------------------------------------------------------------------
 
     def _article(
-        self, item: Item, patches: dict[str, str], sessions: dict[str, str], colours: dict[str | None, str]
+        self, item: EntryDetails, patches: dict[str, str], sessions: dict[str, str], colours: dict[str | None, str]
     ) -> str:
         entry = item.entry
         name, status = anchor(entry), entry.status if entry.kind == "turn" and entry.status != "done" else None
@@ -372,7 +372,7 @@ class Page:
         parts += self._changed(item, patches)
         if item.effects:
             parts += ['<div class="beyond"><h5>What no rollback takes back</h5><ul>']
-            parts += [f"<li>{html_safe(effect)}</li>" for effect in self._some(item.effects, _MOST_TOOLS)]
+            parts += [f"<li>{html_safe(effect)}</li>" for effect in self._cut_rows(item.effects, _MOST_TOOLS)]
             parts += ["</ul></div>"]
         parts += ['<div class="folds">']
         if item.tools:
@@ -395,31 +395,31 @@ class Page:
         if len(text) > _MOST_PROMPT:
             self.cuts.details += 1
             text = f"{text[:_MOST_PROMPT]} ..."
-        shown, rest = _split(text)
+        shown, rest = _split_prompt(text)
         yield f'<p class="prompt" dir="auto">{html_safe(shown, keep=_LINES)}</p>'
         if rest:
             yield f'<details class="more"><summary>{len(rest):,} more characters</summary>'
             yield f'<p class="prompt" dir="auto">{html_safe(rest, keep=_LINES)}</p></details>'
 
-    def _changed(self, item: Item, patches: dict[str, str]) -> Iterator[str]:
+    def _changed(self, item: EntryDetails, patches: dict[str, str]) -> Iterator[str]:
         if item.unknown:
             yield f'<p class="none">{html_safe(item.unknown)}</p>'
         elif not item.files:
             yield '<p class="none">no file was changed</p>'
         else:
             yield '<ul class="files">'
-            for file in self._some(item.files, _MOST_FILES):
+            for file in self._cut_rows(item.files, _MOST_FILES):
                 yield _file_row(file, patches.get(file.change.path, ""))
             yield f"<li>{len(item.files) - _MOST_FILES:,} more files</li>" if len(item.files) > _MOST_FILES else ""
             yield "</ul>"
 
     def _folded(self, title: str, rows: Sequence[str], most: int) -> Iterator[str]:
         yield f'<details class="list"><summary>{title}</summary><ul>'
-        yield from self._some(rows, most)
+        yield from self._cut_rows(rows, most)
         yield f"<li>{len(rows) - most:,} more</li>" if len(rows) > most else ""
         yield "</ul></details>"
 
-    def _some(self, rows: Sequence[_Row], most: int) -> Sequence[_Row]:
+    def _cut_rows(self, rows: Sequence[_Row], most: int) -> Sequence[_Row]:
         self.cuts.details += len(rows) > most
         return rows[:most]
 
@@ -456,12 +456,12 @@ def _facts(entry: Entry, sessions: dict[str, str]) -> Iterator[str]:
     if entry.session_id:
         short = html_safe(one_line(sessions.get(entry.session_id, entry.session_id)))
         yield f'<span title="{html_safe(entry.session_id)}">session <bdi>{short}</bdi></span>'
-    if changed := changes_of(entry):
+    if changed := entry_changes(entry):
         yield changed.replace("-", "&minus;")
 
 
-def _split(text: str) -> tuple[str, str]:
-    """What is shown of a prompt at once, and the rest."""
+def _split_prompt(text: str) -> tuple[str, str]:
+    """The beginning of a prompt, which is shown, and the rest, which is folded."""
     if len(text) <= _PROMPT_SHOWN + 200:
         return text, ""
     end = max(text.rfind("\n", 300, _PROMPT_SHOWN), text.rfind(" ", 300, _PROMPT_SHOWN))
@@ -479,7 +479,7 @@ def _file_row(file: File, patch: str) -> str:
     elif change.path.endswith("/"):
         parts += ["<small>directory</small>"]
     else:
-        parts += [_signs(change.insertions, change.deletions)]
+        parts += [_line_counts(change.insertions, change.deletions)]
     if file.modes:
         parts += [f"<small>permissions {' to '.join(file.modes)}</small>"]
     row = " ".join(parts)
@@ -499,11 +499,11 @@ def _patches(files: Iterable[File]) -> tuple[dict[str, str], bool]:
 
 
 def _patch_html(patch: str) -> Iterator[str]:
-    """The lines of a patch, those of one kind that follow each other in one element."""
+    """The lines of a patch; adjacent lines of one kind share an element."""
     inside = False
     for kind, lines in groupby(patch.removesuffix("\n").split("\n"), lambda line: line[:1]):
         if kind not in " +-@\\" or not kind:
-            inside = False  # the heads of files, also in between where a file became a link
+            inside = False  # a file header; a patch has two of them where a file became a link
         inside |= kind == "@"
         if not inside:
             continue
@@ -511,26 +511,26 @@ def _patch_html(patch: str) -> Iterator[str]:
         yield f"<{_SIGNS[kind]}>{text}</{_SIGNS[kind]}>" if kind in _SIGNS else text
 
 
-# --- small things ------------------------------------------------------------------------------------------
+# --- small parts of the page --------------------------------------------------------------------------------
 
 
-def _signs(more: int, less: int) -> str:
+def _line_counts(more: int, less: int) -> str:
     plus = f'<span class="plus">+{more:,}</span>' if more else ""
     minus = f'<span class="minus">&minus;{less:,}</span>' if less else ""
     return f"{plus} {minus}".strip()
 
 
-def _cells(lane: Lane) -> Iterator[str]:
+def _lane_cells(lane: Lane) -> Iterator[str]:
     turns = [entry for entry in lane.entries if entry.kind == "turn"]
     more, less = (sum(getattr(entry, name) or 0 for entry in lane.entries) for name in ("insertions", "deletions"))
     yield f"{len(turns):,}"
-    yield _range(lane.entries[::-1])
+    yield _time_range(lane.entries[::-1])
     yield f"+{more:,} &minus;{less:,}"
     yield f"{sum(1 for entry in turns if entry.status == 'interrupted'):,}"
-    yield f"{sum(1 for entry in turns if entry.status in ('undone', 'reverted')):,}"
+    yield f"{sum(1 for entry in turns if entry.status in TAKEN_BACK):,}"
 
 
-def _range(entries: Sequence[Entry]) -> str:
+def _time_range(entries: Sequence[Entry]) -> str:
     """From when to when, of entries newest first."""
     moments = [moment for each in entries if (moment := each.began_at or each.ended_at)]
     ends = [moment for each in entries if (moment := each.ended_at or each.began_at)]
@@ -543,7 +543,7 @@ def _range(entries: Sequence[Entry]) -> str:
 
 
 def _day(entry: Entry) -> date | None:
-    moment = moment_of_entry(entry)
+    moment = entry_moment(entry)
     return moment.astimezone().date() if moment is not None else None
 
 
@@ -555,7 +555,7 @@ def _digest(text: str) -> str:
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
 
 
-# --- what the page shows ---------------------------------------------------------------------------------
+# --- reading entries ---------------------------------------------------------------------------------
 
 
 _MOST_OF_A_FILE = 100_000
@@ -565,7 +565,7 @@ _MODES = re.compile(r"old mode (\d+)\nnew mode (\d+)\n")
 
 @dataclass(frozen=True)
 class File:
-    """One path that an entry changed. `patch` is empty where there is nothing to show."""
+    """One path that an entry changed. `patch` is empty if there is no text to show."""
 
     change: Change
     patch: str = ""
@@ -574,19 +574,19 @@ class File:
 
 
 @dataclass(frozen=True)
-class Item:
-    """An entry with everything that a report shows of it."""
+class EntryDetails:
+    """Everything that a report shows of an entry."""
 
     entry: Entry
     files: tuple[File, ...] = ()
     unknown: str = ""
-    """Why nothing is known of what it changed."""
+    """Why it is not known what it changed."""
     tools: Sequence[Sequence[str]] = ()
     effects: Sequence[str] = ()
 
 
-class Items:
-    """Reads the entries of one project, one after the other, with one git process for all patches."""
+class EntryReader:
+    """Reads the details of the entries of one project, with one git process for all patches."""
 
     def __init__(self, manager: CheckpointManager, workdir: Path) -> None:
         self._manager = manager
@@ -598,17 +598,17 @@ class Items:
         self._known = {each.id: each for each in list_checkpoints(store, project, deadline, statistics=False)}
         self._patches = PatchReader(self._git, _MOST_OF_AN_ENTRY, _MOST_OF_A_FILE)
 
-    def __enter__(self) -> Items:
+    def __enter__(self) -> EntryReader:
         self._patches.__enter__()
         return self
 
     def __exit__(self, *about: Any) -> None:
         self._patches.__exit__(*about)
 
-    def read(self, entry: Entry) -> Item:
+    def read(self, entry: Entry) -> EntryDetails:
         turn = self._turns.get(entry.number or 0) if entry.kind == "turn" else None
         tools = [] if turn is None else [each for each in turn.tools if len(each) == 2]
-        item = Item(entry, tools=tools, effects=lasting_effects(tools))
+        item = EntryDetails(entry, tools=tools, effects=lasting_effects(tools))
         try:
             changes, text = self._changes(entry)
         except _Unknown as why:
@@ -616,7 +616,7 @@ class Items:
         except ShadowsnapError as problem:  # a lost object, or the directory is gone
             return replace(item, unknown=f"it cannot be read: {problem}")
         if entry.kind == "restore":
-            text = ""  # it shows again what other entries show
+            text = ""  # other entries have these patches already
         return replace(item, files=tuple(self._files(changes, text)))
 
     def _changes(self, entry: Entry) -> tuple[Sequence[Change], str]:
@@ -634,8 +634,8 @@ class Items:
         return compare(self._git, *states, (), self._patches)
 
     def _files(self, changes: Iterable[Change], text: str) -> Iterator[File]:
-        """A report is there to be passed on, so what looks like a secret is taken out of the patch, as it is
-        taken out of prompts."""
+        """The changed files. A report is made to be passed on, so what looks like a secret is taken out of
+        patches, as it is taken out of prompts."""
         parts = split_patch(text)
         for change in changes:
             patch = part_of(parts, change.path)
@@ -652,11 +652,11 @@ class _Unknown(Exception):
     pass
 
 
-def chosen_entries(
+def report_entries(
     manager: CheckpointManager, workdir: Path, session: str | None, since: float | None
 ) -> list[Entry]:
-    """The entries that a report is about, newest first; none if nothing has happened yet. Those of a session come
-    with the restores in between and right after it."""
+    """The entries of a report, newest first. Those of a session include the restores in between and right after
+    it."""
     whole = None if session is None else manager.session(session, workdir).id
     try:
         entries = manager.timeline(workdir, restores=True)
@@ -665,7 +665,7 @@ def chosen_entries(
     if whole is not None:
         places = [at for at, each in enumerate(entries) if each.session_id == whole]
         if not places:
-            raise NoSuchSession(session_id=str(session))  # it is one of another project
+            raise NoSuchSession(session_id=str(session))  # the session is of another project
         first = places[0]
         while first > 0 and entries[first - 1].kind == "restore":
             first -= 1

@@ -14,24 +14,24 @@ from typing import Literal
 from shadowsnap.agents.slash import RollbackCommand
 from shadowsnap.cli.commands import Command, Context, add_plan_options
 from shadowsnap.cli.tables import (
-    check_held,
+    check_captured,
+    conflicting_turn,
+    describe_state,
     entry_text,
-    exchanged_in_words,
+    exchanged_lines,
+    going_back_text,
     now_text,
-    numbers_of,
     patch_lines,
+    plan_counts,
     plan_lines,
-    plan_sum,
+    result_counts,
+    result_lines,
+    result_title,
     short_path,
-    state_in_words,
-    stuck_turn,
     timeline_lines,
-    way_back_text,
-    what_happened,
-    what_was_done,
 )
 from shadowsnap.cli.text import ago, count, cut, one_line, safe
-from shadowsnap.cli.ui import careful
+from shadowsnap.cli.ui import interrupt_safely
 from shadowsnap.errors import NotConfirmed, ShadowsnapError, WrongUsage
 from shadowsnap.model import Checkpoint, Entry, RestoreResult
 
@@ -55,20 +55,20 @@ class RestoreCommand(Command):
 
     def run(self, args: argparse.Namespace, context: Context) -> int:
         if args.plan is not None:
-            return _as_planned(args, context)
-        word = args.ref if args.ref is not None else _pick(context)
+            return _restore_planned(args, context)
+        word = args.ref if args.ref is not None else _pick_reference(context)
         if word is None:
             context.ui.say("everything is left as it is")
             return context.ui.answer({"cancelled": True})
         target, paths = context.checkpoint(word), context.paths(args.paths)
-        name, about = state_in_words(word, target, context.manager.timeline(context.workdir))
+        name, about = describe_state(word, target, context.manager.timeline(context.workdir))
         if paths:
-            check_held(context.manager, context.workdir, target, word, paths)
-        return _carry_out(context, args, restoring(context, target, name, about, paths), selectable=True)
+            check_captured(context.manager, context.workdir, target, word, paths)
+        return _plan_and_apply(context, args, restoring(context, target, name, about, paths), selectable=True)
 
 
-def _as_planned(args: argparse.Namespace, context: Context) -> int:
-    """A plan's token is the person's yes; on a terminal they see the plan first."""
+def _restore_planned(args: argparse.Namespace, context: Context) -> int:
+    """Restore by the token of a plan, which is the person's consent; on a terminal the plan is shown first."""
     if args.ref is not None:
         raise WrongUsage(why="--plan says what is restored: REF and PATH do not go with it")
     args.yes = args.yes or not context.ui.interactive
@@ -78,7 +78,7 @@ def _as_planned(args: argparse.Namespace, context: Context) -> int:
         title=lambda plan: f"restore {short_path(context.workdir)} to {plan.target.short_id}, as planned",
         done=lambda result: f"restored to {result.target.short_id}, as planned",
     )
-    return _carry_out(context, args, operation)
+    return _plan_and_apply(context, args, operation)
 
 
 class RevertCommand(Command):
@@ -108,7 +108,7 @@ class RevertCommand(Command):
         turn = args.number if args.number is not None else args.turn
         if (turn is None) == (args.session is None):
             raise WrongUsage(why="give the number of a turn, or --session")
-        return _carry_out(context, args, reverting(context, turn, args.session, args.on_conflict))
+        return _plan_and_apply(context, args, reverting(context, turn, args.session, args.on_conflict))
 
 
 class UndoCommand(Command):
@@ -126,7 +126,7 @@ class UndoCommand(Command):
         add_plan_options(parser)
 
     def run(self, args: argparse.Namespace, context: Context) -> int:
-        return _carry_out(context, args, undoing(context))
+        return _plan_and_apply(context, args, undoing(context))
 
 
 class RedoCommand(UndoCommand):
@@ -135,7 +135,7 @@ class RedoCommand(UndoCommand):
     name = "redo"
 
     def run(self, args: argparse.Namespace, context: Context) -> int:
-        return _carry_out(context, args, redoing(context))
+        return _plan_and_apply(context, args, redoing(context))
 
 
 class TypedRollbackCommand(Command):
@@ -163,43 +163,43 @@ class TypedRollbackCommand(Command):
         return context.ui.answer(answer.to_dict(), str(answer))
 
 
-# --- operations: what the commands and the viewer do to files ------------------------------------------------
+# --- operations of the commands and the viewer ------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Operation:
-    """What changes files and can be taken back."""
+    """A change of files that can be taken back."""
 
     verb: str
-    """What takes long: `restoring`."""
+    """For the progress line: `restoring`."""
     run: Callable[[bool, Sequence[str]], RestoreResult]
     """Makes the plan (True) or applies it (False), for some paths or all."""
     title: Callable[[RestoreResult], str]
-    """What it would do, of a plan."""
+    """One line about a plan."""
     done: Callable[[RestoreResult], str]
-    """What it did, of a result."""
-    back: str = "undo"
+    """One line about a result."""
+    reverse: str = "undo"
     """The command that takes it back."""
     paths: Sequence[str] = ()
-    also: Callable[[], Sequence[str]] = tuple
-    """Names turns and edits that go with it."""
+    exchanged: Callable[[], Sequence[str]] = tuple
+    """Lines about the turns and edits that it takes out or brings back."""
 
 
 def restoring(
     context: Context, target: Checkpoint, name: str, about: str, paths: Sequence[str] = ()
 ) -> Operation:
-    """To a state that is called `name`."""
+    """Restore the state that is called `name`."""
     manager, workdir = context.manager, context.workdir
 
     def done(result: RestoreResult) -> str:
         if not (result.written or result.deleted):
             return f"nothing to restore: the files are as {name}"
-        return f"restored to {name}: {numbers_of(result)}"
+        return f"restored to {name}: {result_counts(result)}"
 
-    def also() -> Sequence[str]:
+    def exchanged() -> Sequence[str]:
         if paths:
             return ()
-        return exchanged_in_words(*manager.exchanged(workdir, target.id), manager.now(workdir).files_changed or 0)
+        return exchanged_lines(*manager.exchanged(workdir, target.id), manager.now(workdir).files_changed or 0)
 
     return Operation(
         "restoring",
@@ -207,7 +207,7 @@ def restoring(
         title=lambda plan: f"restore {short_path(workdir)} to {name} ({ago(target.created_at)}): {about}",
         done=done,
         paths=paths,
-        also=also,
+        exchanged=exchanged,
     )
 
 
@@ -217,7 +217,7 @@ def reverting(
     session: str | None = None,
     on_conflict: Literal["keep", "markers", "theirs"] = "keep",
 ) -> Operation:
-    """What a turn or a session did is taken out; everything else stays."""
+    """Take out what a turn or a session did; everything else stays."""
 
     def done(result: RestoreResult) -> str:
         if not (result.written or result.deleted or result.conflicts):
@@ -238,7 +238,7 @@ def undoing(context: Context) -> Operation:
         lambda dry_run, _: context.manager.undo(context.workdir, dry_run),
         title=lambda plan: f"in {short_path(context.workdir)}, undo {one_line(plan.what)}",
         done=lambda result: _headline("took back", result, context),
-        back="redo",
+        reverse="redo",
     )
 
 
@@ -252,14 +252,15 @@ def redoing(context: Context) -> Operation:
 
 
 def _headline(verb: str, result: RestoreResult, context: Context) -> str:
-    """What happened, and below it the numbers."""
-    return f"{cut(what_happened(verb, result), context.ui.width)}\n  {numbers_of(result)}"
+    """What happened, and the numbers below it."""
+    return f"{cut(result_title(verb, result), context.ui.width)}\n  {result_counts(result)}"
 
 
-def _carry_out(
+def _plan_and_apply(
     context: Context, args: argparse.Namespace, operation: Operation, *, selectable: bool = False
 ) -> int:
-    """Show the plan and ask, unless `--yes`; then apply it. `selectable`: it can be done for some of the files."""
+    """Show the plan and ask, unless `--yes`; then apply it. `selectable`: the person may choose some of the
+    files."""
     ui, plan, paths = context.ui, None, operation.paths
     on_conflict = getattr(args, "on_conflict", "keep")
     if args.dry_run or not args.yes:
@@ -267,30 +268,30 @@ def _carry_out(
             plan = operation.run(True, paths)
             lines = [cut(operation.title(plan), ui.width)]
             lines += plan_lines(plan, context, ui.ink if args.dry_run else ui.talk_ink)
-            lines += [cut(f"  {line}", ui.width) for line in operation.also()]
-            lines += _ways_on(plan, on_conflict, context)
+            lines += [cut(f"  {line}", ui.width) for line in operation.exchanged()]
+            lines += _conflict_hints(plan, on_conflict, context)
         if args.dry_run:
             code = 1 if plan.conflicts and on_conflict == "keep" else 0
             return ui.answer({**plan.to_dict(), "dry_run": True}, lines, code)
         if plan.written or plan.deleted:
-            chosen = _agreed(context, plan, operation, lines, selectable)
+            chosen = _ask(context, plan, operation, lines, selectable)
             if chosen is None:
                 return ui.cancelled()
             plan, paths = chosen
     total = len(plan.written) + len(plan.deleted) if plan is not None else 0
-    with context.working(operation.verb) as update, careful(update, total):
+    with context.working(operation.verb) as update, interrupt_safely(update, total):
         result = operation.run(False, paths)
     if result.note:
         ui.say(safe(result.note))
-    line = context.line(operation.back, *(() if ui.interactive else ("--yes",))) if result.undo_id else None
-    lines = [operation.done(result), *what_was_done(result, plan)]
+    line = context.line(operation.reverse, *(() if ui.interactive else ("--yes",))) if result.undo_id else None
+    lines = [operation.done(result), *result_lines(result, plan)]
     lines += [f"to take it back: {line}"] if line else []
-    lines += _ways_on(result, on_conflict, context)
+    lines += _conflict_hints(result, on_conflict, context)
     data = {**result.to_dict(), "dry_run": False, **({"undo": line} if line else {})}
     return ui.answer(data, lines, code=1 if result.conflicts and on_conflict == "keep" else 0)
 
 
-def _agreed(
+def _ask(
     context: Context,
     plan: RestoreResult,
     operation: Operation,
@@ -300,7 +301,7 @@ def _agreed(
     """The plan and the paths that the person agreed to; None if they declined."""
     ui, paths = context.ui, operation.paths
     if not ui.interactive:
-        would = f"this would change files ({plan_sum(plan, context)})"
+        would = f"this would change files ({plan_counts(plan, context)})"
         raise NotConfirmed(why=f"{would}, and this is no terminal to ask on")
     for line in lines:
         ui.say(line)
@@ -312,7 +313,7 @@ def _agreed(
         if answer in ("d", "diff"):
             _show_patch(context, plan)
         elif selectable and answer in ("s", "some"):
-            chosen = _choose(context, plan)
+            chosen = _choose_paths(context, plan)
             if chosen:
                 plan, paths = operation.run(True, chosen), chosen
                 for line in plan_lines(plan, context, ui.talk_ink):
@@ -322,7 +323,7 @@ def _agreed(
 
 
 def _show_patch(context: Context, plan: RestoreResult, most: int | None = None) -> None:
-    """What a plan would do to the contents of the files."""
+    """Show the patch of a plan, or its first `most` lines."""
     ui = context.ui
     if not plan.patch:
         ui.say("these files are too many to show, or no text" if plan.written or plan.deleted else "no change")
@@ -334,7 +335,7 @@ def _show_patch(context: Context, plan: RestoreResult, most: int | None = None) 
         ui.say(f"... and {count(len(lines) - most, 'more line')}")
 
 
-def _choose(context: Context, plan: RestoreResult) -> list[str]:
+def _choose_paths(context: Context, plan: RestoreResult) -> list[str]:
     ui, offered = context.ui, [*plan.written, *plan.deleted]
     for number, path in enumerate(offered, 1):
         ui.say(f"{number:>4}  {safe(path)}")
@@ -350,9 +351,9 @@ def _choose(context: Context, plan: RestoreResult) -> list[str]:
     return chosen
 
 
-def _ways_on(result: RestoreResult, on_conflict: str, context: Context) -> list[str]:
-    """What can be done about conflicts: without that, a person only knows that it did not work."""
-    number = stuck_turn(result)
+def _conflict_hints(result: RestoreResult, on_conflict: str, context: Context) -> list[str]:
+    """The commands that help with conflicts."""
+    number = conflicting_turn(result)
     if number is None or on_conflict != "keep":
         return []
     return [
@@ -371,13 +372,13 @@ _HELP = """\
   /text    show only what has this text; / alone shows everything again
   d 3      show what going back to before turn 3 would do to the files
   Enter    leave everything as it is"""
-_AROUND = 5
-"""Lines that the picker needs besides the rows."""
-_MOST_OF_PATCH = 60
+_OTHER_LINES = 5
+"""Lines on the screen besides the rows."""
+_MOST_PATCH_LINES = 60
 
 
-def _pick(context: Context) -> str | None:
-    """A reference; None for leaving everything as it is, which is what Enter alone means."""
+def _pick_reference(context: Context) -> str | None:
+    """Let the person choose a state; its reference, or None to leave everything as it is (Enter alone)."""
     ui, manager = context.ui, context.manager
     if not ui.interactive:
         why = "which state? REF is missing, and this is no terminal to ask on"
@@ -386,7 +387,7 @@ def _pick(context: Context) -> str | None:
         now = now_text(manager.now(context.workdir))
         entries = [entry for entry in manager.timeline(context.workdir) if entry.number is not None]
         rows = manager.ways_back(context.workdir, [entry for entry in entries if entry.state is not None])
-    _show(context, rows, now)
+    _show_rows(context, rows, now)
     while True:
         answer = ui.ask(_QUESTION)
         if answer in ("", "0", "now", "@", "q"):
@@ -395,25 +396,25 @@ def _pick(context: Context) -> str | None:
             ui.say(_HELP)
         elif answer.startswith("/"):
             wanted = answer[1:].strip().casefold()
-            _show(context, [entry for entry in rows if wanted in entry_text(entry).casefold()], now)
+            _show_rows(context, [entry for entry in rows if wanted in entry_text(entry).casefold()], now)
         elif answer == "d" or answer.startswith("d "):
             _preview(context, answer[1:].strip() or "last")
-        elif _is_state(context, answer):
+        elif _is_reference(context, answer):
             return answer
 
 
-def _show(context: Context, rows: Sequence[Entry], now: str) -> None:
-    """The rows that fit on the screen, each with what going back to it would do now."""
+def _show_rows(context: Context, rows: Sequence[Entry], now: str) -> None:
+    """Show the rows that fit on the screen, each with what going back to it would do."""
     ui = context.ui
-    shown = rows[: max(5, ui.height - _AROUND)]
+    shown = rows[: max(5, ui.height - _OTHER_LINES)]
     ui.say(cut(f"  @            (now) leave everything as it is: {now}", ui.width))
-    for line in timeline_lines(shown, None, ui.width, ui.talk_ink, changes=way_back_text):
+    for line in timeline_lines(shown, None, ui.width, ui.talk_ink, changes=going_back_text):
         ui.say(line)
     hidden = f", the newest {len(shown)} are shown; /text finds the others" if len(shown) < len(rows) else ""
     ui.say(f"{count(len(rows), 'row')}{hidden}")
 
 
-def _is_state(context: Context, word: str) -> bool:
+def _is_reference(context: Context, word: str) -> bool:
     try:
         context.checkpoint(word)
     except ShadowsnapError as problem:
@@ -423,7 +424,7 @@ def _is_state(context: Context, word: str) -> bool:
 
 
 def _preview(context: Context, word: str) -> None:
-    """What going back would do to the files as they are now."""
+    """Show what going back would do to the files as they are now."""
     ui = context.ui
     try:
         target = context.checkpoint(word)
@@ -433,4 +434,4 @@ def _preview(context: Context, word: str) -> None:
         return
     for line in plan_lines(plan, context, ui.talk_ink):
         ui.say(line)
-    _show_patch(context, plan, _MOST_OF_PATCH)
+    _show_patch(context, plan, _MOST_PATCH_LINES)

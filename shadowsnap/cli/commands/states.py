@@ -1,4 +1,5 @@
-"""The commands that take states, look into them, and ask about them: snap, diff, cat, ls, fork, blame, bisect."""
+"""The commands that take states, show them, and answer questions about them: snap, diff, cat, ls, fork, blame,
+bisect."""
 
 from __future__ import annotations
 
@@ -16,7 +17,14 @@ from pathlib import Path
 from typing import NoReturn
 
 from shadowsnap.cli.commands import Command, Context
-from shadowsnap.cli.tables import change_lines, changed, changes_of, described, padded, patch_lines
+from shadowsnap.cli.tables import (
+    aligned,
+    change_lines,
+    checkpoint_changes,
+    checkpoint_title,
+    entry_changes,
+    patch_lines,
+)
 from shadowsnap.cli.text import ago, count, cut, one_line, safe
 from shadowsnap.cli.ui import Ink
 from shadowsnap.errors import (
@@ -31,8 +39,6 @@ from shadowsnap.model import Checkpoint, Diff, Entry, Outcome
 from shadowsnap.questions import BEGINNING, check_free
 from shadowsnap.results import Author, Bisection, BlamedLine, Probe
 from shadowsnap.snapshot.states import quoted
-
-_WORDS = {"disabled": "nothing was taken: shadowsnap is disabled by its settings"}
 
 
 class SnapCommand(Command):
@@ -52,7 +58,7 @@ class SnapCommand(Command):
     def run(self, args: argparse.Namespace, context: Context) -> int:
         with context.working("taking a snapshot"):
             outcome = context.manager.snapshot(
-                context.workdir, args.reason, paths=list(_files(args.paths, context))
+                context.workdir, args.reason, paths=list(_named_paths(args.paths, context))
             )
         if outcome.note:
             context.ui.say(safe(outcome.note))
@@ -72,27 +78,27 @@ class SnapCommand(Command):
 
 
 def _with_statistics(checkpoint: Checkpoint | None, context: Context) -> Checkpoint | None:
-    """As it stands in the list, with what it changed; that is the newest, unless others are at work."""
+    """The checkpoint as the list has it, with what it changed; without, if a newer one was taken meanwhile."""
     newest = context.manager.list_checkpoints(context.workdir, limit=1) if checkpoint else []
     return newest[0] if checkpoint and newest and newest[0].id == checkpoint.id else checkpoint
 
 
 def _entry(checkpoint: Checkpoint | None, context: Context) -> Entry | None:
-    """The snapshot in the timeline; None if the state was already held by a turn."""
+    """The entry of the snapshot; None if a turn already holds the state."""
     if checkpoint is None:
         return None
     entries = context.manager.timeline(context.workdir)
     return next((each for each in entries if each.kind == "snapshot" and each.after == checkpoint.id), None)
 
 
-def _files(words: list[str], context: Context) -> Iterator[str]:
+def _named_paths(words: list[str], context: Context) -> Iterator[str]:
     for word in words:
         path = os.path.join(context.here, word)
         if not os.path.lexists(path):
             context.ui.say(f"warning: {safe(word)} does not exist")
         folder = os.path.realpath(path)
         if folder == str(context.workdir):
-            continue  # it is captured anyway, by its own rules
+            continue  # the whole project is captured anyway, by its ignore rules
         if os.path.isdir(path) and not os.path.islink(path) and context.holds(folder):
             yield from _files_below(folder, context)
         else:
@@ -110,13 +116,18 @@ def _files_below(top: str, context: Context) -> Iterator[str]:
 
 def _snap_lines(outcome: Outcome, checkpoint: Checkpoint | None, entry: Entry | None) -> list[str]:
     if checkpoint is None:
-        return [_WORDS.get(outcome.status, outcome.status)]
+        disabled = "nothing was taken: shadowsnap is disabled by its settings"
+        return [disabled if outcome.status == "disabled" else outcome.status]
     name = f"snapshot {entry.number}" if entry is not None else f"state {checkpoint.short_id}"
     if outcome.status == "unchanged":
-        lines = [f"nothing changed since {name}, {ago(checkpoint.created_at)}: {described(checkpoint)}"]
+        lines = [f"nothing changed since {name}, {ago(checkpoint.created_at)}: {checkpoint_title(checkpoint)}"]
     else:
         # The list counts against the newest known state, which is not always the checkpoint before it.
-        facts = (f"took {name}", described(checkpoint), changes_of(entry) if entry else changed(checkpoint))
+        facts = (
+            f"took {name}",
+            checkpoint_title(checkpoint),
+            entry_changes(entry) if entry else checkpoint_changes(checkpoint),
+        )
         lines = ["  ".join(part for part in facts if part)]
     if outcome.error is not None:
         lines.append(f"  only the named files: {safe(str(outcome.error))}")
@@ -161,7 +172,7 @@ class DiffCommand(Command):
 
 
 def _compare(args: argparse.Namespace, context: Context) -> tuple[Diff, str]:
-    """What differs, and the two states in words."""
+    """What differs, and the names of the two states."""
     manager, paths, present = context.manager, context.paths(args.paths), "the files as they are now"
     if args.a in (None, "@"):
         if args.b is not None:
@@ -196,7 +207,7 @@ class CatCommand(Command):
         path = context.path(args.path)
         content = context.manager.contents(context.workdir, checkpoint.id, [path]).get(path)
         if content is None:
-            raise _missing(checkpoint, args.ref, path)
+            raise _missing_error(checkpoint, args.ref, path)
         if context.ui.json:
             text = content.decode("utf-8", "surrogateescape")
             return context.ui.answer({"path": path, "checkpoint_id": checkpoint.id, "content": text})
@@ -204,7 +215,7 @@ class CatCommand(Command):
         return 0
 
 
-def _missing(checkpoint: Checkpoint, ref: str, path: str) -> ShadowsnapError:
+def _missing_error(checkpoint: Checkpoint, ref: str, path: str) -> ShadowsnapError:
     why = next((item.why for item in checkpoint.skipped if item.path == path), None)
     return NoSuchPath(path=path, ref=ref) if why is None else NotCaptured(state=ref, path=path, why=why)
 
@@ -226,7 +237,7 @@ class LsCommand(Command):
             path = context.path(args.path).rstrip("/")
             files = [each for each in files if path in ("", ".") or each == path or each.startswith(f"{path}/")]
             if not files:
-                raise _missing(checkpoint, args.ref, path)
+                raise _missing_error(checkpoint, args.ref, path)
         return context.ui.answer({"checkpoint_id": checkpoint.id, "files": files}, [safe(each) for each in files])
 
 
@@ -269,7 +280,7 @@ class ForkCommand(Command):
 
 
 _NO_ID = "0" * 40
-_PROMPT = 28
+_PROMPT_WIDTH = 28
 _RANGE = re.compile(r"(\d*)(?:,(\+?\d*))?")
 
 
@@ -295,18 +306,18 @@ class BlameCommand(Command):
     def run(self, args: argparse.Namespace, context: Context) -> int:
         path = context.path(args.path)
         everything = context.manager.blame(context.workdir, path)
-        lines = everything if args.lines is None else _chosen(everything, args.lines)
+        lines = everything if args.lines is None else _lines_in_range(everything, args.lines)
         if context.ui.json:
             return context.ui.answer({"lines": lines})
         if args.porcelain:
             context.ui.raw(b"".join(_porcelain(lines, path)))
             return 0
-        context.ui.page("".join(f"{row}\n" for row in _rows(lines, context.ui.ink)))
+        context.ui.page("".join(f"{row}\n" for row in _blame_rows(lines, context.ui.ink)))
         return 0
 
 
-def _chosen(lines: Sequence[BlamedLine], word: str) -> Sequence[BlamedLine]:
-    """The lines that a range names, as `git blame -L` has it."""
+def _lines_in_range(lines: Sequence[BlamedLine], word: str) -> Sequence[BlamedLine]:
+    """The lines of a range as `git blame -L` takes it."""
     found = _RANGE.fullmatch(word)
     if found is None or word in ("", ","):
         raise WrongUsage(why=f"-L {word}: a range is 10,20 or 10,+5")
@@ -323,8 +334,10 @@ def _chosen(lines: Sequence[BlamedLine], word: str) -> Sequence[BlamedLine]:
     return lines[first - 1 : end]
 
 
-def _rows(lines: Sequence[BlamedLine], ink: Ink) -> Iterator[str]:
-    cells = padded([(_who(line.author), cut(one_line(line.author.prompt or ""), _PROMPT)) for line in lines])
+def _blame_rows(lines: Sequence[BlamedLine], ink: Ink) -> Iterator[str]:
+    cells = aligned(
+        [(_author_text(line.author), cut(one_line(line.author.prompt or ""), _PROMPT_WIDTH)) for line in lines]
+    )
     digits = len(str(lines[-1].line)) if lines else 1
     for line, (who, prompt) in zip(lines, cells, strict=True):
         style = {"turn": "cyan", "person": "green"}.get(line.author.who, "dim")
@@ -333,7 +346,7 @@ def _rows(lines: Sequence[BlamedLine], ink: Ink) -> Iterator[str]:
         yield f"{left}  {ink('dim', f'{line.line:>{digits}}')}  {text}".rstrip()
 
 
-def _who(author: Author) -> str:
+def _author_text(author: Author) -> str:
     if author.who == "turn":
         return f"turn {author.number}" + (f" {one_line(author.agent)}" if author.agent else "")
     return "you" if author.who == "person" else "before"
@@ -341,7 +354,7 @@ def _who(author: Author) -> str:
 
 def _porcelain(lines: Sequence[BlamedLine], path: str) -> Iterator[bytes]:
     described: set[tuple[str, str, int | None]] = set()
-    # Lines that came in one after the other are a group; its size stands in its first line.
+    # As in git: adjacent lines with the same origin are a group, whose first line has its size.
     for _, some in groupby(lines, lambda line: (line.author, line.original_line - line.line)):
         group = list(some)
         for at, line in enumerate(group):
@@ -367,8 +380,8 @@ def _headers(who: Author, path: str) -> Iterator[bytes]:
     yield f"filename {quoted(path.encode('utf-8', 'surrogateescape'))}\n".encode()
 
 
-_SECONDS = 600.0
-_ENDING = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+_TEST_SECONDS = 600.0
+_ENDING_SIGNALS = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
 
 
 class BisectCommand(Command):
@@ -386,8 +399,8 @@ class BisectCommand(Command):
         parser.add_argument("--good", metavar="REF", help="a state in which COMMAND succeeds")
         parser.add_argument("--bad", metavar="REF", help="a later state in which it fails; else the files as now")
         parser.add_argument("--all", action="store_true", help="test every state, from --good or the oldest on")
-        longest = f"a command that takes longer has failed; {_SECONDS:g} if not given"
-        parser.add_argument("--timeout", metavar="SECONDS", type=float, default=_SECONDS, help=longest)
+        longest = f"a command that takes longer has failed; {_TEST_SECONDS:g} if not given"
+        parser.add_argument("--timeout", metavar="SECONDS", type=float, default=_TEST_SECONDS, help=longest)
         parser.set_defaults(paths=[])
         parser.usage_end = ["-- COMMAND"]  # type: ignore[attr-defined]
 
@@ -402,11 +415,11 @@ class BisectCommand(Command):
 
         def check(folder: Path, name: str) -> int | None:
             ui.say(f"testing the state after {name} ..." if name != BEGINNING else "testing the first state ...")
-            status = run_in(words, folder, args.timeout, quiet=ui.json)
+            status = run_in_directory(words, folder, args.timeout, quiet=ui.json)
             ui.say(f"  {'it took too long' if status is None else f'exit code {status}'}")
             return status
 
-        with ending_by_signals():
+        with signals_as_exceptions():
             found = context.manager.bisect(context.workdir, good, bad, check=check, test_all=args.all)
         if found.culprit is None and not args.all:
             names = ", ".join(probe.name for probe in found.candidates)
@@ -414,9 +427,9 @@ class BisectCommand(Command):
         return ui.answer(found.to_dict(), _bisect_lines(found, table=args.all))
 
 
-def run_in(words: Sequence[str], folder: Path, seconds: float, *, quiet: bool) -> int | None:
-    """Run a command in a directory; its exit code, or None if it took too long. All that it started ends with
-    it."""
+def run_in_directory(words: Sequence[str], folder: Path, seconds: float, *, quiet: bool) -> int | None:
+    """Run a command in a directory; its exit code, or None if it took too long. The processes that it started are
+    killed when it ends."""
     command = list(words)
     if len(command) == 1 and len(command[0].split()) > 1 and shutil.which(command[0]) is None:
         command = ["/bin/sh", "-c", command[0]]  # a whole line in one word
@@ -426,18 +439,18 @@ def run_in(words: Sequence[str], folder: Path, seconds: float, *, quiet: bool) -
             command, cwd=folder, stdin=subprocess.DEVNULL, stdout=output, stderr=output,
             env={**os.environ, "PWD": str(folder)}, start_new_session=True,
         )  # fmt: skip
-    except OSError as problem:  # as a shell says that it cannot be run, or is not found
+    except OSError as problem:  # the exit codes of a shell
         return 127 if isinstance(problem, FileNotFoundError) else 126
     try:
         return process.wait(seconds if seconds > 0 else None)
     except subprocess.TimeoutExpired:
         return None
     finally:
-        _end(process)
+        _kill_group(process)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
-    """End a command with all that it started."""
+def _kill_group(process: subprocess.Popen[bytes]) -> None:
+    """Kill a command and the processes that it started."""
     if hasattr(os, "killpg"):
         try:
             os.killpg(process.pid, signal.SIGKILL)
@@ -449,13 +462,14 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 
 
 @contextmanager
-def ending_by_signals() -> Iterator[None]:
-    """Let signals that would end us at once be exceptions, so that scratch directories are removed."""
+def signals_as_exceptions() -> Iterator[None]:
+    """Turn signals that would end this process at once into exceptions, so that scratch directories are
+    removed."""
 
     def end(number: int, _: object) -> NoReturn:
         raise SystemExit(128 + number)
 
-    before = {number: signal.signal(number, end) for number in _ENDING}
+    before = {number: signal.signal(number, end) for number in _ENDING_SIGNALS}
     try:
         yield
     finally:
@@ -470,13 +484,13 @@ def _bisect_lines(found: Bisection, *, table: bool) -> Iterator[str]:
             status = "too long" if probe.status is None else f"exit {probe.status}"
             yield f"{probe.verdict:7}  {status:8}  {probe.name:{wide}}  {one_line(probe.prompt or '')}".rstrip()
     if found.culprit is not None:
-        yield f"{_in_words(found.culprit)} broke it"
+        yield f"{_probe_text(found.culprit)} broke it"
         if found.culprit.number is not None:
             yield f"to see what it did: shadowsnap diff {found.culprit.number}"
     elif table:
         yield "the command succeeds in the last state that could be tested, or in none"
 
 
-def _in_words(probe: Probe) -> str:
+def _probe_text(probe: Probe) -> str:
     about = ", ".join(filter(None, (one_line(probe.agent or ""), one_line(probe.prompt or ""))))
     return f"{probe.name} ({about})" if about else probe.name

@@ -1,5 +1,5 @@
-"""The commands about the store: status (with the store at a glance), doctor, verify, import, and what removes
-checkpoints: delete, prune, purge, clear, clear-legacy."""
+"""The commands about the store: status, doctor, verify, import, and those that remove checkpoints: delete, prune,
+purge, clear, clear-legacy."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from shadowsnap.agents.state import AgentHere, AgentState, agents_here, checked_
 from shadowsnap.base import config_file
 from shadowsnap.cli.commands import Command, Context, add_plan_options
 from shadowsnap.cli.commands.timeline import heading
-from shadowsnap.cli.tables import described, now_text, tilde, unpushed_text
+from shadowsnap.cli.tables import checkpoint_title, now_text, tilde, unpushed_text
 from shadowsnap.cli.text import age, ago, count, cut, cut_path, one_line, safe, size, wrapped
 from shadowsnap.cli.ui import Ink, Ui
 from shadowsnap.errors import NoSuchProject, PinnedCheckpoint, ShadowsnapError, WrongUsage
@@ -43,7 +43,7 @@ from shadowsnap.store.log import read_troubles
 from shadowsnap.store.projects import project_of, read_record
 from shadowsnap.upkeep.status import exposure, failures
 
-_MOST_NAMED = 3
+_MOST_SKIPPED = 3
 _LONGEST_PATH = 50
 
 
@@ -67,7 +67,7 @@ class StatusCommand(Command):
 
 def _show_here(context: Context) -> int:
     with context.working("looking at the files"):
-        entries, now, problem = _look(context)
+        entries, now, problem = _read_present(context)
         context.hooks = checked_states(context.workdir)
         agents = agents_here(context.workdir, context.hooks)
     protection, verified = context.protection, _verified_at(context)
@@ -82,8 +82,8 @@ def _show_here(context: Context) -> int:
             "protection": protection.text,
             "since": moment_of(protection.since),
             "agents": agents,
-            "newest": _some(now, "name", "number", "checkpoint_id") if known else None,
-            "changed_since": _some(now, "files_changed", "insertions", "deletions") if counted else None,
+            "newest": _fields_of(now, "name", "number", "checkpoint_id") if known else None,
+            "changed_since": _fields_of(now, "files_changed", "insertions", "deletions") if counted else None,
             "not_captured": now.skipped if now is not None else [],
             "remote": remote,
             "turn_count": sum(entry.kind == "turn" for entry in entries),
@@ -96,8 +96,8 @@ def _show_here(context: Context) -> int:
     ui, width = context.ui, context.ui.width
     rows = [(each.agent, each.text) for each in agents]
     rows += [("changed", now_text(now) if now is not None else "no history yet")]
-    rows += [("not held", _not_held(now.skipped))] if now is not None and now.skipped else []
-    rows += [("history", _history(entries))] if entries else []
+    rows += [("not held", _skipped_text(now.skipped))] if now is not None and now.skipped else []
+    rows += [("history", _history_text(entries))] if entries else []
     rows += [("verified", f"the newest state was restored and found exact {ago(verified)}")] if verified else []
     rows += [("remote", f"{safe(remote.name)}, {unpushed_text(remote)}")] if remote is not None else []
     base = cut(tilde(context.manager.settings.resolved_base()), width)
@@ -115,7 +115,7 @@ def _show_here(context: Context) -> int:
     return ui.answer(data, lines)
 
 
-def _some(record: object, *names: str) -> dict[str, Any]:
+def _fields_of(record: object, *names: str) -> dict[str, Any]:
     return {name: getattr(record, name) for name in names}
 
 
@@ -128,8 +128,8 @@ def _verified_at(context: Context) -> datetime | None:
         return None
 
 
-def _look(context: Context) -> tuple[list[Entry], Now | None, ShadowsnapError | None]:
-    """What happened here, how the files are, and what kept us from seeing that."""
+def _read_present(context: Context) -> tuple[list[Entry], Now | None, ShadowsnapError | None]:
+    """The timeline, how the files are now, and the error if one of them could not be read."""
     entries: list[Entry] = []
     try:
         entries = context.manager.timeline(context.workdir)
@@ -140,13 +140,13 @@ def _look(context: Context) -> tuple[list[Entry], Now | None, ShadowsnapError | 
         return entries, None, problem
 
 
-def _not_held(skipped: Sequence[Skipped]) -> str:
-    paths = [f"{cut_path(safe(item.path), _LONGEST_PATH)} ({item.why})" for item in skipped[:_MOST_NAMED]]
-    more = f" and {len(skipped) - _MOST_NAMED} more" if len(skipped) > _MOST_NAMED else ""
+def _skipped_text(skipped: Sequence[Skipped]) -> str:
+    paths = [f"{cut_path(safe(item.path), _LONGEST_PATH)} ({item.why})" for item in skipped[:_MOST_SKIPPED]]
+    more = f" and {len(skipped) - _MOST_SKIPPED} more" if len(skipped) > _MOST_SKIPPED else ""
     return f"{count(len(skipped), 'path')}: {', '.join(paths)}{more}"
 
 
-def _history(entries: Sequence[Entry]) -> str:
+def _history_text(entries: Sequence[Entry]) -> str:
     numbers = Counter[str](entry.kind for entry in entries)
     parts = [count(numbers[kind], kind) for kind in ("turn", "snapshot") if numbers[kind]]
     began = min((entry.began_at for entry in entries if entry.began_at is not None), default=None)
@@ -154,7 +154,7 @@ def _history(entries: Sequence[Entry]) -> str:
 
 
 def _troubles(context: Context, agents: Sequence[AgentHere]) -> Iterator[tuple[str, str]]:
-    """What is wrong here, and the command or setting that mends it."""
+    """What is wrong here, and the command or setting that repairs it."""
     base = Path(context.manager.settings.resolved_base())
     yield from ((each.problem, each.mend) for each in agents if each.problem)
     last = max((each.last_run_at for each in agents if each.last_run_at is not None), default=None)
@@ -165,7 +165,7 @@ def _troubles(context: Context, agents: Sequence[AgentHere]) -> Iterator[tuple[s
     try:
         unfixed = missing_fixes(Store(base).git())
     except (ShadowsnapError, OSError):
-        unfixed = ""  # without git, or without a store, there are other troubles
+        unfixed = ""  # git or the store is missing, which is reported elsewhere
     if unfixed:
         yield unfixed, "install a newer git"
     exposed = exposure(base, [context.workdir], writable_folders())
@@ -176,12 +176,12 @@ def _troubles(context: Context, agents: Sequence[AgentHere]) -> Iterator[tuple[s
 _SHOWN = 10
 _BAR = 20
 _HOOKS_READ = 200
-_TROUBLED = ("failed", "refused", "partial", "settings")
+_BAD_STATUSES = ("failed", "refused", "partial", "settings")
 
 
 def _show_store(context: Context) -> int:
-    """Where the store is, how large, which projects it has, how close the limits are, what was not captured, what
-    failed lately and what to do about it, and which agents have the hook."""
+    """Show the store: its place and size, its projects, its limits, what was not captured, what failed lately and
+    what to do about it, and which agents have the hook."""
     with context.working("looking at the store"):
         status = context.manager.status()
         agents = installed(context.workdir)
@@ -193,31 +193,31 @@ def _show_store(context: Context) -> int:
     data = {
         **status.to_dict(),
         "settings": {"path": config_file(), "ignored": context.manager.warnings},
-        "agents": [_some(each, "agent", "path", "scope", "current") for each in agents],
+        "agents": [_fields_of(each, "agent", "path", "scope", "current") for each in agents],
         "hooks": hooks[:_SHOWN],
         "helper": helper,
     }
     ui = context.ui
     sections = {
-        "warnings": [line for text in status.warnings for line in _bullet(text, ui.width)],
+        "warnings": [line for text in status.warnings for line in _bullet_lines(text, ui.width)],
         "projects": _project_lines(status.projects, ui),
-        "limits": [f"{_limit(each)}{_bar(each, ui.ink)}" for each in status.limits],
+        "limits": [f"{_limit_text(each)}{_bar(each, ui.ink)}" for each in status.limits],
         "remotes": [
             f"  {safe(each.workdir)}: {safe(each.name)}, {unpushed_text(each)}" for each in status.remotes
         ],
-        "not captured": [line for each in status.uncaptured for line in _uncaptured(each, ui.width)],
-        "failed lately": [line for each in status.failures[:_SHOWN] for line in _failure(each, ui.width)],
-        "agents with the hook": [*map(_agent, agents)] or ["  none: shadowsnap install AGENT"],
-        "hooks lately": [line for text in _hooks(hooks) for line in _bullet(text, ui.width)],
+        "not captured": [line for each in status.uncaptured for line in _uncaptured_lines(each, ui.width)],
+        "failed lately": [line for each in status.failures[:_SHOWN] for line in _failure_lines(each, ui.width)],
+        "agents with the hook": [*map(_agent_text, agents)] or ["  none: shadowsnap install AGENT"],
+        "hooks lately": [line for text in _hook_texts(hooks) for line in _bullet_lines(text, ui.width)],
     }
-    lines = [*_summary(status)]
+    lines = [*_store_facts(status)]
     lines += [f"helper      process {helper.pid}, started {ago(helper.started_at)}"] if helper is not None else []
     for title, rows in sections.items():
         lines += ["", ui.ink("bold", f"{title}:"), *rows] if rows else []
     return ui.answer(data, lines)
 
 
-def _summary(status: StoreStatus) -> Iterator[str]:
+def _store_facts(status: StoreStatus) -> Iterator[str]:
     spare = f", {size(status.unreachable_bytes)} of it to be freed" if status.unreachable_bytes else ""
     yield f"store       {safe(status.base)}"
     yield f"size        {size(status.store_bytes)}{spare}"
@@ -248,7 +248,7 @@ def _project_lines(projects: Sequence[ProjectStatus], ui: Ui) -> list[str]:
     return lines + ([f"  ... and {more} more (--json has all)"] if more > 0 else [])
 
 
-def _limit(limit: Limit) -> str:
+def _limit_text(limit: Limit) -> str:
     if limit.limit <= 0:
         return f"  {limit.name:18}  no limit"
     if limit.used is None:
@@ -260,7 +260,7 @@ def _limit(limit: Limit) -> str:
 
 
 def _bar(limit: Limit, ink: Ink) -> str:
-    """How far a limit is used, where colours say it."""
+    """A bar of how much of a limit is used; none without colours."""
     if not ink.on or limit.limit <= 0 or limit.used is None:
         return ""
     full = min(_BAR, round(_BAR * limit.used / limit.limit))
@@ -268,27 +268,27 @@ def _bar(limit: Limit, ink: Ink) -> str:
     return f"  {ink(style, '━' * full)}{ink('dim', '━' * (_BAR - full))}"
 
 
-def _uncaptured(trouble: Trouble, width: int) -> list[str]:
+def _uncaptured_lines(trouble: Trouble, width: int) -> list[str]:
     shown = ", ".join(one_line(path) for path in trouble.paths[:3])
     more = f" and {trouble.times - 3} more" if trouble.times > 3 else ""
-    return _bullet(f"{trouble.workdir}: {trouble.what}: {shown}{more}", width, trouble.advice)
+    return _bullet_lines(f"{trouble.workdir}: {trouble.what}: {shown}{more}", width, trouble.advice)
 
 
-def _failure(trouble: Trouble, width: int) -> list[str]:
+def _failure_lines(trouble: Trouble, width: int) -> list[str]:
     times = f" ({trouble.times} times)" if trouble.times > 1 else ""
     where = "" if trouble.workdir in trouble.what else f"{trouble.workdir}: "
-    return _bullet(f"{ago(trouble.at)}{times}: {where}{trouble.what}", width, trouble.advice)
+    return _bullet_lines(f"{ago(trouble.at)}{times}: {where}{trouble.what}", width, trouble.advice)
 
 
-def _agent(each: Installed) -> str:
+def _agent_text(each: Installed) -> str:
     other = "" if each.current else " (starts another program)"
     return f"  {each.agent:9} {each.scope:8} {safe(each.path)}{other}"
 
 
-def _hooks(hooks: Sequence[dict[str, Any]]) -> Iterator[str]:
-    """The last one, which shows that they run, and those that went wrong."""
+def _hook_texts(hooks: Sequence[dict[str, Any]]) -> Iterator[str]:
+    """The newest run of a hook, and those that went wrong."""
     for at, entry in enumerate(hooks[: _SHOWN + 1]):
-        if at == 0 or entry.get("status") in _TROUBLED:
+        if at == 0 or entry.get("status") in _BAD_STATUSES:
             parts = [entry.get("agent"), entry.get("event"), entry.get("tool"), entry.get("status")]
             try:
                 when = ago(datetime.fromtimestamp(entry["time"], UTC))
@@ -298,7 +298,7 @@ def _hooks(hooks: Sequence[dict[str, Any]]) -> Iterator[str]:
             yield f"{when}: {' '.join(str(each) for each in parts if each)}{error}"
 
 
-def _bullet(text: str, width: int, advice: str = "") -> list[str]:
+def _bullet_lines(text: str, width: int, advice: str = "") -> list[str]:
     return wrapped(text, width, "  ", "    ") + (wrapped(f"-> {advice}", width, "    ") if advice else [])
 
 
@@ -441,12 +441,12 @@ class DeleteCommand(Command):
                 raise PinnedCheckpoint(ref=checkpoint.short_id)
         if not args.yes:
             number = count(len(chosen), "checkpoint")
-            plan = [f"  {checkpoint.short_id}  {described(checkpoint)}" for checkpoint in chosen.values()]
+            plan = [f"  {checkpoint.short_id}  {checkpoint_title(checkpoint)}" for checkpoint in chosen.values()]
             if not ui.confirm(f"delete {number} for good?", plan, f"{number} would be gone"):
                 return ui.cancelled()
         gone = context.manager.delete(context.workdir, list(chosen))
         answer = {"checkpoints": gone}
-        lines = [f"deleted {checkpoint.short_id}  {described(checkpoint)}" for checkpoint in gone]
+        lines = [f"deleted {checkpoint.short_id}  {checkpoint_title(checkpoint)}" for checkpoint in gone]
         if not args.now:
             return ui.answer(answer, lines)
         with context.working("reclaiming"):
@@ -463,7 +463,7 @@ _LIMITS = {
     "max_total_size_mb": ("MB", float, "size of the store"),
     "max_attachments_mb": ("MB", float, "size of kept conversations"),
 }
-_WORDS = {
+_STATUS_TEXTS = {
     "busy": "another process is pruning",
     "skipped": "nothing is stored yet",
     "disabled": "shadowsnap is disabled by its settings",
@@ -517,8 +517,8 @@ class PruneCommand(Command):
 
 
 def _prune_lines(result: PruneResult, width: int) -> Iterator[str]:
-    if result.status in _WORDS:
-        yield _WORDS[result.status]
+    if result.status in _STATUS_TEXTS:
+        yield _STATUS_TEXTS[result.status]
         return
     workdir = None
     for verdict in sorted(result.dropped, key=lambda each: each.checkpoint.workdir):
@@ -528,15 +528,15 @@ def _prune_lines(result: PruneResult, width: int) -> Iterator[str]:
             yield safe(workdir)
         why = f"({verdict.reason})"
         start = f"  {checkpoint.short_id}  {age(checkpoint.created_at):10}  "
-        yield f"{start}{cut(described(checkpoint), max(12, width - len(start) - len(why) - 2))}  {why}"
+        yield f"{start}{cut(checkpoint_title(checkpoint), max(12, width - len(start) - len(why) - 2))}  {why}"
     if result.attachments_dropped:
         yield f"  and {count(len(result.attachments_dropped), 'conversation')}"
-    yield _sum(result)
+    yield _prune_counts(result)
     if not result.applied:
         yield from (safe(note) for note in result.notes)
 
 
-def _sum(result: PruneResult) -> str:
+def _prune_counts(result: PruneResult) -> str:
     number = count(len(result.dropped), "checkpoint")
     kept = len(result.verdicts) - len(result.dropped)
     if not result.applied:
@@ -592,7 +592,7 @@ class PurgeCommand(Command):
             raise
         for note in result.notes:
             ui.say(f"{ui.talk_ink('yellow', 'note:')} {safe(note)}")
-        return ui.answer(result.to_dict(), _purged(result), code=0 if result.reclaimed else 1)
+        return ui.answer(result.to_dict(), _purged_text(result), code=0 if result.reclaimed else 1)
 
 
 def _purge_lines(plan: PurgeResult, most: int | None = None) -> Iterator[str]:
@@ -603,7 +603,7 @@ def _purge_lines(plan: PurgeResult, most: int | None = None) -> Iterator[str]:
     yield from (f"note: {safe(note)}" for note in plan.notes)
 
 
-def _purged(result: PurgeResult) -> str:
+def _purged_text(result: PurgeResult) -> str:
     files, changed = count(len(result.files), "file"), count(len(result.checkpoints), "checkpoint")
     if not result.reclaimed:
         return f"purged {files} from {changed}; the bytes are not reclaimed yet"
@@ -634,13 +634,15 @@ class ClearCommand(Command):
                 return context.manager.clear_all(dry_run)
             return context.manager.clear(context.workdir, dry_run)
 
-        return clear_out(context, args, operation, "every checkpoint" if args.all else "these checkpoints")
+        return clear_after_asking(
+            context, args, operation, "every checkpoint" if args.all else "these checkpoints"
+        )
 
 
-def clear_out(
+def clear_after_asking(
     context: Context, args: argparse.Namespace, operation: Callable[[bool], ClearReport], what: str
 ) -> int:
-    """Run `operation(dry_run)` after showing what will be gone, and asking."""
+    """Show what `operation(dry_run)` would remove, ask, and run it."""
     ui = context.ui
     with context.working("looking"):
         plan = operation(True)
@@ -654,16 +656,16 @@ def clear_out(
     with context.working("clearing"):
         report = operation(False)
     later = f"; {size(report.pending_bytes)} will be freed by upkeep" if report.pending_bytes else ""
-    cleared = "\n".join(f"cleared {_item(item)}" for item in report.items)
+    cleared = "\n".join(f"cleared {_item_text(item)}" for item in report.items)
     return ui.answer(report.to_dict(), [cleared, f"freed {size(report.bytes_freed)}{later}"])
 
 
 def _clear_lines(plan: ClearReport) -> Iterator[str]:
-    yield from (f"  clear  {_item(item)}" for item in plan.items)
+    yield from (f"  clear  {_item_text(item)}" for item in plan.items)
     yield f"{size(plan.bytes_freed + plan.pending_bytes)} to free"
 
 
-def _item(item: ClearedItem) -> str:
+def _item_text(item: ClearedItem) -> str:
     parts = [count(item.checkpoints, "checkpoint")] if item.checkpoints else []
     parts += [f"{item.pinned} pinned"] if item.pinned else []
     parts += [size(item.bytes), *([item.note] if item.note else [])]
@@ -684,4 +686,4 @@ class ClearLegacyCommand(Command):
         add_plan_options(parser)
 
     def run(self, args: argparse.Namespace, context: Context) -> int:
-        return clear_out(context, args, context.manager.clear_legacy, "these archives")
+        return clear_after_asking(context, args, context.manager.clear_legacy, "these archives")

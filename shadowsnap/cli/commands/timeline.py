@@ -12,16 +12,16 @@ from typing import Any
 
 from shadowsnap.cli.commands import USAGE, Command, Context
 from shadowsnap.cli.tables import (
+    aligned,
     change_lines,
     checkpoint_lines,
+    describe_state,
     diff_of_entry,
     duration_text,
     entry_of,
     moment_text,
-    padded,
     patch_lines,
     prompt_of,
-    state_in_words,
     tilde,
     timeline_lines,
 )
@@ -29,12 +29,21 @@ from shadowsnap.cli.text import age, ago, columns, count, cut, cut_path, one_lin
 from shadowsnap.cli.ui import Ink
 from shadowsnap.errors import DirectoryMissing, NoConversation, NoSuchProject, UnsafeTree, WrongUsage
 from shadowsnap.manager import CheckpointManager
-from shadowsnap.model import Change, Checkpoint, Conversation, Entry, Now, Session, SessionTurn, Skipped
+from shadowsnap.model import (
+    TAKEN_BACK,
+    Change,
+    Checkpoint,
+    Conversation,
+    Entry,
+    Now,
+    Session,
+    SessionTurn,
+    Skipped,
+)
 from shadowsnap.store.conversations import spoken_messages
 from shadowsnap.timeline import lasting_effects, short_session_ids
 
 _LEAST_PATH = 12
-_OUT = ("undone", "reverted")
 
 
 class ListCommand(Command):
@@ -64,12 +73,12 @@ class ListCommand(Command):
         if args.checkpoints and args.restores:
             raise WrongUsage(why="--checkpoints lists states, --restores what happened")
         if args.all_projects:
-            return _every_project(args, context)
+            return _list_every_project(args, context)
         return _checkpoints(args, context) if args.checkpoints else _timeline(args, context)
 
 
 def show_first_steps(context: Context) -> int:
-    """What a bare `shadowsnap` shows where there is no history yet."""
+    """What `shadowsnap` without a command shows if there is no history yet."""
     lines = [heading(context), "no history yet: the first snapshot is taken before an agent first writes"]
     return context.ui.answer({}, [*lines, f"usage: {USAGE}", "shadowsnap help lists the commands"])
 
@@ -78,12 +87,14 @@ def _timeline(args: argparse.Namespace, context: Context) -> int:
     ui, workdir = context.ui, context.workdir
     narrow = args.session is not None or args.file is not None
     with context.working("looking at the files"):
-        entries = _entries(args, context, workdir)
-        now = _now(context)
+        entries = _read_entries(args, context, workdir)
+        now = _read_now(context)
     shown = entries[: args.limit or None]
-    data: dict[str, Any] = {"project": _project(context), "now": now}
+    data: dict[str, Any] = {"project": _project_facts(context), "now": now}
     data |= {"entries": shown, "more": len(entries) - len(shown)}
-    lines = picture(context, entries, None if narrow else now, len(shown), hints=ui.on_terminal and not narrow)
+    lines = timeline_view(
+        context, entries, None if narrow else now, len(shown), hints=ui.on_terminal and not narrow
+    )
     lanes = [] if narrow else context.manager.pulled(workdir, args.limit or None)
     if lanes:
         data["pulled_timelines"] = lanes
@@ -97,49 +108,49 @@ def _timeline(args: argparse.Namespace, context: Context) -> int:
     return ui.answer(data, lines)
 
 
-def picture(
+def timeline_view(
     context: Context, entries: Sequence[Entry], now: Now | None, most: int | None = None, *, hints: bool
 ) -> list[str]:
-    """The timeline as people see it, with its heading; `hints`: and the two commands they look for."""
+    """The heading and the lines of the timeline; with `hints`, also the commands that go back."""
     lines = [heading(context), *_rows(entries, now, context, most)]
-    return [*lines, *_hints(entries, context)] if hints else lines
+    return [*lines, *_next_hints(entries, context)] if hints else lines
 
 
 def heading(context: Context) -> str:
-    """The directory, and whether it is protected."""
+    """The directory of the project, and whether it is protected."""
     ui, text = context.ui, one_line(context.protection.text)
     path = cut_path(tilde(context.workdir), max(_LEAST_PATH, ui.width - columns(text) - 4))
     style = "green" if context.protection.protected else "yellow"
     return f"{ui.ink('bold', path)}    {ui.ink(style, cut(text, ui.width - columns(path) - 4))}"
 
 
-def _project(context: Context) -> dict[str, Any]:
+def _project_facts(context: Context) -> dict[str, Any]:
     protected, text = context.protection.protected, context.protection.text
     return {"workdir": str(context.workdir), "protected": protected, "protection": text}
 
 
 def _checkpoints(args: argparse.Namespace, context: Context) -> int:
-    ui, found = context.ui, _states(args, context, context.workdir)
+    ui, found = context.ui, _read_checkpoints(args, context, context.workdir)
     shown = found[: args.limit or None]
     if not shown:
         _check_session(args, context)
         ui.say("no state fits")
     more = len(found) - len(shown)
     _say_more(context, more)
-    data = {"project": _project(context), "checkpoints": shown, "more": more}
+    data = {"project": _project_facts(context), "checkpoints": shown, "more": more}
     return ui.answer(data, checkpoint_lines(shown, ui.width, ui.ink))
 
 
-def _every_project(args: argparse.Namespace, context: Context) -> int:
+def _list_every_project(args: argparse.Namespace, context: Context) -> int:
     ui, limit = context.ui, args.limit or None
     timelines, lines = list[dict[str, Any]](), list[str]()
     for workdir in context.manager.projects():
         if args.checkpoints:
-            states = _states(args, context, workdir)
+            states = _read_checkpoints(args, context, workdir)
             rows = checkpoint_lines(states[:limit], ui.width, ui.ink)
             found: dict[str, Any] = {"checkpoints": states[:limit], "more": len(states) - len(rows)}
         else:
-            entries = _entries(args, context, workdir)
+            entries = _read_entries(args, context, workdir)
             rows = _rows(entries, None, context, limit)
             found = {"entries": entries[:limit], "more": len(entries) - len(rows)}
         if rows:
@@ -152,25 +163,25 @@ def _every_project(args: argparse.Namespace, context: Context) -> int:
 
 
 def _check_session(args: argparse.Namespace, context: Context) -> None:
-    """Raise NoSuchSession if nothing is listed because nothing is known of the session."""
+    """Raise NoSuchSession if the session is not known at all."""
     if args.session is not None:
         context.manager.session(args.session)
 
 
-def _states(args: argparse.Namespace, context: Context, workdir: Path) -> list[Checkpoint]:
+def _read_checkpoints(args: argparse.Namespace, context: Context, workdir: Path) -> list[Checkpoint]:
     path, session = None if args.file is None else context.path(args.file), args.session
-    if session is not None:  # the whole of an id that may be shortened
+    if session is not None:  # the id may be shortened, and this needs all of it
         ids = {entry.session_id for entry in context.manager.timeline(workdir, session_id=session)}
         session = next((each for each in ids if each), session)
     return context.manager.list_checkpoints(workdir, session_id=session, path=path)
 
 
-def _entries(args: argparse.Namespace, context: Context, workdir: Path) -> list[Entry]:
+def _read_entries(args: argparse.Namespace, context: Context, workdir: Path) -> list[Entry]:
     path = None if args.file is None else context.path(args.file)
     return context.manager.timeline(workdir, session_id=args.session, path=path, restores=args.restores)
 
 
-def _now(context: Context) -> Now | None:
+def _read_now(context: Context) -> Now | None:
     try:
         return context.manager.now(context.workdir)
     except (DirectoryMissing, NoSuchProject):
@@ -191,11 +202,11 @@ def _say_more(context: Context, number: int) -> None:
         context.ui.say(f"{number} more: --limit 0 shows all")
 
 
-def _hints(entries: Sequence[Entry], context: Context) -> Iterator[str]:
-    """How to take back the last thing, and how to go back to before the turn below it."""
+def _next_hints(entries: Sequence[Entry], context: Context) -> Iterator[str]:
+    """The commands that undo the newest operation, and that go back to before the turn below it."""
     ui, next_undo = context.ui, context.manager.next_undo(context.workdir)
     hints = [f"undo {one_line(next_undo).partition(':')[0]}: {context.line('undo')}"] if next_undo else []
-    turns = [entry for entry in entries if entry.kind == "turn" and entry.status not in _OUT]
+    turns = [entry for entry in entries if entry.kind == "turn" and entry.status not in TAKEN_BACK]
     if len(turns) > 1:
         number = str(turns[1].number)
         hints.append(f"back to before turn {number}: {context.line('restore', number)}")
@@ -236,7 +247,7 @@ class ShowCommand(Command):
 
 
 def _entry(word: str, context: Context) -> Entry | None:
-    """The turn or snapshot that a number, `last` or a label stands for; None for another state."""
+    """The turn or snapshot that a number, `last` or a label names; None for another state."""
     target = context.checkpoint(word)
     named = word.isdigit() or word == "last" or word.startswith("last~") or word == target.label
     return entry_of(word, target, context.manager.timeline(context.workdir)) if named else None
@@ -258,7 +269,7 @@ def _show_entry(entry: Entry, args: argparse.Namespace, context: Context) -> int
     }
     status = f" ({entry.status})" if entry.status and entry.status != "done" else ""
     lines = [f"{entry.kind} {entry.number}{status}", *_facts(_facts_of_entry(entry, state))]
-    lines += _quotation(entry.prompt or entry.reason)
+    lines += _quoted_lines(entry.prompt or entry.reason)
     if tools:
         lines += ["", "tools:"]
         lines += [cut("  " + "  ".join(map(safe, each)).rstrip(), ui.width) for each in tools]
@@ -268,18 +279,18 @@ def _show_entry(entry: Entry, args: argparse.Namespace, context: Context) -> int
         lines += ["", "only these files were captured:", *(f"  {safe(path)}" for path in files)]
     elif entry.kind == "turn":
         lines += ["", "how it left the files is not known: it was never closed"]
-    lines += _not_captured(entry.skipped)
+    lines += _skipped_lines(entry.skipped)
     if effects:
         lines += ["", "what may have gone beyond this directory, and no rollback takes back:"]
         lines += [line for effect in effects for line in wrapped(effect, ui.width, "  ")]
-    lines += ["", *_commands(entry, context)]
+    lines += ["", *_next_commands(entry, context)]
     if args.patch:
         data["patch"] = diff.text if diff is not None else ""
         lines += ["", *patch_lines(diff.text, ui.ink)] if diff is not None and diff.text else []
     return ui.answer(data, lines)
 
 
-def _commands(entry: Entry, context: Context) -> Iterator[str]:
+def _next_commands(entry: Entry, context: Context) -> Iterator[str]:
     number = str(entry.number)
     if entry.kind == "turn":
         yield f"go back to before it:  {context.line('restore', number)}"
@@ -306,10 +317,10 @@ def _show_checkpoint(args: argparse.Namespace, context: Context) -> int:
         if before is not None:
             changes = manager.diff(context.workdir, before.id, checkpoint.id).changes
     lines = [f"checkpoint {ui.ink('yellow', checkpoint.id)}", *_facts(_facts_of_checkpoint(checkpoint))]
-    lines += _quotation(prompt_of(checkpoint) or checkpoint.reason)
+    lines += _quoted_lines(prompt_of(checkpoint) or checkpoint.reason)
     lines += ["", *change_lines(changes, ui.width, ui.ink)] if changes else []
     lines += ["", *(f"  {safe(path)}" for path in files)] if files else []
-    lines += _not_captured(checkpoint.skipped)
+    lines += _skipped_lines(checkpoint.skipped)
     return ui.answer({"checkpoint": checkpoint, "changes": changes, "files": files}, lines)
 
 
@@ -343,17 +354,17 @@ def _facts_of_checkpoint(checkpoint: Checkpoint) -> _Facts:
 
 
 def _git_fact(checkpoint: Checkpoint) -> str:
-    """Where the person's own repository was."""
+    """The commit and branch of the person's repository at that time."""
     head, branch = (checkpoint.metadata.get(name) for name in ("git_head", "git_branch"))
     on = f" on {branch}" if branch else ""
     return f"{str(head or 'no commit')[:12]}{on}" if head or branch else ""
 
 
-def _quotation(text: str) -> list[str]:
+def _quoted_lines(text: str) -> list[str]:
     return ["", *(f"    {safe(line, keep=chr(9))}" for line in text.splitlines())] if text else []
 
 
-def _not_captured(skipped: Sequence[Skipped]) -> list[str]:
+def _skipped_lines(skipped: Sequence[Skipped]) -> list[str]:
     rows = [f"  {safe(item.path)} ({item.why})" for item in skipped]
     return ["", "not captured:", *rows] if rows else []
 
@@ -376,7 +387,7 @@ class LabelCommand(Command):
         if (args.name is None) != args.remove:
             raise WrongUsage(why="give either a NAME or --remove")
         target = context.checkpoint(args.ref)
-        name, about = state_in_words(args.ref, target, context.manager.timeline(context.workdir))
+        name, about = describe_state(args.ref, target, context.manager.timeline(context.workdir))
         checkpoint = context.manager.label(context.workdir, target.id, args.name)
         called = f"is called {one_line(checkpoint.label)}" if checkpoint.label else "has no label"
         text = cut(f"{name} {called}{f': {about}' if about else ''}", context.ui.width)
@@ -393,14 +404,14 @@ class PinCommand(Command):
         parser.add_argument("refs", metavar="REF", nargs="+", help="the states: numbers of the list, labels, ids")
 
     def run(self, args: argparse.Namespace, context: Context) -> int:
-        return set_pins(args.refs, context, pinned=True)
+        return _set_pins(args.refs, context, pinned=True)
 
 
-def set_pins(words: list[str], context: Context, *, pinned: bool) -> int:
+def _set_pins(words: list[str], context: Context, *, pinned: bool) -> int:
     chosen = [context.checkpoint(word) for word in words]
     change = context.manager.pin if pinned else context.manager.unpin
     entries = context.manager.timeline(context.workdir)
-    states = [state_in_words(word, each, entries) for word, each in zip(words, chosen, strict=True)]
+    states = [describe_state(word, each, entries) for word, each in zip(words, chosen, strict=True)]
     verb = "pinned" if pinned else "unpinned"
     lines = [cut(f"{verb} {name}{f': {about}' if about else ''}", context.ui.width) for name, about in states]
     changed = [change(context.workdir, checkpoint.id) for checkpoint in chosen]
@@ -413,7 +424,7 @@ class UnpinCommand(PinCommand):
     name = "unpin"
 
     def run(self, args: argparse.Namespace, context: Context) -> int:
-        return set_pins(args.refs, context, pinned=False)
+        return _set_pins(args.refs, context, pinned=False)
 
 
 class SessionsCommand(Command):
@@ -461,18 +472,18 @@ class SessionsCommand(Command):
             working_dir=None if args.all_projects and args.file is None else context.workdir,
             path=None if args.file is None else context.path(args.file),
             text=args.text,
-            since=None if args.since is None else moment_of(args.since),
+            since=None if args.since is None else parse_moment(args.since),
         )
         shown = found[: args.limit or None]
         if len(found) > len(shown):
             context.ui.say(f"{len(found) - len(shown)} more: --limit 0 shows all")
         if not found:
-            context.ui.say("no session fits" if _is_narrow(args) else "no session yet")
+            context.ui.say("no session fits" if _is_filtered(args) else "no session yet")
         data = {"sessions": shown, "more": len(found) - len(shown)}
         return context.ui.answer(data, session_rows(shown, found, context.ui.width))
 
 
-def _is_narrow(args: argparse.Namespace) -> bool:
+def _is_filtered(args: argparse.Namespace) -> bool:
     return any((args.status, args.text, args.since, args.file))
 
 
@@ -484,7 +495,7 @@ def session_rows(shown: list[Session], found: list[Session], width: int) -> Iter
         when, turns = age(each.started) if each.started else "", count(len(each.turns), "turn")
         rows.append((one_line(names[each.id]), each.status, when, turns, one_line(each.agent or "")))
         prompts.append([one_line(turn.prompt) for turn in each.turns if turn.prompt])
-    for row, asked in zip(padded(rows), prompts, strict=True):
+    for row, asked in zip(aligned(rows), prompts, strict=True):
         facts = "  ".join(cell for cell in row if cell)
         room = max(12, width - columns(facts) - 2)
         ends = [asked[0], asked[-1]] if len(asked) > 1 else asked
@@ -493,7 +504,7 @@ def session_rows(shown: list[Session], found: list[Session], width: int) -> Iter
 
 
 def session_lines(session: Session, width: int, ink: Ink) -> Iterator[str]:
-    """All that is known of a session."""
+    """The lines of `sessions show`."""
     yield f"session {ink('yellow', one_line(session.id))}"
     for name, value in (("agent", session.agent), ("parent", session.parent), ("note", session.note)):
         if value:
@@ -572,12 +583,11 @@ def _conversation_text(data: Any) -> str:
     if isinstance(data, str):
         return data if data.endswith("\n") else f"{data}\n"
     rows = data if isinstance(data, list) else [data]
-
     return "".join(f"{json.dumps(row, ensure_ascii=False)}\n" for row in rows)
 
 
-def moment_of(text: str) -> datetime:
-    """A moment as people write it."""
+def parse_moment(text: str) -> datetime:
+    """Parse a date, or a date and time."""
     try:
         return datetime.fromisoformat(text).astimezone()
     except ValueError:
