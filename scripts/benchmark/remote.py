@@ -26,7 +26,7 @@ from pathlib import Path
 from statistics import median
 
 from shadowsnap import CheckpointManager
-from shadowsnap.remote.manifest import Sealer, generate_key, head_name, with_content
+from shadowsnap.remote.manifest import Sealer, generate_key, head_name, head_with_content
 from shadowsnap.remote.storage import open_storage
 from shadowsnap.store.layout import Store
 
@@ -162,7 +162,7 @@ def _s3_lane(bench: Bench, bucket: str, key: str, lanes: int) -> None:
         lane = f"{number:020x}/{number:012x}"
         about = {"machine": f"sandbox-{number}", "name": f"project-{number}"}
         head = head_name(lane, 1, 1_700_000_000_000 + number, 3, 1000)
-        storage.put(with_content(head, sealer.seal(json.dumps(about).encode())), b"")
+        storage.put(head_with_content(head, sealer.seal(json.dumps(about).encode())), b"")
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(put, range(lanes)))

@@ -1,4 +1,4 @@
-"""Commits of any repository: the files in them, their parents and trailers, and adding one."""
+"""Reading and adding commits in any repository: files, parents, trailers."""
 
 from __future__ import annotations
 
@@ -29,19 +29,19 @@ class Folder:
         return cls(reader, _tree_of(reader, commit))
 
     def below(self, *names: str) -> Folder:
-        """A directory further down; an empty one if it is not there."""
+        """A directory below this one; an empty one if it does not exist."""
         folder = self
         for name in names:
             folder = Folder(self._reader, folder.folders.get(name))
         return folder
 
     def read(self, name: str) -> bytes:
-        """What a file holds; nothing if it is not there."""
+        """The content of a file; empty if it does not exist."""
         return self._reader.read(self.files[name], b"blob") if name in self.files else b""
 
 
 def with_parents(reader: ObjectReader, commit: str) -> tuple[str, ...]:
-    """A commit and its parents; empty if it is not here, as after a rebase elsewhere."""
+    """A commit and its parents; empty if this repository lacks it, as after a rebase elsewhere."""
     try:
         header = reader.read(commit, b"commit").partition(b"\n\n")[0].decode("utf-8", "replace")
     except DamagedObject:
@@ -50,7 +50,7 @@ def with_parents(reader: ObjectReader, commit: str) -> tuple[str, ...]:
 
 
 def commits_with_trailer(git: Git, key: str) -> dict[str, list[tuple[str, ...]]]:
-    """The commits that have a trailer in their message, each with its parents, by the words of its value."""
+    """The commits with a trailer, each with its parents, by each word of the trailer's value."""
     shape = f"--format=%H %P%x00%(trailers:key={key},valueonly,separator=%x20)%x01"
     listed = git.run("log", "--all", f"--grep=^{key}: ", shape, ok=(0, 128)).decode("utf-8", "replace")
     found: dict[str, list[tuple[str, ...]]] = {}
@@ -71,9 +71,9 @@ def commit_files(
     onto: str = "",
     keep: bool = True,
 ) -> None:
-    """Add a commit with these files to a ref, unless it has just these. `keep`: beside those that are there. A ref
-    that is not there yet begins `onto` a commit, or anew. What another process writes there meanwhile is not
-    overwritten: then it fails."""
+    """Add a commit with these files to a ref, unless its tree has them already. With `keep`, the other files of
+    the tree stay. A new ref begins on the commit `onto`, if given. Fails if another process moved the ref
+    meanwhile."""
     tip = git.run("rev-parse", "--verify", "-q", f"{ref}^{{commit}}", ok=(0, 1)).decode().strip()
     parent, objects = tip or onto, LooseObjects(git.git_dir / "objects", fsync=True)
     changes: dict[bytes, Leaf | None] = {

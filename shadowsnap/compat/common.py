@@ -1,4 +1,4 @@
-"""What the faces share: the capture rules of the original system, which base is shared, and errors as answers."""
+"""What the drop-in faces share: the capture rules of the original, which base is shared, and errors as answers."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from shadowsnap.manager import CheckpointManager
 from shadowsnap.settings import load_settings
 
 ERRORS = (ShadowsnapError, OSError, ValueError, TypeError, AttributeError, RuntimeError)
-"""What a face that never raises turns into an answer."""
-# Nothing of the defaults is excluded, but for repositories, and what a restore that is under way leaves.
+"""The errors that a face which never raises turns into an answer."""
+# Of the default excludes only repositories stay, and the staging directories of a restore.
 _NO_DEFAULTS = ("!*", ".git/", ".shadowsnap-restore-*/")
 _LIMITS = ("max_snapshots", "max_total_size_mb", "retention_days")
 
@@ -24,9 +24,9 @@ _Call = Callable[_P, _Result]
 
 
 def open_manager(base: str | os.PathLike[str], excludes: list[str], **settings: Any) -> CheckpointManager:
-    """A manager that captures what the original system captured: its excludes take the place of the defaults,
-    files that look like secrets are no exception, and there is no limit that is not given here. In the store
-    that all hosts share the person's own limits hold, since upkeep keeps them for every project."""
+    """A manager that captures what the original captured: with its excludes instead of the defaults, with files
+    that look like secrets, and without limits that are not given here. In the store that all hosts share, the
+    person's own limits apply, because upkeep keeps them for every project."""
     limits: dict[str, Any] = dict.fromkeys((*_LIMITS, "max_file_size_mb"), 0) | settings
     if is_shared(base):
         person = load_settings().settings
@@ -35,17 +35,17 @@ def open_manager(base: str | os.PathLike[str], excludes: list[str], **settings: 
 
 
 def is_shared(base: str | os.PathLike[str]) -> bool:
-    """Whether this is the base that all hosts use, and not one of a face's own."""
+    """Whether this is the base that all hosts share."""
     return os.path.realpath(base) == os.path.realpath(configured_base())
 
 
-def own_scope(base: str | os.PathLike[str], host: str) -> str | None:
-    """The host that maintenance is to be narrowed to: in a base of its own, a face may touch everything."""
+def maintenance_host(base: str | os.PathLike[str], host: str) -> str | None:
+    """The host that maintenance is limited to; None in a base of its own, where it may touch everything."""
     return host if is_shared(base) else None
 
 
-def otherwise(answer: Callable[[str], _Result]) -> Callable[[_Call[_P, _Result]], _Call[_P, _Result]]:
-    """A call that does not raise: of what goes wrong, it returns the `answer`."""
+def errors_as(answer: Callable[[str], _Result]) -> Callable[[_Call[_P, _Result]], _Call[_P, _Result]]:
+    """Decorate a function so that it returns `answer(message)` instead of raising."""
 
     def decorate(call: _Call[_P, _Result]) -> _Call[_P, _Result]:
         @wraps(call)

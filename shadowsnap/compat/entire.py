@@ -35,7 +35,7 @@ from shadowsnap.compat.session_log import (
     ForeignConversation,
     TurnRecord,
     attach_conversations,
-    cut_at_lines,
+    split_at_lines,
     turn_records,
 )
 from shadowsnap.deadline import NO_DEADLINE
@@ -54,9 +54,9 @@ AGENTS = {
     "claude": "Claude Code", "codex": "Codex", "copilot": "Copilot CLI", "cursor": "Cursor",
     "droid": "Factory AI Droid", "gemini": "Gemini CLI", "opencode": "OpenCode", "pi": "Pi",
 }  # fmt: skip
-"""How Entire spells the agents that it knows."""
-_OURS = {spelt: name for name, spelt in AGENTS.items()}
-# For a while the branch was also kept under a ref, and a shortened copy of it beside.
+"""Our names of agents, and Entire's."""
+_OUR_NAMES = {title: name for name, title in AGENTS.items()}
+# Some versions of Entire also kept the branch under a ref, and a shortened copy beside it.
 _V1_ALIAS, _V1_SHORTENED = f"{REFS}v1/full", f"{REFS}v1/main"
 _V2, _V2_MAIN, _V2_FULL = f"{REFS}v2/", f"{REFS}v2/main", f"{REFS}v2/full/"
 _ID = re.compile(r"[0-9a-f]{12}|[0-9A-HJKMNP-TV-Z]{26}")
@@ -65,7 +65,7 @@ _TRANSCRIPTS = ("full.jsonl", "full.log", "raw_transcript")
 _HASHES = ("content_hash.txt", "raw_transcript_hash.txt")
 _PART = re.compile(r"(?:full\.jsonl|full\.log|raw_transcript)\.(\d{3,4})")
 _IMAGE = re.compile(rb"entire-asset:assets/(img-[0-9a-f]+\.[a-z0-9]+)")
-_PROMPTS_APART = "\n\n---\n\n"
+_PROMPT_SEPARATOR = "\n\n---\n\n"
 _CHUNK, _MOST_IMAGES, _MOST_DELETED = 50 << 20, 512 << 20, 16 << 20
 _ERRORS = (ShadowsnapError, ValueError, OSError)
 
@@ -75,16 +75,16 @@ _ERRORS = (ShadowsnapError, ValueError, OSError)
 
 @dataclass(frozen=True)
 class EntireSession:
-    """What a checkpoint holds of one session."""
+    """One session in a checkpoint."""
 
     id: str
     metadata: dict[str, Any]
     prompts: tuple[str, ...] = ()
     content_hash: str | None = None
     chunks: tuple[str, ...] = field(default=(), repr=False)
-    """The objects that the transcript is in; empty for one that is missing."""
+    """The objects of the transcript in order; an empty id for one that is missing."""
     images: dict[str, str] = field(default_factory=dict, repr=False)
-    """The objects of the images that were taken out of it, by name."""
+    """The objects of the images that the transcript refers to, by name."""
 
     @property
     def created_at(self) -> datetime | None:
@@ -104,7 +104,7 @@ class EntireCheckpoint:
 
     @property
     def linked_commits(self) -> tuple[str, ...]:
-        """The commits that the checkpoint itself says it belongs to, as after an amend or a rebase."""
+        """The commits that the checkpoint names, as after an amend or a rebase."""
         links = self.metadata.get("linked_commits")
         found = [link.get("sha") for link in links if isinstance(link, dict)] if isinstance(links, list) else []
         return tuple(sha for sha in found if isinstance(sha, str) and _COMMIT.fullmatch(sha))
@@ -112,7 +112,7 @@ class EntireCheckpoint:
 
 @dataclass(frozen=True)
 class EntireRecord:
-    """Everything that could be read, and what could not, and why."""
+    """The checkpoints that could be read, and why others could not."""
 
     checkpoints: tuple[EntireCheckpoint, ...] = ()
     problems: tuple[str, ...] = ()
@@ -134,26 +134,26 @@ class EntireRepository:
         self.git = Git(usable_git(), git_dir.resolve(), config=READ_ONLY, deadline=NO_DEADLINE)
 
     def read(self) -> EntireRecord:
-        """All layouts. What is wrong with one, or with one checkpoint, does not keep the others from being read.
-        Of a checkpoint that is in several, the one under a ref of its own counts. What the person deleted is left
-        out; if the list of it is damaged, nothing is read."""
+        """The checkpoints of all layouts. Problems with a layout or a checkpoint are noted, and the others are
+        read. If a checkpoint is in several layouts, the one under a ref of its own counts. What the person deleted
+        is left out; if the list of deletions is damaged, nothing is read."""
         found: dict[str, EntireCheckpoint] = {}
         problems: list[str] = []
-        with _reporting(problems), ObjectReader(self.git) as reader:
+        with _noting_problems(problems), ObjectReader(self.git) as reader:
             deleted = self.deleted()
-            for layout in ("v2", "branch", "refs"):  # the later ones replace the earlier
-                with _reporting(problems, layout):
-                    raw = self._generations(reader, problems) if layout == "v2" else []
+            for layout in ("v2", "branch", "refs"):  # a later layout takes precedence
+                with _noting_problems(problems, layout):
+                    generations = self._generations(reader, problems) if layout == "v2" else []
                     for ref, commit in self.tips(layout).items():
-                        for id, tree in _trees(reader, layout, ref, commit, problems):
-                            with _reporting(problems, f"checkpoint {id} in {ref}"):
-                                found[id] = _checkpoint(Folder(reader, tree), id, layout, ref, raw)
+                        for id, tree in _checkpoint_trees(reader, layout, ref, commit, problems):
+                            with _noting_problems(problems, f"checkpoint {id} in {ref}"):
+                                found[id] = _checkpoint(Folder(reader, tree), id, layout, ref, generations)
             found = {id: each for id, each in found.items() if id not in deleted}
-        return EntireRecord(tuple(sorted(found.values(), key=_age)), tuple(problems))
+        return EntireRecord(tuple(sorted(found.values(), key=_sort_key)), tuple(problems))
 
     def tips(self, layout: str) -> dict[str, str]:
-        """The refs of a layout, and the commits that they lead to. The last one counts most: the person's own
-        branch, then that of origin."""
+        """The refs of a layout and their commits. A later one takes precedence: the person's own branch comes
+        last, before it that of origin."""
         if layout == "v2":
             return refs_below(self.git, _V2_MAIN)
         if layout == "branch":
@@ -166,22 +166,22 @@ class EntireRepository:
         return {ref: commit for ref, commit in own if not ref.startswith(_V2) and ref not in others}
 
     def _generations(self, reader: ObjectReader, problems: list[str]) -> list[Folder]:
-        """Where the transcripts of the layout `v2` are, the current generation first."""
+        """The trees with the transcripts of the layout `v2`, the current generation first."""
         found = []
         for ref, commit in sorted(refs_below(self.git, _V2_FULL).items(), reverse=True):
-            with _reporting(problems, ref):
+            with _noting_problems(problems, ref):
                 found.append(Folder.of_commit(reader, commit))
         return found
 
     def transcript(self, session: EntireSession) -> bytes | None:
-        """The transcript of a session, put together, compared with its hash, and with its images in place again;
-        None if it has none. An image that is missing stays the placeholder that it is."""
+        """The transcript of a session, checked against its hash, with its images put back; None if it has none.
+        For an image that is missing, the placeholder stays."""
         if not session.chunks:
             return None
         if "" in session.chunks:
             raise MalformedObject(what="the transcript", why=f"part {session.chunks.index('')} of it is missing")
         with ObjectReader(self.git) as reader:
-            # Lines are never cut in two, and the end of the last line of a chunk is left out.
+            # Entire splits at line ends, and leaves out the line end between two chunks.
             data = b"\n".join(reader.read(name, b"blob") for name in session.chunks)
             found = _hash(data)
             if session.content_hash not in (None, found):
@@ -207,19 +207,19 @@ class EntireRepository:
 
 
 @contextmanager
-def _reporting(problems: list[str], what: str = "") -> Iterator[None]:
-    """What goes wrong is noted, and what follows is done."""
+def _noting_problems(problems: list[str], what: str = "") -> Iterator[None]:
+    """Note an error and go on after the block."""
     try:
         yield
     except _ERRORS as problem:
         problems.append(f"{what}: {problem}" if what else str(problem))
 
 
-def _trees(
+def _checkpoint_trees(
     reader: ObjectReader, layout: str, ref: str, commit: str, problems: list[str]
 ) -> Iterator[tuple[str, str | None]]:
-    """The checkpoints that a ref leads to, by id."""
-    with _reporting(problems, ref):
+    """The ids and trees of the checkpoints below a ref."""
+    with _noting_problems(problems, ref):
         top = Folder.of_commit(reader, commit)
         if layout == "refs":
             shard, _, id = ref.removeprefix(REFS).partition("/")
@@ -228,26 +228,26 @@ def _trees(
             yield id, top.tree
             return
         for first in top.folders:
-            with _reporting(problems, ref):
+            with _noting_problems(problems, ref):
                 for rest, tree in top.below(first).folders.items() if len(first) == 2 else ():
                     if _ID.fullmatch(first + rest):
                         yield first + rest, tree
 
 
-def _checkpoint(folder: Folder, id: str, layout: str, ref: str, raw: list[Folder]) -> EntireCheckpoint:
+def _checkpoint(folder: Folder, id: str, layout: str, ref: str, generations: list[Folder]) -> EntireCheckpoint:
     metadata, sessions = _metadata(folder), []
     for number in sorted((name for name in folder.folders if name.isdigit()), key=int):
         own = folder.below(number)
-        elsewhere = (generation.below(id[:2], id[2:], number) for generation in raw)
+        elsewhere = (generation.below(id[:2], id[2:], number) for generation in generations)
         transcript = next((each for each in elsewhere if _chunks(each)), own)
         sessions.append(_session(own, _metadata(own) if "metadata.json" in own.files else {}, transcript))
-    if not sessions and _chunks(folder):  # as the first versions had it
+    if not sessions and _chunks(folder):  # the first versions had no folders for sessions
         sessions.append(_session(folder, metadata, folder))
     return EntireCheckpoint(id, layout, ref, metadata, tuple(sessions))
 
 
 def _session(folder: Folder, metadata: dict[str, Any], transcript: Folder) -> EntireSession:
-    prompts = folder.read("prompt.txt").decode("utf-8", "replace").split(_PROMPTS_APART)
+    prompts = folder.read("prompt.txt").decode("utf-8", "replace").split(_PROMPT_SEPARATOR)
     hashes = (transcript.read(name).decode("utf-8", "replace").strip() for name in _HASHES)
     return EntireSession(
         id=str(metadata.get("session_id", "")),
@@ -267,7 +267,7 @@ def _metadata(folder: Folder) -> dict[str, Any]:
 
 
 def _chunks(folder: Folder) -> tuple[str, ...]:
-    """`full.jsonl`, then `full.jsonl.001` and so on; empty for one that is missing."""
+    """The objects of `full.jsonl`, `full.jsonl.001` and so on; an empty id for one that is missing."""
     base = next((name for name in _TRANSCRIPTS if name in folder.files), None)
     if base is None:
         return ()
@@ -280,7 +280,7 @@ def _hash(transcript: bytes) -> str:
     return f"sha256:{hashlib.sha256(transcript).hexdigest()}"
 
 
-def _age(checkpoint: EntireCheckpoint) -> tuple[float, str]:
+def _sort_key(checkpoint: EntireCheckpoint) -> tuple[float, str]:
     times = [session.created_at for session in checkpoint.sessions]
     return (min((time.timestamp() for time in times if time), default=0.0), checkpoint.id)
 
@@ -291,9 +291,9 @@ def _age(checkpoint: EntireCheckpoint) -> tuple[float, str]:
 def attach_entire(
     repository: str | Path, working_dir: str | Path | None = None, *, manager: CheckpointManager | None = None
 ) -> AttachReport:
-    """Keep each conversation that Entire recorded with the checkpoint of ours that it belongs to: of the same
-    session, or else of a commit that names the checkpoint of Entire (`Entire-Checkpoint`), or that it names. The
-    key of a conversation is `entire-<checkpoint>-<number>`."""
+    """Attach each conversation that Entire recorded to our checkpoint of the same session, or else of a commit
+    that names Entire's checkpoint in a trailer (`Entire-Checkpoint`) or that this names. The key of a conversation
+    is `entire-<checkpoint>-<number>`."""
     source, manager = EntireRepository(repository), manager or CheckpointManager.from_settings()
     record, found = source.read(), list[ForeignConversation]()
     commits = commits_with_trailer(source.git, "Entire-Checkpoint")
@@ -304,7 +304,7 @@ def attach_entire(
             for number, session in enumerate(each.sessions):
                 key, read = f"entire-{each.id}-{number}", partial(source.transcript, session)
                 prompt, agent = next(reversed(session.prompts), None), str(session.metadata.get("agent") or "")
-                facts = (session.created_at, about, prompt, _OURS.get(agent, agent) or None)
+                facts = (session.created_at, about, prompt, _OUR_NAMES.get(agent, agent) or None)
                 found.append(ForeignConversation(key, session.id, read, *facts))
     return AttachReport(tuple(attach_conversations(manager, working_dir or repository, found)), record.problems)
 
@@ -334,17 +334,17 @@ def export_entire(
     keep_going: bool = False,
     manager: CheckpointManager | None = None,
 ) -> Exported:
-    """Write a session into a repository in which Entire was used, or else into a bare one, which is made if there
-    is nothing yet: one checkpoint for each turn, marked as imported, so that Entire takes none of them for its own
-    work on a commit. `layout` is `refs` (one for each checkpoint) or `branch` (which goes on from its last
-    commit). With `keep_going` both are written: what fails in one does not block the other, and is reported.
+    """Write a session as checkpoints of Entire, one for each turn, into a repository in which Entire was used, or
+    into a bare one, which is made if it does not exist. They are marked as imported, so that Entire does not take
+    them for work on a commit. `layout` is `refs` (one for each checkpoint) or `branch` (which goes on from its
+    last commit). With `keep_going` both are written: what fails in one does not block the other, and is reported.
     Writing it again replaces what was written before, except what the person deleted there since."""
     if layout not in _LAYOUTS:
         raise BadArguments(what="layout is refs or branch")
     manager = manager or CheckpointManager.from_settings()
     known = session if isinstance(session, Session) else manager.session(session)
     target = _open_to_write(Path(directory).expanduser().absolute())
-    turns = {_id_of(known, turn): turn for turn in turn_records(manager, known)}
+    turns = {_export_id(known, turn): turn for turn in turn_records(manager, known)}
     gone = target.deleted() & turns.keys()
     problems = [f"checkpoint {id}: it was deleted there, and is not written again" for id in sorted(gone)]
     ids: dict[str, None] = {}
@@ -380,8 +380,8 @@ def _open_to_write(path: Path) -> EntireRepository:
     return found
 
 
-def _id_of(session: Session, turn: TurnRecord) -> str:
-    """The same at every export."""
+def _export_id(session: Session, turn: TurnRecord) -> str:
+    """The id of a turn's checkpoint, the same at every export."""
     return hashlib.sha256(f"{session.id}\0{turn.began.timestamp():.6f}".encode()).hexdigest()[:12]
 
 
@@ -416,9 +416,9 @@ def _files(top: str, id: str, session_id: str, agent: str, turn: TurnRecord) -> 
     if turn.transcript is not None:
         names |= {"transcript": "full.jsonl", "content_hash": "content_hash.txt"}
         yield "0/content_hash.txt", _hash(turn.transcript).encode()
-        for number, chunk in enumerate(cut_at_lines(turn.transcript, _CHUNK)):
+        for number, chunk in enumerate(split_at_lines(turn.transcript, _CHUNK)):
             yield f"0/full.jsonl.{number:03d}" if number else "0/full.jsonl", chunk
-    yield "0/prompt.txt", turn.prompt.replace(_PROMPTS_APART, "\n\n").encode("utf-8", "surrogateescape")
+    yield "0/prompt.txt", turn.prompt.replace(_PROMPT_SEPARATOR, "\n\n").encode("utf-8", "surrogateescape")
     pointers = {name: f"{top}0/{file}" for name, file in names.items()}
     yield "metadata.json", _json({**about, "sessions": [pointers], "imported": True})
     own = {"session_id": session_id, "created_at": turn.began.isoformat(), "agent": agent}

@@ -1,11 +1,11 @@
-"""Writing what turns did in formats that other tools read.
+"""Exports of what turns did, in formats that other tools read.
 
 Agent Trace 0.1 (https://agent-trace.dev): one record for each turn that brought lines in, with the files and the
 ranges of its lines in the state at the end of the turn. `vcs.revision` is the commit that the person was on then.
 
-Authorship notes of git-ai, by its standard 3.0.0: for each commit that the timeline reaches back to, which of the
-lines that it brought in came from which session. The notes are kept under `refs/notes/ai` of the person's
-repository, where git-ai and others read them. A note of another tool is never replaced.
+Authorship notes of git-ai, by its standard 3.0.0: for each commit since the beginning of the timeline, the
+sessions that its added lines came from. The notes are kept under `refs/notes/ai` of the person's repository, where
+git-ai and others read them. A note of another tool is never replaced.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from shadowsnap.snapshot.states import tree_differences
 from shadowsnap.store.layout import open_store
 from shadowsnap.store.projects import Project, project_of
 
-_BINARY_WITHIN = 8000
+_BINARY_PROBE_BYTES = 8000
 
 
 # --- Agent Trace -------------------------------------------------------------------------------------
 
 TRACE_VERSION = "0.1.0"
-_NAMES = uuid.UUID("6f0b1f0e-4a39-5d3c-9d59-1f6a7f3c9a10")
+_RECORD_NAMESPACE = uuid.UUID("6f0b1f0e-4a39-5d3c-9d59-1f6a7f3c9a10")
 
 
 def trace_records(manager: CheckpointManager, working_dir: str | Path) -> Iterator[dict[str, Any]]:
@@ -82,21 +82,21 @@ def trace_records(manager: CheckpointManager, working_dir: str | Path) -> Iterat
 
 
 def _ranges(tracer: Tracer, version: Version, number: int) -> Iterator[dict[str, Any]]:
-    """The lines of a turn in one version of a file, joined where they follow each other."""
+    """The lines of a turn in one version of a file, as ranges with the hash of their content."""
     if version.blob is None:
         return
     own = [at for at, (author, _) in enumerate(version.origins, 1) if author.number == number]
     data = tracer.content(version.blob) if own else b""
-    if b"\0" in data[:_BINARY_WITHIN]:
+    if b"\0" in data[:_BINARY_PROBE_BYTES]:
         return
     rows = lines_in(data)
-    for first, last in runs(own):
+    for first, last in number_ranges(own):
         digest = hashlib.sha256(b"".join(rows[first - 1 : last])).hexdigest()
         yield {"start_line": first, "end_line": last, "content_hash": f"sha256:{digest}"}
 
 
-def runs(numbers: list[int]) -> list[tuple[int, int]]:
-    """Ascending numbers as ranges: first and last of each."""
+def number_ranges(numbers: list[int]) -> list[tuple[int, int]]:
+    """Join ascending numbers to ranges of first and last."""
     found: list[tuple[int, int]] = []
     for number in numbers:
         if found and found[-1][1] == number - 1:
@@ -120,7 +120,7 @@ def _record(
     }
     record: dict[str, Any] = {
         "version": TRACE_VERSION,
-        "id": str(uuid.uuid5(_NAMES, f"{project} {number} {facts['checkpoint']}")),
+        "id": str(uuid.uuid5(_RECORD_NAMESPACE, f"{project} {number} {facts['checkpoint']}")),
         "timestamp": f"{at:%Y-%m-%dT%H:%M:%S}Z" if at is not None else "1970-01-01T00:00:00Z",
         "tool": {"name": "shadowsnap", "version": __version__},
         "files": files,
@@ -137,9 +137,9 @@ def _record(
 NOTE_SCHEMA = "authorship/3.0.0"
 NOTES_REF = "refs/notes/ai"
 _MOST_COMMITS = 1000
-_OURS = {"exported_by": "shadowsnap"}
+_OUR_ATTRIBUTES = {"exported_by": "shadowsnap"}
 _NOTHING = "0" * 40
-_NEAR = 10
+_MOST_CANDIDATES = 10
 
 
 @dataclass(frozen=True)
@@ -171,7 +171,7 @@ def export_notes(
     notes = []
     with Tracer(store.git(deadline), story) as tracer:
         commits = _Commits(theirs, repository, project)
-        for commit, at in commits.since(_begin(story)):
+        for commit, at in commits.since(_oldest_moment(story)):
             lines: dict[str, dict[str, list[int]]] = {}
             sessions: dict[str, Any] = {}
             for path, blob, added in commits.added_lines(commit):
@@ -197,7 +197,7 @@ def note_text(commit: str, lines: dict[str, dict[str, list[int]]], sessions: dic
     for path, keys in sorted(lines.items()):
         rows.append(f'"{path}"' if any(char.isspace() for char in path) else path)
         for key, numbers in sorted(keys.items(), key=lambda item: item[1]):
-            ranges = (str(first) if first == last else f"{first}-{last}" for first, last in runs(numbers))
+            ranges = (str(first) if first == last else f"{first}-{last}" for first, last in number_ranges(numbers))
             rows.append(f"  {key} {','.join(ranges)}")
     known: dict[str, Any] = {"schema_version": NOTE_SCHEMA, "base_commit_sha": commit, "prompts": {}}
     known["sessions"] = dict(sorted(sessions.items()))
@@ -213,15 +213,15 @@ class _Commits:
         self.prefix = "" if inside == "." else f"{inside}/"
 
     def since(self, seconds: float) -> Iterator[tuple[str, float]]:
-        """The newest commits, and when each was made. Of a merge, the lines came with its parents."""
+        """The newest commits, and when each was made. Merges are left out: their lines came with their parents."""
         words = ("log", f"-{_MOST_COMMITS}", "--no-merges", "--format=%H %ct", f"--since=@{int(seconds)}", "HEAD")
         for row in self._git.run(*words, ok=range(256)).decode().splitlines():
             commit, _, at = row.partition(" ")
             yield commit, float(at)
 
     def added_lines(self, commit: str) -> Iterator[tuple[str, str, list[int]]]:
-        """For each file of the project that a commit changed: its path in the project, its version, and the
-        numbers of the lines that are new."""
+        """For each file of the project that a commit changed: its path in the project, its blob, and the numbers
+        of the added lines."""
         tree = ("diff-tree", "--root", "--no-commit-id", "-r", "--no-renames")
         raw = self._git.run(*tree, "-z", "--raw", "--no-abbrev", commit).split(b"\0")
         patch = ("-p", "-U0", "--full-index", "--text", "--minimal", "--no-ext-diff", "--no-textconv")
@@ -243,8 +243,8 @@ class _Commits:
 def _origins(
     tracer: Tracer, story: Story, commits: _Commits, path: bytes, blob: str, at: float
 ) -> Sequence[Author | None]:
-    """Who brought in each line of a committed version: by a state that has just this version, else by the lines
-    that it shares with the one that is most like it, of those about that time."""
+    """The author of each line of a committed version: from a known state with the same version of the file, or
+    else from the most similar of the versions that are nearest in time."""
     versions = [
         (abs(_seconds(moment.author) - at), order, version)
         for order, (moment, version) in enumerate(zip(story.moments, tracer.trace(path), strict=True))
@@ -256,13 +256,16 @@ def _origins(
     if not versions:
         return []
     data = commits.content(blob)
-    if b"\0" in data[:_BINARY_WITHIN]:
+    if b"\0" in data[:_BINARY_PROBE_BYTES]:
         return []
-    near = {version.blob: version for _, _, version in sorted(versions, key=lambda each: each[:2])[:_NEAR]}
-    return max((_mapped(tracer, version, data) for version in near.values()), key=lambda each: -each.count(None))
+    nearest = sorted(versions, key=lambda each: each[:2])[:_MOST_CANDIDATES]
+    candidates = {version.blob: version for _, _, version in nearest}
+    found = (_origins_by_similarity(tracer, version, data) for version in candidates.values())
+    return min(found, key=lambda each: each.count(None))
 
 
-def _mapped(tracer: Tracer, version: Version, data: bytes) -> list[Author | None]:
+def _origins_by_similarity(tracer: Tracer, version: Version, data: bytes) -> list[Author | None]:
+    """The author of each line of `data` that a known version has too, and None for the others."""
     assert version.blob is not None
     found: list[Author | None] = []
     at = 0
@@ -274,21 +277,21 @@ def _mapped(tracer: Tracer, version: Version, data: bytes) -> list[Author | None
 
 
 def _session(project: Project, who: Author) -> tuple[str, str]:
-    """The key of a turn's lines, and its session's: both are the same each time."""
-    session = f"s_{_digest(f'{_tool(who)}:{_conversation(who, project)}')}"
+    """The keys of a turn and of its session in a note; the same at every export."""
+    session = f"s_{_digest(f'{_agent_name(who)}:{_session_key(who, project)}')}"
     return f"{session}::t_{_digest(f'{project.id}:{who.number}')}", session
 
 
 def _session_record(who: Author, project: Project) -> dict[str, Any]:
-    identity = {"tool": _tool(who), "id": _conversation(who, project), "model": "unknown"}
-    return {"agent_id": identity, "custom_attributes": dict(_OURS)}
+    identity = {"tool": _agent_name(who), "id": _session_key(who, project), "model": "unknown"}
+    return {"agent_id": identity, "custom_attributes": dict(_OUR_ATTRIBUTES)}
 
 
-def _tool(who: Author) -> str:
+def _agent_name(who: Author) -> str:
     return who.agent or "unknown"
 
 
-def _conversation(who: Author, project: Project) -> str:
+def _session_key(who: Author, project: Project) -> str:
     return who.session_id or f"{project.id}-{who.number}"
 
 
@@ -310,15 +313,15 @@ def _write(git: Git, commit: str, text: str, *, dry_run: bool) -> str:
 
 
 def _is_ours(note: str) -> bool:
-    """Whether every session of a note was exported here."""
+    """Whether shadowsnap wrote a note: all its sessions have our attributes."""
     try:
         sessions = json.loads(note.partition("\n---\n")[2])["sessions"].values()
-        return all(session["custom_attributes"] == _OURS for session in sessions)
+        return all(session["custom_attributes"] == _OUR_ATTRIBUTES for session in sessions)
     except (ValueError, KeyError, TypeError, AttributeError):
         return False
 
 
-def _begin(story: Story) -> float:
+def _oldest_moment(story: Story) -> float:
     return min((_seconds(moment.author) for moment in story.moments), default=0.0)
 
 

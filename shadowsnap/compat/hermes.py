@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from shadowsnap.base import configured_base, is_moved_by_variable
-from shadowsnap.compat.common import ERRORS, is_shared, open_manager, otherwise, own_scope
+from shadowsnap.compat.common import ERRORS, errors_as, is_shared, maintenance_host, open_manager
 from shadowsnap.errors import BadArguments
 from shadowsnap.manager import NOT_REMOVED, NOT_THE_AGENTS
 from shadowsnap.manager import CheckpointManager as Manager
@@ -35,7 +35,7 @@ DEFAULT_EXCLUDES = [
 _CONFIG = {
     "enabled": False, "auto_prune": False, "retention_days": 7, "min_interval_hours": 24, "max_total_size_mb": 500,
 }  # fmt: skip
-_HINTS = """
+_LIST_FOOTER = """
   /rollback <N>             restore everything to checkpoint N
   /rollback diff <N>        show what changed since checkpoint N
   /rollback <N> <file>      restore one file from checkpoint N"""
@@ -43,7 +43,7 @@ _COUNTS = ("files_changed", "insertions", "deletions")
 _HOST = "hermes"
 
 
-def _usual_base() -> Path:
+def _default_base() -> Path:
     """`$HERMES_HOME/checkpoints` if that is set; `~/.hermes/checkpoints` if it exists and SHADOWSNAP_HOME is not
     set; otherwise the store that all hosts share."""
     home = os.environ.get("HERMES_HOME")
@@ -52,19 +52,20 @@ def _usual_base() -> Path:
     return own if is_own else Path(configured_base())
 
 
-CHECKPOINT_BASE = _BASE_AT_IMPORT = _usual_base()
-"""A program or a test may replace it; else it is looked up at every call: one process may serve several homes."""
+CHECKPOINT_BASE = _BASE_AT_IMPORT = _default_base()
+"""A program or a test may replace it. Otherwise the base is found at every call, because one process may serve
+several homes."""
 
 
 def current_base(given: Path | None = None) -> Path:
-    return Path(given or (CHECKPOINT_BASE if CHECKPOINT_BASE != _BASE_AT_IMPORT else _usual_base()))
+    return Path(given or (CHECKPOINT_BASE if CHECKPOINT_BASE != _BASE_AT_IMPORT else _default_base()))
 
 
-_answering = otherwise(lambda problem: {"success": False, "error": problem})
+_errors_as_answers = errors_as(lambda problem: {"success": False, "error": problem})
 
 
 class CheckpointManager:
-    """One checkpoint per directory and turn, and every way back."""
+    """One checkpoint per directory and turn, and restoring them."""
 
     def __init__(
         self, enabled: bool = False, max_snapshots: int = 20, max_total_size_mb: int = 500,
@@ -79,7 +80,7 @@ class CheckpointManager:
 
     @property
     def _manager(self) -> Manager:
-        """Opened anew when the base is another one. How old a checkpoint may become is for `prune_checkpoints`."""
+        """Opened again when the base changes. It has no age limit: `prune_checkpoints` applies that."""
         base = current_base()
         with self._opening:
             if self._opened is None or self._opened.settings.base != base:
@@ -103,7 +104,7 @@ class CheckpointManager:
         keep = self.max_snapshots
         return self.enabled and bool(self._manager.ensure_checkpoint(working_dir, reason, host=_HOST, keep=keep))
 
-    @otherwise(lambda _: None)
+    @errors_as(lambda _: None)
     def record_agent_write(self, file_path: str) -> None:
         """Note that the agent just wrote this file. If that fails, a safe restore leaves the file alone."""
         if self.enabled:
@@ -118,18 +119,18 @@ class CheckpointManager:
         except ERRORS:
             return os.path.dirname(file_path)
 
-    @otherwise(lambda _: list[dict[str, Any]]())
+    @errors_as(lambda _: list[dict[str, Any]]())
     def list_checkpoints(self, working_dir: str) -> list[dict[str, Any]]:
         return [_entry(each) for each in self._manager.list_checkpoints(working_dir, self.max_snapshots)]
 
-    @otherwise(lambda _: list[dict[str, Any]]())
+    @errors_as(lambda _: list[dict[str, Any]]())
     def list_all_checkpoints(self) -> list[dict[str, Any]]:
         """Those of every directory, newest first; `workdir` says which."""
         return [{**_entry(each), "workdir": each.workdir} for each in self._manager.search(counted=True)]
 
-    @_answering
+    @_errors_as_answers
     def diff(self, working_dir: str, commit_hash: str) -> dict[str, Any]:
-        found = self._manager.diff(working_dir, _checked(commit_hash))
+        found = self._manager.diff(working_dir, _checked_hash(commit_hash))
         return {"success": True, "stat": found.stat, "diff": found.text}
 
     def session_diff(self, working_dir: str) -> dict[str, Any]:
@@ -143,22 +144,22 @@ class CheckpointManager:
             found |= {} if found["stat"] or found["diff"] else {"empty": True}
         return found
 
-    @_answering
+    @_errors_as_answers
     def safe_restore_plan(self, working_dir: str, commit_hash: str) -> dict[str, Any]:
         """Which files a safe restore would bring back (`restore`: as the agent left them, or gone since) and which
         it would leave (`skipped`). `ledger_empty`: nothing is known of the agent's writes."""
-        plan = self._manager.restore_agent_work(working_dir, _checked(commit_hash), dry_run=True)
+        plan = self._manager.restore_agent_work(working_dir, _checked_hash(commit_hash), dry_run=True)
         if not self._manager.recorded_writes(working_dir):
             return {"success": True, "restore": [], "skipped": [], "ledger_empty": True}
         return {"success": True, "restore": plan.files, "skipped": plan.kept_because(NOT_THE_AGENTS, "too-large")}
 
-    @_answering
+    @_errors_as_answers
     def restore(
         self, working_dir: str, commit_hash: str, file_path: str | None = None, safe: bool = False
     ) -> dict[str, Any]:
         """Bring back everything, or one file. `safe`: only what the agent wrote (`record_agent_write`), if
         anything is known of that; what people changed stays."""
-        target = _checked(commit_hash)
+        target = _checked_hash(commit_hash)
         if file_path is not None and not file_path.strip():
             raise BadArguments(what="Empty file path")
         about: dict[str, Any] = {"file": file_path} if file_path else {}
@@ -174,8 +175,8 @@ class CheckpointManager:
         return {"success": True, "restored_to": to.short_id, "reason": to.reason, "directory": to.workdir, **about}
 
 
-def _checked(commit_hash: str) -> str:
-    """A hash that can be one."""
+def _checked_hash(commit_hash: str) -> str:
+    """The hash, if it has the form of one. Raises BadArguments."""
     if not commit_hash or not commit_hash.strip():
         raise BadArguments(what="Empty commit hash")
     if not re.fullmatch("[0-9a-fA-F]{4,64}", commit_hash):
@@ -196,7 +197,7 @@ def _entry(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def format_checkpoint_list(checkpoints: list[dict[str, Any]], directory: str) -> str:
-    """A numbered list for people, and what can be done with the numbers."""
+    """A numbered list, and the commands that take the numbers."""
     if not checkpoints:
         return f"No checkpoints found for {directory}"
     lines = [f"Checkpoints for {directory}:", ""]
@@ -206,10 +207,10 @@ def format_checkpoint_list(checkpoints: list[dict[str, Any]], directory: str) ->
         counts = f"  ({files} file{'s' * (files != 1)}, +{more}/-{less})" if files else ""
         when = each["timestamp"][:16].replace("T", " ")
         lines.append(f"  {number}. {each['short_hash']}  {when}{where}  {each['reason']}{counts}")
-    return "\n".join([*lines, _HINTS])
+    return "\n".join([*lines, _LIST_FOOTER])
 
 
-@otherwise(lambda _: dict[str, Any](projects=[], legacy_archives=[]))
+@errors_as(lambda _: dict[str, Any](projects=[], legacy_archives=[]))
 def _projects_and_archives(base: Path) -> dict[str, Any]:
     known = Manager(base=base).status().projects if has_store(base) else ()
     old = [{"name": p.name, "size_bytes": bytes_of(p), "mtime": p.stat().st_mtime} for p in archives(base)]
@@ -232,29 +233,29 @@ def store_status(checkpoint_base: Path | None = None) -> dict[str, Any]:
         "legacy_size_bytes": sum(archive["size_bytes"] for archive in found["legacy_archives"]),
         "total_size_bytes": bytes_of(base),
         "project_count": len(found["projects"]),
-        "pre_v2_projects": [],  # they become archives, and projects
+        "pre_v2_projects": [],  # they are archived and imported as projects
         **found,
     }
 
 
 def clear_all(checkpoint_base: Path | None = None) -> dict[str, Any]:
-    """Remove every checkpoint that Hermes recorded, and the archives. Of a base of its own nothing is left, if
-    nothing else is in it."""
+    """Remove every checkpoint that Hermes recorded, and the archives. A base of its own is removed too, if nothing
+    else is in it."""
     base = current_base(checkpoint_base)
     before = bytes_of(base)
-    deleted = base.is_dir() and _cleared(base)
+    deleted = base.is_dir() and _remove_checkpoints(base)
     return {"bytes_freed": max(0, before - bytes_of(base)), "deleted": deleted}
 
 
-@otherwise(lambda _: False)
-def _cleared(base: Path) -> bool:
+@errors_as(lambda _: False)
+def _remove_checkpoints(base: Path) -> bool:
     manager = Manager(base=base)
     manager.clear_all(host=_HOST) if is_shared(base) else manager.remove_store()
     manager.clear_legacy()
     return True
 
 
-@otherwise(lambda _: {"bytes_freed": 0, "deleted": 0, "errors": 1})
+@errors_as(lambda _: {"bytes_freed": 0, "deleted": 0, "errors": 1})
 def clear_legacy(checkpoint_base: Path | None = None) -> dict[str, int]:
     """Remove the archives of older layouts; `errors` counts those whose space could not be recovered."""
     report = Manager(base=current_base(checkpoint_base)).clear_legacy()
@@ -266,11 +267,11 @@ def prune_checkpoints(
     retention_days: float = 7, delete_orphans: bool = True, checkpoint_base: Path | None = None,
     max_total_size_mb: float = 0, orphan_allowlist: set[str] | None = None,
 ) -> dict[str, int]:  # fmt: skip
-    """Let go of projects whose directory is gone (`orphan_allowlist`: of these, by hash), or that were not used
-    for `retention_days`. In the store that all hosts share, the size is left to the person's own limit. `errors`
-    counts whatever space could not be recovered."""
+    """Drop projects whose directory is gone (only those of `orphan_allowlist`, by hash), or that were not used for
+    `retention_days`. In the store that all hosts share, the person's own size limit applies. `errors` counts the
+    projects and archives that could not be removed."""
     rules = {"gone": delete_orphans, "only": orphan_allowlist}
-    return _counts(_sweep(checkpoint_base, max_total_size_mb, retention_days, **rules))
+    return _sweep_counts(_sweep(checkpoint_base, max_total_size_mb, retention_days, **rules))
 
 
 def maybe_auto_prune_checkpoints(
@@ -282,25 +283,25 @@ def maybe_auto_prune_checkpoints(
     swept = _sweep(checkpoint_base, max_total_size_mb, retention_days, **rules)
     if swept.skipped:
         return {"skipped": True}
-    out = {"skipped": False, "result": _counts(swept)}
+    out = {"skipped": False, "result": _sweep_counts(swept)}
     return {**out, "error": swept.not_marked} if swept.not_marked else out
 
 
 def _sweep(given: Path | None, max_total_size_mb: float, days: float, **rules: Any) -> SweepReport:
     base = current_base(given)
     manager = open_manager(base, [], max_total_size_mb=max_total_size_mb)
-    return manager.sweep(days, host=own_scope(base, _HOST), **rules)
+    return manager.sweep(days, host=maintenance_host(base, _HOST), **rules)
 
 
-def _counts(swept: SweepReport) -> dict[str, int]:
+def _sweep_counts(swept: SweepReport) -> dict[str, int]:
     gone, unused, problems = len(swept.gone), len(swept.unused), len(swept.problems)
     counts = {"scanned": swept.scanned, "deleted_orphan": gone, "deleted_stale": unused, "errors": problems}
     return {**counts, "bytes_freed": swept.bytes_freed}
 
 
 def auto_prune_from_config() -> dict[str, Any]:
-    """`maybe_auto_prune_checkpoints` as Hermes is configured. Nothing goes because its directory is missing:
-    unattended, that may be a volume that is not mounted."""
+    """`maybe_auto_prune_checkpoints` as Hermes is configured. No project is dropped because its directory is
+    missing: that may be a volume that is not mounted."""
     try:
         config = _config()
         if not config["auto_prune"]:
@@ -313,7 +314,7 @@ def auto_prune_from_config() -> dict[str, Any]:
 
 
 def checkpoint_footprint_notice() -> str | None:
-    """A line for people whose checkpoints are on and use more than the limit; None otherwise."""
+    """A notice if checkpoints are enabled and use more than the limit; else None."""
     try:
         config, status = _config(), store_status()
         limit, size = float(config["max_total_size_mb"] or 0), status["total_size_bytes"] / 2**20
@@ -328,5 +329,5 @@ def checkpoint_footprint_notice() -> str | None:
 
 
 def _config() -> dict[str, Any]:
-    """What Hermes' own configuration says of checkpoints."""
+    """The checkpoint settings in Hermes' own configuration."""
     return _CONFIG | (import_module("hermes_cli.config").load_config().get("checkpoints") or {})

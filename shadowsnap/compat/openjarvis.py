@@ -33,26 +33,26 @@ _TRACKED = ("config.toml", "agents", "tools")
 _Class = TypeVar("_Class", bound=type)
 
 
-def _original(module: str) -> Callable[[_Class], _Class]:
-    """Puts the class that OpenJarvis itself has by a name in the place of ours, if it can be imported: `==` and
-    `except` work in the rest of it, too."""
+def _prefer_original(module: str) -> Callable[[_Class], _Class]:
+    """Decorate a class to be replaced by OpenJarvis' own of the same name, if that can be imported. So `==` and
+    `except` work in the rest of OpenJarvis, too."""
 
-    def replaced(ours: _Class) -> _Class:
+    def replace(ours: _Class) -> _Class:
         try:
             theirs: _Class = getattr(import_module(f"openjarvis.learning.spec_search.{module}"), ours.__name__)
             return theirs
         except (ImportError, AttributeError):
             return ours
 
-    return replaced
+    return replace
 
 
-@_original("storage.paths")
+@_prefer_original("storage.paths")
 class ConfigurationError(RuntimeError):
     """The directory lies in a source tree, where no checkpoints of a configuration belong."""
 
 
-@_original("checkpoint.store")
+@_prefer_original("checkpoint.store")
 class DirtyWorkingTreeError(RuntimeError):
     """There are changes that no stage committed."""
 
@@ -61,7 +61,7 @@ class RevertConflictError(RuntimeError):
     """Something else changed the same lines since. Nothing was reverted."""
 
 
-@_original("checkpoint.store")
+@_prefer_original("checkpoint.store")
 @dataclass(frozen=True)
 class StageHandle:
     """Where a stage began. It may end in another process."""
@@ -87,7 +87,7 @@ class CheckpointStore:
         if self._head() is None:
             taken = self._manager.snapshot(self.root, "checkpoint baseline", always=True, host=_HOST).checkpoint
             assert taken is not None
-            self._keep(taken)
+            self._pin(taken)
 
     def current_sha(self) -> str:
         """The checkpoint that the last stage, revert or `init` ended with."""
@@ -106,7 +106,7 @@ class CheckpointStore:
         """Keep what was done since the stage began."""
         facts = {"edit_id": handle.edit_id, "session_id": session_id, "risk_tier": risk_tier, "host": _HOST}
         reason = f"{message}\n\nEdit-ID: {handle.edit_id}\nSession-ID: {session_id}\nRisk-Tier: {risk_tier}\n"
-        return self._keep(self._manager.commit_since(self.root, handle.pre_stage_sha, reason, **facts))
+        return self._pin(self._manager.commit_since(self.root, handle.pre_stage_sha, reason, **facts))
 
     def discard_stage(self, handle: StageHandle) -> None:
         """Put everything back as it was when the stage began. What is put back is saved first."""
@@ -123,10 +123,11 @@ class CheckpointStore:
             made = self._manager.revert_stages(self.root, session_id, host=_HOST)
         except RevertRefused as problem:
             raise RevertConflictError(str(problem)) from problem
-        return [self._keep(each) for each in made]
+        return [self._pin(each) for each in made]
 
-    def _keep(self, made: Checkpoint) -> str:
-        """Pin it: a stage can only be reverted while its beginning is there, whatever the limits of the store."""
+    def _pin(self, made: Checkpoint) -> str:
+        """Pin a checkpoint against the limits of the store: a stage can be reverted only while its beginning
+        exists."""
         return self._manager.pin(self.root, made.id).short_id
 
     def _check_clean(self, head: str) -> None:
@@ -185,14 +186,15 @@ _TYPED: dict[str, Callable[[Any], Any]] = {
 _DEFAULTS: dict[str, Any] = {"trigger_metadata": {}, "cluster_deltas": {}, "teacher_cost_usd": 0.0}
 _MALFORMED = (TypeError, ValueError, AttributeError, OverflowError, sqlite3.Error)
 
-EditOutcome = _original("models")(make_dataclass("EditOutcome", _OUTCOME))
-LearningSession = _original("models")(
+EditOutcome = _prefer_original("models")(make_dataclass("EditOutcome", _OUTCOME))
+LearningSession = _prefer_original("models")(
     make_dataclass("LearningSession", [*_SESSION, ("edit_outcomes", list[Any], field(default_factory=list))])
 )
 
 
 class SessionStore:
-    """Sessions and outcomes, from any thread. It takes any objects with the attributes of the classes above."""
+    """Sessions and their outcomes, usable from any thread. It accepts any objects with the attributes of the
+    classes above."""
 
     def __init__(self, db_path: str | os.PathLike[str]) -> None:
         self._lock = threading.RLock()
@@ -210,9 +212,9 @@ class SessionStore:
             self._db.close()
 
     def save_session(self, session: Any) -> None:
-        """Insert it, or replace what is known of the session with this id."""
+        """Insert a session, or replace the one with its id."""
         with self._lock, self._db:
-            self._put_session(session)
+            self._write_session(session)
 
     def get_session(self, session_id: str) -> Any | None:
         """The session with its outcomes; None if there is none."""
@@ -220,7 +222,7 @@ class SessionStore:
 
     def list_sessions(self, status: Any = None, limit: int | None = None) -> list[Any]:
         """Newest first, with their outcomes. Two queries, however many there are."""
-        where, values = ("", []) if status is None else ("WHERE status = ?", [_plain(status)])
+        where, values = ("", []) if status is None else ("WHERE status = ?", [_storable(status)])
         order = "ORDER BY julianday(started_at) DESC, started_at DESC, rowid DESC"
         return self._sessions(f"{where} {order} LIMIT ?", [*values, -1 if limit is None else limit])
 
@@ -229,29 +231,29 @@ class SessionStore:
         rationale: str = "",
     ) -> None:  # fmt: skip
         with self._lock, self._db:
-            self._put_outcome(session_id, outcome, (pillar, op, target, risk_tier, rationale))
+            self._write_outcome(session_id, outcome, (pillar, op, target, risk_tier, rationale))
 
     def list_outcomes(self, session_id: str) -> list[Any]:
         """In the order in which they were saved."""
         return self._outcomes([session_id]).get(session_id, [])
 
     def rebuild(self, sessions_dir: str | os.PathLike[str]) -> int:
-        """Take in every `<session>/session.json` below a directory; how many there were. What is known of other
-        sessions stays, and what only this index knows of an edit (its pillar, for example). A file that cannot be
-        read, or lacks what a session must have, does not keep out the others."""
+        """Import every `<session>/session.json` below a directory; how many there were. Other sessions stay, and
+        so do the facts of an edit that only this index has (its pillar, for example). A file that is not a session
+        is skipped."""
         read = (read_json(path) for path in sorted(Path(sessions_dir).glob("*/session.json")))
         with self._lock, self._db:
             self._db.execute("BEGIN IMMEDIATE")
-            taken = {record["id"] for record in read if record is not None and self._take_in(record)}
+            taken = {record["id"] for record in read if record is not None and self._import_session(record)}
             parent, known = "parent_session_id", "(SELECT id FROM learning_sessions)"
             self._db.execute(f"UPDATE learning_sessions SET {parent} = NULL WHERE {parent} NOT IN {known}")
         return len(taken)
 
-    def _take_in(self, record: dict[str, Any]) -> bool:
-        """Whether it is a session."""
+    def _import_session(self, record: dict[str, Any]) -> bool:
+        """Import one session; False if it is not one."""
         self._db.execute("SAVEPOINT session")
         try:
-            self._put_session(LearningSession(**_from_json(_SESSION, record)))
+            self._write_session(LearningSession(**_from_json(_SESSION, record)))
             self._replace_outcomes(record["id"], record.get("edit_outcomes"))
         except _MALFORMED:
             self._db.execute("ROLLBACK TO session")
@@ -260,13 +262,13 @@ class SessionStore:
 
     # --- rows --------------------------------------------------------------------------------------
 
-    def _put_session(self, session: Any) -> None:
+    def _write_session(self, session: Any) -> None:
         update = ", ".join(f"{name} = excluded.{name}" for name in _SESSION if name != "id")
-        values = [_stored(name, getattr(session, name)) for name in _SESSION]
+        values = [_column_value(name, getattr(session, name)) for name in _SESSION]
         self._insert("learning_sessions", _SESSION, values, f"ON CONFLICT(id) DO UPDATE SET {update}")
 
-    def _put_outcome(self, session_id: str, outcome: Any, edit: Iterable[str]) -> None:
-        values = [_stored(name, getattr(outcome, name, None)) for name in _OUTCOME]
+    def _write_outcome(self, session_id: str, outcome: Any, edit: Iterable[str]) -> None:
+        values = [_column_value(name, getattr(outcome, name, None)) for name in _OUTCOME]
         self._insert("edit_outcomes", (*_KEYS, *_OUTCOME, *_EDIT), [session_id, *values, *edit])
 
     def _insert(self, table: str, columns: Collection[str], values: list[Any], more: str = "") -> None:
@@ -278,15 +280,15 @@ class SessionStore:
         edits = {row[0]: row[1:] for row in self._db.execute(select, [session_id])}
         self._db.execute("DELETE FROM edit_outcomes WHERE session_id = ?", [session_id])
         for outcome in outcomes if isinstance(outcomes, list) else ():
-            with suppress(*_MALFORMED):  # the others are read
+            with suppress(*_MALFORMED):  # a malformed outcome is skipped
                 named = [str(outcome.get(name) or "") for name in _EDIT]
                 found = EditOutcome(**_from_json(_OUTCOME, outcome))
-                self._put_outcome(session_id, found, edits.get(outcome["edit_id"], named))
+                self._write_outcome(session_id, found, edits.get(outcome["edit_id"], named))
 
     def _sessions(self, clause: str, values: list[Any]) -> list[Any]:
         select = f"SELECT {', '.join(_SESSION)} FROM learning_sessions {clause}"
         with self._lock:
-            rows = [_read(_SESSION, row) for row in self._db.execute(select, values).fetchall()]
+            rows = [_fields_of_row(_SESSION, row) for row in self._db.execute(select, values).fetchall()]
             outcomes = self._outcomes([row["id"] for row in rows])
         return [LearningSession(**row, edit_outcomes=outcomes.get(row["id"], [])) for row in rows]
 
@@ -299,7 +301,7 @@ class SessionStore:
         with self._lock:
             rows = self._db.execute(query, [json.dumps(sessions)]).fetchall()
         for id, *row in rows:
-            found.setdefault(id, []).append(EditOutcome(**_read(_OUTCOME, row)))
+            found.setdefault(id, []).append(EditOutcome(**_fields_of_row(_OUTCOME, row)))
         return found
 
 
@@ -315,33 +317,33 @@ def _schema() -> str:
 
 
 def _from_json(columns: dict[str, str], record: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a session or an outcome in a file. It is an error if one lacks that must be there."""
+    """The fields of a session or an outcome in a file. Raises ValueError if a required one is missing."""
     known = {name: record[name] for name in columns if record.get(name) is not None}
     found = {name: known.get(name, _DEFAULTS.get(name)) for name in columns}
     for name, kind in columns.items():
         if found[name] is None and kind.endswith("NOT NULL"):
             raise ValueError(f"there is no {name}")
-    return _typed(found)
+    return _with_types(found)
 
 
-def _read(columns: Iterable[str], row: Iterable[Any]) -> dict[str, Any]:
-    """The fields of a row, as they were handed in."""
+def _fields_of_row(columns: Iterable[str], row: Iterable[Any]) -> dict[str, Any]:
+    """The fields of a row, with the types that they were saved with."""
     found = dict(zip(columns, row, strict=True))
-    return _typed(found | {name: json.loads(found[name]) for name in _JSON if found.get(name) is not None})
+    return _with_types(found | {name: json.loads(found[name]) for name in _JSON if found.get(name) is not None})
 
 
-def _typed(fields: dict[str, Any]) -> dict[str, Any]:
+def _with_types(fields: dict[str, Any]) -> dict[str, Any]:
     return fields | {name: make(fields[name]) for name, make in _TYPED.items() if fields.get(name) is not None}
 
 
-def _stored(name: str, value: Any) -> Any:
-    """A field as the database has it."""
-    return json.dumps(value, default=_plain) if name in _JSON and value is not None else _plain(value)
+def _column_value(name: str, value: Any) -> Any:
+    """The value that the database holds for a field."""
+    return json.dumps(value, default=_storable) if name in _JSON and value is not None else _storable(value)
 
 
-def _plain(value: Any) -> Any:
-    """What JSON or SQLite can hold of a value: of an enumeration its value, of a model or another object its
-    fields."""
+def _storable(value: Any) -> Any:
+    """A value as JSON or SQLite can hold it: the value of an enumeration member, the fields of a model or another
+    object."""
     if isinstance(value, Enum):
         return value.value
     if value is None or isinstance(value, (str, int, float)):

@@ -33,8 +33,9 @@ _HOST = "praisonai"
 _NAME, _EMAIL = "PraisonAI Checkpoints", "checkpoints@praison.ai"
 _EXCLUDED = (".git", ".praisonai", "__pycache__", "*.pyc", ".env", "node_modules", ".venv", "venv", "*.log")
 _PROTECTED = ("~/Desktop", "~/Documents", "~/Downloads")
-_IMPORTED = "imported-by-shadowsnap"
-"""A file beside the repository that PraisonAI itself left: what is deleted here later does not come back."""
+_IMPORT_MARK = "imported-by-shadowsnap"
+"""A file beside PraisonAI's own repository. It is imported once, so that what is deleted here later stays
+deleted."""
 _STEP = re.compile(r"\[step-(\d+)\]\s*")
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
@@ -136,20 +137,21 @@ class CheckpointResult:
         return cls(False, error=error)
 
 
-def _guarded(otherwise: Callable[[str], _T]) -> Callable[[_Method[_P, _T]], _Method[_P, _T]]:
-    """What a method was asked wrongly is an answer. What went wrong is an answer, and an event."""
+def _guarded(answer: Callable[[str], _T]) -> Callable[[_Method[_P, _T]], _Method[_P, _T]]:
+    """Decorate a method so that it returns `answer(message)` instead of raising. An error also becomes an event,
+    unless the arguments were wrong."""
 
     def decorate(method: _Method[_P, _T]) -> _Method[_P, _T]:
         @wraps(method)
         async def call(self: CheckpointService, /, *args: _P.args, **more: _P.kwargs) -> _T:
             if not self.is_initialized:
-                return otherwise("Service not initialized")
+                return answer("Service not initialized")
             try:
                 return await method(self, *args, **more)
             except ERRORS as problem:
                 if not isinstance(problem, BadArguments):
                     await self._emit(CheckpointEvent.ERROR, {"error": str(problem)})
-                return otherwise(str(problem))
+                return answer(str(problem))
 
         return call
 
@@ -168,7 +170,7 @@ class CheckpointService:
         )
         self.is_initialized = False
         self.workspace_dir = self.config.workspace_dir
-        self.checkpoint_dir = self.config.get_checkpoint_dir()  # a host may delete it: it is not the store of all
+        self.checkpoint_dir = self.config.get_checkpoint_dir()  # not the store: a host may delete it
         self.git_dir = os.path.join(str(self.config.storage_dir), "store")
         self._handlers: dict[CheckpointEvent, list[Callable[[Any], object]]] = {}
 
@@ -181,7 +183,7 @@ class CheckpointService:
         self._handlers.setdefault(CheckpointEvent(event), []).append(handler)
 
     async def _emit(self, event: CheckpointEvent, data: Any) -> None:
-        """Call the handlers. What they raise is reported by the event loop, and ends nothing here."""
+        """Call the handlers. The event loop reports what they raise, and the method goes on."""
         for handler in self._handlers.get(event, ()):
             asyncio.get_running_loop().call_soon(handler, data)
         await asyncio.sleep(0)
@@ -195,7 +197,7 @@ class CheckpointService:
             return False
         try:
             await asyncio.to_thread(open_store, self._manager.settings)
-            mark = Path(self.checkpoint_dir, _IMPORTED)
+            mark = Path(self.checkpoint_dir, _IMPORT_MARK)
             with suppress(NothingToImport, PermissionError):
                 if not mark.exists():
                     await self._manager.import_from(self.checkpoint_dir)
@@ -209,7 +211,7 @@ class CheckpointService:
 
     @_guarded(CheckpointResult.fail)
     async def save(self, message: str, allow_empty: bool = False, step: int | None = None) -> CheckpointResult:
-        """A step given here beats one that the message names."""
+        """Save a checkpoint. `step` takes precedence over one that the message names."""
         if step is not None and step < 0:
             raise BadArguments(what="step must be a non-negative integer")
         if step is not None:
@@ -234,13 +236,13 @@ class CheckpointService:
             checkpoint_id = found.id
         if not checkpoint_id:
             raise BadArguments(what="No checkpoint id or step provided")
-        target = _shown((await self._manager.restore(self.workspace_dir, checkpoint_id)).target)
+        target = _as_praisonai((await self._manager.restore(self.workspace_dir, checkpoint_id)).target)
         await self._emit(CheckpointEvent.CHECKPOINT_RESTORED, target)
         return CheckpointResult.ok(target)
 
     @_guarded(CheckpointResult.fail)
     async def rewind(self, steps: int = 1) -> CheckpointResult:
-        """Go back so many saved checkpoints from where the workspace is now."""
+        """Go back `steps` saved checkpoints from where the workspace is now."""
         if steps < 1:
             raise BadArguments(what="steps must be >= 1")
         saved = [each.id for each in await self._saved()]
@@ -251,17 +253,17 @@ class CheckpointService:
         return await self.restore(saved[target])
 
     async def _saved(self) -> list[Taken]:
-        """What this service saved, newest first. The states that restores put by are for `shadowsnap undo`."""
+        """What this service saved, newest first, without the states that restores saved for `shadowsnap undo`."""
         with suppress(NoSuchProject):
             return await self._manager.list_checkpoints(self.workspace_dir, host=_HOST)
         return []
 
     @_guarded(lambda _: list[Checkpoint]())
     async def list_checkpoints(self, limit: int | None = 50) -> list[Checkpoint]:
-        return [_shown(each) for each in (await self._saved())[:limit]]
+        return [_as_praisonai(each) for each in (await self._saved())[:limit]]
 
     async def get_checkpoint(self, checkpoint_id: str) -> Checkpoint | None:
-        """The checkpoint whose id begins so."""
+        """The checkpoint with this id or prefix of an id."""
         listed = await self.list_checkpoints(None) if checkpoint_id else []
         return next((each for each in listed if each.id.startswith(checkpoint_id)), None)
 
@@ -312,8 +314,8 @@ class CheckpointService:
         self.is_initialized = False
 
 
-def _shown(taken: Taken) -> Checkpoint:
-    """A checkpoint as PraisonAI has it."""
+def _as_praisonai(taken: Taken) -> Checkpoint:
+    """Convert a checkpoint to PraisonAI's type."""
     tag = _STEP.match(taken.reason)
     counts = (taken.files_changed or 0, taken.insertions or 0, taken.deletions or 0)
     return Checkpoint(taken.id, taken.short_id, taken.reason, taken.created_at, *counts, tag and int(tag[1]))

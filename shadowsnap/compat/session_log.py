@@ -1,5 +1,5 @@
-"""Sessions as other tools keep them: what is known of each turn in one record, and the conversations of a foreign
-log with the checkpoints that they belong to."""
+"""Sessions for and from other tools: one record for each turn, and attaching the conversations of a foreign log to
+the checkpoints that they belong to."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _GONE = (NoSuchCheckpoint, NoSuchProject)
 
 @dataclass(frozen=True)
 class TurnRecord:
-    """One turn, as far as it is known. An absent text is empty."""
+    """What is known of one turn. Texts are empty if they are not known."""
 
     began: datetime
     ended: datetime | None
@@ -27,26 +27,26 @@ class TurnRecord:
     transcript: bytes | None
     """The conversation up to its end, a message or row in each line."""
     model: str
-    """The one that the last message names."""
+    """The model that the last message names."""
     files: tuple[str, ...]
-    """What it changed."""
+    """The files that it changed."""
     branch: str
     commit: str
-    """Where the person's repository was when it began."""
+    """The commit of the person's repository when the turn began."""
 
 
 def turn_records(manager: CheckpointManager, session: Session) -> Iterator[TurnRecord]:
     """The turns of a session, oldest first."""
     for turn in session.turns:
         transcript = _transcript(manager, session, turn)
-        facts = _facts(manager, turn)
+        facts = _metadata(manager, turn)
         yield TurnRecord(
             began=turn.began,
             ended=turn.ended,
             prompt=turn.prompt or "",
             transcript=transcript,
-            model=_model(transcript or b""),
-            files=tuple(sorted({path for place in turn.places for path in _changed(manager, place)})),
+            model=_model_in(transcript or b""),
+            files=tuple(sorted({path for place in turn.places for path in _changed_files(manager, place)})),
             branch=str(facts.get("git_branch") or ""),
             commit=str(facts.get("git_head") or ""),
         )
@@ -60,20 +60,20 @@ def _transcript(manager: CheckpointManager, session: Session, turn: SessionTurn)
                 found = manager.restore(place.workdir, checkpoint, **wanted)
             except (NoConversation, *_GONE):
                 continue
-            return _lines(found.conversation.data)
+            return _as_lines(found.conversation.data)
     return None
 
 
-def _lines(data: Any) -> bytes:
+def _as_lines(data: Any) -> bytes:
     if isinstance(data, str):
         return data.encode("utf-8", "surrogateescape")
     messages = data if isinstance(data, list) else [data]
     return b"".join(json.dumps(message, ensure_ascii=True).encode() + b"\n" for message in messages)
 
 
-def cut_at_lines(transcript: bytes, most: int) -> list[bytes]:
-    """Parts of at most so many bytes that end with a line, without the end of that line; joined by line ends they
-    are the same. A line that is longer than a part begins the last one."""
+def split_at_lines(transcript: bytes, most: int) -> list[bytes]:
+    """Split at line ends into parts of at most `most` bytes; joined by line ends they are the transcript again. A
+    line that is longer begins the last part."""
     parts, start = [], 0
     while len(transcript) - start > most:
         cut = transcript.rfind(b"\n", start, start + most)
@@ -84,8 +84,8 @@ def cut_at_lines(transcript: bytes, most: int) -> list[bytes]:
     return [*parts, transcript[start:]]
 
 
-def _model(transcript: bytes) -> str:
-    """The model that the last message names, in it or around it; empty if none does."""
+def _model_in(transcript: bytes) -> str:
+    """The model that the last message names; empty if none does."""
     for line in reversed(transcript.splitlines()):
         try:
             message = json.loads(line) if b'"model"' in line else None
@@ -97,7 +97,7 @@ def _model(transcript: bytes) -> str:
     return ""
 
 
-def _changed(manager: CheckpointManager, place: TurnPlace) -> list[str]:
+def _changed_files(manager: CheckpointManager, place: TurnPlace) -> list[str]:
     if not place.before or not place.after:
         return []
     try:
@@ -107,7 +107,7 @@ def _changed(manager: CheckpointManager, place: TurnPlace) -> list[str]:
     return [change.path for change in changes if not change.path.endswith("/")]
 
 
-def _facts(manager: CheckpointManager, turn: SessionTurn) -> dict[str, Any]:
+def _metadata(manager: CheckpointManager, turn: SessionTurn) -> dict[str, Any]:
     for place in turn.places:
         try:
             return manager.get(place.workdir, place.before or place.after or "").metadata
@@ -118,7 +118,7 @@ def _facts(manager: CheckpointManager, turn: SessionTurn) -> dict[str, Any]:
 
 # --- foreign logs ------------------------------------------------------------------------------------
 
-_SLACK = timedelta(minutes=1)
+_LOG_DELAY = timedelta(minutes=1)
 """A log may be written some time after what it is about."""
 
 
@@ -127,9 +127,9 @@ class ForeignConversation:
     """A conversation in the log of another tool."""
 
     key: str
-    """Names it: the same each time, so that it is kept once."""
+    """The same each time, so that the conversation is kept once."""
     session_id: str
-    """As the agent calls the session; something may stand before it, with a dash."""
+    """The agent's id of the session, which may have a prefix and a dash before it."""
     read: Callable[[], bytes | None] = field(repr=False, compare=False)
     """Its transcript; None if it has none."""
     at: datetime | None = None
@@ -141,7 +141,7 @@ class ForeignConversation:
 
 @dataclass(frozen=True)
 class Match:
-    """What became of a conversation: the id of the checkpoint that it is kept with now, or else why not."""
+    """The checkpoint that a conversation is attached to now, or why it is not attached."""
 
     conversation: ForeignConversation
     checkpoint_id: str | None = None
@@ -150,7 +150,7 @@ class Match:
 
 @dataclass(frozen=True)
 class AttachReport:
-    """What became of the conversations of a foreign log."""
+    """What `attach_conversations` did with a foreign log."""
 
     items: tuple[Match, ...] = ()
     problems: tuple[str, ...] = ()
@@ -164,17 +164,17 @@ class AttachReport:
 def attach_conversations(
     manager: CheckpointManager, working_dir: str | Path, conversations: Iterable[ForeignConversation]
 ) -> list[Match]:
-    """Keep each conversation with the checkpoint that it belongs to, and note it in the record of its session.
-    That is the last one of the same session that is not later; else the one before a commit that it is about. What
-    the session itself handed over to us stays. Doing it again changes nothing."""
+    """Attach each conversation to the checkpoint that it belongs to: the last one of the same session that is not
+    later, or else the one before a commit that it is about. A conversation that the session itself handed over
+    stays. Doing it again changes nothing."""
     try:
         ours = manager.list_checkpoints(working_dir)
     except NoSuchProject:
         ours = []
     matches = []
     for each in conversations:
-        of_commits = (_of_commit(ours, commit) for commit in each.commits)
-        target = _of_session(ours, each) or next(filter(None, of_commits), None)
+        of_commits = (_checkpoint_of_commit(ours, commit) for commit in each.commits)
+        target = _checkpoint_of_session(ours, each) or next(filter(None, of_commits), None)
         try:
             matches.append(_attach(manager, working_dir, each, target))
         except ShadowsnapError as problem:
@@ -190,7 +190,7 @@ def _attach(
     transcript = each.read()
     if transcript is None:
         return Match(each, why="it has no transcript")
-    session = target.session_id if _is_of(target, each) else each.session_id or target.session_id
+    session = target.session_id if _is_same_session(target, each) else each.session_id or target.session_id
     kept = manager.attach(
         working_dir, target.id, transcript, session, prompt=each.prompt, agent=each.agent, began=each.at,
         key=each.key, replace_own=False,
@@ -200,19 +200,19 @@ def _attach(
     return Match(each, target.id)
 
 
-def _of_session(ours: list[Checkpoint], each: ForeignConversation) -> Checkpoint | None:
+def _checkpoint_of_session(ours: list[Checkpoint], each: ForeignConversation) -> Checkpoint | None:
     """The last checkpoint of the session, newest first, that is not later."""
-    moment = each.at.astimezone() + _SLACK if each.at is not None else None  # a naive time is a local one
-    same = (checkpoint for checkpoint in ours if _is_of(checkpoint, each))
+    moment = each.at.astimezone() + _LOG_DELAY if each.at is not None else None  # a naive time is a local one
+    same = (checkpoint for checkpoint in ours if _is_same_session(checkpoint, each))
     return next((checkpoint for checkpoint in same if moment is None or checkpoint.created_at <= moment), None)
 
 
-def _is_of(checkpoint: Checkpoint, each: ForeignConversation) -> bool:
+def _is_same_session(checkpoint: Checkpoint, each: ForeignConversation) -> bool:
     own = checkpoint.session_id
     return bool(own) and (each.session_id == own or each.session_id.endswith(f"-{own}"))
 
 
-def _of_commit(ours: list[Checkpoint], commits: tuple[str, ...]) -> Checkpoint | None:
+def _checkpoint_of_commit(ours: list[Checkpoint], commits: tuple[str, ...]) -> Checkpoint | None:
     """The newest checkpoint that was taken on the parent of a commit, or else the first one after it."""
     for commit in commits[1:]:
         for each in ours:

@@ -1,4 +1,4 @@
-"""What a lane says about itself beside its checkpoints, in two forms.
+"""The description of a lane that goes with its checkpoints, in two forms.
 
 The carrier is a git tree, for object stores, directories and encrypted lanes:
 
@@ -7,13 +7,13 @@ The carrier is a git tree, for object stores, directories and encrypted lanes:
     log-N            pieces of the operation log
     meta/<name>      the conversations kept with a checkpoint, if the lane carries them
 
-Where a piece ends depends on the lines in it alone. So a push that adds a line changes the last piece, and one
-that drops the oldest changes the first.
+The lines of a piece alone determine where it ends. So a push that adds a line changes the last piece only, and one
+that drops the oldest line the first.
 
 The chain is for plain lanes on git servers: commits whose objects are git's own. Each push adds one to the lane's
 ref. Its tree is that of the newest checkpoint; its parents are the commit before it and the checkpoints that are
-new. So git knows what the server has and sends only what changed, as differences. Its message has the head that
-`lanes` shows, and then what there is to say since the last push, in lines of JSON:
+new. So git knows what the server has and sends only what changed, as deltas. Its message has the head that `lanes`
+shows, and then what changed since the last push, in lines of JSON:
 
     {"about": ...}              which lane it is; only in the commit that a generation begins with
     {"id", "ms", ...}           a checkpoint that is new, or that was pinned or labelled
@@ -21,10 +21,10 @@ new. So git knows what the server has and sends only what changed, as difference
     {"meta": commit}            a commit whose tree has the conversations, if the lane carries them
     {"op", ...}                 a line of the operation log
 
-When retention has dropped enough, or something was purged, the owner begins a new generation: a commit without one
-before it, which says everything anew and whose parents are the checkpoints that are left. What the last push sent
-is kept in `<base>/remote/<project>.chain`, for the next one to build on. The checkpoints themselves are in the
-store, and nothing here keeps them there.
+When enough was dropped, or something was purged, the owner begins a new generation: a commit without a
+predecessor, which describes everything again and whose parents are the checkpoints that are left. What the last
+push sent is kept in `<base>/remote/<project>.chain`, for the next one to build on. It does not keep the
+checkpoints in the store.
 """
 
 from __future__ import annotations
@@ -57,16 +57,16 @@ from shadowsnap.store.projects import Project, locked_project
 
 FORMAT = 1
 _MOST_PATHS = 200
-_PER_PIECE = 16
+_LINES_PER_PIECE = 16
 _MOST_IN_PIECE = 128
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What a project's lane is to hold, as of one moment."""
+    """What the lane of a project should hold, read at one moment."""
 
     checkpoints: dict[str, str]
-    """Names `<ms>-<hash12>`, oldest first, and ids."""
+    """Ids by name (`<ms>-<hash12>`), oldest first."""
     pins: frozenset[str]
     labels: dict[str, str]
     """By id."""
@@ -89,14 +89,14 @@ def read_contents(store: Store, project: Project, deadline: Deadline, *, convers
         pins = frozenset(read_refs(store.git_dir, project.pins))
         labels = {of: label_of(key) for key, of in read_refs(store.git_dir, project.labels).items()}
         attachments = read_refs(store.git_dir, f"{ATTACHMENTS}/{project.id}") if conversations else {}
-        lines = [_portable(store, line) for line in lines]
+        lines = [_portable_line(store, line) for line in lines]
     turns = len(fold(project, lines).turns)
     attachments = {name: tree for name, tree in sorted(attachments.items()) if name in checkpoints}
     return Contents(checkpoints, pins, labels, attachments, lines, turns)
 
 
-def _portable(store: Store, line: Line) -> Line:
-    """A log line as another machine can read it: without the refs of this store, and with few paths."""
+def _portable_line(store: Store, line: Line) -> Line:
+    """A log line without the refs of this store, and with a bounded number of paths."""
     line = {name: value for name, value in line.items() if name != "refs"}
     if line.get("paths"):
         line["paths"] = (paths_in(store, line) or ["?"])[:_MOST_PATHS]
@@ -107,8 +107,8 @@ def _portable(store: Store, line: Line) -> Line:
 
 
 def write_carrier(objects: LooseObjects, contents: Contents, lane: OwnLane) -> tuple[str, tuple[str, ...]]:
-    """Write the tree of a lane; its id, and the blobs it is made of."""
-    return write_rows(objects, about_lane(lane), mark_rows(contents), contents.lines, contents.attachments)
+    """Write the tree of a lane; returns its id and the ids of its blobs."""
+    return write_carrier_rows(objects, about_lane(lane), mark_rows(contents), contents.lines, contents.attachments)
 
 
 def about_lane(lane: OwnLane) -> Line:
@@ -125,7 +125,7 @@ def mark_rows(contents: Contents) -> list[Line]:
     return [_mark(contents, name, commit) for name, commit in contents.checkpoints.items()]
 
 
-def write_rows(
+def write_carrier_rows(
     objects: LooseObjects, about: Line, marks: Iterable[Line], lines: Iterable[Line], attachments: dict[str, str]
 ) -> tuple[str, tuple[str, ...]]:
     blobs: list[str] = []
@@ -165,7 +165,7 @@ def _pieces(rows: Iterable[bytes], ends: Callable[[bytes], int] = zlib.crc32) ->
     piece: list[bytes] = []
     for row in rows:
         piece.append(row)
-        if ends(row) % _PER_PIECE == 0 or len(piece) >= _MOST_IN_PIECE:
+        if ends(row) % _LINES_PER_PIECE == 0 or len(piece) >= _MOST_IN_PIECE:
             yield b"".join(piece)
             piece = []
     if piece:
@@ -175,8 +175,8 @@ def _pieces(rows: Iterable[bytes], ends: Callable[[bytes], int] = zlib.crc32) ->
 # --- the chain ---------------------------------------------------------------------------------------
 
 
-class Next(NamedTuple):
-    """The commit that a push adds, and whether a generation begins with it."""
+class NextCommit(NamedTuple):
+    """The commit that a push adds, and whether it begins a generation."""
 
     commit: str
     anew: bool
@@ -184,14 +184,14 @@ class Next(NamedTuple):
 
 def add_commit(
     git: Git, objects: LooseObjects, contents: Contents, lane: OwnLane, head: str, *, anew: bool
-) -> Next | None:
+) -> NextCommit | None:
     """Write the next commit of a lane; None if there is nothing new."""
     folder = objects.directory
     sent = None if anew else read_json(folder / f"{lane.digest}.json")
     marks = {row["id"]: row for row in mark_rows(contents)}
-    lines = {_digest(encoded(line)): line for line in contents.lines}
+    lines = {_line_digest(encoded(line)): line for line in contents.lines}
     meta = _attachments(objects, contents)
-    new_lines = None if sent is None else _added(sent["lines"], lines)
+    new_lines = None if sent is None else _appended(sent["lines"], lines)
     if sent is None or new_lines is None:
         anew, sent = True, {"lines": [], "marks": {}, "meta": ""}
         new_lines = list(lines)
@@ -208,32 +208,33 @@ def add_commit(
     with ObjectReader(git) as reader:
         tree = reader.read(newest, b"commit")[5:45].decode("ascii")
         for each in new:
-            # The next push builds on this one. Git from 2.45 on then reads every commit that leads to it, also of
-            # checkpoints that were dropped meanwhile.
+            # Kept for the next push: git 2.45 and newer reads every ancestor then, also those that were dropped
+            # from the store meanwhile.
             objects.write(b"commit", reader.read(each, b"commit"))
     parents = [*([] if anew else [lane.digest]), *new, *([meta] if meta and meta != sent["meta"] else ())]
     text = b"".join(map(encoded, rows)).decode("ascii")
     commit = write_commit(objects, tree, parents, f"{head}\n{text}".rstrip("\n"))
     write_json(folder / f"{commit}.json", {"lines": list(lines), "marks": marks, "meta": meta})
-    return Next(commit, anew)
+    return NextCommit(commit, anew)
 
 
-def forget_older(folder: Path, commit: str) -> None:
-    """Keep what was sent with this commit only."""
+def forget_older_pushes(folder: Path, commit: str) -> None:
+    """Remove the records of all pushes but this one."""
     for path in folder.glob("*.json"):
         if path.stem != commit:
             path.unlink(missing_ok=True)
 
 
 def _attachments(objects: LooseObjects, contents: Contents) -> str:
-    """A commit that leads to the conversations; empty if there are none. The same ones give the same commit."""
+    """A commit whose tree has the conversations, the same for the same ones; empty if there are none."""
     if not contents.attachments:
         return ""
     return write_commit(objects, write_attachments(objects, contents.attachments), (), "conversations", at=0)
 
 
-def _added(before: list[str], lines: Iterable[str]) -> list[str] | None:
-    """The lines that came since, if others only went: None if anything else became of the log."""
+def _appended(before: list[str], lines: Iterable[str]) -> list[str] | None:
+    """The lines that were appended; None if the log changed in another way than by dropping and appending
+    lines."""
     known, current = {*before}, [*lines]
     kept = [each for each in current if each in known]
     if kept != current[: len(kept)] or kept != [each for each in before if each in {*kept}]:
@@ -241,12 +242,12 @@ def _added(before: list[str], lines: Iterable[str]) -> list[str] | None:
     return current[len(kept) :]
 
 
-def _digest(line: bytes) -> str:
+def _line_digest(line: bytes) -> str:
     return hashlib.sha256(line).hexdigest()[:16]
 
 
-def read_chain(git: Git, tip: str, lane: str, allowed: set[str]) -> tuple[CheckedCarrier, int]:
-    """What the commits of a lane say together, checked, and the number of the push."""
+def read_chain_carrier(git: Git, tip: str, lane: str, allowed: set[str]) -> tuple[CheckedCarrier, int]:
+    """The checked carrier that the commits of a lane make together, and the number of the push."""
     texts: list[bytes] = []
     words = ("rev-list", "--first-parent", f"--max-count={LONGEST_CHAIN}", tip)
     commits, number = git.run(*words).decode("ascii").split(), 0
@@ -263,7 +264,7 @@ def read_chain(git: Git, tip: str, lane: str, allowed: set[str]) -> tuple[Checke
                 break
         else:
             raise carrier_refused(lane, "does not have a beginning")
-        about, marks, lines, meta = _fold(lane, reversed(texts))
+        about, marks, lines, meta = _fold_rows(lane, reversed(texts))
         attachments: dict[bytes, Leaf] = {}
         if meta:
             if meta not in allowed:
@@ -285,7 +286,7 @@ def _read(reader: ObjectReader, name: str, kind: bytes, lane: str) -> bytes:
         raise carrier_refused(lane, f"cannot be read ({problem})") from None
 
 
-def _fold(lane: str, texts: Iterable[bytes]) -> tuple[Any, list[Any], list[Any], str]:
+def _fold_rows(lane: str, texts: Iterable[bytes]) -> tuple[Any, list[Any], list[Any], str]:
     about: Any = None
     marks: dict[str, Any] = {}
     lines: dict[str, Any] = {}
@@ -294,7 +295,7 @@ def _fold(lane: str, texts: Iterable[bytes]) -> tuple[Any, list[Any], list[Any],
         for line in (line for text in texts for line in text.splitlines(keepends=True)):
             row = parse_json(line)
             if "op" in row:
-                lines[_digest(line)] = row
+                lines[_line_digest(line)] = row
             elif "about" in row:
                 about = row["about"]
             elif "gone" in row:

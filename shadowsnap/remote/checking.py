@@ -1,4 +1,4 @@
-"""Checking what was pulled before any of it is used. Nothing here trusts a name, a size or a promise."""
+"""Checks of what was pulled, before any of it is used. No name, size or id in it is trusted."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from shadowsnap.store.log import Line
 
 MOST_CHECKPOINTS = 20_000
 MOST_FILES = MOST_PATHS
-"""In one checkpoint. A few trees that hold each other can spell out billions."""
+"""In one checkpoint. A few nested trees can expand to billions of files."""
 MOST_FILE_BYTES = 256 << 30
 """In one checkpoint."""
 DEEPEST = 1_000
@@ -44,13 +44,13 @@ _COMMIT = re.compile(
 )
 _MODES = (DIRECTORY, REGULAR, EXECUTABLE, LINK)
 _CARRIER = re.compile(rb"about|meta|(?:checkpoints|log)-\d{6}")
-# What git thinks of these files' contents does not matter: they are the person's, and are only written back.
+# Git's checks of these files do not matter: they are the person's content, and are only written back.
 _MODULES = tuple(
     f"gitmodules{each}"
     for each in ("Missing", "Blob", "Large", "Name", "Symlink", "Url", "Path", "Update", "Parse")
 )
 STREAMED = ("core.bigFileThreshold=64m",)
-"""Files above that size are never in memory as a whole, unless they come as differences."""
+"""Larger files are never in memory as a whole, unless they arrive as deltas."""
 ANY_CONTENT = (*_MODULES, *(f"gitattributes{each}" for each in ("Missing", "Large", "LineLength", "Blob")))
 
 
@@ -58,27 +58,27 @@ ANY_CONTENT = (*_MODULES, *(f"gitattributes{each}" for each in ("Missing", "Larg
 
 
 def index_pack(git: Git, pack: Path, lane: str, known: set[str]) -> set[str]:
-    """Let git hash and check every object of a pack, which goes to the scratch directory; the ids of what came
-    with it. A pack may tell an object against one that came before (`known`), and against no other: git would find
-    it anywhere in the store."""
+    """Let git hash and check every object of a pack, which goes to the scratch directory; returns the ids of the
+    objects in it. The base of a delta must be one of the `known` objects, which came with this lane before: git
+    would take it from anywhere in the store."""
     end = pack.stat().st_size - 20
     git = git.bound(untrusted=True, config=STREAMED)
-    digits = _indexed(git, pack, ANY_CONTENT)
-    digits = digits or _indexed(git, pack, _MODULES)  # git before 2.39.1 does not look at .gitattributes
+    digits = _index(git, pack, ANY_CONTENT)
+    digits = digits or _index(git, pack, _MODULES)  # git before 2.39.1 does not look at .gitattributes
     if not digits:
         why = "a pack does not hold what it should: it is damaged, cut short, or claims more than fits into memory"
         raise LaneRefused(lane=lane, why=why)
     assert git.scratch_objects is not None
     index = git.scratch_objects / "pack" / f"pack-{digits}.idx"
     rows = [row.split() for row in git.run("show-index", stdin=index.read_bytes()).decode("ascii").splitlines()]
-    # Git completes the pack at its end with the objects that deltas refer to.
+    # Git appends the bases of deltas that the pack lacks.
     borrowed = {row[1] for row in rows if int(row[0]) >= end}
-    _checked_ids(lane, borrowed, known)
+    _require_known(lane, borrowed, known)
     return {row[1] for row in rows} - borrowed
 
 
-def _indexed(git: Git, pack: Path, ignored: Iterable[str]) -> str:
-    """The name of the pack, once git has taken it; empty if it did not."""
+def _index(git: Git, pack: Path, ignored: Iterable[str]) -> str:
+    """The name of the indexed pack; empty if git refused it."""
     strict = ",".join(f"{each}=ignore" for each in ignored)
     with git.conversation("index-pack", "--stdin", "--fix-thin", f"--strict={strict}") as process:
         assert process.stdin is not None and process.stdout is not None
@@ -88,7 +88,7 @@ def _indexed(git: Git, pack: Path, ignored: Iterable[str]) -> str:
                     process.stdin.write(piece)
             process.stdin.close()
         except OSError:
-            return ""  # it did not want the rest
+            return ""  # git ended before it had read everything
         answer = process.stdout.read(200).decode("ascii", "replace").split()
         return answer[-1] if process.wait() == 0 and answer and is_object_id(answer[-1]) else ""
 
@@ -97,7 +97,7 @@ def _indexed(git: Git, pack: Path, ignored: Iterable[str]) -> str:
 
 
 class CheckedCarrier:
-    """What a lane says about itself, after it was found to be sound."""
+    """The description of a lane, after it was checked."""
 
     def __init__(
         self, lane: str, about: Any, rows: Iterable[Any], lines: Iterable[Any], attachments: dict[bytes, Leaf]
@@ -118,7 +118,7 @@ class CheckedCarrier:
 
     @classmethod
     def read(cls, git: Git, tree: str, lane: str, allowed: set[str]) -> CheckedCarrier:
-        """The carrier in a tree."""
+        """Read and check the carrier in a tree."""
         with ObjectReader(git) as reader:
             try:
                 top = parse_tree(reader.read(tree, b"tree"))
@@ -166,14 +166,14 @@ def carrier_refused(lane: str, why: str) -> LaneRefused:
 
 def _check_pieces(git: Git, top: dict[bytes, Leaf], lane: str, allowed: set[str]) -> None:
     pieces = [leaf for name, leaf in top.items() if name != b"meta"]
-    _checked_ids(lane, [each for _, each in top.values()], allowed)
+    _require_known(lane, [each for _, each in top.values()], allowed)
     if any(mode != REGULAR for mode, _ in pieces):
         raise carrier_refused(lane, "does not have the form of one")
     check_small(git, [each for _, each in pieces], lane)
 
 
 def check_small(git: Git, names: Collection[str], lane: str) -> None:
-    """See to it that some objects of a carrier are all there, and together small enough to be read."""
+    """Check that objects of a carrier exist, and are together small enough to be read."""
     sizes = object_sizes(git, sorted({*names}))
     if len(sizes) < len({*names}) or sum(sizes.values()) > MOST_SMALL:
         raise carrier_refused(lane, "is too large, or not complete")
@@ -191,7 +191,7 @@ _NUMBERS = ("turn", "number", "messages")
 
 
 def line_problem(line: Any) -> str | None:
-    """Why a log line of another machine is not taken; None if it is."""
+    """Why a log line of another machine is not valid; None if it is."""
     if not isinstance(line, dict) or not isinstance(line.get("op"), str):
         return "it is no operation"
     at = line.get("at")
@@ -234,9 +234,9 @@ def _is_small(value: Any, depth: int = 0) -> bool:
 # --- checkpoints and trees ---------------------------------------------------------------------------
 
 
-class Arrived:
-    """Every object that came with a lane, with its kind and size. What another project of this store has, and the
-    lane only names, did not come."""
+class ArrivedObjects:
+    """The objects that came with a lane, with their kinds and sizes. An object that the lane only names, because
+    another project of this store has it, is not among them."""
 
     def __init__(self, git: Git, lane: str, allowed: Iterable[str]) -> None:
         self._git = git
@@ -247,7 +247,7 @@ class Arrived:
             raise LaneRefused(lane=lane, why="its directories are larger than anything that fits into memory")
 
     def check_checkpoints(self, marks: Iterable[Mark]) -> None:
-        """See to it that every checkpoint is one: a commit as we write them, of trees that may be restored."""
+        """Check that every checkpoint is a commit as shadowsnap writes them, with trees that may be restored."""
         by_id = {mark.id: mark for mark in marks}
         trees = {}
         for name, _, data in read_many(self._git, self._of_kind(b"commit", by_id)):
@@ -257,7 +257,7 @@ class Arrived:
         self.check_trees({*trees.values()})
 
     def check_trees(self, roots: set[str]) -> None:
-        """Every name, mode and size below these trees."""
+        """Check every name, mode and size below these trees."""
         below: dict[str, list[tuple[int, str]]] = {EMPTY_TREE: []}
         blobs: set[str] = set()
         links: set[str] = set()
@@ -267,7 +267,7 @@ class Arrived:
             if depth > DEEPEST:
                 raise self._refused(f"its directories are nested deeper than {DEEPEST}")
             for name, _, data in read_many(self._git, self._of_kind(b"tree", level)):
-                below[name] = list(_leaves(self._lane, data))
+                below[name] = list(_read_leaves(self._lane, data))
             if missing := level - below.keys():
                 raise self._refused(f"tree {min(missing)[:12]} cannot be read")
             found = [leaf for name in level for leaf in below[name]]
@@ -276,28 +276,28 @@ class Arrived:
             level = {each for mode, each in found if mode == DIRECTORY} - below.keys()
         self._of_kind(b"blob", blobs)
         sizes = {each: self._facts[each][1] for each in blobs}
-        _check_expanded(self._lane, roots, below, sizes)
+        _check_expanded_size(self._lane, roots, below, sizes)
         with ObjectReader(self._git) as reader:
             for name in sorted(links):
                 if (why := problem_of_link(reader, name)) is not None:
                     raise self._refused(f"it holds a link that is none: {why}")
 
     def _of_kind(self, kind: bytes, names: Iterable[str]) -> list[str]:
-        """These objects, all of which came with the lane and are what they are taken for."""
-        names = _checked_ids(self._lane, names, self._facts)
+        """The same names, after checking that they came with the lane and are of this kind."""
+        names = _require_known(self._lane, names, self._facts)
         for name in names:
             if name in self._facts and self._facts[name][0] != kind:
-                raise self._refused(f"{name[:12]} is not a {_CALLED[kind]}")
+                raise self._refused(f"{name[:12]} is not a {_KIND_NAMES[kind]}")
         return names
 
     def _refused(self, why: str) -> LaneRefused:
         return LaneRefused(lane=self._lane, why=why)
 
 
-_CALLED = {b"commit": "checkpoint", b"tree": "tree", b"blob": "file"}
+_KIND_NAMES = {b"commit": "checkpoint", b"tree": "tree", b"blob": "file"}
 
 
-def _checked_ids(lane: str, names: Iterable[str], allowed: Container[str]) -> list[str]:
+def _require_known(lane: str, names: Iterable[str], allowed: Container[str]) -> list[str]:
     names = list(names)
     for name in names:
         if name not in allowed and name != EMPTY_TREE:
@@ -321,7 +321,7 @@ def _tree_of(lane: str, mark: Mark, data: bytes) -> str:
     return header[1].decode()
 
 
-def _leaves(lane: str, data: bytes) -> Iterator[tuple[int, str]]:
+def _read_leaves(lane: str, data: bytes) -> Iterator[tuple[int, str]]:
     try:
         entries = parse_tree(data)
     except (UnsafeTree, MalformedObject) as problem:
@@ -332,24 +332,24 @@ def _leaves(lane: str, data: bytes) -> Iterator[tuple[int, str]]:
         yield leaf
 
 
-def _check_expanded(
+def _check_expanded_size(
     lane: str, roots: set[str], below: dict[str, list[tuple[int, str]]], sizes: dict[str, int]
 ) -> None:
-    """How many files and bytes each tree spells out."""
-    spelled: dict[str, tuple[int, int]] = {}
+    """Check how many files and bytes each tree expands to."""
+    expanded: dict[str, tuple[int, int]] = {}
     for root in roots:
         stack = [root]
         while stack:
             tree = stack[-1]
-            waiting = [each for mode, each in below[tree] if mode == DIRECTORY and each not in spelled]
+            waiting = [each for mode, each in below[tree] if mode == DIRECTORY and each not in expanded]
             if waiting:
-                stack += waiting  # a tree cannot hold itself: its id would have to
+                stack += waiting  # this ends: a tree cannot contain itself, as its id is the hash of its content
                 continue
             stack.pop()
             files = total = 0
             for mode, each in below[tree]:
-                more = spelled[each] if mode == DIRECTORY else (1, sizes[each])
+                more = expanded[each] if mode == DIRECTORY else (1, sizes[each])
                 files, total = files + 1 + more[0], total + more[1]
             if files > MOST_FILES or total > MOST_FILE_BYTES:
                 raise LaneRefused(lane=lane, why="a checkpoint in it spells out more than fits anywhere")
-            spelled[tree] = (files, total)
+            expanded[tree] = (files, total)

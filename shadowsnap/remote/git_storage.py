@@ -1,13 +1,13 @@
 """Lanes on a git server: each lane is one ref, `refs/shadowsnap-lanes/v1/<project>/<machine>`.
 
 The ref leads to a chain of commits. A plain lane is a chain of carriers and checkpoints (see `carrier`). The trees
-of an encrypted one hold opaque files: its manifests and packs. A change is one commit on top of what was seen
-there, pushed with a lease: it is refused if another machine was first. When files go, the chain is begun anew, so
-that they go from the server too. There is one ref for a lane, as a push makes the server list all its refs. The
-message of a commit is what `lanes` shows, so that listing needs no files.
+of an encrypted one hold opaque files: its manifests and packs. A change is one commit on top of the tip that was
+seen, pushed with a lease: it is refused if another machine was first. When files are removed, a new chain is
+begun, so that they go from the server too. A lane has only one ref, because every push makes the server list all
+its refs. The message of a commit is what `lanes` shows, so that listing needs no files.
 
-The person's git configuration and credentials are used for these network commands, and for nothing else. What
-comes is kept in a small repository of its own (`<base>/remote/<digest>.git`), never in the store.
+The person's git configuration and credentials are used for these network commands, and for nothing else. What is
+fetched is kept in a small repository of its own (`<base>/remote/<digest>.git`), never in the store.
 """
 
 from __future__ import annotations
@@ -40,18 +40,18 @@ from shadowsnap.git.refs import read_ref
 from shadowsnap.git.repository import Git, Running
 from shadowsnap.git.trees import DIRECTORY, REGULAR, Leaf, format_tree, parse_tree
 from shadowsnap.remote.checking import ANY_CONTENT, STREAMED
-from shadowsnap.remote.manifest import HEADS, MOST_BYTES, MOST_PACK_BYTES, lane_folder, with_content
+from shadowsnap.remote.manifest import HEADS, MOST_BYTES, MOST_PACK_BYTES, head_with_content, lane_folder
 from shadowsnap.remote.storage import TOP, Item, TooLarge
 from shadowsnap.store.lanes import LANE_NAME, mirror_of, shown_url
 from shadowsnap.store.layout import Store, store_files
 
 REFS = "refs/shadowsnap-lanes/v1"
 _MIRROR = "refs/mirror"
-_PLACE = re.compile(rf"{TOP}/lanes/([0-9a-f]{{20}}/[0-9a-f]{{12}})/(.+)")
-_PROBE = re.compile(rf"{TOP}/probe/([0-9a-f]+)")
+_LANE_NAME = re.compile(rf"{TOP}/lanes/([0-9a-f]{{20}}/[0-9a-f]{{12}})/(.+)")
+_PROBE_NAME = re.compile(rf"{TOP}/probe/([0-9a-f]+)")
 _SECONDS = 600.0
 _CHUNK = 1 << 20
-# Whatever the person configured, this starts no hook, signs nothing and goes over no odd transport.
+# Whatever the person configured: no hooks, no signing, no unusual transport.
 _NETWORK = (
     f"core.hooksPath={os.devnull}", "push.gpgSign=false", "push.followTags=false", "push.recurseSubmodules=no",
     "fetch.recurseSubmodules=false", "fetch.writeCommitGraph=false", "protocol.ext.allow=never", "gc.auto=0",
@@ -59,19 +59,21 @@ _NETWORK = (
     "pack.compression=9", "http.lowSpeedLimit=1", "http.lowSpeedTime=60",
     *STREAMED, *(f"fetch.fsck.{each}=ignore" for each in ANY_CONTENT),
 )  # fmt: skip
-_SENT = re.compile(rb"Writing objects: 100% \(\d+/\d+\), ([\d.]+) (bytes|KiB|MiB|GiB)")
+_BYTES_SENT = re.compile(rb"Writing objects: 100% \(\d+/\d+\), ([\d.]+) (bytes|KiB|MiB|GiB)")
 _UNITS = {b"bytes": 1, b"KiB": 1 << 10, b"MiB": 1 << 20, b"GiB": 1 << 30}
 _MOST_LISTED = 1 << 30
-"""Bytes that a listing of lanes may be."""
-_LOOK_SECONDS = 0.2
-_PROGRESS = re.compile(r"\d+% \(|, done\.?$|^(?:Delta compression|Total|To|hint:|Please make|and the repository) ")
-"""Lines that say nothing about what went wrong."""
+"""Bytes that a listing of lanes may fetch."""
+_CHECK_SECONDS = 0.2
+_PROGRESS_LINE = re.compile(
+    r"\d+% \(|, done\.?$|^(?:Delta compression|Total|To|hint:|Please make|and the repository) "
+)
+"""Lines that are not part of an error message."""
 _LONGEST_WHY = 1000
 Files = dict[str, Leaf]
 
 
 class GitStorage:
-    """A git repository that others can reach."""
+    """Lanes in a git repository that other machines can reach."""
 
     reads_slowly = keeps_heads = True
 
@@ -81,13 +83,13 @@ class GitStorage:
         self._dir = mirror_of(local, url)
         self._bare = Git(local.git().executable, self._dir, deadline=Deadline(_SECONDS))
         self._seen: dict[str, str] = {}
-        """The commits that lanes had at the server when they were last looked at; empty: there was no ref."""
+        """The last known commit of each lane at the server; empty if it has no ref."""
         self._waiting: dict[str, tuple[Files, bool]] = {}
-        """Files that lanes will have, and whether their chains begin anew."""
+        """Files of lanes that are not pushed yet, and whether they begin a new chain."""
 
     @cached_property
     def _git(self) -> Git:
-        """The repository for what comes from the server, made when something does."""
+        """The repository for what is fetched, made on first use."""
         _make_repository(self._dir)
         return self._bare
 
@@ -109,12 +111,11 @@ class GitStorage:
             yield Item(f"{lane_folder(lane)}{path}", self._size_of(blob), 0.0)
 
     def _heads(self) -> Iterator[Item]:
-        """The heads of every lane: the newest commit of each, without its files where the server can leave them
-        out."""
+        """The head of every lane: its newest commit, without files if the server supports that."""
         pattern = f"{REFS}/*"
         with self._listing() as git:
             words = ("--depth=1", "--filter=tree:0", "--quiet", "--no-tags", "--end-of-options", self._address)
-            if self._tips(git, pattern):
+            if self._remote_tips(git, pattern):
                 self._fetch(git, _MOST_LISTED, *words, f"+{pattern}:{pattern.replace(REFS, _MIRROR, 1)}")
             rows = git.run("for-each-ref", "--format=%(refname)%00%(committerdate:unix)%00%(contents)%01", _MIRROR)
             for row in rows.decode("utf-8", "replace").split("\1\n")[:-1]:
@@ -123,12 +124,12 @@ class GitStorage:
                 facts, _, body = message.partition("\n\n")
                 about = body.partition("\n")[0]
                 if LANE_NAME.fullmatch(lane) and len(about) <= MOST_BYTES:
-                    name = with_content(f"{HEADS}{lane}/{facts}", _about(about), 2 * MOST_BYTES)
+                    name = head_with_content(f"{HEADS}{lane}/{facts}", _about(about), 2 * MOST_BYTES)
                     yield Item(name, len(about), float(moment) if moment.isdigit() else 0.0)
 
     @contextmanager
     def _listing(self) -> Iterator[Git]:
-        """A repository for one listing: what it holds of each lane is not whole."""
+        """A repository for one listing, which holds only parts of lanes."""
         made = self._dir.with_name(f"listing-{secrets.token_hex(4)}")
         for other in made.parent.glob("listing-*"):
             if time.time() - other.lstat().st_mtime > 2 * _SECONDS:
@@ -139,10 +140,10 @@ class GitStorage:
         finally:
             remove_tree(made)
 
-    def _tips(self, git: Git, pattern: str) -> dict[str, str]:
-        """The lanes at the server, and the commits that their refs have."""
+    def _remote_tips(self, git: Git, pattern: str) -> dict[str, str]:
+        """The lanes at the server and their commits."""
         words = ("ls-remote", "--quiet", "--end-of-options", self._address, pattern)
-        rows = self._output(git.bound(network=True, config=_NETWORK).start(*words)).decode("utf-8", "replace")
+        rows = self._output_of(git.bound(network=True, config=_NETWORK).start(*words)).decode("utf-8", "replace")
         pairs = (row.partition("\t") for row in rows.splitlines())
         return {
             ref.removeprefix(f"{REFS}/"): commit
@@ -152,53 +153,53 @@ class GitStorage:
 
     def tip(self, lane: str) -> str:
         """The commit of a lane at the server; empty if there is none."""
-        return self._tips(self._git, f"{REFS}/{lane}").get(lane, "")
+        return self._remote_tips(self._git, f"{REFS}/{lane}").get(lane, "")
 
     def fetched(self, lane: str) -> tuple[Git, str]:
-        """A repository that has everything of a lane, and its newest commit; empty if there is no lane. Nothing in
-        it is from this machine, so nothing that comes can build on what others here have."""
-        return self._git, self._current(lane)
+        """A repository that holds all of a lane, and its newest commit, which is empty if there is no lane. It
+        holds nothing of this machine's projects, so a lane cannot refer to their objects."""
+        return self._git, self._fetched_tip(lane)
 
     def forget(self) -> None:
-        """Let go of everything that was fetched."""
+        """Remove everything that was fetched."""
         remove_tree(self._dir)
         _make_repository(self._dir)
         self._seen.clear()
 
     def is_chain(self, lane: str) -> bool:
         """Whether a lane is a chain of carriers, and not of opaque files."""
-        commit = self._current(lane)
+        commit = self._fetched_tip(lane)
         if not commit:
             return False
         with ObjectReader(self._git) as reader:
             try:
                 message = reader.read(commit, b"commit").partition(b"\n\n")[2]
             except (DamagedObject, MalformedObject) as problem:
-                raise self._no_lane(problem) from None
+                raise self._not_a_lane(problem) from None
         return b"\n" in message.partition(b"\n\n")[2].strip()
 
     def _fetch(self, git: Git, most: int, *words: str) -> None:
-        """Fetch; git is stopped when more comes than may, and nothing that this repository holds is kept."""
+        """Fetch. If more than `most` bytes arrive, git is stopped and the repository is emptied."""
         packs = git.git_dir / "objects" / "pack"
-        _remove_unfinished(packs, _SECONDS)  # those of processes that were killed
+        _remove_unfinished(packs, _SECONDS)  # left by processes that were killed
         before = _size_of_folder(packs)
         running = git.bound(network=True, untrusted=True, config=_NETWORK).start("fetch", *words)
         done, too_much = threading.Event(), threading.Event()
 
-        def look() -> None:
+        def check_size() -> None:
             if _size_of_folder(packs) - before > most:
                 too_much.set()
                 running.stop()
 
         def watch() -> None:
-            while not too_much.is_set() and not done.wait(_LOOK_SECONDS):
-                look()
+            while not too_much.is_set() and not done.wait(_CHECK_SECONDS):
+                check_size()
 
         watcher = threading.Thread(target=watch, daemon=True)
         watcher.start()
         try:
-            self._output(running)
-            look()  # all of it may have come between two looks
+            self._output_of(running)
+            check_size()  # all of it may have arrived since the last check
         except DiskFull:
             _remove_unfinished(packs, 0)
             raise
@@ -236,7 +237,7 @@ class GitStorage:
         return None if blob is None else self._size_of(blob)
 
     def _blob(self, name: str, most: int | None) -> str | None:
-        ref, path = _place(name)
+        ref, path = _ref_and_path(name)
         leaf = self._files(ref).get(path)
         if leaf is None:
             return None
@@ -249,10 +250,10 @@ class GitStorage:
         return int(answer) if answer.isdigit() else 0
 
     def _files(self, ref: str) -> Files:
-        """The files of a lane: as they will be, if something waits to be sent."""
+        """The files of a lane, including those that wait to be sent."""
         if ref in self._waiting:
             return self._waiting[ref][0]
-        commit = self._current(ref)
+        commit = self._fetched_tip(ref)
         return self._read(commit) if commit else {}
 
     def _read(self, commit: str) -> Files:
@@ -264,7 +265,7 @@ class GitStorage:
                 while stack:
                     prefix, each = stack.pop()
                     if prefix.count("/") > 8 or len(found) > 100_000:
-                        raise self._no_lane("it has too many files")
+                        raise self._not_a_lane("it has too many files")
                     for name, leaf in parse_tree(reader.read(each, b"tree")).items() if each != EMPTY_TREE else ():
                         path = f"{prefix}{name.decode('ascii')}"
                         if leaf[0] == DIRECTORY:
@@ -272,14 +273,14 @@ class GitStorage:
                         elif leaf[0] == REGULAR:
                             found[path] = leaf
             except (UnsafeTree, MalformedObject, UnicodeError) as problem:
-                raise self._no_lane(problem) from None
+                raise self._not_a_lane(problem) from None
         return found
 
-    def _no_lane(self, why: object) -> RemoteFailed:
+    def _not_a_lane(self, why: object) -> RemoteFailed:
         return RemoteFailed(url=self.url, why=f"a lane's ref holds something else than a lane: {why}")
 
-    def _current(self, ref: str) -> str:
-        """The commit that a lane has at the server, fetched; empty if there is none."""
+    def _fetched_tip(self, ref: str) -> str:
+        """Fetch a lane; its commit at the server, empty if there is none."""
         if ref not in self._seen:
             # A pattern, so that a ref which is not there is no error: asking first would be another connection.
             what = f"+{REFS}/{ref}*:{_MIRROR}/{ref}*"
@@ -288,11 +289,11 @@ class GitStorage:
             self._fetch(self._git, MOST_PACK_BYTES, *words)
             self._seen[ref] = read_ref(self._dir, f"{_MIRROR}/{ref}") or ""
             if before is not None and not self._leads_to(self._seen[ref], before):
-                self._git.run("gc", "--quiet", "--prune=now")  # the older generation is of no use any more
+                self._git.run("gc", "--quiet", "--prune=now")  # nothing needs the older generation any more
         return self._seen[ref]
 
     def _leads_to(self, commit: str, before: str) -> bool:
-        """Whether a commit builds on another one; False also if it is none."""
+        """Whether `before` is an ancestor of a commit; False also if there is no such commit."""
         try:
             self._git.run("merge-base", "--is-ancestor", before, commit or "none")
         except GitFailed:
@@ -302,14 +303,14 @@ class GitStorage:
     # --- writing --------------------------------------------------------------------------------------
 
     def put(self, name: str, data: bytes) -> None:
-        self._set(name, (REGULAR, self._objects.write(b"blob", data)))
+        self._stage(name, (REGULAR, self._objects.write(b"blob", data)))
 
     def put_file(self, name: str, source: Path) -> None:
         blob = self._git.run("hash-object", "-w", "--no-filters", "--", str(source)).decode().strip()
-        self._set(name, (REGULAR, blob))
+        self._stage(name, (REGULAR, blob))
 
     def put_new(self, name: str, data: bytes, head: str = "") -> bool:
-        ref, path = _place(name)
+        ref, path = _ref_and_path(name)
         if path in self._files(ref):
             return False
         self.put(name, data)
@@ -317,25 +318,25 @@ class GitStorage:
 
     def delete(self, names: Iterable[str]) -> None:
         for name in names:
-            ref, path = _place(name)
+            ref, path = _ref_and_path(name)
             files = self._files(ref)
             if path in files:
                 left = {each: leaf for each, leaf in files.items() if each != path}
-                self._waiting[ref] = left, True  # what is in the chain must go from the server
+                self._waiting[ref] = left, True  # a new chain: the old one would keep the files at the server
 
     def finish(self) -> None:
         for ref in list(self._waiting):
             if not self._send(ref):
                 raise RemoteFailed(url=self.url, why="another machine wrote to this lane at the same time")
 
-    def _set(self, name: str, leaf: Leaf) -> None:
-        ref, path = _place(name)
+    def _stage(self, name: str, leaf: Leaf) -> None:
+        ref, path = _ref_and_path(name)
         anew = self._waiting.get(ref, ({}, False))[1]
         self._waiting[ref] = {**self._files(ref), path: leaf}, anew
 
     def _send(self, ref: str, message: str = "") -> bool:
-        """Push what waits for a lane; False if its ref is not what it was when it was looked at."""
-        expected = self._current(ref)
+        """Push what waits for a lane; False if another machine moved its ref meanwhile."""
+        expected = self._fetched_tip(ref)
         files, anew = self._waiting.pop(ref)
         if not files and not expected:
             return True
@@ -354,18 +355,18 @@ class GitStorage:
         return True
 
     def replace(self, git: Git, lane: str, expected: str, commit: str) -> int | None:
-        """Give the ref of a lane another commit, if it has the expected one; the bytes that were sent. None if
-        it has another, or gets another at the same time. It is read back."""
+        """Move the ref of a lane from the expected commit to another one, and read it back; returns the bytes that
+        were sent. None if the ref is elsewhere, or another machine moves it at the same time."""
         lease = f"--force-with-lease={REFS}/{lane}:{expected}"
         words = ("--progress", "--no-verify", lease, "--end-of-options", self._address, f"{commit}:{REFS}/{lane}")
         git = git.bound(network=True, config=_NETWORK, deadline=self._git.deadline)
         running = git.start("push", *words)
         try:
-            self._output(running)
+            self._output_of(running)
         except RemoteFailed:
             if self.tip(lane) == expected:
                 raise
-        found = _SENT.search(running.errors)
+        found = _BYTES_SENT.search(running.errors)
         sent = round(float(found[1]) * _UNITS[found[2]]) if found else 0
         return sent if self.tip(lane) == commit else None
 
@@ -382,12 +383,12 @@ class GitStorage:
             here[name.encode("ascii")] = (DIRECTORY, self._tree(inner))
         return self._objects.write(b"tree", format_tree(here))
 
-    def _output(self, running: Running) -> bytes:
+    def _output_of(self, running: Running) -> bytes:
         try:
             return running.output()
         except (GitFailed, DeadlineExceeded) as problem:
             lines = re.split(r"[\r\n]+", running.errors.decode("utf-8", "replace"))
-            complaints = [line.strip() for line in lines if line.strip() and not _PROGRESS.search(line)]
+            complaints = [line.strip() for line in lines if line.strip() and not _PROGRESS_LINE.search(line)]
             if any("No space left on device" in line and not line.startswith("remote:") for line in complaints):
                 raise DiskFull(path=self._dir) from problem
             why = "; ".join(complaints)[:_LONGEST_WHY] or problem
@@ -404,7 +405,7 @@ def write_commit(
 
 
 def head_message(head: str, about: bytes) -> str:
-    """A head as the message of a commit; what is encrypted is no text."""
+    """A head as the message of a commit; encrypted content is encoded as text."""
     text = about.decode("ascii") if about.startswith(b"{") else base64.urlsafe_b64encode(about).decode("ascii")
     return f"{head.rpartition('/')[2]}\n\n{text}"
 
@@ -429,7 +430,7 @@ def _make_repository(path: Path) -> None:
 
 
 def _remove_unfinished(packs: Path, seconds: float) -> None:
-    """Remove what git began to write so long ago."""
+    """Remove temporary files of git that are older than `seconds`."""
     for each in packs.glob("tmp_*"):
         if time.time() - each.lstat().st_mtime >= seconds:
             each.unlink(missing_ok=True)
@@ -446,10 +447,10 @@ def _size_of_folder(path: Path) -> int:
     return total
 
 
-def _place(name: str) -> tuple[str, str]:
-    """The ref (below `REFS`) and the path in its tree that stand for a name."""
-    if found := _PLACE.fullmatch(name):
+def _ref_and_path(name: str) -> tuple[str, str]:
+    """The ref (below `REFS`) and the path in its tree for a name of the storage."""
+    if found := _LANE_NAME.fullmatch(name):
         return found[1], found[2]
-    if found := _PROBE.fullmatch(name):
+    if found := _PROBE_NAME.fullmatch(name):
         return f"probe/{found[1]}", "probe"
     raise AssertionError(name)

@@ -1,4 +1,4 @@
-"""The remote of a project, which lanes lie there, and which project they are of on every machine.
+"""The remote of a project, the lanes at it, and the identity of a project on every machine.
 
 Lanes are read from the names of their heads: one listing, whatever the number of lanes.
 """
@@ -37,7 +37,7 @@ from shadowsnap.remote.manifest import (
     Head,
     Opener,
     check_recipients,
-    is_sealed,
+    is_encrypted,
     lane_folder,
     parse_head,
 )
@@ -60,10 +60,10 @@ from shadowsnap.store.lanes import (
 )
 from shadowsnap.store.layout import Store
 from shadowsnap.store.locks import locked
-from shadowsnap.store.projects import Project
+from shadowsnap.store.projects import Project, as_moment
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,49}")
-_AT_ONCE = 32
+_READERS = 32
 _MOST_LANES = 1_000_000
 _MOST_CONFIG = 1 << 20
 # Nothing may be fetched to complete what is read, and nothing that a repository configures may run.
@@ -105,7 +105,7 @@ def add_remote(
 
 
 def _check_place(store: Store, project: Project, url: str) -> None:
-    """A directory that is captured itself would grow with every push."""
+    """Refuse a directory that is captured itself: it would grow with every push."""
     path = local_path(url)
     if path is None:
         return
@@ -141,17 +141,17 @@ def storage_of(store: Store, project: Project) -> Storage:
     url = remote_of(store, project).url
     try:
         return open_storage(url, store)
-    except BadRemote as problem:  # it was fit once: a disk that is not mounted, variables that are not set
+    except BadRemote as problem:  # it was usable once: a disk may be unmounted now, or a variable unset
         raise RemoteFailed(url=shown_url(url), why=problem.facts["why"]) from None
 
 
-# --- what is there ----------------------------------------------------------------------------------
+# --- the lanes at a remote ----------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
 class Lane(_Record):
-    """One lane at a remote, as the remote says. Names are those of the lane's machine if its head can be read,
-    and ids otherwise."""
+    """One lane at a remote, as its head describes it. If the head cannot be read, ids stand for the names of
+    project and machine."""
 
     json_names = {"pushes": "manifest_number", "parent": "parent_lane"}
 
@@ -171,18 +171,18 @@ class Lane(_Record):
 
 
 def lanes_of(storage: Storage, opener: Opener, identity: Identity) -> list[Lane]:
-    """The lanes of one project. A shallow clone does not know its first commit and has another id: it is found by
-    its origin."""
+    """The lanes of one project. The lane of a shallow clone, which has another id without the first commit, is
+    found by its origin."""
 
-    def is_of_it(lane: Lane) -> bool:
+    def is_of_project(lane: Lane) -> bool:
         return lane.lane.startswith(f"{identity.id}/") or (bool(lane.origin) and lane.origin == identity.origin)
 
-    return [each for each in list_lanes(storage, opener) if is_of_it(each)]
+    return [each for each in list_lanes(storage, opener) if is_of_project(each)]
 
 
 def list_lanes(storage: Storage, opener: Opener) -> list[Lane]:
     """Every lane at the remote, the one with the newest state first."""
-    with ThreadPoolExecutor(_AT_ONCE) as pool:  # what came is opened while the storage lists the rest
+    with ThreadPoolExecutor(_READERS) as pool:  # heads are read while the storage lists the rest
         return _list_lanes(storage, opener, pool)
 
 
@@ -191,28 +191,28 @@ def _list_lanes(storage: Storage, opener: Opener, pool: ThreadPoolExecutor) -> l
     for item in storage.items(HEADS):
         head = parse_head(item.name)
         if head is None or (head.lane in newest and newest[head.lane][0].number >= head.number):
-            continue  # a push that died left an older head
+            continue  # an older head, which an interrupted push left
         if len(newest) >= _MOST_LANES:
             break
-        newest[head.lane] = head, pool.submit(_lane, storage, head, item, opener)
+        newest[head.lane] = head, pool.submit(_read_lane, storage, head, item, opener)
     found = [lane.result() for _, lane in newest.values()]
     return sorted(found, key=lambda each: each.newest_at or datetime.fromtimestamp(0, UTC), reverse=True)
 
 
-def _content(storage: Storage, name: str) -> bytes:
+def _head_content(storage: Storage, name: str) -> bytes:
     try:
         return storage.get(name, MOST_BYTES) or b""
     except TooLarge:
         return b""
 
 
-def _lane(storage: Storage, head: Head, item: Item, opener: Opener) -> Lane:
-    """With the names that its head holds, if they can be read."""
+def _read_lane(storage: Storage, head: Head, item: Item, opener: Opener) -> Lane:
+    """A lane, with the names in its head if they can be read."""
     identity_id, _, machine = head.lane.partition("/")
-    when, pushed = _moment(head.newest / 1000), _moment(item.modified)
+    when, pushed = as_moment(head.newest / 1000), as_moment(item.modified)
     lane = Lane(head.lane, identity_id, machine, head.turns, when, pushed, head.size, head.number)
-    stored = _content(storage, item.name) if head.content is None else head.content
-    lane = replace(lane, encrypted=is_sealed(stored))
+    stored = _head_content(storage, item.name) if head.content is None else head.content
+    lane = replace(lane, encrypted=is_encrypted(stored))
     try:
         about = parse_json(opener.open(stored, lane.lane))
     except (KeyNeeded, LaneRefused, ValueError, RecursionError):
@@ -230,7 +230,7 @@ def _lane(storage: Storage, head: Head, item: Item, opener: Opener) -> Lane:
 
 
 def find_lane(storage: Storage, opener: Opener, word: str) -> str:
-    """The lane that a person means: its id, a part of it, or the name of its project or machine."""
+    """The lane with this id, part of an id, or name of its project or machine."""
     if LANE_NAME.fullmatch(word):
         if any(True for _ in storage.items(lane_folder(word))):
             return word
@@ -257,22 +257,16 @@ def _lane_name(value: Any) -> str | None:
     return value if isinstance(value, str) and LANE_NAME.fullmatch(value) else None
 
 
-def _moment(seconds: float) -> datetime | None:
-    try:
-        return datetime.fromtimestamp(seconds, UTC)
-    except (ValueError, OverflowError, OSError):
-        return None
-
-
-# --- which project it is ------------------------------------------------------------------------------
+# --- the identity of a project ------------------------------------------------------------------------------
 
 
 def identity_of(store: Store, workdir: Path, deadline: Deadline) -> Identity | None:
-    """What a repository says about itself; None for a directory without one, or without anything to go by."""
+    """The identity of a project by its repository; None without a repository, or one without commits and
+    origin."""
     repository = find_repository(workdir)
     if repository is None:
         return None
-    root = _root(store, repository, deadline)
+    root = _first_commit(store, repository, deadline)
     origin = _origin(store, repository, deadline)
     if not root and not origin:
         return None
@@ -284,13 +278,13 @@ def identity_of(store: Store, workdir: Path, deadline: Deadline) -> Identity | N
 
 
 def new_identity(workdir: Path) -> Identity:
-    """A random one."""
+    """A random identity, for a directory that has none."""
     return Identity(secrets.token_hex(10), readable(workdir.name))
 
 
 def normal_origin(url: str) -> str:
-    """`host/path` of a clone address, the same for every way to write it; empty for a local path. No user name and
-    no password stays in it."""
+    """`host/path` of a clone address, the same for every spelling, without user name and password; empty for a
+    local path."""
     url = url.strip()
     found = _URL.fullmatch(url) or _SCP.fullmatch(url)
     if found is None or (found.groupdict().get("scheme") or "").lower() == "file":
@@ -300,8 +294,8 @@ def normal_origin(url: str) -> str:
     return f"{host}/{path}" if host and path else ""
 
 
-def _root(store: Store, repository: UserRepository, deadline: Deadline) -> str:
-    """The first commit; nothing in a shallow clone, which does not have it."""
+def _first_commit(store: Store, repository: UserRepository, deadline: Deadline) -> str:
+    """The first commit of a repository; empty in a shallow clone, which lacks it."""
     head = repository.head()[0] or ""
     if not is_object_id(head) or (repository.common_dir / "shallow").exists() or repository.odd_files():
         return ""

@@ -5,7 +5,7 @@
     shadowsnap-lanes/v1/heads/<project>/<machine>/<facts>       for listing: number, newest state, turns, size
 
 A manifest names its pack, the one before it by digest, and the first of its generation, which needs nothing
-older. Heads are only a short cut for `lanes`: nothing is believed because a head says so.
+older. Heads only speed `lanes` up; a pull relies on manifests alone.
 
 Encryption is that of age (https://age-encryption.org), through the package `pyrage`. Recipients are public keys:
 `age1...`, or a public SSH key. A machine that has only those can write to a lane and read nothing, not even its
@@ -41,7 +41,7 @@ LONGEST_CHAIN = 1000
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 _HEAD = re.compile(r"(\d{10})-(\d{13})-(\d{1,9})-(\d{1,15})")
 _PART, _LONGEST_HEAD = 200, 950
-"""Object stores take names of 1,024 bytes, servers of files 255 between two slashes."""
+"""Object stores take names of at most 1,024 bytes, file servers at most 255 between two slashes."""
 _MAGIC = b"age-encryption.org/v1\n"
 _LONGEST_KEY_FILE = 1 << 20
 _MANIFEST = re.compile(r"m-(\d{10})")
@@ -56,7 +56,7 @@ class Manifest:
     """The digest of the manifest before it; empty for the very first."""
     at: float
     carrier: str
-    """The tree that says everything about the lane (see `carrier`)."""
+    """The tree that describes the lane (see `carrier`)."""
     pack: str
     """The digest of the pack, as it is stored."""
     pack_bytes: int
@@ -73,7 +73,8 @@ class Manifest:
 
 
 def parse_manifest(data: bytes, lane: str, number: int) -> Manifest:
-    """A manifest that was found in this place. Raises `LaneRefused` for what is none, or is another's."""
+    """Parse the manifest that is stored under this number. Raises `LaneRefused` if it is malformed or of another
+    lane."""
 
     def refused(why: str) -> LaneRefused:
         return LaneRefused(lane=lane, why=f"manifest {number} {why}")
@@ -87,7 +88,7 @@ def parse_manifest(data: bytes, lane: str, number: int) -> Manifest:
     version = record.pop("format", None)
     if version != FORMAT:
         raise refused(f"has format {version!r}, and this version knows {FORMAT}")
-    if set(record) != set(Manifest.__match_args__) or not _is_sound(record):
+    if set(record) != set(Manifest.__match_args__) or not _is_valid(record):
         raise refused("does not have the form of a manifest")
     found = Manifest(**record)
     if found.lane != lane:
@@ -101,7 +102,7 @@ def parse_manifest(data: bytes, lane: str, number: int) -> Manifest:
     return found
 
 
-def _is_sound(record: dict[str, Any]) -> bool:
+def _is_valid(record: dict[str, Any]) -> bool:
     numbers = ("number", "first", "pack_bytes", "turns", "checkpoints", "newest")
     whole = all(type(record[name]) is int and 0 <= record[name] < 10**15 for name in numbers)
     texts = all(isinstance(record[name], str) for name in ("lane", "previous", "carrier", "pack", "key"))
@@ -153,9 +154,9 @@ def head_name(lane: str, number: int, newest: int, turns: int, size: int) -> str
     return f"{head_folder(lane)}{number:010d}-{newest:013d}-{turns}-{size}"
 
 
-def with_content(head: str, data: bytes, longest: int = _LONGEST_HEAD) -> str:
-    """A head that says in its name what it holds, so that listing is enough to read it; without, if that would be
-    too long a name."""
+def head_with_content(head: str, data: bytes, longest: int = _LONGEST_HEAD) -> str:
+    """The name of a head with its content encoded in it, so that listing is enough to read it; without the content
+    if that would be too long."""
     text = base64.urlsafe_b64encode(data).decode("ascii")
     parts = [text[at : at + _PART] for at in range(0, len(text), _PART)]
     name = "/".join((head, *(f"x{part}" for part in parts)))
@@ -163,7 +164,7 @@ def with_content(head: str, data: bytes, longest: int = _LONGEST_HEAD) -> str:
 
 
 class Head(NamedTuple):
-    """What the name of a head says."""
+    """The facts in the name of a head."""
 
     lane: str
     number: int
@@ -174,7 +175,7 @@ class Head(NamedTuple):
 
 
 def parse_head(name: str) -> Head | None:
-    """None for what is no head."""
+    """Parse the name of a head; None if it is not one."""
     project, machine, facts, *parts = (*name.removeprefix(HEADS).split("/"), "", "", "")
     lane, found, text = f"{project}/{machine}", _HEAD.fullmatch(facts), "".join(part[1:] for part in parts)
     if not name.startswith(HEADS) or not LANE_NAME.fullmatch(lane) or found is None:
@@ -191,7 +192,7 @@ def parse_head(name: str) -> Head | None:
 
 
 class Sealer:
-    """Encrypts for some recipients; without any, everything stays as it is."""
+    """Encrypts for recipients; without recipients, data stays plain."""
 
     def __init__(self, recipients: Sequence[str]) -> None:
         self._recipients = [_recipient(each) for each in recipients]
@@ -210,25 +211,25 @@ class Sealer:
 
 
 class Opener:
-    """Decrypts with the keys of one file; what is not encrypted is returned as it is."""
+    """Decrypts with the keys of one file; data that is not encrypted is returned as it is."""
 
     def __init__(self, key_file: Path | None = None) -> None:
-        self._keys = _identities(key_file) if key_file is not None else []
+        self._keys = _private_keys(key_file) if key_file is not None else []
 
     def open(self, data: bytes, lane: str) -> bytes:
-        if not is_sealed(data):
+        if not is_encrypted(data):
             return data
         self._need_key(lane)
         pyrage = _pyrage("an encrypted lane")
         try:
             opened: bytes = pyrage.decrypt(data, self._keys)
         except pyrage.DecryptError as problem:
-            raise self._unopened(lane, problem) from None
+            raise self._decryption_error(lane, problem) from None
         return opened
 
     def open_file(self, source: Path, target: Path, lane: str) -> None:
         with source.open("rb") as file:
-            sealed = is_sealed(file.read(len(_MAGIC)))
+            sealed = is_encrypted(file.read(len(_MAGIC)))
         if not sealed:
             os.replace(source, target)
             return
@@ -237,24 +238,24 @@ class Opener:
         try:
             pyrage.decrypt_file(str(source), str(target), self._keys)
         except pyrage.DecryptError as problem:
-            raise self._unopened(lane, problem) from None
+            raise self._decryption_error(lane, problem) from None
 
     def _need_key(self, lane: str) -> None:
         if not self._keys:
             raise KeyNeeded(what=f"lane {lane}", why="no key was named")
 
-    def _unopened(self, lane: str, problem: Exception) -> Exception:
+    def _decryption_error(self, lane: str, problem: Exception) -> Exception:
         if "no matching keys" in str(problem).lower():
             return KeyNeeded(what=f"lane {lane}", why="it is not meant for the key that was named")
         return LaneRefused(lane=lane, why=f"what is encrypted there was damaged or cut short ({problem})")
 
 
-def is_sealed(data: bytes) -> bool:
+def is_encrypted(data: bytes) -> bool:
     return data.startswith(_MAGIC)
 
 
 def generate_key(path: Path) -> str:
-    """Write a new private key to a file that must not exist yet; the public key."""
+    """Write a new private key to a file that must not exist yet; returns the public key."""
     made = _pyrage("keygen").x25519.Identity.generate()
     public = str(made.to_public())
     text = f"# a private key in the format of age; keep it to yourself\n# public key: {public}\n{made}\n"
@@ -285,7 +286,7 @@ def _recipient(text: str) -> Any:
         raise BadKey(what=text[:80], why=str(problem)) from None
 
 
-def _identities(path: Path) -> list[Any]:
+def _private_keys(path: Path) -> list[Any]:
     pyrage = _pyrage("an encrypted lane")
     try:
         data = read_bounded(path, _LONGEST_KEY_FILE)

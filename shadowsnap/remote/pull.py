@@ -1,7 +1,7 @@
 """Pulling a lane: from the remote into a quarantine, from there into the store once everything was checked.
 
-A pulled lane is foreign. It is listed with its machine, and `resume` restores from it; undo, revert and prune of
-the projects here know nothing of it. `resume` takes a state of it over into a directory here.
+A pulled lane is listed with its machine; undo, revert and prune of the projects here do not affect it. `resume`
+takes a state of it over into a directory here.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from shadowsnap.git.refs import create_ref
 from shadowsnap.git.repository import Git
 from shadowsnap.git.trees import name_problem
 from shadowsnap.model import Checkpoint, Conversation, _Record
-from shadowsnap.remote.carrier import read_chain, write_rows
-from shadowsnap.remote.checking import Arrived, CheckedCarrier, index_pack
+from shadowsnap.remote.carrier import read_chain_carrier, write_carrier_rows
+from shadowsnap.remote.checking import ArrivedObjects, CheckedCarrier, index_pack
 from shadowsnap.remote.git_storage import GitStorage
 from shadowsnap.remote.lanes import identity_of
 from shadowsnap.remote.manifest import (
@@ -32,7 +32,7 @@ from shadowsnap.remote.manifest import (
     Manifest,
     Opener,
     digest_of,
-    is_sealed,
+    is_encrypted,
     lane_folder,
     manifest_name,
     manifest_number,
@@ -61,8 +61,8 @@ from shadowsnap.store.layout import Store
 from shadowsnap.store.locks import locked
 from shadowsnap.store.projects import project_of, touch_record
 
-# What a restore needs to know about a state. Everything else in a checkpoint is about its own machine.
-_FACTS = ("modes", "empty_dirs", "absent", "rules", "excludes", "git_head", "git_branch")
+# The facts that a restore needs. The others in a checkpoint are about its own machine.
+_RESTORE_FACTS = ("modes", "empty_dirs", "absent", "rules", "excludes", "git_head", "git_branch")
 
 
 @dataclass(frozen=True)
@@ -80,7 +80,7 @@ class PullReport(_Record):
     bytes: int = 0
 
 
-class _Changed(Exception):
+class _LaneChanged(Exception):
     """The lane's machine began a new generation while it was read."""
 
 
@@ -93,7 +93,7 @@ def pull_lane(
             try:
                 is_chain = isinstance(storage, GitStorage) and storage.is_chain(lane)
                 return (_ChainPull if is_chain else _Pull)(store, storage, lane, opener, deadline).run()
-            except _Changed as changed:
+            except _LaneChanged as changed:
                 problem = changed
             except LaneRefused:
                 if isinstance(storage, GitStorage):
@@ -113,7 +113,7 @@ class _Pull:
         self._deadline = deadline
         self._known = pulled_lane(store, lane, deadline)
         self._arriving = folder(store) / "arriving"
-        remove_tree(self._arriving)  # a pull that died left it
+        remove_tree(self._arriving)  # left by an interrupted pull
         self._arriving.mkdir(mode=0o700)
 
     def run(self) -> tuple[PullReport, PulledLane]:
@@ -125,7 +125,7 @@ class _Pull:
         due = [each for each in manifests if self._known is None or each[0].number > self._known.number]
         if self._known is not None and last[0].first > self._known.number:
             due = manifests  # a new generation needs nothing older
-        # The network first: nothing that is kept here waits for it.
+        # The network first: the store is not locked meanwhile.
         came = [(manifest, self._fetch_pack(manifest)) for manifest, _ in due]
         step("pull:fetched")
         busy = locked(self._store.store_lock(), "pull", self._deadline, shared=True)
@@ -144,18 +144,20 @@ class _Pull:
             self._check(git, carrier, allowed)
             put_in_place(git)
             step("pull:stored")
-            found = self._keep(carrier, last[0].carrier, last[0].number, last[1], _key_digest(last[0]))
+            found = self._record_lane(carrier, last[0].carrier, last[0].number, last[1], _key_digest(last[0]))
         step("pull:kept")
         return self._report("pulled", found, sum(manifest.pack_bytes for manifest, _ in came)), found
 
     def _check(self, git: Git, carrier: CheckedCarrier, allowed: set[str]) -> None:
-        """Check everything that a carrier leads to."""
-        arrived = Arrived(git, self._lane, allowed)
+        """Check the checkpoints and conversations that a carrier names."""
+        arrived = ArrivedObjects(git, self._lane, allowed)
         arrived.check_checkpoints(carrier.marks)
         arrived.check_trees({*carrier.attachments.values()})
         step("pull:checked")
 
-    def _keep(self, carrier: CheckedCarrier, tree: str, number: int, digest: str, key_digest: str) -> PulledLane:
+    def _record_lane(
+        self, carrier: CheckedCarrier, tree: str, number: int, digest: str, key_digest: str
+    ) -> PulledLane:
         found = PulledLane(
             lane=self._lane,
             commit="",
@@ -177,14 +179,14 @@ class _Pull:
         numbers = (manifest_number(item.name) for item in self._storage.items(lane_folder(self._lane)))
         newest = max((number for number in numbers if number is not None), default=0)
         if self._known is not None and newest < self._known.number:
-            raise self._set_back(newest, self._known.number)
+            raise self._rolled_back(newest, self._known.number)
         if not newest:
             raise NoSuchLane(lane=self._lane, url=self._storage.url)
         return newest
 
     def _chain(self, newest: int) -> list[tuple[Manifest, str]]:
-        """The manifests from the first of the generation on (or from the one that is known) and their digests.
-        Each names the one before it, so none can be put in, left out or exchanged."""
+        """The manifests and their digests, from the first of the generation, or the known one, to the newest. Each
+        has the digest of the one before it, so none can be inserted, left out or replaced."""
         found = [self._manifest(newest)]
         first = found[0][0].first
         stop = max(first, self._known.number) if self._known is not None else first
@@ -202,7 +204,7 @@ class _Pull:
         return found
 
     def _check_writer(self, keys: set[str]) -> None:
-        """A lane has one secret from its first manifest to its last; a plain one has none."""
+        """Check that all manifests have the same secret of their machine; in a plain lane they have none."""
         known = set() if self._known is None else {self._known.key_digest}
         if len(keys | known) > 1:
             raise self._refused("not all of its manifests were written by the same machine")
@@ -213,10 +215,10 @@ class _Pull:
         except TooLarge:
             raise self._refused(f"manifest {number} is too large") from None
         if stored is None:
-            raise _Changed(f"manifest {number} is missing")
+            raise _LaneChanged(f"manifest {number} is missing")
         opened = self._opener.open(stored, self._lane)
         manifest = parse_manifest(opened, self._lane, number)
-        if bool(manifest.key) != is_sealed(stored):
+        if bool(manifest.key) != is_encrypted(stored):
             raise self._refused(f"manifest {number} is not encrypted as it should be")
         return manifest, digest_of(stored)
 
@@ -232,7 +234,7 @@ class _Pull:
         return set(listed.decode("ascii").split()) - {self._known.commit}
 
     def _fetch_pack(self, manifest: Manifest) -> Path:
-        """The pack of a manifest as it is stored, in a file."""
+        """Fetch the pack of a manifest into a file."""
         sealed = self._arriving / str(manifest.number)
         name = f"the pack of manifest {manifest.number}"
         try:
@@ -240,12 +242,12 @@ class _Pull:
         except TooLarge:
             raise self._refused(f"{name} is larger than the manifest says") from None
         if not there:
-            raise _Changed(f"{name} is missing")
+            raise _LaneChanged(f"{name} is missing")
         with sealed.open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != manifest.pack:
                 raise self._refused(f"{name} is another one, was damaged, or is not complete")
             file.seek(0)
-            if bool(manifest.key) != is_sealed(file.read(64)):
+            if bool(manifest.key) != is_encrypted(file.read(64)):
                 raise self._refused(f"{name} is not encrypted as it should be")
         return sealed
 
@@ -262,7 +264,7 @@ class _Pull:
         name = lane.identity.name or lane.identity.id
         return PullReport(status, lane.lane, name, lane.machine.name, lane.number, len(lane.checkpoints), size)
 
-    def _set_back(self, newest: int, known: int) -> LaneRefused:
+    def _rolled_back(self, newest: int, known: int) -> LaneRefused:
         seen = f"the remote shows manifest {newest}, and {known} was seen there before"
         return self._refused(f"{seen}: it was set back to an older state")
 
@@ -271,8 +273,8 @@ class _Pull:
 
 
 class _ChainPull(_Pull):
-    """A pull of a plain lane on a git server (the chain in `carrier`). git hashed and checked every object as it
-    came, into a repository of its own. There the lane is checked; then its packs become the store's."""
+    """A pull of a plain lane on a git server (the chain in `carrier`). The fetch hashes and checks every object,
+    into a repository of its own. The lane is checked there; then its packs become the store's."""
 
     _storage: GitStorage
 
@@ -285,18 +287,18 @@ class _ChainPull(_Pull):
         if known is not None and known.digest == tip:
             return self._report("up-to-date", known, 0), known
         allowed = set(git.run("rev-list", "--objects", "--no-object-names", tip).decode("ascii").split())
-        carrier, number = read_chain(git, tip, self._lane, allowed)
+        carrier, number = read_chain_carrier(git, tip, self._lane, allowed)
         if known is not None and number < known.number:
-            raise self._set_back(number, known.number)
+            raise self._rolled_back(number, known.number)
         if known is not None and number == known.number:
             raise self._refused(f"manifest {number} is another than the one that was seen before")
         self._check(git, carrier, allowed)
         with locked(self._store.store_lock(), "pull", self._deadline, shared=True):
             size = take_packs(git, self._store.git(self._deadline), allowed)
             rows = (carrier.about, carrier.rows, carrier.lines, carrier.attachments)
-            tree, _ = write_rows(self._store.objects, *rows)
+            tree, _ = write_carrier_rows(self._store.objects, *rows)
             step("pull:stored")
-            found = self._keep(carrier, tree, number, tip, "")
+            found = self._record_lane(carrier, tree, number, tip, "")
         step("pull:kept")
         return self._report("pulled", found, size), found
 
@@ -305,7 +307,7 @@ def _key_digest(manifest: Manifest) -> str:
     return digest_of(manifest.key.encode()) if manifest.key else ""
 
 
-# --- resuming: where to ----------------------------------------------------------------------------------------
+# --- resuming: the directory --------------------------------------------------------------------------------
 
 
 def place_to_resume(
@@ -313,7 +315,7 @@ def place_to_resume(
 ) -> tuple[Path, bool]:
     """The directory that a lane is resumed in, and whether it is a new one."""
     if directory is None:
-        if _why_another(store, lane, here, deadline) is None:
+        if _other_project_reason(store, lane, here, deadline) is None:
             return here, False
         name = lane.identity.name.rpartition("/")[2]
         usable = name and name_problem(os.fsencode(name)) is None and not name.startswith((".", "-"))
@@ -321,26 +323,26 @@ def place_to_resume(
     directory = here / directory
     if not os.path.lexists(directory) or (directory.is_dir() and not os.listdir(directory)):
         return directory, True
-    why = _why_another(store, lane, directory, deadline)
+    why = _other_project_reason(store, lane, directory, deadline)
     if why is not None:
         project = lane.identity.name or lane.identity.id
         raise OtherProject(workdir=directory, project=project, why=why)
     return directory, False
 
 
-def _why_another(store: Store, lane: PulledLane, directory: Path, deadline: Deadline) -> str | None:
-    """Why a directory is not of the lane's project; None if it is."""
+def _other_project_reason(store: Store, lane: PulledLane, directory: Path, deadline: Deadline) -> str | None:
+    """Why a directory does not belong to the lane's project; None if it does."""
     if not directory.is_dir():
         return "it is no directory"
     project = project_of(directory)
     own = read_own_lane(store, project.id)
-    mine = own.identity if own is not None else identity_of(store, project.workdir, deadline)
-    if mine is None:
+    here = own.identity if own is not None else identity_of(store, project.workdir, deadline)
+    if here is None:
         return "it has files, and nothing says which project they are of"
-    return None if mine.is_same(lane.identity) else "it has another first commit or is cloned from elsewhere"
+    return None if here.is_same(lane.identity) else "it has another first commit or is cloned from elsewhere"
 
 
-# --- resuming: what was said -----------------------------------------------------------------------------------
+# --- resuming: the last conversation ---------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -348,7 +350,7 @@ class LastConversation:
     """The newest conversation that a lane holds for a state."""
 
     tree: str
-    """Of the attachments of its checkpoint."""
+    """The tree of the attachments."""
     agent: str | None
     conversation: Conversation
 
@@ -356,7 +358,7 @@ class LastConversation:
 def last_conversation(
     store: Store, lane: PulledLane, target: Checkpoint, deadline: Deadline
 ) -> LastConversation | None:
-    """What was said until a state of a pulled lane: it is kept with that state, or with an earlier one."""
+    """The conversation up to a state of a pulled lane. It is kept with that state, or with an earlier one."""
     marks = {mark.id: mark for mark in marks_in(store, lane, deadline)}
     moment = marks[target.id].moment
     kept = [mark for mark in marks.values() if mark.attachment is not None and mark.moment <= moment]
@@ -366,7 +368,7 @@ def last_conversation(
     try:
         found = conversation_in(store, tree, (), deadline, foreign=True)
     except (DamagedObject, MalformedObject, UnsafeTree):
-        return None  # made up: the files are none the worse for it
+        return None  # it is malformed; the files can be restored without it
     if found is None or not found.session_id:
         return None
     turns = fold(lane.project, lines_in(store, lane, deadline)).turns.values()
@@ -378,10 +380,11 @@ def last_conversation(
 
 
 def adopt(space: Workspace, lane: PulledLane, target: Checkpoint, state: str) -> tuple[Checkpoint, dict[str, Any]]:
-    """Record a state of a pulled lane as a checkpoint of the project here; it, and the facts of its log line."""
+    """Record a state of a pulled lane as a checkpoint of the project here; returns it and the facts of its log
+    line."""
     number = take_number(space.store, space.project, space.deadline)
     reason = f"resumed from {lane.machine.name or lane.machine.id}: {state}"
-    body: dict[str, Any] = {name: target.metadata[name] for name in _FACTS if name in target.metadata}
+    body: dict[str, Any] = {name: target.metadata[name] for name in _RESTORE_FACTS if name in target.metadata}
     body |= {
         "kind": "manual",
         "scope": target.scope,
@@ -392,29 +395,29 @@ def adopt(space: Workspace, lane: PulledLane, target: Checkpoint, state: str) ->
         "original_id": target.id,
     }
     checkpoint = record_checkpoint(space.store, space.project, target.tree, reason, body, objects=space.objects)
-    # A checkpoint that no line mentions would become an entry before the restore.
+    # Without this line, the checkpoint would get an entry of its own, before that of the restore.
     note(space.store, space.project, "adopt", checkpoint=checkpoint.id, original=target.id, lane=lane.lane)
     touch_record(space.store, space.project)
     return checkpoint, {"number": number, "checkpoint": checkpoint.id, "reason": reason}
 
 
 def log_adopted(
-    space: Workspace, checkpoint: Checkpoint, facts: dict[str, Any], said: LastConversation | None
+    space: Workspace, checkpoint: Checkpoint, facts: dict[str, Any], last: LastConversation | None
 ) -> None:
     """Write the log lines of a state that was taken over, after it was restored."""
     store, project = space.store, space.project
     note(store, project, "snapshot", session=checkpoint.session_id, **facts)
-    if said is None:
+    if last is None:
         return
     ref = attachment_of(checkpoint.ref)
-    create_ref(store.git_dir, ref, said.tree, fsync=store.fsync)
-    about: dict[str, Any] = {"session": said.conversation.session_id, "refs": [ref], "agent": said.agent}
-    about |= {"messages": said.conversation.message_count, "key": f"resumed-{said.tree[:12]}"}
+    create_ref(store.git_dir, ref, last.tree, fsync=store.fsync)
+    about: dict[str, Any] = {"session": last.conversation.session_id, "refs": [ref], "agent": last.agent}
+    about |= {"messages": last.conversation.message_count, "key": f"resumed-{last.tree[:12]}"}
     note(store, project, "attach", checkpoint=checkpoint.id, began=checkpoint.created_at.timestamp(), **about)
 
 
 def go_on_as_child(space: Workspace, lane: PulledLane) -> None:
-    """From here on the project's own lane knows which one it came from."""
+    """Make a pulled lane the parent of the project's own."""
     store, project = space.store, space.project
     own = read_own_lane(store, project.id)
     if own is None:

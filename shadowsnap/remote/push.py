@@ -1,13 +1,13 @@
 """Pushing a project's lane: one pack of what is new, then the manifest of the next number.
 
-The manifest is written only if there is none of its number; its arrival is what makes the push. What the lane will
-be then is noted before, so a push that dies at any point is finished or forgotten by the next one. A lane has one
-writer. If another one wrote the next manifest (a copied machine, a restored backup), this project goes on as a
-lane of its own, whose parent is the old one.
+A push is complete once its manifest is stored, which is written only if its number is free. The state that the
+lane will have then is noted before, so the next push completes or discards an interrupted one. A lane has one
+writer. If another one wrote the next manifest (a copied machine, a restored backup), this project goes on with a
+new lane, whose parent is the old one.
 
-With `sync`, projects with unpushed work wait in a queue, which a process of its own works off: at most one for a
-store. It pushes what is due, rests at least 30 seconds between two rounds, and ends when nothing is due soon. A
-push that fails is tried again later and later, and waits behind the others.
+With `sync`, projects with unpushed work wait in a queue for a background process, of which a store has at most
+one. It pushes what is due, pauses at least 30 seconds between two rounds, and ends when nothing is due soon. A
+push that fails is tried again after a pause that doubles each time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from shadowsnap.files import read_json, remove_tree
 from shadowsnap.git.objects import LooseObjects
 from shadowsnap.git.repository import Git
 from shadowsnap.model import _Record
-from shadowsnap.remote.carrier import Contents, add_commit, forget_older, read_contents, write_carrier
+from shadowsnap.remote.carrier import Contents, add_commit, forget_older_pushes, read_contents, write_carrier
 from shadowsnap.remote.checking import STREAMED
 from shadowsnap.remote.git_storage import GitStorage, head_message
 from shadowsnap.remote.lanes import identity_of, new_identity, remote_of, storage_of
@@ -42,11 +42,11 @@ from shadowsnap.remote.manifest import (
     digest_of,
     head_folder,
     head_name,
+    head_with_content,
     lane_folder,
     manifest_name,
     manifest_number,
     pack_name,
-    with_content,
 )
 from shadowsnap.remote.storage import Storage, TooLarge
 from shadowsnap.settings import Settings, settings_from_text
@@ -74,18 +74,18 @@ from shadowsnap.store.layout import Store, open_store
 from shadowsnap.store.locks import if_free, locked
 from shadowsnap.store.projects import Project, project_of
 
-_CHAIN = 256
-"""So many pushes build on one another before everything is sent anew."""
+_LONGEST_GENERATION = 256
+"""Pushes of one generation, before everything is sent again."""
 _MANY_DROPPED = 32
 _NEWEST_TREES = 8
-"""So many of the acknowledged trees are compared with; each that is added makes packing slower."""
+"""Acknowledged trees that a pack is compared with; each makes packing slower."""
 _CHUNK = 1 << 20
-_READ_BACK = 4 << 20
-"""A pack up to this size is read back as a whole; of a larger one, its size is asked for."""
+_MOST_READ_BACK = 4 << 20
+"""A pack up to this size is read back whole; of a larger one, only the size is checked."""
 _PACKING = (*STREAMED, "pack.threads=1", "pack.windowMemory=128m")
 EVERY_SECONDS = 30.0
-_PATIENCE_SECONDS = 150.0
-"""What is due later than that is left to the next turn."""
+_LONGEST_WAIT_SECONDS = 150.0
+"""The background process does not wait longer than this; the next turn starts another one."""
 _LONGEST_REST = 3600.0
 
 
@@ -105,7 +105,7 @@ class PushReport(_Record):
     remote: str
     number: int
     bytes: int = 0
-    """Sent by this push."""
+    """Bytes that this push sent."""
     checkpoints: int = 0
     turns: int = 0
     notes: tuple[str, ...] = ()
@@ -126,7 +126,7 @@ def push(store: Store, project: Project, deadline: Deadline) -> PushReport:
 
 
 def own_lane(store: Store, project: Project, deadline: Deadline) -> OwnLane:
-    """The lane of a project on this machine, begun if there is none."""
+    """The lane of a project on this machine, which is begun if there is none."""
     known = read_own_lane(store, project.id)
     if known is not None:
         return known
@@ -137,7 +137,7 @@ def own_lane(store: Store, project: Project, deadline: Deadline) -> OwnLane:
 
 
 def readable_note(remote: Remote) -> str:
-    """What anyone with access to a plain lane can read."""
+    """A warning about what can be read in a plain lane."""
     also = ", and the conversations" if remote.conversations else ""
     return (
         f"{shown_url(remote.url)} is not encrypted: who can read there can read the files of every checkpoint,"
@@ -158,7 +158,7 @@ class Push:
         self._sealer = Sealer(() if remote.plain else remote.recipients)
         self._storage: Storage = storage
         self._sending = folder(store) / f"{project.id}.sending"
-        remove_tree(self._sending)  # a push that died left it
+        remove_tree(self._sending)  # left by an interrupted push
         self._notes: list[str] = []
         self._removal = ""
         self._lane = own_lane(store, project, deadline)
@@ -167,49 +167,51 @@ class Push:
         if not self._remote.plain and not self._remote.recipients:
             raise RemoteFailed(url=self._remote.url, why="it has neither recipients nor --plain: add it again")
         self._settle_pending()
-        self._removal = read_removal(self._store, self._project.id)  # before the checkpoints: one may go meanwhile
-        is_lost = self._check_what_is_there()
+        # Read before the checkpoints, which may be removed meanwhile.
+        self._removal = read_removal(self._store, self._project.id)
+        is_gone = self._is_last_push_gone()
         for _ in range(2):
-            report = self._push(anew=is_lost)
+            report = self._push(anew=is_gone)
             if report is not None:
                 return report
-            self._go_on_as_another("another machine wrote to this lane")
+            self._go_on_as_new_lane("another machine wrote to this lane")
         raise RemoteFailed(url=self._remote.url, why="others keep writing to this lane")
 
-    # --- what is there --------------------------------------------------------------------------------
+    # --- the state of the remote ----------------------------------------------------------------------
 
     def _settle_pending(self) -> None:
-        """Find out whether the manifest that an interrupted push was writing did arrive."""
+        """Complete or discard an interrupted push, depending on whether its manifest arrived."""
         pending = self._lane.pending
         if not pending:
             return
-        there = self._digest_there(int(pending["number"]))
+        there = self._remote_digest(int(pending["number"]))
         if there == pending["digest"]:
             self._acknowledge()
         elif there:
-            self._go_on_as_another("another machine wrote to this lane")
+            self._go_on_as_new_lane("another machine wrote to this lane")
         else:
             self._forget_pending()
 
     def _forget_pending(self) -> None:
         packs = self._lane.pending["packs"][-1:]
         self._storage.delete([pack_name(self._lane.lane, pack) for pack in packs])
-        self._remember(pending={})
+        self._save_lane(pending={})
 
-    def _check_what_is_there(self) -> bool:
-        """Whether what was pushed before is gone from the remote, so that everything has to be sent again."""
+    def _is_last_push_gone(self) -> bool:
+        """Whether the last manifest is gone from the remote, so that everything has to be sent again. If it is
+        another machine's, a new lane is begun."""
         if not self._lane.number:
             return False
-        there = self._digest_there(self._lane.number)
+        there = self._remote_digest(self._lane.number)
         if there and there != self._lane.digest:
-            self._go_on_as_another("its last manifest is not the one that this machine wrote")
+            self._go_on_as_new_lane("its last manifest is not the one that this machine wrote")
             return False
         if not there:
             self._notes.append("what was pushed before is gone from the remote, so everything was pushed again")
         return not there
 
-    def _digest_there(self, number: int) -> str:
-        """What the remote has under a number; empty if it has nothing."""
+    def _remote_digest(self, number: int) -> str:
+        """The digest of the manifest that the remote has under a number; empty if it has none."""
         there = self._manifest(number)
         return "" if there is None else digest_of(there)
 
@@ -219,8 +221,8 @@ class Push:
         except TooLarge:
             return b""
 
-    def _go_on_as_another(self, why: str) -> None:
-        """Leave the lane to the other writer."""
+    def _go_on_as_new_lane(self, why: str) -> None:
+        """Leave the lane to the other writer, and begin a new one."""
         old = self._lane
         new = new_lane(old.identity, old.lane if old.number else old.parent)
         self._lane = replace(new, readable_named=old.readable_named)
@@ -230,12 +232,12 @@ class Push:
     # --- sending --------------------------------------------------------------------------------------
 
     def _push(self, *, anew: bool) -> PushReport | None:
-        """Send what is new; None if the next manifest turned out to be another machine's."""
-        # Nothing that is listed is reclaimed before it is packed.
+        """Send what is new; None if another machine wrote the next manifest first."""
+        # Under the shared lock, no listed object is reclaimed before it is packed.
         busy = locked(self._store.store_lock(), "push", self._deadline, shared=True)
         with busy, _scratch(self._store) as scratch:
             contents = self._contents()
-            anew = anew or self._must_begin_anew(contents)
+            anew = anew or self._needs_new_generation(contents)
             objects = LooseObjects(scratch / "objects", fsync=False)
             carrier, blobs = write_carrier(objects, contents, self._lane)
             if carrier == self._lane.carrier and not anew:
@@ -256,9 +258,9 @@ class Push:
             raise NoSuchProject(workdir=self._project.workdir)
         return contents
 
-    def _must_begin_anew(self, contents: Contents) -> bool:
-        """Whether the next push needs nothing that was pushed before: a person removed something, or much was
-        dropped since the generation began."""
+    def _needs_new_generation(self, contents: Contents) -> bool:
+        """Whether the next push begins a generation, which needs nothing older: because a person removed
+        something, or much was dropped since the last one began."""
         lane = self._lane
         if not lane.number:
             return True
@@ -266,12 +268,13 @@ class Push:
             return True
         dropped = lane.dropped + len({*lane.checkpoints} - {*contents.checkpoints.values()})
         length = lane.number + 1 - lane.first
-        return length >= min(_CHAIN, LONGEST_CHAIN) or dropped >= max(_MANY_DROPPED, len(contents.checkpoints))
+        is_long = length >= min(_LONGEST_GENERATION, LONGEST_CHAIN)
+        return is_long or dropped >= max(_MANY_DROPPED, len(contents.checkpoints))
 
     def _pack(
         self, git: Git, scratch: Path, contents: Contents, carrier: str, blobs: tuple[str, ...], *, anew: bool
     ) -> Path:
-        """A pack of everything that the remote does not have, sealed; in a directory of its own."""
+        """Write an encrypted pack of everything that the remote does not have; returns its path."""
         current = list(contents.checkpoints.values())
         known = set() if anew else {*self._lane.checkpoints}
         wanted = [carrier, *(commit for commit in current if commit not in known), *contents.attachments.values()]
@@ -312,7 +315,7 @@ class Push:
         total = size + (0 if anew else lane.bytes)
         self._note_pending(contents, carrier, digest_of(data), anew=anew, blobs=blobs, packs=packs, bytes=total)
         head = head_name(lane.lane, number, contents.newest, contents.turns, total)
-        remark = head_message(head, self._sealer.seal(self._about())) if self._storage.keeps_heads else ""
+        remark = head_message(head, self._sealer.seal(self._head_content())) if self._storage.keeps_heads else ""
         step("push:noted")
         self._storage.put_file(pack_name(lane.lane, digest), pack)
         self._read_back(pack_name(lane.lane, digest), digest, size)
@@ -331,7 +334,7 @@ class Push:
     def _note_pending(
         self, contents: Contents, carrier: str, digest: str, *, anew: bool, **more: Any
     ) -> None:
-        """Write down what the lane is once the remote has what is sent now."""
+        """Note the state that the lane will have once this push is complete."""
         lane, checkpoints = self._lane, list(contents.checkpoints.values())
         number, gone = lane.number + 1, len({*lane.checkpoints} - {*checkpoints})
         pending = {
@@ -345,17 +348,17 @@ class Push:
             "newest": contents.newest,
             "removal": self._removal if anew else "",
         }
-        self._remember(pending={**pending, **more})
+        self._save_lane(pending={**pending, **more})
 
-    def _about(self) -> bytes:
-        """What `lanes` shows beside the numbers."""
+    def _head_content(self) -> bytes:
+        """The content of the head: what `lanes` shows besides the numbers."""
         identity, parent = self._lane.identity, self._lane.parent
         about = {"machine": machine_name(), "name": identity.name, "origin": identity.origin, "parent": parent}
         shown = {name: value for name, value in about.items() if value}
         return json.dumps(shown, separators=(",", ":")).encode("ascii")
 
     def _read_back(self, name: str, digest: str, size: int) -> None:
-        if size <= _READ_BACK:
+        if size <= _MOST_READ_BACK:
             try:
                 there = self._storage.get(name, size)
             except TooLarge:
@@ -369,14 +372,14 @@ class Push:
     # --- afterwards -----------------------------------------------------------------------------------
 
     def _acknowledge(self) -> None:
-        """The pending manifest is there: it is the lane's state now. Then the head is written, and what an
-        earlier generation left is removed."""
+        """The pending manifest arrived: make its state the lane's, remove what is left of an earlier generation,
+        and write the head."""
         pending, old = self._lane.pending, self._lane
         names = ("number", "first", "digest", "carrier", "bytes", "dropped", "turns", "newest")
         facts: dict[str, Any] = {name: pending[name] for name in names}
         facts |= {name: tuple(pending[name]) for name in ("checkpoints", "blobs", "packs")}
         begins = bool(old.number) and pending["first"] == pending["number"]
-        self._remember(pending={}, pushed_at=time.time(), stale=begins or old.stale, **facts)
+        self._save_lane(pending={}, pushed_at=time.time(), stale=begins or old.stale, **facts)
         forget_removal(self._store, self._project.id, pending.get("removal", ""))
         step("push:acknowledged")
         self._remove_older()
@@ -384,7 +387,7 @@ class Push:
         step("push:cleaned")
 
     def _write_head(self) -> None:
-        """Let `lanes` show the lane. It is derived: a failure here is no failure of the push."""
+        """Write the head for `lanes`. It is derived from the manifest, so a failure here is only noted."""
         lane = self._lane
         if self._storage.keeps_heads:
             return
@@ -393,15 +396,15 @@ class Push:
             there = [item.name for item in self._storage.items(head_folder(lane.lane))]
             current = [name for name in there if name == head or name.startswith(f"{head}/")][:1]
             if not current:
-                data = self._sealer.seal(self._about())
-                current = [with_content(head, data) if self._storage.reads_slowly else head]
+                data = self._sealer.seal(self._head_content())
+                current = [head_with_content(head, data) if self._storage.reads_slowly else head]
                 self._storage.put(current[0], data)
             self._storage.delete([name for name in there if name not in current])
         except RemoteFailed as problem:
             self._notes.append(f"lanes may show an older state: {problem}")
 
     def _remove_older(self) -> None:
-        """Remove what is not of this generation. What could not be removed is tried again by the next push."""
+        """Remove what is older than this generation. If that fails, the next push tries again."""
         lane = self._lane
         if not lane.stale:
             return
@@ -415,9 +418,9 @@ class Push:
         except RemoteFailed as problem:
             self._notes.append(f"older packs are still at the remote: {problem}")
         else:
-            self._remember(stale=False)
+            self._save_lane(stale=False)
 
-    def _remember(self, **changes: Any) -> None:
+    def _save_lane(self, **changes: Any) -> None:
         self._lane = replace(self._lane, **changes)
         write_own_lane(self._store, self._project.id, self._lane)
 
@@ -425,7 +428,7 @@ class Push:
         lane = self._lane
         if self._remote.plain and not lane.readable_named:
             self._notes.append(readable_note(self._remote))
-            self._remember(readable_named=True)
+            self._save_lane(readable_named=True)
         sizes = (len(contents.checkpoints), contents.turns)
         return PushReport(status, lane.lane, self._remote.name, lane.number, sent, *sizes, tuple(self._notes))
 
@@ -435,21 +438,21 @@ class ChainPush(Push):
 
     _storage: GitStorage
 
-    def _digest_there(self, number: int) -> str:
+    def _remote_digest(self, number: int) -> str:
         tip, lane = self._storage.tip(self._lane.lane), self._lane
         return "" if tip == lane.digest and number != lane.number else tip
 
     def _forget_pending(self) -> None:
-        self._remember(pending={})
+        self._save_lane(pending={})
 
     def _push(self, *, anew: bool) -> PushReport | None:
         lane, store = self._lane, self._store
         expected = "" if anew else lane.digest
         kept = folder(store) / f"{self._project.id}.chain"
-        # Held while the server takes it: git reads the objects as it sends them.
+        # Held during the push: git reads the objects as it sends them.
         with locked(store.store_lock(), "push", self._deadline, shared=True):
             contents = self._contents()
-            anew = anew or self._must_begin_anew(contents) or not (kept / f"{lane.digest}.json").exists()
+            anew = anew or self._needs_new_generation(contents) or not (kept / f"{lane.digest}.json").exists()
             if anew:
                 remove_tree(kept)
             (kept / "pack").mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -457,7 +460,7 @@ class ChainPush(Push):
             objects = LooseObjects(kept, fsync=store.fsync)
             size = _size_on_disk(git, contents) if anew else lane.bytes
             head = head_name(lane.lane, lane.number + 1, contents.newest, contents.turns, size)
-            added = add_commit(git, objects, contents, lane, head_message(head, self._about()), anew=anew)
+            added = add_commit(git, objects, contents, lane, head_message(head, self._head_content()), anew=anew)
             if added is None:
                 return self._report("up-to-date", contents, 0)
             commit, anew = added
@@ -469,16 +472,16 @@ class ChainPush(Push):
         if sent is None:
             return None
         self._acknowledge()
-        self._remember(bytes=sent + (0 if anew else lane.bytes))
-        forget_older(kept, commit)
+        self._save_lane(bytes=sent + (0 if anew else lane.bytes))
+        forget_older_pushes(kept, commit)
         return self._report("pushed", contents, sent)
 
     def _remove_older(self) -> None:
-        """Nothing: the ref does not lead to it any more."""
+        """Do nothing: the ref leads to the new generation only."""
 
 
 def _size_on_disk(git: Git, contents: Contents) -> int:
-    """About what a lane that begins anew takes up: only the server knows it exactly."""
+    """About how many bytes a new generation takes at the server, which alone knows it exactly."""
     tips = "".join(f"{commit}\n" for commit in contents.checkpoints.values()).encode()
     return int(git.run("rev-list", "--objects", "--disk-usage", "--stdin", stdin=tips))
 
@@ -494,8 +497,8 @@ def _scratch(store: Store) -> Iterator[Path]:
 
 
 def _write_pack(git: Git, asked: bytes, target: Path) -> None:
-    """A thin pack: what changed a little is stored as deltas against what the remote has. (`--shallow` makes git
-    compare with every commit that is left out; checkpoints have no parents.)"""
+    """Write a thin pack, with deltas against what the remote has. (`--shallow` makes git compare with every
+    excluded commit, although checkpoints have no parents.)"""
     words = ("pack-objects", "-q", "--revs", "--thin", "--shallow", "--delta-base-offset", "--stdout")
     with git.conversation(*words) as process, target.open("wb") as file:
         assert process.stdin is not None and process.stdout is not None
@@ -513,16 +516,17 @@ def _digest_of_file(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-# --- by itself ---------------------------------------------------------------------------------------
+# --- in the background ---------------------------------------------------------------------------------------
 
 
-def work_off(
+def push_queue(
     store: Store,
     settings: Settings,
     sleep: Callable[[float], None] = time.sleep,
     now: Callable[[], float] = time.time,
 ) -> int:
-    """Push everything that is due; how many pushes succeeded. Returns at once if another process is at it."""
+    """Push everything in the queue that is due; how many pushes succeeded. Returns at once if another process is
+    doing that."""
     done = 0
     while _due_soon(store, now()):
         with if_free(queue_lock(store), "pushing") as lock:
@@ -532,21 +536,22 @@ def work_off(
                 rest = min(_seconds_left(each, now()) for each in waiting)
                 pause = max(rest, _last_round(store) + EVERY_SECONDS - now())
                 if pause > 0:
-                    sleep(min(pause, _PATIENCE_SECONDS))
+                    sleep(min(pause, _LONGEST_WAIT_SECONDS))
                 _begin_round(store, now())
                 for each in read_queue(store):
                     if _seconds_left(each, now()) <= 0:
                         done += _push(store, settings, each, now)
-        # What was put there after the last look and before the lock was free is found by looking again.
+        # The queue is read again: something may have been added before the lock was released.
     return done
 
 
 def _due_soon(store: Store, now: float) -> list[Waiting]:
-    return [each for each in read_queue(store) if _seconds_left(each, now) <= _PATIENCE_SECONDS]
+    return [each for each in read_queue(store) if _seconds_left(each, now) <= _LONGEST_WAIT_SECONDS]
 
 
 def _seconds_left(waiting: Waiting, now: float) -> float:
-    """How long something rests. More than the longest rest means that the clock was set back: it is due."""
+    """Seconds until a push is due. It is due now if that is longer than any pause, because the clock was set
+    back."""
     left = waiting.due - now
     return left if left <= _LONGEST_REST else 0.0
 
@@ -558,7 +563,7 @@ def _push(store: Store, settings: Settings, waiting: Waiting, now: Callable[[], 
             raise NoSuchProject(workdir=waiting.project)
         push(store, project_of(workdir), Deadline(settings.upkeep_deadline))
     except (NoRemote, NoSuchProject):
-        remove_waiting(store, waiting)  # the person took it back
+        remove_waiting(store, waiting)  # the remote or the project was removed
         return False
     except (ShadowsnapError, OSError) as problem:
         attempts = waiting.attempts + 1
@@ -587,7 +592,7 @@ def main(arguments: list[str]) -> int:
     settings = settings_from_text(arguments[0])
     if hasattr(os, "nice"):
         os.nice(10)
-    work_off(open_store(settings), settings)
+    push_queue(open_store(settings), settings)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Where lanes lie: a directory, an object store, or a git server, all with the same few operations."""
+"""Storages for lanes: a directory, an object store, or a git server, with the same few operations."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _SCP = re.compile(r"[^/:]+@[^/:]+:")
 """`git@host:path`, as git takes it."""
 _CHUNK = 1 << 20
 _DEEPEST = 16
-"""No name has more slashes: heads have the most, where they say what they hold."""
-_CLIENT = {"timeout": "60s", "connect_timeout": "10s"}
-_RETRY = {"max_retries": 3}
+"""Slashes in the longest name, which is that of a head with its content in it."""
+_CLIENT_OPTIONS = {"timeout": "60s", "connect_timeout": "10s"}
+_RETRY_OPTIONS = {"max_retries": 3}
 _T = TypeVar("_T")
-_PIECE = 8 << 20
-"""Larger things are sent and fetched in pieces: each must arrive within the timeout, also over a slow line."""
-_PLAINLY = {
+_PART_SIZE = 8 << 20
+"""Larger objects are sent and fetched in parts of this size, each of which must arrive within the timeout."""
+_PLAIN_MESSAGES = {
     "NoSuchBucket": "there is no such bucket",
     "Missing AccessKeyId": "no credentials were found for it (AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY)",
     "169.254.169.254": "no credentials were found for it",
@@ -54,11 +54,11 @@ class TooLarge(Exception):
 
 
 class Storage(Protocol):
-    """Named byte strings. Everything raises `RemoteFailed` if the remote does not do what it is asked."""
+    """Named byte strings. Every method raises `RemoteFailed` if the remote fails."""
 
     url: str
     reads_slowly: bool
-    """Whether each thing that is read costs a round trip, as in an object store."""
+    """Whether each read costs a round trip, as in an object store."""
     keeps_heads: bool
     """Whether the head that comes with a manifest is all that `lanes` needs."""
 
@@ -72,30 +72,30 @@ class Storage(Protocol):
         """Copy the content to a file; False if there is none. Raises `TooLarge`."""
 
     def size(self, name: str) -> int | None:
-        """How large it is; None if it is not there."""
+        """Its size in bytes; None if it does not exist."""
 
     def put(self, name: str, data: bytes) -> None: ...
 
     def put_file(self, name: str, source: Path) -> None: ...
 
     def put_new(self, name: str, data: bytes, head: str = "") -> bool:
-        """Write it only if there is nothing of that name; False if there is. It is there as a whole or not at
-        all. `head`: what `lanes` shows from then on, for storages that keep that with it."""
+        """Write it, atomically, only if the name is free; else return False. `head`: what `lanes` shows from then
+        on, for storages that keep it with the manifest."""
 
     def delete(self, names: Iterable[str]) -> None:
-        """Remove what is there of these."""
+        """Remove those of these names that exist."""
 
     def finish(self) -> None:
-        """Send what was held back so far: `put_new` does that at once, the others may wait for this."""
+        """Send what was held back: the other methods may wait for this, `put_new` never does."""
 
 
 def open_storage(url: str, local: LocalStore) -> Storage:
-    """The storage behind an address."""
+    """The storage at an address."""
     scheme = urlsplit(url).scheme.lower() if "://" in url else ""
     if scheme in ("s3", "gs", "az"):
         return ObjectStorage(url)
     if scheme in ("ssh", "https", "http") or (not scheme and _SCP.match(url)):
-        from shadowsnap.remote.git_storage import GitStorage  # most remotes are none
+        from shadowsnap.remote.git_storage import GitStorage  # most remotes need no git
 
         return GitStorage(url, local)
     path = local_path(url)
@@ -123,15 +123,15 @@ def local_path(url: str) -> Path | None:
 
 
 def normal_url(url: str, here: str) -> str:
-    """An address as it is kept: paths are absolute."""
+    """An address as it is stored, with an absolute path."""
     if "://" in url or _SCP.match(url):
         return url
     return os.path.normpath(os.path.join(here, os.path.expanduser(url)))
 
 
 def probe(storage: Storage, name: str) -> bool:
-    """Whether the storage refuses to overwrite what must be new. It is tried with a small object, which is
-    removed again."""
+    """Whether the storage refuses to overwrite what must be new. Tested with a small object, which is removed
+    again."""
     key = f"{TOP}/probe/{name}"
     try:
         storage.put_new(key, b"first")
@@ -149,7 +149,7 @@ def probe(storage: Storage, name: str) -> bool:
 
 
 class DirectoryStorage:
-    """A directory: a mounted disk, a share, a folder that something else carries on."""
+    """A directory: a mounted disk, a share, or a folder that another program synchronizes."""
 
     reads_slowly = keeps_heads = False
 
@@ -160,7 +160,7 @@ class DirectoryStorage:
     def items(self, prefix: str) -> Iterator[Item]:
         top = prefix.rstrip("/")
         waiting = [top]
-        with self._failing():
+        with self._raising_remote_failed():
             while waiting:
                 folder = waiting.pop()
                 try:
@@ -171,7 +171,7 @@ class DirectoryStorage:
                 except PermissionError:
                     if folder == top:
                         raise
-                    continue  # another person's lane does not keep the others away
+                    continue  # an unreadable lane of another person does not hide the others
                 for entry in entries:
                     name = f"{folder}/{entry.name}"
                     if not _NAME.fullmatch(entry.name):
@@ -197,15 +197,16 @@ class DirectoryStorage:
         return True
 
     def _read(self, name: str, most: int) -> Iterator[bytes]:
-        """The content, piece by piece: that a piece cannot be written here is not the remote's fault."""
+        """The content, piece by piece. Only reading can raise RemoteFailed: failing to write a piece here is
+        another error."""
         if self.size(name) is None:
             raise FileNotFoundError(name)
-        with self._failing():
+        with self._raising_remote_failed():
             file = self._open(name)
         with file:
             left, piece = most, b"x"
             while piece:
-                with self._failing():
+                with self._raising_remote_failed():
                     piece = file.read(min(_CHUNK, left + 1))
                 left -= len(piece)
                 if left < 0:
@@ -220,34 +221,34 @@ class DirectoryStorage:
         raise RemoteFailed(url=self.url, why=f"{name} is not a regular file")
 
     def size(self, name: str) -> int | None:
-        with self._failing():
+        with self._raising_remote_failed():
             try:
                 return os.lstat(self._path(name)).st_size
             except (FileNotFoundError, NotADirectoryError):
                 return None
 
     def put(self, name: str, data: bytes) -> None:
-        with self._failing():
-            self._place(name, lambda target: _write(target, [data]))
+        with self._raising_remote_failed():
+            self._write_in_place(name, lambda target: _write(target, [data]))
 
     def put_file(self, name: str, source: Path) -> None:
-        with self._failing(), source.open("rb") as file:
-            self._place(name, lambda target: _write(target, iter(lambda: file.read(_CHUNK), b"")))
+        with self._raising_remote_failed(), source.open("rb") as file:
+            self._write_in_place(name, lambda target: _write(target, iter(lambda: file.read(_CHUNK), b"")))
 
     def put_new(self, name: str, data: bytes, head: str = "") -> bool:
-        with self._failing():
-            return self._place(name, lambda target: _write(target, [data]), only_new=True)
+        with self._raising_remote_failed():
+            return self._write_in_place(name, lambda target: _write(target, [data]), only_new=True)
 
     def delete(self, names: Iterable[str]) -> None:
-        with self._failing():
+        with self._raising_remote_failed():
             for name in names:
                 self._path(name).unlink(missing_ok=True)
 
     def finish(self) -> None:
         pass  # everything is there at once
 
-    def _place(self, name: str, fill: Callable[[int], None], *, only_new: bool = False) -> bool:
-        """Write beside the place, flush, and give it its name."""
+    def _write_in_place(self, name: str, fill: Callable[[int], None], *, only_new: bool = False) -> bool:
+        """Write a temporary file, flush it, and rename it."""
         target = self._path(name)
         descriptor, temporary = open_temporary(target.parent, ".writing_")
         try:
@@ -258,7 +259,7 @@ class DirectoryStorage:
                 os.close(descriptor)
             if not only_new:
                 os.replace(temporary, target)
-            elif not _link(temporary, target):
+            elif not _link_new(temporary, target):
                 return False
             sync_directory(target.parent)
             return True
@@ -270,16 +271,16 @@ class DirectoryStorage:
         return self._root / name
 
     @contextmanager
-    def _failing(self) -> Iterator[None]:
-        """What the system says of the directory becomes `RemoteFailed`."""
+    def _raising_remote_failed(self) -> Iterator[None]:
+        """Turn errors of the system into `RemoteFailed`."""
         try:
             yield
         except OSError as problem:
             raise RemoteFailed(url=self.url, why=problem.strerror or problem) from problem
 
 
-def _link(source: Path, target: Path) -> bool:
-    """Give a file a name that must be free; False if it is taken."""
+def _link_new(source: Path, target: Path) -> bool:
+    """Give a file another name, which must be free; False if it is taken."""
     try:
         os.link(source, target)
     except FileExistsError:
@@ -292,8 +293,8 @@ def _link(source: Path, target: Path) -> bool:
 
 
 def _copy_new(source: Path, target: Path) -> bool:
-    """The same where the file system has no links. A crash can leave half a file: then its lane goes on under a
-    new name."""
+    """`_link_new` for a file system without links. A crash can leave half a file: then the project goes on with a
+    new lane."""
     try:
         descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
@@ -317,9 +318,9 @@ def _write(descriptor: int, pieces: Iterable[bytes]) -> None:
 
 
 class ObjectStorage:
-    """A bucket, or a folder in one: S3, Google Cloud Storage, Azure, through the package `obstore`. Credentials
-    come from where each provider's own tools look for them: variables, the instance's role. The address may have
-    `?endpoint=http://host:port` for a server that speaks the same protocol elsewhere, and `?region=`."""
+    """A bucket, or a folder in one, through the package `obstore`: S3, Google Cloud Storage, Azure. Credentials
+    are found where the provider's own tools look for them (variables, the role of the instance). The address may
+    have `?endpoint=http://host:port`, for another server with the same protocol, and `?region=`."""
 
     reads_slowly, keeps_heads = True, False
 
@@ -342,7 +343,7 @@ class ObjectStorage:
         unknown = options.keys() - {"endpoint", "region"}
         if unknown:
             raise BadRemote(url=url, why=f"there is no option {min(unknown)}")
-        client: dict[str, Any] = dict(_CLIENT)
+        client: dict[str, Any] = dict(_CLIENT_OPTIONS)
         more: dict[str, Any] = {}
         if "endpoint" in options and parts.scheme == "s3":
             more["endpoint"] = options["endpoint"]
@@ -352,9 +353,9 @@ class ObjectStorage:
             client["allow_http"] = True
         plain = parts._replace(query="").geturl()
         try:
-            return self._api.store.from_url(plain, client_options=client, retry_config=_RETRY, **more)
+            return self._api.store.from_url(plain, client_options=client, retry_config=_RETRY_OPTIONS, **more)
         except self._errors as problem:
-            raise BadRemote(url=url, why=_in_short(problem)) from None
+            raise BadRemote(url=url, why=_short_message(problem)) from None
 
     def items(self, prefix: str) -> Iterator[Item]:
         try:
@@ -363,47 +364,47 @@ class ObjectStorage:
                     if each["path"].startswith(prefix):
                         yield Item(each["path"], each["size"], each["last_modified"].timestamp())
         except self._errors as problem:
-            raise RemoteFailed(url=self.url, why=_in_short(problem)) from problem
+            raise RemoteFailed(url=self.url, why=_short_message(problem)) from problem
 
     def get(self, name: str, most: int) -> bytes | None:
-        found = self._asked(lambda: self._api.get(self._store, name))
+        found = self._call_or_none(lambda: self._api.get(self._store, name))
         if found is None:
             return None
         if found.meta["size"] > most:
             raise TooLarge(name)
-        data = self._asked(lambda: bytes(found.bytes()))
+        data = self._call_or_none(lambda: bytes(found.bytes()))
         if data is None or len(data) > most:
             raise TooLarge(name)
         return data
 
     def get_file(self, name: str, target: Path, most: int) -> bool:
-        found = self._asked(lambda: self._api.get(self._store, name))
+        found = self._call_or_none(lambda: self._api.get(self._store, name))
         if found is None:
             return False
         size = found.meta["size"]
         if size > most:
             raise TooLarge(name)
         with target.open("wb") as file:
-            if size <= _PIECE:
-                file.write(self._done(found.bytes))
+            if size <= _PART_SIZE:
+                file.write(self._call(found.bytes))
             else:
-                for start in range(0, size, _PIECE):
-                    file.write(self._done(partial(self._range, name, start, size)))
+                for start in range(0, size, _PART_SIZE):
+                    file.write(self._call(partial(self._range, name, start, size)))
         return True
 
     def _range(self, name: str, start: int, size: int) -> Any:
-        return self._api.get_range(self._store, name, start=start, end=min(start + _PIECE, size))
+        return self._api.get_range(self._store, name, start=start, end=min(start + _PART_SIZE, size))
 
     def size(self, name: str) -> int | None:
-        found = self._asked(lambda: self._api.head(self._store, name))
+        found = self._call_or_none(lambda: self._api.head(self._store, name))
         return None if found is None else int(found["size"])
 
     def put(self, name: str, data: bytes) -> None:
-        self._done(lambda: self._api.put(self._store, name, data))
+        self._call(lambda: self._api.put(self._store, name, data))
 
     def put_file(self, name: str, source: Path) -> None:
-        more = {"chunk_size": _PIECE, "max_concurrency": 2}
-        self._done(lambda: self._api.put(self._store, name, source, **more))
+        more = {"chunk_size": _PART_SIZE, "max_concurrency": 2}
+        self._call(lambda: self._api.put(self._store, name, source, **more))
 
     def put_new(self, name: str, data: bytes, head: str = "") -> bool:
         def put() -> bool:
@@ -413,17 +414,17 @@ class ObjectStorage:
                 return False
             return True
 
-        return self._done(put)
+        return self._call(put)
 
     def delete(self, names: Iterable[str]) -> None:
         for name in names:
-            self._asked(lambda name=name: self._api.delete(self._store, name))  # type: ignore[misc]
+            self._call_or_none(lambda name=name: self._api.delete(self._store, name))  # type: ignore[misc]
 
     def finish(self) -> None:
         pass  # everything is there at once
 
-    def _asked(self, ask: Callable[[], _T]) -> _T | None:
-        """The answer; None if there is nothing of that name."""
+    def _call_or_none(self, ask: Callable[[], _T]) -> _T | None:
+        """The answer of a call; None if the object does not exist."""
 
         def answer() -> _T | None:
             try:
@@ -431,19 +432,19 @@ class ObjectStorage:
             except (self._api.exceptions.NotFoundError, FileNotFoundError):
                 return None
 
-        return self._done(answer)
+        return self._call(answer)
 
-    def _done(self, ask: Callable[[], _T]) -> _T:
+    def _call(self, ask: Callable[[], _T]) -> _T:
         try:
             return ask()
         except self._errors as problem:
-            raise RemoteFailed(url=self.url, why=_in_short(problem)) from problem
+            raise RemoteFailed(url=self.url, why=_short_message(problem)) from problem
 
 
-def _in_short(problem: Exception) -> str:
-    """What a person can use of an error that names every layer it went through."""
+def _short_message(problem: Exception) -> str:
+    """A short message from an error text that names every layer it went through."""
     text = str(problem).strip()
-    for words, plainly in _PLAINLY.items():
+    for words, plainly in _PLAIN_MESSAGES.items():
         if words in text:
             return plainly
     if answer := re.search(r"<Message>([^<]+)", text):

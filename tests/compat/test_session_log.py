@@ -10,7 +10,7 @@ import pytest
 
 from helpers import git
 from shadowsnap import CheckpointManager
-from shadowsnap.compat.session_log import ForeignConversation, attach_conversations, cut_at_lines, turn_records
+from shadowsnap.compat.session_log import ForeignConversation, attach_conversations, split_at_lines, turn_records
 from shadowsnap.errors import MalformedObject
 
 SAID = b'{"role": "user", "content": "please"}\n{"role": "assistant", "content": "done"}\n'
@@ -46,7 +46,7 @@ def conversation(session: str = "s1", **more: Any) -> ForeignConversation:
     ],
 )
 def test_a_long_transcript_is_cut_between_lines(transcript: bytes, parts: list[bytes]) -> None:
-    assert cut_at_lines(transcript, 6) == parts
+    assert split_at_lines(transcript, 6) == parts
     assert b"\n".join(parts) == transcript
 
 

@@ -181,7 +181,7 @@ def test_purging_a_file_takes_it_from_the_remote_with_the_next_push(
 def test_a_chain_that_grew_long_begins_anew(
     sandbox: MachineUnderTest, shelf: Path, home_machine: MachineUnderTest, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pushing, "_CHAIN", 3)
+    monkeypatch.setattr(pushing, "_LONGEST_GENERATION", 3)
     for number in range(4):
         sandbox.turn(f"turn {number}", a__txt=f"{number}\n")
         report = sandbox.push()

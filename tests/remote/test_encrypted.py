@@ -17,7 +17,7 @@ from lanes import MachineUnderTest
 
 from helpers import git, manifest
 from shadowsnap import errors
-from shadowsnap.remote.manifest import Opener, Sealer, digest_of, generate_key, is_sealed, parse_manifest
+from shadowsnap.remote.manifest import Opener, Sealer, digest_of, generate_key, is_encrypted, parse_manifest
 from shadowsnap.store.lanes import own_key, write_own_lane
 
 pytest.importorskip("pyrage", reason="the package pyrage is not installed")
@@ -66,7 +66,7 @@ def stored(shelf: Path) -> dict[str, bytes]:
 
 def test_everything_at_the_remote_is_encrypted(sandbox: MachineUnderTest, shelf: Path) -> None:
     found = stored(shelf)
-    assert len(found) == 3 and all(is_sealed(data) for data in found.values())
+    assert len(found) == 3 and all(is_encrypted(data) for data in found.values())
     everything = b"".join(found.values()) + "".join(found).encode()
     for words in (b"confidential", b"notes", b"the sandbox", str(sandbox.project).encode(), b"PACK"):
         assert words not in everything

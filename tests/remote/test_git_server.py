@@ -201,7 +201,7 @@ def test_more_than_may_come_is_refused_and_not_kept(
     sandbox.turn("large", a__txt="2")
     sandbox.push()
     monkeypatch.setattr(git_storage, "MOST_PACK_BYTES", 1 << 20)
-    monkeypatch.setattr(git_storage, "_LOOK_SECONDS", seconds)
+    monkeypatch.setattr(git_storage, "_CHECK_SECONDS", seconds)
     for _attempt in range(2):
         with pytest.raises(errors.RemoteFailed, match="more than 1048576 bytes"):
             desk.here().resume("sandbox", desk.project / "new", url=str(server))
@@ -230,7 +230,7 @@ def test_over_ssh_as_git_speaks_it(
 def test_a_chain_that_grew_long_begins_anew(
     sandbox: MachineUnderTest, desk: MachineUnderTest, server: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(pushing, "_CHAIN", 3)
+    monkeypatch.setattr(pushing, "_LONGEST_GENERATION", 3)
     for number in range(4):
         sandbox.turn(f"turn {number}", a__txt=f"{number}")
         sandbox.push()

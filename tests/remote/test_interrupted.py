@@ -125,18 +125,18 @@ class Failing(storages.DirectoryStorage):
     left = 0
     how = "refuse"
 
-    def _place(self, name: str, fill: Callable[[int], None], *, only_new: bool = False) -> bool:
+    def _write_in_place(self, name: str, fill: Callable[[int], None], *, only_new: bool = False) -> bool:
         cls = type(self)
         cls.left -= 1
         if cls.left != 0:
-            return super()._place(name, fill, only_new=only_new)
+            return super()._write_in_place(name, fill, only_new=only_new)
         if cls.how == "refuse":
             raise OSError(errno.EACCES, os.strerror(errno.EACCES))
         if cls.how == "full":
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if cls.how == "lose":
             return True  # says yes and writes nothing
-        super()._place(name, lambda target: _half(fill, target), only_new=only_new)
+        super()._write_in_place(name, lambda target: _half(fill, target), only_new=only_new)
         return True
 
 

@@ -44,27 +44,27 @@ class Clock:
         self.now += seconds
 
 
-def work_off(machine: MachineUnderTest, clock: Clock) -> int:
-    return queue.work_off(machine.store, Settings(base=machine.base), clock.sleep, clock)
+def push_queue(machine: MachineUnderTest, clock: Clock) -> int:
+    return queue.push_queue(machine.store, Settings(base=machine.base), clock.sleep, clock)
 
 
 def test_what_waits_is_pushed_once(machine: MachineUnderTest) -> None:
     clock = Clock()
     note_unpushed(machine.store, machine.project_id)
     note_unpushed(machine.store, machine.project_id)
-    assert work_off(machine, clock) == 1
+    assert push_queue(machine, clock) == 1
     assert read_queue(machine.store) == [] and machine.own_lane().number == 1
-    assert work_off(machine, clock) == 0
+    assert push_queue(machine, clock) == 0
 
 
 def test_two_rounds_are_30_seconds_apart(machine: MachineUnderTest) -> None:
     clock = Clock()
     note_unpushed(machine.store, machine.project_id)
-    work_off(machine, clock)
+    push_queue(machine, clock)
     assert clock.slept == []
     machine.turn("more", a__txt="2")
     note_unpushed(machine.store, machine.project_id)
-    work_off(machine, clock)
+    push_queue(machine, clock)
     assert len(clock.slept) == 1 and 29 < clock.slept[0] <= 30
 
 
@@ -88,7 +88,7 @@ def test_what_came_while_it_was_pushed_is_pushed_too(
     remove_waiting(machine.store, waiting)
     assert len(read_queue(machine.store)) == 1
     monkeypatch.setattr(queue, "push", push_and_more)
-    work_off(machine, clock)
+    push_queue(machine, clock)
     assert len(pushes) == 1 and read_queue(machine.store) == []
 
 
@@ -107,10 +107,10 @@ def test_a_push_that_fails_rests_longer_each_time_and_does_not_keep_others_waiti
     clock = Clock()
     write_waiting(machine.store, Waiting(machine.project_id, clock.now - 100))
     write_waiting(machine.store, Waiting(project_of(other).id, clock.now - 50))
-    assert work_off(machine, clock) == 1
+    assert push_queue(machine, clock) == 1
     (left,) = read_queue(machine.store)
     assert left.project == machine.project_id and left.attempts == 3
-    assert left.due - clock.now > queue._PATIENCE_SECONDS
+    assert left.due - clock.now > queue._LONGEST_WAIT_SECONDS
     assert "no such directory" in left.error
     (status,) = machine.manager.remote_status(machine.project)
     assert status.attempts == 3 and "no such directory" in status.error
@@ -123,14 +123,14 @@ def test_a_push_that_fails_rests_longer_each_time_and_does_not_keep_others_waiti
 def test_what_rests_until_a_time_that_a_wrong_clock_named_is_due(machine: MachineUnderTest) -> None:
     clock = Clock()
     write_waiting(machine.store, Waiting(machine.project_id, clock.now, attempts=1, due=clock.now + 30 * 86400))
-    assert work_off(machine, clock) == 1 and read_queue(machine.store) == []
+    assert push_queue(machine, clock) == 1 and read_queue(machine.store) == []
 
 
 def test_a_remote_that_was_removed_is_not_waited_for(machine: MachineUnderTest) -> None:
     note_unpushed(machine.store, machine.project_id)
     machine.manager.remove_remote(machine.project)
     note_unpushed(machine.store, machine.project_id)
-    assert work_off(machine, Clock()) == 0 and read_queue(machine.store) == []
+    assert push_queue(machine, Clock()) == 0 and read_queue(machine.store) == []
 
 
 def test_turns_are_pushed_by_themselves_if_the_person_says_so(machine: MachineUnderTest) -> None:

@@ -13,7 +13,7 @@ from lanes import MachineUnderTest
 
 from helpers import manifest
 from shadowsnap import errors
-from shadowsnap.remote.manifest import Sealer, generate_key, head_name, with_content
+from shadowsnap.remote.manifest import Sealer, generate_key, head_name, head_with_content
 from shadowsnap.remote.storage import ObjectStorage, TooLarge, open_storage
 
 MANY = 1000
@@ -100,7 +100,7 @@ def test_many_lanes_are_listed_by_names_alone_and_do_not_slow_a_push(
         lane = f"{number:020x}/{number:012x}"
         about = {"name": f"project {number}", "machine": f"machine {number}"}
         head = head_name(lane, 1, 1_700_000_000_000 + number, 3, 1000)
-        storage.put(with_content(head, sealer.seal(json.dumps(about).encode())), b"")
+        storage.put(head_with_content(head, sealer.seal(json.dumps(about).encode())), b"")
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(put, range(MANY)))

@@ -86,8 +86,8 @@ def test_a_bucket_that_fails_half_way(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     url, server = faulty_bucket
-    monkeypatch.setattr(storage, "_CLIENT", {"timeout": "1s", "connect_timeout": "1s"})
-    monkeypatch.setattr(storage, "_RETRY", {"max_retries": 1})
+    monkeypatch.setattr(storage, "_CLIENT_OPTIONS", {"timeout": "1s", "connect_timeout": "1s"})
+    monkeypatch.setattr(storage, "_RETRY_OPTIONS", {"max_retries": 1})
     sandbox.here().set_remote(sandbox.project, "s3", url, plain=True)
     sandbox.push()
     seen = manifest(sandbox.project)
