@@ -242,7 +242,7 @@ def hook_input(place: Path) -> Prepared:
         before = sys.stdin
         sys.stdin = os.fdopen(reading)
         try:
-            assert client._input() == data[:sent]
+            assert client._read_input() == data[:sent]
         finally:
             sys.stdin.close()
             sys.stdin = before

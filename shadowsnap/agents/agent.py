@@ -39,7 +39,7 @@ class Event:
     name: str
     """As the agent spells it."""
     kind: Kind
-    """What it means to us. `slash`: a slash command is about to be expanded."""
+    """What it means. `slash`: a slash command is about to be expanded."""
     seconds: int = SECONDS_TO_WAIT
     matcher: str = ""
     """Restricts the event to some tools or commands."""
@@ -70,7 +70,7 @@ class HooksFile:
     grouped: bool = False
     """Whether an entry stands in a group with a matcher, as Claude Code writes it."""
     around: Mapping[str, object] = field(default_factory=dict)
-    """Members that the file needs beside `hooks`."""
+    """Members that the file needs besides `hooks`."""
     if_none: str = ""
     """With `*.json`: the file to create if there is none."""
     names_event: bool = False
@@ -117,7 +117,7 @@ class Switch:
 
 @dataclass(frozen=True)
 class Consent:
-    """What the agent wants from the person before it runs a hook."""
+    """What the person must do before the agent runs a hook."""
 
     step: str
     """What to do, as an instruction."""

@@ -1,9 +1,8 @@
 """Edits of other programs' settings that leave every byte as it is except for our own part.
 
-People write these files: with their own indentation, order and, in many programs, comments. So
-nothing is parsed and printed again. The JSON and YAML editors find the position of a value in the
-text and insert or remove text there. The `Edit` classes at the end use them: each one knows our
-part of one file, how to add it and how to remove it.
+People write these files with their own indentation, order and comments, so nothing is parsed and printed again.
+The JSON and YAML editors find the position of a value in the text, and insert or remove text there. The `Edit`
+classes at the end use them: each adds and removes our part of one file.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ _SCALAR = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"|[-+.\w]+')
 _MAX_DEPTH = 200
 
 _OURS = re.compile(r"shadowsnap(?:\.exe)?[\"']*\s+(?:hook|statusline)\s+[\w-]+")
-"""A command line of ours, whichever program and version of shadowsnap it starts."""
+"""A command line of ours, whatever program it starts and whichever version wrote it."""
 _CHECKSUM = re.compile(r"\(sum ([0-9a-f]{12})\)")
 
 
@@ -51,7 +50,7 @@ class Part:
     def __init__(self, key: str | None, start: int, value: Value) -> None:
         self.key = key
         self.start = start
-        """Where its key begins; of an item, the value."""
+        """The position of its key, or of the value of an item."""
         self.value = value
 
     @property
@@ -79,15 +78,15 @@ def plain(value: Value) -> Any:
 
 def add_member(text: str, where: Sequence[str], key: str, new: Any) -> str:
     """Add a member at the end of the object at `where`."""
-    return _insert(text, _at(text, where), f"{json.dumps(key, ensure_ascii=False)}: ", new)
+    return _insert(text, _value_at(text, where), f"{json.dumps(key, ensure_ascii=False)}: ", new)
 
 
 def append_item(text: str, where: Sequence[str], new: Any) -> str:
     """Add an item at the end of the list at `where`."""
-    return _insert(text, _at(text, where), "", new)
+    return _insert(text, _value_at(text, where), "", new)
 
 
-def _at(text: str, where: Sequence[str]) -> Value:
+def _value_at(text: str, where: Sequence[str]) -> Value:
     value = parse(text)
     for key in where:
         found = value.get(key)
@@ -101,16 +100,16 @@ def _insert(text: str, container: Value, label: str, new: Any) -> str:
     opening, closing = container.start, container.end - 1
     newline, outer = _newline(text), _indent_at(text, opening)
     if not container.parts:
-        step = _usual_step(text)
-        block = label + _printed(new, outer + step, step, newline)
+        step = _indent_step(text)
+        block = label + _formatted(new, outer + step, step, newline)
         inside = text[opening + 1 : closing].rstrip()
         return f"{text[: opening + 1]}{inside}{newline}{outer}{step}{block}{newline}{outer}{text[closing:]}"
     first, last = container.parts[0], container.parts[-1]
     if "\n" not in text[opening : first.start]:  # a container on one line stays on one line
         return f"{text[: last.end]}, {label}{json.dumps(new, ensure_ascii=False)}{text[last.end :]}"
     inner = _indent_at(text, first.start)
-    step = inner[len(outer) :] if inner.startswith(outer) and len(inner) > len(outer) else _usual_step(text)
-    block = label + _printed(new, inner, step, newline)
+    step = inner[len(outer) :] if inner.startswith(outer) and len(inner) > len(outer) else _indent_step(text)
+    block = label + _formatted(new, inner, step, newline)
     comma = _skip(text, last.end)
     has_comma = text[comma] == ","
     end = comma + 1 if has_comma else last.end
@@ -126,12 +125,12 @@ def _end_of_comment(text: str, start: int) -> int:
     return end if text[end : end + 1] in ("\n", "\r") else start
 
 
-def _printed(new: Any, indent: str, step: str, newline: str) -> str:
+def _formatted(new: Any, indent: str, step: str, newline: str) -> str:
     lines = json.dumps(new, indent=step, ensure_ascii=False).split("\n")
     return (newline + indent).join(lines)
 
 
-def _usual_step(text: str) -> str:
+def _indent_step(text: str) -> str:
     match = re.search(r"\n([ \t]+)\S", text)
     return match.group(1) if match else "  "
 
@@ -603,7 +602,7 @@ class RetiredFile(OwnFile):
 
 
 def _commands_in(value: Any) -> Iterator[Command]:
-    if isinstance(value, dict) and _OURS.search(_flattened(value)):
+    if isinstance(value, dict) and _OURS.search(_all_text(value)):
         if isinstance(value.get("exec"), str):
             yield (value["exec"], *(str(word) for word in value.get("args", ())))
         elif isinstance(value.get("command"), str):
@@ -613,15 +612,15 @@ def _commands_in(value: Any) -> Iterator[Command]:
 
 
 def _is_ours(value: Value) -> bool:
-    return bool(_OURS.search(_flattened(plain(value))))
+    return bool(_OURS.search(_all_text(plain(value))))
 
 
-def _flattened(value: Any) -> str:
+def _all_text(value: Any) -> str:
     """All text in a value, in order: a command may be a list of words."""
     if isinstance(value, dict):
-        return " ".join(_flattened(each) for each in value.values())
+        return " ".join(_all_text(each) for each in value.values())
     if isinstance(value, list):
-        return " ".join(_flattened(each) for each in value)
+        return " ".join(_all_text(each) for each in value)
     return str(value)
 
 

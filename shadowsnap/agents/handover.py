@@ -1,9 +1,9 @@
 """Handing a conversation of another machine over to its agent here, so that the agent can go on with it.
 
-It is written where the agent keeps its own, under the same session id. The conversation came from a remote, where
-it may have been made up. So it is taken apart and written anew: what people, the agent and its
-tools said stays; instructions, permissions and settings of the other machine do not come along, and every
-directory is the one here. Nothing that exists is overwritten.
+It is written where the agent keeps its own conversations, under the same session id. It came from a remote, where
+it may have been forged. So only the messages of people, the agent and its tools are copied. Instructions,
+permissions and settings of the other machine are left out, and every directory is replaced by the one here.
+Nothing that exists is overwritten.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from shadowsnap.model import Conversation, _Record
 _SESSION = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _LONGEST_NAME = 200
 _FEWEST_ROWS = 2
-"""A question and an answer, or what the session is and a question."""
+"""A prompt and an answer, or the record of the session and a prompt."""
 Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
 class Handover(_Record):
-    """Where the conversation of a session was put for its agent, and the command that goes on with it. Without a
-    command it cannot be done, and `why` says why not."""
+    """The file of a conversation that was handed over, and the command that continues it. Both are None if that is
+    not possible, for the reason `why`."""
 
     session_id: str
     agent: str | None
@@ -54,25 +54,25 @@ class _Session:
 
 
 @dataclass(frozen=True)
-class _Way:
-    """How one agent is given a conversation."""
+class _Format:
+    """How one agent stores a conversation."""
 
     rows: Callable[[list[Row], _Session], Iterable[Row]]
-    """What it is given of the rows of a transcript."""
+    """Makes its rows from those of a transcript."""
     file: Callable[[_Session], str]
-    """Below the directory of its transcripts."""
-    known: str
-    """A pattern of the files there that would be of the same session."""
+    """The path of the file below the directory of transcripts."""
+    existing: str
+    """A pattern of the files there that belong to the same session."""
     command: str
 
 
 def hand_over(
     agent: str | None, conversation: Conversation, workdir: str, *, dry_run: bool = False
 ) -> Handover:
-    """Give a conversation to its agent, or with `dry_run` say what would become of it."""
+    """Give a conversation to its agent, or with `dry_run` find out whether that is possible."""
     session = str(conversation.session_id)
     try:
-        path, command = _place(agent, session, conversation, os.path.realpath(workdir), dry_run=dry_run)
+        path, command = _write_for_agent(agent, session, conversation, os.path.realpath(workdir), dry_run=dry_run)
     except _NotPossible as problem:
         return Handover(session, agent, why=str(problem))
     except OSError as problem:
@@ -80,32 +80,32 @@ def hand_over(
     return Handover(session, agent, path, command)
 
 
-def _place(
+def _write_for_agent(
     agent: str | None, session_id: str, conversation: Conversation, workdir: str, *, dry_run: bool
 ) -> tuple[str, str]:
-    way = _WAYS.get(agent or "")
-    if way is None:
+    form = _FORMATS.get(agent or "")
+    if form is None:
         title = AGENTS[agent].title if agent in AGENTS else "the agent that it was with"
         raise _NotPossible(f"{title} cannot be given a conversation from elsewhere")
     if not _SESSION.fullmatch(session_id):
         raise _NotPossible("its session has an id that the agent would not have given")
     session = _Session(session_id, workdir, conversation.at)
     rows = conversation.data if isinstance(conversation.data, list) else []
-    kept = list(way.rows([row for row in rows if isinstance(row, dict)], session))
+    kept = list(form.rows([row for row in rows if isinstance(row, dict)], session))
     if len(kept) < _FEWEST_ROWS:
         raise _NotPossible(f"it does not look like a conversation with {AGENTS[str(agent)].title}")
     folder = transcripts_folders(str(agent))[0]
-    name = way.file(session)
+    name = form.file(session)
     if max(map(len, name.split("/"))) > _LONGEST_NAME:
         raise _NotPossible("the path of this directory is too long for the agent's own name for it")
-    there = glob.glob(way.known.format(session=session.id), root_dir=folder, recursive=True)
+    there = glob.glob(form.existing.format(session=session.id), root_dir=folder, recursive=True)
     if there:
-        known = os.path.join(folder, there[0])
-        raise _NotPossible(f"the agent has one of that session here, which stays as it is: {known}")
+        existing = os.path.join(folder, there[0])
+        raise _NotPossible(f"the agent has one of that session here, which stays as it is: {existing}")
     path = os.path.join(folder, name)
     if not dry_run:
         _write_new(Path(path), kept)
-    return path, way.command.format(session=shlex.quote(session.id))
+    return path, form.command.format(session=shlex.quote(session.id))
 
 
 def _write_new(path: Path, rows: Iterable[Row]) -> None:
@@ -116,7 +116,7 @@ def _write_new(path: Path, rows: Iterable[Row]) -> None:
             for row in rows:
                 file.write(json.dumps(row, ensure_ascii=False, separators=(",", ":")) + "\n")
     except OSError:
-        path.unlink(missing_ok=True)  # half a conversation is worse than none
+        path.unlink(missing_ok=True)  # half a conversation would look like a whole one
         raise
 
 
@@ -124,22 +124,22 @@ def _write_new(path: Path, rows: Iterable[Row]) -> None:
 
 
 def _dashed(path: str) -> str:
-    """A directory as Claude Code and Qwen Code name it."""
+    """The name that Claude Code and Qwen Code give to a directory."""
     return re.sub(r"[^A-Za-z0-9]", "-", path)
 
 
 def _claude(rows: list[Row], session: _Session) -> Iterator[Row]:
-    for row in _linked(rows, "uuid", "parentUuid", _is_said_to_claude):
+    for row in _relinked(rows, "uuid", "parentUuid", _is_claude_message):
         kept = {name: value for name, value in row.items() if name != "permissionMode"}
         yield {**kept, "sessionId": session.id, "cwd": session.workdir}
 
 
 def _qwen(rows: list[Row], session: _Session) -> Iterator[Row]:
-    for row in _linked(rows, "uuid", "parentUuid", _is_said_to_qwen):
+    for row in _relinked(rows, "uuid", "parentUuid", _is_qwen_message):
         yield {**row, "sessionId": session.id, "cwd": session.workdir}
 
 
-def _is_said_to_qwen(row: Row) -> bool:
+def _is_qwen_message(row: Row) -> bool:
     return row.get("type") in ("user", "assistant", "tool_result") and _role_in(row) in ("user", "model")
 
 
@@ -148,8 +148,8 @@ def _role_in(row: Row) -> Any:
     return message.get("role") if isinstance(message, dict) else None
 
 
-def _is_said_to_claude(row: Row) -> bool:
-    """Some rows hold the agent's instructions, its tools and what its hooks did."""
+def _is_claude_message(row: Row) -> bool:
+    """Whether a row is part of the conversation. Others hold instructions, tools, and what hooks did."""
     inner = row.get("attachment")
     if row.get("type") == "attachment":
         return isinstance(inner, dict) and inner.get("type") in ("file", "directory", "queued_command")
@@ -158,8 +158,9 @@ def _is_said_to_claude(row: Row) -> bool:
     return row.get("type") in ("user", "assistant") and _role_in(row) == row["type"]
 
 
-def _linked(rows: list[Row], name: str, above: str, is_kept: Callable[[Row], bool]) -> Iterator[Row]:
-    """The rows to keep. Each names the one that it follows: past those that are left out."""
+def _relinked(rows: list[Row], name: str, above: str, is_kept: Callable[[Row], bool]) -> Iterator[Row]:
+    """The rows to keep. Each names the row before it; links to a row that is left out are moved to the one before
+    that."""
     past: dict[Any, Any] = {}
     for row in rows:
         parent = row.get(above)
@@ -193,7 +194,7 @@ _CODEX_EVENTS = (
 
 
 def _copilot(rows: list[Row], session: _Session) -> Iterator[Row]:
-    for row in _linked(rows, "id", "parentId", lambda row: row.get("type") in _COPILOT):
+    for row in _relinked(rows, "id", "parentId", lambda row: row.get("type") in _COPILOT_EVENTS):
         data = row.get("data")
         if row["type"] != "session.start":
             yield row
@@ -203,7 +204,7 @@ def _copilot(rows: list[Row], session: _Session) -> Iterator[Row]:
             yield {**row, "data": {**about, "sessionId": session.id, "context": {"cwd": session.workdir}}}
 
 
-_COPILOT = (
+_COPILOT_EVENTS = (
     "session.start", "user.message", "assistant.turn_start", "assistant.message", "assistant.turn_end",
     "tool.execution_start", "tool.execution_complete",
 )  # fmt: skip
@@ -214,17 +215,17 @@ def _codex_file(session: _Session) -> str:
     return f"{at:%Y/%m/%d}/rollout-{at:%Y-%m-%dT%H-%M-%S}-{session.id}.jsonl"
 
 
-_WAYS = {
-    "claude": _Way(
+_FORMATS = {
+    "claude": _Format(
         _claude, lambda session: f"{_dashed(session.workdir)}/{session.id}.jsonl", "*/{session}.jsonl",
         "claude --resume {session}",
     ),
-    "codex": _Way(_codex, _codex_file, "**/*{session}.*", "codex resume {session}"),
-    "qwen": _Way(
+    "codex": _Format(_codex, _codex_file, "**/*{session}.*", "codex resume {session}"),
+    "qwen": _Format(
         _qwen, lambda session: f"{_dashed(session.workdir)}/chats/{session.id}.jsonl", "*/chats/{session}.jsonl",
         "qwen --resume {session}",
     ),
-    "copilot": _Way(
+    "copilot": _Format(
         _copilot, lambda session: f"{session.id}/events.jsonl", "{session}", "copilot --resume={session}",
     ),
 }  # fmt: skip

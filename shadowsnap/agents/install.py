@@ -103,11 +103,11 @@ def installed(project: Path | None = None) -> list[Installed]:
     for scope, where in (("user", None), ("project", project)):
         if scope == "user" or project is not None:
             for agent in AGENTS:
-                found += _found(agent, scope, where)
+                found += _parts_installed(agent, scope, where)
     return found
 
 
-def _found(agent: str, scope: str, project: Path | None) -> Iterator[Installed]:
+def _parts_installed(agent: str, scope: str, project: Path | None) -> Iterator[Installed]:
     try:
         edits = edits_of(agent, project)
     except SettingsRefused:
@@ -217,7 +217,7 @@ def _filled_text(agent: Agent, text: str, start: Launcher) -> str:
 
 
 def _script(path: Path, text: str) -> FileChange:
-    # Our own folder: what is in it is ours, also if an older version wrote it.
+    # Files in our own folder are ours, whichever version wrote them.
     return FileChange(path, _read(path), text.encode(), executable=True, had_hook=True)
 
 
@@ -227,7 +227,7 @@ def _plan_install(edit: Edit, status_line: bool) -> FileChange:
         text = _decoded(before)
         kept = _prepare_status_line(edit, text, status_line)
         ours = text is not None and edit.has(text)
-        base = _original(edit, text) if ours and text is not None else text
+        base = _text_without_ours(edit, text) if ours and text is not None else text
         after = edit.add(base)
     except ValueError as problem:
         if edit.optional:
@@ -237,7 +237,7 @@ def _plan_install(edit: Edit, status_line: bool) -> FileChange:
 
 
 def _prepare_status_line(edit: Edit, text: str | None, wanted: bool) -> str:
-    """Decide whether our status line is to be there; returns why not, if it was asked for."""
+    """Set whether `edit` adds our status line; returns why not, if it is wanted."""
     if not isinstance(edit, JsonHooks):
         return ""
     edit.wants_status_line = wanted or edit.has_status_line(text)
@@ -258,14 +258,14 @@ def _plan_uninstall(edit: Edit) -> FileChange:
             kept = "it was changed by hand" if text and "shadowsnap install" in text else ""
             return FileChange(edit.path, before, before, why_kept=kept)
         _prepare_status_line(edit, text, False)
-        after = _original(edit, text)
+        after = _text_without_ours(edit, text)
     except ValueError as problem:
         raise SettingsRefused(path=edit.path, why=problem) from problem
     return FileChange(edit.path, before, _encoded(after), edit.executable, True)
 
 
-def _original(edit: Edit, text: str) -> str | None:
-    """The file as it was before us, if nothing but our part is new; else the text without our part."""
+def _text_without_ours(edit: Edit, text: str) -> str | None:
+    """The backup, if the file differs from it only in our part; else the text without our part."""
     saved = read_text(_backup(edit.path))
     stripped = edit.strip(text)
     if stripped == edit.strip(edit.add(saved) or ""):
@@ -277,7 +277,7 @@ def _original(edit: Edit, text: str) -> str | None:
 
 
 def _keep_copy(change: FileChange) -> None:
-    """Copy a file that is not ours. (If our part is in it, the copy was made before.)"""
+    """Back up a file before our part is added. If it has our part already, the backup was made then."""
     if change.before is not None and change.changes and not change.had_hook:
         write_bytes(_backup(change.path), change.before)
 
@@ -298,7 +298,7 @@ def _write(change: FileChange) -> None:
 
 
 def _remove_empty_folders(change: FileChange) -> None:
-    """Remove the folders of a removed file that only we need; others may have a meaning while empty."""
+    """Remove the empty folders of a removed file, if they are ours; another empty folder may have a meaning."""
     if change.after is None:
         for folder in change.path.parents:
             if not any(part in ("shadowsnap", "rollback") for part in folder.parts[-2:]):
@@ -410,11 +410,11 @@ class Launcher:
 
 
 def launcher() -> Launcher:
-    """The command lines for this person, whether the scripts are there yet or not."""
+    """The command lines for this person, whether the scripts exist yet or not."""
     if sys.platform == "win32":
         words = program_words()
         return Launcher(words, (*words, "rollback"))
-    folder = _folder()
+    folder = _scripts_folder()
     return Launcher((str(folder / "shadowsnap"),), (str(folder / "shadowsnap-rollback"),))
 
 
@@ -424,7 +424,8 @@ def hook_command(agent: str) -> str:
 
 
 def scripts() -> dict[Path, str]:
-    """The scripts as they should be now, by path. Raises SettingsRefused if this program is not here to stay."""
+    """The scripts as they should be now, by path. Raises SettingsRefused if this program may be removed at any
+    time."""
     words = program_words()
     if sys.platform == "win32":
         return {}
@@ -440,9 +441,9 @@ def scripts() -> dict[Path, str]:
 
 def program_words() -> tuple[str, ...]:
     """The command line that starts this program, also where it is not on the PATH. Isolated (-I): no
-    variable and no module of a project can get between an agent and its hook. Packages that a person
-    installed for themselves alone are not found that way; for those, variables (-E) and the current
-    directory (-P) are left out instead. Raises SettingsRefused if this program may be gone tomorrow."""
+    variable and no module of a project can change what the hook runs. Isolation hides packages in the
+    person's own site directory; for those, only variables (-E) and the current directory (-P) are ignored. Raises
+    SettingsRefused if this program may be gone tomorrow."""
     if not sys.executable or getattr(sys, "frozen", False):
         raise _refused("this program has no Python to start it with")
     for path in (sys.executable, __file__):
@@ -461,7 +462,8 @@ _ISOLATED, _WITH_OWN_PACKAGES = ("-I",), ("-E", "-P")
 
 
 def _isolation(python: str) -> tuple[str, ...] | None:
-    """The options with which Python finds this very package, and nothing of a project; None if there are none."""
+    """The options with which Python finds this package and ignores modules of a project; None if there are
+    none."""
     folder = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
     if site.ENABLE_USER_SITE is not False and folder == site.getusersitepackages():
         return _WITH_OWN_PACKAGES
@@ -520,5 +522,5 @@ def quoted(words: tuple[str, ...]) -> str:
     return shlex.join(words)
 
 
-def _folder() -> Path:
+def _scripts_folder() -> Path:
     return Path(os.path.abspath(configured_base()), "bin")

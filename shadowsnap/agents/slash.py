@@ -1,7 +1,7 @@
 """/rollback for any chat program: one line of text in, one answer out.
 
-It speaks the numbers and words of the timeline. Nothing here raises, asks or prints, and what only looks writes
-nothing, so that it works on a read-only store and inside a sandbox.
+It uses the numbers and references of the timeline. Nothing here raises, asks or prints. What only reads writes
+nothing, so it works on a read-only store and inside a sandbox.
 """
 
 from __future__ import annotations
@@ -93,13 +93,13 @@ class RollbackCommand:
         self.working_dir = working_dir
 
     def run(self, line: str = "") -> Answer:
-        """Do what the line says: all of it, or what follows /rollback."""
+        """Answer a line, with or without /rollback at its beginning."""
         try:
             return self._run(split_line(line))
         except ShadowsnapError as problem:
             hint = f"\nhint: {problem.hint}" if problem.hint else ""
             return Answer(f"{safe(str(problem))}{safe(hint, keep=chr(10))}", "error", ok=False, error=problem)
-        except Exception as problem:  # a chat program must not die of it
+        except Exception as problem:  # it must not end the chat program
             text = f"this did not work: {safe(str(problem)) or type(problem).__name__}"
             return Answer(text, "error", ok=False, error=problem)
 
@@ -154,7 +154,7 @@ class RollbackCommand:
         return verbs[words[0]](words[1:]) if words[0] in verbs else self._restore(words)
 
     def _list(self, words: list[str]) -> Answer:
-        _no_more(words)
+        _expect_end(words)
         try:
             entries = self.manager.timeline(self.working_dir)
             now = self._now()
@@ -174,11 +174,11 @@ class RollbackCommand:
             return None  # a restore says why; the rest of the timeline is not affected
 
     def _restore(self, words: list[str]) -> Answer:
-        words, files, chat = _parts_wanted(words)
+        words, files, chat = _split_parts(words)
         target = self.manager.get(self.working_dir, words[0])
         paths = [self._relative(word) for word in words[1:]]
         if paths and not files:
-            raise _wrong("--chat leaves all files alone, so none can be named")
+            raise _usage_error("--chat leaves all files alone, so none can be named")
         if paths:
             check_captured(self.manager, self.working_dir, target, words[0], paths)
         result = self.manager.restore(self.working_dir, target.id, paths, conversation=chat, files=files)
@@ -186,32 +186,32 @@ class RollbackCommand:
         what = f"{name} ({cut(about, _LONGEST_ABOUT)})" if about else name
         if not files:
             return Answer(f"{_conversation(result)}, at {what}", "restore", result=result)
-        answer = _restored("restore", f"back to {what}", result)
+        answer = _restore_answer("restore", f"back to {what}", result)
         return replace(answer, text=f"{answer.text}\n{_conversation(result)}") if result.conversation else answer
 
     def _turn(self, words: list[str]) -> Answer:
         if len(words) != 1 or not (words[0].isascii() and words[0].isdigit()):
-            raise _wrong("/rollback turn needs the number of a turn; the list has them")
-        return _taken_out("turn", "took out", self.manager.revert(self.working_dir, turn=int(words[0])))
+            raise _usage_error("/rollback turn needs the number of a turn; the list has them")
+        return _revert_answer("turn", "took out", self.manager.revert(self.working_dir, turn=int(words[0])))
 
     def _session(self, words: list[str]) -> Answer:
-        _no_more(words[1:])
+        _expect_end(words[1:])
         session = words[0] if words else self._last_session()
-        return _taken_out("session", "took out", self.manager.revert(self.working_dir, session_id=session))
+        return _revert_answer("session", "took out", self.manager.revert(self.working_dir, session_id=session))
 
     def _undo(self, words: list[str]) -> Answer:
-        _no_more(words)
+        _expect_end(words)
         result = self.manager.undo(self.working_dir)
-        return _taken_out("undo", "took back", result, "redo")
+        return _revert_answer("undo", "took back", result, "redo")
 
     def _redo(self, words: list[str]) -> Answer:
-        _no_more(words)
+        _expect_end(words)
         result = self.manager.redo(self.working_dir)
-        return _taken_out("redo", "brought back", result)
+        return _revert_answer("redo", "brought back", result)
 
     def _diff(self, words: list[str]) -> Answer:
         if not 1 <= len(words) <= 2:
-            raise _wrong("/rollback diff needs the number of a turn, or two states")
+            raise _usage_error("/rollback diff needs the number of a turn, or two states")
         first, second, what = words[0], words[1] if len(words) == 2 else "@", ""
         if len(words) == 1 and first.isdigit():
             entries = self.manager.timeline(self.working_dir)
@@ -223,14 +223,14 @@ class RollbackCommand:
         if not diff:
             return Answer(f"{what}: no difference", "diff", diff=diff)
         *paths, total = change_lines(diff.changes, _WIDTH, _PLAIN)
-        lines = [f"{what}:", *_cut(paths, _MOST_PATHS, "path"), total]
-        patch = [_short(each) for each in patch_lines(diff.text, _PLAIN)] if diff.text else []
-        lines += _cut(patch, _MOST_LINES, "line")
+        lines = [f"{what}:", *_first_lines(paths, _MOST_PATHS, "path"), total]
+        patch = [_cut_line(each) for each in patch_lines(diff.text, _PLAIN)] if diff.text else []
+        lines += _first_lines(patch, _MOST_LINES, "line")
         return Answer("\n".join(lines), "diff", diff=diff)
 
     def _pin(self, words: list[str]) -> Answer:
         if not words:
-            raise _wrong("/rollback pin needs the number of a turn")
+            raise _usage_error("/rollback pin needs the number of a turn")
         target = self.manager.get(self.working_dir, words[0])
         name = " ".join(words[1:])
         if name:  # first: a name that is refused must not leave a pin behind
@@ -247,7 +247,7 @@ class RollbackCommand:
         for entry in self.manager.timeline(self.working_dir):
             if entry.session_id:
                 return entry.session_id
-        raise _wrong("no turn belongs to a session")
+        raise _usage_error("no turn belongs to a session")
 
     def _relative(self, path: str) -> str:
         if not os.path.isabs(path):
@@ -265,60 +265,62 @@ def split_line(line: str) -> list[str]:
     try:
         words = list(lexer)
     except ValueError as problem:
-        raise _wrong(f"a quotation mark is missing: {problem}") from None
+        raise _usage_error(f"a quotation mark is missing: {problem}") from None
     if words and words[0].lower() in ("/rollback", "rollback"):
         del words[0]
     return words
 
 
-def _parts_wanted(words: list[str]) -> tuple[list[str], bool, bool]:
-    """What is left of the words, and whether files and conversation are meant."""
+def _split_parts(words: list[str]) -> tuple[list[str], bool, bool]:
+    """Split off --files, --chat or --both: the other words, and whether files and conversation are restored."""
     given = {word for word in words if word in _PARTS}
     if len(given) > 1:
-        raise _wrong(f"{' and '.join(sorted(given))} cannot stand together")
+        raise _usage_error(f"{' and '.join(sorted(given))} cannot stand together")
     rest = [word for word in words if word not in _PARTS]
     if not rest:
-        raise _wrong("back to which turn? /rollback lists their numbers")
+        raise _usage_error("back to which turn? /rollback lists their numbers")
     files, chat = _PARTS[given.pop()] if given else (True, False)
     return rest, files, chat
 
 
 def _conversation(result: RestoreResult) -> str:
-    """How the conversation comes back: the program that asked has to take it up."""
+    """A line about the restored conversation, which the calling program has to load."""
     number = spoken_messages(result.conversation.data)
     return "the conversation as it was" + ("" if number is None else f", with {count(number, 'message')}")
 
 
-def _no_more(words: list[str]) -> None:
+def _expect_end(words: list[str]) -> None:
     if words:
-        raise _wrong(f"{words[0]!r} does not belong there")
+        raise _usage_error(f"{words[0]!r} does not belong there")
 
 
-def _wrong(why: str) -> WrongUsage:
+def _usage_error(why: str) -> WrongUsage:
     return WrongUsage(why=why, hint="/rollback help")
 
 
-def _restored(action: str, what: str, result: RestoreResult, back: str = "undo") -> Answer:
+def _restore_answer(action: str, what: str, result: RestoreResult, back: str = "undo") -> Answer:
     if not result.written and not result.deleted:
         return Answer(_with_note("nothing to do: the files are already like that", result), action, result=result)
     lines = [f"{what}: {result_counts(result)}"]
-    lines += _cut([f"  wrote    {safe(path)}" for path in result.written], _MOST_PATHS, "path")
-    lines += _cut([f"  deleted  {safe(path)}" for path in result.deleted], _MOST_PATHS, "path")
-    lines += _cut([f"  kept     {safe(kept.path)} ({kept.why})" for kept in result.kept], _MOST_PATHS, "path")
+    lines += _first_lines([f"  wrote    {safe(path)}" for path in result.written], _MOST_PATHS, "path")
+    lines += _first_lines([f"  deleted  {safe(path)}" for path in result.deleted], _MOST_PATHS, "path")
+    lines += _first_lines(
+        [f"  kept     {safe(kept.path)} ({kept.why})" for kept in result.kept], _MOST_PATHS, "path"
+    )
     lines.append(f"to take it back: /rollback {back}")
     return Answer(_with_note("\n".join(lines), result), action, result=result)
 
 
-def _taken_out(action: str, verb: str, result: RestoreResult, back: str = "undo") -> Answer:
-    """The answer to what takes a turn or a session out of the files, or brings it back."""
+def _revert_answer(action: str, verb: str, result: RestoreResult, back: str = "undo") -> Answer:
+    """The answer after a turn or a session was taken out of the files, or brought back."""
     text = cut(result_title(verb, result), _LONGEST_ABOUT + 20)
     conflicts = [f"  conflict {safe(each.path)} ({each.why}), left as it is" for each in result.conflicts]
-    conflicts, number = _cut(conflicts, _MOST_PATHS, "path"), conflicting_turn(result)
+    conflicts, number = _first_lines(conflicts, _MOST_PATHS, "path"), conflicting_turn(result)
     hints = [f"look at it: /rollback diff {number}   go back to before all of it: /rollback {number}"]
     if conflicts and not (result.written or result.deleted):
         lines = [text, *conflicts, *(hints if number else ())]
         return Answer("\n".join(lines), action, ok=False, result=result)
-    answer = _restored(action, text, result, back)
+    answer = _restore_answer(action, text, result, back)
     return replace(answer, text="\n".join([*conflicts, answer.text, *(hints if number else ())]))
 
 
@@ -326,14 +328,14 @@ def _with_note(text: str, result: RestoreResult) -> str:
     return f"{text}\nnote: {safe(result.note)}" if result.note else text
 
 
-def _short(line: str) -> str:
-    """A file may be one line of megabytes."""
+def _cut_line(line: str) -> str:
+    """Cut a line: a file may be one line of megabytes."""
     left = len(line) - _LONGEST_LINE
     return line if left <= 0 else f"{line[:_LONGEST_LINE]} ... and {count(left, 'more character')}"
 
 
-def _cut(lines: list[str], most: int, noun: str) -> list[str]:
-    """At most so many lines; the last one says how many are missing."""
+def _first_lines(lines: list[str], most: int, noun: str) -> list[str]:
+    """The first `most` lines, and how many are left out."""
     if len(lines) <= most:
         return lines
     return [*lines[:most], f"  ... and {count(len(lines) - most, f'more {noun}')}"]

@@ -2,7 +2,7 @@
 
 `agent_state` is what `status`, `doctor`, `install` and the status line say about an agent. It reads settings, the
 agent's own record of the person's consent, and the hook log, and runs nothing. `probe` runs an installed hook with
-an event that asks for nothing, and sees its line in the log.
+an event that asks for nothing, and looks for its line in the log.
 
 Codex, Hermes and Gemini skip a hook without a message until the person agreed. Nothing here gives that consent.
 """
@@ -22,7 +22,7 @@ import tomllib
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -37,7 +37,7 @@ from shadowsnap.hook.payload import PROBE_EVENT
 from shadowsnap.hook.session import log_file, read_log
 from shadowsnap.store.layout import Store
 from shadowsnap.store.log import last_lines
-from shadowsnap.store.projects import project_of
+from shadowsnap.store.projects import as_moment, project_of
 
 
 def why_switched_off(agent: Agent, project: Path | None) -> str:
@@ -91,7 +91,7 @@ def _codex(edits: list[Edit], project: Path | None) -> str:
 
 
 def codex_hashes(edit: JsonHooks) -> Iterator[tuple[list[str], str]]:
-    """For each hook of ours: the keys under which Codex may keep its trust, and the hash that it wants there.
+    """For each hook of ours: the keys under which Codex may record its trust, and the hash that must be there.
     Codex resolves links in CODEX_HOME, but not in a home directory."""
     hooks = plain(parse(read_text(edit.path) or "{}")).get("hooks", {})
     paths = dict.fromkeys((str(edit.path), os.path.realpath(edit.path)))
@@ -121,12 +121,13 @@ def _table(value: Any, *keys: str) -> dict[str, Any]:
 
 # --- Hermes --------------------------------------------------------------------------------------
 
-_YES = ("1", "true", "yes", "on")
+_TRUE_WORDS = ("1", "true", "yes", "on")
 
 
 def _hermes(edits: list[Edit], project: Path | None) -> str:
-    """Each event with its command is on a list. (The list has the script's time as well, which is only shown.)"""
-    if os.environ.get("HERMES_ACCEPT_HOOKS", "").strip().lower() in _YES:
+    """Each event and its command must be on a list. (The list also has the time of the script, which does not
+    matter.)"""
+    if os.environ.get("HERMES_ACCEPT_HOOKS", "").strip().lower() in _TRUE_WORDS:
         return ""
     allowed = _read_json(folder_of(AGENTS["hermes"]) / "shell-hooks-allowlist.json")
     approvals = allowed.get("approvals") if isinstance(allowed, dict) else None
@@ -150,7 +151,7 @@ def _hermes(edits: list[Edit], project: Path | None) -> str:
 
 
 def _gemini(edits: list[Edit], project: Path | None) -> str:
-    """Hooks run in trusted folders only. The longest rule that covers the folder counts."""
+    """Hooks run in trusted folders only. The rule with the longest path that covers the folder applies."""
     folder = folder_of(AGENTS["gemini"])
     variable = os.environ.get("GEMINI_CLI_TRUST_WORKSPACE")
     if project is None or variable == "true":
@@ -188,7 +189,7 @@ _CHECKS: dict[str, Callable[[list[Edit], Path | None], str]] = {
 
 PROBED = "probe"
 """The status of a log line that comes from `probe`."""
-_BAD = ("failed", "refused", "disabled")
+_BAD_STATUSES = ("failed", "refused", "disabled")
 _LINES_READ = 2000
 
 
@@ -203,11 +204,11 @@ class LastRun:
     session: str = ""
     workdir: str = ""
     version: str = ""
-    """Of the agent, if its input ever had it."""
+    """The version of the agent, if the log has it."""
 
     @property
     def ok(self) -> bool:
-        return self.status not in _BAD
+        return self.status not in _BAD_STATUSES
 
 
 @dataclass(frozen=True)
@@ -226,7 +227,7 @@ class AgentState:
     consented: bool | None = None
     """Whether the agent may run it; None if it never asks."""
     problem: str = ""
-    """Why the hook does not protect, as a phrase; empty if nothing speaks against it."""
+    """Why the hook does not protect, as a phrase; empty if no reason is known."""
     last_run: LastRun | None = None
 
     @property
@@ -275,17 +276,16 @@ def agent_states(project: Path | None = None) -> list[AgentState]:
 
 
 def last_run(agent: str, session: str = "") -> LastRun | None:
-    """The newest run of an agent's hook that is in the log, of one session if it is given. Calls that find
-    everything safe already are not logged."""
+    """The newest run of an agent's hook in the log, or in that of one session. Calls that find everything safe
+    already are not logged."""
     lines = [line for line in read_log(_LINES_READ) if line.get("agent") == agent]
     version = str(next((line["version"] for line in lines if line.get("version")), ""))
     for line in lines:
         if line.get("status") == PROBED or session not in ("", line.get("session")):
             continue
-        try:
-            at = datetime.fromtimestamp(line["time"], UTC)
-        except (KeyError, TypeError, ValueError, OverflowError, OSError):
-            continue  # not what we wrote
+        at = as_moment(line.get("time"))
+        if at is None:
+            continue  # a malformed line
         return LastRun(
             at,
             str(line.get("status", "")),
@@ -305,14 +305,14 @@ def wait_for_consent(
     every: float = 1.0,
     sleep: Callable[[float], None] = time.sleep,
 ) -> AgentState:
-    """Wait until the person allowed the hook in the agent, at most so long; returns the state then."""
+    """Wait until the person allowed the hook in the agent, at most `seconds`; returns the state then."""
     ends = time.monotonic() + seconds
     while (state := agent_state(agent, project)).consented is False and time.monotonic() < ends:
         sleep(every)
     return state
 
 
-# --- one place -----------------------------------------------------------------------------------
+# --- the state in one settings file --------------------------------------------------------------
 
 
 def _state_in(agent: Agent, where: Path | None, project: Path | None) -> AgentState:
@@ -374,7 +374,7 @@ def _program_of(command: Command) -> str:
 
 
 _NOT_EXECUTABLE, _NOT_FOUND = 126, 127
-_LATEST_LINES = 200
+_PROBE_LINES_READ = 200
 
 
 @dataclass(frozen=True)
@@ -391,10 +391,10 @@ class HookProbe:
 
 def checked_states(project: Path | None = None) -> list[AgentState]:
     """The state of every agent that has the hook, after running it: a hook that does not answer is a problem."""
-    return [_checked(state, project) for state in agent_states(project)]
+    return [_with_probe(state, project) for state in agent_states(project)]
 
 
-def _checked(state: AgentState, project: Path | None) -> AgentState:
+def _with_probe(state: AgentState, project: Path | None) -> AgentState:
     failed = [each for each in probe(state.agent, project if state.scope == "project" else None) if not each.ok]
     if not failed or state.problem:
         return state
@@ -403,8 +403,8 @@ def _checked(state: AgentState, project: Path | None) -> AgentState:
 
 
 def probe(agent: str, project: Path | None = None, *, seconds: float = SECONDS_TO_WAIT) -> list[HookProbe]:
-    """Run every hook command of an agent that is in its settings now, each once. Nothing installed: nothing
-    returned, and nothing is run where no line could be added to the log. Raises UnknownAgent."""
+    """Run each hook command in the settings of an agent once. If no line could be added to the log, none is run.
+    Raises UnknownAgent."""
     base = log_file().parent
     if base.is_dir() and not os.access(base, os.W_OK):  # in the sandbox of an agent
         return []
@@ -417,7 +417,7 @@ def probe(agent: str, project: Path | None = None, *, seconds: float = SECONDS_T
         try:
             text = read_text(edit.path)
             if text is not None and edit.is_hook:
-                # Commands that differ in the name of an event only are one.
+                # Commands that differ only in the name of an event count as one.
                 commands |= {_without_event(command): command for command in edit.commands(text)}
         except (ValueError, OSError):
             continue  # agent_state says that the file cannot be read
@@ -433,14 +433,14 @@ def _run(agent: str, command: Command, seconds: float) -> HookProbe:
     event = json.dumps({"hook_event_name": PROBE_EVENT, "session_id": token, "cwd": str(Path.home())})
     line = command if isinstance(command, str) else quoted(command)
     began = time.monotonic()
-    problem = _problem(command, event.encode(), seconds)
+    problem = _run_problem(command, event.encode(), seconds)
     took = time.monotonic() - began
-    if not problem and not any(entry.get("session") == token for entry in read_log(_LATEST_LINES)):
+    if not problem and not any(entry.get("session") == token for entry in read_log(_PROBE_LINES_READ)):
         problem = "it exits with 0 but does nothing: shadowsnap, or its Python, is missing"
     return HookProbe(agent, line, not problem, took, problem)
 
 
-def _problem(command: Command, event: bytes, seconds: float) -> str:
+def _run_problem(command: Command, event: bytes, seconds: float) -> str:
     try:
         process = subprocess.Popen(
             command if isinstance(command, str) else list(command),
@@ -477,21 +477,21 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 # --- whether a project is protected ----------------------------------------------------------------
 
 
-_READ = 400
-_HOST = "a host program"
+_RUNS_READ = 400
+_HOST_PROGRAM = "a host program"
 _RECENT_SECONDS = 3600.0
-"""So long a turn is a sign that a program protects its work, where there are no settings that say so."""
+"""A turn as recent as this is a sign that a host program takes snapshots: it has no settings to look into."""
 
 
 @dataclass(frozen=True)
 class Protection:
-    """`protected` only if the next turn will be, as far as can be shown."""
+    """Whether the next turn will be protected, as far as that is known."""
 
     protected: bool
     text: str
     agent: str | None = None
     since: float | None = None
-    """Since when that is so."""
+    """When it became so."""
     result: str = ""
 
 
@@ -506,13 +506,13 @@ class AgentHere:
     last_run_at: datetime | None = None
     """When its hook last ran in the directory."""
     result: str = ""
-    """What came of that: `taken`, `unchanged`, `failed` ..."""
+    """The result of that run: `taken`, `unchanged`, `failed` ..."""
     version: str = ""
-    """Of the agent, as it was last seen."""
+    """The version of the agent in its newest run."""
     problem: str = ""
-    """Why it does not protect; empty if nothing speaks against it."""
-    mend: str = ""
-    """The command that mends it."""
+    """Why it does not protect; empty if no reason is known."""
+    remedy: str = ""
+    """The command that solves the problem."""
 
     @property
     def text(self) -> str:
@@ -524,7 +524,7 @@ class AgentHere:
         version = f" ({self.agent} {self.version})" if self.version else ""
         if self.last_run_at is None:
             return f"{place}, has not run here yet"
-        return f"{place}, last ran {_ago(self.last_run_at.timestamp())}{version}: {self.result}"
+        return f"{place}, last ran {ago(self.last_run_at)}{version}: {self.result}"
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -538,7 +538,7 @@ class AgentHere:
 
 
 def agents_here(workdir: Path, hooks: Iterable[AgentState]) -> list[AgentHere]:
-    """Every agent that has one of the hooks, or whose hook ran here."""
+    """Every agent that has the hook, or whose hook ran in a directory."""
     states = {state.agent: state for state in hooks}
     names: dict[str, None] = dict.fromkeys(states)
     names |= dict.fromkeys(str(entry["agent"]) for entry in _runs(workdir) if entry.get("agent"))
@@ -547,25 +547,25 @@ def agents_here(workdir: Path, hooks: Iterable[AgentState]) -> list[AgentHere]:
         state = states.get(name)
         last = last_run_in(workdir, name)
         status = str(last.get("status", "")) if last else ""
-        problem, mend = "", ""
-        if status in _BAD:
+        problem, remedy = "", ""
+        if status in _BAD_STATUSES:
             error = f": {last['error']}" if last and last.get("error") else ""
-            problem, mend = f"the last snapshot of {name} {status}{error}", "shadowsnap doctor"
+            problem, remedy = f"the last snapshot of {name} {status}{error}", "shadowsnap doctor"
         if name in AGENTS and all(other.problem for other in states.values()) and state is None:
-            problem, mend = f"the hook of {name} is not installed", f"shadowsnap install {name}"
+            problem, remedy = f"the hook of {name} is not installed", f"shadowsnap install {name}"
         if state is not None and state.problem:
-            problem, mend = f"{name}: {state.sentence}", ""  # the sentence says what to do
-        when = moment_of(last.get("time")) if last else None
+            problem, remedy = f"{name}: {state.sentence}", ""  # the sentence includes the remedy
+        when = as_moment(last.get("time")) if last else None
         consented = state.consented if state is not None else None
         version = state.last_run.version if state is not None and state.last_run is not None else ""
-        agents.append(AgentHere(name, state is not None, consented, when, status, version, problem, mend))
+        agents.append(AgentHere(name, state is not None, consented, when, status, version, problem, remedy))
     return agents
 
 
 def protection_of(workdir: Path, hooks: Iterable[AgentState]) -> Protection:
-    """Whether the next turn in a directory will be protected. That a hook ran in the past proves nothing: it must
-    be in the settings of its agent, allowed to run, and its last run must not have failed. Where there are no
-    settings to look into (a host that calls the API, a hook set up by hand), a recent turn is the sign."""
+    """Whether the next turn in a directory will be protected: the hook must be in the settings of its agent,
+    allowed to run, and its last run must not have failed. A run in the past alone proves nothing. Without settings
+    to look into (a host that calls the API, a hook set up by hand), a recent turn counts as a sign."""
     states = {state.agent: state for state in hooks}
     recent = {
         agent: run
@@ -577,7 +577,7 @@ def protection_of(workdir: Path, hooks: Iterable[AgentState]) -> Protection:
         recent.setdefault(str(host["agent"]), host)
     if recent:
         agent, run = max(recent.items(), key=lambda item: _seconds(item[1].get("time")))
-        return _judged(workdir, agent, run, states.get(agent))
+        return _protection_by_run(workdir, agent, run, states.get(agent))
     good = [state.agent for state in states.values() if not state.problem]
     if good:
         return Protection(True, f"the hook of {', '.join(good)} is installed; no turn here yet", good[0])
@@ -587,22 +587,22 @@ def protection_of(workdir: Path, hooks: Iterable[AgentState]) -> Protection:
     return _unprotected(workdir)
 
 
-def _judged(workdir: Path, agent: str, run: dict[str, Any], state: AgentState | None) -> Protection:
-    """What the last run of an agent says, and its settings."""
-    status, when = str(run.get("status")), _seconds(run.get("time"))
+def _protection_by_run(workdir: Path, agent: str, run: dict[str, Any], state: AgentState | None) -> Protection:
+    """Protection by the last run of an agent and its settings."""
+    status = str(run.get("status"))
     if state is not None and state.problem:
         text = f"{agent}: NOT protected: {state.problem}"
         return Protection(False, text, agent, _since(workdir, True), status)
-    if status in _BAD:
+    if status in _BAD_STATUSES:
         why = f": {run['error']}" if run.get("error") else ""
-        text = f"NOT protected: the hook of {agent} {status} {_ago(when)}{why}"
+        text = f"NOT protected: the hook of {agent} {status} {_ago(run)}{why}"
         return Protection(False, text, agent, _since(workdir, True), status)
     since = _since(workdir, False)
-    return Protection(True, f"protected by {agent}, last check {_ago(when)}", agent, since, status)
+    return Protection(True, f"protected by {agent}, last check {_ago(run)}", agent, since, status)
 
 
 def _unprotected(workdir: Path) -> Protection:
-    """No hook is installed: what to do about it."""
+    """The answer if no hook is installed."""
     last = last_run_in(workdir)
     if last is None:
         return Protection(False, "no agent's hook has run here yet: shadowsnap install AGENT")
@@ -610,12 +610,12 @@ def _unprotected(workdir: Path) -> Protection:
     if agent in AGENTS:
         text = f"NOT protected: no hook: shadowsnap install {agent}"
     else:
-        text = f"NOT protected: the hook of {agent or 'an agent'} last ran {_ago(_seconds(last.get('time')))}"
+        text = f"NOT protected: the hook of {agent or 'an agent'} last ran {_ago(last)}"
     return Protection(False, text, agent or None, None, status)
 
 
 def _host_run(workdir: Path) -> dict[str, Any] | None:
-    """The newest sign of a program that calls the API: a recent turn of an agent that has no hook."""
+    """The newest run of a program that calls the API: a recent turn of an agent that has no hook."""
     hooks = {*_last_runs(workdir), *AGENTS}
     lines = last_lines(Store(log_file().parent), project_of(workdir).id)
     begins = [line for line in lines if line["op"] == "begin" and line.get("agent") not in hooks]
@@ -623,7 +623,7 @@ def _host_run(workdir: Path) -> dict[str, Any] | None:
         return None
     turn = begins[-1].get("turn")
     last = max(line["at"] for line in lines if line.get("turn") == turn)
-    run = {"agent": begins[-1].get("agent") or _HOST, "time": last, "status": "taken"}
+    run = {"agent": begins[-1].get("agent") or _HOST_PROGRAM, "time": last, "status": "taken"}
     return run if _is_recent(run) else None
 
 
@@ -645,27 +645,19 @@ def last_run_in(workdir: Path, agent: str | None = None) -> dict[str, Any] | Non
 
 
 def _runs(workdir: Path) -> Iterator[dict[str, Any]]:
-    """What the hooks did in a directory, newest first."""
-    for entry in read_log(_READ):
+    """The runs of hooks in a directory, newest first."""
+    for entry in read_log(_RUNS_READ):
         where = str(entry.get("workdir") or entry.get("cwd") or "")
         inside = where == str(workdir) or where.startswith(str(workdir) + os.sep)
-        if inside and entry.get("status") not in ("settings", "probe"):
+        if inside and entry.get("status") not in ("settings", PROBED):
             yield entry
 
 
-def moment_of(seconds: Any) -> datetime | None:
-    """A time of the log; None if it is none."""
-    try:
-        return datetime.fromtimestamp(seconds, UTC)
-    except (TypeError, ValueError, OverflowError, OSError):
-        return None
-
-
 def _since(workdir: Path, bad: bool) -> float | None:
-    """Since when the hooks have gone as they go now: the oldest of the last runs with the same result."""
+    """The time of the oldest of the newest runs that all went well, or all badly."""
     since = None
     for entry in _runs(workdir):
-        if (str(entry.get("status")) in _BAD) != bad:
+        if (str(entry.get("status")) in _BAD_STATUSES) != bad:
             break
         since = entry.get("time", since)
     return since if isinstance(since, (int, float)) else None
@@ -675,49 +667,37 @@ def _seconds(value: Any) -> float:
     return float(value) if isinstance(value, (int, float)) else 0.0
 
 
-def _ago(moment: float) -> str:
-    seconds = max(0, int(time.time() - moment))
-    for size, unit, most in ((1, "s", 60), (60, "min", 60), (3600, "h", 48)):
-        if seconds < size * most:
-            return f"{seconds // size} {unit} ago"
-    return f"{seconds // 86400} d ago"
+def _ago(run: dict[str, Any]) -> str:
+    moment = as_moment(run.get("time"))
+    return ago(moment) if moment is not None else "at an unknown time"
 
 
-_LONGEST = 1 << 20
+_LONGEST_SETTINGS = 1 << 20
 
 
 def writable_folders() -> list[str]:
-    """As the person's own settings of Codex and Claude Code say. Settings that cannot be read say nothing."""
-    codex = _inner(_toml(_home("CODEX_HOME", ".codex") / "config.toml"), "sandbox_workspace_write")
-    claude = _inner(_json(_home("CLAUDE_CONFIG_DIR", ".claude") / "settings.json"), "sandbox", "filesystem")
+    """The directories that the person's settings of Codex and Claude Code let sandboxed commands write to.
+    Settings that cannot be read are ignored."""
+    codex = _table(_toml(folder_of(AGENTS["codex"]) / "config.toml"), "sandbox_workspace_write")
+    claude = _table(_json(folder_of(AGENTS["claude"]) / "settings.json"), "sandbox", "filesystem")
     found = [*_texts(codex.get("writable_roots")), *_texts(claude.get("allowWrite"))]
     # `//` in front stands for the root of the file system in the settings of Claude Code.
     paths = [os.path.expanduser(path[1:] if path.startswith("//") else path) for path in found]
     return [path for path in paths if os.path.isabs(path)]
 
 
-def _home(variable: str, folder: str) -> Path:
-    return Path(os.environ.get(variable) or os.path.join(os.path.expanduser("~"), folder))
-
-
 def _toml(path: Path) -> Any:
     try:
-        return tomllib.loads((read_bounded(path, _LONGEST) or b"").decode())
+        return tomllib.loads((read_bounded(path, _LONGEST_SETTINGS) or b"").decode())
     except (ValueError, RecursionError, UnreadableFile):
         return {}
 
 
 def _json(path: Path) -> Any:
     try:
-        return json.loads(read_bounded(path, _LONGEST) or b"{}")
+        return json.loads(read_bounded(path, _LONGEST_SETTINGS) or b"{}")
     except (ValueError, RecursionError, UnreadableFile):
         return {}
-
-
-def _inner(value: Any, *names: str) -> dict[str, Any]:
-    for name in names:
-        value = value.get(name) if isinstance(value, dict) else None
-    return value if isinstance(value, dict) else {}
 
 
 def _texts(value: Any) -> list[str]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import datetime
 from html import escape
 from textwrap import wrap
 from unicodedata import combining, east_asian_width
@@ -75,7 +76,7 @@ def pad(text: str, width: int) -> str:
 
 
 def age(moment: datetime) -> str:
-    seconds = (datetime.now(UTC) - moment).total_seconds()
+    seconds = time.time() - moment.timestamp()
     if seconds < 5:
         return "now"
     for size, unit, limit in ((1, "s", 60), (60, "min", 60), (3600, "h", 48), (86400, "d", 100)):

@@ -1,10 +1,10 @@
-"""`shadowsnap hook AGENT`: what agents run before a tool and at the other joints of a session.
+"""`shadowsnap hook AGENT`: what agents run before a tool and at the other events of a session.
 
-It always ends with 0 and says nothing: several agents take any other answer for a veto, and some show what a hook
-prints to the model. What there is to say goes to the hook log.
+It always ends with 0 and prints nothing: several agents take any other answer for a veto, and some show what a
+hook prints to the model. Messages go to the hook log.
 
-The resident helper (`server.py`) does the work if there is one and it answers at once; else this process does it
-(`handle.py`). Until that is clear, next to nothing is imported: agents wait for this program before every tool.
+The resident helper (`server.py`) does the work if it runs and answers at once; else this process does it
+(`handle.py`). Before that, almost nothing is imported: agents wait for this program before every tool.
 """
 
 import gc
@@ -20,32 +20,32 @@ try:
 except ImportError:
     import socket  # type: ignore[no-redef]
 
-# Whatever hangs (a dead network drive, an agent that never closes our input): this ends it.
-_LAST_RESORT = 17
-# How long to wait for the end of an input that is whole already.
-_MORE_SECONDS = 1.0
-# A longer input is cut: the tool and the files that it names come before what it writes into them.
+# The process ends after this, whatever hangs: a dead network drive, an agent that never closes the input.
+_MOST_SECONDS = 17
+# How long to wait for the end of an input that is complete JSON already.
+_WAIT_FOR_END_SECONDS = 1.0
+# A longer input is cut: the tool and its files come before the content that it writes.
 MOST_INPUT = 64 << 20
 
 
 def main(words: list[str]) -> int:
-    """The whole process, which ends here: 0 whatever happens, and silent but for the answer to a `/rollback`."""
+    """Run the hook and end the process: always with 0, and without output except the answer to a `/rollback`."""
     try:
         stdout = os.dup(1)
-        _be_silent()
+        _silence_output()
         agent, event_name = (*words, "", "")[:2]
         end_at_last(agent)
-        gc.disable()  # for so short a life, collecting costs more than it gives back
-        data = _input()
+        gc.disable()  # in so short a process, collecting costs more than it saves
+        data = _read_input()
         try:
             helper = ask_helper(agent, event_name, data)
-        except Exception:  # whatever is wrong with the helper, the files must be safe
+        except Exception:  # the files must be safe without the helper, too
             helper = BUSY
         if helper != SERVED:
             from shadowsnap.hook import handle
 
             if helper == HUNG:
-                handle.DEADLINE = _LAST_RESORT - _ANSWER_SECONDS - 3
+                handle.DEADLINE = _MOST_SECONDS - _ANSWER_SECONDS - 3
             answer = handle.run_hook(agent, data, event_name)
             if answer:
                 os.write(stdout, answer)
@@ -63,16 +63,16 @@ def main(words: list[str]) -> int:
 
 SOCKET = os.path.join("run", "helper.socket")
 RECORD = os.path.join("run", "helper.pid")
-"""Locked by the helper as long as it runs. Its time is when one was last started."""
+"""Locked by the helper while it runs. Its modification time is when a helper was last started."""
 _PAUSE_SECONDS = 60.0
-_NO = ("0", "false", "no", "off")
+_OFF_WORDS = ("0", "false", "no", "off")
 # The name of a socket has at most 103 bytes on macOS, and 107 on Linux.
 _LONGEST_PATH = 103
 
 SERVED, ABSENT, BUSY, HUNG = "served", "absent", "busy", "hung"
 READY, GO, DONE, REFUSED = b"R", b"G", b"D", b"N"
 
-# A helper that is alive says at once that it is ready. Then it has as long as a hook needs at most.
+# A helper answers at once that it is ready. Then it may take as long as a hook needs at most.
 _READY_SECONDS = 0.4
 _ANSWER_SECONDS = 11.0
 
@@ -83,12 +83,12 @@ VARIABLES = frozenset(
         "XDG_DATA_HOME",
     )
 )  # fmt: skip
-"""The variables that decide about the work of a hook, besides PATH and those that begin with SHADOWSNAP_."""
+"""The variables that affect a hook, besides PATH and those that begin with SHADOWSNAP_."""
 
 
 def ask_helper(agent: str, event_name: str, data: bytes) -> str:
-    """Let the helper do the work: SERVED if it did. Else this process must do it, and no one else does: the
-    helper begins only after our word to go on, and ends with our connection."""
+    """Let the helper do the work: SERVED if it did, else this process must do it. It is never done twice: the
+    helper begins only after GO, and stops when the connection is closed."""
     if sys.platform == "win32":
         return BUSY
     base = configured_base()
@@ -110,7 +110,7 @@ def ask_helper(agent: str, event_name: str, data: bytes) -> str:
         ready = connection.recv(5)
         if len(ready) != 5 or ready[:1] != READY:
             return BUSY
-        return _let_it_work(connection, int.from_bytes(ready[1:], "big"))
+        return _await_helper(connection, int.from_bytes(ready[1:], "big"))
     except ConnectionRefusedError:
         return ABSENT
     except OSError:
@@ -122,7 +122,7 @@ def ask_helper(agent: str, event_name: str, data: bytes) -> str:
 def wants_helper(base: str) -> bool:
     """Whether to start a helper: the person and the system allow it, and none was started within a minute."""
     folder, record = os.path.join(base, "run"), os.path.join(base, RECORD)
-    if os.environ.get("SHADOWSNAP_RESIDENT", "").lower() in _NO or not os.access(folder, os.W_OK | os.X_OK):
+    if os.environ.get("SHADOWSNAP_RESIDENT", "").lower() in _OFF_WORDS or not os.access(folder, os.W_OK | os.X_OK):
         return False  # no store yet, or one that cannot be written to
     try:
         if 0 <= time.time() - os.stat(record).st_mtime < _PAUSE_SECONDS:
@@ -135,13 +135,13 @@ def wants_helper(base: str) -> bool:
     return not ownership_problem(os.path.realpath(base)) and load_settings().settings.resident
 
 
-def _let_it_work(connection: socket.socket, worker: int) -> str:
+def _await_helper(connection: socket.socket, worker: int) -> str:
     connection.settimeout(_ANSWER_SECONDS)
     connection.sendall(GO)
     try:
         return SERVED if connection.recv(1) == DONE else BUSY
     except TimeoutError:
-        os.kill(worker, 9)  # it has the connection open still, so this is its id; it may hold locks
+        os.kill(worker, 9)  # it may hold locks; the connection is open, so the id is still the worker's
         return HUNG
 
 
@@ -155,15 +155,15 @@ def _request(base: str, agent: str, event_name: str, data: bytes) -> bytes:
 
 
 def facts(base: str) -> bytes:
-    """What must be the same in two processes, so that either does the work of a hook exactly as the other: the
-    program, the store, the variables, the git that is found, and which files there are to see."""
+    """What must be equal in two processes, so that both do the work of a hook in the same way: the program, the
+    store, the variables, the git on the PATH, and the mounts."""
     variables = os.environ
     names = sorted(name for name in variables if name in VARIABLES or name.startswith("SHADOWSNAP_"))
-    parts = [shadowsnap.__version__, str(shadowsnap.__file__), base, _git(), _mounts()]
+    parts = [shadowsnap.__version__, str(shadowsnap.__file__), base, _git_path(), _mount_namespace()]
     return os.fsencode("\0".join((*parts, *(f"{name}={variables[name]}" for name in names))))
 
 
-def _git() -> str:
+def _git_path() -> str:
     for folder in os.environ.get("PATH", os.defpath).split(os.pathsep):
         path = os.path.join(folder, "git")
         if os.path.isabs(folder) and os.access(path, os.X_OK) and os.path.isfile(path):
@@ -171,8 +171,8 @@ def _git() -> str:
     return ""
 
 
-def _mounts() -> str:
-    """Which directories are mounted where: a sandbox shows other files under the same names."""
+def _mount_namespace() -> str:
+    """Identifies what is mounted where: a sandbox may have other files at the same paths."""
     try:
         root = os.stat("/")
         return f"{root.st_dev} {root.st_ino} {os.readlink('/proc/self/ns/mnt')}"
@@ -190,9 +190,9 @@ def peer_uid(connection: socket.socket) -> int:
 # --- this process ------------------------------------------------------------------------------------
 
 
-def _input() -> bytes:
-    """What the agent wrote to us; nothing if a person tries the command on a terminal. Some agents never
-    close our input: what is whole is enough then."""
+def _read_input() -> bytes:
+    """The input from the agent; empty on a terminal. Some agents never close the input, so complete JSON is
+    enough."""
     stream = sys.stdin
     if stream is None or stream.isatty():
         return b""
@@ -202,16 +202,16 @@ def _input() -> bytes:
 
     descriptor, pieces, size = stream.fileno(), [b""], 0
     while True:
-        # Whether it is whole is looked at only when nothing more has come: each look reads all of it.
+        # Checked only while no more input is there, because each check parses all of it.
         patience = None
         if not select.select([descriptor], [], [], 0)[0] and pieces[-1].rstrip().endswith(b"}"):
-            patience = _MORE_SECONDS if _is_whole(pieces) else None
+            patience = _WAIT_FOR_END_SECONDS if _is_whole(pieces) else None
         if not select.select([descriptor], [], [], patience)[0]:
             break
         piece = os.read(descriptor, 1 << 20)
         if not piece:
             break
-        if size < MOST_INPUT:  # what comes then is read, so that the agent is not stopped, and not kept
+        if size < MOST_INPUT:  # the rest is read, so that the agent does not block, and discarded
             pieces.append(piece)
         size += len(piece)
     return b"".join(pieces)[:MOST_INPUT]
@@ -226,36 +226,36 @@ def _is_whole(pieces: list[bytes]) -> bool:
         return False
 
 
-def _be_silent() -> None:
-    """Nothing is to be printed, not by git nor by a failing interpreter either."""
+def _silence_output() -> None:
+    """Discard all output, also that of git and of a failing interpreter."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for stream in (1, 2):
         os.dup2(nowhere, stream)
 
 
 def end_at_last(agent: str, seconds: int = 0) -> None:
-    """End this process after that time, whatever it does."""
-    seconds = seconds or _LAST_RESORT
+    """End this process after `seconds`, whatever it does."""
+    seconds = seconds or _MOST_SECONDS
     if sys.platform != "win32":
         try:
             import _signal as signal  # type: ignore[import-not-found] # `signal` first makes enums of the numbers
         except ImportError:
             import signal
-        signal.signal(signal.SIGALRM, lambda *_: _give_up(agent))
+        signal.signal(signal.SIGALRM, lambda *_: _end_process(agent))
         signal.alarm(seconds)
     else:
         import threading
 
-        timer = threading.Timer(seconds, _give_up, [agent])
+        timer = threading.Timer(seconds, _end_process, [agent])
         timer.daemon = True
         timer.start()
 
 
-def _give_up(agent: str) -> None:
-    """Say that nothing came of it before the process ends: the status reads that."""
+def _end_process(agent: str) -> None:
+    """Log that the hook timed out, for the status, and end the process."""
     try:
         from shadowsnap.hook.session import log_event
 
-        log_event(agent, None, "failed", TimeoutError(f"the hook had not ended after {_LAST_RESORT} s"))
+        log_event(agent, None, "failed", TimeoutError(f"the hook had not ended after {_MOST_SECONDS} s"))
     finally:
         os._exit(0)

@@ -1,34 +1,31 @@
 """What agents send to a hook, read into one shape.
 
-Every agent has its own names for the same few things, and some run the hooks that another one's
-settings list. So nothing depends on which agent it is said to be: each fact is looked for under
-all names it goes by. Input that is damaged or cut short still gives what can be read of it: a
-snapshot too many does no harm, one too few does.
+Every agent has its own names for the same facts, and some run the hooks in another agent's settings. So the name
+of the agent does not matter here: each fact is looked for under all its names. Of an input that is damaged or cut
+short, as much as possible is used: a superfluous snapshot does no harm, a missing one does.
 
-The path of a transcript counts only below the directory where that agent keeps them: the input, which any program
-can make up, cannot have another file copied into the store.
+The path of a transcript is accepted only below the directory where that agent keeps them. Any program can forge
+the input, and must not have another file copied into the store.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from shadowsnap.files import is_encodable, parse_json
+from shadowsnap.files import OutsideFolder, is_encodable, open_below, parse_json
 from shadowsnap.snapshot.tools import bounded_id, plain_path
 
 if TYPE_CHECKING:  # every hook reads its input, and few need the model
     from shadowsnap.model import SessionStatus
-import re
-
-from shadowsnap.files import OutsideFolder, open_below
 
 TOOL, PROMPT, SESSION_START, STOP, OTHER = "tool", "prompt", "session-start", "stop", "other"
 PROBE = "probe"
-"""Asks for nothing but a line in the log, to see that the hook runs."""
+"""Asks only for a line in the log, as a test of the hook."""
 PROBE_EVENT = "shadowsnap-probe"
 SHOW_OUTPUT = "Show me the output above as it is, in a code block, and do nothing else."
 """The last line of the files that make /rollback a command. Some agents run what such a file says, and then report
@@ -53,13 +50,13 @@ _KINDS = {
     "shadowsnapprobe": PROBE,
 }  # fmt: skip
 
-# A tool is done. Only where each call has checkpoints of its own does that matter.
-_AFTER = frozenset({
+# Events after a tool call. They matter only if each call has checkpoints of its own.
+_AFTER_TOOL = frozenset({
     "aftertool", "posttooluse", "posttoolcall", "toolexecuteafter", "postwritecode", "postruncommand",
     "postmcptooluse", "aftershellexecution", "aftermcpexecution",
 })  # fmt: skip
 
-# Those that end a session, and how.
+# Events that end a session, and its status then.
 _ENDS: dict[str, SessionStatus] = {
     "sessionend": "completed",
     "onsessionfinalize": "completed",
@@ -68,11 +65,11 @@ _ENDS: dict[str, SessionStatus] = {
     "taskcancel": "failed",
 }
 
-# In the order in which they count.
+# Keys of each fact, the most reliable first.
 _EVENT = ("hook_event_name", "hookEventName", "hookName", "agent_action_name", "event", "event_name", "eventName")
 _ROOT_SESSION = ("rootSessionId", "parentAgentId")
-"""The session that a helper's session belongs to."""
-_HELPER = ("agent_id", "agentId", "parent_agent_id", "parentAgentId")
+"""The session that the session of a subagent belongs to."""
+_SUBAGENT = ("agent_id", "agentId", "parent_agent_id", "parentAgentId")
 _SESSION = (
     "session_id", "sessionId", "sessionID", "conversation_id", "conversationId", "trajectory_id", "taskId",
     "task_id", "thread_id", "session",
@@ -92,7 +89,7 @@ _TOOL_INPUT = (
 )  # fmt: skip
 _PROMPT = ("submitted_prompt", "prompt", "user_prompt", "userPrompt", "message", "user_message", "text")
 _TRANSCRIPT = ("transcript_path", "transcriptPath", "transcript")
-# Of a tool input that is cut short, at least the file.
+# Read from a tool input that is cut short.
 _FILES = ("file_path", "filePath", "notebook_path", "path")
 _RESULT = ("tool_response", "tool_result", "toolResult", "tool_output")
 _NESTED = (
@@ -104,9 +101,9 @@ _MOST_ROOTS = 100
 # How Claude Code reports the end of a background task, as if the person had typed it.
 _NOTIFICATION = "<task-notification>"
 _LONGEST_NAME = 200
-_LONGEST_PART = 4 << 20
+_KEPT_AT_EACH_END = 4 << 20
 
-# Windsurf names what is done, not the tool; Cursor's older events too.
+# Windsurf and older versions of Cursor name the action, not the tool.
 _TOOL_OF_EVENT = {
     "prewritecode": "write_code",
     "preruncommand": "run_command",
@@ -134,19 +131,19 @@ class HookEvent:
     ends: SessionStatus | Literal[""] = ""
     """How the session ended, if this is its end: `completed` or `failed`."""
     after: bool = False
-    """Whether it is about a tool that just ran; the kind is `other` then."""
+    """Whether a tool just ran; the kind is `other` then."""
     name: str = field(default="", compare=False)
-    """The agent's own name of the event, in small letters."""
+    """The agent's own name of the event, normalized."""
     is_helper: bool = False
     """Whether a subagent caused it: it belongs to the turn of the session that started the subagent."""
     parent: str = ""
-    """The session that this new session is a helper of."""
+    """The session that started this one for a subagent."""
     begins: bool = False
     """Whether it begins a turn even without a prompt."""
     continues: bool = False
-    """Whether a prompt belongs to the turn that is there: a tool result, or a background task's notification."""
+    """Whether a prompt belongs to the open turn: a tool result, or the notification of a background task."""
     background: bool = False
-    """Whether tasks of the turn go on after this stop."""
+    """Whether background tasks of the turn go on after this stop."""
     interrupted: bool = False
     command: str = ""
     """`rollback` with its arguments, if the agent says that the person typed this command."""
@@ -157,40 +154,40 @@ class HookEvent:
 
 
 def output_in(prompt: str) -> str:
-    """The output of `shadowsnap rollback` in a prompt that a command file was expanded to; else empty."""
+    """The output of `shadowsnap rollback` in a prompt that was made from a command file; else empty."""
     text = prompt.rstrip()
     return text.removesuffix(SHOW_OUTPUT).strip() if text.endswith(SHOW_OUTPUT) else ""
 
 
 def read_event(agent: str, data: bytes, event_name: str = "") -> HookEvent:
-    """The event in a hook's input. `event_name` is for agents whose input does not say it."""
-    text = _decoded(_shortened(data))
+    """The event in the input of a hook. `event_name` is used if the input does not name the event."""
+    text = _decode(_shorten(data))
     problem = ""
     try:
-        payload = _parsed(text)
+        payload = _parse_object(text)
     except (ValueError, RecursionError) as error:
-        payload = _salvaged(text)
+        payload = _known_values(text)
         problem = f"unreadable input: {error}" if text.strip() else "empty input"
     return _event(agent, payload, event_name, problem)
 
 
 def _event(agent: str, payload: dict[str, Any], event_name: str, problem: str) -> HookEvent:
     places = [payload, *(payload[key] for key in _NESTED if isinstance(payload.get(key), dict))]
-    name = _squeezed(_text(places, _EVENT) or event_name)
-    kind = _KINDS.get(name) or (OTHER if name and not _is_new_tool_event(name, places) else _guessed(payload))
+    name = _normalized(_text(places, _EVENT) or event_name)
+    kind = _KINDS.get(name) or (OTHER if name and not _is_new_tool_event(name, places) else _guess_kind(payload))
     roots = tuple(_paths(_first(places, _ROOTS)))[:_MOST_ROOTS]
     child = bounded_id(_text(places, ("child_session_id",))) if name == "subagentstart" else ""
     if child:  # Hermes: the start of a session, reported by its parent
         kind = SESSION_START
     prompt = _text(places, _PROMPT) if kind in (PROMPT, SESSION_START) else ""
     root = _text(places, _ROOT_SESSION)
-    helper = any(place.get(key) not in (None, "") for place in places for key in _HELPER[1:]) or (
+    helper = any(place.get(key) not in (None, "") for place in places for key in _SUBAGENT[1:]) or (
         bool(payload.get("agent_id")) and name not in ("agentstart", "agentend", "toolcall")
     )
     if name in ("agentstart", "agentend", "toolcall", "taskcancel"):  # Cline: null for the top level
         helper = bool(_text(places, ("parent_agent_id",)))
     session = bounded_id(root or _text(places, _SESSION))
-    after = name in _AFTER or (not name and any(key in payload for key in _RESULT))
+    after = name in _AFTER_TOOL or (not name and any(key in payload for key in _RESULT))
     tool = _TOOL_OF_EVENT.get(name.replace("post", "pre", 1).replace("after", "before", 1), "")
     return HookEvent(
         kind=kind,
@@ -231,15 +228,14 @@ def _has_running_task(tasks: Any) -> bool:
 
 
 def _is_new_tool_event(name: str, places: list[dict[str, Any]]) -> bool:
-    """An event by a name that we do not know, about a tool that is not done yet: a snapshot too many does
-    no harm, one too few does."""
-    if name in _AFTER or any(word in name for word in ("post", "after", "end", "result", "complete", "fail")):
+    """Whether an event of an unknown name seems to come before a tool call: then a snapshot is taken."""
+    if name in _AFTER_TOOL or any(word in name for word in ("post", "after", "end", "result", "complete", "fail")):
         return False
     return bool(_text(places, _TOOL_NAME)) and _first(places, _TOOL_INPUT) is not None
 
 
-def _guessed(payload: dict[str, Any]) -> str:
-    """What happened, if nothing says so."""
+def _guess_kind(payload: dict[str, Any]) -> str:
+    """The kind of an event without a name, by its other facts."""
     if any(key in payload for key in _RESULT):
         return OTHER
     if any(key in payload for key in _TOOL_NAME):
@@ -258,7 +254,7 @@ def _tool_input(payload: dict[str, Any], places: list[dict[str, Any]]) -> Any:
     value = _first(places, _TOOL_INPUT)
     if isinstance(value, str):  # JSON in JSON, or the text of a patch
         try:
-            return _parsed(value)
+            return _parse_object(value)
         except (ValueError, RecursionError):
             return {"input": value}
     return payload if value is None else value
@@ -267,26 +263,26 @@ def _tool_input(payload: dict[str, Any], places: list[dict[str, Any]]) -> Any:
 # --- reading leniently -----------------------------------------------------------------------
 
 
-def _shortened(data: bytes) -> bytes:
-    """The beginning and the end of a very long input: what makes it long is a text in the middle. (Millions of
-    small values would take a hundred times their length in memory.)"""
-    if len(data) <= 2 * _LONGEST_PART:
+def _shorten(data: bytes) -> bytes:
+    """The beginning and the end of a very long input, where the facts are; the middle is content. (Parsed,
+    millions of small values would take a hundred times their length in memory.)"""
+    if len(data) <= 2 * _KEPT_AT_EACH_END:
         return data
-    head, before_tail = data[:_LONGEST_PART], data[-_LONGEST_PART - 1000 : -_LONGEST_PART]
+    head, before_tail = data[:_KEPT_AT_EACH_END], data[-_KEPT_AT_EACH_END - 1000 : -_KEPT_AT_EACH_END]
     escape = head.rfind(b"\\", len(head) - len(rb"\u0000"))
     if escape >= 0:
         head = head[:escape].rstrip(b"\\")
     is_escaped = (len(before_tail) - len(before_tail.rstrip(b"\\"))) % 2
-    return head + data[is_escaped - _LONGEST_PART :]
+    return head + data[is_escaped - _KEPT_AT_EACH_END :]
 
 
-def _decoded(data: bytes) -> str:
+def _decode(data: bytes) -> str:
     if data[:2] in (b"\xff\xfe", b"\xfe\xff"):  # PowerShell
         return data.decode("utf-16", "replace")
     return data.removeprefix(b"\xef\xbb\xbf").decode("utf-8", "surrogateescape")
 
 
-def _parsed(text: str) -> dict[str, Any]:
+def _parse_object(text: str) -> dict[str, Any]:
     # Not strict: some agents do not escape control characters.
     value = parse_json(text.strip().strip("\0"), strict=False)
     if not isinstance(value, dict):
@@ -294,8 +290,8 @@ def _parsed(text: str) -> dict[str, Any]:
     return value
 
 
-def _salvaged(text: str) -> dict[str, Any]:
-    """The known facts in JSON that was cut short: whatever value still is whole."""
+def _known_values(text: str) -> dict[str, Any]:
+    """The complete values of known keys in JSON that was cut short."""
     decoder = json.JSONDecoder(strict=False)
     found: dict[str, Any] = {}
     for names in (_EVENT, _SESSION, _TURN, _CWD, _ROOTS, _TOOL_NAME, _TOOL_INPUT, _PROMPT, _FILES):
@@ -303,18 +299,18 @@ def _salvaged(text: str) -> dict[str, Any]:
             start = text.find(f'"{key}"')
             if start < 0:
                 continue
-            colon = _next(text, start + len(key) + 2)
+            colon = _skip_space(text, start + len(key) + 2)
             if text[colon : colon + 1] != ":":
                 continue
             try:
-                found[key] = decoder.raw_decode(text, _next(text, colon + 1))[0]
+                found[key] = decoder.raw_decode(text, _skip_space(text, colon + 1))[0]
             except (ValueError, RecursionError):
                 continue
     return found
 
 
-def _next(text: str, at: int) -> int:
-    """Where the next character is that is no white space."""
+def _skip_space(text: str, at: int) -> int:
+    """The position of the next character that is not white space."""
     while text[at : at + 1].isspace():
         at += 1
     return at
@@ -339,13 +335,13 @@ def _paths(values: Any) -> Iterator[str]:
 
 
 def _path(value: str) -> str:
-    """A path that the system takes; empty if there is none in it. (An escaped NUL or half a surrogate pair is
-    valid JSON.)"""
+    """A path that is valid on this system; else empty. (JSON may hold an escaped NUL, or half a surrogate
+    pair.)"""
     path = plain_path(value).replace("\0", "")
     return path if is_encodable(path) else ""
 
 
-def _squeezed(name: str) -> str:
+def _normalized(name: str) -> str:
     return "".join(char for char in name.lower() if char.isalnum())
 
 
@@ -353,58 +349,59 @@ def _squeezed(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Place:
+class TranscriptFolder:
     """A directory of transcripts."""
 
     home: str
     """The agent's own directory, below the home of the person."""
     folder: str
     variable: str = ""
-    """The environment variable that names another one."""
+    """The environment variable that moves it."""
     below: str = ""
-    """What comes between the directory that the variable names and `folder`."""
+    """The path between the directory that the variable names and `folder`."""
 
 
-# As their newest versions were seen to do it. An agent that is not listed names no transcript.
-_PLACES: dict[str, tuple[Place, ...]] = {
-    "claude": (Place(".claude", "projects", "CLAUDE_CONFIG_DIR"),),
-    "codex": (Place(".codex", "sessions", "CODEX_HOME"),),
-    "gemini": (Place(".gemini", "tmp", "GEMINI_CLI_HOME", ".gemini"),),
+# As observed in their newest versions. Agents that are not listed name no transcript.
+_TRANSCRIPT_FOLDERS: dict[str, tuple[TranscriptFolder, ...]] = {
+    "claude": (TranscriptFolder(".claude", "projects", "CLAUDE_CONFIG_DIR"),),
+    "codex": (TranscriptFolder(".codex", "sessions", "CODEX_HOME"),),
+    "gemini": (TranscriptFolder(".gemini", "tmp", "GEMINI_CLI_HOME", ".gemini"),),
     "qwen": (
-        Place(".qwen", "projects", "QWEN_RUNTIME_DIR"),
-        Place(".qwen", "projects", "QWEN_HOME"),
-        Place(".qwen", "tmp", "QWEN_RUNTIME_DIR"),
+        TranscriptFolder(".qwen", "projects", "QWEN_RUNTIME_DIR"),
+        TranscriptFolder(".qwen", "projects", "QWEN_HOME"),
+        TranscriptFolder(".qwen", "tmp", "QWEN_RUNTIME_DIR"),
     ),
-    "copilot": (Place(".copilot", "session-state", "COPILOT_HOME"),),
-    "cursor": (Place(".cursor", "projects"),),
-    "windsurf": (Place(".windsurf", "transcripts"),),
+    "copilot": (TranscriptFolder(".copilot", "session-state", "COPILOT_HOME"),),
+    "cursor": (TranscriptFolder(".cursor", "projects"),),
+    "windsurf": (TranscriptFolder(".windsurf", "transcripts"),),
 }
 
 
 @dataclass(frozen=True)
-class Implied:
-    """A transcript that no event names, but whose place follows from the session."""
+class ImpliedTranscript:
+    """A transcript that no event names, but whose path follows from the session id."""
 
-    place: Place
+    folder: TranscriptFolder
     name: str
     """Below the folder; `{session}` stands for the id of the session."""
 
 
-_IMPLIED = {
-    "copilot": Implied(Place(".copilot", "session-state", "COPILOT_HOME"), "{session}/events.jsonl"),
-    "opencode": Implied(Place(".local/share", "opencode", "XDG_DATA_HOME"), "opencode.db"),
-    "goose": Implied(Place(".local/share", "goose/sessions", "XDG_DATA_HOME"), "sessions.db"),
-    "hermes": Implied(Place(".hermes", "", "HERMES_HOME"), "state.db"),
+_IMPLIED_TRANSCRIPTS = {
+    "copilot": ImpliedTranscript(
+        TranscriptFolder(".copilot", "session-state", "COPILOT_HOME"), "{session}/events.jsonl"
+    ),
+    "opencode": ImpliedTranscript(TranscriptFolder(".local/share", "opencode", "XDG_DATA_HOME"), "opencode.db"),
+    "goose": ImpliedTranscript(TranscriptFolder(".local/share", "goose/sessions", "XDG_DATA_HOME"), "sessions.db"),
+    "hermes": ImpliedTranscript(TranscriptFolder(".hermes", "", "HERMES_HOME"), "state.db"),
 }
 
 
 def implied_transcript(agent: str, session: str) -> tuple[str, str] | None:
-    """The transcript of a session and the folder that it lies in, for agents that do not name it; None if it is
-    not there."""
-    implied = _IMPLIED.get(agent)
+    """The transcript of a session and its folder, for agents that do not name it; None if it does not exist."""
+    implied = _IMPLIED_TRANSCRIPTS.get(agent)
     if implied is None or not session or session != os.path.basename(session) or session.startswith("."):
         return None
-    folder = _folder(implied.place)
+    folder = _folder(implied.folder)
     path = os.path.join(folder, implied.name.format(session=session))
     return (path, folder) if os.path.isfile(path) else None
 
@@ -414,7 +411,7 @@ _BEGINNING = 64 << 10
 
 
 def version_in_transcript(agent: str, session: str, path: str) -> str:
-    """The version of the agent, if its transcript begins with it. Few agents have it in the input of hooks."""
+    """The version of the agent, if the beginning of its transcript has it: few agents send it to hooks."""
     found = (path, transcripts_folder(agent, path)) if path else implied_transcript(agent, session)
     if found is None or found[1] is None:
         return ""
@@ -427,8 +424,8 @@ def version_in_transcript(agent: str, session: str, path: str) -> str:
 
 
 def transcripts_folder(agent: str, path: str) -> str | None:
-    """The directory of that agent's transcripts that a path lies in, as it is written; None if it lies in none
-    of them. The path itself is not looked up: it may lead to a drive that never answers."""
+    """The directory of that agent's transcripts that contains a path, as it is written; None if none does. The
+    path is not resolved: it may be on a drive that never answers."""
     wanted = os.path.normcase(os.path.normpath(path))
     for folder in transcripts_folders(agent) if os.path.isabs(path) else ():
         for spelling in (folder, os.path.realpath(folder)):
@@ -439,10 +436,10 @@ def transcripts_folder(agent: str, path: str) -> str | None:
 
 def transcripts_folders(agent: str) -> list[str]:
     """The directories where an agent keeps its transcripts; the first is where new ones go."""
-    return [_folder(place) for place in _PLACES.get(agent, ())]
+    return [_folder(place) for place in _TRANSCRIPT_FOLDERS.get(agent, ())]
 
 
-def _folder(place: Place) -> str:
+def _folder(place: TranscriptFolder) -> str:
     named = os.environ.get(place.variable) if place.variable else None
     if named and os.path.isabs(named):
         home = os.path.join(named, place.below)

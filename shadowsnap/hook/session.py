@@ -1,11 +1,10 @@
-"""What the hooks of one session know of each other: a small file in `run/`.
+"""The state that the hooks of one session share: a small file in `run/`.
 
-Every hook is a process of its own. The file says which turn it is, what the person asked, and what is already
-safe in it, so that most hooks end after reading it. It is written under a lock that is held while a snapshot is
-taken: a hook that comes meanwhile waits, as the tool that it stands before must not run yet. What happened is in
-the operation log; this file can be lost.
+Every hook is a process of its own. The file has the current turn, its prompt, and what is already safe in it, so
+that most hooks end after reading it. It is written under a lock that is held while a snapshot is taken. Another
+hook waits meanwhile, because its tool must not run yet. The operation log has the history; this file can be lost.
 
-The hook log is here, too: what hooks did and what went wrong, since a hook prints nothing itself.
+The hook log is here, too: what hooks did and what went wrong, because a hook prints nothing itself.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _SESSIONS_KEPT = 500
 _DAYS_KEPT = 14
 _MOST_TOOLS = 200
 _PROMPTS_KEPT = 8
-_DEEPEST_HELPER = 20
+_MOST_PARENTS = 20
 # A session that never reported a prompt: after so long a silence, the next tool call is a new turn.
 _SILENCE_SECONDS = 60.0
 
@@ -52,10 +51,10 @@ class HookSession:
     def __init__(self, base: str, event: HookEvent) -> None:
         self.base = base
         self.folder = os.path.join(base, FOLDER)
-        # Without a session id, all that happens in one directory is one session.
+        # Without a session id, a directory is one session.
         self._open_file(event.session or f"in {event.cwd}")
         self.is_child = False
-        for _ in range(_DEEPEST_HELPER):  # a helper with a session of its own works for the one that started it
+        for _ in range(_MOST_PARENTS):  # a subagent's session uses the file of the session that started it
             parent = self.record.get("parent")
             if not isinstance(parent, str):
                 break
@@ -77,7 +76,7 @@ class HookSession:
                 record = parse_json(file.read())
         except (OSError, ValueError):
             record = {}
-        self.record = _sound(record)
+        self.record = _valid_fields(record)
 
     # --- reading -------------------------------------------------------------------------------------
 
@@ -92,7 +91,7 @@ class HookSession:
         if turn is None:
             return False
         if event.is_helper or self.is_child:
-            # A helper may go on after the turn that started it. The person has edited since.
+            # A subagent may go on after the turn that started it, when the person may have edited already.
             return self.record.get("ended") is not True
         if event.turn:
             return event.turn == turn or event.turn in self.record.get("also", ())
@@ -109,7 +108,7 @@ class HookSession:
         """Whether everything that the tool may write to is safe in this turn."""
         if not self.is_same_turn(event) or not self.is_open or self.counts_calls():
             return False
-        folders, files = _wanted(event, self.base)
+        folders, files = _paths_to_protect(event, self.base)
         state = self.record["state"]
         taken = [place["workdir"] for place in state.get("places", ()) if place["whole"]]
         return set(folders) <= set(self.record.get("folders", ())) and all(
@@ -117,8 +116,8 @@ class HookSession:
         )
 
     def with_root(self, event: HookEvent) -> HookEvent:
-        """The same event, in the directory of the session's first prompt as well: an agent may have used `cd`
-        since. Where that led to is a project of its own only if it looks like one."""
+        """The same event with the directory of the session's first prompt as another root: the agent may have used
+        `cd` since, and a subdirectory is a project of its own only if it looks like one."""
         root = str(self.record.get("root") or event.cwd)
         below = event.cwd.startswith(os.path.join(root, ""))
         if not below or project_root(event.cwd, Path(self.base)) is not None:
@@ -131,7 +130,7 @@ class HookSession:
         return isinstance(state, dict) and state.get("granularity") == "tool"
 
     def state_of(self, event: HookEvent) -> dict[str, Any]:
-        """What the manager needs to go on with the turn, or to begin it."""
+        """The state with which the manager continues or begins the turn."""
         state = self.record.get("state")
         if isinstance(state, dict):
             return state
@@ -146,7 +145,7 @@ class HookSession:
         }
 
     def tools(self) -> list[list[str]]:
-        """The tools that ran in this turn, as the hooks noted them one by one."""
+        """The tool calls of this turn that the hooks noted."""
         try:
             with open(self._tools_path, "rb") as file:
                 rows = [parse_json(line) for line in file.read().splitlines()[:_MOST_TOOLS]]
@@ -165,7 +164,7 @@ class HookSession:
         return locked(Path(self.folder, f"{self.name}.lock"), "a hook", Deadline(seconds))
 
     def begin_turn(self, event: HookEvent, prompt: str, *, prompted: bool) -> None:
-        """Another turn begins; what it does comes with the tool calls."""
+        """Begin another turn. Its directories and files come with the tool calls."""
         root = self.record.get("root") or event.cwd
         count = self.record.get("count", 0)
         count = count + 1 if isinstance(count, int) else 1
@@ -192,7 +191,7 @@ class HookSession:
         self.write()
 
     def continue_turn(self, event: HookEvent) -> None:
-        """A message that belongs to the turn that is there: it goes on, also if it had ended."""
+        """Continue the turn with another message, even if it had ended."""
         if event.turn and event.turn != self.record.get("turn"):
             self.record["also"] = [*self.record.get("also", ()), event.turn][-20:]
         if self.record.get("ended") is True:
@@ -201,8 +200,8 @@ class HookSession:
         self.write()
 
     def note_taken(self, event: HookEvent, state: dict[str, Any]) -> None:
-        """All that this event is about is safe now."""
-        folders, files = _wanted(event, self.base)
+        """Note that the directories and files of this event are safe now."""
+        folders, files = _paths_to_protect(event, self.base)
         self.record["state"] = state
         self.record["folders"] = sorted({*self.record.get("folders", ()), *folders})
         self.record["files"] = sorted({*self.record.get("files", ()), *files})
@@ -213,12 +212,12 @@ class HookSession:
         self.write()
 
     def note_ended(self) -> None:
-        """The agent is done: what comes next is another turn."""
+        """Note that the turn ended: what follows is another turn."""
         self.record["ended"] = True
         self.write()
 
     def note_parent(self, parent: str) -> None:
-        """This session is a helper of another one."""
+        """Note that another session started this one for a subagent."""
         self.record["parent"] = parent
         self.write()
 
@@ -234,21 +233,24 @@ class HookSession:
             finally:
                 os.close(descriptor)
             if not self.record.get("prompted"):
-                os.utime(self.path)  # a turn that only silence can end has not ended yet
+                os.utime(self.path)  # without prompts, a turn ends after a pause without tool calls
         except OSError:
             pass
         if shell and not self.record.get("shell"):
             self.record["shell"] = True  # written with the next change
 
     def _mark_transcript(self, event: HookEvent) -> list[str | int] | None:
-        """A transcript, how long it is now, the directory that it must lie in, the session, whether the turn may
-        have begun in it, and the turn's id. It is read when the turn is over: now the agent waits."""
+        """The path of the transcript, its size now, the directory that must contain it, the session, whether the
+        turn may have begun in it already, and the id of the turn. It is read after the turn: now the agent
+        waits."""
         if event.is_helper or self.is_child:
-            return None  # the instructions of a helper are another conversation
+            return None  # the transcript of a subagent is another conversation
         implied = None if event.transcript else implied_transcript(event.agent, event.session)
         path, folder = implied or (event.transcript, transcripts_folder(event.agent, event.transcript))
         try:
-            in_database = path.endswith(".db")  # where times may be known to the second only
+            in_database = path.endswith(
+                ".db"
+            )  # its rows are selected by time, which may lack fractions of a second
             size = int(time.time() * 1000) if in_database else os.stat(path).st_size
             answered = in_database or event.kind == TOOL
             return [path, size, folder, event.session, answered, event.turn] if folder else None
@@ -262,7 +264,7 @@ class HookSession:
 
 
 def remove_old_sessions(folder: str) -> None:
-    """Sessions end without a word. Their files go by age, and by number if there are too many."""
+    """Remove old files, and the oldest if there are too many: most sessions end without an event."""
     now, found = time.time(), []
     try:
         entries = list(os.scandir(folder))
@@ -273,7 +275,7 @@ def remove_old_sessions(folder: str) -> None:
             if entry.name.endswith((".json", ".lock", ".tools")):
                 found.append((entry.stat().st_mtime, entry.path))
         except OSError:
-            continue  # another hook was faster
+            continue  # another hook removed it
     found.sort(reverse=True)
     for place, (seen, path) in enumerate(found):
         if place >= 2 * _SESSIONS_KEPT or now - seen > _DAYS_KEPT * 86400:
@@ -283,8 +285,8 @@ def remove_old_sessions(folder: str) -> None:
                 pass
 
 
-def _sound(record: Any) -> dict[str, Any]:
-    """What can be used of a record. The rest is left out: a damaged file must not keep a hook from its work."""
+def _valid_fields(record: Any) -> dict[str, Any]:
+    """The valid fields of a record: a hook must work with a damaged file, too."""
     if not isinstance(record, dict):
         return {}
     kinds: dict[str, Any] = {"turn": str, "count": int, "prompt": str, "prompted": bool, "state": dict}
@@ -298,15 +300,15 @@ def _sound(record: Any) -> dict[str, Any]:
     return found
 
 
-def _wanted(event: HookEvent, base: str) -> tuple[list[str], list[str]]:
-    """The directories and files that must be safe before this tool runs, as the agent writes them."""
+def _paths_to_protect(event: HookEvent, base: str) -> tuple[list[str], list[str]]:
+    """The directories and files that must be safe before this tool runs, as the agent names them."""
     folders = [event.cwd, *event.roots, *(_absolute(each, event.cwd) for each in named_folders(event.tool_input))]
     folders += map(str, command_projects(event.tool_input, event.cwd, base))
     return folders, [_absolute(each, event.cwd) for each in named_files(event.tool_input)]
 
 
 def _is_new(file: str, taken: list[str]) -> bool:
-    """Whether a file is not there yet, in a directory that is safe: nothing of it can be lost."""
+    """Whether a file does not exist yet, in a directory that is safe: nothing of it can be lost."""
     if os.path.lexists(file):
         return False
     folder = os.path.realpath(os.path.dirname(file))
@@ -320,8 +322,8 @@ def _absolute(path: str, cwd: str) -> str:
 # --- the hook log ----------------------------------------------------------------------------------
 
 
-_MOST_BYTES = 256 * 1024
-_LONGEST = 1000
+_MOST_LOG_BYTES = 256 * 1024
+_LONGEST_TEXT = 1000
 
 
 def log_file() -> Path:
@@ -335,7 +337,7 @@ def log_event(
     problem: Exception | None = None,
     outcome: Outcome | None = None,
 ) -> None:
-    """Add one line."""
+    """Add one line to the hook log."""
     entry: dict[str, Any] = {"time": time.time(), "agent": agent, "status": what}
     if event is not None:
         entry |= {"event": event.kind, "session": event.session, "cwd": event.cwd, "tool": event.tool}
@@ -350,18 +352,18 @@ def log_event(
         entry["error"] = f"{type(problem).__name__}: {problem}"
     path = log_file()
     if make_private_folder(path.parent):
-        return  # another user could have made a link of the log
-    line = json.dumps({key: _bounded(value) for key, value in entry.items() if value})
-    append_bounded(path, line.encode("ascii"), _MOST_BYTES)
+        return  # another user could have replaced the log by a link
+    line = json.dumps({key: _cut_text(value) for key, value in entry.items() if value})
+    append_bounded(path, line.encode("ascii"), _MOST_LOG_BYTES)
 
 
-def _bounded(value: Any) -> Any:
-    """What an agent sends can be of any length, and a line that is longer than the log would empty it."""
-    return value[:_LONGEST] if isinstance(value, str) else value
+def _cut_text(value: Any) -> Any:
+    """Cut a text: agents send texts of any length, and a line longer than the log would empty it."""
+    return value[:_LONGEST_TEXT] if isinstance(value, str) else value
 
 
 def read_log(limit: int = 20) -> list[dict[str, Any]]:
-    """The newest entries, newest first."""
+    """The newest lines of the hook log, newest first."""
     try:
         data = log_file().read_bytes()
     except OSError:

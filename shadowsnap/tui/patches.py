@@ -1,6 +1,5 @@
-"""Panes with a heading and rows that scroll, and a patch as such rows: file by file, unified or side by side, with
-the colours of the language. Only the rows that are seen are drawn. Everything that is drawn is `Text`, in which
-nothing is markup."""
+"""Panes with a heading and rows that scroll, and patches as such rows: unified or side by side, with the colours
+of the language. Only visible rows are drawn, always as `Text`, which has no markup."""
 
 from __future__ import annotations
 
@@ -28,7 +27,7 @@ Draw = Callable[[Any, int], Text]
 """Draws a row in the given number of columns."""
 
 _CURSOR = Style(reverse=True)
-_CURSOR_ELSEWHERE = Style(bold=True)
+_CURSOR_WITHOUT_FOCUS = Style(bold=True)
 _LINE = Style(dim=True)
 _ACTIONS = {
     "up,k": "move(-1)", "down,j": "move(1)", "pageup": "page(-1)", "pagedown": "page(1)",
@@ -37,7 +36,7 @@ _ACTIONS = {
 
 
 class Lines(ScrollView, can_focus=True):
-    """Rows under a heading. With `select` one of them has the cursor; else the keys scroll."""
+    """Rows under a heading. With `select` the keys move a cursor; else they scroll."""
 
     DEFAULT_CSS = """
     Lines { scrollbar-size: 1 1; scrollbar-background: ansi_default; scrollbar-color: ansi_bright_black;
@@ -74,8 +73,8 @@ class Lines(ScrollView, can_focus=True):
     def show(
         self, rows: Sequence[Any], draw: Draw | None = None, *, cursor: int = 0, wide: int = 0, keep: bool = False
     ) -> None:
-        """Other rows, with the cursor on one of them. `wide`: their number of columns, to be
-        scrolled. `keep`: stay where it was scrolled to."""
+        """Show other rows, with the cursor on one of them. `wide`: their width, for scrolling. `keep`: keep the
+        scroll position."""
         self.rows = rows
         self._draw = draw or self._draw
         self.cursor = max(0, min(cursor, len(rows) - 1))
@@ -86,8 +85,7 @@ class Lines(ScrollView, can_focus=True):
             self.scroll_to(0, 0, animate=False)
         self.refresh()
 
-    def say(self, heading: str | Text) -> None:
-        """Another heading."""
+    def set_heading(self, heading: str | Text) -> None:
         self.heading = heading if isinstance(heading, Text) else Text(heading)
         self.refresh()
 
@@ -116,7 +114,7 @@ class Lines(ScrollView, can_focus=True):
         text = self._draw(self.rows[at], width)
         strip = Strip(text.render(self.app.console, end="")).crop_extend(left, left + width, None)
         if self._select and at == self.cursor:
-            strip = strip.apply_style(_CURSOR if self.has_focus else _CURSOR_ELSEWHERE)
+            strip = strip.apply_style(_CURSOR if self.has_focus else _CURSOR_WITHOUT_FOCUS)
         return strip
 
     def _heading(self, width: int) -> Strip:
@@ -128,7 +126,7 @@ class Lines(ScrollView, can_focus=True):
         return Strip([*strip, Segment("─" * rest, _LINE)]) if rest > 0 else strip.crop(0, width)
 
     def _reveal(self) -> None:
-        """Scroll so far that the row under the cursor is seen; the heading hides the topmost line."""
+        """Scroll until the row under the cursor is visible. The heading covers the top line."""
         top, high = round(self.scroll_y), max(1, self.size.height - 1)
         wanted = min(max(top, self.cursor - high + 1), self.cursor)
         if wanted != top:
@@ -171,8 +169,8 @@ def widest(texts: Sequence[Text]) -> int:
 
 
 _MOST_COLOURED = 60_000
-"""Characters of a file's patch up to which it gets the colours of its language, if no line is longer than the next
-number: the lexers are regular expressions, and some are slow."""
+"""A patch with more characters, or with a longer line than the next number, gets no colours of the language: some
+lexers are slow."""
 _MOST_COLUMNS = 400
 _MOST_LINES = 20_000
 _TAB = 4
@@ -183,17 +181,17 @@ _KINDS = {"100": "file", "120": "symbolic link", "040": "directory", "160": "rep
 
 @dataclass(frozen=True)
 class Line:
-    """One line of a patch. `sign` is `+`, `-`, a space, `@` for the head of a hunk, `!` for a remark."""
+    """One line of a patch. `sign` is `+`, `-`, a space, `@` for the header of a hunk, `!` for a remark."""
 
     sign: str
     text: Text
 
 
 def patch_of_file(part: str, path: str) -> list[Line]:
-    """The lines of one file's patch, harmless. Permission changes and binary files are put into words."""
+    """The lines of one file's patch, safe for a terminal, with remarks about permissions and binary files."""
     found, lines = list[Line](), part.removesuffix("\n").split("\n") if part else []
     cut, inside = len(lines) > _MOST_LINES, False
-    found += _remarks(lines)
+    found += _header_remarks(lines)
     for line in lines[:_MOST_LINES]:
         sign, text = line[:1], safe(line[1:], keep="\t").expandtabs(_TAB)
         head = _HUNK.match(line)
@@ -201,7 +199,7 @@ def patch_of_file(part: str, path: str) -> list[Line]:
             inside, about = True, safe(head[2].strip(), keep="\t").expandtabs(_TAB)
             found.append(Line("@", Text(f"line {max(int(head[1]), 1)}  {about}".rstrip())))
         elif line.startswith(("old mode ", "deleted file mode ")):
-            inside = False  # of a path that became something else there are two parts
+            inside = False  # the patch of a path whose type changed has two parts
         elif inside and sign == "\\":
             found.append(Line("!", Text("(no newline at the end)")))
         elif inside and sign in ("+", "-", " "):
@@ -211,8 +209,8 @@ def patch_of_file(part: str, path: str) -> list[Line]:
     return _coloured(found, path)
 
 
-def _remarks(lines: Sequence[str]) -> Iterator[Line]:
-    """What the head of a patch says, in words."""
+def _header_remarks(lines: Sequence[str]) -> Iterator[Line]:
+    """Remarks in words for the header of a patch."""
     before = ""
     for line in lines[:_MOST_LINES]:
         name, _, mode = line.rpartition(" ")
@@ -235,12 +233,12 @@ def _remarks(lines: Sequence[str]) -> Iterator[Line]:
 
 
 def _coloured(lines: list[Line], path: str) -> list[Line]:
-    """The same lines in the colours of the language, which follows from the name of the file."""
+    """The same lines in the colours of the language, which is guessed from the name of the file."""
     from rich.syntax import Syntax  # the lexers would make up a sixth of the start
 
     lexer, painted = "", {at: line.text for at, line in enumerate(lines)}
     if _is_small(lines):
-        lexer = Syntax.guess_lexer(os.path.basename(path), "\n")  # by the name alone: the contents decide nothing
+        lexer = Syntax.guess_lexer(os.path.basename(path), "\n")  # by the name alone, not by the content
     for sign in "-+" if lexer else "":
         side = [at for at, line in enumerate(lines) if line.sign in (" ", sign)]
         code = "\n".join(lines[at].text.plain for at in side)
@@ -253,8 +251,8 @@ def _coloured(lines: list[Line], path: str) -> list[Line]:
 
 
 def _styled(sign: str, text: Text) -> Text:
-    """Green, red, or as it is, where the language has no colour of its own."""
-    spans = [span for span in text.spans if isinstance(span.style, Style)]  # others are about the background
+    """Green or red by the sign, except where the language has a colour."""
+    spans = [span for span in text.spans if isinstance(span.style, Style)]  # the others set the background
     return Text(text.plain, _STYLES.get(sign, Style()), spans=spans)
 
 
@@ -266,7 +264,7 @@ def _is_small(lines: Sequence[Line]) -> bool:
 # --- drawing -----------------------------------------------------------------------------------------
 
 
-def unified(line: Line, width: int) -> Text:
+def unified_line(line: Line, width: int) -> Text:
     if line.sign in "@!":
         return line.text
     return Text.assemble((line.sign, _STYLES.get(line.sign, "")), line.text)
@@ -276,21 +274,21 @@ Pair = tuple[Line | None, Line | None]
 
 
 def pairs(lines: Sequence[Line]) -> list[Pair]:
-    """For two columns: what was taken out beside what came in its place."""
-    found, out, came = list[Pair](), list[Line](), list[Line]()
+    """Lines for two columns: deleted lines beside the ones that were added in their place."""
+    found, deleted, added = list[Pair](), list[Line](), list[Line]()
 
     def flush() -> None:
-        found.extend(zip_longest(out, came))
-        out.clear()
-        came.clear()
+        found.extend(zip_longest(deleted, added))
+        deleted.clear()
+        added.clear()
 
     for line in lines:
         if line.sign == "-":
-            if came:
+            if added:
                 flush()
-            out.append(line)
+            deleted.append(line)
         elif line.sign == "+":
-            came.append(line)
+            added.append(line)
         else:
             flush()
             found.append((line, line))
@@ -298,7 +296,7 @@ def pairs(lines: Sequence[Line]) -> list[Pair]:
     return found
 
 
-def side_by_side(pair: Pair, width: int) -> Text:
+def side_by_side_line(pair: Pair, width: int) -> Text:
     left, right = pair
     if left is not None and left is right and left.sign in "@!":
         return left.text

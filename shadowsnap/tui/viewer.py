@@ -1,6 +1,6 @@
 """The viewer: turns on the left, the files of one turn and the diff of one file on the right.
 
-Everything it knows comes from the manager. What may take long runs in a thread, so that the keys always answer.
+All data comes from the manager. Slow operations run in a thread, so that the keys always answer.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from shadowsnap.manager import CheckpointManager
 from shadowsnap.model import TAKEN_BACK, Change, Entry, Now, RestoreResult, Session
 from shadowsnap.snapshot.states import part_of, split_patch
 from shadowsnap.store.conversations import message_of
-from shadowsnap.tui.patches import Line, Lines, pairs, patch_of_file, side_by_side, unified, widest
+from shadowsnap.tui.patches import Line, Lines, pairs, patch_of_file, side_by_side_line, unified_line, widest
 
 KEYS = """\
 up down pgup pgdn   move          tab    the next pane
@@ -88,12 +88,12 @@ class Dialog(ModalScreen[Any]):
             yield Static(Text(self._foot, style="bold", no_wrap=True, overflow="ellipsis"))
 
     def inside(self) -> ComposeResult:
-        """What stands above the foot: nothing, unless a kind of dialog has something to show."""
+        """The widgets above the footer: none, unless a subclass has some."""
         yield from ()
 
 
 class Reader(Dialog):
-    """Lines to read."""
+    """A dialog with lines to read."""
 
     def __init__(self, title: str, lines: Sequence[Text], foot: str = "esc closes") -> None:
         super().__init__(title, foot)
@@ -108,13 +108,13 @@ class Reader(Dialog):
         pane = self.query_one("#text", Lines)
         pane.parent.styles.max_height = "90%"  # type: ignore[union-attr]
         pane.styles.max_height = max(3, self.app.size.height - 6)
-        pane.say(self._title)
+        pane.set_heading(self._title)
         pane.show(self._lines, wide=widest(self._lines))
         pane.focus()
 
 
 class Question(Reader):
-    """A plan, and whether to carry it out. Only `y` says yes."""
+    """A plan, and the question whether to carry it out. Only `y` means yes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "dismiss(True)", show=False),
@@ -135,7 +135,7 @@ class Row:
 
 
 class Chooser(Dialog):
-    """A list; below it, what is known of the row under the cursor. Answers with the value of the chosen row."""
+    """A list, and below it the details of the row under the cursor. Its result is the value of the chosen row."""
 
     BINDINGS: ClassVar[list[BindingType]] = [Binding("enter", "choose", show=False)]
 
@@ -151,7 +151,7 @@ class Chooser(Dialog):
     def on_mount(self) -> None:
         box, choices = self.query_one(Vertical), self.query_one("#choices", Lines)
         box.styles.height = "90%"
-        choices.say(self._title)
+        choices.set_heading(self._title)
         choices.show(self._rows, lambda row, width: row.text)
         choices.focus()
         if self.query("#about"):
@@ -177,7 +177,7 @@ class Chooser(Dialog):
 
 
 class Typed(Dialog):
-    """One line of text. `on_change` sees it while it is typed."""
+    """A dialog for one line of text. `on_change` is called while it is typed."""
 
     DEFAULT_CSS = """
     Typed { align: left bottom; }
@@ -207,7 +207,7 @@ class Typed(Dialog):
 
 
 _MOST_LINES = 20_000
-_MOST_OF_TOOL = 200
+_LONGEST_TOOL = 200
 
 
 def session_choices(manager: CheckpointManager, workdir: Path, width: int) -> list[Row]:
@@ -243,19 +243,19 @@ def conversation_of(manager: CheckpointManager, session: Session, width: int) ->
 
 
 def _messages(data: Any) -> Iterator[tuple[str, str]]:
-    """Who said what, from messages or the rows of a transcript; rows in which nothing is said are left out."""
+    """The role and the text of each message or row of a transcript; rows without text are left out."""
     rows = data.get("messages", [data]) if isinstance(data, dict) else data
     for row in rows if isinstance(rows, list) else [rows]:
         if not isinstance(row, dict):
             yield "", str(row)
             continue
         message = message_of(row)
-        text = "\n".join(_said(message.get("content", message.get("text"))))
+        text = "\n".join(_texts_in(message.get("content", message.get("text"))))
         if text.strip():
             yield str(message.get("role") or row.get("type") or ""), text
 
 
-def _said(content: Any) -> Iterator[str]:
+def _texts_in(content: Any) -> Iterator[str]:
     if isinstance(content, str):
         yield content
     for part in content if isinstance(content, list) else ():
@@ -265,30 +265,30 @@ def _said(content: Any) -> Iterator[str]:
             yield part["text"]
         elif isinstance(part, dict) and str(part.get("type", "")).startswith("tool"):
             about = part.get("input", part.get("content", ""))
-            yield f"({part.get('name') or 'tool'}) {about}"[:_MOST_OF_TOOL]
+            yield f"({part.get('name') or 'tool'}) {about}"[:_LONGEST_TOOL]
 
 
-# --- entries in words -----------------------------------------------------------------------------------------
+# --- names of entries -----------------------------------------------------------------------------------------
 
 
-def entry_in_words(entry: Entry) -> str:
+def entry_name(entry: Entry) -> str:
     return "your own edits" if entry.number is None else f"{entry.kind} {entry.number}"
 
 
-def goal_in_words(entry: Entry) -> str:
-    """Where going back to an entry leads."""
-    return entry_in_words(entry) if entry.kind == "snapshot" else f"before {entry_in_words(entry)}"
+def target_name(entry: Entry) -> str:
+    """The name of the state that going back to an entry restores."""
+    return entry_name(entry) if entry.kind == "snapshot" else f"before {entry_name(entry)}"
 
 
 T = TypeVar("T")
 
 _READING = "reading the timeline ..."
-_SETTLE = 0.04
-"""Seconds that the cursor rests on a row before its files are read."""
-_LOOK_AGAIN = 2.0
-_SHARE = 20
-"""Looking again takes at most this part (1 in 20) of the time, because it holds the lock of the project."""
-_FEET = (
+_CURSOR_REST_SECONDS = 0.04
+"""The files of a row are read once the cursor was on it for so long."""
+_REFRESH_SECONDS = 2.0
+_REFRESH_SHARE = 20
+"""A refresh takes at most 1/20 of the time, because it locks the project."""
+_FOOTERS = (
     "enter go back before it   t take this turn out   space choose files   z undo  Z redo  p pin",
     "enter go back  t take out  space choose files  = preview  z undo  Z redo  p pin",
 )
@@ -301,8 +301,8 @@ _ACTIONS = {
 
 
 @dataclass(frozen=True)
-class Look:
-    """What the panes on the right show: changed files, the patch of each, and what there is to say besides."""
+class Details:
+    """What the panes on the right show: changed files, their patches, and remarks."""
 
     heading: str
     changes: tuple[Change, ...] = ()
@@ -331,12 +331,12 @@ class Viewer(App[int]):
     ]
 
     def __init__(self, context: Context, first: Future[list[Entry]] | None = None) -> None:
-        """`first` is the timeline, if it is being read already."""
+        """`first`: the timeline, if it is being read already."""
         super().__init__(ansi_color=True)
         self._first = first
         self._entries: list[Entry] = []
         self._now: Now | None
-        self._look = Look("Files")
+        self._details = Details("Files")
         self._chosen: set[str] = set()
         self._path: str | None = None
         """The file whose history is shown."""
@@ -344,17 +344,17 @@ class Viewer(App[int]):
         self._preview = False
         self._side_by_side = False
         self._busy = ""
-        """What is being done to the files."""
-        self._said = self._trouble = ""
+        """The operation that is changing files; empty if there is none."""
+        self._status_text = self._trouble = ""
         self._shown: object = None
-        """Whose diff is shown."""
+        """Identifies the diff that is shown."""
         self._timer: Timer | None = None
         self._turns, self._files, self._diff = Lines(id="turns"), Lines(id="files"), Lines(id="diff", select=False)
         self._head, self._status, self._foot = Static(id="head"), Static(id="status"), Static(id="foot")
         self._open(context)
 
     def _open(self, context: Context) -> None:
-        self._where = context
+        self._cli_context = context
         self._manager, self._workdir = context.manager, context.workdir
         self._now, self._protection = None, ""
         self.workers.cancel_group(self, "now")
@@ -371,8 +371,8 @@ class Viewer(App[int]):
         yield self._foot
 
     def on_mount(self) -> None:
-        self._turns.say("Turns")
-        self._diff.say("Diff")
+        self._turns.set_heading("Turns")
+        self._diff.set_heading("Diff")
         self._turns.focus()
         self._say(_READING)
         self._draw_head()
@@ -382,7 +382,7 @@ class Viewer(App[int]):
     def on_resize(self) -> None:
         self._draw_head()
 
-    # --- what takes long, in a thread ---------------------------------------------------------------------
+    # --- slow operations, in a thread ---------------------------------------------------------------------
 
     def _in_thread(
         self,
@@ -392,33 +392,34 @@ class Viewer(App[int]):
         otherwise: Callable[[Exception], None] | None = None,
         after: float = 0.0,
     ) -> None:
-        """Run a job `after` some seconds and hand its result on, unless another one of the group came later."""
+        """Run a job `after` some seconds, and pass its result to `then`. A later job of the same group replaces
+        it."""
 
         async def run() -> None:
             await asyncio.sleep(after)
             try:
                 result = await asyncio.to_thread(job)
             except (ShadowsnapError, OSError) as problem:
-                (otherwise or self._complain)(problem)
+                (otherwise or self._show_error)(problem)
             else:
                 then(result)
 
-        work: WorkType[None] = run  # not a coroutine: one that is never begun would warn
+        work: WorkType[None] = run  # a function, because a coroutine that is never awaited would warn
         self.run_worker(work, group=group, exclusive=True, exit_on_error=False)
 
     def on_worker_state_changed(self, event: Worker.StateChanged) -> None:
         if event.state == WorkerState.ERROR and event.worker.error is not None:
             self._busy = ""
-            self._complain(event.worker.error)
+            self._show_error(event.worker.error)
 
-    def _complain(self, problem: BaseException) -> None:
+    def _show_error(self, problem: BaseException) -> None:
         hint = getattr(problem, "hint", "")
         known = isinstance(problem, (ShadowsnapError, OSError))
         text = f"{problem}{f' ({hint})' if hint else ''}" if known else f"this should not happen: {problem!r}"
         self._say(text, "bold red")
 
     def _say(self, text: str, style: str = "") -> None:
-        self._said = text
+        self._status_text = text
         self._status.update(Text(f" {one_line(text)}", style))
 
     def _say_from_thread(self, text: str) -> None:
@@ -427,7 +428,7 @@ class Viewer(App[int]):
     # --- the timeline ---------------------------------------------------------------------------------------
 
     def _read(self, first: Future[list[Entry]] | None = None) -> None:
-        """Read the timeline, then how the files are now, and after a while both again."""
+        """Read the timeline, then the files as they are now, and both again after a while."""
         manager, workdir, path, began = self._manager, self._workdir, self._path, time.monotonic()
 
         def entries() -> list[Entry]:
@@ -437,52 +438,53 @@ class Viewer(App[int]):
             if found != self._entries or not self._turns.rows:
                 self._entries = found
                 self._show_turns()
-            if self._said == _READING:
+            if self._status_text == _READING:
                 self._say("")
-            self._in_thread("now", self._read_now, looked, failed)
+            self._in_thread("now", self._read_now, compared, failed)
 
-        def looked(found: tuple[Now, str]) -> None:
+        def compared(found: tuple[Now, str]) -> None:
             changed = found[0] != self._now
             (self._now, self._protection), self._trouble = found, ""
             self._draw_head()
             self._turns.refresh()
             row = self._turns.row
             if changed and (row is None or row.status == "running" or self._preview):
-                self._read_look()
+                self._read_details()
             again()
 
         def failed(problem: Exception) -> None:
-            if str(problem) != self._trouble:  # the same trouble is not shown every other second
+            if str(problem) != self._trouble:  # the same error is not shown at every refresh
                 self._trouble = str(problem)
-                self._complain(problem)
+                self._show_error(problem)
             again()
 
         def again() -> None:
             if self._timer is not None:
                 self._timer.stop()
-            self._timer = self.set_timer(max(_LOOK_AGAIN, _SHARE * (time.monotonic() - began)), self._read)
+            pause = max(_REFRESH_SECONDS, _REFRESH_SHARE * (time.monotonic() - began))
+            self._timer = self.set_timer(pause, self._read)
 
         self._in_thread("read", entries, read, failed)
 
     def _read_now(self) -> tuple[Now, str]:
-        return self._manager.now(self._workdir), self._protection or self._where.protection.text
+        return self._manager.now(self._workdir), self._protection or self._cli_context.protection.text
 
     def _show_turns(self) -> None:
-        """The rows that fit what is looked for, with the cursor where it was."""
+        """Show the rows that match the search, with the cursor where it was."""
         here, found = self._turns.row, self._find.casefold()
         rows: list[Entry | None] = [] if found or self._path else [None]
         rows += [each for each in self._entries if found in f"{each.number or ''} {entry_text(each)}".casefold()]
-        cursor = next((at for at, row in enumerate(rows) if _identity(row) == _identity(here)), 0)
+        cursor = next((at for at, row in enumerate(rows) if _entry_key(row) == _entry_key(here)), 0)
         heading = f"History of {safe(self._path)}" if self._path else "Turns"
-        self._turns.say(f"{heading} with {safe(self._find)!r}" if found else heading)
+        self._turns.set_heading(f"{heading} with {safe(self._find)!r}" if found else heading)
         self._turns.show(rows, self._draw_turn, cursor=cursor)
         if not rows:
             self._say("nothing fits; esc shows everything")
-        self._read_look()
+        self._read_details()
 
     def _draw_turn(self, entry: Entry | None, width: int) -> Text:
         if entry is None:
-            return Text.assemble(("@ ", "bold"), cut(f"now{_now_in_short(self._now)}", max(1, width - 2)))
+            return Text.assemble(("@ ", "bold"), cut(f"now{_now_summary(self._now)}", max(1, width - 2)))
         mark = f"{entry.number if entry.number is not None else '.'} "
         files = _file_counts(entry)
         room = max(1, width - columns(mark) - columns(files) - 1)
@@ -499,7 +501,7 @@ class Viewer(App[int]):
         path = cut_path(tilde(self._workdir), max(10, room - min(30, columns(self._protection)) - 3))
         left = cut(f" {path}   {one_line(self._protection)}", room)
         self._head.update(Text(f"{pad(left, room)}  {keys}", "bold", no_wrap=True))
-        foot = next((text for text in _FEET if len(text) < width), _FEET[-1])
+        foot = next((text for text in _FOOTERS if len(text) < width), _FOOTERS[-1])
         self._foot.update(Text(f" {foot}", "bold", no_wrap=True, overflow="ellipsis"))
 
     # --- the files and the diff -------------------------------------------------------------------------------
@@ -507,8 +509,8 @@ class Viewer(App[int]):
     def on_lines_moved(self, event: Lines.Moved) -> None:
         if event.pane is self._turns:
             self._chosen.clear()
-            self._say(cut(_about(self._turns.row), self.size.width - 2))
-            self._read_look()
+            self._say(cut(_entry_facts(self._turns.row), self.size.width - 2))
+            self._read_details()
         elif event.pane is self._files:
             self._show_diff()
 
@@ -518,58 +520,61 @@ class Viewer(App[int]):
         elif event.pane is self._files:
             self.action_choose_file()
 
-    def _read_look(self) -> None:
+    def _read_details(self) -> None:
         entry, now, preview = self._turns.row, self._now if self._turns.rows else None, self._preview
 
-        def look() -> Look:
+        def details() -> Details:
             if entry is None:
-                return _look_at_now(now)
-            return self._look_back(entry) if preview else self._look_at(entry)
+                return _details_of_now(now)
+            return self._preview_of(entry) if preview else self._details_of(entry)
 
         def failed(problem: Exception) -> None:
-            self._complain(problem)
-            self._show_look(Look("Files", remarks=(one_line(str(problem)),)))
+            self._show_error(problem)
+            self._show_details(Details("Files", remarks=(one_line(str(problem)),)))
 
-        self._in_thread("look", look, self._show_look, failed, after=_SETTLE if entry else 0.0)
+        pause = _CURSOR_REST_SECONDS if entry else 0.0
+        self._in_thread("details", details, self._show_details, failed, after=pause)
 
-    def _look_at(self, entry: Entry) -> Look:
+    def _details_of(self, entry: Entry) -> Details:
         """What an entry changed."""
-        heading = f"Files of {entry_in_words(entry)}"
+        heading = f"Files of {entry_name(entry)}"
         diff = diff_of_entry(self._manager, self._workdir, entry)
         skipped = tuple(f"not captured: {safe(item.path)} ({item.why})" for item in entry.skipped)
         if diff is None:
-            return Look(heading, remarks=("what it changed is not known: a state of it is missing", *skipped))
-        return self._only_path(Look(heading, diff.changes, split_patch(diff.text), skipped))
+            return Details(heading, remarks=("what it changed is not known: a state of it is missing", *skipped))
+        return self._only_path(Details(heading, diff.changes, split_patch(diff.text), skipped))
 
-    def _look_back(self, entry: Entry) -> Look:
+    def _preview_of(self, entry: Entry) -> Details:
         """What going back would do to the files as they are now."""
-        heading = f"Going back {'to ' if entry.kind == 'snapshot' else ''}{goal_in_words(entry)}"
+        heading = f"Going back {'to ' if entry.kind == 'snapshot' else ''}{target_name(entry)}"
         if entry.state is None:
-            return Look(heading, remarks=("there is no state to go back to",))
+            return Details(heading, remarks=("there is no state to go back to",))
         plan = self._manager.restore(self._workdir, entry.state, self._paths(), dry_run=True)
         remarks = tuple(f"kept: {safe(kept.path)} ({kept.why})" for kept in plan.kept)
-        changes = plan.changes  # none of very many
+        changes = plan.changes  # empty if there are very many
         changes = changes or tuple(Change(path, "modified") for path in plan.written)
         changes += () if plan.changes else tuple(Change(path, "deleted") for path in plan.deleted)
-        return self._only_path(Look(heading, changes, split_patch(plan.patch), remarks))
+        return self._only_path(Details(heading, changes, split_patch(plan.patch), remarks))
 
-    def _only_path(self, look: Look) -> Look:
-        """In the history of a file, that file alone."""
+    def _only_path(self, details: Details) -> Details:
+        """The same details; in the history of a file, of that file alone."""
         if self._path is None:
-            return look
+            return details
         inside = f"{self._path}/"
-        changes = tuple(each for each in look.changes if each.path == self._path or each.path.startswith(inside))
-        return Look(look.heading, changes, look.patches, look.remarks)
+        changes = tuple(
+            each for each in details.changes if each.path == self._path or each.path.startswith(inside)
+        )
+        return Details(details.heading, changes, details.patches, details.remarks)
 
-    def _show_look(self, look: Look) -> None:
-        here, same = self._files.row, self._look.heading == look.heading
-        self._look = look
-        rows: list[Change | str] = [*look.changes, *look.remarks]
+    def _show_details(self, details: Details) -> None:
+        here, same = self._files.row, self._details.heading == details.heading
+        self._details = details
+        rows: list[Change | str] = [*details.changes, *details.remarks]
         if not rows:
             rows = ["no file differs" if self._turns.row is None or self._preview else "no file was changed"]
         cursor = next((at for at, row in enumerate(rows) if row == here), 0) if same else 0
-        more = f" ({count(len(look.changes), 'file')})" if look.changes else ""
-        self._files.say(f"{look.heading}{more}")
+        more = f" ({count(len(details.changes), 'file')})" if details.changes else ""
+        self._files.set_heading(f"{details.heading}{more}")
         self._files.show(rows, self._draw_file, cursor=cursor)
         self._show_diff()
 
@@ -587,26 +592,27 @@ class Viewer(App[int]):
         row = self._files.row
         if not isinstance(row, Change):
             self.workers.cancel_group(self, "diff")
-            self._diff.say("Diff")
+            self._diff.set_heading("Diff")
             self._diff.show([row or ""] if isinstance(row, str) else [], lambda text, width: Text(text))
             return
-        part = part_of(self._look.patches, row.path)
+        part = part_of(self._details.patches, row.path)
         self._in_thread("diff", lambda: patch_of_file(part, row.path), lambda lines: self._draw_diff(row, lines))
 
     def _draw_diff(self, row: Change, lines: list[Line]) -> None:
-        shown = (_identity(self._turns.row), self._preview, self._side_by_side, row.path)
-        keep, self._shown = shown == self._shown, shown  # a file that changes while it is read stays where it is
-        self._diff.say(f"Diff of {safe(row.path)}")
+        shown = (_entry_key(self._turns.row), self._preview, self._side_by_side, row.path)
+        # The scroll position is kept if the same file changed while it is shown.
+        keep, self._shown = shown == self._shown, shown
+        self._diff.set_heading(f"Diff of {safe(row.path)}")
         if not lines:
             about = "a directory" if row.path.endswith("/") else "the text of this change is not shown"
             lines = [Line("!", Text(about))]
         if self._side_by_side:
-            self._diff.show(pairs(lines), side_by_side, keep=keep)
+            self._diff.show(pairs(lines), side_by_side_line, keep=keep)
         else:
-            self._diff.show(lines, unified, wide=widest([line.text for line in lines]) + 2, keep=keep)
+            self._diff.show(lines, unified_line, wide=widest([line.text for line in lines]) + 2, keep=keep)
 
     def _ask(self, dialog: Dialog, then: Callable[[Any], None] | None = None) -> None:
-        """Open a dialog, unless one is open: what is typed there must not answer a question that comes late."""
+        """Open a dialog, unless one is open: keys that are meant for that one must not answer a late question."""
         if len(self.screen_stack) == 1:
             self.push_screen(dialog, then)
 
@@ -614,7 +620,7 @@ class Viewer(App[int]):
 
     def action_preview(self) -> None:
         self._preview = not self._preview
-        self._read_look()
+        self._read_details()
 
     def action_side_by_side(self) -> None:
         self._side_by_side = not self._side_by_side
@@ -631,7 +637,7 @@ class Viewer(App[int]):
         self._ask(Typed("find:", self._find, show), show)
 
     def action_everything(self) -> None:
-        """Leave the history of a file, and what was looked for."""
+        """Leave the history of a file, and the search."""
         self._find = ""
         self._chosen.clear()
         self._history_of(None)
@@ -685,8 +691,8 @@ class Viewer(App[int]):
                 self._in_thread("project", lambda: context_of(workdir), opened)
 
         def context_of(workdir: Path) -> Context:
-            context = Context(self._where.ui, [str(workdir)])
-            assert context.manager and context.workdir  # made here, in the thread
+            context = Context(self._cli_context.ui, [str(workdir)])
+            assert context.manager and context.workdir  # computed here, in the thread
             return context
 
         def opened(context: Context) -> None:
@@ -732,7 +738,7 @@ class Viewer(App[int]):
         if entry is None or entry.state is None:
             self._say("there is nothing to go back to here: choose a turn")
             return
-        name, asked = goal_in_words(entry), one_line(entry.prompt or entry.reason)
+        name, asked = target_name(entry), one_line(entry.prompt or entry.reason)
         which = f" of {count(len(paths), 'file')}" if paths else ""
 
         def operation(context: Context) -> Operation:
@@ -769,7 +775,7 @@ class Viewer(App[int]):
         change, verb = (self._manager.unpin, "unpinned") if entry.pinned else (self._manager.pin, "pinned")
 
         def pinned(_: object) -> None:
-            self._say(f"{verb} {goal_in_words(entry)}; p takes it back")
+            self._say(f"{verb} {target_name(entry)}; p takes it back")
             self._read()
 
         self._in_thread("pin", lambda: change(self._workdir, entry.state), pinned)
@@ -777,11 +783,11 @@ class Viewer(App[int]):
     def _propose(
         self, operation: Callable[[Context], Operation], heading: Callable[[RestoreResult], str]
     ) -> None:
-        """Make the plan, show it and ask; then carry it out, and say what happened."""
+        """Make the plan, show it and ask; then apply it, and show the result."""
         if self._busy:
             self._say(f"{self._busy} ...: wait until it is done")
             return
-        context = self._where
+        context = self._cli_context
 
         def make() -> tuple[Operation, RestoreResult, list[str]]:
             made = operation(context)
@@ -801,7 +807,7 @@ class Viewer(App[int]):
         def apply(made: Operation, plan: RestoreResult) -> None:
             self._busy = made.verb
             self._say(f"{made.verb} ...")
-            self._in_thread("apply", lambda: _carried_out(made, plan), done, failed)
+            self._in_thread("apply", lambda: _apply(made, plan), done, failed)
 
         def done(text: str) -> None:
             self._busy = ""
@@ -811,14 +817,14 @@ class Viewer(App[int]):
 
         def failed(problem: Exception) -> None:
             self._busy = ""
-            self._complain(problem)
+            self._show_error(problem)
 
         self._say("making the plan ...")
         self._in_thread("plan", make, ask)
 
 
-def _carried_out(operation: Operation, plan: RestoreResult) -> str:
-    """What happened, where that is not what was planned, and the key that takes it back."""
+def _apply(operation: Operation, plan: RestoreResult) -> str:
+    """Apply an operation; what happened, how it differs from the plan, and the key that takes it back."""
     with interrupt_safely():
         result = operation.run(False, operation.paths)
     parts = [*operation.done(result).splitlines(), *result_lines(result, plan), result.note]
@@ -826,22 +832,22 @@ def _carried_out(operation: Operation, plan: RestoreResult) -> str:
     return "; ".join(one_line(part) for part in parts if part)
 
 
-# --- in words --------------------------------------------------------------------------------------------------
+# --- texts --------------------------------------------------------------------------------------------------
 
 _SIGNS = {"+": "green", "-": "red", "~": "yellow"}
 
 
-def _identity(entry: Entry | None) -> object:
-    """What an entry is known by when the timeline is read again."""
+def _entry_key(entry: Entry | None) -> object:
+    """Identifies an entry when the timeline is read again."""
     return entry and (entry.kind, entry.number or (entry.before, entry.began_at))
 
 
-def _about(entry: Entry | None) -> str:
-    """Who did it, when, and the whole of what was asked."""
+def _entry_facts(entry: Entry | None) -> str:
+    """The name, agent and age of an entry, and its whole prompt."""
     if entry is None:
         return ""
     moment = entry_moment(entry)
-    facts = (entry_in_words(entry), one_line(entry.agent or ""), ago(moment) if moment else "")
+    facts = (entry_name(entry), one_line(entry.agent or ""), ago(moment) if moment else "")
     asked = one_line(entry.prompt or entry.reason)
     return ", ".join(filter(None, facts)) + (f": {asked}" if asked else "")
 
@@ -853,16 +859,16 @@ def _file_counts(entry: Entry) -> str:
     return " ".join(f"{sign}{number}" for sign, number in numbers if number)
 
 
-def _now_in_short(now: Now | None) -> str:
+def _now_summary(now: Now | None) -> str:
     if now is None or now.files_changed is None:
         return ""
     files = count(now.files_changed, "file") if now.files_changed else "no file"
     return f": {files} {'differ' if now.files_changed > 1 else 'differs'}"
 
 
-def _look_at_now(now: Now | None) -> Look:
+def _details_of_now(now: Now | None) -> Details:
     if now is None:
-        return Look("Files", remarks=("how the files are now is not known",))
+        return Details("Files", remarks=("how the files are now is not known",))
     skipped = tuple(f"not captured: {safe(item.path)} ({item.why})" for item in now.skipped)
     heading = f"Changed since {now.name}" if now.name else "Files"
-    return Look(heading, now.changes, split_patch(now.patch), skipped)
+    return Details(heading, now.changes, split_patch(now.patch), skipped)

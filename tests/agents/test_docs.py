@@ -99,11 +99,11 @@ def test_the_example_by_hand_is_what_is_installed(home: Path) -> None:
 def test_the_figures_are_right() -> None:
     for figure, words in (
         (hook.DEADLINE, "after {:.0f} seconds it captures just the files"),
-        (client._LAST_RESORT, "after {} seconds it\n  ends in any case"),
+        (client._MOST_SECONDS, "after {} seconds it\n  ends in any case"),
         (SECONDS_TO_WAIT, "The installed setting lets agents wait {}."),
         (turns._DAYS_KEPT, "after\n  {} days"),
         (turns._SESSIONS_KEPT, "more than {}."),
-        (hooklog._MOST_BYTES // 1024, "at most {} KB"),
+        (hooklog._MOST_LOG_BYTES // 1024, "at most {} KB"),
         (_PROMPT_LENGTH, "first {:,} characters"),
     ):
         assert words.format(figure) in HOOKS

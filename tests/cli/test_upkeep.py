@@ -215,7 +215,7 @@ def test_status_names_trouble_and_what_mends_it(
     install("claude")
     hook_ran(base, project, {"ago": 90}, {"status": "failed", "error": "OSError: \x1b[2J disk"})
     out = " ".join(history("status").out.split())
-    assert "NOT protected: the hook of claude failed 0 s ago: OSError: " in out
+    assert "NOT protected: the hook of claude failed just now: OSError: " in out
     assert "trouble: the last snapshot of claude failed: OSError: \\x1b[2J disk -> shadowsnap doctor" in out
     told = history.json("status")
     assert told["here"]["protected"] is False

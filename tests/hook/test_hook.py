@@ -452,7 +452,7 @@ def test_what_was_captured_before_time_ran_out_is_the_state_before_the_turn(
 
 
 def test_an_agent_that_never_ends_its_input_does_not_keep_us(project: Path) -> None:
-    run_with("client._LAST_RESORT = 1", tool(project), closed=False)
+    run_with("client._MOST_SECONDS = 1", tool(project), closed=False)
 
 
 def test_a_damaged_session_file_is_as_good_as_none(

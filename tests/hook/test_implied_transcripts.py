@@ -127,8 +127,8 @@ def test_a_session_id_cannot_lead_elsewhere(session: str, home: Path) -> None:
 
 
 def test_the_resident_helper_serves_nobody_whose_transcripts_lie_elsewhere() -> None:
-    places = [place for each in payload._PLACES.values() for place in each]
-    places += [implied.place for implied in payload._IMPLIED.values()]
+    places = [place for each in payload._TRANSCRIPT_FOLDERS.values() for place in each]
+    places += [implied.folder for implied in payload._IMPLIED_TRANSCRIPTS.values()]
     assert {place.variable for place in places if place.variable} <= VARIABLES
 
 

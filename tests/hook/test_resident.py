@@ -265,7 +265,7 @@ def test_stopped_while_it_works(project: Path, base: Path, manager: CheckpointMa
         listener.listen()
         script = (
             "from shadowsnap.hook import client; client._ANSWER_SECONDS = 0.3\n"
-            "client._LAST_RESORT = 12; client.main(['claude'])"
+            "client._MOST_SECONDS = 12; client.main(['claude'])"
         )
         change(project, "1\n")
         hooked = subprocess.Popen([sys.executable, "-c", script], stdin=subprocess.PIPE)
@@ -492,7 +492,7 @@ def test_a_turn_that_is_pushed_ends_in_the_hook_itself(project: Path, base: Path
 
 
 def test_every_variable_of_an_agent_is_compared() -> None:
-    places = [place for each in payload._PLACES.values() for place in each]
+    places = [place for each in payload._TRANSCRIPT_FOLDERS.values() for place in each]
     assert {place.variable for place in places if place.variable} <= client.VARIABLES
 
 

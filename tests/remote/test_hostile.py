@@ -370,7 +370,7 @@ def test_a_large_file_that_is_stored_as_differences(reader: MachineUnderTest, tm
     """git writes them for files up to 512 MiB."""
     base = bytes(8 << 20)
     (tmp_path / "pack").write_bytes(delta_of(base, 40, 40 * len(base)))
-    store = reader.here()._store()
+    store = reader.here()._access.store()
     (tmp_path / "scratch" / "pack").mkdir(parents=True)
     git = store.git(Deadline(60)).bound(scratch_objects=tmp_path / "scratch")
     assert len(checking.index_pack(git, tmp_path / "pack", "lane", set())) == 2
@@ -379,7 +379,7 @@ def test_a_large_file_that_is_stored_as_differences(reader: MachineUnderTest, tm
 def test_a_pack_that_takes_too_long_to_look_at(reader: MachineUnderTest, tmp_path: Path) -> None:
     (tmp_path / "pack").write_bytes(pack_of(entry(BLOB, bytes(1 << 20))))
     (tmp_path / "scratch" / "pack").mkdir(parents=True)
-    git = reader.here()._store().git(Deadline(1e-9)).bound(scratch_objects=tmp_path / "scratch")
+    git = reader.here()._access.store().git(Deadline(1e-9)).bound(scratch_objects=tmp_path / "scratch")
     with pytest.raises(errors.DeadlineExceeded):
         checking.index_pack(git, tmp_path / "pack", "lane", set())
 

@@ -134,7 +134,7 @@ class Driver:
     @property
     def said(self) -> str:
         """The message above the keys."""
-        return self.app._said
+        return self.app._status_text
 
     @property
     def screen(self) -> str:

@@ -6,7 +6,7 @@ import pytest
 from viewing import Shop
 
 from shadowsnap.snapshot.states import part_of, split_patch
-from shadowsnap.tui.patches import Line, pairs, patch_of_file, side_by_side, unified
+from shadowsnap.tui.patches import Line, pairs, patch_of_file, side_by_side_line, unified_line
 
 PATCH = """\
 diff --git a/a b b/a b
@@ -39,7 +39,7 @@ NAMES = ["plain.py", "a b", "ä", "tab\there", 'quote"', "back\\slash", "new\nli
 
 
 def text(lines: list[Line]) -> list[str]:
-    return [unified(line, 80).plain for line in lines]
+    return [unified_line(line, 80).plain for line in lines]
 
 
 def test_each_file_has_its_part() -> None:
@@ -62,7 +62,7 @@ def test_contents_that_look_like_a_head_are_contents() -> None:
 
 def test_two_columns_have_what_came_in_the_place_of_what() -> None:
     rows = pairs(patch_of_file(part_of(split_patch(PATCH), 'bä\t"\\.py'), "b.py"))
-    shown = [side_by_side(row, 43).plain for row in rows]
+    shown = [side_by_side_line(row, 43).plain for row in rows]
     assert shown[1:] == [
         " def one():          │  def one():         ",
         "-    old = 1         │ +    new = 1        ",
@@ -72,7 +72,7 @@ def test_two_columns_have_what_came_in_the_place_of_what() -> None:
 
 def test_a_wide_character_does_not_move_the_columns() -> None:
     rows = pairs(patch_of_file("@@ -1 +1 @@\n-漢字漢字漢字漢字\n+漢字\n", "x.txt"))
-    assert {side_by_side(row, 21).cell_len for row in rows[1:]} == {21}
+    assert {side_by_side_line(row, 21).cell_len for row in rows[1:]} == {21}
 
 
 def test_very_long_lines_and_files_are_not_coloured_and_bounded() -> None:

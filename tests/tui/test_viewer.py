@@ -243,7 +243,7 @@ def test_only_the_chosen_files_come_back_and_a_turn_is_pinned(fresh: Shop) -> No
 
 
 def test_new_turns_appear_by_themselves(fresh: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(viewer, "_LOOK_AGAIN", 0.05)
+    monkeypatch.setattr(viewer, "_REFRESH_SECONDS", 0.05)
     monkeypatch.setattr(viewer, "_SHARE", 0)
     fresh.write("cart.py", "one\n")
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from shadowsnap.agents.install import Installed, installed
-from shadowsnap.agents.state import AgentHere, AgentState, agents_here, checked_states, moment_of, writable_folders
+from shadowsnap.agents.state import AgentHere, AgentState, agents_here, checked_states, writable_folders
 from shadowsnap.base import config_file
 from shadowsnap.cli.commands import Command, Context, add_plan_options
 from shadowsnap.cli.commands.timeline import heading
@@ -40,7 +40,7 @@ from shadowsnap.results import (
 from shadowsnap.snapshot.copies import verified_at
 from shadowsnap.store.layout import Store
 from shadowsnap.store.log import read_troubles
-from shadowsnap.store.projects import project_of, read_record
+from shadowsnap.store.projects import as_moment, project_of, read_record
 from shadowsnap.upkeep.status import exposure, failures
 
 _MOST_SKIPPED = 3
@@ -80,7 +80,7 @@ def _show_here(context: Context) -> int:
             "workdir": str(context.workdir),
             "protected": protection.protected,
             "protection": protection.text,
-            "since": moment_of(protection.since),
+            "since": as_moment(protection.since),
             "agents": agents,
             "newest": _fields_of(now, "name", "number", "checkpoint_id") if known else None,
             "changed_since": _fields_of(now, "files_changed", "insertions", "deletions") if counted else None,
@@ -123,7 +123,7 @@ def _verified_at(context: Context) -> datetime | None:
     """When the newest checkpoint of this project was last restored into scratch and found exact."""
     try:
         store = Store(Path(context.manager.settings.resolved_base()))
-        return moment_of(verified_at(read_record(store, project_of(context.workdir))))
+        return as_moment(verified_at(read_record(store, project_of(context.workdir))))
     except (ShadowsnapError, OSError):
         return None
 
@@ -156,7 +156,7 @@ def _history_text(entries: Sequence[Entry]) -> str:
 def _troubles(context: Context, agents: Sequence[AgentHere]) -> Iterator[tuple[str, str]]:
     """What is wrong here, and the command or setting that repairs it."""
     base = Path(context.manager.settings.resolved_base())
-    yield from ((each.problem, each.mend) for each in agents if each.problem)
+    yield from ((each.problem, each.remedy) for each in agents if each.problem)
     last = max((each.last_run_at for each in agents if each.last_run_at is not None), default=None)
     for failure in failures(read_troubles(base)):
         if failure.workdir == str(context.workdir) and (last is None or failure.at >= last):
