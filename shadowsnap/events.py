@@ -8,12 +8,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from shadowsnap.model import Checkpoint, Outcome, RestoreResult, _Record
+from shadowsnap.model import Checkpoint, Outcome, Record, RestoreResult
 from shadowsnap.results import Checkup, ImportReport
 
 
 @dataclass(frozen=True)
-class Event(_Record):
+class Event(Record):
     """Something that happened to a directory; `kind` is its name in words."""
 
     workdir: str

@@ -19,7 +19,7 @@ PlaceStatus = Literal["taken", "unchanged", "failed", ""]
 Severity = Literal["error", "warning", "info"]
 
 
-class _Record:
+class Record:
     json_names: dict[str, str] = {}
     """Fields that have another name as JSON, where a key has one meaning in every answer."""
 
@@ -32,7 +32,7 @@ class _Record:
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, _Record):
+    if isinstance(value, Record):
         return value.to_dict()
     if isinstance(value, Exception):
         to_dict = getattr(value, "to_dict", None)
@@ -47,7 +47,7 @@ def _plain(value: Any) -> Any:
 
 
 @dataclass(frozen=True)
-class Skipped(_Record):
+class Skipped(Record):
     """A path that exists but is not in the checkpoint, and why: `too-large`, `large-directory`, `unreadable`,
     `special`, `changing`, `secret`, `unstorable`, `undecided`, `outside`, `repository` (of an imported
     checkpoint), `damaged` (it was there, and its content was lost) or `purged` (a person took it out)."""
@@ -57,7 +57,7 @@ class Skipped(_Record):
 
 
 @dataclass(frozen=True)
-class Checkpoint(_Record):
+class Checkpoint(Record):
     """One captured state of one project."""
 
     json_names = {"project": "project_id"}
@@ -99,7 +99,7 @@ class Checkpoint(_Record):
 
 
 @dataclass(frozen=True)
-class Entry(_Record):
+class Entry(Record):
     """One line of the timeline. A `turn` has the states `before` and `after` it; `edits` are what the person
     changed between the end of one turn and the beginning of the next; a `snapshot` was taken by hand or by a
     host; a `restore` is also an undo, redo or revert. Ids are those of checkpoints."""
@@ -131,7 +131,7 @@ class Entry(_Record):
 
 
 @dataclass(frozen=True)
-class Now(_Record):
+class Now(Record):
     """The files as they are now, and how they differ from the newest known state (None: there is none)."""
 
     name: str | None = None
@@ -152,7 +152,7 @@ class Now(_Record):
 
 
 @dataclass(frozen=True)
-class Outcome(_Record):
+class Outcome(Record):
     """What `ensure_checkpoint` did. True only if it took a checkpoint just now."""
 
     status: OutcomeStatus
@@ -176,7 +176,7 @@ class Outcome(_Record):
 
 
 @dataclass(frozen=True)
-class Change(_Record):
+class Change(Record):
     """One path that differs. Line counts are None for binary files."""
 
     path: str
@@ -186,7 +186,7 @@ class Change(_Record):
 
 
 @dataclass(frozen=True)
-class Diff(_Record):
+class Diff(Record):
     """What differs between two checkpoints, or (`to_id` None) a checkpoint and the disk."""
 
     json_names = {"text": "patch"}
@@ -227,7 +227,7 @@ def _bar(change: Change) -> str:
 
 
 @dataclass(frozen=True)
-class Kept(_Record):
+class Kept(Record):
     """A path that a restore left alone, and why."""
 
     path: str
@@ -243,7 +243,7 @@ class Conflict(Kept):
 
 
 @dataclass(frozen=True)
-class RestoreResult(_Record):
+class RestoreResult(Record):
     """What a restore did (`applied`) or would do. Directories end in a slash."""
 
     target: Checkpoint
@@ -273,7 +273,7 @@ class RestoreResult(_Record):
 
 
 @dataclass(frozen=True)
-class Conversation(_Record):
+class Conversation(Record):
     """A conversation as it was at a checkpoint, without its secrets. `data` is what was handed over:
     a list of messages, another JSON value, or text."""
 
@@ -289,7 +289,7 @@ class Conversation(_Record):
 
 
 @dataclass(frozen=True)
-class TurnPlace(_Record):
+class TurnPlace(Record):
     """A directory that a turn wrote to: its number there, and the checkpoints before and after."""
 
     json_names = {"project": "project_id"}
@@ -305,7 +305,7 @@ class TurnPlace(_Record):
 
 
 @dataclass(frozen=True)
-class SessionTurn(_Record):
+class SessionTurn(Record):
     """One turn of a session."""
 
     json_names = {"conversation": "conversation_state"}
@@ -324,7 +324,7 @@ class SessionTurn(_Record):
 
 
 @dataclass(frozen=True)
-class EditOutcome(_Record):
+class EditOutcome(Record):
     """What became of a stage: `committed` or `discarded`."""
 
     json_names = {"checkpoint": "checkpoint_id"}
@@ -338,7 +338,7 @@ class EditOutcome(_Record):
 
 
 @dataclass(frozen=True)
-class Session(_Record):
+class Session(Record):
     """One conversation with an agent: `active`, `completed`, `failed` or `rolled_back`."""
 
     id: str

@@ -7,11 +7,11 @@ from datetime import datetime
 from typing import Any, Literal
 
 from shadowsnap.errors import ShadowsnapError
-from shadowsnap.model import Checkpoint, Conversation, Entry, RestoreResult, Severity, Skipped, _Record
+from shadowsnap.model import Checkpoint, Conversation, Entry, Record, RestoreResult, Severity, Skipped
 
 
 @dataclass(frozen=True)
-class Verification(_Record):
+class Verification(Record):
     """Whether a checkpoint was restored into a scratch directory and was there, byte for byte, what it says."""
 
     json_names = {"checkpoint": "checkpoint_id", "files": "file_count"}
@@ -26,7 +26,7 @@ class Verification(_Record):
 
 
 @dataclass(frozen=True)
-class Author(_Record):
+class Author(Record):
     """Where a line came from: a `turn`, the `person` (an edit between turns), or `before` (it is older than what
     the timeline knows)."""
 
@@ -41,7 +41,7 @@ class Author(_Record):
 
 
 @dataclass(frozen=True)
-class BlamedLine(_Record):
+class BlamedLine(Record):
     """One line of a file, and who brought it in."""
 
     line: int
@@ -56,7 +56,7 @@ class BlamedLine(_Record):
 
 
 @dataclass(frozen=True)
-class Probe(_Record):
+class Probe(Record):
     """One state that a bisection ran its command in. `status` is the exit code of the command."""
 
     json_names = {"checkpoint": "checkpoint_id", "status": "exit_code"}
@@ -73,7 +73,7 @@ class Probe(_Record):
 
 
 @dataclass(frozen=True)
-class Bisection(_Record):
+class Bisection(Record):
     """What a bisection found: the first bad state after a good one, and what led to it."""
 
     culprit: Probe | None
@@ -91,7 +91,7 @@ class Bisection(_Record):
 
 
 @dataclass(frozen=True)
-class Fork(_Record):
+class Fork(Record):
     """A directory that begins with the state of a checkpoint."""
 
     json_names = {"checkpoint": "checkpoint_id", "files": "file_count"}
@@ -105,7 +105,7 @@ class Fork(_Record):
 
 
 @dataclass(frozen=True)
-class LaneEntries(_Record):
+class LaneEntries(Record):
     """What happened on another machine, newest first, as far as it was pulled. Its numbers are that machine's."""
 
     json_names = {"project": "project_name"}
@@ -117,7 +117,7 @@ class LaneEntries(_Record):
 
 
 @dataclass(frozen=True)
-class RemoteStatus(_Record):
+class RemoteStatus(Record):
     """The remote of a project, and what it does not have yet."""
 
     json_names = {
@@ -148,7 +148,7 @@ class RemoteStatus(_Record):
 
 
 @dataclass(frozen=True)
-class Resumed(_Record):
+class Resumed(Record):
     """What `resume` did, or would do: the state of another machine, restored into a directory."""
 
     json_names = {
@@ -185,7 +185,7 @@ class Resumed(_Record):
 
 
 @dataclass(frozen=True)
-class Finding(_Record):
+class Finding(Record):
     """One thing that is not as it should be: `code` names the kind, `subject` the file, ref or
     checkpoint. Severity: `error` (something fails or is lost), `warning` (it works, but should
     not stay so) or `info`. Without a `repair` there is nothing to be done about it."""
@@ -199,7 +199,7 @@ class Finding(_Record):
 
 
 @dataclass(frozen=True)
-class Checkup(_Record):
+class Checkup(Record):
     """What an examination found, and (`applied`) what was mended. What could not be saved was
     moved to `set_aside`, never deleted."""
 
@@ -223,7 +223,7 @@ class Checkup(_Record):
 
 
 @dataclass(frozen=True)
-class ImportedItem(_Record):
+class ImportedItem(Record):
     """One checkpoint of another tool. `status`: imported (or, in a dry run, importable), skipped
     or failed; `why` says more of the last two."""
 
@@ -238,7 +238,7 @@ class ImportedItem(_Record):
 
 
 @dataclass(frozen=True)
-class ImportReport(_Record):
+class ImportReport(Record):
     """What an import did (`applied`) or would do."""
 
     json_names = {
@@ -258,7 +258,7 @@ class ImportReport(_Record):
 
 
 @dataclass(frozen=True)
-class SweepReport(_Record):
+class SweepReport(Record):
     """What a sweep cleared, of so many projects: those whose directory is gone, those that were not used for long
     (with archives of older tools), and what could not be cleared."""
 
@@ -276,7 +276,7 @@ class SweepReport(_Record):
 
 
 @dataclass(frozen=True)
-class ClearedItem(_Record):
+class ClearedItem(Record):
     """One thing that is removed: a project's checkpoints, the whole store, an archive."""
 
     json_names = {"checkpoints": "checkpoint_count", "pinned": "pinned_count"}
@@ -289,7 +289,7 @@ class ClearedItem(_Record):
 
 
 @dataclass(frozen=True)
-class ClearReport(_Record):
+class ClearReport(Record):
     """What was cleared (`applied`) or would be. The bytes of single checkpoints come free when
     the store is repacked; until then they are counted in `pending_bytes`."""
 
@@ -302,7 +302,7 @@ class ClearReport(_Record):
 
 
 @dataclass(frozen=True)
-class Verdict(_Record):
+class Verdict(Record):
     """Whether a checkpoint stays, and why or why not."""
 
     checkpoint: Checkpoint
@@ -311,7 +311,7 @@ class Verdict(_Record):
 
 
 @dataclass(frozen=True)
-class PruneResult(_Record):
+class PruneResult(Record):
     """What a prune did (`applied`) or would do.
 
     `status`: `done`, `planned` (a dry run), `skipped` (not due yet, or nothing is stored), `busy` (another
@@ -350,7 +350,7 @@ class PruneResult(_Record):
 
 
 @dataclass(frozen=True)
-class Reclaimed(_Record):
+class Reclaimed(Record):
     """What was reclaimed. If not `complete`, `why` gives the reason, and the next upkeep does the rest."""
 
     bytes_freed: int = 0
@@ -360,7 +360,7 @@ class Reclaimed(_Record):
 
 
 @dataclass(frozen=True)
-class PurgeResult(_Record):
+class PurgeResult(Record):
     """What was purged (`applied`) or would be."""
 
     json_names = {"checkpoints": "checkpoint_ids"}
@@ -390,7 +390,7 @@ class PurgeResult(_Record):
 
 
 @dataclass(frozen=True)
-class ProjectStatus(_Record):
+class ProjectStatus(Record):
     """One project. `place`: its directory is `here`, `gone` or `unreachable`."""
 
     json_names = {
@@ -415,7 +415,7 @@ class ProjectStatus(_Record):
 
 
 @dataclass(frozen=True)
-class Trouble(_Record):
+class Trouble(Record):
     """Something that failed or was left out, and what to do about it."""
 
     at: datetime
@@ -429,7 +429,7 @@ class Trouble(_Record):
 
 
 @dataclass(frozen=True)
-class Limit(_Record):
+class Limit(Record):
     """A limit, how much of it is used (None: unknown), and whether that is near the limit or beyond."""
 
     name: str
@@ -440,7 +440,7 @@ class Limit(_Record):
 
 
 @dataclass(frozen=True)
-class StoreStatus(_Record):
+class StoreStatus(Record):
     base: str
     store_bytes: int
     attachments_bytes: int | None

@@ -21,7 +21,7 @@ from typing import Any
 
 from shadowsnap.agents.catalog import AGENTS
 from shadowsnap.hook.payload import transcripts_folders
-from shadowsnap.model import Conversation, _Record
+from shadowsnap.model import Conversation, Record
 
 _SESSION = re.compile(r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}")
 _LONGEST_NAME = 200
@@ -31,7 +31,7 @@ Row = dict[str, Any]
 
 
 @dataclass(frozen=True)
-class Handover(_Record):
+class Handover(Record):
     """The file of a conversation that was handed over, and the command that continues it. Both are None if that is
     not possible, for the reason `why`."""
 

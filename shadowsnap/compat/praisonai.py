@@ -25,7 +25,7 @@ from shadowsnap.compat.common import ERRORS, open_manager
 from shadowsnap.errors import BadArguments, NoSuchProject, NothingToImport
 from shadowsnap.files import remove_tree
 from shadowsnap.model import Checkpoint as Taken
-from shadowsnap.model import _Record
+from shadowsnap.model import Record
 from shadowsnap.snapshot.tools import refusal
 from shadowsnap.store.layout import open_store
 
@@ -75,7 +75,7 @@ class CheckpointConfig:
 
 
 @dataclass
-class Checkpoint(_Record):
+class Checkpoint(Record):
     id: str
     short_id: str
     message: str
@@ -92,7 +92,7 @@ class Checkpoint(_Record):
 
 
 @dataclass
-class FileDiff(_Record):
+class FileDiff(Record):
     path: str
     absolute_path: str
     status: str
@@ -108,7 +108,7 @@ class FileDiff(_Record):
 
 
 @dataclass
-class CheckpointDiff(_Record):
+class CheckpointDiff(Record):
     from_checkpoint: str
     to_checkpoint: str | None
     """None: the files as they are now."""

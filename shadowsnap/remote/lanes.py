@@ -30,7 +30,7 @@ from shadowsnap.errors import (
 )
 from shadowsnap.files import UnreadableFile, parse_json, read_bounded, reading_problem
 from shadowsnap.git.objects import is_object_id
-from shadowsnap.model import _Record
+from shadowsnap.model import Record
 from shadowsnap.remote.manifest import (
     HEADS,
     MOST_BYTES,
@@ -149,7 +149,7 @@ def storage_of(store: Store, project: Project) -> Storage:
 
 
 @dataclass(frozen=True)
-class Lane(_Record):
+class Lane(Record):
     """One lane at a remote, as its head describes it. If the head cannot be read, ids stand for the names of
     project and machine."""
 

@@ -22,7 +22,7 @@ from shadowsnap.git.maintenance import put_in_place, take_packs
 from shadowsnap.git.refs import create_ref
 from shadowsnap.git.repository import Git
 from shadowsnap.git.trees import name_problem
-from shadowsnap.model import Checkpoint, Conversation, _Record
+from shadowsnap.model import Checkpoint, Conversation, Record
 from shadowsnap.remote.carrier import read_chain_carrier, write_carrier_rows
 from shadowsnap.remote.checking import ArrivedObjects, CheckedCarrier, index_pack
 from shadowsnap.remote.git_storage import GitStorage
@@ -66,7 +66,7 @@ _RESTORE_FACTS = ("modes", "empty_dirs", "absent", "rules", "excludes", "git_hea
 
 
 @dataclass(frozen=True)
-class PullReport(_Record):
+class PullReport(Record):
     """What a pull brought. `status`: `pulled`, `up-to-date`, or `unreadable` with the key that was named."""
 
     json_names = {"project": "project_name", "number": "manifest_number", "checkpoints": "checkpoint_count"}

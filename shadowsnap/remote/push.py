@@ -29,7 +29,7 @@ from shadowsnap.errors import GitFailed, NoRemote, NoSuchProject, RemoteFailed, 
 from shadowsnap.files import read_json, remove_tree
 from shadowsnap.git.objects import LooseObjects
 from shadowsnap.git.repository import Git
-from shadowsnap.model import _Record
+from shadowsnap.model import Record
 from shadowsnap.remote.carrier import Contents, add_commit, forget_older_pushes, read_contents, write_carrier
 from shadowsnap.remote.checking import STREAMED
 from shadowsnap.remote.git_storage import GitStorage, head_message
@@ -90,7 +90,7 @@ _LONGEST_REST = 3600.0
 
 
 @dataclass(frozen=True)
-class PushReport(_Record):
+class PushReport(Record):
     """What a push did. `status`: `pushed`, or `up-to-date` if the remote had everything."""
 
     json_names = {

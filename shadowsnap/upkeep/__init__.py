@@ -1,7 +1,7 @@
 """The store over time: limits, reclaiming space, repairs, deleting for good, and imports from other tools.
 
-Here is what is asked after every snapshot: whether upkeep is due, and to start it in the background. So this
-imports little, and looks at little.
+This module runs after every snapshot: it decides whether upkeep is due, and starts it in the background. So it
+imports little and reads little.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _EVERY_CHECKPOINTS = 10
 
 
 def why_due(store: Store, project: Project, settings: Settings) -> str | None:
-    """What has accumulated; None if nothing has, or upkeep was started lately."""
+    """Why upkeep is due; None if it is not, or was started lately."""
     if _was_started_lately(store):
         return None
     loose, loose_bytes = guess_loose(store.git_dir)
@@ -36,8 +36,7 @@ def why_due(store: Store, project: Project, settings: Settings) -> str | None:
         return "many loose objects"
     if packs >= _MANY_PACKS:
         return "many packs"
-    # Only every tenth one beyond the limit: a turn may have two checkpoints, so there may rightly be more than the
-    # limit.
+    # Checked at every tenth checkpoint only: a turn may have two, so there may be more than the limit.
     count = count_refs(store.git_dir, project.refs)
     if 0 < settings.max_snapshots < count and count % _EVERY_CHECKPOINTS == 0:
         return "many checkpoints"

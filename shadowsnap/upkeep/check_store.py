@@ -1,8 +1,8 @@
 """What the doctor examines, and its checks of files: permissions, folders, lock files, leftovers, object files,
 and the records of projects.
 
-A `find_*` function changes nothing. A repair moves what is damaged to the quarantine and deletes nothing else
-than locks and temporary files of dead processes.
+A `find_*` function changes nothing. A repair moves what is damaged to the quarantine, and deletes only locks and
+temporary files of dead processes.
 """
 
 from __future__ import annotations
@@ -47,9 +47,7 @@ from shadowsnap.git.maintenance import (
 from shadowsnap.git.objects import EMPTY_TREE, LooseObjects
 from shadowsnap.git.packs import PackWriter
 from shadowsnap.git.reading import ObjectReader, check_comparable, missing_objects
-from shadowsnap.git.refs import (
-    read_ref,
-)
+from shadowsnap.git.refs import read_ref
 from shadowsnap.git.repository import Git, missing_fixes
 from shadowsnap.results import Finding
 from shadowsnap.snapshot.ignore_rules import STAGING_PREFIX
@@ -88,7 +86,7 @@ OBJECT_ID = re.compile(r"[0-9a-f]{40}")
 _PROJECT_ID = re.compile(r"[0-9a-f]{16}")
 _PACKED_REF = re.compile(rb"[0-9a-f]{40} refs/[\x21-\x7e]+")
 _AUTHOR = re.compile(rb"\nauthor shadowsnap <[^>]*> (\d+) \+0000\n")
-_STAGING = f"{STAGING_PREFIX}*"
+_STAGING_PATTERN = f"{STAGING_PREFIX}*"
 _CLOCK_SLACK = 120.0
 
 
@@ -103,7 +101,7 @@ class Examination:
     object: str = ""
     """The object that a failed operation could not read, if that is known."""
     sound: set[str] | None = None
-    """The objects that the store really holds. The check of object files sets it; a quick repair does not."""
+    """The objects that can be read. The check of object files sets it; a quick repair does not."""
     quarantine: Quarantine = field(init=False)
 
     def __post_init__(self) -> None:
@@ -158,7 +156,7 @@ class Quarantine:
         shutil.copyfile(path, self._free_path(path.relative_to(self._base)))
 
     def note(self, name: str, facts: dict[str, Any]) -> None:
-        """Write down what is known of something that has no file of its own."""
+        """Keep the facts about something that has no file of its own."""
         write_json(self._free_path(Path(name)), facts)
 
     def _free_path(self, name: Path) -> Path:
@@ -181,7 +179,7 @@ def quarantine_file(examination: Examination, finding: Finding) -> None:
 
 
 def find_newer_format(store: Store) -> Finding | None:
-    """A store of a later version is not examined, let alone changed."""
+    """A store of a later version, which is neither examined nor changed."""
     try:
         found = (store.git_dir / "format").read_text("ascii").strip()
     except (OSError, ValueError):
@@ -262,7 +260,7 @@ def close_to_others(examination: Examination, _: Finding) -> None:
 
 
 def is_foreign(store: Store) -> bool:
-    """Whether it belongs to another user."""
+    """Whether the store belongs to another user."""
     return any(_owners(store))
 
 
@@ -354,7 +352,7 @@ def write_file(examination: Examination, finding: Finding) -> None:
     write_bytes(path, store_files()[path.relative_to(store.git_dir).as_posix()], fsync=store.fsync)
 
 
-# --- what dead processes left ------------------------------------------------------------------
+# --- leftovers of dead processes ------------------------------------------------------------------
 
 
 def find_stale_locks(examination: Examination) -> Iterator[Finding]:
@@ -390,7 +388,7 @@ def _age(path: Path) -> float:
 
 def remove_lock(examination: Examination, finding: Finding) -> None:
     path = examination.path(finding)
-    if _age(path) >= STALE_LOCK_SECONDS:  # it may be another one by now
+    if _age(path) >= STALE_LOCK_SECONDS:  # another process may have locked it since
         path.unlink(missing_ok=True)
 
 
@@ -421,11 +419,11 @@ def remove_leftover(examination: Examination, finding: Finding) -> None:
 
 
 def find_damaged_objects(examination: Examination) -> list[Finding]:
-    """Packs and loose objects that are damaged, or whose file has another name outside the store.
+    """Packs and loose objects that are damaged, or whose file has a hard link outside the store.
 
-    Every object is read, and `examination.sound` is set. A quick repair reads the packs once, and the one object
-    that an operation could not read. Git prefers a damaged object to a sound copy and takes it for "already
-    there", so it must not stay."""
+    Every object is read, and `examination.sound` is set. A quick repair reads only the packs, and the one object
+    that an operation could not read. A damaged object must not stay: git prefers it to a sound copy, and does not
+    write it again."""
     store, objects = examination.store, examination.store.git_dir / "objects"
     problems = {pack: pack_problem(pack, examination.deadline) for pack in all_packs(objects)}
     loose: Iterable[tuple[str, Path]]
@@ -492,7 +490,7 @@ def own_object(examination: Examination, finding: Finding) -> None:
 
 
 def repair_object(examination: Examination, finding: Finding) -> None:
-    """Move a damaged object to the quarantine. Its content is looked for by the checks of refs and checkpoints."""
+    """Move a damaged object to the quarantine. The checks of refs and checkpoints look for its content."""
     path, name = examination.path(finding), finding.facts["id"]
     problem = loose_problem(path, name) if path.exists() else None
     if problem is not None:
@@ -502,7 +500,7 @@ def repair_object(examination: Examination, finding: Finding) -> None:
 
 
 def repair_pack(examination: Examination, finding: Finding) -> None:
-    """Move a damaged pack to the quarantine and write again what can be read of it."""
+    """Move a damaged pack to the quarantine, and write its readable objects again."""
     store, git, pack = examination.store, examination.git, examination.path(finding)
     if not pack.with_suffix(".idx").exists() and _index_pack(git, pack):
         return
@@ -511,7 +509,7 @@ def repair_pack(examination: Examination, finding: Finding) -> None:
     objects = examination.quarantine.folder / pack.parent.parent.relative_to(store.base)
     for path in moved:
         if path.suffix == ".pack":
-            _salvage(store, git.bound(scratch_objects=objects), path)
+            _recover_pack(store, git.bound(scratch_objects=objects), path)
 
 
 def _index_pack(git: Git, pack: Path) -> bool:
@@ -524,8 +522,8 @@ def _index_pack(git: Git, pack: Path) -> bool:
     return True
 
 
-def _salvage(store: Store, git: Git, pack: Path) -> None:
-    """Write again what can be read of a pack: by a new index if one can be made, else by the old one."""
+def _recover_pack(store: Store, git: Git, pack: Path) -> None:
+    """Write the readable objects of a pack again: by a new index if one can be made, else by the old one."""
     index = pack.with_suffix(".idx")
     announced: list[str] = []
     old: Path | None = None
@@ -542,13 +540,13 @@ def _salvage(store: Store, git: Git, pack: Path) -> None:
         try:
             store.git().run("unpack-objects", "-r", "-q", stdin=pack.read_bytes())
         except GitFailed:
-            pass  # git reads as far as it can, and fails if that is not to the end
+            pass  # git unpacks as much as it can, and fails if that is not all
         return
     write_objects(store, read_intact(git, announced))
 
 
 def write_objects(store: Store, objects: Iterable[tuple[str, bytes, bytes]]) -> None:
-    """Write objects (id, kind, content) into the store, whether they are there or not."""
+    """Write objects (id, kind, content) into the store, even if they exist."""
     loose = LooseObjects(store.git_dir / "objects", fsync=store.fsync)
     pack = PackWriter(store.git_dir / "objects", fsync=store.fsync)
     try:
@@ -689,7 +687,7 @@ def rewrite_record(examination: Examination, finding: Finding) -> None:
 
 
 def _record_from_checkpoints(store: Store, project: str) -> dict[str, Any] | None:
-    """A project's record as far as its checkpoints and its log know it; None if there are no checkpoints."""
+    """A project's record made from its checkpoints and its log; None without checkpoints."""
     refs = [ref for ref in checkpoint_refs(store) if ref.project == project]
     workdir, number = None, next_number(read_lines(store, project))
     with ObjectReader(store.git()) as reader:
@@ -773,7 +771,7 @@ def find_journals(examination: Examination) -> Iterator[Finding]:
 
 
 def _is_journal(path: Path) -> bool:
-    """Not by `read_journal`, which renames a damaged one at once."""
+    """Whether a file is a valid journal. (`read_journal` would rename a damaged one.)"""
     record = read_json(path)
     return record is not None and journal_from(record) is not None
 
@@ -784,7 +782,7 @@ def find_staging(examination: Examination) -> Iterator[Finding]:
     for project in known_projects(store):
         begun = read_journal(store, project).open if _is_journal(store.journal_file(project.id)) else None
         known = begun.staging if begun is not None else ()
-        for path in sorted(project.workdir.glob(_STAGING)) if project.workdir.is_dir() else ():
+        for path in sorted(project.workdir.glob(_STAGING_PATTERN)) if project.workdir.is_dir() else ():
             if path.name not in known and path.is_dir():
                 meaning = (
                     "files that a restore had moved when it died; its record was lost, but every version is in "
@@ -810,7 +808,7 @@ def find_caches(examination: Examination) -> Iterator[Finding]:
 
 def _cache_problem(cache: ScanCache, git: Git, sound: set[str] | None) -> str | None:
     if not cache.index.path.exists():
-        return None  # forgotten before; only what a tool named is still known
+        return None  # it was forgotten; only the paths that tools named are left
     if not len(cache.index) and cache.tree == EMPTY_TREE and not cache.newest:
         return "the cache of the last capture cannot be read"
     try:
@@ -836,7 +834,7 @@ def _files_of(git: Git, tree: str) -> dict[bytes, tuple[int, str]]:
 
 
 def forget_index(examination: Examination, finding: Finding) -> None:
-    """Remove the index. What a tool named stays, because only the cache knows it."""
+    """Remove the index. The paths that tools named stay, because only the cache has them."""
     index = examination.store.index_file(Path(finding.subject).stem)
     if index.is_dir():
         examination.quarantine.move(index)

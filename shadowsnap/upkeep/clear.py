@@ -1,7 +1,7 @@
 """Deleting for good: all checkpoints of a project or of all projects, and a path from every checkpoint.
 
-Other rooms keep records beside the store (the operation log, turn files of hooks, logs of failures). Clearing a
-project removes it from them, too: nothing of it is left below the base.
+There are records beside the store: the operation log, session files of hooks, logs of failures. Clearing a project
+removes it from them, too, so that nothing of it is left below the base.
 """
 
 from __future__ import annotations
@@ -55,12 +55,7 @@ from shadowsnap.store.projects import (
 )
 from shadowsnap.store.stat_cache import forget_contents
 from shadowsnap.upkeep.check_store import QUARANTINE, Commit, read_commit
-from shadowsnap.upkeep.doctor import (
-    record_again,
-    redirect_records,
-    redirect_refs,
-    shorten,
-)
+from shadowsnap.upkeep.doctor import record_again, redirect_records, redirect_refs, shorten
 from shadowsnap.upkeep.reclaim import (
     Holder,
     begin_upkeep,
@@ -72,13 +67,13 @@ from shadowsnap.upkeep.reclaim import (
     write_memory,
 )
 
-# What hooks keep beside the store. (Their modules are above this one.)
+# Files of hooks beside the store, named here because this room must not import theirs.
 TURNS, HOOK_LOG, LOG = "run", "hook.log.jsonl", "log.jsonl"
 _BESIDE_STORE = (LOGS, *FORMAT_1_RECORDS, LOG, HOOK_LOG, TURNS, REMOTES, ".last_prune")
-# These first: a store without refs, but with projects, looks like one that lost its checkpoints.
-_FIRST = ("projects", "refs", "packed-refs")
-# Processes may wait for these.
-_STAYS = ("locks",)
+# Removed first: a store with projects but without refs would look like one that lost its checkpoints.
+_REMOVED_FIRST = ("projects", "refs", "packed-refs")
+# Processes may be waiting for the locks in it.
+_KEPT_FOLDERS = ("locks",)
 
 # A hook that takes a snapshot holds the lock of its turn file; it writes the file again afterwards.
 _TURN_LOCK_SECONDS = 2.0
@@ -88,23 +83,23 @@ _TURN_LOCK_SECONDS = 2.0
 
 
 def plan_clear(store: Store, project: Project, deadline: Deadline) -> ClearReport:
-    """What `clear` would drop."""
+    """The plan of `clear`."""
     git = store.git(deadline)
     groups: dict[str, list[Holder]] = {"own": [], "others": []}
     for ref, tip in all_refs(git).items():
         groups["own" if _is_of(ref, project) else "others"].append(Holder(ref, tip))
     size = measure(git, groups).alone("own")
-    item = ClearedItem(str(project.workdir), *_count(holder.name for holder in groups["own"]), bytes=size)
+    item = ClearedItem(str(project.workdir), *_count_refs(holder.name for holder in groups["own"]), bytes=size)
     return ClearReport((item,), pending_bytes=size)
 
 
 def _is_of(ref: str, project: Project) -> bool:
-    """Whether it is a checkpoint, pin, label or attachment of a project."""
+    """Whether a ref is a checkpoint, pin, label or attachment of a project."""
     parts = ref.split("/")
     return len(parts) > 3 and parts[1].startswith("shadowsnap") and parts[2] == project.id
 
 
-def _count(refs: Iterable[str]) -> tuple[int, int]:
+def _count_refs(refs: Iterable[str]) -> tuple[int, int]:
     """How many checkpoints and how many pins there are."""
     folders = ["/".join(ref.split("/")[:2]) for ref in refs]
     return folders.count(CHECKPOINTS), folders.count(PINS)
@@ -120,7 +115,7 @@ def clear(
     finish_migration(store, deadline)
     listed = take_inventory(store, deadline).checkpoints.get(project.id, [])
     sessions = {str(each.session_id) for each in listed if each.session_id is not None}
-    # Before the checkpoints: if this process dies, there must be something that can be cleared again.
+    # Before the checkpoints: if this process dies, the project can still be found and cleared again.
     forget_mentions(store, project, sessions, deadline)
     with locked_project(store, project, "clear", deadline):
         _refuse_if_restoring(store, [store.journal_file(project.id)])
@@ -141,7 +136,7 @@ def clear(
 
 
 def _refuse_if_restoring(store: Store, journals: Iterable[Path]) -> None:
-    """An interrupted restore needs its checkpoints, to be finished or taken back."""
+    """Raise ClearRefused if a restore was interrupted, because finishing it needs the checkpoints."""
     for path in journals:
         begun = (read_json(path) or {}).get("open")
         if isinstance(begun, dict) and begun.get("applying"):
@@ -150,7 +145,7 @@ def _refuse_if_restoring(store: Store, journals: Iterable[Path]) -> None:
 
 
 def _clear_quarantine(store: Store, project: Project, git: Git, refs: Mapping[str, str]) -> list[str]:
-    """Remove what is the project's from the quarantine; returns what may be but cannot be read."""
+    """Remove a project from the quarantine; returns unreadable packs, which may hold some of it."""
     if not any(store.base.glob(f"{QUARANTINE}*")):
         return []
     own = _reachable(git, {name for ref, name in refs.items() if _is_of(ref, project)})
@@ -160,7 +155,7 @@ def _clear_quarantine(store: Store, project: Project, git: Git, refs: Mapping[st
     def is_of_project(path: Path) -> bool:
         if any(project.id in part for part in path.relative_to(store.base).parts):
             return True
-        return path.suffix != ".idx" and mentions(_text_of(path))
+        return path.suffix != ".idx" and mentions(_read_as_text(path))
 
     return remove_from_quarantine(store.base, own - others, is_of_project)
 
@@ -198,8 +193,8 @@ def _forget_in_memory(store: Store, project: Project, deadline: Deadline) -> Non
 
 
 def forget_mentions(store: Store, project: Project, sessions: Iterable[str], deadline: Deadline) -> None:
-    """Remove a project from what is kept beside the store: turn files of hooks, and logs of failures.
-    `sessions` are those that its checkpoints name. The caller holds neither its lock nor the store's."""
+    """Remove a project from the records beside the store: session files of hooks, and logs of failures. `sessions`
+    are those that its checkpoints name. The caller holds neither its lock nor the store's."""
     mentions = Mentions(store, project)
     logged = [entry for line in _lines(store.base / HOOK_LOG) if isinstance(entry := _parsed(line), dict)]
     involved = {*sessions, *(str(each["session"]) for each in logged if each.get("session") and mentions(each))}
@@ -236,10 +231,10 @@ class Mentions:
 
 
 def _forget_in_turns(folder: Path, mentions: Mentions, names: set[str]) -> None:
-    """Remove the files of sessions that worked in the project. A session that goes on elsewhere takes one more
-    snapshot there, which does no harm."""
+    """Remove the files of sessions that worked in the project. A session that goes on elsewhere takes a
+    superfluous snapshot there, which does no harm."""
     for path in _files(folder):
-        if path.suffix == ".lock" or not (path.stem in names or mentions(read_json(path) or _text_of(path))):
+        if path.suffix == ".lock" or not (path.stem in names or mentions(read_json(path) or _read_as_text(path))):
             continue
         try:
             with locked(path.with_suffix(".lock"), "clear", Deadline(_TURN_LOCK_SECONDS)):
@@ -273,7 +268,7 @@ def _lines(path: Path) -> list[bytes]:
         return []
 
 
-def _text_of(path: Path) -> str:
+def _read_as_text(path: Path) -> str:
     return b"".join(_lines(path)).decode("utf-8", "replace")
 
 
@@ -284,39 +279,39 @@ def _files(folder: Path) -> list[Path]:
         return []
 
 
-# --- everything ------------------------------------------------------------------------------
+# --- all projects ------------------------------------------------------------------------------
 
 
 def plan_clear_all(store: Store, deadline: Deadline) -> ClearReport:
     refs = all_refs(store.git(deadline))
     paths = [*_in_store(store), *_beside_store(store)]
     note = "archives of older tools and the quarantine of damaged files stay"
-    item = ClearedItem(str(store.base), *_count(refs), bytes=sum(map(bytes_of, paths)), note=note)
+    item = ClearedItem(str(store.base), *_count_refs(refs), bytes=sum(map(bytes_of, paths)), note=note)
     return ClearReport((item,), bytes_freed=item.bytes)
 
 
 def clear_all(store: Store, deadline: Deadline) -> ClearReport:
     """Drop every checkpoint of every project."""
     trash = store.git_dir / f"trash-{os.getpid()}-all"
-    with _holding_everything(store, "clear", deadline):
+    with _whole_store_locked(store, "clear", deadline):
         plan = plan_clear_all(store, deadline)
-        going = sorted(_in_store(store), key=lambda path: path.name not in _FIRST)
+        going = sorted(_in_store(store), key=lambda path: path.name not in _REMOVED_FIRST)
         _move_to(trash, [*going, *_beside_store(store)])
-        # The lock files are the same as before, so a process that waits for one goes on in an empty store.
+        # The lock files stay, so that a process that waits for one continues in the empty store.
         create_store(store)
     remove_tree(trash)
     return replace(plan, applied=True)
 
 
 @contextmanager
-def _holding_everything(store: Store, doing: str, deadline: Deadline) -> Iterator[None]:
+def _whole_store_locked(store: Store, doing: str, deadline: Deadline) -> Iterator[None]:
     with locked(upkeep_lock(store), doing, deadline), alone(store.store_lock(), doing, deadline):
         _refuse_if_restoring(store, (store.git_dir / "journal").glob("*.json"))
         yield
 
 
 def together(reports: Iterable[ClearReport]) -> ClearReport:
-    """One report of several."""
+    """Merge reports into one."""
     every = list(reports)
     return ClearReport(
         tuple(item for report in every for item in report.items),
@@ -330,7 +325,7 @@ def remove_store(store: Store, deadline: Deadline) -> ClearReport:
     """Remove the store with every checkpoint, and the archives of older tools; the base too, if nothing else is
     in it. A process that waits to take a snapshot makes a new store."""
     trash = store.base / f"trash-{os.getpid()}"
-    with _holding_everything(store, "remove", deadline):
+    with _whole_store_locked(store, "remove", deadline):
         plan = plan_clear_all(store, deadline)
         _move_to(trash, [*_beside_store(store), *archives(store.base), store.git_dir])
     size = bytes_of(trash)
@@ -345,7 +340,7 @@ def remove_store(store: Store, deadline: Deadline) -> ClearReport:
 
 
 def _in_store(store: Store) -> list[Path]:
-    return sorted(path for path in store.git_dir.iterdir() if path.name not in _STAYS)
+    return sorted(path for path in store.git_dir.iterdir() if path.name not in _KEPT_FOLDERS)
 
 
 def _beside_store(store: Store) -> list[Path]:
@@ -379,8 +374,7 @@ def clear_legacy(store: Store) -> ClearReport:
 
 
 def bytes_of(path: Path) -> int:
-    """The bytes of all files at or below a path. What disappears meanwhile, or cannot be read, counts as
-    nothing."""
+    """The bytes of all files at or below a path, without those that disappear meanwhile or cannot be read."""
     if not os.path.isdir(path) or os.path.islink(path):
         return _size(os.fspath(path))
     return sum(_size(os.path.join(folder, name)) for folder, _, names in os.walk(path) for name in names)
@@ -394,31 +388,31 @@ def _size(path: str) -> int:
 
 
 # --- purging a path ----------------------------------------------------------------------------
-# A checkpoint that holds the path is recorded again without it, with the same time and the same facts. The
-# process may die at any step: every checkpoint can be restored, as it was or without the path. The next call that
-# looks for checkpoints of the project finishes the first four steps, because a checkpoint is always recorded again
-# in the same way. The same purge finishes the last one.
+# A checkpoint that holds the path is recorded again without it, with the same time and the same facts. The process
+# may die at any step: every checkpoint can be restored, as it was or without the path. The next operation that
+# reads checkpoints of the project finishes the first four steps, because recording a checkpoint again always gives
+# the same result. Running the same purge again finishes the last step.
 #
-# 1. What is to be purged is noted. The new checkpoints are recorded, beside the old ones.
-# 2. Which new id replaces which old one is noted, with what is still to be reclaimed.
+# 1. The paths are noted. The new checkpoints are recorded, beside the old ones.
+# 2. The new id of each old one is noted, and the contents that have to be reclaimed.
 # 3. Pins, labels, conversations, the journal and the log are redirected to the new ones; the stat cache is
 #    forgotten.
 # 4. The old refs are deleted.
 # 5. What no checkpoint holds any more is reclaimed, also from the quarantine.
 
 WHY = "purged"
-"""The reason that a purged path has in `skipped`."""
+"""The reason of a purged path in `skipped`."""
 
 _LOOSE_OBJECT = re.compile(r"([0-9a-f]{2})/([0-9a-f]{38})(?:\.~\d+)?$")
 
 
 def path_in_history(workdir: Path, path: str | os.PathLike[str]) -> bytes:
-    """A path as checkpoints hold it, whatever is there on disk now."""
+    """A path as checkpoints hold it, whatever it is on disk now."""
     given = os.fspath(path)
     if not given or "\0" in given:
         raise PathRefused(path=given, why="it is not a path")
     folder, name = os.path.split(os.path.normpath(os.path.join(workdir, given)))
-    for parent in (folder, os.path.realpath(folder)):  # as it is written first: a folder may have become a link
+    for parent in (folder, os.path.realpath(folder)):  # unresolved first: a folder may have become a link
         inside = os.path.relpath(os.path.join(parent, name), workdir)
         if inside == os.curdir:
             raise PathRefused(path=given, why="it is the whole project; use `clear` for that")
@@ -429,14 +423,14 @@ def path_in_history(workdir: Path, path: str | os.PathLike[str]) -> bytes:
 
 @dataclass(frozen=True)
 class _Held:
-    """A checkpoint that holds some of what is purged."""
+    """A checkpoint that holds some of the purged paths."""
 
     name: str
     """The last part of its ref."""
     id: str
     commit: Commit
     found: Mapping[bytes, bool]
-    """The paths that it holds, and whether each is a directory."""
+    """Those paths, and whether each is a directory."""
 
 
 @dataclass(frozen=True)
@@ -458,12 +452,12 @@ class _Plan:
 
 
 def plan_purge(store: Store, project: Project, paths: Sequence[bytes], deadline: Deadline) -> PurgeResult:
-    """What `purge` would do. Changes nothing."""
+    """The plan of `purge`."""
     plan = _plan(store, project, paths, deadline)
     blobs = plan.blobs | set(read_purged(store, project.id).blobs)
     elsewhere, notes = _find_elsewhere(store, plan, blobs, deadline)
     size = sum(size for _, size in disk_sizes(store.git(deadline), blobs - elsewhere))
-    return replace(plan.result(), bytes=size, notes=(*_notes(store, plan), *notes))
+    return replace(plan.result(), bytes=size, notes=(*_purge_notes(store, plan), *notes))
 
 
 def _plan(store: Store, project: Project, paths: Sequence[bytes], deadline: Deadline) -> _Plan:
@@ -497,7 +491,7 @@ def _plan(store: Store, project: Project, paths: Sequence[bytes], deadline: Dead
     return _Plan(project, tuple(paths), tuple(held), frozenset(files), frozenset(blobs - {EMPTY_BLOB}))
 
 
-def _notes(store: Store, plan: _Plan) -> Iterator[str]:
+def _purge_notes(store: Store, plan: _Plan) -> Iterator[str]:
     for path in plan.paths:
         if os.path.lexists(plan.project.workdir / os.fsdecode(path)):
             yield (
@@ -511,7 +505,7 @@ def _notes(store: Store, plan: _Plan) -> Iterator[str]:
 def _find_elsewhere(
     store: Store, plan: _Plan, blobs: Iterable[str], deadline: Deadline
 ) -> tuple[set[str], list[str]]:
-    """Those of the contents that other paths of the project or other projects hold, and notes about that."""
+    """The contents that other paths of the project or other projects hold too, and notes about them."""
     wanted = set(blobs)
     git = store.git(deadline)
     refs = {ref: name for ref, name in all_refs(git).items() if ref.startswith(f"{CHECKPOINTS}/")}
@@ -558,7 +552,7 @@ def _find_elsewhere(
 def take_out(
     store: Store, project: Project, paths: Sequence[bytes], deadline: Deadline
 ) -> PurgeResult:
-    """Remove the paths from every checkpoint of the project. Their contents are still in the store after that."""
+    """Steps 1 to 4: remove the paths from every checkpoint of the project. Their contents stay in the store."""
     with locked_project(store, project, "purge", deadline):
         plan = _plan(store, project, paths, deadline)
         purging = {os.fsdecode(path) for path in plan.paths}
@@ -571,7 +565,7 @@ def take_out(
                 deadline.check("recording checkpoints again")
                 renamed[old.name], ids[old.id] = _record_without(store, project, old, reader)
                 step("purge:recorded-one")
-        _note(store, plan, ids)
+        _note_replaced(store, plan, ids)
         step("purge:noted")
         replaced = redirect_refs(store, store.git(deadline), project, renamed, ids)
         step("purge:led")
@@ -585,15 +579,15 @@ def take_out(
     if ids:
         what = f"{shorten(sorted(purging))} was purged from {len(ids)} checkpoints"
         append_trouble(store.base, kind="purged", workdir=str(project.workdir), what=what, ids=ids)
-    return replace(plan.result(), ids=ids, notes=tuple(_notes(store, plan)))
+    return replace(plan.result(), ids=ids, notes=tuple(_purge_notes(store, plan)))
 
 
 def finish_interrupted(store: Store, project: Project, deadline: Deadline) -> None:
-    """Finish steps 1 to 4 of a purge that died. Does nothing while a purge is under way."""
+    """Finish steps 1 to 4 of an interrupted purge. Does nothing while a purge is under way."""
     pending = read_purged(store, project.id).pending
     if not pending or not is_free(store.project_lock(project.id)):
         return
-    with suppress(NotHeld):  # nothing was taken out yet, and the checkpoints that held it were dropped since
+    with suppress(NotHeld):  # nothing was removed yet, and the checkpoints with the paths were dropped since
         take_out(store, project, [os.fsencode(path) for path in pending], deadline)
         return
     with locked_project(store, project, "purge", deadline):
@@ -606,21 +600,21 @@ def _note_pending(store: Store, project: Project, paths: Iterable[str]) -> None:
 
 
 def _record_without(store: Store, project: Project, old: _Held, reader: ObjectReader) -> tuple[str, str]:
-    """Record a checkpoint again without what is purged; the last part of its new ref, and its new id."""
+    """Record a checkpoint again without the purged paths; the last part of its new ref, and its new id."""
     before = TreeReader(old.commit.tree, reader.tree)
     removed: dict[bytes, Leaf | None] = {path: None for path in old.found if before.find(path) is not None}
     write = partial(store.objects.write, b"tree")
     tree = patch_tree(old.commit.tree, removed, reader.tree, write) if removed else old.commit.tree
     after = TreeReader(tree, reader.tree)
-    body = _body_without(old.commit.body, old.found, lambda path: after.find(path) is not None)
+    body = _facts_without(old.commit.body, old.found, lambda path: after.find(path) is not None)
     new = record_again(store, project, old.name, tree, old.commit.reason, body)
     return new.name.rpartition("/")[2], new.value
 
 
-def _body_without(
+def _facts_without(
     body: Mapping[str, Any], found: Mapping[bytes, bool], is_left: Callable[[bytes], bool]
 ) -> dict[str, Any]:
-    """The facts of a checkpoint, with the paths as purged."""
+    """The facts of a checkpoint without the purged paths, which are listed as skipped."""
 
     def is_purged(path: str) -> bool:
         return is_at_any(os.fsencode(path.rstrip("/")), tuple(found))
@@ -649,8 +643,8 @@ def _parents(path: bytes) -> Iterator[bytes]:
         yield path
 
 
-def _note(store: Store, plan: _Plan, ids: Mapping[str, str]) -> None:
-    """Note which new id replaces which old one, and what is still to be reclaimed."""
+def _note_replaced(store: Store, plan: _Plan, ids: Mapping[str, str]) -> None:
+    """Step 2: note the new id of each old one, and the contents that have to be reclaimed."""
     known = read_purged(store, plan.project.id)
     present = {*read_refs(store.git_dir, plan.project.refs).values()}
     replaced = {**{old: ids.get(new, new) for old, new in known.ids.items()}, **ids}
@@ -670,7 +664,7 @@ def finish(
     deadline: Deadline,
     on_wait: Callable[[], None],
 ) -> PurgeResult:
-    """Reclaim the contents, and check that they are gone."""
+    """Step 5: reclaim the contents, and check that they are gone."""
     purged = read_purged(store, project.id)
     plan = _Plan(project, tuple(os.fsencode(path) for path in purged.paths), blobs=frozenset(purged.blobs))
     git = store.git(deadline)
@@ -706,7 +700,7 @@ def finish(
 
 
 def _remove_damaged(store: Store, blobs: Iterable[str], deadline: Deadline) -> None:
-    """Remove damaged loose objects. They cannot be packed, so a repack leaves them where they are."""
+    """Remove damaged loose objects. A repack leaves them, because they cannot be packed."""
     files = {name: loose_file(store.git_dir, name) for name in blobs}
     if any(path.exists() for path in files.values()):
         with alone(store.store_lock(), "purge", deadline):  # a snapshot may be writing it again
@@ -718,8 +712,8 @@ def _remove_damaged(store: Store, blobs: Iterable[str], deadline: Deadline) -> N
 def remove_from_quarantine(
     base: Path, objects: Collection[str], is_wanted: Callable[[Path], bool] = lambda _: False
 ) -> list[str]:
-    """Remove what holds one of these objects from the quarantine, and every file that `is_wanted` accepts. Returns
-    the packs that cannot be read: they may hold one too."""
+    """Remove files with one of these objects from the quarantine, and every file that `is_wanted` accepts. Returns
+    the packs that cannot be read, which may hold one too."""
     unreadable: list[str] = []
     for path in [each for folder in sorted(base.glob(f"{QUARANTINE}*")) for each in _files_below(folder)]:
         if ".pack" in path.suffixes or path.name.startswith("tmp_pack_"):

@@ -1,11 +1,11 @@
-"""The doctor: checks of refs, checkpoints and conversations; the table of all checks; and three ways to walk it.
+"""The doctor: checks of refs, checkpoints and conversations; the table of all checks; and three ways to run them.
 
 `examine` reports what is wrong, `repair` also repairs it, and `repair_quickly` runs after an operation failed:
 only the checks that can explain the failure, for one project, and within seconds.
 
-A ref that leads nowhere may hide all the others from git, so each must lead to a commit that can be read.
-Content that is lost is looked for elsewhere first: in the files it was captured from, in the stat caches, and
-in the repository of the project.
+A dangling ref may make git list no refs at all, so each must lead to a readable commit. Lost content is first
+looked for elsewhere: in the files that it was captured from, in the stat caches, and in the repository of the
+project.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ from shadowsnap.store.projects import (
     write_journal,
 )
 from shadowsnap.store.stat_cache import load_cache
-from shadowsnap.upkeep import check_store as files
+from shadowsnap.upkeep import check_store
 from shadowsnap.upkeep.check_store import (
     CHECKPOINT_REF,
     OBJECT_ID,
@@ -81,7 +81,7 @@ Objects = Iterator[tuple[str, bytes, bytes]]
 
 
 def find_refs(examination: Examination) -> Iterator[Finding]:
-    """Refs that lead nowhere. The fact `lost` names the objects that would have to come back."""
+    """Damaged and dangling refs. The fact `lost` names the objects that are missing."""
     store, project = examination.store, examination.project
     if packed_refs(store)[1]:
         meaning = "it has lines that git does not understand, so git reads no ref at all"
@@ -126,8 +126,8 @@ def repair_packed_refs(examination: Examination, _: Finding) -> None:
 
 
 def repair_ref(examination: Examination, finding: Finding) -> None:
-    """Give a ref its value back: `packed-refs` may have it, and the ref of a checkpoint is named after its commit.
-    Without a value the ref goes to the quarantine."""
+    """Write the value of a ref again: `packed-refs` may have it, and the ref of a checkpoint is named after its
+    commit. If it is not found, the ref goes to the quarantine."""
     store, ref = examination.store, finding.subject
     candidates = (packed_refs(store)[0].get(ref, ""), commit_in_name(examination.git, ref) or "")
     with ObjectReader(examination.git) as reader:
@@ -150,7 +150,7 @@ def quarantine_checkpoint_ref(examination: Examination, finding: Finding) -> Non
 
 
 def quarantine_ref(examination: Examination, finding: Finding) -> None:
-    """Remove a ref and note its value. By hand: git deletes no ref that it cannot read."""
+    """Move a ref to the quarantine. Done without git, which deletes no ref that it cannot read."""
     store, name = examination.store, finding.subject
     path = store.git_dir / name
     packed, has_unreadable = packed_refs(store)
@@ -166,7 +166,7 @@ def quarantine_ref(examination: Examination, finding: Finding) -> None:
 
 
 def find_lost_refs(examination: Examination) -> Iterator[Finding]:
-    """Projects that have no checkpoint any more although none was dropped on purpose."""
+    """Projects that lost all their checkpoints, although none was dropped on purpose."""
     store = examination.store
     if lost_refs(store):
         meaning = "the refs of all checkpoints are gone; the checkpoints themselves may still be there"
@@ -181,7 +181,7 @@ def find_lost_refs(examination: Examination) -> Iterator[Finding]:
 
 
 def recover_refs(examination: Examination, finding: Finding) -> None:
-    """Give every checkpoint commit in the store its ref again: of one project, or of all."""
+    """Create the ref of every checkpoint commit in the store again: of one project, or of all."""
     store, git, only = examination.store, examination.git, finding.facts.get("project")
     listed = git.run("cat-file", "--batch-all-objects", "--unordered", "--batch-check=%(objecttype) %(objectname)")
     names = [line[7:].decode() for line in listed.splitlines() if line.startswith(b"commit ")]
@@ -193,7 +193,7 @@ def recover_refs(examination: Examination, finding: Finding) -> None:
                 ref = f"{CHECKPOINTS}/{project}/{_milliseconds(commit):013d}-{name[:12]}"
                 _create_ref(store, ref, name)
     (store.git_dir / REFS_LOST).unlink(missing_ok=True)
-    for lost in find_lost_refs(examination):  # nothing is left of these
+    for lost in find_lost_refs(examination):  # no commit of these is left
         if only in (None, lost.facts["project"]):
             note_emptied(store, Project(lost.facts["project"], Path(lost.subject)))
 
@@ -223,7 +223,7 @@ def _create_ref(store: Store, ref: str, value: str) -> None:
 def find_incomplete(examination: Examination) -> Iterator[Finding]:
     """Checkpoints that lost files. (One without a readable commit or root tree is a dangling ref.)"""
     sound = examination.sound or set()
-    kinds = _kinds_but_blobs(examination)
+    kinds = _kinds_without_blobs(examination)
 
     def is_lost(_: bytes, mode: int, name: str) -> bool:
         if mode == DIRECTORY:
@@ -241,8 +241,8 @@ def find_incomplete(examination: Examination) -> Iterator[Finding]:
                 yield _incomplete(ref, commit.body.get("workdir", ""), missing)
 
 
-def _kinds_but_blobs(examination: Examination) -> dict[str, bytes]:
-    """The kinds of all sound objects that are no blobs."""
+def _kinds_without_blobs(examination: Examination) -> dict[str, bytes]:
+    """The kinds of all readable objects except blobs."""
     kinds = kinds_of(examination.git, examination.sound or ())
     return {name: kind for name, kind in kinds.items() if kind != b"blob"} | {EMPTY_TREE: b"tree"}
 
@@ -270,9 +270,9 @@ def shorten(names: Iterable[str]) -> str:
 
 
 def find_unsafe(examination: Examination) -> Iterator[Finding]:
-    """Checkpoints with entries that must not be written out, or with too many. No snapshot of ours has them."""
+    """Checkpoints with unsafe entries, or with too many. shadowsnap takes no such snapshots."""
     sound = examination.sound or set()
-    kinds = _kinds_but_blobs(examination)
+    kinds = _kinds_without_blobs(examination)
     with ObjectReader(examination.git) as reader:
         link_problem = cache(partial(problem_of_link, reader))
 
@@ -303,7 +303,7 @@ def find_unsafe(examination: Examination) -> Iterator[Finding]:
 def find_conversations(examination: Examination) -> Iterator[Finding]:
     """Conversations that lost objects. (One that leads nowhere is a dangling ref.)"""
     sound = examination.sound or set()
-    kinds = _kinds_but_blobs(examination)
+    kinds = _kinds_without_blobs(examination)
     with ObjectReader(examination.git) as reader:
         search = TreeSearch(reader.tree, lambda _, __, name: name not in sound)
         for ref in every_ref(examination.store):
@@ -333,7 +333,7 @@ def find_missing_object(examination: Examination) -> Iterator[Finding]:
 
 
 def recover_lost(examination: Examination, findings: Sequence[Finding]) -> bool:
-    """Write again what refs and checkpoints lost, as far as it is found elsewhere; whether anything was."""
+    """Write the lost objects of refs and checkpoints again if they are found elsewhere; whether any was."""
     lost: dict[str, list[bytes]] = {}
     for finding in findings:
         facts = finding.facts
@@ -348,12 +348,12 @@ def recover_lost(examination: Examination, findings: Sequence[Finding]) -> bool:
 
 
 def _recover_objects(store: Store, lost: Mapping[str, Iterable[bytes]]) -> set[str]:
-    """Write objects again whose content is in the files they were captured from (given for each, as far as known),
-    in a stat cache, or in the repository of a project. Returns their ids."""
+    """Write lost objects again whose content is found: in the files that they were captured from (as far as these
+    are known), in a stat cache, or in the repository of a project. Returns their ids."""
     wanted = set(lost)
 
     def write(found: Objects) -> None:
-        write_objects(store, _no_longer(wanted, found))
+        write_objects(store, _writing_off(wanted, found))
 
     write(_from_files(lost.items()))
     for project in known_projects(store) if wanted else ():
@@ -367,8 +367,8 @@ def _recover_objects(store: Store, lost: Mapping[str, Iterable[bytes]]) -> set[s
     return set(lost) - wanted
 
 
-def _no_longer(wanted: set[str], found: Objects) -> Objects:
-    """The objects that were found, each taken off `wanted` once it is written."""
+def _writing_off(wanted: set[str], found: Objects) -> Objects:
+    """The same objects; each is removed from `wanted` once it is written."""
     for item in found:
         yield item
         wanted.discard(item[0])
@@ -387,7 +387,7 @@ def _from_files(paths_of: Iterable[tuple[str, Iterable[bytes]]]) -> Objects:
 
 
 def _from_cache(known: dict[bytes, Known], wanted: set[str]) -> Objects:
-    """Trees of the newest capture. The cache knows every file of it, so each tree can be made again."""
+    """Trees of the newest capture, made again from the files in the cache."""
     made: dict[str, bytes] = {}
 
     def keep(data: bytes) -> str:
@@ -411,8 +411,8 @@ def _from_repository(store: Store, project: Project, wanted: set[str]) -> Object
 
 
 def record_without_lost(examination: Examination, finding: Finding) -> None:
-    """Replace a checkpoint by one without what is lost, with the same time, pin and label. The original commit is
-    noted in the quarantine."""
+    """Replace a checkpoint by one without the lost files, with the same time, pin and label. The quarantine gets
+    the original commit."""
     store, git, ref, old = examination.store, examination.git, finding.subject, finding.facts["id"]
     lost: list[str] = finding.facts["missing"]
     with ObjectReader(git) as reader:
@@ -437,7 +437,7 @@ def record_again(
     store: Store, project: Project, old_ref: str, tree: str, reason: str, body: Mapping[str, Any]
 ) -> Ref:
     """Record a checkpoint in the place of another one, with the same time. The same content gives the same ref, so
-    an interrupted operation can do it again."""
+    an interrupted operation can be repeated."""
     facts = {name: value for name, value in body.items() if name not in ("workdir", "ms")}
     of = Project(project.id, Path(str(body.get("workdir", project.workdir))))
     try:
@@ -450,7 +450,7 @@ def record_again(
 def redirect_refs(
     store: Store, git: Git, project: Project, renamed: Mapping[str, str], ids: Mapping[str, str]
 ) -> list[str]:
-    """Let pins, labels and conversations lead to the checkpoints that replace others. `renamed` has the last parts
+    """Point pins, labels and conversations to the checkpoints that replace others. `renamed` maps the last parts
     of their refs, `ids` the commits. Returns the refs that can be deleted then."""
     replaced = [f"{project.refs}/{old}" for old in renamed]
     for folder in (project.pins, project.attachments):
@@ -465,7 +465,7 @@ def redirect_refs(
 
 
 def redirect_records(store: Store, project: Project, renamed: Mapping[str, str], ids: Mapping[str, str]) -> None:
-    """Let open stages, a begun restore and the log name the checkpoints that replace others."""
+    """Name the replacing checkpoints in open stages, a begun restore and the log."""
     journal = read_journal(store, project)
     begun = journal.open
     if begun is not None:
@@ -492,7 +492,7 @@ _NO_SPACE_MESSAGES = ("No space left on device", "Disk quota exceeded", "File to
 
 NEVER, AFTER_GIT_ERROR, AFTER_ANY_ERROR = "never", "after an error of git", "after any error"
 Repair = tuple[str, Callable[[Examination, Finding], None]]
-"""What is done, in words, and the function that does it."""
+"""A repair in words, and the function that makes it."""
 
 
 @dataclass(frozen=True)
@@ -509,18 +509,18 @@ class Check:
     """Whether an examination of the whole store makes this check."""
 
     def findings(self, examination: Examination) -> list[Finding]:
-        """What it finds, each with what would be done about it."""
+        """The findings of this check, each with its repair in words."""
         words = {code: text for code, (text, _) in self.repairs.items()}
         found = self.find(examination)
         return [replace(each, repair=each.repair or words.get(each.code, "")) for each in found]
 
 
-_MOVED: Repair = ("move it to the quarantine", files.quarantine_file)
-_FOLDER: Repair = ("move it to the quarantine and make the folder", files.make_folder)
+_MOVED: Repair = ("move it to the quarantine", check_store.quarantine_file)
+_FOLDER: Repair = ("move it to the quarantine and make the folder", check_store.make_folder)
 _REF: Repair = ("write it again if its commit is in the store; else move it to the quarantine", repair_ref)
 _LOG: Repair = (
     "write it again from what can be read and from the checkpoints; a copy goes to the quarantine",
-    files.rebuild_operation_log,
+    check_store.rebuild_operation_log,
 )
 
 _WITHOUT_LOST = (
@@ -530,44 +530,49 @@ _WITHOUT_LOST = (
 
 # Before the store can be locked.
 ACCESS = (
-    Check(files.find_permissions, {
-        "base-open": ("set its mode to 0700", files.close_to_others),
-        "closed": ("give its owner access again", files.open_to_owner),
+    Check(check_store.find_permissions, {
+        "base-open": ("set its mode to 0700", check_store.close_to_others),
+        "closed": ("give its owner access again", check_store.open_to_owner),
     }, quick=AFTER_ANY_ERROR),
-    Check(files.find_leads_elsewhere, {"leads-elsewhere": _MOVED}, quick=AFTER_ANY_ERROR),
-    Check(files.find_blocked_locks, {"folder-replaced": _FOLDER, "lock-replaced": _MOVED}, quick=AFTER_ANY_ERROR),
+    Check(check_store.find_leads_elsewhere, {"leads-elsewhere": _MOVED}, quick=AFTER_ANY_ERROR),
+    Check(check_store.find_blocked_locks, {
+        "folder-replaced": _FOLDER,
+        "lock-replaced": _MOVED,
+    }, quick=AFTER_ANY_ERROR),
 )  # fmt: skip
 # Before git can open the store.
 STRUCTURE = (
-    Check(files.find_layout, {
-        "folder-missing": ("make it", files.make_folder),
+    Check(check_store.find_layout, {
+        "folder-missing": ("make it", check_store.make_folder),
         "folder-replaced": _FOLDER,
-        "file-damaged": ("write it again; the present file goes to the quarantine", files.write_file),
+        "file-damaged": ("write it again; the present file goes to the quarantine", check_store.write_file),
     }, quick=AFTER_ANY_ERROR),
     Check(find_lost_refs, {
         "refs-lost": ("search the objects of the store for checkpoints and list them again", recover_refs),
     }, quick=AFTER_ANY_ERROR),
 )  # fmt: skip
 CONTENT = (
-    Check(files.find_old_git, {}),
-    Check(files.find_stale_locks, {"lock-stale": ("remove it", files.remove_lock)}, quick=AFTER_ANY_ERROR),
-    Check(files.find_leftovers, {"leftover": ("remove it", files.remove_leftover)}),
-    Check(files.find_damaged_objects, {
+    Check(check_store.find_old_git, {}),
+    Check(check_store.find_stale_locks, {
+        "lock-stale": ("remove it", check_store.remove_lock),
+    }, quick=AFTER_ANY_ERROR),
+    Check(check_store.find_leftovers, {"leftover": ("remove it", check_store.remove_leftover)}),
+    Check(check_store.find_damaged_objects, {
         "pack-damaged": (
             "move it to the quarantine, and write every object in it again that can still be read",
-            files.repair_pack,
+            check_store.repair_pack,
         ),
         "object-damaged": (
             "move it to the quarantine, and look for its content in the project's files and elsewhere",
-            files.repair_object,
+            check_store.repair_object,
         ),
-        "object-shared": ("replace it by a copy that was checked", files.own_object),
+        "object-shared": ("replace it by a copy that was checked", check_store.own_object),
     }, quick=AFTER_GIT_ERROR),
     # Before refs and checkpoints: lost objects are looked for in every project that has a record.
-    Check(files.find_records, {
+    Check(check_store.find_records, {
         "record-damaged": (
             "write it again from the project's checkpoints; the present file goes to the quarantine",
-            files.rewrite_record,
+            check_store.rewrite_record,
         ),
     }, quick=AFTER_ANY_ERROR),
     Check(find_missing_object, {}, recover=recover_lost, quick=AFTER_GIT_ERROR, full=False),
@@ -586,13 +591,13 @@ CONTENT = (
     Check(find_conversations, {
         "conversation-damaged": ("move it to the quarantine; the checkpoint stays as it is", quarantine_ref),
     }),
-    Check(files.find_logs, {"log-damaged": _LOG, "log-lost": _LOG}, quick=AFTER_ANY_ERROR),
-    Check(files.find_journals, {"journal-damaged": _MOVED, "journal-left": _MOVED}),
-    Check(files.find_staging, {"staging-left": _MOVED}),
-    Check(files.find_caches, {
-        "cache-damaged": ("forget it; the next snapshot reads every file again", files.forget_index),
+    Check(check_store.find_logs, {"log-damaged": _LOG, "log-lost": _LOG}, quick=AFTER_ANY_ERROR),
+    Check(check_store.find_journals, {"journal-damaged": _MOVED, "journal-left": _MOVED}),
+    Check(check_store.find_staging, {"staging-left": _MOVED}),
+    Check(check_store.find_caches, {
+        "cache-damaged": ("forget it; the next snapshot reads every file again", check_store.forget_index),
     }, quick=AFTER_ANY_ERROR),
-    Check(files.find_clock, {}),
+    Check(check_store.find_clock, {}),
 )  # fmt: skip
 CHECKS = (*ACCESS, *STRUCTURE, *CONTENT)
 REPAIRABLE = {code for check in CHECKS for code in check.repairs}
@@ -604,7 +609,7 @@ def examine(base: Path, deadline: Deadline, *, fsync: bool = True) -> Checkup:
     store = Store(base, fsync)
     if not base.is_dir():
         return Checkup(str(base))
-    newer = files.find_newer_format(store)
+    newer = check_store.find_newer_format(store)
     if newer is not None:
         return Checkup(str(base), (newer,))
     examination = Examination(store)
@@ -631,7 +636,7 @@ def _has_error(findings: Iterable[Finding]) -> bool:
 def _examine_content(examination: Examination, found: list[Finding]) -> Checkup:
     """Examine a store that git can open."""
     # Listed before the objects are read: what a snapshot records meanwhile does not count as missing.
-    refs = files.checkpoint_refs(examination.store)
+    refs = check_store.checkpoint_refs(examination.store)
     found = [*found, *_find(examination, CONTENT)]
     damaged = {finding.subject for finding in found}
     intact = sum(ref.name not in damaged for ref in refs)
@@ -642,7 +647,9 @@ def repair(base: Path, deadline: Deadline, *, fsync: bool = True) -> Checkup:
     """Repair what an examination finds. What cannot be saved goes to the quarantine. Nothing is run or written in
     a store of another user."""
     before = examine(base, deadline, fsync=fsync)
-    if not any(finding.code in REPAIRABLE for finding in before.findings) or files.is_foreign(Store(base, fsync)):
+    if not any(finding.code in REPAIRABLE for finding in before.findings) or check_store.is_foreign(
+        Store(base, fsync)
+    ):
         return before
     repairing, done = Examination(Store(base, fsync)), list[Finding]()
     with ExitStack() as locks:
@@ -667,12 +674,12 @@ def repair(base: Path, deadline: Deadline, *, fsync: bool = True) -> Checkup:
 def _repair(
     examination: Examination, checks: Iterable[Check], done: list[Finding], deadline: Deadline, locks: ExitStack
 ) -> None:
-    """Make checks and repair what they find; `done` gets what was repaired. The store is locked as soon as that is
-    possible."""
+    """Run checks and repair what they find; repaired findings are added to `done`. The store is locked once its
+    locks work."""
     is_locked = False
     for check in checks:
         if check not in ACCESS and not is_locked:
-            if files.is_foreign(examination.store):  # which could not be seen as long as the base was closed
+            if check_store.is_foreign(examination.store):  # not known while the base was closed
                 return
             if not examination.quick:
                 locks.enter_context(locked(upkeep_lock(examination.store), "doctor", deadline))
@@ -724,7 +731,7 @@ def repair_quickly(
 ) -> Checkup:
     """Repair what may have made an operation on this project fail."""
     store = Store(base, fsync)
-    if not base.is_dir() or files.find_newer_format(store) is not None:
+    if not base.is_dir() or check_store.find_newer_format(store) is not None:
         return Checkup(str(base))
     left = deadline.remaining()
     deadline = Deadline(_QUICK_SECONDS if left is None else max(0.1, min(left, _QUICK_SECONDS)))

@@ -1,7 +1,7 @@
 """Importing: commits of other tools become checkpoints of the right project, with their dates, reasons and trees.
 
-They are taken in batches: first the objects, as one pack that is complete before it is put among ours, then a
-ref for each checkpoint. Whatever interrupts an import, the next one goes on from there.
+They are imported in batches: first the objects, as one pack that is complete before it is moved into the store,
+then a ref for each checkpoint. After an interruption, the next import goes on from there.
 """
 
 from __future__ import annotations
@@ -66,13 +66,13 @@ from shadowsnap.store.projects import Project, locked_project, note_writes, proj
 from shadowsnap.upkeep.reclaim import scratch_folder
 
 Progress = Callable[[int, int, ImportedItem], None]
-"""Called after each checkpoint with how many are done, the total, and what became of it."""
+"""Called after each checkpoint with the number that are done, the total, and the result of this one."""
 
-# Nothing may be fetched to complete what is read.
+# Git must not fetch objects that are missing.
 READ_ONLY = ("protocol.allow=never", "core.fsmonitor=false", "core.hooksPath=" + os.devnull)
 _BATCH = 50
 _LOCK_SECONDS = 60.0
-_LATEST_SECONDS = 10**10
+_LATEST_DATE_SECONDS = 10**10
 _LARGEST_COMMIT = 16 << 20
 _LARGEST_TREE = 64 << 20
 _LONGEST_MESSAGE = 1 << 15
@@ -96,7 +96,7 @@ def import_from(
     dry_run: bool = False,
     on_progress: Progress | None = None,
 ) -> ImportReport:
-    """Import everything that is found at a path, without files of more than `most_bytes`."""
+    """Import all checkpoints found at a path, without files of more than `most_bytes`."""
     sources = _find_sources(store, path)
     if not sources:
         raise NothingToImport(path=path)
@@ -106,7 +106,7 @@ def import_from(
 
 
 def import_due(store: Store, deadline: Deadline, most_bytes: int | None = None) -> ImportReport | None:
-    """Import the archives that were made on first use, as far as there is time."""
+    """Import the archives that were made on first use, until the deadline."""
     due = [archive for archive in archives(store.base) if is_due(archive)]
     if not due:
         return None
@@ -131,20 +131,20 @@ class _Source:
 
     layout: str
     path: Path
-    """As shown to the user."""
+    """The path in messages."""
     git_dir: Path
     tips: tuple[str, ...] = ()
     workdir: str = ""
     excludes: tuple[str, ...] = ()
     """Patterns that kept files out of the checkpoints."""
     writes: Mapping[str, tuple[str, float]] = field(default_factory=dict)
-    """What the tool noted of the files that its agent wrote: the digest, and when."""
+    """The digest and time that the tool noted of each file that its agent wrote."""
     problem: str = ""
     """Why nothing can be imported from it."""
 
     def refs_git(self, store: Store) -> Git:
-        """Git for the refs there, which it reads under the configuration of that repository. Its work tree is our
-        base, because the one of the tool may be gone."""
+        """Git for the refs of the source, with the configuration of that repository. The work tree is the base,
+        because that of the tool may be gone."""
         return store.git(NO_DEADLINE).bound(git_dir=self.git_dir, work_tree=store.base, config=READ_ONLY)
 
 
@@ -171,7 +171,7 @@ class _Original:
 
 @dataclass(frozen=True)
 class _Tree:
-    """A tree as we keep it: without what cannot be restored."""
+    """A tree without the entries that cannot be restored."""
 
     id: str
     left_out: tuple[tuple[bytes, str], ...] = ()
@@ -191,8 +191,8 @@ class _Import:
     total: int = 0
 
     def _objects_git(self, source: _Source) -> Git:
-        """Git for the objects of a source, under our configuration. The one there is not to be trusted: in a
-        partial clone, git would start a fetch for what is missing. It may also be damaged."""
+        """Git for the objects of a source, with our configuration. That of the source is not trusted, and may be
+        damaged: in a partial clone, git would fetch missing objects."""
         return self.store.git(self.deadline).bound(
             borrowed_objects=source.git_dir / "objects", work_tree=self.store.base, config=READ_ONLY
         )
@@ -279,7 +279,7 @@ class _Import:
         original: _Original | None = None,
         checkpoint: str | None = None,
     ) -> None:
-        """Note what became of a commit, or why a source could not be read."""
+        """Add the result of a commit, or why a source could not be read."""
         about: dict[str, Any] = {"original_id": "", "workdir": source.workdir, "source": str(source.path)}
         if original is not None:
             created_at = datetime.fromtimestamp(original.moment / 1000, UTC)
@@ -293,7 +293,7 @@ class _Import:
 
 
 def _read_originals(reader: ObjectReader, source: _Source) -> tuple[list[_Original], dict[str, str]]:
-    """The commits that the tips lead to, oldest first, and why others cannot be used."""
+    """The commits below the tips, oldest first, and why others cannot be used."""
     found: dict[str, _Original] = {}
     unusable: dict[str, str] = {}
     stack = list(reversed(source.tips))
@@ -332,12 +332,12 @@ def _read_original(reader: ObjectReader, name: str) -> _Original | str:
     written = _AUTHOR.search(header + b"\n")
     if lines[0] == tree or not all(map(is_object_id, (tree, *parents))):
         return "is not one that git would write"
-    seconds = min(max(int(written[1]), 0), _LATEST_SECONDS) if written else 0
+    seconds = min(max(int(written[1]), 0), _LATEST_DATE_SECONDS) if written else 0
     return _Original(name, tree, parents, _bounded_text(message), seconds * 1000)
 
 
 def _bounded_text(message: bytes) -> str:
-    """The beginning of a message, and its end, where trailers are."""
+    """A message; of a long one the beginning, and the end with the trailers."""
     if len(message) > 2 * _LONGEST_MESSAGE:
         message = message[:_LONGEST_MESSAGE] + b"\n[...]\n" + message[-_LONGEST_MESSAGE:]
     return message.decode("utf-8", "replace")
@@ -349,7 +349,7 @@ def _bounded_text(message: bytes) -> str:
 def _copy_trees(
     store: Store, git: Git, originals: list[_Original], most_bytes: int | None
 ) -> dict[str, _Tree | str]:
-    """Copy the trees of these commits into the store. Returns for each commit its tree, or why there is none."""
+    """Copy the trees of these commits into the store. Returns for each commit its tree, or why it has none."""
     with scratch_folder(store, "import") as scratch:
         packs = scratch / "pack"
         packs.mkdir()
@@ -357,7 +357,7 @@ def _copy_trees(
         results = _clean_trees(git, scratch, originals, most_bytes)
         wanted = sorted({tree.id for tree in results.values() if isinstance(tree, _Tree)} - {EMPTY_TREE})
         if not _pack(git, packs, wanted):
-            # One of them cannot be copied, so each is tried alone.
+            # At least one of them cannot be copied, so each is tried alone.
             copied = {name for name in wanted if _pack(git, packs, [name])} | {EMPTY_TREE}
             for name, tree in results.items():
                 if isinstance(tree, _Tree) and tree.id not in copied:
@@ -386,7 +386,9 @@ def _clean_trees(
             return objects.write(b"tree", data)
 
         unusable = _unusable_contents(git, reader, read, [original.tree for original in originals], most_bytes)
-        search = TreeSearch(read, lambda name, mode, child: _is_odd(name, mode) or (mode, child) in unusable)
+        search = TreeSearch(
+            read, lambda name, mode, child: _is_unusable_entry(name, mode) or (mode, child) in unusable
+        )
         for original in originals:
             try:
                 odd = search.find(original.tree)
@@ -407,8 +409,8 @@ def _clean_trees(
 def _unusable_contents(
     git: Git, reader: ObjectReader, read: ReadTree, trees: Iterable[str], most_bytes: int | None
 ) -> dict[Leaf, str]:
-    """The entries below these trees, as mode and object id, whose content is too large for a file or not one of a
-    link; with the reason. Only sizes are asked for first: a small object can expand to gigabytes."""
+    """The entries below these trees, as mode and object id, that are too large or not a valid link, with the
+    reason. The sizes are read before any content: a small object can expand to gigabytes."""
     found: set[Leaf] = set()
 
     def collect(_: bytes, mode: int, child: str) -> bool:
@@ -435,15 +437,15 @@ def _unusable_contents(
     return unusable
 
 
-def _is_odd(name: bytes, mode: int) -> bool:
-    """Whether git would not have written an entry, or no file can be made of it."""
+def _is_unusable_entry(name: bytes, mode: int) -> bool:
+    """Whether an entry is not one that git would write, or cannot become a file."""
     if not name or b"/" in name:
         raise MalformedObject(what="a tree", why=f"it has an entry called {name[:80]!r}")
     return entry_problem(name, mode) is not None
 
 
 def _replacement(odd: TreeMatch, unusable: Mapping[Leaf, str]) -> Leaf | None:
-    """A regular file with odd permission bits is kept; other odd entries are left out."""
+    """A regular file with unusual permission bits becomes a normal one; other unusable entries are left out."""
     is_named_badly = name_problem(odd.path.rpartition(b"/")[2]) is not None
     if is_named_badly or odd.mode & 0o170000 != 0o100000 or (odd.mode, odd.id) in unusable:
         return None
@@ -482,16 +484,16 @@ def _pack(git: Git, folder: Path, trees: list[str]) -> bool:
 
 
 def _find_sources(store: Store, path: Path) -> list[_Source]:
-    """Every source at a path: it may be one, or have some in it, like the base of a tool or an archive."""
+    """Every source at a path, which may be one itself, or contain some, as the base of a tool or an archive."""
     found: list[_Source] = []
     for folder in _candidates(path):
         if is_hermes_store(folder):
-            found += _hermes_store(folder)
+            found += _hermes_store_sources(folder)
         elif is_shadow_repository(folder):
-            found.append(_hermes_directory(store, folder))
+            found.append(_hermes_directory_source(store, folder))
         elif _WORKSPACE_NAME.fullmatch(folder.name) and is_repository(folder / ".git"):
-            found.append(_praisonai(store, folder))
-    return found or list(_entire(store, path))
+            found.append(_praisonai_source(store, folder))
+    return found or list(_entire_sources(store, path))
 
 
 def _candidates(path: Path) -> Iterator[Path]:
@@ -502,7 +504,7 @@ def _candidates(path: Path) -> Iterator[Path]:
             yield from _folders(folder)
 
 
-def _hermes_store(folder: Path) -> Iterator[_Source]:
+def _hermes_store_sources(folder: Path) -> Iterator[_Source]:
     """Hermes: one repository with a ref for each directory."""
     common = _Source("hermes-store", folder, folder, excludes=_patterns(folder))
     tips = _tips(folder, "refs/hermes")
@@ -520,8 +522,8 @@ def _hermes_store(folder: Path) -> Iterator[_Source]:
 
 
 def _tips(folder: Path, prefix: str) -> dict[str, str]:
-    """What the refs right below a prefix lead to, read without git, which needs more of a repository than that;
-    empty where a ref is damaged, and none is packed."""
+    """The tips of the refs right below a prefix; empty for a damaged ref that is not packed. Read without git,
+    which needs a complete repository."""
     found = {}
     for line in _text(folder / "packed-refs", MOST_REFS).splitlines():
         packed = _PACKED_REF.fullmatch(line)
@@ -538,7 +540,7 @@ def _tips(folder: Path, prefix: str) -> dict[str, str]:
 
 
 def _hermes_writes(ledger: dict[str, Any], workdir: object) -> dict[str, tuple[str, float]]:
-    """What Hermes noted of the files that it wrote, by path within the project."""
+    """The digest and time of each file that Hermes wrote, by path within the project."""
     found = {}
     for path, entry in ledger.items():
         inside = path.removeprefix(f"{workdir}{os.sep}")
@@ -548,7 +550,7 @@ def _hermes_writes(ledger: dict[str, Any], workdir: object) -> dict[str, tuple[s
     return found
 
 
-def _hermes_directory(store: Store, folder: Path) -> _Source:
+def _hermes_directory_source(store: Store, folder: Path) -> _Source:
     """Hermes, earlier: a repository for each directory."""
     source = _Source("hermes-directory", folder, folder, excludes=_patterns(folder))
     source = _of_workdir(source, _text(folder / WORKDIR_MARKER), WORKDIR_MARKER)
@@ -558,7 +560,7 @@ def _hermes_directory(store: Store, folder: Path) -> _Source:
     return replace(source, tips=tips, problem=source.problem or ("" if tips else "git cannot read it"))
 
 
-def _praisonai(store: Store, folder: Path) -> _Source:
+def _praisonai_source(store: Store, folder: Path) -> _Source:
     git_dir = folder / ".git"
     source = _Source("praisonai", folder, git_dir, excludes=_patterns(git_dir))
     answer = source.refs_git(store).run("config", "--file", str(git_dir / "config"), "core.worktree", ok=(0, 1))
@@ -583,7 +585,7 @@ def _with_branches(store: Store, source: _Source) -> _Source:
     return replace(source, tips=tuple(dict.fromkeys(filter(None, (head, *tips)))))
 
 
-def _entire(store: Store, path: Path) -> Iterator[_Source]:
+def _entire_sources(store: Store, path: Path) -> Iterator[_Source]:
     """Entire: shadow branches in the user's repository."""
     git_dir = common_dir(path)
     if git_dir is None:

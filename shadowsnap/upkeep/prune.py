@@ -1,8 +1,8 @@
-"""Pruning: drop what is beyond the limits, and give the space back.
+"""Pruning: drop what is beyond the limits, and reclaim the space.
 
-A plan comes first, with a reason for everything. Rules that need no measuring (count, age, missing directories)
-are applied first. Then the store is measured if something changed since the last time; checkpoints are dropped
-for their size only if better packing is not enough; and everything is repacked only if that pays.
+A plan with a reason for each checkpoint comes first. The rules that need no measuring (count, age, missing
+directories) are applied first. Then the store is measured, if it changed since the last time. Checkpoints are
+dropped for their size only if better packing is not enough, and everything is repacked only if that frees enough.
 
 `python -m shadowsnap.upkeep.prune SETTINGS` is what runs in the background.
 """
@@ -82,18 +82,18 @@ from shadowsnap.upkeep.retention import (
 )
 
 WHEN_IT_PAYS, ALL, ALWAYS, NEVER = "when-it-pays", "all", "always", "never"
-"""What to reclaim. `all`: whatever no checkpoint holds, however little; `always`: repack even if that is
-nothing."""
+"""What to reclaim. `all`: whatever no checkpoint holds, however little; `always`: repack even if nothing is
+free."""
 
-# Less waste than this is not worth a full repack; if the store is over its limit, much less is.
-_WORTH, _WORTH_SHARE = 16 << 20, 0.10
+# A full repack must free at least this; if the store is over its limit, much less.
+_WORTH_BYTES, _WORTH_SHARE = 16 << 20, 0.10
 _WORTH_OVER_LIMIT, _WORTH_SHARE_OVER_LIMIT = 64 << 10, 0.01
 # A project that is busy for longer is left to the next run.
 _PROJECT_LOCK_SECONDS = 2.0
 
 
 def plan_prune(store: Store, settings: Settings, *, orphans: bool = True) -> PruneResult:
-    """What `prune` would do. Changes nothing."""
+    """The plan of `prune`."""
     deadline = Deadline(settings.upkeep_deadline)
     plan, _ = plan_by_rules(store, settings, deadline, orphans=orphans)
     plan = plan_by_size(store, settings, plan, deadline)
@@ -110,8 +110,8 @@ def prune(
     reclaim: str = WHEN_IT_PAYS,
     on_wait: Callable[[], None] | None = None,
 ) -> PruneResult:
-    """Keep every limit, and give the space back. What was dropped stays dropped if reclaiming fails; the result
-    has the error. With `on_wait`, upkeep of another process is waited for."""
+    """Keep every limit, and reclaim the space. If reclaiming fails, what was dropped stays dropped, and the result
+    has the error. With `on_wait`, wait for upkeep of another process."""
     deadline = Deadline(settings.upkeep_deadline)
     with begin_upkeep(store, deadline, on_wait) as upkeep:
         if upkeep is None:
@@ -123,7 +123,7 @@ def prune(
         before = count_objects(upkeep.git).bytes
         plan, memory = plan_by_rules(store, settings, deadline, orphans=orphans)
         dropped = apply_plan(store, plan, deadline)
-        fitting = Fitting(upkeep, settings, memory, reclaim)
+        fitting = SizeKeeper(upkeep, settings, memory, reclaim)
         problem: ShadowsnapError | None = None
         try:
             plan = fitting.run(plan, dropped)
@@ -138,7 +138,7 @@ def prune(
 
 
 def auto_prune(settings: Settings) -> PruneResult:
-    """Apply the rules that need no measuring, at most once in `min_interval_hours`. The rest is done in the
+    """Apply the rules that need no measuring, at most once in `min_interval_hours`, and start the rest in the
     background."""
     if not settings.enabled:
         return PruneResult("disabled")
@@ -172,7 +172,7 @@ def _prune_by_rules(store: Store, settings: Settings) -> PruneResult:
 
 
 def _applied_verdicts(plan: Plan, dropped: list[Verdict]) -> tuple[Verdict, ...]:
-    """The verdicts of a plan, as far as they were applied."""
+    """The verdicts of a plan, with those that were not applied as kept."""
     gone = {verdict.checkpoint.ref for verdict in dropped}
     return tuple(
         verdict
@@ -194,9 +194,9 @@ class Plan:
     attachments: tuple[str, ...] = ()
     """Refs of attachments that are dropped although their checkpoints stay."""
     droppable: Mapping[str, list[Names]] = field(default_factory=dict)
-    """What may be dropped for the size limit, by project: refs that go together, oldest first."""
+    """What may be dropped for the size limit, by project: refs that are dropped together, oldest first."""
     usage: Usage = Usage()
-    """What everything costs that stays by the rules, once that was measured."""
+    """The sizes of what the rules keep, once that was measured."""
     live_after: int = 0
     fits: bool = True
     """Whether the size limit is kept after this."""
@@ -209,12 +209,12 @@ class Plan:
 def plan_by_rules(
     store: Store, settings: Settings, deadline: Deadline, *, orphans: bool = True
 ) -> tuple[Plan, Memory]:
-    """What is dropped by count, age and missing directories, and what to remember."""
+    """The plan by count, age and missing directories, and what to remember."""
     now, inventory = datetime.now(UTC), take_inventory(store, deadline)
     facts, memory = _gather_facts(store, inventory.projects.values(), read_memory(store), now)
     limits = Limits(settings.max_snapshots, settings.retention_days, settings.orphan_grace_days, orphans)
     verdicts = judge(inventory.checkpoints, facts, limits, now)
-    may_go = droppable(inventory.checkpoints, facts, limits, now)
+    candidates = droppable(inventory.checkpoints, facts, limits, now)
     days = settings.attachment_days
     horizon = (now - timedelta(days=days)).timestamp() * 1000 if days > 0 else 0
     old = [
@@ -222,7 +222,7 @@ def plan_by_rules(
         for ref in inventory.attachments
         if moment_of(ref) < horizon or checkpoint_of(ref) not in inventory.refs
     ]
-    return Plan(inventory, tuple(verdicts), tuple(old), may_go), memory
+    return Plan(inventory, tuple(verdicts), tuple(old), candidates), memory
 
 
 def _gather_facts(
@@ -238,7 +238,7 @@ def _gather_facts(
         if place == GONE:
             since = as_moment(memory.gone_since.get(project.id))
             if since is None or since > now or (touched is not None and touched > since):
-                since = now  # just now, or the clock was wrong, or it came back in between: its grace begins
+                since = now  # it was found missing now, was back in between, or the clock was wrong: its grace begins
             gone_since[project.id] = since.timestamp()
         history = fold(project, read_lines(store, project.id))
         turns = tuple(
@@ -250,21 +250,21 @@ def _gather_facts(
 
 
 def plan_by_size(store: Store, settings: Settings, plan: Plan, deadline: Deadline) -> Plan:
-    """Measure what stays by the rules, and drop more until the size limits are kept: attachments within their own
-    limit first, then checkpoints."""
+    """Measure what the rules keep, and drop more until the size limits are kept: first attachments for their own
+    limit, then checkpoints."""
     usage = measure(store.git(deadline), _holders(store, plan))
     plan = _fit_attachments(replace(plan, usage=usage, live_after=usage.live), settings)
     return _fit_checkpoints(plan, settings)
 
 
 def _holders(store: Store, plan: Plan) -> dict[str, list[Holder]]:
-    """What keeps objects in the store: by project, what is dropped last first."""
-    may_go = {ref for bundles in plan.droppable.values() for names in bundles for ref in names}
+    """What keeps objects in the store, by project; what would be dropped last comes first."""
+    candidates = {ref for bundles in plan.droppable.values() for names in bundles for ref in names}
     groups: dict[str, list[Holder]] = {}
     for project, tree in CachedTrees(store).read().items():
         groups.setdefault(project, []).append(Holder(f"cache of {project}", tree))
     for verdict in plan.verdicts:
-        if verdict.keep and verdict.checkpoint.ref not in may_go:
+        if verdict.keep and verdict.checkpoint.ref not in candidates:
             holder = Holder(verdict.checkpoint.ref, verdict.checkpoint.id)
             groups.setdefault(verdict.checkpoint.project, []).append(holder)
     refs = plan.inventory.refs
@@ -276,7 +276,7 @@ def _holders(store: Store, plan: Plan) -> dict[str, list[Holder]]:
 
 
 def _staying_attachments(plan: Plan) -> list[str]:
-    """Newest first. An attachment is dropped with its checkpoint at the latest."""
+    """The attachments that stay, newest first. One is dropped with its checkpoint at the latest."""
     dropped = {attachment_of(verdict.checkpoint.ref) for verdict in plan.dropped} | set(plan.attachments)
     return [ref for ref in plan.inventory.attachments if ref not in dropped]
 
@@ -328,7 +328,8 @@ def apply_plan(store: Store, plan: Plan, deadline: Deadline) -> list[Verdict]:
 
 
 def _drop(store: Store, project: Project, verdicts: list[Verdict], deadline: Deadline) -> list[Verdict]:
-    """Drop checkpoints of one project, except what is needed by now: the plan was made without its lock."""
+    """Drop checkpoints of one project, except those that became needed since the plan, which was made without its
+    lock."""
     orphaned = any(verdict.reason == ORPHANED for verdict in verdicts)
     with locked_project(store, project, "prune", Deadline(_PROJECT_LOCK_SECONDS)):
         if orphaned and find_place(project.workdir, read_json(store.project_file(project.id)) or {}) != GONE:
@@ -356,7 +357,7 @@ def _drop_attachments(store: Store, plan: Plan, deadline: Deadline) -> None:
         dropped = []
         for ref in plan.attachments:
             checkpoint = checkpoint_of(ref)
-            # It may only seem to have no checkpoint, because both came while the refs were being listed.
+            # It may seem to lack a checkpoint because both were made while the refs were being listed.
             is_new = checkpoint not in plan.inventory.refs and ref_exists(store.git_dir, checkpoint)
             if ref_exists(store.git_dir, ref) and not is_new:
                 dropped.append(ref)
@@ -364,8 +365,8 @@ def _drop_attachments(store: Store, plan: Plan, deadline: Deadline) -> None:
 
 
 def compact_logs(store: Store) -> None:
-    """Drop the log lines that belong to no checkpoint any more, in every project. A log that cannot be written, as
-    on a full disk, stays as it is until the next run."""
+    """Drop the log lines whose checkpoints are gone, in every project. A log that cannot be written, as on a full
+    disk, is left to the next run."""
     for project in known_projects(store):
         try:
             with locked_project(store, project, "prune", Deadline(_PROJECT_LOCK_SECONDS)):
@@ -377,8 +378,8 @@ def compact_logs(store: Store) -> None:
 # --- keeping the size limit --------------------------------------------------------------------
 
 
-class Fitting:
-    """Measures the store if that is necessary, and does what follows from it."""
+class SizeKeeper:
+    """Measures the store if necessary, and drops and repacks what the size limits need."""
 
     def __init__(self, upkeep: Upkeep, settings: Settings, memory: Memory, reclaim: str = WHEN_IT_PAYS) -> None:
         self._upkeep = upkeep
@@ -389,7 +390,7 @@ class Fitting:
         self.notes: list[str] = []
 
     def run(self, plan: Plan, dropped: list[Verdict]) -> Plan:
-        """Bring the store within its limits; what else was dropped is added to `dropped`."""
+        """Bring the store within its limits; adds what is dropped to `dropped`."""
         store, deadline = self._upkeep.store, self._upkeep.deadline
         if self._reclaim == ALL:
             forget_unheld_caches(store, deadline)
@@ -399,7 +400,7 @@ class Fitting:
             return plan
         measured = plan_by_size(store, self._settings, plan, deadline)
         if self._reclaim != NEVER and self._may_fit_after_repack(measured):
-            # Nothing has to be dropped for what only has to be packed better.
+            # Better packing may be enough, so that nothing has to be dropped.
             self._repack(measured)
             measured = plan_by_size(store, self._settings, plan, deadline)
         dropped += apply_plan(store, _only_new(measured, plan), deadline)
@@ -410,31 +411,31 @@ class Fitting:
             self.memory = replace(self.memory, unmet="")
         else:
             self._report_unmet(measured, fingerprint(refs, self._limit))
-        if self._pays(measured):
+        if self._is_repack_worthwhile(measured):
             self._repack(measured)
         elif self._reclaim != NEVER:
             consolidate(self._upkeep)
         return measured
 
     def _is_settled(self) -> bool:
-        """Whether nothing changed since the last measurement that would have consequences."""
+        """Whether nothing relevant changed since the last measurement."""
         last, refs = self.memory.measured, all_refs(self._upkeep.git)
         if last is None or last.refs != fingerprint(refs):
             return False
         if self._limit and last.live > self._limit and self.memory.unmet != fingerprint(refs, self._limit):
             return False
         grown = count_objects(self._upkeep.git).bytes - last.on_disk
-        return grown < max(_WORTH, _WORTH_SHARE * last.on_disk)
+        return grown < max(_WORTH_BYTES, _WORTH_SHARE * last.on_disk)
 
     def _may_fit_after_repack(self, measured: Plan) -> bool:
-        """Whether the store is too large, and much of it came since everything was packed together."""
+        """Whether the store is too large, and much of it was added since the last full repack."""
         live = measured.usage.live
         if not self._limit or live <= self._limit:
             return False
         compact = list_packs(self._upkeep.store.git_dir).get(self.memory.compact_pack)
         return live - (compact.size if compact else 0) > _WORTH_SHARE * live
 
-    def _pays(self, measured: Plan) -> bool:
+    def _is_repack_worthwhile(self, measured: Plan) -> bool:
         """Whether a repack would free enough."""
         usage = measured.usage
         if self._reclaim in (ALWAYS, NEVER):
@@ -443,7 +444,7 @@ class Fitting:
             totals = count_objects(self._upkeep.git)
             return measured.live_after < usage.live or totals.loose + totals.packed > usage.objects
         is_over_limit = bool(self._limit) and usage.total > self._limit
-        least = _WORTH_OVER_LIMIT if is_over_limit else _WORTH
+        least = _WORTH_OVER_LIMIT if is_over_limit else _WORTH_BYTES
         share = _WORTH_SHARE_OVER_LIMIT if is_over_limit else _WORTH_SHARE
         return usage.total - measured.live_after > max(least, share * usage.total)
 
@@ -476,21 +477,21 @@ def _unmet_message(plan: Plan, settings: Settings) -> str:
 
 
 def _only_new(measured: Plan, plan: Plan) -> Plan:
-    """What was not dropped by the rules already."""
+    """The part of a measured plan that the rules did not drop already."""
     before = {verdict.checkpoint.ref for verdict in plan.dropped}
     verdicts = tuple(each for each in measured.verdicts if each.keep or each.checkpoint.ref not in before)
     attachments = tuple(ref for ref in measured.attachments if ref not in plan.attachments)
     return replace(measured, verdicts=verdicts, attachments=attachments)
 
 
-# --- sweeping: whole projects go ---------------------------------------------------------------
-# Pruning keeps the newest state of every project. This is for a host that lets go of a project altogether.
+# --- sweeping: dropping whole projects ---------------------------------------------------------
+# Pruning keeps the newest state of every project. This is for a host that drops projects altogether.
 
 
 @dataclass(frozen=True)
 class SweepRules:
-    """What goes: projects and archives that were not used for so many days, and projects whose directory is `gone`
-    (of `only` these, by id). With a `host`, only what that one recorded."""
+    """What a sweep drops: projects and archives that were not used for `unused_days`, and with `gone` projects
+    whose directory is gone (of these only `only`, by id). With a `host`, only checkpoints that it recorded."""
 
     unused_days: float
     gone: bool = True
@@ -516,8 +517,8 @@ def sweep_archives(base: Path, rules: SweepRules) -> SweepReport:
 def sweep_projects(
     store: Store, rules: SweepRules, clear: Callable[[Project], object], deadline: Deadline, done: SweepReport
 ) -> SweepReport:
-    """Clear the projects that go; what was done before is part of the report. One that cannot be cleared does not
-    stop the others."""
+    """Clear the projects that the rules drop, and add them to the report `done`. A project that cannot be cleared
+    does not stop the others."""
     for project in known_projects(store):
         try:
             own = own_of_host(store, project, rules.host, deadline).checkpoints
@@ -536,7 +537,7 @@ def sweep_projects(
 
 
 def _reason_to_go(store: Store, project: Project, rules: SweepRules) -> str:
-    """Empty if the project stays."""
+    """Why a project is dropped; empty if it stays."""
     record = read_record(store, project)
     may_be_gone = rules.gone and (rules.only is None or project.id in rules.only)
     if may_be_gone and find_place(project.workdir, record) == GONE:

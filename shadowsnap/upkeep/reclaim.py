@@ -1,15 +1,15 @@
-"""Getting space back: removing debris, merging many small files into few, and repacking without what is not
-needed; and what checkpoints cost.
+"""Reclaiming space: removing debris, merging many small files into few, and repacking without what is not needed;
+and the sizes of checkpoints.
 
-One process at a time does this (`begin_upkeep`). Merging drops nothing and runs beside snapshots. A repack is
-done so that a snapshot never waits for more than an instant and never loses an object that it reuses:
+One process at a time does this (`begin_upkeep`). Merging drops nothing and runs while snapshots are taken. A
+repack never makes a snapshot wait for more than an instant, and never removes an object that a snapshot reuses:
 
-1. The packs that exist are listed: only these may be removed.
-2. Everything that refs, stat caches and journals lead to is packed into a new pack. This takes its time; snapshots
-   go on meanwhile.
-3. For an instant the store is locked exclusively. Whatever refs, caches and journals lead to *now* must be in
-   the new pack, or in a pack or loose file that stays. What is in neither (a snapshot found it in an old pack
-   and did not write it again) is packed too. Then the packs of step 1 are removed, and nothing else.
+1. The existing packs are listed: only these may be removed.
+2. Everything that refs, stat caches and journals reach is packed into a new pack. This is slow; snapshots go on
+   meanwhile.
+3. For an instant the store is locked exclusively. Whatever refs, caches and journals reach *now* must be in the
+new pack, or in a pack or loose file that stays. An object that is in neither (a snapshot found it in an old pack
+and did not write it again) is packed too. Then the packs of step 1 are removed, and nothing else.
 
 A pack that was written again under the same name since step 1 is another file and stays.
 """
@@ -84,7 +84,7 @@ _TRASH = "trash-"
 
 @dataclass(frozen=True)
 class Upkeep:
-    """The right to do upkeep in a store, until the deadline."""
+    """Upkeep of a store that is under way, with its lock and its deadline."""
 
     store: Store
     deadline: Deadline
@@ -106,7 +106,7 @@ class Upkeep:
 
 @contextmanager
 def scratch_folder(store: Store, purpose: str) -> Iterator[Path]:
-    """A directory in the store that is removed afterwards; if the process dies, as debris."""
+    """A directory in the store that is removed afterwards, or as debris if the process dies."""
     folder = store.git_dir / f"scratch-{purpose}-{os.getpid()}"
     remove_tree(folder)
     folder.mkdir()
@@ -124,8 +124,8 @@ def upkeep_lock(store: Store) -> Path:
 def begin_upkeep(
     store: Store, deadline: Deadline, on_wait: Callable[[], None] | None = None
 ) -> Iterator[Upkeep | None]:
-    """Take the upkeep lock; None if another process has it. With `on_wait`, which is called once, that process is
-    waited for until the deadline."""
+    """Take the upkeep lock; None if another process has it. With `on_wait`, which is called once, wait for that
+    process until the deadline."""
     with ExitStack() as stack:
         lock = stack.enter_context(if_free(upkeep_lock(store), "upkeep"))
         if lock is None and on_wait is not None:
@@ -159,10 +159,10 @@ def find_debris(store: Store) -> Iterator[Path]:
     for folder in ("indexes", "projects", "journal", "purged"):
         yield from _matching(git_dir / folder, _RECORD_DEBRIS)
     yield from _matching(store.base / "log", _RECORD_DEBRIS)
-    for name in _names(objects):
+    for name in _listed_names(objects):
         if len(name) == 2:
             yield from _matching(objects / name, _OBJECT_DEBRIS)
-    packs = set(_names(objects / "pack"))
+    packs = set(_listed_names(objects / "pack"))
     for name in packs:
         stem, dot, _ = name.partition(".")
         # An interrupted removal leaves an index without its pack.
@@ -175,10 +175,10 @@ def find_debris(store: Store) -> Iterator[Path]:
 
 
 def _matching(folder: Path, pattern: re.Pattern[str]) -> Iterator[Path]:
-    return (folder / name for name in _names(folder) if pattern.match(name))
+    return (folder / name for name in _listed_names(folder) if pattern.match(name))
 
 
-def _names(folder: Path) -> list[str]:
+def _listed_names(folder: Path) -> list[str]:
     try:
         return os.listdir(folder)
     except OSError:
@@ -186,7 +186,7 @@ def _names(folder: Path) -> list[str]:
 
 
 def clear_debris(store: Store, deadline: Deadline) -> int:
-    """Remove what dead processes left; how many files and directories. The caller holds the upkeep lock.
+    """Remove what dead processes left; the number of files and directories. The caller holds the upkeep lock.
 
     While the store is locked exclusively, no other process owns any debris. If it cannot be locked soon, the
     debris is left to the next run."""
@@ -197,7 +197,7 @@ def clear_debris(store: Store, deadline: Deadline) -> int:
         patience = Deadline(_DEBRIS_LOCK_SECONDS if left is None else max(0.001, min(left, _DEBRIS_LOCK_SECONDS)))
         try:
             with alone(store.store_lock(), "clearing up", patience):
-                cleared = sum(_clear(store, path) for path in found)
+                cleared = sum(_remove_debris(store, path) for path in found)
         except DeadlineExceeded:
             pass
     for folder in store.git_dir.glob(f"{_TRASH}*"):
@@ -205,15 +205,15 @@ def clear_debris(store: Store, deadline: Deadline) -> int:
     return cleared
 
 
-def _clear(store: Store, path: Path) -> bool:
+def _remove_debris(store: Store, path: Path) -> bool:
     try:
         if path.is_dir():
-            # Removing it takes time, and snapshots wait: rename it now, remove it later.
+            # Removing it is slow, and snapshots wait: rename it now, remove it later.
             os.replace(path, store.git_dir / f"{_TRASH}{os.getpid()}-{path.name}")
         else:
             path.unlink()
     except OSError:
-        return False  # already gone; or in use on Windows, then it is not debris
+        return False  # it is gone already, or in use (on Windows), so not debris
     return True
 
 
@@ -253,11 +253,11 @@ class Repacked:
 
 
 def repack(upkeep: Upkeep, live_bytes: int, *, deltas: bool = True) -> Repacked:
-    """Remove every object that nothing leads to."""
+    """Remove every unreachable object."""
     store, git = upkeep.store, upkeep.git
     _pack_many_refs(upkeep)  # they are listed twice, the second time while snapshots wait
-    # So that only packs have to be removed. (Git looks for deltas between the objects of one pack only once, so
-    # that has to happen here.)
+    # Afterwards only packs have to be removed. (Git looks for deltas within a pack only once, so it must do so
+    # here.)
     _pack_all_loose(upkeep, count_objects(git).loose_bytes, deltas=deltas)
     old, tips = list_packs(store.git_dir), Tips(store)
     needed = tips.read(git)
@@ -265,7 +265,7 @@ def repack(upkeep: Upkeep, live_bytes: int, *, deltas: bool = True) -> Repacked:
     with upkeep.writing_packs(live_bytes, "repacking") as writing:
         new = pack_reachable(writing, sorted(needed), deltas=deltas)
         with alone(store.store_lock(), "removing old packs", upkeep.deadline):
-            staying = _Staying(store.git_dir, new, old)
+            staying = _StayingObjects(store.git_dir, new, old)
             strays = _find_strays(git, tips.read(git, needed) - needed, staying)
             check_refs_are_there(store, tips.refs)
             if len(strays) > _MOST_STRAYS:
@@ -273,14 +273,14 @@ def repack(upkeep: Upkeep, live_bytes: int, *, deltas: bool = True) -> Repacked:
             saved = pack_objects(writing, strays)
             for project, tree in tips.caches.items():
                 if tree not in staying and tree not in strays and tree != EMPTY_TREE:
-                    # A snapshot must not build on a tree that could not be found.
+                    # A snapshot must not use a cache whose tree is missing.
                     forget_contents(store, Project(project, Path()))
             _remove_packs(store, old, {new, saved})
     return Repacked(new, complete=True)
 
 
 class Tips:
-    """Objects that must stay, with all they lead to. The second reading is quick."""
+    """The objects whose reachable objects must stay. The second reading is quick."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -289,8 +289,8 @@ class Tips:
         self.caches: dict[str, str] = {}
 
     def read(self, git: Git, known: NameSet = frozenset()) -> set[str]:
-        """Refs must lead somewhere. What caches and journals name may be gone, and is left out then; objects that
-        are `known` to exist are not asked for again."""
+        """The tips. Those of refs must exist; those of caches and journals are left out if they are gone. Git is
+        not asked about tips that are `known` to exist."""
         self.caches = self._caches.read()
         self.refs = all_refs(git)
         found = set(self.refs.values())
@@ -299,26 +299,26 @@ class Tips:
 
 
 def check_refs_are_there(store: Store, refs: Iterable[str]) -> None:
-    """Raise if a project has a record but no checkpoint, and none was dropped on purpose: its objects are the last
-    chance to get its checkpoints back. The same holds if all refs were lost."""
+    """Raise CheckpointsLost if a project has a record but no checkpoint, and none was dropped on purpose, or if
+    all refs are lost: the checkpoints can be recovered from the objects only."""
     if lost_refs(store):
         raise CheckpointsLost(workdir=store.base)
     listed = {ref.split("/")[2] for ref in refs if ref.startswith(f"{CHECKPOINTS}/")}
     for project, record in all_records(store).items():
         if project in listed or may_lack_checkpoints(store, project, record):
             continue
-        # Looked for again: its first checkpoint may be newer than the list of refs.
+        # Checked again: its first checkpoint may be newer than the list of refs.
         if newest_name(store, Project(project, Path())) is None:
             raise CheckpointsLost(workdir=record.get("workdir", project))
 
 
-class _Staying:
-    """The objects that are still there when the old packs are gone."""
+class _StayingObjects:
+    """The objects that exist after the old packs are removed."""
 
     def __init__(self, git_dir: Path, new: str | None, old: Mapping[str, Pack]) -> None:
         self._git_dir = git_dir
         self.new = PackIndex(git_dir, new) if new else frozenset[str]()
-        """Has everything that its objects lead to."""
+        """Complete: it has everything that its objects reach."""
         names = [pack.name for pack in list_packs(git_dir).values() if pack != old.get(pack.name)]
         self._others = [PackIndex(git_dir, name) for name in names if name != new]
 
@@ -331,17 +331,17 @@ class _Staying:
             return False
 
 
-def _find_strays(git: Git, late: set[str], staying: _Staying) -> list[str]:
-    """What became needed since the new pack was begun, and is only in packs that are to be removed."""
+def _find_strays(git: Git, late: set[str], staying: _StayingObjects) -> list[str]:
+    """Objects that became needed since the new pack was begun, and are only in packs that will be removed."""
     seen: set[str] = set()
     with Graph(git) as graph:
         for name, kind in kinds_of(git, late).items():
-            seen.update(reachable(graph, name, kind, _Either(staying.new, seen)))
+            seen.update(reachable(graph, name, kind, _Union(staying.new, seen)))
     return sorted(name for name in seen if name not in staying)
 
 
-class _Either:
-    """The union of two sets that are not copied."""
+class _Union:
+    """The union of sets, without copying them."""
 
     def __init__(self, *sets: NameSet) -> None:
         self._sets = sets
@@ -362,8 +362,8 @@ def _remove_packs(store: Store, old: Mapping[str, Pack], keep: set[str | None]) 
 
 
 def reclaim_now(store: Store, deadline: Deadline, on_wait: Callable[[], None] = lambda: None) -> Reclaimed:
-    """Remove every object that no checkpoint leads to, however little that is. Upkeep of another process is waited
-    for, until the deadline."""
+    """Remove every object that no checkpoint reaches, however little that frees. Waits for upkeep of another
+    process, until the deadline."""
     try:
         with begin_upkeep(store, deadline, on_wait) as upkeep:
             if upkeep is None:
@@ -410,11 +410,11 @@ def forget_unheld_caches(store: Store, deadline: Deadline) -> None:
 
 
 # --- sizes -----------------------------------------------------------------------------------------------
-# What checkpoints cost, and what upkeep remembers of that between runs. Measuring takes a handful of git
-# processes for any number of projects: the types of the tips, one process per level of directories to read trees,
-# and the size on disk of every object. (`rev-list --disk-usage` gives one number per process: the share of each
-# of 200 projects would take 200 walks of the store.) An object that many checkpoints share is visited once per
-# project. Objects that no checkpoint needs are not visited.
+# The sizes of checkpoints, and what upkeep remembers of them between runs. Measuring takes a handful of git
+# processes for any number of projects: for the types of the tips, for the trees of each level of directories, and
+# for the size on disk of every object. (`rev-list --disk-usage` gives one number per process, so 200 projects
+# would take 200 walks of the store.) An object is visited once per project, however many checkpoints share it.
+# Unreachable objects are not visited.
 
 
 class Holder(NamedTuple):
@@ -422,17 +422,19 @@ class Holder(NamedTuple):
 
     name: str
     tip: str
-    """The object from which all of them can be reached."""
+    """The object that reaches all of them."""
 
 
 @dataclass(frozen=True)
 class Usage:
+    """The sizes of a store and of what its holders share."""
+
     total: int = 0
     """Bytes of all object files, needed or not."""
     live: int = 0
     """Bytes of the objects that have a holder."""
     shares: Mapping[tuple[str, ...], int] = field(default_factory=dict)
-    """Bytes by holders. Of each group that has the objects, the holder that is dropped last is named."""
+    """Bytes by the holders that share them: of each group, the one that is dropped last."""
     group_of: Mapping[str, str] = field(default_factory=dict)
     objects: int = 0
     """How many objects have a holder."""
@@ -460,7 +462,7 @@ def measure(git: Git, groups: Mapping[str, Sequence[Holder]]) -> Usage:
             seen: set[str] = set()
             for holder in group:
                 found: list[str] = []
-                with suppress(DamagedObject):  # of a damaged one, what can be reached is counted
+                with suppress(DamagedObject):  # of a damaged tree, only what can be read is counted
                     if holder.tip in kinds:
                         for name in reachable(graph, holder.tip, kinds[holder.tip], seen):
                             found.append(name)
@@ -524,17 +526,19 @@ def fingerprint(refs: Mapping[str, str], *more: object) -> str:
 
 @dataclass(frozen=True)
 class Memory:
+    """What upkeep remembers between runs."""
+
     gone_since: dict[str, float] = field(default_factory=dict)
     """When a project's directory was first found missing."""
     measured: Measurement | None = None
     unmet: str = ""
-    """The state of refs and limit for which the log already has that the size limit cannot be kept."""
+    """The state of refs and limit for which it is logged already that the size limit cannot be kept."""
     compact_pack: str = ""
     """The pack that the last full repack wrote."""
     archives: dict[str, int] = field(default_factory=dict)
     """Bytes of archived directories, which do not change."""
     too_slow: bool = False
-    """The last full repack did not finish in time: the next one looks for no new deltas."""
+    """The last full repack took too long: the next one looks for no new deltas."""
 
 
 def memory_file(store: Store) -> Path:
@@ -542,7 +546,7 @@ def memory_file(store: Store) -> Path:
 
 
 def read_memory(store: Store) -> Memory:
-    """What is remembered; nothing, if the file is absent or damaged."""
+    """The memory; empty if the file is absent or damaged."""
     record = read_json(memory_file(store)) or {}
     return Memory(
         gone_since=_numbers(record.get("gone_since"), float),

@@ -3,16 +3,13 @@
 `judge` decides by count, age and missing directories:
 
 - Pinned checkpoints stay, and so do those that an interrupted restore, the next undo or the next redo needs.
-- A project keeps its newest checkpoint (and the newest of the whole directory) as long as its directory exists or
-  may come back.
-- `max_snapshots` counts turns: the closing checkpoint of a turn stays and goes with it. Checkpoints that
-  restores and reverts take are counted apart, so that going back and forth does not push turns out. Turns that
-  have no checkpoint of their own, because they changed nothing, are counted apart, too, and so are those of each
-  host that gives its name: one that saves often does not push out what others saved. If it says how many to
-  `keep` of its own, and that is more, this counts.
-- A turn that stays keeps the states that it begins and ends with, however old they are: without them it could be
-  neither shown nor taken back. A state that another turn recorded stays alone; that turn goes, so one turn does
-  not keep the whole chain before it.
+- A project keeps its newest checkpoint (and the newest of the whole directory) while its directory exists or may
+come back. - `max_snapshots` counts turns; the closing checkpoint of a turn stays and goes with it. Three kinds are
+counted separately, so that they do not push out other turns: checkpoints that restores and reverts take, turns
+without a checkpoint of their own (they changed nothing), and the turns of each host that gives its name. A host
+may ask to `keep` more of its own. - A turn that stays keeps the states that it begins and ends with, however old
+they are: without them it could be neither shown nor taken back. If another turn recorded such a state, that turn
+is dropped and only the state stays, so one turn does not keep the whole chain before it.
 
 `droppable` and `choose` decide what else is dropped to keep a size limit: the oldest of the projects that use
 most.
@@ -30,11 +27,11 @@ from shadowsnap.results import Verdict
 from shadowsnap.store.projects import GONE, HERE, UNREACHABLE
 from shadowsnap.upkeep.reclaim import Usage
 
-LENT = "a turn that stays begins or ends with it"
+USED_BY_A_TURN = "a turn that stays begins or ends with it"
 ORPHANED = "its directory is gone"
 PINNED, NEEDED, NEWEST = "pinned", "an undo or an interrupted restore needs it", "the newest of its project"
 FIRM = (PINNED, NEEDED, NEWEST)
-"""Reasons to keep a checkpoint that hold against every limit."""
+"""Reasons that keep a checkpoint whatever the limits are."""
 
 Names = tuple[str, ...]
 
@@ -51,8 +48,8 @@ class Limits:
 
 @dataclass(frozen=True)
 class TurnStates:
-    """A turn as the history knows it, with the ids of the checkpoints before and after it. An earlier turn or a
-    snapshot may have recorded these."""
+    """A turn of the history, with the ids of the checkpoints before and after it, which an earlier turn or a
+    snapshot may have recorded."""
 
     number: int
     began_at: datetime
@@ -70,7 +67,7 @@ class ProjectFacts:
     gone_since: datetime | None = None
     last_touch: datetime | None = None
     needed: frozenset[str] = frozenset()
-    """Checkpoints that an open restore, an open stage, the next undo and the next redo go to."""
+    """The checkpoints that an open restore, an open stage, the next undo and the next redo need."""
     turns: tuple[TurnStates, ...] = ()
 
 
@@ -100,7 +97,7 @@ def _judge_project(
     if _is_orphaned(facts, limits, now):
         lent = set()
     return [
-        Verdict(each, True, LENT)
+        Verdict(each, True, USED_BY_A_TURN)
         if each.id in lent and not reasons[each.ref][0]
         else Verdict(each, *reasons[each.ref])
         for each in timeline
@@ -109,12 +106,12 @@ def _judge_project(
 
 @dataclass(frozen=True)
 class Unit:
-    """What stays or goes together: a turn, or any other checkpoint by itself."""
+    """What is kept or dropped together: a turn, or any other checkpoint alone."""
 
     checkpoints: tuple[Checkpoint, ...]
-    """Its own, newest first; none if it is a turn on a state that was held already, and changed nothing."""
+    """Its own, newest first; none if it is a turn that changed nothing, on a state that had a checkpoint."""
     states: frozenset[str]
-    """The checkpoints that it begins and ends with, its own or those of others."""
+    """The ids of the checkpoints that it begins and ends with, its own or others."""
     began: datetime
     ended: datetime
 
@@ -135,8 +132,7 @@ class Unit:
 
 
 def units(timeline: Sequence[Checkpoint], turns: Iterable[TurnStates] = ()) -> list[Unit]:
-    """The turns and the other checkpoints of a project, newest first. A turn is as old as its beginning, however
-    late it was closed."""
+    """The turns and the other checkpoints of a project, newest first by their beginning."""
     known = {turn.number: turn for turn in turns}
     grouped: dict[int | str, list[Checkpoint]] = {}
     for each in timeline:
@@ -145,18 +141,18 @@ def units(timeline: Sequence[Checkpoint], turns: Iterable[TurnStates] = ()) -> l
     found = []
     for key, own in grouped.items():
         turn = known.pop(key, None) if isinstance(key, int) else None
-        states = _states(turn) | {str(each.metadata["before"]) for each in own if each.metadata.get("before")}
+        states = _states_of(turn) | {str(each.metadata["before"]) for each in own if each.metadata.get("before")}
         found.append(Unit(tuple(own), states, own[-1].created_at, own[0].created_at))
     recorded = {each.id: each.created_at for each in timeline}
     for turn in known.values():
-        held = [recorded[state] for state in _states(turn) if state in recorded]
+        held = [recorded[state] for state in _states_of(turn) if state in recorded]
         if held:
             began = max(turn.began_at, *held)  # the clock may have been set back since
-            found.append(Unit((), _states(turn), began, began))
+            found.append(Unit((), _states_of(turn), began, began))
     return sorted(found, key=lambda unit: unit.began, reverse=True)
 
 
-def _states(turn: TurnStates | None) -> frozenset[str]:
+def _states_of(turn: TurnStates | None) -> frozenset[str]:
     return frozenset(state for state in (turn.before, turn.after) if state) if turn else frozenset()
 
 
@@ -169,14 +165,14 @@ def _decide(
     of_tree = [each for each in timeline if each.scope == "tree"]
     newest = () if orphaned else {found[0].ref for found in (timeline, of_tree) if found}
     needed = () if orphaned else facts.needed
-    firm = [_firm_reason(unit, newest, needed) for unit in grouped]
-    counts = Counter(unit.counted_as for unit, reason in zip(grouped, firm, strict=True) if reason)
+    firm_reasons = [_firm_reason(unit, newest, needed) for unit in grouped]
+    counts = Counter(unit.counted_as for unit, reason in zip(grouped, firm_reasons, strict=True) if reason)
     newer_turns = 0
     decided = []
-    for unit, reason in zip(grouped, firm, strict=True):
+    for unit, reason in zip(grouped, firm_reasons, strict=True):
         drop = None
         if reason is None:
-            # One without a checkpoint stays at most as long as the turns around it.
+            # A turn without a checkpoint stays at most as long as the turns around it.
             count = max(counts[unit.counted_as], 0 if unit.checkpoints else newer_turns)
             drop = _reason_to_drop(unit, facts, limits, now, count, orphaned)
             counts[unit.counted_as] += drop is None
@@ -208,7 +204,7 @@ def _reason_to_drop(
     most = max(limits.max_snapshots, unit.kept_by_host) if limits.max_snapshots > 0 else 0
     if 0 < most <= kept_so_far:
         return f"more than {most} checkpoints"
-    # A volume that is not mounted gets no new checkpoints; that must not cost it the old ones.
+    # A project on a volume that is not mounted gets no new checkpoints, and must not lose its old ones.
     if limits.retention_days > 0 and facts.place != UNREACHABLE:
         horizon = now - timedelta(days=limits.retention_days)
         if unit.ended < horizon:
@@ -227,8 +223,7 @@ def droppable(
     limits: Limits,
     now: datetime,
 ) -> dict[str, list[Names]]:
-    """What stays by the rules but may be dropped for a size limit, by project: refs that go together, oldest
-    first."""
+    """What the rules keep but a size limit may drop, by project: refs that are dropped together, oldest first."""
     return {
         project: _bundles(timeline, _decide(timeline, facts.get(project, ProjectFacts()), limits, now))
         for project, timeline in checkpoints.items()
@@ -236,7 +231,7 @@ def droppable(
 
 
 def _bundles(timeline: Sequence[Checkpoint], decided: Sequence[tuple[Unit, bool, str]]) -> list[Names]:
-    """A state that several turns begin or end with goes with the newest of them."""
+    """Group refs by unit. A state that several turns begin or end with is dropped with the newest of them."""
     staying = [(unit, reason) for unit, keep, reason in decided if keep]
     claimed = {state for unit, reason in staying if reason in FIRM for state in _held_by(unit)}
     bundles = []
@@ -261,14 +256,13 @@ class Choice:
     """Whether the limit is kept after that."""
 
 
-def choose(usage: Usage, may_go: Mapping[str, Sequence[Names]], limit: int) -> Choice:
-    """Choose what to drop of what may be dropped (see `droppable`).
-
-    First from the projects that use more than a fair share. If that is not enough, from all; if that is not enough
-    either, only what the first step chose is dropped."""
-    dropping = Dropping(usage, may_go)
+def choose(usage: Usage, candidates: Mapping[str, Sequence[Names]], limit: int) -> Choice:
+    """Choose what to drop for a size limit, of what may be dropped (see `droppable`): first from the projects that
+    use more than a fair share; if that is not enough, from all. If the limit cannot be met, only the first step is
+    done."""
+    dropping = Dropping(usage, candidates)
     share = _fair_share(dropping.uses().values(), limit)
-    # A project that can free next to nothing would lose its history for nothing.
+    # A project that could free almost nothing keeps its history.
     worth = max(1.0, (usage.live - limit) / 100)
     fair = dropping.until(limit, share, worth)
     if fair.met:
@@ -281,7 +275,7 @@ def choose(usage: Usage, may_go: Mapping[str, Sequence[Names]], limit: int) -> C
 
 
 def _fair_share(uses: Iterable[float], limit: int) -> float:
-    """How much each project may use so that all together fit."""
+    """How much each project may use so that all projects fit into the limit."""
     left, waiting = float(limit), sorted(uses)
     for number, use in enumerate(waiting):
         share = left / (len(waiting) - number)
@@ -292,55 +286,55 @@ def _fair_share(uses: Iterable[float], limit: int) -> float:
 
 
 class Dropping:
-    """Drops checkpoints one after the other, from the project that can free most, and follows what that frees."""
+    """Chooses checkpoints one by one, from the project that can free most, and counts the bytes that are freed."""
 
-    def __init__(self, usage: Usage, may_go: Mapping[str, Sequence[Names]]) -> None:
-        going = {name for bundles in may_go.values() for names in bundles for name in names}
-        self._queues = {project: list(reversed(bundles)) for project, bundles in may_go.items()}
+    def __init__(self, usage: Usage, candidates: Mapping[str, Sequence[Names]]) -> None:
+        going = {name for bundles in candidates.values() for names in bundles for name in names}
+        self._queues = {project: list(reversed(bundles)) for project, bundles in candidates.items()}
         self._group_of = usage.group_of
         self._live, self._dropped = usage.live, list[str]()
-        self._firm = dict.fromkeys(usage.group_of.values(), 0.0)
-        """Bytes that each project cannot free; bytes of several count in parts."""
-        self._free = dict.fromkeys(usage.group_of.values(), 0.0)
+        self._fixed = dict.fromkeys(usage.group_of.values(), 0.0)
+        """Bytes that each project cannot free; shared bytes are divided."""
+        self._freeable = dict.fromkeys(usage.group_of.values(), 0.0)
         """Bytes that each project could free."""
         self._shares_of: dict[str, list[tuple[set[str], int]]] = {}
         for names, size in usage.shares.items():
             staying = [name for name in names if name not in going]
-            self._charge(self._firm if staying else self._free, staying or names, size)
+            self._charge(self._fixed if staying else self._freeable, staying or names, size)
             if not staying:
                 share = (set(names), size)
                 for name in names:
                     self._shares_of.setdefault(name, []).append(share)
 
     def uses(self) -> dict[str, float]:
-        """The bytes that each project uses; bytes of several count in parts."""
-        return {project: firm + self._can_free(project) for project, firm in self._firm.items()}
+        """The bytes that each project uses; shared bytes are divided."""
+        return {project: firm_reasons + self._can_free(project) for project, firm_reasons in self._fixed.items()}
 
     def until(self, limit: int, share: float, worth: float) -> Choice:
         """Drop from projects that use more than `share` and can free `worth`, until the limit is kept."""
         while self._live > limit:
             uses = self.uses()
-            givers = [each for each in self._queues if uses[each] > share and self._can_free(each) >= worth]
-            if not givers:
+            donors = [each for each in self._queues if uses[each] > share and self._can_free(each) >= worth]
+            if not donors:
                 break
-            project = max(givers, key=self._can_free)
+            project = max(donors, key=self._can_free)
             for name in self._queues[project].pop():
                 self._dropped.append(name)
                 self._live -= self.drop(name)
         return Choice(tuple(self._dropped), self._live, self._live <= limit)
 
     def drop(self, name: str) -> int:
-        """The bytes that are freed by dropping one more holder; in each project the last one first."""
+        """The bytes that dropping one more holder frees. In each project, holders are dropped in reverse order."""
         freed = 0
         for names, size in self._shares_of.get(name, ()):
-            self._charge(self._free, names, -size)
+            self._charge(self._freeable, names, -size)
             names.discard(name)
-            self._charge(self._free, names, size)
+            self._charge(self._freeable, names, size)
             freed += 0 if names else size
         return freed
 
     def _can_free(self, project: str) -> float:
-        return self._free.get(project, 0.0) if self._queues.get(project) else 0.0
+        return self._freeable.get(project, 0.0) if self._queues.get(project) else 0.0
 
     def _charge(self, account: dict[str, float], names: Collection[str], size: int) -> None:
         for name in names:

@@ -1,6 +1,6 @@
-"""The state of the store: sizes, projects, limits, and what went wrong lately.
+"""The state of the store: sizes, projects, limits, and recent failures.
 
-It is cheap: a handful of git processes, and no walk of the store unless refs changed since it was last measured.
+Reading it is cheap: a handful of git processes, and no walk of the store unless refs changed since the last one.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ _NEAR = 0.8
 _MOST_SHOWN = 20
 _LITTLE_SPACE = 512 << 20
 _MB = 1024 * 1024
-_MOVE_OUT = (
+_ADVICE_TO_MOVE = (
     "a sandboxed agent could change or delete checkpoints. Move it out (shadowsnap docs settings: base, or "
     "SHADOWSNAP_HOME)"
 )
@@ -128,7 +128,7 @@ def read_status(store: Store, settings: Settings, deadline: Deadline) -> StoreSt
 
 
 def _measurement(store: Store, refs: Mapping[str, str], deadline: Deadline) -> Measurement | None:
-    """What everything costs under these refs; None if measuring takes too long."""
+    """The sizes under these refs; None if measuring takes too long."""
     known = read_memory(store).measured
     if known is not None and known.refs == fingerprint(refs):
         return known
@@ -158,7 +158,7 @@ def _measure(store: Store, refs: Mapping[str, str], deadline: Deadline) -> Measu
 
 
 def _archived_bytes(store: Store) -> int:
-    """Bytes in archives of older layouts and in the quarantine. They do not change, so they are walked once."""
+    """Bytes in archives of older layouts and in the quarantine. They do not change, so they are measured once."""
     paths = [path for path in store.base.iterdir() if path.name.startswith((ARCHIVE, QUARANTINE))]
     versions = {f"{path.name} {path.lstat().st_mtime_ns}": path for path in paths}
     known = read_memory(store).archives
@@ -222,7 +222,7 @@ def _projects(
 
 
 def _uncaptured(newest: Iterable[Checkpoint]) -> Iterator[Trouble]:
-    """What the newest checkpoint of each project left out, by reason."""
+    """The paths that the newest checkpoint of each project left out, by reason."""
     for checkpoint in newest:
         by_reason: dict[str, list[str]] = {}
         for skipped in checkpoint.skipped:
@@ -238,7 +238,7 @@ def failures(log: Sequence[dict[str, Any]]) -> list[Trouble]:
     found: dict[tuple[str, str], Trouble] = {}
     for entry in reversed(log):
         if entry.get("kind") == "purged":
-            continue  # on request
+            continue  # not a failure
         what, workdir = str(entry.get("what", "")), str(entry.get("workdir", ""))
         known = found.get((workdir, what))
         if known is not None:
@@ -305,24 +305,24 @@ def _warnings(store: Store, limits: Iterable[Limit], projects: Sequence[ProjectS
 
 
 def exposure(base: Path, projects: Iterable[str | Path], more: Iterable[str | Path] = ()) -> str:
-    """Why an agent in a sandbox may be able to write to the store, in one sentence; empty if there is no sign of
-    it. `projects` are directories that agents work in, `more` what else their sandboxes are set to let them write
-    to."""
+    """Why an agent in a sandbox may be able to write to the store, as a sentence; empty if no reason is known.
+    `projects`: directories that agents work in. `more`: other directories that their settings let sandboxed
+    commands write to."""
     base = Path(os.path.realpath(base))
     for project in projects:
-        if _holds(project, base):
-            return f"the store lies inside the project {project}, where agents write: {_MOVE_OUT}"
+        if _contains(project, base):
+            return f"the store lies inside the project {project}, where agents write: {_ADVICE_TO_MOVE}"
     for folder in more:
-        if _holds(folder, base):
-            return f"the store lies in {folder}, which the settings of an agent let it write to: {_MOVE_OUT}"
+        if _contains(folder, base):
+            return f"the store lies in {folder}, which the settings of an agent let it write to: {_ADVICE_TO_MOVE}"
     for folder in (*_TEMPORARY, tempfile.gettempdir()):
-        if _holds(folder, base):
-            return f"the store lies in {folder}, which most sandboxes let agents write to: {_MOVE_OUT}"
+        if _contains(folder, base):
+            return f"the store lies in {folder}, which most sandboxes let agents write to: {_ADVICE_TO_MOVE}"
     for folder in (Path(os.path.expanduser("~"), name) for name in _CACHES):
-        if _holds(folder, base):
-            return f"the store lies in {folder}, which some sandboxes let agents write to: {_MOVE_OUT}"
+        if _contains(folder, base):
+            return f"the store lies in {folder}, which some sandboxes let agents write to: {_ADVICE_TO_MOVE}"
     return ""
 
 
-def _holds(folder: str | Path, base: Path) -> bool:
+def _contains(folder: str | Path, base: Path) -> bool:
     return bool(os.fspath(folder)) and base.is_relative_to(os.path.realpath(folder))

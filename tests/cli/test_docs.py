@@ -145,7 +145,7 @@ def test_the_page_about_json_has_the_fields_of_every_record() -> None:
     for module in (model, results, handover, lanes, pull, status, retention):
         for name in RECORDS.keys() & vars(module).keys() - {"BlamedLine", "Conflict"}:  # these are flattened
             kind = getattr(module, name)
-            if issubclass(kind, model._Record):
+            if issubclass(kind, model.Record):
                 seen.add(name)
                 found = {key for key in RECORDS[name].items() if (name, key[0]) not in BESIDES | NARROWER}
                 wanted = {key for key in json_fields(kind).items() if (name, key[0]) not in BESIDES | NARROWER}
@@ -153,7 +153,7 @@ def test_the_page_about_json_has_the_fields_of_every_record() -> None:
     assert len(seen) > 20
 
 
-def json_fields(kind: type[model._Record]) -> dict[str, str]:
+def json_fields(kind: type[model.Record]) -> dict[str, str]:
     """The keys of a record as `to_dict` has them, and their types by its annotations."""
     annotations: dict[str, str] = {}
     for each in reversed(kind.__mro__):
