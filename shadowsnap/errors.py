@@ -1,4 +1,4 @@
-"""Every error shadowsnap raises. The docstring of a class is its message, and each class has
+"""Every error that shadowsnap raises. The docstring of a class is its message, and each class has
 a fixed exit code, so this file reads like the table in the documentation.
 
 Exit codes: 1 failed, 2 wrong usage, 3 no such checkpoint or project, 4 refused because
@@ -17,7 +17,7 @@ class ShadowsnapError(Exception):
     hint = ""
 
     def __init__(self, *, hint: str | None = None, **facts: Any) -> None:
-        """`hint`: another one than the class has, if it depends on what happened."""
+        """`hint` replaces that of the class, if it depends on the case."""
         self.facts = facts
         self.hint = type(self).hint if hint is None else hint
         super().__init__((type(self).__doc__ or "").format(**facts))

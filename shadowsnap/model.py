@@ -1,4 +1,4 @@
-"""What shadowsnap hands out: frozen dataclasses, each with `to_dict()` for JSON."""
+"""The records that the API returns: frozen dataclasses, each with `to_dict()` for JSON."""
 
 from __future__ import annotations
 
@@ -20,13 +20,15 @@ Severity = Literal["error", "warning", "info"]
 
 
 class Record:
+    """A dataclass with `to_dict()`."""
+
     json_names: dict[str, str] = {}
-    """Fields that have another name as JSON, where a key has one meaning in every answer."""
+    """Fields with another name in JSON, so that a key has one meaning in every answer."""
 
     def to_dict(self) -> dict[str, Any]:
         names: tuple[str, ...] = self.__match_args__  # type: ignore[attr-defined]  # the fields of a dataclass
         facts = {self.json_names.get(name, name): _plain(getattr(self, name)) for name in names}
-        if facts.get("error", ...) is None:  # an error is there, or it is not
+        if facts.get("error", ...) is None:  # the key is there only if there is an error
             del facts["error"]
         return facts
 

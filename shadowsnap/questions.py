@@ -1,9 +1,9 @@
-"""Questions about a timeline: who brought a line in (`blame`), which turn broke something (`bisect`), and another
-directory that begins with one of its states (`fork`).
+"""Questions about a timeline: who brought a line in (`blame`), which turn broke something (`bisect`), and a new
+directory with one of its states (`fork`).
 
-The first two read the operation log as a sequence of moments: known states in their order, each with the turns
-that were at work since the one before. What changed while no turn was at work is the person's. A restore brings
-lines back that came in earlier, and they keep their authors.
+The first two read the operation log as a sequence of moments: known states in order, each with the turns that were
+at work since the one before. A change while no turn was at work is the person's. Lines that a restore brings back
+keep their authors.
 """
 
 from __future__ import annotations
@@ -50,33 +50,33 @@ class Moment:
 
     state: State
     author: Author
-    """Of everything that is new in this state."""
+    """The author of everything that is new in this state."""
     checkpoint: Checkpoint | None = None
-    """None: only the tree is known (after a restore), or these are the files as they are now."""
+    """None if only the tree is known (after a restore), or for the files as they are now."""
     others: tuple[int, ...] = ()
-    """Further turns that were at work at the same time: what is new may be theirs."""
+    """Other turns that were at work at the same time, which may be the authors instead."""
     operation: Operation | None = None
     """The restore that led here."""
     sources: tuple[str, ...] = ()
     """The checkpoints that its lines come from."""
     restored: frozenset[bytes] = frozenset()
-    """The paths that it was about; none for all of them."""
+    """The paths of a partial restore; empty if it was about all."""
     changes: Mapping[bytes, Leaf | None] = field(default_factory=dict)
-    """What differs from the tree of `state`, where the tree itself is not stored."""
+    """Differences from the tree of `state`, if the tree of this moment is not stored."""
     keeps_more: bool = False
     """Whether files were kept that the restored state does not hold."""
     named_by: Author | None = None
-    """Of a state that holds named files alone: the turn that is about to change them."""
+    """For a state with named files only: the turn that is about to change them."""
     late: frozenset[bytes] = frozenset()
+    """Files that were captured late: they existed when the turn began."""
     released: frozenset[bytes] = frozenset()
-    """Files that this state holds, or does not hold, because ignored files were named or the rules changed."""
+    """Files that appear or disappear because ignored files were named or the ignore rules changed."""
     is_gap: bool = False
-    """Whether states before it were dropped: what is new in it came in unseen."""
+    """Whether states before it were dropped, so that the author of what is new is not known."""
 
 
 class Story:
-    """The moments of a project, oldest first, and what is needed to read them. It walks through the log and keeps
-    account of the turns that are at work."""
+    """The moments of a project, oldest first, made by reading its log and following which turns are at work."""
 
     def __init__(self, store: Store, project: Project, deadline: Deadline) -> None:
         lines = lines_of(store, project, deadline)
@@ -90,17 +90,17 @@ class Story:
         self._by_call = {line.get("turn") for line in lines if line["op"] in ("call", "call-end")}
         """Turns whose tool calls have states of their own: between two calls they are not at work."""
         self._at_work: dict[int, float] = {}
-        """The turns under way, and when each was last heard of."""
-        self._fresh: set[int] = set()
-        """Those of which no state is known since they began."""
+        """The turns at work, and the time of the last log line of each."""
+        self._without_state: set[int] = set()
+        """Those that no state followed yet."""
         self._last_number = 0
-        self._gap = False
+        self._has_gap = False
         for line in lines:
             self._read(line)
 
     def add_now(self, state: State) -> None:
-        """The files as they are now are the last moment."""
-        self._see(None, state, time.time())
+        """Add the files as they are now as the last moment."""
+        self._add_state(None, state, time.time())
 
     # --- the lines of the log ------------------------------------------------------------------------
 
@@ -122,32 +122,32 @@ class Story:
         turn = self.history.turns.get(line.get("turn") or 0)
         if turn is None or turn.began_at != line["at"]:
             return
-        self._count(turn.number)
-        # Files that the turn named later were there when it began.
-        late = [path for more in turn.more for path in _listed(self.known.get(more), "late")]
-        self._look_at(turn.before, line["at"], late=late, begins=turn)
-        for number in [*self._at_work]:  # a host may never close its turns: the next of the session does
+        self._check_number(turn.number)
+        # Files that the turn named later existed when it began.
+        late = [path for more in turn.more for path in _path_facts(self.known.get(more), "late")]
+        self._add_logged_state(turn.before, line["at"], late=late, begins=turn)
+        for number in [*self._at_work]:  # a host may never end its turns: the next turn of the session ends them
             other = self.history.turns[number]
             if other.session_id == turn.session_id and number not in self._ended:
                 del self._at_work[number]
         if turn.number not in self._by_call:
-            self._start(turn.number, line["at"])
+            self._begin_work(turn.number, line["at"])
 
     def _more(self, line: Line) -> None:
         turn = self._turn(line)
         if turn is not None:
-            self._look_at(line.get("checkpoint"), line["at"], turn.number, begins=turn, boundary=False)
+            self._add_logged_state(line.get("checkpoint"), line["at"], turn.number, begins=turn, boundary=False)
 
     def _call(self, line: Line) -> None:
         turn = self._turn(line)
         if turn is not None:
-            self._look_at(line.get("before"), line["at"])
-            self._start(turn.number, line["at"])
+            self._add_logged_state(line.get("before"), line["at"])
+            self._begin_work(turn.number, line["at"])
 
     def _call_end(self, line: Line) -> None:
         turn = self._turn(line)
         if turn is not None:
-            self._look_at(line.get("after"), line["at"], turn.number)
+            self._add_logged_state(line.get("after"), line["at"], turn.number)
             self._at_work.pop(turn.number, None)
 
     def _end(self, line: Line) -> None:
@@ -155,23 +155,23 @@ class Story:
         if turn is None:
             return
         if turn.number not in self._by_call:
-            self._look_at(line.get("after"), line["at"], turn.number)
+            self._add_logged_state(line.get("after"), line["at"], turn.number)
         self._at_work.pop(turn.number, None)
 
     def _snapshot(self, line: Line) -> None:
-        self._count(line.get("number"))
-        self._look_at(line.get("checkpoint"), line["at"], boundary=False)
+        self._check_number(line.get("number"))
+        self._add_logged_state(line.get("checkpoint"), line["at"], boundary=False)
 
     def _stage(self, line: Line) -> None:
-        """Edits that a host kept as a whole. Those that it discarded were taken back by a restore."""
+        """A stage that a host committed. One that it discarded was taken back by a restore."""
         number = line.get("number")
-        self._count(number)
+        self._check_number(number)
         if line.get("status") == "discarded":
             return
-        self._look_at(line.get("before"), line["at"])
+        self._add_logged_state(line.get("before"), line["at"])
         state = self.known.get(str(line.get("after") or line.get("checkpoint")))
-        if state is None or self._working(line["at"]):
-            self._look_at(state.id if state else None, line["at"])
+        if state is None or self._turns_at_work(line["at"]):
+            self._add_logged_state(state.id if state else None, line["at"])
             return
         who = Author("turn", number, None, line.get("reason"), line.get("session"), state.id, state.created_at)
         self._add(Moment(State.of_checkpoint(state), who, state))
@@ -180,16 +180,16 @@ class Story:
         operation = self.history.operations.get(str(line.get("id")))
         if operation is None or operation.at != line["at"] or operation.before == operation.target:
             return  # nothing had to be changed
-        self._look_at(operation.before, line["at"])
+        self._add_logged_state(operation.before, line["at"])
         before = self.known.get(operation.before)
         target = self.known.get(operation.target)
         paths = restored_paths(self._store, operation) or ()
         if target is None or before is None:
-            self._gap = True
+            self._has_gap = True
             return
         state, changes = State.of_checkpoint(target), dict[bytes, Leaf | None]()
         if paths and operation.after != target.tree:
-            # The log has only the name of this tree: it is the one before, with these paths as in the target.
+            # Only the id of this tree is known: it is the tree before, with these paths as in the target.
             changes = self._changes(before, target, [os.fsencode(path) for path in paths])
             bits = {path: state.bits(path, leaf[0]) for path, leaf in changes.items() if leaf is not None}
             state = State.of_checkpoint(before)
@@ -214,7 +214,7 @@ class Story:
         )
 
     def _changes(self, before: Checkpoint, target: Checkpoint, paths: Iterable[bytes]) -> dict[bytes, Leaf | None]:
-        """What a restore of some paths put in their place."""
+        """The entries that a restore of some paths wrote."""
         found: dict[bytes, Leaf | None] = {}
         with ObjectReader(self._store.git(self._deadline)) as reader:
             old, new = (
@@ -235,17 +235,17 @@ class Story:
             self._at_work[turn.number] = line["at"]
         return turn
 
-    def _start(self, number: int, at: float) -> None:
+    def _begin_work(self, number: int, at: float) -> None:
         self._at_work[number] = at
-        self._fresh.add(number)
+        self._without_state.add(number)
 
-    def _count(self, number: Any) -> None:
-        """Notice numbers that are missing: what they stood for was dropped."""
+    def _check_number(self, number: Any) -> None:
+        """Note a gap if numbers are missing, because their entries were dropped."""
         if isinstance(number, int):
-            self._gap = self._gap or number > self._last_number + 1
+            self._has_gap = self._has_gap or number > self._last_number + 1
             self._last_number = max(self._last_number, number)
 
-    def _look_at(
+    def _add_logged_state(
         self,
         checkpoint: Any,
         at: float,
@@ -255,21 +255,20 @@ class Story:
         late: Iterable[bytes] = (),
         boundary: bool = True,
     ) -> None:
-        """A state of the log. If it was dropped, and others are at work from then on, it is not known any more
-        who did what."""
+        """Add a state that the log names. If it was dropped and is a `boundary` between authors, note a gap."""
         state = self.known.get(checkpoint) if isinstance(checkpoint, str) else None
         if state is None:
-            self._gap = self._gap or boundary
+            self._has_gap = self._has_gap or boundary
         else:
             named_by = _author(begins, state) if begins is not None and state.scope != "tree" else None
-            self._see(state, State.of_checkpoint(state), at, ends, named_by=named_by, late=frozenset(late))
+            self._add_state(state, State.of_checkpoint(state), at, ends, named_by=named_by, late=frozenset(late))
 
-    def _see(
+    def _add_state(
         self, checkpoint: Checkpoint | None, state: State, at: float, ends: int | None = None, **facts: Any
     ) -> None:
-        """What is new in a state is the work of the turns that are under way, of the one that ends with it first;
-        if there is none, the person's."""
-        working = self._working(at)
+        """Add a state. Its author is the turn that ends with it, or else the newest turn at work, or else the
+        person."""
+        working = self._turns_at_work(at)
         if ends is not None:
             working = [ends, *(number for number in working if number != ends)]
         who = Author("person", checkpoint=checkpoint.id if checkpoint else None, at=_moment(at))
@@ -278,20 +277,20 @@ class Story:
         self._add(Moment(state, who, checkpoint, tuple(working[1:]), **facts))
 
     def _add(self, moment: Moment) -> None:
-        late, released = (_listed(moment.checkpoint, fact) for fact in ("late", "released"))
-        seen = replace(moment, late=moment.late | late, released=released, is_gap=self._gap)
+        late, released = (_path_facts(moment.checkpoint, fact) for fact in ("late", "released"))
+        seen = replace(moment, late=moment.late | late, released=released, is_gap=self._has_gap)
         self.moments.append(seen)
         if moment.state.scope == "tree":
-            self._fresh.clear()
-        self._gap = False
+            self._without_state.clear()
+        self._has_gap = False
 
-    def _working(self, at: float) -> list[int]:
-        """The turns that are at work, the one that began last first. One that was never closed is so until the
-        next state is known, and then for as long as it may still go on."""
+    def _turns_at_work(self, at: float) -> list[int]:
+        """The turns at work, newest first. A turn without an end is at work until the next state, and after that
+        for as long as it may still go on."""
         return [
             number
             for number, heard in reversed(self._at_work.items())
-            if number in self._ended or number in self._fresh or at - heard < STILL_AT_WORK_SECONDS
+            if number in self._ended or number in self._without_state or at - heard < STILL_AT_WORK_SECONDS
         ]
 
 
@@ -301,7 +300,7 @@ def _author(turn: Turn, checkpoint: Checkpoint | None, at: float | None = None) 
     return Author("turn", *facts, checkpoint=checkpoint.id if checkpoint is not None else None, at=moment)
 
 
-def _listed(checkpoint: Checkpoint | None, fact: str) -> frozenset[bytes]:
+def _path_facts(checkpoint: Checkpoint | None, fact: str) -> frozenset[bytes]:
     paths = checkpoint.metadata.get(fact, ()) if checkpoint is not None else ()
     return frozenset(os.fsencode(path) for path in paths if isinstance(path, str))
 
@@ -313,14 +312,14 @@ def _moment(seconds: float) -> datetime:
 # --- blame -------------------------------------------------------------------------------------------
 
 Origin = tuple[Author, int]
-"""Who brought a line in, and its number then."""
-_BEFORE = Author("before")
+"""The author of a line, and its number when it came in."""
+_BEFORE_TIMELINE = Author("before")
 _UNKNOWN = object()
 
 
 @dataclass
 class Version:
-    """A version of a file (None: there is none) and where its lines come from."""
+    """A version of a file (None: it does not exist) and the origins of its lines."""
 
     blob: str | None
     origins: list[Origin] = field(default_factory=list)
@@ -345,17 +344,17 @@ class Tracer:
         self._reader.__exit__(*_)
 
     def prepare(self, paths: Sequence[bytes]) -> None:
-        """Ask git about all files at once."""
+        """Compare all versions of these files with one git process."""
         pairs = {pair for path in paths for pair in self._pairs(path, len(self._moments))}
         self._hunks |= hunks_of_pairs(self.git, pairs, paths)
 
     def trace(self, path: bytes, end: int | None = None) -> list[Version | None]:
-        """For each moment, or for those before `end`, the version of a file; None where it is not known."""
+        """The version of a file at each moment, or at those before `end`; None where it is not known."""
         end = len(self._moments) if end is None else end
-        self._complete(path, end)
+        self._ensure_hunks(path, end)
         current: Version | None = None
         kept: dict[str, Version] = {}
-        """The versions in checkpoints that were passed."""
+        """The versions in earlier checkpoints."""
         found: list[Version | None] = []
         unseen, named_by, last = False, None, -1
         for index, (moment, blob) in enumerate(zip(self._moments[:end], self._blobs(path, end), strict=True)):
@@ -365,14 +364,14 @@ class Tracer:
                 continue
             assert blob is None or isinstance(blob, str)
             if current is None:
-                current = Version(blob, self._all_by(_BEFORE, blob))
-            elif moment.operation is not None and self._is_about(moment, path):
-                current = self._restored(path, index, blob, current, kept)
+                current = Version(blob, self._all_from(_BEFORE_TIMELINE, blob))
+            elif moment.operation is not None and self._covers(moment, path):
+                current = self._restored_version(path, index, blob, current, kept)
             elif blob != current.blob:
-                who = named_by or self._chosen(moment, path)
+                who = named_by or self._author_by_tools(moment, path)
                 if unseen or moment.is_gap or (path in moment.late and current.blob is None):
-                    who = _BEFORE
-                current = self._changed(path, current, blob, who, last, index)
+                    who = _BEFORE_TIMELINE
+                current = self._next_version(path, current, blob, who, last, index)
             unseen, last = False, index
             named_by = moment.named_by
             if moment.checkpoint is not None:
@@ -397,7 +396,7 @@ class Tracer:
     # --- the versions of a file ----------------------------------------------------------------------
 
     def _blobs(self, path: bytes, end: int) -> Iterator[object]:
-        """The version at each moment: an id, None if there was no file, or that it is not known."""
+        """The blob at each moment: an id, None if the file did not exist, or `_UNKNOWN`."""
         hidden = False
         for moment in self._moments[:end]:
             blob = self._blob(moment.state, path)
@@ -416,13 +415,13 @@ class Tracer:
         return None if state.left_out(path) is None else _UNKNOWN
 
     def _pairs(self, path: bytes, end: int) -> Iterator[tuple[str, str]]:
-        """The trees between which the file differs, as far as its history goes through them."""
+        """The pairs of trees between which the history of the file has to be followed."""
         last: tuple[str, str | None] | None = None
         for moment, blob in zip(self._moments[:end], self._blobs(path, end), strict=True):
             if blob is _UNKNOWN:
                 continue
             assert blob is None or isinstance(blob, str)
-            # What a restore of some paths brought lies in the tree that it came from.
+            # After a restore of some paths, the file is in the tree that was restored.
             tree = self._known[moment.sources[0]].tree if path in moment.changes else moment.state.tree
             if last is not None and last[1] and blob and last[1] != blob:
                 yield last[0], tree
@@ -433,8 +432,8 @@ class Tracer:
                     yield held.tree, tree
             last = (tree, blob)
 
-    def _complete(self, path: bytes, end: int) -> None:
-        missing = [pair for pair in self._pairs(path, end) if self._versions(pair, path) not in self._hunks]
+    def _ensure_hunks(self, path: bytes, end: int) -> None:
+        missing = [pair for pair in self._pairs(path, end) if self._blob_pair(pair, path) not in self._hunks]
         if missing:
             self._hunks |= hunks_of_pairs(self.git, missing, [path])
         for versions in {self._versions(pair, path) for pair in missing} - self._hunks.keys():
@@ -442,28 +441,28 @@ class Tracer:
             old, new = (_line_count(self.content(version)) for version in versions)
             self._hunks[versions] = [Hunk(0, old, 0, new)]
 
-    def _versions(self, trees: tuple[str, str], path: bytes) -> tuple[str, str]:
+    def _blob_pair(self, trees: tuple[str, str], path: bytes) -> tuple[str, str]:
         old, new = (self.lookup(tree, path) for tree in trees)
         assert old is not None and new is not None
         return old[1], new[1]
 
     # --- from one version to the next ----------------------------------------------------------------
 
-    def _changed(
+    def _next_version(
         self, path: bytes, old: Version, blob: str | None, who: Author, last: int, index: int
     ) -> Version:
         if blob is None:
             return Version(None)
         if old.blob is not None:
-            return Version(blob, self._moved(old, blob, who))
+            return Version(blob, self._carried_origins(old, blob, who))
         tree = self._moments[index].state.tree
-        renamed = None if who is _BEFORE else self._renamed_between(path, last, tree)
+        renamed = None if who is _BEFORE_TIMELINE else self._renamed_between(path, last, tree)
         if renamed is None:
-            return Version(blob, self._all_by(who, blob))
-        return Version(blob, self._moved(renamed, blob, who))
+            return Version(blob, self._all_from(who, blob))
+        return Version(blob, self._carried_origins(renamed, blob, who))
 
     def _renamed_between(self, path: bytes, last: int, tree: str) -> Version | None:
-        """The version that a new file had under another name."""
+        """The version of a new file under its old name, if it was renamed."""
         before = self._moments[last]
         trees = [before.state.tree, *(self._known[each].tree for each in before.sources[:1] if before.changes)]
         for old in trees:
@@ -476,8 +475,9 @@ class Tracer:
                     return version
         return None
 
-    def _moved(self, old: Version, blob: str, who: Author | None) -> list[Any]:
-        """The origins of a new version; of lines that came with it, `who` and their number (or None)."""
+    def _carried_origins(self, old: Version, blob: str, who: Author | None) -> list[Any]:
+        """The origins of a new version. Those of its new lines are `who` and their number, or None without
+        `who`."""
         assert old.blob is not None
         if old.blob == blob:
             return old.origins
@@ -493,8 +493,8 @@ class Tracer:
         return origins
 
     def _keep_last_line(self, old: Version, blob: str, origins: list[Any]) -> None:
-        """Git takes the last line of a file for another one if only the line end after it came or went. Here it
-        is the same line."""
+        """Keep the origin of the last line if only its line end was added or removed, which git sees as another
+        line."""
         assert old.blob is not None
         last = next(reversed(self._hunks[old.blob, blob]), None)
         if last is None or not last.old_count or not last.new_count:
@@ -502,20 +502,22 @@ class Tracer:
         before, after = self.content(old.blob), self.content(blob)
         if before.endswith(b"\n") and after.endswith(b"\n"):
             return
-        gone, come = (
+        old_lines, new_lines = (
             lines_in(data + (b"" if data.endswith(b"\n") else b"\n"))[start : start + size]
             for data, start, size in ((before, last.old, last.old_count), (after, last.new, last.new_count))
         )
-        if not before.endswith(b"\n") and last.old + last.old_count == len(old.origins) and gone[-1] in come:
-            origins[last.new + come.index(gone[-1])] = old.origins[-1]
-        if not after.endswith(b"\n") and last.new + last.new_count == len(origins) and come[-1] in gone:
-            origins[-1] = old.origins[last.old + gone.index(come[-1])]
+        ends_old = last.old + last.old_count == len(old.origins)
+        ends_new = last.new + last.new_count == len(origins)
+        if not before.endswith(b"\n") and ends_old and old_lines[-1] in new_lines:
+            origins[last.new + new_lines.index(old_lines[-1])] = old.origins[-1]
+        if not after.endswith(b"\n") and ends_new and new_lines[-1] in old_lines:
+            origins[-1] = old.origins[last.old + old_lines.index(new_lines[-1])]
 
-    def _restored(
+    def _restored_version(
         self, path: bytes, index: int, blob: str | None, old: Version, kept: Mapping[str, Version]
     ) -> Version:
-        """After a restore, lines have the authors that they had in the state that was restored. A merge takes
-        what is left of the version before it, and then what came back."""
+        """The version after a restore, in which lines have the authors that they had in the restored state. After
+        a merge, lines that were there before keep their authors first."""
         moment = self._moments[index]
         sources = [kept[each] for each in moment.sources if each in kept and kept[each].blob is not None]
         if blob is None:
@@ -529,16 +531,17 @@ class Tracer:
                 return source
         origins: list[Origin | None] = [None] * _line_count(self.content(blob))
         here = [old] if old.blob is not None else []
-        for source in chain(here, sources, self._restored_from(path, index)):
+        for source in chain(here, sources, self._renamed_sources(path, index)):
             if None not in origins:
                 break
-            come = self._moved(source, blob, None)
+            come = self._carried_origins(source, blob, None)
             origins = [mine or theirs for mine, theirs in zip(origins, come, strict=True)]
         whole = [origin or (moment.author, number) for number, origin in enumerate(origins, 1)]
         return Version(blob, whole)
 
-    def _restored_from(self, path: bytes, index: int) -> Iterator[Version]:
-        """The version that a file had under another name in one of the states that a restore took it from."""
+    def _renamed_sources(self, path: bytes, index: int) -> Iterator[Version]:
+        """The version under an old name, if the file was renamed since one of the states that a restore took it
+        from."""
         moments, sources = self._moments[:index], self._moments[index].sources
         for source in sources:
             seen = [at for at, each in enumerate(moments) if each.checkpoint and each.checkpoint.id == source]
@@ -547,28 +550,29 @@ class Tracer:
                 yield found
                 return
 
-    def _is_about(self, moment: Moment, path: bytes) -> bool:
+    def _covers(self, moment: Moment, path: bytes) -> bool:
         chosen = moment.restored
         return not chosen or path in chosen or any(parent in chosen for parent in parents(path))
 
-    def _chosen(self, moment: Moment, path: bytes) -> Author:
-        """Of several turns that were at work, the one whose tools named the file, if only one's did."""
+    def _author_by_tools(self, moment: Moment, path: bytes) -> Author:
+        """The author of a change. Of several turns at work, it is the only one whose tools named the file, if
+        there is exactly one."""
         if not moment.others or moment.author.number is None:
             return moment.author
         turns = [self._turns[number] for number in (moment.author.number, *moment.others)]
-        naming = [turn for turn in turns if _names(turn, path)]
+        naming = [turn for turn in turns if _names_file(turn, path)]
         if len(naming) != 1 or naming[0].number == moment.author.number:
             return moment.author
         facts = {name: getattr(naming[0], name) for name in ("number", "agent", "prompt", "session_id")}
         return replace(moment.author, **facts)
 
-    def _all_by(self, who: Author, blob: str | None) -> list[Origin]:
+    def _all_from(self, who: Author, blob: str | None) -> list[Origin]:
         count = 0 if blob is None else _line_count(self.content(blob))
         return [(who, number) for number in range(1, count + 1)]
 
 
 def blame(space: Workspace, story: Story, path: bytes, here: State) -> list[BlamedLine]:
-    """Each line of a file as it is now, and who brought it in."""
+    """Each line of a file as it is now, and its author."""
     story.add_now(here)
     with Tracer(space.git, story) as tracer:
         leaf = tracer.lookup(here.tree, path) if path else None
@@ -593,8 +597,8 @@ def _line_count(data: bytes) -> int:
     return data.count(b"\n") + (not data.endswith(b"\n") and bool(data))
 
 
-def _names(turn: Turn, path: bytes) -> bool:
-    """Whether a tool of a turn was about a file."""
+def _names_file(turn: Turn, path: bytes) -> bool:
+    """Whether a tool of a turn named a file."""
     wanted = os.fsdecode(path)
     abouts = (os.path.normpath(tool[1]) for tool in turn.tools if len(tool) == 2 and tool[1])
     return any(about == wanted or about.endswith(f"/{wanted}") for about in abouts)
@@ -616,15 +620,15 @@ def _nothing_to_blame(space: Workspace, path: bytes, here: State, leaf: Leaf | N
 Verdict = Literal["good", "bad", "skipped", "untested"]
 BEGINNING = "the beginning of the timeline"
 SKIP = 125
-"""The exit code by which a command says that a state cannot be tested, as with `git bisect run`."""
+"""The exit code of a command for a state that cannot be tested, as with `git bisect run`."""
 Check = Callable[[Path, str], int | None]
-"""Runs the command in a directory that holds a state (its name is the second argument); the exit code, or None if
-it took too long."""
+"""Runs the command in a directory with a state, whose name is the second argument; returns the exit code, or None
+if it took too long."""
 
 
 @dataclass
 class Stop:
-    """A state on the way from good to bad, and what led to it."""
+    """A state between good and bad, and the entry that led to it."""
 
     state: State
     name: str
@@ -633,11 +637,11 @@ class Stop:
     prompt: str | None
     agent: str | None
     checkpoints: list[str]
-    """Every checkpoint that holds just this."""
+    """Every checkpoint of this state."""
     changes: Mapping[bytes, Leaf | None] = field(default_factory=dict)
     goes_back: bool = False
     copy: Path | None = None
-    """Where the state is written out already."""
+    """A directory that has the state already."""
 
     def probe(self, verdict: Verdict, status: int | None = None) -> Probe:
         checkpoint = self.checkpoints[0] if self.checkpoints else None
@@ -646,7 +650,7 @@ class Stop:
 
 
 def stops_of(story: Story) -> list[Stop]:
-    """The states of a history, each that differs from the one before it."""
+    """The states of a history, without those that are the same as the one before."""
     stops: list[Stop] = []
     for moment in story.moments:
         if moment.state.scope != "tree":
@@ -672,8 +676,8 @@ def _same(one: State, other: State) -> bool:
 
 
 def between(stops: Sequence[Stop], good: str | None, bad: str | None) -> list[Stop]:
-    """The stops from good to bad (None: the files as they are now). What a restore took back is no part of the
-    way, unless good itself is."""
+    """The stops from good to bad (None: the files as they are now), without those that a restore took back, unless
+    good is one of them."""
     ends = [at for at, stop in enumerate(stops) if bad is None or bad in stop.checkpoints]
     end = len(stops) - 1 if bad is None else max(ends, default=-1)
     begins = [at for at, stop in enumerate(stops[:end]) if good is None or good in stop.checkpoints]
@@ -681,14 +685,14 @@ def between(stops: Sequence[Stop], good: str | None, bad: str | None) -> list[St
         raise BadArguments(what="the good state must be an older one of this timeline than the bad state")
     if good is None:
         return list(stops[: end + 1])
-    way = _way(stops[: end + 1])
+    way = _route_to_last(stops[: end + 1])
     start = [at for at, stop in enumerate(way[:-1]) if good in stop.checkpoints]
     return way[start[-1] :] if start else list(stops[begins[-1] : end + 1])
 
 
-def _way(stops: Sequence[Stop]) -> list[Stop]:
-    """What led to the last of these states. A restore takes what came after its state out, and an undo of the
-    restore brings it in again."""
+def _route_to_last(stops: Sequence[Stop]) -> list[Stop]:
+    """The stops that led to the last one. A restore removes those after its state, and an undo of the restore adds
+    them again."""
     before: dict[int, int | None] = {}
     here: int | None = None
 
@@ -708,7 +712,7 @@ def _way(stops: Sequence[Stop]) -> list[Stop]:
 
 
 def find_culprit(stops: Sequence[Stop], test: Callable[[Stop], Probe]) -> Bisection:
-    """Look for the first bad state between a good and a bad one, in as few tests as possible."""
+    """Find the first bad state between a good and a bad one by bisection."""
     probes: dict[int, Probe] = {}
 
     def probe(at: int) -> str:
@@ -740,9 +744,9 @@ def find_culprit(stops: Sequence[Stop], test: Callable[[Stop], Probe]) -> Bisect
 
 
 def test_all(stops: Sequence[Stop], test: Callable[[Stop], Probe]) -> Bisection:
-    """Test every state. The culprit is what led to the bad states at the end, if there are any."""
+    """Test every state. The culprit led to the first of the bad states at the end, if there are any."""
     probes = [test(stop) for stop in stops]
-    way = {id(stop) for stop in _way(stops)}
+    way = {id(stop) for stop in _route_to_last(stops)}
     decided = [
         probe for stop, probe in zip(stops, probes, strict=True) if id(stop) in way and probe.verdict != "skipped"
     ]
@@ -774,7 +778,7 @@ def _ended(probe: Probe) -> str:
 
 
 def check_free(folder: Path, base: Path) -> None:
-    """See to it that nothing is overwritten: the directory is new, or empty."""
+    """Raise ForkRefused unless the directory is new or empty."""
     why = refusal(folder, base)
     if why is None and os.path.lexists(folder):
         if not folder.is_dir() or folder.is_symlink():
@@ -787,7 +791,7 @@ def check_free(folder: Path, base: Path) -> None:
 
 @contextmanager
 def new_directory(folder: Path) -> Iterator[None]:
-    """Inside, a directory is filled; if that fails, all of it goes again."""
+    """Make a directory to be filled in the block; it is removed if the block fails."""
     was_there, done = folder.is_dir(), False
     folder.mkdir(parents=True, exist_ok=True)
     try:
@@ -801,17 +805,17 @@ def new_directory(folder: Path) -> Iterator[None]:
 
 
 class GitWorktree:
-    """A further work tree of the person's repository, on a branch of its own, without any file yet."""
+    """A work tree of the person's repository on a branch of its own, made without files."""
 
     def __init__(self, executable: str, repository: UserRepository, folder: Path, deadline: Deadline) -> None:
-        # Hooks and monitors of the repository have no part in it.
+        # No hooks and no file system monitor of the repository may run.
         settings = (f"core.hooksPath={os.devnull}", "core.fsmonitor=false")
         self._git = Git(executable, repository.git_dir, config=settings, deadline=deadline)
         self._folder = folder
         self.branch = ""
 
     def add(self, head: str | None) -> None:
-        """Make it. It begins at the commit that the state was taken on, if that is still there."""
+        """Make it at the commit that the state was taken on, if that still exists, or else at HEAD."""
         commit = self._commit(head) or self._commit("HEAD")
         if commit is None:
             raise BadArguments(what="--worktree needs a repository with a commit")

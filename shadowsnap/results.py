@@ -1,4 +1,4 @@
-"""What questions, upkeep and other machines hand out: frozen dataclasses like those of the model."""
+"""The results of questions, upkeep and lanes: frozen dataclasses like those of the model."""
 
 from __future__ import annotations
 
@@ -176,7 +176,7 @@ class Resumed(Record):
     commit_here: str | None = None
     agent: str | None = None
     conversation: Conversation | None = field(default=None, repr=False)
-    """What was said until then, and the agent that it was said to: if the lane carries conversations."""
+    """The conversation up to that state, if the lane carries conversations."""
 
     def to_dict(self) -> dict[str, Any]:
         facts = super().to_dict()

@@ -1,4 +1,4 @@
-"""Settings: what can be set, the defaults, and where the store lies. (`layers` reads them from files.)"""
+"""Settings: what can be set, the defaults, and reading them from files, variables and keyword arguments."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from shadowsnap.patterns import matches
 
 Warnings = list[str]
 Granularity = Literal["turn", "tool"]
+
 
 class SettingValues(TypedDict, total=False):
     """Some of the settings, as keyword arguments. None: not given."""
@@ -46,8 +47,9 @@ class SettingValues(TypedDict, total=False):
     sync: bool | None
     resident: bool | None
 
+
 CHOICES = {"granularity": ("turn", "tool")}
-"""What a setting can be that is a word."""
+"""The values of settings that are words."""
 
 
 @dataclass(frozen=True)
@@ -117,13 +119,13 @@ class Settings:
 
 
 def settings_to_text(settings: Settings) -> str:
-    """Settings for a process that is started to work with the same ones."""
+    """Settings as an argument for a background process."""
     values = {name: getattr(settings, name) for name in Settings.__match_args__}
     return json.dumps({**values, "base": os.fspath(settings.resolved_base())})
 
 
 def settings_from_text(text: str) -> Settings:
-    """The settings another process was started with. What only another version knows is left out."""
+    """The settings in the argument of a background process, without those that this version does not know."""
     values = json.loads(text)
     facts = {name: values[name] for name in Settings.__match_args__ if name in values}
     facts = {name: tuple(value) if isinstance(value, list) else value for name, value in facts.items()}
@@ -131,23 +133,24 @@ def settings_from_text(text: str) -> Settings:
 
 
 def environment_settings() -> dict[str, str]:
-    """What SHADOWSNAP_* variables say, by the names of settings. SHADOWSNAP_HOME is the base."""
+    """The values of SHADOWSNAP_* variables by the names of settings, without SHADOWSNAP_HOME, which is the
+    base."""
     found = {name[11:].lower(): text for name, text in os.environ.items() if name.startswith("SHADOWSNAP_")}
     return {name: text for name, text in found.items() if name not in ("home", "debug")}
 
 
 PROJECT_SETTINGS = ("excludes", "max_file_size_mb")
 LEAST_FILE_SIZE_MB = 1.0
-"""A project cannot go below: a limit of a few bytes would be no protection."""
+"""The lowest limit that a project can set: one of a few bytes would protect nothing."""
 
-# A `pyproject.toml` may be long; what it says of shadowsnap, or a file of our own, is not.
+# A `pyproject.toml` may be long; its table for shadowsnap, or a settings file, is not.
 _MOST_BYTES, _MOST_SETTINGS = 1 << 20, 1 << 16
 _MOST_DOTS = 300
 _MOST_WARNINGS = 20
 _MOST_PATTERNS, _LONGEST_PATTERN, _MOST_WILDCARDS = 100, 500, 20
-_NAMED = r"""[ \t]*+["']?([\w-]++)["']?[ \t]*+[=.]"""
-# What ordinary files are called: one for each letter that a name may begin with, and one for each kind of text.
-_ORDINARY = (
+_NAME_OF_LINE = r"""[ \t]*+["']?([\w-]++)["']?[ \t]*+[=.]"""
+# Names of ordinary files: one for each initial letter, and one for each kind of text.
+_ORDINARY_FILES = (
     "app.py", "base.js", "cart.ts", "database.go", "engine.rs", "file.c", "game.cpp", "handler.java", "index.html",
     "job.rb", "kernel.h", "lib.rs", "main.py", "main.go", "notes.md", "orders.sql", "page.tsx", "query.py",
     "router.js", "server.py", "test_app.py", "util.py", "views.py", "worker.js", "xml.py", "yield.py", "zebra.c",
@@ -162,20 +165,20 @@ _ORDINARY = (
     "install.ps1", "run.bat", "find.cmake", "rules.mk", "data.csv", "app.ini", "setup.cfg", "feed.xml", "logo.svg",
 )  # fmt: skip
 _FOLDERS = ("src/", "lib/core/", "app/", "tests/")
-_PROBES = (*_ORDINARY, *(folder + name for folder in _FOLDERS[:2] for name in _ORDINARY))
-# A pattern without a slash says the same at every depth.
-_SHALLOW_PROBES = (*_ORDINARY, *(folder + _ORDINARY[0] for folder in _FOLDERS))
+_PROBES = (*_ORDINARY_FILES, *(folder + name for folder in _FOLDERS[:2] for name in _ORDINARY_FILES))
+# A pattern without a slash matches at every depth, so a few folders are enough.
+_SHALLOW_PROBES = (*_ORDINARY_FILES, *(folder + _ORDINARY_FILES[0] for folder in _FOLDERS))
 _YES, _NO = ("1", "true", "yes", "on"), ("0", "false", "no", "off")
 
 
 @dataclass(frozen=True)
 class Layers:
-    """What holds for every project, and what a project's file cannot change."""
+    """The settings for every project, and which of them a project's file cannot change."""
 
     settings: Settings
     warnings: tuple[str, ...] = ()
-    firm: frozenset[str] = frozenset()
-    """Names that a variable or a flag decides: a project's file does not reach them."""
+    fixed: frozenset[str] = frozenset()
+    """Settings from a variable or a keyword argument, which a project's file cannot change."""
 
     def narrowed_by(self, workdir: Path) -> tuple[Settings, Warnings]:
         """The settings for one project, and what was ignored in its files."""
@@ -186,16 +189,16 @@ class Layers:
                 if name not in PROJECT_SETTINGS:
                     warnings.append(f"{where}: ignored, as only you can set it, not a project")
                 elif name == "excludes":
-                    extra = tuple(_narrowing(value, where, warnings))  # type: ignore[arg-type]
+                    extra = tuple(_usable_patterns(value, where, warnings))  # type: ignore[arg-type]
                     settings = replace(settings, excludes=(*settings.excludes, *extra))
-                elif name not in self.firm:
-                    limit = _lower(settings.max_file_size_mb, float(value), where, warnings)  # type: ignore[arg-type]
+                elif name not in self.fixed:
+                    limit = _lowered_limit(settings.max_file_size_mb, float(value), where, warnings)  # type: ignore[arg-type]
                     settings = replace(settings, max_file_size_mb=limit)
         return settings, warnings
 
 
 def load_settings(**flags: object) -> Layers:
-    """The person's settings. A flag that is None was not given."""
+    """The person's settings from file, variables and `flags`. A flag of None was not given."""
     warnings: Warnings = []
     values = _read_file(config_file(), "", warnings)
     variables = _read_environment(warnings)
@@ -209,8 +212,8 @@ def load_settings(**flags: object) -> Layers:
 # --- narrowing -------------------------------------------------------------------------------
 
 
-def _narrowing(patterns: Iterable[str], where: str, warnings: Warnings) -> Iterable[str]:
-    """The patterns of a project that are used."""
+def _usable_patterns(patterns: Iterable[str], where: str, warnings: Warnings) -> Iterable[str]:
+    """The usable patterns of a project."""
     wildcards = 0
     for number, pattern in enumerate(patterns):
         if number >= _MOST_PATTERNS:
@@ -227,8 +230,8 @@ def _narrowing(patterns: Iterable[str], where: str, warnings: Warnings) -> Itera
 
 
 def _problem_of(pattern: str) -> str | None:
-    """Why a pattern of a project is not used. It must be plain enough to be judged, and one that matches what
-    ordinary files are called would switch the protection off."""
+    """Why a pattern of a project is not usable. It must be simple enough to be tested, and must not match ordinary
+    files: that would switch the protection off."""
     if len(pattern) > _LONGEST_PATTERN:
         return "it is too long"
     if pattern.lstrip().startswith("!"):
@@ -244,7 +247,7 @@ def _problem_of(pattern: str) -> str | None:
     return None if hit is None else f"it would leave out ordinary files such as {hit}"
 
 
-def _lower(now: float, wanted: float, where: str, warnings: Warnings) -> float:
+def _lowered_limit(now: float, wanted: float, where: str, warnings: Warnings) -> float:
     if wanted == 0 or 0 < now < wanted:
         warnings.append(f"{where}: ignored, as a project can only lower a limit (it is {now:g})")
         return now
@@ -257,15 +260,15 @@ def _lower(now: float, wanted: float, where: str, warnings: Warnings) -> float:
 
 
 def _read_file(path: str, table: str, warnings: Warnings) -> dict[str, object]:
-    """The settings of a file, as far as they can be used."""
-    data = _content(path, warnings)
+    """The usable settings of a file."""
+    data = _read_bytes(path, warnings)
     if data is None or (table and b"shadowsnap" not in data):
         return {}
     try:
         text = data.decode("utf-8-sig")
-        found = _parsed(text, table)
+        found = _parse_table(text, table)
     except (ValueError, RecursionError) as problem:
-        where = _line(problem, data)
+        where = _line_of_error(problem, data)
         warnings.append(f"{path}{where}: ignored, as it cannot be read: {problem}")
         return {}
     usable, ignored, lines = {}, 0, _lines_of_names(text)
@@ -282,8 +285,8 @@ def _read_file(path: str, table: str, warnings: Warnings) -> dict[str, object]:
     return usable
 
 
-def _content(path: str, warnings: Warnings) -> bytes | None:
-    """What a file says; None if there is none. It may have come with a clone, and be anything."""
+def _read_bytes(path: str, warnings: Warnings) -> bytes | None:
+    """The content of a file; None if there is none. It may be part of a clone, so it may be anything."""
     try:
         return read_bounded(path, _MOST_BYTES)
     except UnreadableFile as odd:
@@ -292,9 +295,9 @@ def _content(path: str, warnings: Warnings) -> bytes | None:
         return None
 
 
-def _parsed(text: str, table: str) -> dict[str, object]:
+def _parse_table(text: str, table: str) -> dict[str, object]:
     if table:
-        text = _only(table, text)
+        text = _lines_of_table(table, text)
     _check_size(text)
     found: object = tomllib.loads(text)
     for part in table.split(".") if table else ():
@@ -302,8 +305,8 @@ def _parsed(text: str, table: str) -> dict[str, object]:
     return found if isinstance(found, dict) else {}
 
 
-def _only(table: str, text: str) -> str:
-    """The lines of one table, at their places: whatever the rest of the file says, it is not read."""
+def _lines_of_table(table: str, text: str) -> str:
+    """The text with all lines but those of one table empty: the rest of the file is not parsed."""
     header = re.compile(r"\s*\[\s*" + r"\s*\.\s*".join(table.split(".")) + r"\s*\]\s*(?:#.*)?")
     kept, inside = [], False
     for line in text.split("\n"):
@@ -314,8 +317,9 @@ def _only(table: str, text: str) -> str:
 
 
 def _check_size(text: str) -> None:
-    """Refuse what takes long to read. A name takes time and memory by the square of its parts: 160 KB of
-    `a.a.a...` take gigabytes. The name of a table is gone through again for each of its entries."""
+    """Raise ValueError for a text that would be slow to parse. The time and memory for a name grow with the square
+    of its parts: 160 KB of `a.a.a...` take gigabytes. The name of a table is parsed again for each of its
+    entries."""
     if len(text.replace("\n", "")) > _MOST_SETTINGS:
         raise ValueError(f"it is longer than {_MOST_SETTINGS >> 10} KB")
     if any(line.count(".") > _MOST_DOTS for line in text.split("\n")):
@@ -355,7 +359,7 @@ def _from_text(name: str, text: str) -> object:
 
 
 def _checked(name: str, value: object) -> object:
-    """The value as the setting has it; ValueError if it cannot have it."""
+    """The value converted to the type of the setting. Raises ValueError if that is not possible."""
     kind = _kind(name)
     if kind == "bool":
         if not isinstance(value, bool):
@@ -389,11 +393,11 @@ def _kind(name: str) -> str:
     return {"Path | None": "path", "tuple[str, ...]": "list"}.get(kind, kind)
 
 
-# --- where -----------------------------------------------------------------------------------
+# --- line numbers of warnings ----------------------------------------------------------------
 
 
-def _line(problem: Exception, data: bytes) -> str:
-    """`:3`, if a parser reports it; of a file that just ends too early, its last line."""
+def _line_of_error(problem: Exception, data: bytes) -> str:
+    """`:3`, if the parser reports a line; if the file ends too early, its last line."""
     if "at end of document" in str(problem):
         return f":{max(1, len(data.splitlines()))}"
     found = re.search(r"at line (\d+)", str(problem))
@@ -401,9 +405,9 @@ def _line(problem: Exception, data: bytes) -> str:
 
 
 def _lines_of_names(text: str) -> dict[str, str]:
-    """`:3` for the name that line 3 gives a value to."""
+    """`:3` for each name that line 3 sets."""
     found: dict[str, str] = {}
     for number, line in enumerate(text.splitlines(), 1):
-        if named := re.match(_NAMED, line):
+        if named := re.match(_NAME_OF_LINE, line):
             found.setdefault(named[1], f":{number}")
     return found

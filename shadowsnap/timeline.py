@@ -1,8 +1,7 @@
 """The timeline of a project, and the sessions of all projects, made from the operation log.
 
-The log says what happened and names checkpoints; the checkpoints say what the files were. An entry joins the
-two. What changed between the end of one turn and the beginning of the next, while no turn was under way, is
-the person's own work.
+The log has the operations and names checkpoints, which have the files. An entry joins the two. What changed
+between the end of one turn and the beginning of the next, while no turn was under way, is the person's own work.
 """
 
 from __future__ import annotations
@@ -49,17 +48,17 @@ from shadowsnap.store.history import History, Operation, Snapshot, Turn, fold, r
 from shadowsnap.store.lanes import PulledLane, checkpoints_of, lines_in
 from shadowsnap.store.layout import Store
 from shadowsnap.store.log import Line, logged_projects, read_lines
-from shadowsnap.store.projects import Project, known_projects
+from shadowsnap.store.projects import Project, as_moment, known_projects
 
 SESSION_STATUSES: tuple[SessionStatus, ...] = ("active", "completed", "failed", "rolled_back")
 _SHORTEST_PART = 4
 _EPOCH = datetime.fromtimestamp(0, UTC)
 _ABANDONED_AFTER = 3600.0
-"""A turn that was not closed counts as interrupted after this many seconds without a sign of it."""
+"""A turn that was not ended counts as interrupted after this many seconds."""
 
 
 class State(NamedTuple):
-    """A known state of the files: its checkpoint (None: only the tree is known), its tree, what it is, and the
+    """A known state of the files: its checkpoint (None: only the tree is known), tree, name and number, and the
     restore that led to it."""
 
     checkpoint: str | None
@@ -71,18 +70,18 @@ class State(NamedTuple):
 
 @dataclass(frozen=True)
 class Timeline:
-    """Entries oldest first, and the newest state that is known of the files."""
+    """Entries, oldest first, and the newest known state of the files."""
 
     history: History
     entries: tuple[Entry, ...]
     newest: State | None
     inside: int = 0
-    """The entries whose work is in the files: a bit for the position of each. Sets of positions would take a
+    """The entries whose work is in the files, as a bit for the position of each: sets of positions would take a
     gigabyte for ten thousand turns."""
     inside_of: dict[str, int] = field(default_factory=dict)
     """The same for each checkpoint."""
     checkpoints: tuple[Checkpoint, ...] = ()
-    """Of another machine's timeline: newest first."""
+    """The checkpoints of another machine's timeline, newest first."""
 
     def exchanged(self, checkpoint: str) -> tuple[list[Entry], list[Entry]]:
         """The entries whose work a restore to this checkpoint takes out of the files, and those whose work it
@@ -114,7 +113,7 @@ def read_lane_timeline(store: Store, lane: PulledLane, deadline: Deadline, *, co
 
 
 def state_in_lane(store: Store, lane: PulledLane, ref: str, deadline: Deadline) -> Checkpoint:
-    """The checkpoint of a pulled lane that a number, `N:after`, `last~N`, a label or a hash prefix stands for
+    """The checkpoint of a pulled lane that a number, `N:after`, `last~N`, a label or a prefix of an id names
     there."""
     known = None
     if re.fullmatch(LAST, ref) or re.fullmatch(NUMBER, ref):
@@ -147,18 +146,19 @@ def _timeline(
 
 
 class _Entries:
-    """The entries of a history, made by walking through it in its order."""
+    """Makes the entries of a history by walking through it in order."""
 
     def __init__(self, history: History, known: dict[str, Checkpoint]) -> None:
         self._history = history
         self._known = known
         self._open: set[int] = set()
         self._discards = {id for stage in history.snapshots if (id := _discard_of(stage, history))}
-        self._goals = {turn.before for turn in history.turns.values()}
-        self._goals |= {snapshot.checkpoint for snapshot in history.snapshots}
-        """The states that entries are gone back to: their labels and pins show there, not at the entry before."""
+        self._targets = {turn.before for turn in history.turns.values()}
+        self._targets |= {snapshot.checkpoint for snapshot in history.snapshots}
+        """The states that going back to entries restores: their labels and pins are shown there, not at the entry
+        before."""
         self.rows: list[tuple[Entry, tuple[str, str] | None]] = []
-        """Entries, and the trees before and after each, where both are known."""
+        """Entries, and the trees before and after each, if both are known."""
         self.newest: State | None = None
         self.inside = 0
         self.inside_of: dict[str, int] = {}
@@ -167,16 +167,16 @@ class _Entries:
         self._walk()
 
     def _walk(self) -> None:
-        for _, _, happening in sorted(self._happenings(), key=lambda each: each[:2]):
-            if isinstance(happening, Turn):
-                self._end(happening) if happening.number in self._open else self._begin(happening)
-            elif isinstance(happening, Operation):
-                self._operation(happening)
-            elif happening.checkpoint is not None:  # a stage that was put back is a restore
-                self._snapshot(happening)
+        for _, _, event in sorted(self._events(), key=lambda each: each[:2]):
+            if isinstance(event, Turn):
+                self._end(event) if event.number in self._open else self._begin(event)
+            elif isinstance(event, Operation):
+                self._operation(event)
+            elif event.checkpoint is not None:  # a discarded stage has a restore as its entry
+                self._snapshot(event)
 
-    def _happenings(self) -> Iterator[tuple[int, int, Turn | Snapshot | Operation]]:
-        """Everything that happened with its position; where one turn ends as another begins, the end is first."""
+    def _events(self) -> Iterator[tuple[int, int, Turn | Snapshot | Operation]]:
+        """Everything that happened, with its position. If a turn ends where another begins, the end is first."""
         for turn in self._history.turns.values():
             yield turn.position, 1, turn
             if turn.end_position is not None:
@@ -191,7 +191,7 @@ class _Entries:
         if status == "running" and time.time() - turn.began_at > _ABANDONED_AFTER:
             status = "interrupted"
         after = self._known.get(turn.after or "")
-        self._now_is(turn.before)
+        self._note_inside(turn.before)
         self._add(
             Entry(
                 number=turn.number,
@@ -201,11 +201,11 @@ class _Entries:
                 session_id=turn.session_id,
                 agent=turn.agent,
                 status=status,  # type: ignore[arg-type]
-                began_at=_moment(turn.began_at),
-                ended_at=_moment(turn.ended_at),
+                began_at=as_moment(turn.began_at),
+                ended_at=as_moment(turn.ended_at),
                 before=turn.before,
                 after=turn.after,
-                **_marks(before, after if turn.after not in self._goals else None),
+                **_marks_of(before, after if turn.after not in self._targets else None),
             ),
             _tree(before),
             _tree(after),
@@ -216,30 +216,30 @@ class _Entries:
 
     def _end(self, turn: Turn) -> None:
         self._open.discard(turn.number)
-        self._now_is(turn.after)
+        self._note_inside(turn.after)
         after = self._known.get(turn.after or "")
         if after is not None and after.scope == "tree":
             self.newest = State(after.id, after.tree, f"the end of turn {turn.number}", turn.number)
 
     def _snapshot(self, snapshot: Snapshot) -> None:
         taken = self._known.get(snapshot.checkpoint or "")
-        before = snapshot.before or _held_by(self.newest)
+        before = snapshot.before or _checkpoint_holding(self.newest)
         self._add(
             Entry(
                 number=snapshot.number,
                 kind="snapshot",
                 reason=snapshot.reason,
                 session_id=snapshot.session_id,
-                began_at=_moment(snapshot.at),
-                ended_at=_moment(snapshot.at),
+                began_at=as_moment(snapshot.at),
+                ended_at=as_moment(snapshot.at),
                 before=before,
                 after=snapshot.checkpoint,
-                **_marks(taken, None),
+                **_marks_of(taken, None),
             ),
             _tree(self._known.get(snapshot.before or "")) or (self.newest.tree if self.newest else None),
             _tree(taken),
         )
-        self._now_is(snapshot.checkpoint)
+        self._note_inside(snapshot.checkpoint)
         if taken is not None and taken.scope == "tree":
             self.newest = State(taken.id, taken.tree, f"snapshot {snapshot.number}", snapshot.number)
 
@@ -247,7 +247,7 @@ class _Entries:
         before = self._known.get(operation.before)
         if operation.id not in self._discards:
             self._edits(before, operation.at)
-        self._now_is(operation.before)
+        self._note_inside(operation.before)
         self._inside_before[operation.id] = self.inside
         inside = self._inside_after(operation)
         reason = describe(operation, self._history)
@@ -258,8 +258,8 @@ class _Entries:
                 reason=reason,
                 session_id=operation.session_id,
                 status="done",
-                began_at=_moment(operation.at),
-                ended_at=_moment(operation.at),
+                began_at=as_moment(operation.at),
+                ended_at=as_moment(operation.at),
                 before=operation.before,
                 after=operation.target if not operation.line.get("paths") else None,
             ),
@@ -270,10 +270,10 @@ class _Entries:
         if operation.after:
             self.newest = State(None, operation.after, f"the {reason}", None, operation)
         elif operation.before != operation.target:
-            self.newest = None  # the log was rebuilt, and where some paths led is not known
+            self.newest = None  # the log was rebuilt, and the tree after a restore of some paths is not known
 
     def _inside_after(self, operation: Operation) -> int:
-        """Whose work is in the files after an operation."""
+        """The entries whose work is in the files after an operation."""
         if operation.kind == "revert":
             return sum(
                 1 << at
@@ -292,8 +292,8 @@ class _Entries:
             return self.inside
         return self.inside_of.get(operation.target, self.inside)
 
-    def _now_is(self, checkpoint: str | None) -> None:
-        """Note whose work a checkpoint of the present holds."""
+    def _note_inside(self, checkpoint: str | None) -> None:
+        """Note the entries whose work is in a checkpoint of the present files."""
         if checkpoint is not None:
             self.inside_of[checkpoint] = self.inside
 
@@ -309,8 +309,8 @@ class _Entries:
                 number=None,
                 kind="edits",
                 began_at=began.created_at if began is not None else None,
-                ended_at=_moment(at),
-                before=_held_by(self.newest),
+                ended_at=as_moment(at),
+                before=_checkpoint_holding(self.newest),
                 after=seen.id,
             ),
             self.newest.tree,
@@ -323,15 +323,15 @@ class _Entries:
         self.rows.append((entry, (old, new) if old and new else None))
 
 
-def _held_by(state: State | None) -> str | None:
-    """The checkpoint that holds a state; after a restore, the one that it led to."""
+def _checkpoint_holding(state: State | None) -> str | None:
+    """The checkpoint that holds a state; after a restore, the one that the restore reached."""
     if state is None or state.checkpoint is not None or state.operation is None:
         return state.checkpoint if state is not None else None
     return state.operation.reached
 
 
 def _discard_of(stage: Snapshot, history: History) -> str | None:
-    """The restore that put a stage back; what it replaced was the work of the stage."""
+    """The restore that discarded a stage, whose work it replaced."""
     if stage.status != "discarded":
         return None
     earlier = [each for each in history.operations.values() if each.position < stage.position]
@@ -361,13 +361,13 @@ def describe_thing(thing: tuple[str, int | str], history: History) -> str:
     operation = history.operations.get(str(thing[1]))
     if operation is None:
         return "a restore"
-    # An undo takes back what was done, never an undo. A damaged log may say so, even of itself.
+    # An undo never takes back an undo; only a damaged log may claim that, even of itself.
     is_undo = operation.kind in ("undo", "redo")
     return f"the {operation.kind if is_undo else describe(operation, history)}"
 
 
 def name_of_state(checkpoint: str, history: History) -> str:
-    """What a checkpoint is in this history: `before turn 3`, `the end of turn 3`, `snapshot 2`, or its id."""
+    """The name of a checkpoint in a history: `before turn 3`, `the end of turn 3`, `snapshot 2`, or its id."""
     for number, each in reversed(history.numbered().items()):
         if isinstance(each, Snapshot) and each.checkpoint == checkpoint:
             return f"snapshot {number}"
@@ -376,7 +376,7 @@ def name_of_state(checkpoint: str, history: History) -> str:
     return checkpoint[:8]
 
 
-def _marks(state: Checkpoint | None, other: Checkpoint | None) -> dict[str, Any]:
+def _marks_of(state: Checkpoint | None, other: Checkpoint | None) -> dict[str, Any]:
     both = [each for each in (state, other) if each is not None]
     return {
         "pinned": any(each.pinned for each in both),
@@ -394,13 +394,6 @@ def with_counts(entry: Entry, numbers: Numbers | None) -> Entry:
     names = ("files_changed", "insertions", "deletions", "files_added", "files_deleted")
     counts: dict[str, Any] = {} if numbers is None else dict(zip(names, numbers, strict=True))
     return replace(entry, **counts)
-
-
-def _moment(seconds: float | None) -> datetime | None:
-    try:
-        return None if seconds is None else datetime.fromtimestamp(seconds, UTC)
-    except (ValueError, OverflowError, OSError):
-        return None
 
 
 # --- sessions ----------------------------------------------------------------------------------------
@@ -421,7 +414,7 @@ def _sessions_in(store: Store, histories: Iterable[History], session_id: str | N
                 found.setdefault(name, []).append(history)
     kept: dict[str, set[str]] = {}
     sessions = [_session(store, name, some, kept) for name, some in found.items()]
-    return sorted(sessions, key=lambda each: max(_signs(each), default=_EPOCH), reverse=True)
+    return sorted(sessions, key=lambda each: max(_moments_of(each), default=_EPOCH), reverse=True)
 
 
 def _histories(
@@ -438,7 +431,7 @@ def _histories(
 
 
 def _mentions(store: Store, project: str, session_id: str) -> bool:
-    """Whether a log may mention a session; reading it as bytes is much faster than parsing it."""
+    """Whether a log may mention a session. Searching its bytes is much faster than parsing it."""
     try:
         return json.dumps(session_id).encode() in store.log_file(project).read_bytes()
     except OSError:
@@ -472,7 +465,7 @@ def _session(store: Store, name: str, histories: Iterable[History], kept: dict[s
             if stage.session_id == name and stage.status:
                 status: EditStatus = "committed" if stage.status == "committed" else "discarded"
                 state = stage.checkpoint if status == "committed" else None
-                at, workdir = _moment(stage.at) or _EPOCH, str(project.workdir)
+                at, workdir = as_moment(stage.at) or _EPOCH, str(project.workdir)
                 edits.append(EditOutcome(stage.edit_id, status, at, workdir, state, stage.risk_tier))
         attached += [(project, line) for line in history.attached if line.get("session") == name]
         if name in history.sessions:
@@ -494,7 +487,7 @@ def _session(store: Store, name: str, histories: Iterable[History], kept: dict[s
         agent=next((agent for agent in reversed(agents) if agent), None),
         parent=next((turn.parent for turn in seen if turn.parent), None),
         started=min([*(turn.began for turn in turns), *(each.at for each in edits)], default=None),
-        ended=_moment(ended[0]) if ended is not None else None,
+        ended=as_moment(ended[0]) if ended is not None else None,
         turns=tuple(sorted(turns, key=lambda turn: turn.began)),
         edits=tuple(sorted(edits, key=lambda each: each.at)),
     )
@@ -506,11 +499,11 @@ def _session_turn(store: Store, places: list[tuple[History, Turn]], kept: dict[s
     refs = [ref for turn in turns for ref in turn.conversations]
     why = next((turn.not_kept for turn in turns if turn.not_kept), "")
     return SessionTurn(
-        began=_moment(min(turn.began_at for turn in turns)) or _EPOCH,
-        ended=None if None in ends else _moment(max(end for end in ends if end is not None)),
+        began=as_moment(min(turn.began_at for turn in turns)) or _EPOCH,
+        ended=None if None in ends else as_moment(max(end for end in ends if end is not None)),
         prompt=turns[0].prompt,
         message_count=next((turn.messages for turn in turns if turn.messages is not None), None),
-        places=tuple(_place(history, turn) for history, turn in places),
+        places=tuple(_turn_place(history, turn) for history, turn in places),
         conversation=_conversation_state(store, refs, why, kept),
         reverted=all(history.status_of(turn) in TAKEN_BACK for history, turn in places),
     )
@@ -519,7 +512,7 @@ def _session_turn(store: Store, places: list[tuple[History, Turn]], kept: dict[s
 def _attached_turn(store: Store, project: Project, line: Line, kept: dict[str, set[str]]) -> SessionTurn:
     refs = [str(ref) for ref in line.get("refs", ())]
     return SessionTurn(
-        began=_moment(line.get("began") or line["at"]) or _EPOCH,
+        began=as_moment(line.get("began") or line["at"]) or _EPOCH,
         prompt=line.get("prompt"),
         message_count=line.get("messages"),
         places=(TurnPlace(str(project.workdir), project.id, line.get("turn"), line.get("checkpoint")),),
@@ -527,7 +520,7 @@ def _attached_turn(store: Store, project: Project, line: Line, kept: dict[str, s
     )
 
 
-def _place(history: History, turn: Turn) -> TurnPlace:
+def _turn_place(history: History, turn: Turn) -> TurnPlace:
     status: PlaceStatus = ""
     if turn.ended_at is not None:
         status = "failed" if turn.after is None else "taken" if turn.after != turn.before else "unchanged"
@@ -536,7 +529,7 @@ def _place(history: History, turn: Turn) -> TurnPlace:
 
 
 def _conversation_state(store: Store, refs: Sequence[str], why: str, kept: dict[str, set[str]]) -> str:
-    """`kept` has the refs of each project that was asked about before."""
+    """Whether a conversation is kept. `kept` caches the refs of each project."""
     if not refs:
         return why or "none"
     for ref in refs:
@@ -548,12 +541,13 @@ def _conversation_state(store: Store, refs: Sequence[str], why: str, kept: dict[
     return "dropped"
 
 
-def _signs(session: Session) -> list[datetime]:
+def _moments_of(session: Session) -> list[datetime]:
     return [turn.began for turn in session.turns] + [edit.at for edit in session.edits]
 
 
 def session_by_part(store: Store, deadline: Deadline, part: str, project: Project | None = None) -> str:
-    """The id of the one session that has this part, of 4 characters or more; an exact id always fits."""
+    """The id of the only session that contains `part`, of 4 characters or more; an exact id is returned as it
+    is."""
     if any(part in _session_names(history) for history in _histories(store, deadline, part, project)):
         return part
     if len(part) < _SHORTEST_PART:
@@ -570,8 +564,8 @@ _SHORTEST_ID = 8
 
 
 def short_session_ids(names: Iterable[str]) -> dict[str, str]:
-    """For each session id a short part that no other one has: agents begin theirs with the date or the time, so
-    the part need not be the beginning."""
+    """For each session id a short part that no other one has. It need not be the beginning, because some agents
+    begin their ids with the date."""
     names = sorted(set(names))
     holders: dict[str, list[str]] = {}
     for name in names:
@@ -581,7 +575,7 @@ def short_session_ids(names: Iterable[str]) -> dict[str, str]:
 
 
 def _short_part(name: str, holders: dict[str, list[str]]) -> str:
-    """`holders`: which names have a part of the shortest length."""
+    """The short part of one id. `holders`: the ids that have each part of the shortest length."""
     for length in range(_SHORTEST_ID, len(name)):
         for start in (0, len(name) - length):
             part = name[start : start + length]
@@ -606,12 +600,12 @@ def find_sessions(
     edit_id: str | None = None,
     limit: int | None = None,
 ) -> list[Session]:
-    """The sessions that fit all of it, newest first."""
+    """The sessions that match every criterion, newest first."""
     histories = list(_histories(store, deadline, None, project))
     changed = None if path is None else _sessions_that_changed(store, deadline, project, histories, path)
 
     def fits(session: Session) -> bool:
-        seen = _signs(session) + [turn.ended for turn in session.turns if turn.ended is not None]
+        seen = _moments_of(session) + [turn.ended for turn in session.turns if turn.ended is not None]
         moments = [moment.timestamp() for moment in seen]
         prompts = [turn.prompt or "" for turn in session.turns]
         return (
@@ -631,7 +625,7 @@ def find_sessions(
 def _sessions_that_changed(
     store: Store, deadline: Deadline, project: Project | None, histories: Iterable[History], path: bytes
 ) -> set[str]:
-    """The sessions of entries that changed a path, with one process for the comparisons of all projects."""
+    """The sessions of entries that changed a path, with one git process for all projects."""
     rows: list[tuple[Entry, tuple[str, str] | None]] = []
     if project is None:
         listed = take_inventory(store, deadline).checkpoints
@@ -659,7 +653,7 @@ def find_checkpoints(
     limit: int | None = None,
     counted: bool = False,
 ) -> list[Checkpoint]:
-    """The checkpoints that fit all of it, of every project or of one, newest first."""
+    """The checkpoints of every project, or of one, that match every criterion, newest first."""
     sessions = None
     if status is not None:
         sessions = {each.id for each in read_sessions(store, deadline) if each.status == status}
@@ -695,9 +689,9 @@ def find_checkpoints(
     return sorted(found, key=lambda each: each.ref.rpartition("/")[2], reverse=True)[:limit]
 
 
-# --- what no rollback takes back ---------------------------------------------------------------------
+# --- effects that no rollback takes back ---------------------------------------------------------------------
 
-_LASTING = (
+_LASTING_EFFECTS = (
     ("sends something over the network", r"\b(curl|wget|scp|rsync|ssh|nc|ftp|sftp|http|https)\b"),
     ("pushes to a repository", r"\bgit\s+(?:-\S+\s+)*push\b|\bgh\s+(?:pr|release|repo)\b"),
     ("publishes a package", r"\b(npm|pnpm|yarn|cargo|gem|twine|uv|poetry|hatch)\s+(?:run\s+)?(publish|upload)\b"),
@@ -709,13 +703,13 @@ _LASTING = (
 
 
 def lasting_effects(tools: Iterable[Sequence[str]]) -> list[str]:
-    """Which tool calls may have done something outside the directory, as a plain hint: `curl ...: sends something
-    over the network`. Only words are looked at, so this is neither complete nor certain."""
+    """Hints at tool calls that may have had effects outside the directory: `curl ...: sends something over the
+    network`. They are found by words of commands, so they are neither complete nor certain."""
     found = []
     for name, about in (each for each in tools if len(each) == 2):
         if not about or "/" in name:
             continue
-        effects = [effect for effect, pattern in _LASTING if re.search(pattern, about)]
+        effects = [effect for effect, pattern in _LASTING_EFFECTS if re.search(pattern, about)]
         if effects:
             found.append(f"{about[:100]}: {', '.join(effects)}")
     return found

@@ -418,11 +418,6 @@ def launcher() -> Launcher:
     return Launcher((str(folder / "shadowsnap"),), (str(folder / "shadowsnap-rollback"),))
 
 
-def hook_command(agent: str) -> str:
-    """The command line of the hook as settings name it, quoted for the shell."""
-    return quoted(launcher().hook(agent))
-
-
 def scripts() -> dict[Path, str]:
     """The scripts as they should be now, by path. Raises SettingsRefused if this program may be removed at any
     time."""

@@ -238,7 +238,7 @@ def _gather_facts(
         if place == GONE:
             since = as_moment(memory.gone_since.get(project.id))
             if since is None or since > now or (touched is not None and touched > since):
-                since = now  # it was found missing now, was back in between, or the clock was wrong: its grace begins
+                since = now  # found missing now, back in between, or the clock was wrong: its grace begins
             gone_since[project.id] = since.timestamp()
         history = fold(project, read_lines(store, project.id))
         turns = tuple(

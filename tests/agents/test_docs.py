@@ -9,13 +9,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import hook_command
 
 from helpers import ROOT
 from reference import PLAYED
 from shadowsnap import CheckpointManager
 from shadowsnap.agents.agent import SECONDS_TO_WAIT, Agent
 from shadowsnap.agents.catalog import AGENTS
-from shadowsnap.agents.install import BACKUP, hook_command, install
+from shadowsnap.agents.install import BACKUP, install
 from shadowsnap.hook import client
 from shadowsnap.hook import handle as hook
 from shadowsnap.hook import session as hooklog

@@ -9,10 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from command_line import hook_command
 
 from helpers import ROOT
 from shadowsnap.agents import install as launcher
-from shadowsnap.agents.install import hook_command, install, interpreter_in, launcher_problem, program_words
+from shadowsnap.agents.install import install, interpreter_in, launcher_problem, program_words
 from shadowsnap.errors import SettingsRefused
 from shadowsnap.hook.session import read_log
 

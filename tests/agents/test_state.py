@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import on_terminal
+from command_line import hook_command, on_terminal
 
 from helpers import ROOT
 from shadowsnap import CheckpointManager
 from shadowsnap.agents.catalog import AGENTS
 from shadowsnap.agents.edit import JsonHooks
-from shadowsnap.agents.install import edits_of, hook_command, install, uninstall
+from shadowsnap.agents.install import edits_of, install, uninstall
 from shadowsnap.agents.state import (
     AgentState,
     agent_state,

@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from answers import problems
 
+from shadowsnap.agents.install import launcher, quoted
 from shadowsnap.cli.main import main
 
 COMMAND = [sys.executable, "-m", "shadowsnap"]
@@ -168,3 +169,8 @@ def _own_terminal() -> None:
 
     os.setsid()
     fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+
+def hook_command(agent: str) -> str:
+    """The command line of the hook as settings name it, quoted for the shell."""
+    return quoted(launcher().hook(agent))
