@@ -496,7 +496,7 @@ class Protection:
 
 
 @dataclass(frozen=True)
-class AgentHere:
+class ProjectAgent:
     """An agent whose hook is installed, or was seen to run in a directory."""
 
     agent: str
@@ -537,7 +537,7 @@ class AgentHere:
         }
 
 
-def agents_here(workdir: Path, hooks: Iterable[AgentState]) -> list[AgentHere]:
+def project_agents(workdir: Path, hooks: Iterable[AgentState]) -> list[ProjectAgent]:
     """Every agent that has the hook, or whose hook ran in a directory."""
     states = {state.agent: state for state in hooks}
     names: dict[str, None] = dict.fromkeys(states)
@@ -558,7 +558,7 @@ def agents_here(workdir: Path, hooks: Iterable[AgentState]) -> list[AgentHere]:
         when = as_moment(last.get("time")) if last else None
         consented = state.consented if state is not None else None
         version = state.last_run.version if state is not None and state.last_run is not None else ""
-        agents.append(AgentHere(name, state is not None, consented, when, status, version, problem, remedy))
+        agents.append(ProjectAgent(name, state is not None, consented, when, status, version, problem, remedy))
     return agents
 
 

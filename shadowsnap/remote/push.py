@@ -497,8 +497,8 @@ def _scratch(store: Store) -> Iterator[Path]:
 
 
 def _write_pack(git: Git, asked: bytes, target: Path) -> None:
-    """Write a thin pack, with deltas against what the remote has. (`--shallow` makes git compare with every
-    excluded commit, although checkpoints have no parents.)"""
+    """Write a thin pack, with deltas against what the remote has. (Without `--shallow`, git would look for their
+    bases in parents only, and checkpoints have none.)"""
     words = ("pack-objects", "-q", "--revs", "--thin", "--shallow", "--delta-base-offset", "--stdout")
     with git.conversation(*words) as process, target.open("wb") as file:
         assert process.stdin is not None and process.stdout is not None

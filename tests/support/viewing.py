@@ -132,7 +132,7 @@ class Driver:
         raise AssertionError(self.screen)
 
     @property
-    def said(self) -> str:
+    def status_text(self) -> str:
         """The message above the keys."""
         return self.app._status_text
 

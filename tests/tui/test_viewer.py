@@ -71,7 +71,9 @@ def test_it_begins_with_now_and_shows_what_each_turn_changed(shop: Shop) -> None
         assert "Changed since the end of turn 3" in driver.screen and "+print(total([1, 2]))" in driver.screen
         assert driver.app._turns.row is None
         screen = right(await driver.press("down"))
-        assert driver.said.startswith("turn 3, claude, ") and driver.said.endswith(": clean the project up")
+        assert driver.status_text.startswith("turn 3, claude, ") and driver.status_text.endswith(
+            ": clean the project up"
+        )
         assert "Files of turn 3 (2 files)" in screen and " D README.md" in screen and "-my own note" in screen
         assert "-def test_total():" in await driver.press("right_square_bracket")
         assert [len(line) for line in driver.screen.splitlines()] == [80] * 24
@@ -205,12 +207,14 @@ def test_going_back_taking_out_undo_and_redo(fresh: Shop) -> None:
         await driver.press("n")
         assert helpers.manifest(fresh.directory) == before
         assert "restored to before turn 3" in await driver.press("enter", "y")
-        assert driver.said.endswith("z takes it back")
+        assert driver.status_text.endswith("z takes it back")
         assert (fresh.directory / "README.md").read_text() == "# shop\nmy own note\n"
         assert (fresh.directory / "cart.py").read_text() == IN_A_CLASS
         assert "Undo the restore to before turn 3" in await driver.press("z")
         await driver.press("y")
-        assert driver.said.startswith("took back the restore") and driver.said.endswith("Z takes it back")
+        assert driver.status_text.startswith("took back the restore") and driver.status_text.endswith(
+            "Z takes it back"
+        )
         assert helpers.manifest(fresh.directory) == before
         await driver.press("Z", "y")
         assert (fresh.directory / "README.md").exists()
@@ -244,7 +248,7 @@ def test_only_the_chosen_files_come_back_and_a_turn_is_pinned(fresh: Shop) -> No
 
 def test_new_turns_appear_by_themselves(fresh: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(viewer, "_REFRESH_SECONDS", 0.05)
-    monkeypatch.setattr(viewer, "_SHARE", 0)
+    monkeypatch.setattr(viewer, "_REFRESH_SHARE", 0)
     fresh.write("cart.py", "one\n")
 
     async def story(driver: Driver) -> None:
@@ -298,7 +302,11 @@ def test_a_damaged_store_is_a_message(fresh: Shop) -> None:
         shutil.rmtree(folder)
 
     async def story(driver: Driver) -> None:
-        assert "missing" in driver.said or "damaged" in driver.said or "no checkpoint" in driver.said, driver.said
+        assert (
+            "missing" in driver.status_text
+            or "damaged" in driver.status_text
+            or "no checkpoint" in driver.status_text
+        ), driver.status_text
 
     view(fresh.directory, story)
 
@@ -308,10 +316,10 @@ def test_a_directory_that_is_gone_is_a_message(fresh: Shop) -> None:
     shutil.rmtree(fresh.directory)
 
     async def story(driver: Driver) -> None:
-        assert "is not there" in driver.said and "how the files are now is not known" in driver.screen
+        assert "is not there" in driver.status_text and "how the files are now is not known" in driver.screen
         assert "-my own note" in await driver.press("down")
         await driver.press("enter")
-        assert "is not there" in driver.said
+        assert "is not there" in driver.status_text
 
     view(fresh.directory, story)
 
@@ -331,7 +339,7 @@ def test_a_store_that_cannot_be_written_is_a_message(
         async def story(driver: Driver) -> None:
             assert left(driver.screen)[1].startswith("3 clean")
             await driver.press("down", "enter", "y")
-            assert "ermission denied" in driver.said, driver.said
+            assert "ermission denied" in driver.status_text, driver.status_text
 
         view(fresh.directory, story)
 

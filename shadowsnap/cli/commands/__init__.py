@@ -185,7 +185,7 @@ class Context:
                 problem.hint = f"if you mean the file, put -- before it: -- {shlex.quote(word)}"
             raise
 
-    def line(self, *words: str) -> str:
+    def command_line(self, *words: str) -> str:
         """A command line for this project: with -C if this command was given one."""
         where = ("-C", self.here) if self._given else ()
         return shlex.join(("shadowsnap", *where, *words))

@@ -283,7 +283,8 @@ def _plan_and_apply(
         result = operation.run(False, paths)
     if result.note:
         ui.say(safe(result.note))
-    line = context.line(operation.reverse, *(() if ui.interactive else ("--yes",))) if result.undo_id else None
+    reverse = (operation.reverse, *(() if ui.interactive else ("--yes",)))
+    line = context.command_line(*reverse) if result.undo_id else None
     lines = [operation.done(result), *result_lines(result, plan)]
     lines += [f"to take it back: {line}"] if line else []
     lines += _conflict_hints(result, on_conflict, context)
@@ -357,9 +358,9 @@ def _conflict_hints(result: RestoreResult, on_conflict: str, context: Context) -
     if number is None or on_conflict != "keep":
         return []
     return [
-        f"look at it:                    {context.line('show', number)}",
-        f"take it out all the same:      {context.line('revert', number, '--on-conflict', 'theirs')}",
-        f"go back to before all of it:   {context.line('restore', number)}",
+        f"look at it:                    {context.command_line('show', number)}",
+        f"take it out all the same:      {context.command_line('revert', number, '--on-conflict', 'theirs')}",
+        f"go back to before all of it:   {context.command_line('restore', number)}",
     ]
 
 

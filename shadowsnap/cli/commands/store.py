@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from shadowsnap.agents.install import Installed, installed
-from shadowsnap.agents.state import AgentHere, AgentState, agents_here, checked_states, writable_folders
+from shadowsnap.agents.state import AgentState, ProjectAgent, checked_states, project_agents, writable_folders
 from shadowsnap.base import config_file
 from shadowsnap.cli.commands import Command, Context, add_plan_options
 from shadowsnap.cli.commands.timeline import heading
@@ -69,7 +69,7 @@ def _show_here(context: Context) -> int:
     with context.working("looking at the files"):
         entries, now, problem = _read_present(context)
         context.hooks = checked_states(context.workdir)
-        agents = agents_here(context.workdir, context.hooks)
+        agents = project_agents(context.workdir, context.hooks)
     protection, verified = context.protection, _verified_at(context)
     remote = next(iter(context.manager.remote_status(context.workdir)), None)
     troubles = [*([(str(problem), problem.hint)] if problem else []), *_troubles(context, agents)]
@@ -153,7 +153,7 @@ def _history_text(entries: Sequence[Entry]) -> str:
     return ", ".join(parts) + (f"; the first {ago(began)}" if began is not None else "")
 
 
-def _troubles(context: Context, agents: Sequence[AgentHere]) -> Iterator[tuple[str, str]]:
+def _troubles(context: Context, agents: Sequence[ProjectAgent]) -> Iterator[tuple[str, str]]:
     """What is wrong here, and the command or setting that repairs it."""
     base = Path(context.manager.settings.resolved_base())
     yield from ((each.problem, each.remedy) for each in agents if each.problem)

@@ -205,11 +205,11 @@ def _say_more(context: Context, number: int) -> None:
 def _next_hints(entries: Sequence[Entry], context: Context) -> Iterator[str]:
     """The commands that undo the newest operation, and that go back to before the turn below it."""
     ui, next_undo = context.ui, context.manager.next_undo(context.workdir)
-    hints = [f"undo {one_line(next_undo).partition(':')[0]}: {context.line('undo')}"] if next_undo else []
+    hints = [f"undo {one_line(next_undo).partition(':')[0]}: {context.command_line('undo')}"] if next_undo else []
     turns = [entry for entry in entries if entry.kind == "turn" and entry.status not in TAKEN_BACK]
     if len(turns) > 1:
         number = str(turns[1].number)
-        hints.append(f"back to before turn {number}: {context.line('restore', number)}")
+        hints.append(f"back to before turn {number}: {context.command_line('restore', number)}")
     line = "      ".join(hints)
     yield from (ui.ink("dim", each) for each in ([line] if columns(line) <= ui.width else hints) if each)
 
@@ -293,12 +293,12 @@ def _show_entry(entry: Entry, args: argparse.Namespace, context: Context) -> int
 def _next_commands(entry: Entry, context: Context) -> Iterator[str]:
     number = str(entry.number)
     if entry.kind == "turn":
-        yield f"go back to before it:  {context.line('restore', number)}"
-        yield f"take out only this:    {context.line('revert', number)}"
-        yield f"look closer:           {context.line('diff', number)}"
+        yield f"go back to before it:  {context.command_line('restore', number)}"
+        yield f"take out only this:    {context.command_line('revert', number)}"
+        yield f"look closer:           {context.command_line('diff', number)}"
     else:
-        yield f"go back to it:         {context.line('restore', number)}"
-        yield f"what changed since:    {context.line('diff', number)}"
+        yield f"go back to it:         {context.command_line('restore', number)}"
+        yield f"what changed since:    {context.command_line('diff', number)}"
 
 
 def _show_checkpoint(args: argparse.Namespace, context: Context) -> int:
