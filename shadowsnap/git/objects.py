@@ -31,8 +31,6 @@ if TYPE_CHECKING:  # imported for annotations only
 EMPTY_BLOB = "e69de29bb2d1d6434b8b29ae775ad8c2e48c5391"
 EMPTY_TREE = "4b825dc642cb6eb9a060e54bf8d69288fbee4904"
 
-Compress = Callable[[bytes], bytes]
-
 KINDS = (b"commit", b"tree", b"blob", b"tag")
 HEX_DIGITS = frozenset("0123456789abcdef")
 CHUNK = 1 << 20
@@ -69,19 +67,25 @@ def compress(data: bytes) -> bytes:
     return zlib.compress(data, 1)
 
 
-def fast_compress() -> Compress:
-    """For much data: a function that deflates six times as fast if the extra `fast` is installed, which has to be
-    imported first."""
+class Codec(NamedTuple):
+    """How the objects of a pack are deflated, and the checksum of the result is computed."""
+
+    compress: Callable[[bytes], bytes]
+    crc32: Callable[[bytes], int]
+
+
+USUAL_CODEC = Codec(compress, zlib.crc32)
+
+
+def fast_codec() -> Codec:
+    """For much data: one that is six times as fast if the extra `fast` is installed, which has to be imported."""
     try:
         from isal import isal_zlib
     except ImportError:
-        return compress
-
-    def fast(data: bytes) -> bytes:
-        # Level 0 is twice as fast for small objects and about a tenth larger. For large ones both take as long.
-        return isal_zlib.compress(data, 0 if len(data) < _LARGE else 1)
-
-    return fast
+        return USUAL_CODEC
+    deflate = isal_zlib.compress
+    # Level 0 is twice as fast for small objects and about a tenth larger. For large ones both take as long.
+    return Codec(lambda data: deflate(data, 0 if len(data) < _LARGE else 1), isal_zlib.crc32)
 
 
 class LooseObjects:

@@ -17,17 +17,17 @@ from array import array
 from bisect import bisect_right
 from collections.abc import Collection, Iterable, Iterator
 from contextlib import contextmanager
-from io import BufferedRandom, BytesIO
+from io import BytesIO, FileIO
 from itertools import accumulate, chain
 from pathlib import Path
 
-from shadowsnap.files import make_read_only, open_temporary, sync_directory
+from shadowsnap.files import make_read_only, open_temporary, sync_directory, write_all
 from shadowsnap.git.objects import (
     MAX_IN_MEMORY,
-    Compress,
+    USUAL_CODEC,
+    Codec,
     LooseObjects,
-    compress,
-    fast_compress,
+    fast_codec,
     inflate,
     object_id,
 )
@@ -452,7 +452,7 @@ class PackWriter:
         self._fsync = fsync
         self._parts = [_pack_header(0)]
         self._buffered = 0
-        self._file: BufferedRandom | None = None
+        self._file: FileIO | None = None
         self._temporary: Path | None = None
         self._offset = len(self._parts[0])
         # A first capture has one of these for every file.
@@ -463,15 +463,15 @@ class PackWriter:
     def __len__(self) -> int:
         return len(self._positions)
 
-    def add(self, kind: bytes, data: bytes, name: str = "", deflate: Compress = compress) -> str:
+    def add(self, kind: bytes, data: bytes, name: str = "", codec: Codec = USUAL_CODEC) -> str:
         """Add an object, of which the id may be known, and return its id."""
         name = name or object_id(kind, data)
         binary = bytes.fromhex(name)
         if binary in self._positions:
             return name
-        item = _entry_header(_KIND_NUMBERS[kind], len(data)) + deflate(data)
+        item = _entry_header(_KIND_NUMBERS[kind], len(data)) + codec.compress(data)
         self._positions[binary] = len(self._positions)
-        self._checksums.append(zlib.crc32(item))
+        self._checksums.append(codec.crc32(item))
         self._offsets.append(self._offset)
         self._sizes.append(len(data))
         self._parts.append(item)
@@ -534,27 +534,25 @@ class PackWriter:
         else:
             file = self._write_buffer()
             file.seek(0)
-            file.write(_pack_header(len(self)))
+            write_all(file.fileno(), _pack_header(len(self)))
             file.seek(0)
             buffer = memoryview(bytearray(_HASH_SIZE))
             while count := file.readinto(buffer):
                 digest.update(buffer[:count])
-        file.write(digest.digest())
-        file.flush()
+        write_all(file.fileno(), digest.digest())
         make_read_only(file.fileno())
         if self._fsync:
             os.fsync(file.fileno())
         file.close()
         return digest.digest()
 
-    def _write_buffer(self) -> BufferedRandom:
+    def _write_buffer(self) -> FileIO:
         if self._file is None:
             descriptor, self._temporary = open_temporary(self._folder, "tmp_pack_")
-            self._file = os.fdopen(descriptor, "w+b")
-        self._file.writelines(self._parts)
+            self._file = FileIO(descriptor, "r+b")
+        write_all(self._file.fileno(), b"".join(self._parts))
         if self._fsync and sys.platform == "linux":
             # Linux writes out what it is asked to forget. So the sync at the end has little to wait for.
-            self._file.flush()
             start = self._offset - self._buffered
             os.posix_fadvise(self._file.fileno(), start, self._buffered, os.POSIX_FADV_DONTNEED)
         self._parts, self._buffered = [], 0
@@ -614,11 +612,11 @@ class NewObjects:
         self._loose = LooseObjects(directory, fsync=fsync)
         self._pack: PackWriter | None = None
         self._trees: dict[str, bytes] = {}
-        self._compress: Compress = compress
+        self._codec = USUAL_CODEC
 
     def expect_many(self) -> None:
         """Compress what follows as fast as possible. (For few objects that is not worth an import.)"""
-        self._compress = fast_compress()
+        self._codec = fast_codec()
 
     def write(self, kind: bytes, data: bytes, name: str = "") -> str:
         """Add an object, of which the id may be known, and return its id."""
@@ -627,7 +625,7 @@ class NewObjects:
             self._pack = None
         if self._pack is None:
             self._pack = PackWriter(self.directory, fsync=self.fsync)
-        name = self._pack.add(kind, data, name, self._compress)
+        name = self._pack.add(kind, data, name, self._codec)
         if kind == b"tree":
             self._trees[name] = data
         return name

@@ -25,7 +25,7 @@ from shadowsnap.deadline import NO_DEADLINE, Deadline
 from shadowsnap.errors import DeadlineExceeded
 from shadowsnap.files import behind_standard_streams, write_all
 from shadowsnap.git.index import Entry
-from shadowsnap.git.objects import fast_compress
+from shadowsnap.git.objects import fast_codec
 from shadowsnap.git.packs import NewObjects
 from shadowsnap.git.process import Process, kill_tree, kill_without_reaping, own_module
 from shadowsnap.git.repository import sealed_environment
@@ -243,7 +243,7 @@ class Copy:
 
     def __init__(self, space: Workspace) -> None:
         objects = space.objects
-        fast_compress()  # once for all copies
+        fast_codec()  # once for all copies
         with ExitStack() as closing:  # everything, if this fails
             requests, to_it = _pipe(closing)
             from_it, answers = _pipe(closing)
