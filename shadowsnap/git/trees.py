@@ -114,12 +114,12 @@ def patch_tree(
     return top.new or write(b"")
 
 
-def build_tree(files: Iterable[tuple[bytes, int, bytes]], write: WriteTree) -> str:
+def build_tree(files: Iterable[tuple[bytes, tuple[int, bytes]]], write: WriteTree) -> str:
     """Write the trees of these files, each with its path, mode and binary id, and return the id of the uppermost.
     Does the same as `patch_tree` with an empty base, in a third of the time."""
     rows: dict[bytes, dict[bytes, tuple[bytes, bytes]]] = {b"": {}}
     """Directory -> name -> what the entries are sorted by, and the entry."""
-    for path, mode, object_id in files:
+    for path, (mode, object_id) in files:
         folder, _, name = path.rpartition(b"/")
         row = name, b"%s%s\0%s" % (_ROW_STARTS[mode], name, object_id)
         if folder in rows:
@@ -433,18 +433,23 @@ def link_problem(target: bytes) -> str | None:
 
 def path_problem(path: bytes) -> str | None:
     """Why a checkpoint must not contain this path; None if it may."""
-    # The usual case, for the whole path at once: no name in it has to be looked at more closely.
-    folders = b"/%s/" % path
-    if (
-        not path.translate(None, _USUAL)
-        and b"//" not in folders
-        and b"/." not in folders
-        and b"git" not in folders.lower()
-        and len(path) <= _LONGEST_NAME
-        and sys.platform != "win32"
-    ):
+    if are_usual(path):
         return None
     return next((problem for name in path.split(b"/") if (problem := name_problem(name)) is not None), None)
+
+
+def are_usual(*paths: bytes) -> bool:
+    """Whether no name in any of these paths has to be looked at more closely. Asked about all at once, as they
+    usually are."""
+    names = b"/%s/" % b"/".join(paths)
+    return (
+        not names.translate(None, _USUAL)
+        and b"//" not in names
+        and b"/." not in names
+        and b"git" not in names.lower()
+        and (len(names) <= _LONGEST_NAME or max(map(len, paths)) <= _LONGEST_NAME)
+        and sys.platform != "win32"
+    )
 
 
 class TreeMatch(NamedTuple):

@@ -180,7 +180,7 @@ class Capture:
         index, changes = self.cache.index, self._changes
         if len(index) + len(changes) > MANY_PATHS:
             captured = {*index.paths()} - {path for path, entry in changes.items() if entry is None}
-            captured |= {path for path, entry in changes.items() if entry is not None}
+            captured |= self._present().keys()
             check_size(len(captured), sum(map(len, captured)) + len(captured))
 
     def include(self, paths: Iterable[bytes], *, unfiltered: bool = False) -> None:
@@ -273,9 +273,13 @@ class Capture:
 
     def added(self) -> dict[bytes, Known]:
         """The files that the last capture does not hold."""
-        present = {path: entry for path, entry in self._changes.items() if entry is not None}
+        present = self._present()
         held = self.cache.index.lookup(present)
         return {path: Known.of(entry) for path, entry in present.items() if path not in held}
+
+    def _present(self) -> dict[bytes, Entry]:
+        """The changes that are no removals."""
+        return {path: entry for path, entry in self._changes.items() if entry is not None}
 
     def _both_trees(self) -> tuple[str, str]:
         """The tree of the mapping without the extras, and with them."""
@@ -286,8 +290,8 @@ class Capture:
 
     def _built(self) -> str:
         """The tree of a first capture."""
-        entries = ((path, entry) for path, entry in self._changes.items() if entry is not None)
-        return build_tree(((path, *entry.leaf) for path, entry in entries), self._write_tree)
+        entries = self._present()
+        return build_tree(zip(entries, Entry.leaves(entries.values()), strict=True), self._write_tree)
 
     def _changed(self) -> str:
         known = self.cache.index.lookup(self._changes)
@@ -337,7 +341,7 @@ class Capture:
             self.cache.newest = {}
             # Unsettled files that were not read yet stay so, and keep being compared with the older time.
             as_of = [self.now_ns, *([self.cache.as_of_ns] if self.cache.unsettled else [])]
-            self.cache.unsettled |= {path for path, entry in self._changes.items() if entry is not None}
+            self.cache.unsettled |= self._present().keys()
             self.cache.as_of_ns = min(as_of)
             git = self.space.git.bound(deadline=Deadline(_GRACE_SECONDS), batch=None)
             self.space = replace(self.space, git=git)
@@ -488,8 +492,8 @@ class Capture:
         if not self.is_first:
             return
         modes, directories = self.cache.modes, self.cache.directories
-        entries = {path: entry for path, entry in self._changes.items() if entry is not None}
-        counted = Counter(entry.kind for entry in entries.values())
+        entries = self._present()
+        counted = Counter(Entry.kinds(entries.values()))
         if usual is not None:
             modes.file, modes.executable, modes.directory = usual.file, usual.executable, usual.directory
         else:
@@ -508,7 +512,7 @@ class Capture:
         lost = {path for path, entry in self._changes.items() if entry is None}
         candidates = self.cache.bare | found.new_directories
         candidates |= folders_above((*lost, *self.skipped))
-        candidates -= folders_above(path for path, entry in self._changes.items() if entry)
+        candidates -= folders_above(self._present())
         # Where nothing came and not everything is listed anew, what was without files is so still.
         still = self.cache.bare - found.new_directories
         self.cache.bare = {
@@ -529,12 +533,10 @@ class Capture:
         not_read = {path for path in cache.unsettled if self._changes.get(path) is None}
         cache.unsettled = set()
         now_second = self.now_ns // 10**9
-        newest = (0, 0)
-        for path, entry in self._changes.items():
-            if entry is None:
-                continue
+        present = self._present()
+        # What changed three seconds ago on the same device is settled.
+        for path, entry in Entry.recent(present, self.now_ns - 3 * 10**9, device).items():
             ctime = entry.ctime
-            newest = max(newest, ctime)
             now_ns = self.now_ns - (0 if entry.is_on(device) else _OTHER_CLOCK_NS)
             if ctime[0] >= now_second or not is_settled(ctime[0] * 10**9 + ctime[1], now_ns):
                 cache.unsettled.add(path)
@@ -543,6 +545,7 @@ class Capture:
                 cache.unsettled.add(path)
         cache.as_of_ns = self.now_ns if cache.unsettled else 0
         if self._comparison is not None and self._comparison.now_ns is None:
+            newest = max((entry.ctime for entry in present.values()), default=(0, 0))
             cache.clock = self._observed_clock(newest[0] * 10**9 + newest[1], found)
 
     def _observed_clock(self, newest_ns: int, found: Found) -> int:

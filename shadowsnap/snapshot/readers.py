@@ -30,7 +30,7 @@ from shadowsnap.git.packs import NewObjects
 from shadowsnap.git.process import Process, kill_tree, kill_without_reaping, own_module
 from shadowsnap.git.repository import sealed_environment
 from shadowsnap.snapshot.content import BATCH_FILES, Content, NotCaptured, Stored, read_file, store_batch
-from shadowsnap.snapshot.secrets import why_left_out
+from shadowsnap.snapshot.secrets import not_left_out
 from shadowsnap.snapshot.workspace import Workspace
 from shadowsnap.snapshot.worktree import Worktree
 
@@ -111,15 +111,15 @@ class Readers:
             self._processes.append(process)
             self._threads.append(thread)
 
-    def give(self, paths: Sequence[bytes]) -> None:
+    def give(self, paths: list[bytes]) -> None:
         """Have files read, if there are enough of them. Those that are left out because of their names are not."""
         self.expect(len(self.given) + len(paths))
         if self._processes:
             settings = self._space.settings
-            paths = [path for path in paths if why_left_out(path, settings) is None]
-            self.given.update(paths)
             for at in range(0, len(paths), BATCH_FILES):
-                self._batches.put(paths[at : at + BATCH_FILES])
+                batch = not_left_out(paths[at : at + BATCH_FILES], settings)
+                self.given.update(batch)
+                self._batches.put(batch)
 
     # --- what came of them -------------------------------------------------------------------
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-from shadowsnap.git.trees import path_problem
+from shadowsnap.git.trees import are_usual, path_problem
 from shadowsnap.settings import Settings
 
 VERSION = 3
@@ -144,6 +144,13 @@ def why_left_out(path: bytes, settings: Settings) -> str | None:
     if path_problem(path) is not None:
         return "unstorable"
     return "secret" if is_left_out(path, settings) else None
+
+
+def not_left_out(paths: list[bytes], settings: Settings) -> list[bytes]:
+    """The files that are not left out because of their names: those for which `why_left_out` is None."""
+    if paths and not are_usual(*paths):
+        paths = [path for path in paths if path_problem(path) is None]
+    return [path for path in paths if not is_left_out(path, settings)]
 
 
 def _is_listed(path: bytes, name: bytes) -> bool:

@@ -7,7 +7,15 @@ import time
 import pytest
 from thorough import depth
 
-from shadowsnap.snapshot.secrets import NOT_SECRET_ENDINGS, SECRET_NAMES, SECRETS, is_secret
+from shadowsnap.settings import Settings
+from shadowsnap.snapshot.secrets import (
+    NOT_SECRET_ENDINGS,
+    SECRET_NAMES,
+    SECRETS,
+    is_secret,
+    not_left_out,
+    why_left_out,
+)
 
 
 def words(text: str) -> list[str]:
@@ -117,6 +125,17 @@ def test_a_pattern_with_a_slash_begins_where_a_directory_begins() -> None:
     assert is_secret(b"x/.aws/credentials") and is_secret(b".aws/credentials")
     assert not is_secret(b"x.aws/credentials") and not is_secret(b".aws/x/credentials")
     assert not is_secret(b"credentials") and not is_secret(b"/credentials")
+
+
+def test_many_names_at_once_are_judged_as_each_is_alone() -> None:
+    ordinary = [b"main.c", b"a/b/main.c"]
+    odd = [
+        b".env", b"x/.git/config", b".gitignore", b"a/../b", b"a//b", b"digits", b"a\\b", b"\xc3\xa9", b"n" * 2000,
+        b"/".join([b"deep"] * 300), b".", b"", b"x/",
+    ]  # fmt: skip
+    for paths in ([], ordinary, odd, *([*ordinary, each] for each in odd)):
+        expected = [path for path in paths if why_left_out(path, Settings()) is None]
+        assert not_left_out(paths, Settings()) == expected
 
 
 def test_names_that_are_no_text_are_names_too() -> None:
