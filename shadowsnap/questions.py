@@ -436,10 +436,10 @@ class Tracer:
         missing = [pair for pair in self._pairs(path, end) if self._blob_pair(pair, path) not in self._hunks]
         if missing:
             self._hunks |= hunks_of_pairs(self.git, missing, [path])
-        for versions in {self._versions(pair, path) for pair in missing} - self._hunks.keys():
+        for blobs in {self._blob_pair(pair, path) for pair in missing} - self._hunks.keys():
             # A file became a link, or a link a file: to git that is one thing gone and another one there.
-            old, new = (_line_count(self.content(version)) for version in versions)
-            self._hunks[versions] = [Hunk(0, old, 0, new)]
+            old, new = (_line_count(self.content(blob)) for blob in blobs)
+            self._hunks[blobs] = [Hunk(0, old, 0, new)]
 
     def _blob_pair(self, trees: tuple[str, str], path: bytes) -> tuple[str, str]:
         old, new = (self.lookup(tree, path) for tree in trees)
