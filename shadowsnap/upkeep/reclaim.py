@@ -8,8 +8,8 @@ repack never makes a snapshot wait for more than an instant, and never removes a
 2. Everything that refs, stat caches and journals reach is packed into a new pack. This is slow; snapshots go on
    meanwhile.
 3. For an instant the store is locked exclusively. Whatever refs, caches and journals reach *now* must be in the
-new pack, or in a pack or loose file that stays. An object that is in neither (a snapshot found it in an old pack
-and did not write it again) is packed too. Then the packs of step 1 are removed, and nothing else.
+   new pack, or in a pack or loose file that stays. An object that is in neither (a snapshot found it in an old
+   pack and did not write it again) is packed too. Then the packs of step 1 are removed, and nothing else.
 
 A pack that was written again under the same name since step 1 is another file and stays.
 """

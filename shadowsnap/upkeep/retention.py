@@ -4,12 +4,14 @@
 
 - Pinned checkpoints stay, and so do those that an interrupted restore, the next undo or the next redo needs.
 - A project keeps its newest checkpoint (and the newest of the whole directory) while its directory exists or may
-come back. - `max_snapshots` counts turns; the closing checkpoint of a turn stays and goes with it. Three kinds are
-counted separately, so that they do not push out other turns: checkpoints that restores and reverts take, turns
-without a checkpoint of their own (they changed nothing), and the turns of each host that gives its name. A host
-may ask to `keep` more of its own. - A turn that stays keeps the states that it begins and ends with, however old
-they are: without them it could be neither shown nor taken back. If another turn recorded such a state, that turn
-is dropped and only the state stays, so one turn does not keep the whole chain before it.
+  come back.
+- `max_snapshots` counts turns; the closing checkpoint of a turn stays and goes with it. Three kinds are counted
+  separately, so that they do not push out other turns: checkpoints that restores and reverts take, turns without
+  a checkpoint of their own (they changed nothing), and the turns of each host that gives its name. A host may ask
+  to `keep` more of its own.
+- A turn that stays keeps the states that it begins and ends with, however old they are: without them it could be
+  neither shown nor taken back. Another turn may have recorded such a state. That turn can still be dropped, and
+  only the state stays, so that one turn does not keep the whole chain before it.
 
 `droppable` and `choose` decide what else is dropped to keep a size limit: the oldest of the projects that use
 most.
@@ -308,7 +310,7 @@ class Dropping:
 
     def uses(self) -> dict[str, float]:
         """The bytes that each project uses; shared bytes are divided."""
-        return {project: firm_reasons + self._can_free(project) for project, firm_reasons in self._fixed.items()}
+        return {project: fixed + self._can_free(project) for project, fixed in self._fixed.items()}
 
     def until(self, limit: int, share: float, worth: float) -> Choice:
         """Drop from projects that use more than `share` and can free `worth`, until the limit is kept."""
