@@ -40,7 +40,14 @@ from shadowsnap.restore.apply import Application, Staging, describe_error, is_st
 from shadowsnap.restore.plan import Plan, plan_repairs_after_crash, plan_restore
 from shadowsnap.snapshot.capture import Capture
 from shadowsnap.snapshot.secrets import is_left_out
-from shadowsnap.snapshot.states import Selection, State, compare, open_tree, tree_differences
+from shadowsnap.snapshot.states import (
+    Selection,
+    State,
+    compare,
+    ignored_by_checkpoint,
+    open_tree,
+    tree_differences,
+)
 from shadowsnap.snapshot.take import (
     Request,
     begin_capture,
@@ -144,14 +151,20 @@ def find_conflicts(space: Workspace, target: Checkpoint, chosen: Selection) -> d
         return _prepare(space, target, chosen, False, allow_unknown=True).plan.conflicts
 
 
-def is_as_restored(space: Workspace, target: Checkpoint, chosen: Selection, returns: bool, after: str) -> bool:
+def is_as_restored(
+    space: Workspace, target: Checkpoint, chosen: Selection, returns: bool, before: Checkpoint, after: str
+) -> bool:
     """Whether the files are as a restore of these paths left them: another would change nothing. It may delete
-    files that were ignored until the restore changed the rules: then the tree `after` it is still the same."""
+    files that were ignored until the restore changed the rules: then the tree `after` it is still the same. And it
+    may remove empty directories, which no tree shows: those that the rules `before` it ignored."""
     with _failing_as(PresentNotSaved, GitFailed):
-        plan = _prepare(space, target, chosen, returns, allow_unknown=True).plan
+        capture, plan, *_ = _prepare(space, target, chosen, returns, allow_unknown=True)
         if plan.empty or plan.conflicts:
             return not plan.conflicts
-        return plan.changed_paths <= set(plan.delete) and begin_capture(space).tree() == after
+        if not plan.changed_paths <= plan.delete | plan.rmdir or begin_capture(space).tree() != after:
+            return False
+        now, then, folders = State.of_capture(capture), State.of_checkpoint(before), sorted(plan.rmdir)
+        return plan.rmdir <= ignored_by_checkpoint(space, now, then, folders, folders)
 
 
 def choose_paths(space: Workspace, target: Checkpoint, given: Iterable[str | os.PathLike[str]]) -> list[bytes]:

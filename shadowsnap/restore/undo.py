@@ -119,7 +119,8 @@ def _is_as_left(space: Workspace, operation: Operation) -> bool:
     if operation.target == operation.before and operation.after:  # its target is not known: it is of format 1
         return begin_capture(space).tree() == operation.after
     target, returns = _find(space, operation.target), operation.line.get("returns") is True
-    return is_as_restored(space, target, _paths_of(space, operation), returns, operation.after)
+    before = _find(space, operation.before)
+    return is_as_restored(space, target, _paths_of(space, operation), returns, before, operation.after)
 
 
 def tree_after(space: Workspace, operation: Operation) -> str | None:

@@ -696,3 +696,22 @@ def test_an_undo_that_changes_nothing_beside_a_file_that_it_keeps_is_redone(base
     assert (undone.written, [each.path for each in undone.kept]) == ((), ["large"])
     assert manager.redo(files).applied
     assert manager.undo(files).applied
+
+
+def test_a_redo_does_not_mind_an_empty_directory_that_was_ignored_until_the_undo(
+    manager: CheckpointManager, files: Path
+) -> None:
+    (files / ".gitignore").write_text("# nothing\n")
+    manager.snapshot(files)
+    (files / ".gitignore").write_text("!build/\n")
+    manager.restore(files, 1)
+    (files / "build" / "empty").mkdir(parents=True)
+    before = manifest(files)
+    manager.undo(files)
+    assert b"build/empty" in manifest(files)
+    manager.redo(files)
+    assert manifest(files) == before
+    manager.undo(files)
+    (files / "by the person").mkdir()
+    with pytest.raises(NothingToRedo):
+        manager.redo(files)
