@@ -82,10 +82,11 @@ class AgentLoop:
     """The turn of an agent that is under way, and the snapshots that it needs. `CheckpointManager` describes the
     calls that have the same name there."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, jobs: BackgroundJobs | None = None) -> None:
         self._access = access
         self.turn = OpenTurn()
-        self.jobs = BackgroundJobs()
+        self.jobs = jobs or BackgroundJobs()
+        """What goes on beside the program."""
         self._turn_lock = threading.Lock()
 
     @property

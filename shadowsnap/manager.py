@@ -128,7 +128,7 @@ from shadowsnap.store.projects import (
     project_of,
 )
 from shadowsnap.timeline import Timeline
-from shadowsnap.turns import attach_conversation, conversation_at
+from shadowsnap.turns import BackgroundJobs, attach_conversation, conversation_at
 from shadowsnap.upkeep import clear as clearing
 from shadowsnap.upkeep import doctor, importing
 from shadowsnap.upkeep import prune as pruning
@@ -230,9 +230,15 @@ class CheckpointManager:
         manager._stand_on(Access.of_person(on_event, **flags))
         return manager
 
-    def _stand_on(self, access: Access) -> None:
+    def __copy__(self) -> CheckpointManager:
+        """Another manager with a turn of its own, which shares everything else."""
+        manager = type(self).__new__(type(self))
+        manager._stand_on(self._access, self._loop.jobs)
+        return manager
+
+    def _stand_on(self, access: Access, jobs: BackgroundJobs | None = None) -> None:
         self._access = access
-        self._loop = AgentLoop(access)
+        self._loop = AgentLoop(access, jobs)
 
     @property
     def settings(self) -> Settings:

@@ -123,10 +123,7 @@ class Runs:
     def _new_manager(
         self, run: Hashable, session_id: str | None = None, prompt: str | None = None
     ) -> CheckpointManager:
-        # A manager has one current turn. A shallow copy shares everything else with the original. Without the
-        # reset, `new_turn` would end the turn that the original is in.
-        manager = copy.copy(self._manager)
-        manager.resume_turn({})
+        manager = copy.copy(self._manager)  # a manager has one turn at a time
         manager.new_turn(session_id, prompt, agent=self._agent)
         self._managers.pop(run, None)
         self._managers[run] = manager
