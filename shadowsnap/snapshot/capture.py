@@ -171,7 +171,7 @@ class Capture:
         unstorable -= folders_above((*self.skipped, *unstorable))  # those are in `skipped` by what is in them
         self.skipped.update((folder + b"/", "unstorable") for folder in unstorable)
         cache.skipped = {path for path in self.skipped if not path.endswith(b"/")} - self.undecided
-        cache.found_under = None if self.undecided else capture_settings(space)
+        cache.found_under = None if found.without_rules else capture_settings(space)
         self._update_unsettled(found)
         step("capture:read")
 

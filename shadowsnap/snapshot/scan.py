@@ -119,6 +119,8 @@ class Found:
     undecided: set[bytes] = field(default_factory=set)
     """Files and directories (with a slash) of which git could not say in time whether they are ignored."""
     rules: RuleFiles = field(default_factory=dict)
+    without_rules: bool = False
+    """Git could not say in time what is ignored, of these or of known files: not everything was listed."""
     tracked_unknown: bool = False
     """The index of the user's repository cannot be read."""
 
@@ -203,7 +205,7 @@ class _Scan:
             cache.tracked = (tracked - listed) | set(filter(is_secret, tracked))
             cache.tracked_as_of = signature
         wanted = listed | cache.tracked | self.named
-        if found.undecided:  # without rules, known files stay
+        if found.without_rules:  # known files stay
             wanted |= known
         changed, gone = self._differences()
         found.changed = (wanted - known) | ((changed | self._unsettled()) & wanted) | self._over_new_limits(known)
@@ -451,6 +453,7 @@ class _Scan:
     def _note_undecided(self, files: Iterable[bytes], folders: Iterable[bytes], known: Container[bytes]) -> None:
         """Note what is not captured because git did not say in time whether it is ignored. Of a directory and its
         content, only the directory is noted."""
+        self.found.without_rules = True
         wanted = self.cache.tracked | self.named
         undecided = {path for path in files if path not in known and path not in wanted}
         undecided |= {path + b"/" for path in folders}

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from helpers import git, manifest
 from shadowsnap import CheckpointManager
+from shadowsnap.errors import DeadlineExceeded
 from shadowsnap.snapshot.ignore_rules import UserRepository, exclude_file
 from shadowsnap.store.layout import Store
 from shadowsnap.store.projects import project_of
@@ -562,3 +563,25 @@ def test_the_base_may_be_given_through_a_link(project: Path, tmp_path: Path) -> 
     (tmp_path / "other-way").symlink_to(project)
     again = snap(tmp_path / "other-way" / "hidden", tmp_path / "other-way", status="unchanged")
     assert again.id == checkpoint.id
+
+
+def test_known_files_stay_where_the_rules_are_not_known_in_time(
+    base: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where there is nothing else in the directory, so that nothing is undecided."""
+    flat = project / "flat"
+    flat.mkdir()
+    (flat / "file").write_text("1\n")
+    snap(base, flat)
+
+    def too_slow(*_: object) -> set[bytes]:
+        raise DeadlineExceeded(seconds=1.0, doing="looking for files")
+
+    with monkeypatch.context() as patched:
+        patched.setattr("shadowsnap.snapshot.ignore_rules._check_ignore", too_slow)
+        manager = CheckpointManager(base=base, background_upkeep=False, excludes=("*.txt",))
+        outcome = manager.snapshot(flat, always=True)
+        assert outcome.checkpoint is not None
+        assert names(base, outcome.checkpoint) == {"file"}
+    (flat / "new").write_text("2\n")
+    assert names(base, snap(base, flat, excludes=("*.txt",))) == {"file", "new"}
