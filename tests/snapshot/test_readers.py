@@ -363,7 +363,7 @@ def test_nothing_is_missing_in_a_host_that(tmp_path: Path, large: Path, alone: A
 
 
 ENDING_HOST = """
-import os, signal, sys
+import os, signal, sys, threading
 from shadowsnap import CheckpointManager
 from shadowsnap.snapshot import readers
 
@@ -371,14 +371,15 @@ base, project, answer, closed = sys.argv[1:]
 readers._MANY_FOR_COPIES = 0
 os.cpu_count = lambda: 2
 descriptor = os.dup2(os.open(answer, os.O_WRONLY | os.O_CREAT), 50)
-real, asked = readers._ask, set()
+real, asked, one_at_a_time = readers._ask, set(), threading.Lock()
 
 def ask(process, paths):
     answered = real(process, paths)
-    asked.add(process.pid)
-    if len(asked) == 2:
-        os.write(descriptor, b" ".join(b"%d" % pid for pid in asked))
-        os.kill(os.getpid(), signal.SIGKILL)
+    with one_at_a_time:
+        asked.add(process.pid)
+        if len(asked) == 2:
+            os.write(descriptor, b" ".join(b"%d" % pid for pid in asked))
+            os.kill(os.getpid(), signal.SIGKILL)
     return answered
 
 readers._ask = ask
