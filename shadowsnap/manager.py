@@ -13,8 +13,9 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, Unpack
+from typing import TYPE_CHECKING, Any, Literal, Unpack
 
 from shadowsnap import questions, results
 from shadowsnap import timeline as timelines
@@ -23,10 +24,7 @@ from shadowsnap.deadline import Deadline
 from shadowsnap.errors import (
     BadArguments,
     DamagedObject,
-    DirectoryRefused,
     GitFailed,
-    KeyNeeded,
-    LaneRefused,
     NoConversation,
     NoSuchCheckpoint,
     NoSuchSession,
@@ -38,7 +36,7 @@ from shadowsnap.errors import (
 )
 from shadowsnap.events import Event
 from shadowsnap.git.objects import EMPTY_TREE
-from shadowsnap.git.refs import read_refs, ref_folders
+from shadowsnap.git.refs import read_refs
 from shadowsnap.loop import AgentLoop, TurnStatus, as_list, why_unusable
 from shadowsnap.model import (
     Checkpoint,
@@ -54,15 +52,6 @@ from shadowsnap.model import (
     SessionStatus,
     Skipped,
 )
-from shadowsnap.remote import lanes as all_lanes
-from shadowsnap.remote import pull as pulling
-from shadowsnap.remote import push as pushing
-from shadowsnap.remote import storage as storages
-from shadowsnap.remote.lanes import Lane
-from shadowsnap.remote.manifest import Opener
-from shadowsnap.remote.pull import LastConversation, PullReport
-from shadowsnap.remote.push import PushReport
-from shadowsnap.remote.storage import Storage
 from shadowsnap.restore import plan as plans
 from shadowsnap.restore import restore as restores
 from shadowsnap.restore import undo as undos
@@ -115,7 +104,7 @@ from shadowsnap.store.history import (
     read_history,
     resolve,
 )
-from shadowsnap.store.lanes import PulledLane, Remote
+from shadowsnap.store.lanes import Remote
 from shadowsnap.store.layout import Store, has_store, is_prune_due, mark_pruned, open_store
 from shadowsnap.store.projects import (
     Project,
@@ -127,7 +116,6 @@ from shadowsnap.store.projects import (
     note_writes,
     project_of,
 )
-from shadowsnap.timeline import Timeline
 from shadowsnap.turns import BackgroundJobs, attach_conversation, conversation_at
 from shadowsnap.upkeep import clear as clearing
 from shadowsnap.upkeep import doctor, importing
@@ -135,6 +123,12 @@ from shadowsnap.upkeep import prune as pruning
 from shadowsnap.upkeep import reclaim as reclaiming
 from shadowsnap.upkeep import status as store_status
 from shadowsnap.upkeep.prune import SweepRules
+
+if TYPE_CHECKING:  # for annotations: few projects have a remote
+    from shadowsnap.lanes import Lanes
+    from shadowsnap.remote.lanes import Lane
+    from shadowsnap.remote.pull import PullReport
+    from shadowsnap.remote.push import PushReport
 
 OnConflict = Literal["keep", "markers", "theirs"]
 ReclaimMode = Literal["all", "when-it-pays", "always", "never"]
@@ -239,6 +233,12 @@ class CheckpointManager:
     def _stand_on(self, access: Access, jobs: BackgroundJobs | None = None) -> None:
         self._access = access
         self._loop = AgentLoop(access, jobs)
+
+    @cached_property
+    def _lanes(self) -> Lanes:
+        from shadowsnap.lanes import Lanes  # here: few projects have a remote
+
+        return Lanes(self._access)
 
     @property
     def settings(self) -> Settings:
@@ -1169,7 +1169,7 @@ class CheckpointManager:
         if project.workdir.is_dir():
             with self._access.opened(store, project, "purge"):
                 pass  # an interrupted restore is finished now
-        self._forget_pulled(store, project)
+        self._lanes.forget_pulled(store, project)
         lane_records.note_removal(store, project.id)
         taken = self._take_out(project.workdir, wanted)
         deadline = self._access.long_deadline()
@@ -1256,7 +1256,7 @@ class CheckpointManager:
                 pass  # an interrupted restore is finished now
         self._loop.jobs.wait()  # they may be about to write something of it
         self._loop.turn.projects.pop(project.id, None)  # what was safe in this turn is not any more
-        self._forget_pulled(store, project)
+        self._lanes.forget_pulled(store, project)
         deadline = self._access.long_deadline()
         return clearing.clear(store, project, self._access.deadline(), deadline, self._access.waiting(store))
 
@@ -1357,98 +1357,41 @@ class CheckpointManager:
     ) -> Remote:
         """Choose the one remote of a project: a directory, `s3://`, `gs://`, `az://`, or a git server. Its lane is
         encrypted for the `recipients` (age or SSH public keys), unless `plain`. The remote is tried out."""
-        return all_lanes.add_remote(
-            self._access.store(), project_of(working_dir), name, url, recipients,
-            plain=plain, conversations=conversations, deadline=self._access.deadline(),
-        )  # fmt: skip
+        return self._lanes.set_remote(working_dir, name, url, recipients, plain=plain, conversations=conversations)
 
     def remote(self, working_dir: PathLike) -> Remote | None:
         """The remote of a project."""
-        return lane_records.read_remote(self._access.store(), project_of(working_dir).id)
+        return self._lanes.remote(working_dir)
 
     def remove_remote(self, working_dir: PathLike) -> Remote:
         """Forget the remote of a project, and what was pulled from it. What lies there stays there."""
-        return all_lanes.remove_remote(self._access.store(), project_of(working_dir), self._access.deadline())
+        return self._lanes.remove_remote(working_dir)
 
-    @retry_after_repair
     def push(self, working_dir: PathLike) -> PushReport:
         """Bring the project's lane at its remote up to date: the log and every checkpoint that is kept."""
         self._loop.jobs.wait()
-        store = self._access.store()
-        self._access.catch_up(store)
-        return pushing.push(store, project_of(working_dir), self._access.long_deadline())
+        return self._lanes.push(working_dir)
 
     def remote_status(self, working_dir: PathLike | None = None) -> list[RemoteStatus]:
         """The remotes of all projects, or of one, and since when work is not pushed."""
-        project = None if working_dir is None else project_of(working_dir).id
-        return lane_records.remotes_at_a_glance(self._access.store(), project)
+        return self._lanes.remote_status(working_dir)
 
     def pull(
         self, working_dir: PathLike, lanes: Sequence[str] = (), key: PathLike | None = None
     ) -> list[PullReport]:
         """Get the lanes of other machines (by default, all of this project) from the project's remote. Their
         entries are listed with their machines; nothing here is changed."""
-        store, project = self._access.store(), project_of(working_dir)
-        storage, opener = all_lanes.storage_of(store, project), _opener(key)
-        own = pushing.own_lane(store, project, self._access.deadline())
-        if lanes:
-            wanted = [all_lanes.find_lane(storage, opener, lane) for lane in lanes]
-        else:
-            found = all_lanes.lanes_of(storage, opener, own.identity)
-            wanted = [each.lane for each in found if each.lane != own.lane]
-        reports: list[PullReport] = []
-        unread: list[PullReport] = []
-        refused: list[LaneRefused | KeyNeeded] = []
-        for lane in wanted:
-            try:
-                reports.append(self._pull_lane(project, storage, lane, opener)[0])
-            except LaneRefused as problem:
-                refused.insert(0, problem)
-            except KeyNeeded as problem:
-                refused.append(problem)
-                unread.append(pulling.PullReport("unreadable", lane, "", "", 0, 0))
-        if refused and (lanes or not reports or isinstance(refused[0], LaneRefused)):
-            raise refused[0]  # after the others: none keeps them away
-        return reports + unread
-
-    @retry_after_repair
-    def _pull_lane(
-        self, project: Project, storage: Storage, lane: str, opener: Opener
-    ) -> tuple[PullReport, PulledLane]:
-        deadline = self._access.long_deadline()
-        return pulling.pull_lane(self._access.store(), storage, lane, opener, deadline)
+        return self._lanes.pull(working_dir, lanes, key)
 
     def lanes(
         self, url: str | None = None, working_dir: PathLike | None = None, key: PathLike | None = None
     ) -> list[Lane]:
         """The lanes at an address, or at the remote of a project: project, machine, last safe state, turns."""
-        return all_lanes.list_lanes(_storage_at(self._access.store(), url, working_dir), _opener(key))
+        return self._lanes.lanes(url, working_dir, key)
 
     def pulled(self, working_dir: PathLike, limit: int | None = None) -> list[LaneEntries]:
         """What happened to this project on other machines, as far as it was pulled."""
-        store, deadline = self._access.store(), self._access.deadline()
-        found = []
-        for lane in self._pulled_of(store, project_of(working_dir)):
-            newest_first = timelines.read_lane_timeline(store, lane, deadline).entries[::-1]
-            entries = [each for each in newest_first if each.kind != "restore"][:limit]
-            name = lane.identity.name or lane.identity.id
-            found.append(results.LaneEntries(lane.lane, name, lane.machine.name, tuple(entries)))
-        return found
-
-    def _forget_pulled(self, store: Store, project: Project) -> None:
-        """Drop what was pulled of this project: it may hold what the person wants to be rid of."""
-        if lanes := self._pulled_of(store, project):
-            lane_records.forget_pulled(store, lanes, self._access.deadline())
-
-    def _pulled_of(self, store: Store, project: Project) -> list[PulledLane]:
-        if not ref_folders(store.git_dir, lane_records.LANES):
-            return []  # before anything is asked about the project
-        own = lane_records.read_own_lane(store, project.id)
-        mine = own.identity if own else all_lanes.identity_of(store, project.workdir, self._access.deadline())
-        if mine is None:
-            return []
-        found = lane_records.pulled_lanes(store, self._access.deadline())
-        return [each for each in found if each.identity.is_same(mine)]
+        return self._lanes.pulled(working_dir, limit)
 
     def resume(
         self,
@@ -1464,58 +1407,11 @@ class CheckpointManager:
         if that is a checkout of the same project, or a new directory of the project's name. As with any restore,
         what is there is saved first. The project goes on from there as a lane of its own, whose parent is this
         one."""
-        store, opener, deadline = self._access.store(), _opener(key), self._access.long_deadline()
-        storage = _storage_at(store, url, working_dir)
-        lane, _, ref = lane.partition(":")
-        name = all_lanes.find_lane(storage, opener, lane)
-        here, chosen = Path(working_dir or os.getcwd()), Path(directory) if directory else None
-        _, pulled = self._pull_lane(project_of(here), storage, name, opener)
-        place, new = pulling.place_to_resume(store, pulled, here, chosen, deadline)
-        project = project_of(place)
-        why = refusal(project.workdir, store.base)
-        if why is not None:
-            raise DirectoryRefused(workdir=project.workdir, why=why)
-        if ref:
-            target, state = timelines.state_in_lane(store, pulled, ref, deadline), ref
-        else:
-            timeline = timelines.read_lane_timeline(store, pulled, deadline, counted=False)
-            target, state = _last_safe_state(pulled, timeline)
-        said = pulling.last_conversation(store, pulled, target, deadline)
-        result = self._resume(store, project, pulled, target, state, said, dry_run=dry_run, new=new)
-        return results.Resumed(
-            lane=pulled.lane,
-            project=pulled.identity.name or pulled.identity.id,
-            machine=pulled.machine.name,
-            workdir=str(project.workdir),
-            state=state,
-            captured_at=target.created_at,
-            result=self._restored(result, "resume"),
-            new=new,
-            missing=target.skipped,
-            commit=target.metadata.get("git_head"),
-            branch=target.metadata.get("git_branch"),
-            commit_here=_head_of(project),
-            agent=said.agent if said is not None else None,
-            conversation=said.conversation if said is not None else None,
+        resumed = self._lanes.resume(
+            lane, directory, url=url, working_dir=working_dir, key=key, dry_run=dry_run
         )
-
-    def _resume(
-        self, store: Store, project: Project, lane: PulledLane, target: Checkpoint, state: str,
-        said: LastConversation | None, *, dry_run: bool, new: bool,
-    ) -> RestoreResult:  # fmt: skip
-        if dry_run and new:  # nothing is there that could be in the way
-            files = tuple(files_of(store, target, self._access.deadline()))
-            return RestoreResult(target, written=files)
-        if new:
-            project.workdir.mkdir(parents=True, exist_ok=True)
-        with self._access.opened(store, project, "resume", lasting=not dry_run) as (space, recovered):
-            if dry_run:
-                return replace(restores.restore(space, target), note=recovered)
-            checkpoint, facts = pulling.adopt(space, lane, target, state)
-            result = restores.restore(space, checkpoint)
-            pulling.log_adopted(space, checkpoint, facts, said)
-            pulling.go_on_as_child(space, lane)
-        return replace(result, note=recovered)
+        self._restored(resumed.result, "resume")
+        return resumed
 
     def remove_store(self) -> ClearReport:
         """Remove the store itself with every checkpoint, the archives of older tools, and the base directory if
@@ -1560,7 +1456,7 @@ class CheckpointManager:
             if rest == "after":
                 machine, _, number = machine.rpartition(":")
                 rest = f"{number}:after"
-            for lane in self._pulled_of(store, project):
+            for lane in self._lanes.pulled_of(store, project):
                 if machine in ("", lane.machine.name, lane.machine.id, lane.lane):
                     try:
                         return timelines.state_in_lane(store, lane, rest, self._access.deadline())
@@ -1616,34 +1512,6 @@ def _number_of(history: History, target: Checkpoint) -> int | None:
         if history.checkpoint_of(str(number)) == target.id:
             return number
     return None
-
-
-def _storage_at(store: Store, url: str | None, working_dir: PathLike | None) -> Storage:
-    """The storage at an address, or without one, the remote of the project of a directory."""
-    if url:
-        return storages.open_storage(url, store)
-    return all_lanes.storage_of(store, project_of(working_dir or os.getcwd()))
-
-
-def _opener(key: PathLike | None) -> Opener:
-    return Opener(None if key is None else Path(key))
-
-
-def _last_safe_state(lane: PulledLane, timeline: Timeline) -> tuple[Checkpoint, str]:
-    """The newest state of a lane that a checkpoint holds as a whole, and what it is."""
-    newest = timeline.newest
-    whole = [each for each in timeline.checkpoints if each.scope == "tree"]
-    for each in whole:
-        if newest is not None and (each.id == newest.checkpoint or each.tree == newest.tree):
-            return each, newest.name
-    if not whole:
-        raise NoSuchCheckpoint(ref="last", workdir=lane.lane)
-    return whole[0], f"checkpoint {whole[0].short_id}"
-
-
-def _head_of(project: Project) -> str | None:
-    repository = find_repository(project.workdir)
-    return repository.head()[0] if repository is not None else None
 
 
 def _seconds(moment: When) -> float | None:

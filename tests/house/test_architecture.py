@@ -28,7 +28,7 @@ LEVELS = [
     {"store"},
     {"snapshot"},
     {"restore", "upkeep", "remote"},
-    {"manager", "loop", "access", "timeline", "questions", "turns", "aio"},
+    {"manager", "loop", "access", "lanes", "timeline", "questions", "turns", "aio"},
     {"cli", "tui", "hook", "agents", "integrations", "compat", "__main__"},
 ]  # fmt: skip
 LEVEL_OF = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
