@@ -34,7 +34,6 @@ from shadowsnap.errors import (
     RevertRefused,
     ShadowsnapError,
 )
-from shadowsnap.events import Event
 from shadowsnap.git.objects import EMPTY_TREE
 from shadowsnap.git.refs import read_refs
 from shadowsnap.loop import AgentLoop, TurnStatus, as_list, why_unusable
@@ -124,7 +123,8 @@ from shadowsnap.upkeep import reclaim as reclaiming
 from shadowsnap.upkeep import status as store_status
 from shadowsnap.upkeep.prune import SweepRules
 
-if TYPE_CHECKING:  # for annotations: few projects have a remote
+if TYPE_CHECKING:  # for annotations: few programs listen, and few projects have a remote
+    from shadowsnap.events import Event
     from shadowsnap.lanes import Lanes
     from shadowsnap.remote.lanes import Lane
     from shadowsnap.remote.pull import PullReport

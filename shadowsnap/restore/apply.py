@@ -12,7 +12,6 @@ import os
 import stat
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from itertools import count
@@ -642,6 +641,8 @@ class OldFiles:
             for directory, paths in self._by_directory().items()
         }
         if len(self._files) > _MANY:
+            from concurrent.futures import ThreadPoolExecutor  # here: it loads more than a usual restore needs
+
             try:
                 with ThreadPoolExecutor(len(names)) as pool:
                     list(pool.map(_unlink_all, names, names.values()))

@@ -16,7 +16,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import platform
 import re
 import secrets
 import time
@@ -172,6 +171,8 @@ def shown_url(url: str) -> str:
 
 def machine_name() -> str:
     """What this machine calls itself. A lane has a random id besides: such names repeat."""
+    import platform  # here: every command loads this module, and few have a remote
+
     return readable(platform.node()) or "unnamed"
 
 
