@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -26,7 +27,10 @@ def test_the_demo_loses_work_and_brings_it_back(capsys: pytest.CaptureFixture[st
     assert told["seconds"] < 60
 
 
-def test_it_is_narrated_and_can_be_kept(capsys: pytest.CaptureFixture[str]) -> None:
+def test_it_is_narrated_and_can_be_kept(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))  # where it is kept
     assert main(["demo", "--keep"]) == 0
     out, talk = capsys.readouterr()
     assert "every byte of the lost files is back, and your edits stay" in talk
