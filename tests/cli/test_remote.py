@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import platform
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,6 @@ from command_line import CommandLine
 
 from helpers import manifest
 from shadowsnap import CheckpointManager
-from shadowsnap.store import lanes
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ class Machines:
     def __call__(self, name: str, project: Path | None = None) -> CommandLine:
         project = project or self._top / name
         project.mkdir(exist_ok=True)
-        self._monkeypatch.setattr(lanes.platform, "node", lambda: name)
+        self._monkeypatch.setattr(platform, "node", lambda: name)
         self._monkeypatch.setenv("SHADOWSNAP_BACKGROUND_UPKEEP", "false")
         return CommandLine(project, self._top / f"base of {name}", self._monkeypatch, self._capsys)
 

@@ -145,7 +145,7 @@ def test_a_program_without_settings_is_known_by_its_last_turn(
     hook_ran(base, project, {"ago": 125, "agent": "mine"})
     assert history("status").out.splitlines()[0].endswith("    protected by mine, last check 2 min ago")
     assert row(history("status").out, "mine") == "hook set up by hand, last ran 2 min ago: taken"
-    hook_ran(base, project, {"ago": 7200, "agent": "mine"})
+    hook_ran(base, project, {"ago": 7260, "agent": "mine"})
     assert history("status").out.splitlines()[0].endswith("    NOT protected: the hook of mine last ran 2 h ago")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ class MachineUnderTest:
 
     def here(self) -> CheckpointManager:
         """The manager, on a machine of this name."""
-        self.monkeypatch.setattr(lanes.platform, "node", lambda: self.name)
+        self.monkeypatch.setattr(platform, "node", lambda: self.name)
         return self.manager
 
     def turn(self, prompt: str, session: str = "s1", **files: str | None) -> None:
