@@ -93,6 +93,8 @@ class Capture:
         """Included paths that did not exist; with a slash, missing directories above them."""
         self.late: set[bytes] = set()
         """Files that were left out before, because they are ignored. They existed before this capture."""
+        self.rules_changed = False
+        """Whether what is captured was decided otherwise at the last capture."""
         self.released: set[bytes] = set()
         """Files of the last capture that still exist and are left out now, because the rules changed."""
         self.undecided: set[bytes] = set()
@@ -138,6 +140,7 @@ class Capture:
             step("capture:scanned")
             self._drop(found.gone)
             cache.directories, cache.ignored_directories = found.directories, found.ignored_directories
+            self.rules_changed = cache.rules != found.rules or cache.found_under != capture_settings(space)
             cache.rules, self.undecided = found.rules, found.undecided
             wanted = named | cache.tracked
             known = self.known_among(wanted)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from shadowsnap.deadline import step
 from shadowsnap.errors import CheckpointsLost
+from shadowsnap.git.index import Known
 from shadowsnap.git.objects import EMPTY_TREE
 from shadowsnap.git.reading import ObjectReader
 from shadowsnap.git.trees import Leaf, patch_tree
@@ -42,6 +44,8 @@ from shadowsnap.store.projects import may_lack_checkpoints, read_record, touch_r
 from shadowsnap.store.stat_cache import Modes, load_cache
 
 _BEGIN_FACTS = ("agent", "parent", "prompt", "key")
+_STILL_RUNNING = 86400.0
+"""Seconds after which a turn that never ended no longer counts as under way."""
 
 
 @dataclass(frozen=True)
@@ -148,10 +152,15 @@ def keep_capture(capture: Capture, request: Request) -> Taken:
         touch_record(space.store, space.project)
         _log(capture, request, same, number, begins=begins, held=True, before=_if_other(before, begun))
         return Taken(same, False, number, before)
-    _leave_new_out_of_late(capture)
+    late, turns = _find_late(capture, request)
+    # What only new rules let in says nothing of its age, unless a tool of the same turn names it.
+    capture.late = late if _amends(request) else capture.late & late
     number, begins = _number(space, request, begun, new=True)
     step("snapshot:numbered")
-    before = _state_before(capture, request, begun) if begun else _amend(capture, request)
+    amended = _amend(capture, turns, late)
+    before = _state_before(capture, request, begun) if begun else amended.pop(number or 0, None)
+    for other, more in amended.items():
+        note(space.store, space.project, "more", turn=other, checkpoint=more, before=more)
     checkpoint = record_checkpoint(
         space.store,
         space.project,
@@ -171,62 +180,89 @@ def keep_capture(capture: Capture, request: Request) -> Taken:
     return Taken(checkpoint, True, number, before)
 
 
-def _find_late(capture: Capture, amends: str) -> Checkpoint | None:
-    """Note which files the state before the turn could not know of: a tool names them only now, or they are not
-    ignored any more. What else is new was made by the turn. Returns the checkpoint of that state; None if it knows
-    all of them, or was dropped since."""
-    space, new = capture.space, capture.added()
-    before = find_if_kept(space.store, space.project, amends, space.deadline) if new else None
-    if before is None or before.scope != "tree":
-        return None
-    state = State.of_checkpoint(before)
-    with ObjectReader(space.git) as reader:
-        tree = open_tree(reader, state.tree)
-        missing = [path for path in new if path not in state.absent and tree.find(path) is None]
-    capture.late = _unknown_to(state, missing, capture)
-    return before
+def _find_late(capture: Capture, request: Request) -> tuple[set[bytes], list[Turn]]:
+    """The files that are captured for the first time and that the last state could not know of, because it skipped
+    them or its rules ignore them, and the turns under way that they may matter to. Other new files were made since
+    then."""
+    space, new = capture.space, capture.added() if capture.scope == "tree" else {}
+    newest = _newest(space, capture) if new else None
+    if newest is None:
+        return capture.late, []
+    state = State.of_checkpoint(newest)
+    were_skipped = {path for path in new if state.left_out(path) is not None} if state.skipped else set()
+    if not (capture.late or capture.rules_changed or were_skipped):
+        return set(), []
+    turns = _turns_under_way(space, request)
+    if newest.scope != "tree":
+        return capture.late, turns
+    doubtful = were_skipped | capture.late
+    if capture.rules_changed:
+        began = max((turn.as_of_ns for turn in turns), default=0)
+        doubtful |= {path for path in new if _amends(request) or is_settled(new[path].ctime_ns, began)}
+    return _unknown_to(state, doubtful, capture), turns
 
 
-def _leave_new_out_of_late(capture: Capture) -> None:
-    """A file that a tool names is held for the first time also where it is new. It was there before only if the
-    newest state could not know of it."""
-    space, late = capture.space, sorted(capture.late)
-    newest = newest_checkpoint(space.store, space.project, space.deadline) if late else None
-    if newest is not None and newest.scope == "tree":
-        capture.late = _unknown_to(State.of_checkpoint(newest), late, capture)
+def _turns_under_way(space: Workspace, request: Request) -> list[Turn]:
+    """The turns of other sessions that may still write, and that of the request, if one of its tools names files.
+    A turn that never ended counts as over after a day."""
+    history, recent = read_history(space.store, space.project, space.deadline), time.time() - _STILL_RUNNING
+    own = history.turns.get(request.turn or 0)
+    session = own.session_id if own is not None else dict(request.facts).get("session_id")
+    of_turn = request.kind in ("turn", "turn-end")
+    others = (turn for turn in history.running.values() if not (of_turn and turn.session_id == session))
+    return [*filter(lambda turn: turn.began_at > recent, others), *([own] if own and _amends(request) else [])]
 
 
-def _unknown_to(state: State, paths: list[bytes], capture: Capture) -> set[bytes]:
-    """The paths that a state leaves out if they exist: it skipped them, or its rules ignore them."""
-    skipped = {path for path in paths if state.left_out(path) is not None}
-    return skipped | ignored_by_checkpoint(capture.space, State.of_capture(capture), state, paths)
+def _amends(request: Request) -> bool:
+    return any(name == "amends" for name, _ in request.facts)
 
 
-def _amend(capture: Capture, request: Request) -> str | None:
-    """Add files that the state before the turn could not know of to that state. Returns the id of the result."""
-    amends, space = dict(request.facts).get("amends"), capture.space
-    before = _find_late(capture, amends) if amends is not None and capture.scope == "tree" else None
-    if before is None or not capture.late:
-        return None
-    turn = read_history(space.store, space.project, space.deadline).turns.get(request.turn or 0)
-    as_of_ns = turn.as_of_ns if turn is not None else 0
+def _amend(capture: Capture, turns: list[Turn], late: set[bytes]) -> dict[int, str]:
+    """Add late files to the state before every turn under way that could not know of them, if they are what they
+    were when it began: whichever turn writes to them, that is held. Returns the new states by turn."""
+    space, states = capture.space, dict[int, str]()
+    for turn in turns if late else ():
+        before = find_if_kept(space.store, space.project, turn.before, space.deadline) if turn.before else None
+        unknown = _unknown_before(capture, turn, before, late) if before and before.scope == "tree" else {}
+        if before is not None and unknown:
+            states[turn.number] = _amended(capture, turn, before, unknown)
+    return states
+
+
+def _unknown_before(capture: Capture, turn: Turn, before: Checkpoint, late: set[bytes]) -> dict[bytes, Known]:
+    """The late files that the state before a turn could not know of and that did not change since it began."""
+    unknown = _unknown_to(State.of_checkpoint(before), late, capture)
     # A file that changed since may be the work of an earlier tool of the turn. Whether it did, only the file
     # system's own clock says: that of the machine may be ahead of it, by a tick or by hours.
-    late = {path: known for path, known in capture.added().items() if path in capture.late}
-    late = {path: known for path, known in late.items() if is_settled(known.ctime_ns, as_of_ns)}
-    late = {path: known for path, known in late.items() if _has_same_clock(space, path)}
-    if not late:
-        return None
-    modes = Modes.from_json(before.metadata.get("modes", {}))
-    for path, known in late.items():
-        modes.other[path] = capture.modes.other.get(path, capture.modes.usual(known.mode))
-    leaves: dict[bytes, Leaf | None] = {path: (known.mode, known.id) for path, known in late.items()}
-    tree = _patched(space, before.tree, leaves)
-    skipped = [[item.path, item.why] for item in before.skipped if os.fsencode(item.path) not in late]
-    about = {"kind": before.kind, "turn": request.turn, "session_id": before.session_id, "tool": before.tool}
-    body = {**before.metadata, **about, "scope": "tree", "skipped": skipped, "modes": modes.to_json()}
-    body["amends"] = amends
+    return {
+        path: known
+        for path, known in capture.known_among(unknown).items()
+        if is_settled(known.ctime_ns, turn.as_of_ns) and _has_same_clock(capture.space, path)
+    }
+
+
+def _unknown_to(state: State, paths: set[bytes], capture: Capture) -> set[bytes]:
+    """The paths that a state does not hold and would not if there were files: it skipped them, or its rules ignore
+    them."""
+    if not paths:
+        return set()
+    with ObjectReader(capture.space.git) as reader:
+        tree = open_tree(reader, state.tree)
+        missing = [path for path in sorted(paths) if path not in state.absent and tree.find(path) is None]
+    skipped = {path for path in missing if state.left_out(path) is not None}
+    return skipped | ignored_by_checkpoint(capture.space, State.of_capture(capture), state, missing)
+
+
+def _amended(capture: Capture, turn: Turn, before: Checkpoint, files: dict[bytes, Known]) -> str:
+    """The state before a turn with more files in it. Returns its id."""
+    leaves: dict[bytes, Leaf | None] = {path: (known.mode, known.id) for path, known in files.items()}
+    skipped = [[item.path, item.why] for item in before.skipped]
+    about = {"kind": before.kind, "turn": turn.number, "session_id": turn.session_id, "tool": before.tool}
+    about |= {name: getattr(turn, name) for name in _BEGIN_FACTS}
+    body = {**before.metadata, **about, "scope": "tree", "skipped": skipped, "amends": before.id}
     body.pop("ms", None)
+    tree, body = _with_files(capture.space, before.tree, body, leaves, capture.modes)
+    space = capture.space
     return record_checkpoint(space.store, space.project, tree, before.reason, body, objects=space.objects).id
 
 
@@ -267,27 +303,30 @@ def _state_before(capture: Capture, request: Request, begun: Turn) -> str | None
     for each in reversed([begun.before, *begun.more]):  # what was captured first is the oldest
         part = find_if_kept(space.store, space.project, each, space.deadline)
         if part is not None and part.scope == "paths":
-            tree, facts = _with_files(space, tree, facts, State.of_checkpoint(part))
+            files = State.of_checkpoint(part)
+            leaves: dict[bytes, Leaf | None] = {path.rstrip(b"/"): None for path in files.absent}
+            leaves |= {each.path: each.new for each in tree_differences(space.git, EMPTY_TREE, files.tree)}
+            tree, facts = _with_files(space, tree, facts, leaves, files.modes)
     body = {**_body(capture, facts, request, begun.number), "amends": begun.before}
     return record_checkpoint(space.store, space.project, tree, first.reason, body, objects=space.objects).id
 
 
-def _with_files(space: Workspace, tree: str, facts: dict[str, Any], files: State) -> tuple[str, dict[str, Any]]:
+def _with_files(
+    space: Workspace, tree: str, facts: dict[str, Any], leaves: dict[bytes, Leaf | None], their_modes: Modes
+) -> tuple[str, dict[str, Any]]:
     """The tree and the facts of a whole directory, with some files as they are in another state."""
-    leaves: dict[bytes, Leaf | None] = {path.rstrip(b"/"): None for path in files.absent}
-    leaves |= {each.path: each.new for each in tree_differences(space.git, EMPTY_TREE, files.tree)}
-    modes = Modes.from_json(facts["modes"])
+    modes = Modes.from_json(facts.get("modes", {}))
     modes.other = {path: bits for path, bits in modes.other.items() if path not in leaves}
     folders: set[bytes] = set()
     for path, leaf in leaves.items():
         if leaf is None:
             continue
         folders.update(parents(path))
-        bits = files.modes.other.get(path, files.modes.usual(leaf[0]))
+        bits = their_modes.other.get(path, their_modes.usual(leaf[0]))
         if bits != modes.usual(leaf[0]):
             modes.other[path] = bits
     full = {os.fsdecode(path) for path in folders | leaves.keys()}
-    bare = [path for path in facts["empty_dirs"] if path not in full]
+    bare = [path for path in facts.get("empty_dirs", ()) if path not in full]
     skipped = [item for item in facts["skipped"] if os.fsencode(item[0]) not in leaves]
     facts = {**facts, "modes": modes.to_json(), "empty_dirs": bare, "skipped": skipped}
     return _patched(space, tree, leaves), facts
@@ -364,9 +403,7 @@ def _newest_if_same(space: Workspace, capture: Capture, state: str) -> Checkpoin
             raise CheckpointsLost(workdir=project.workdir)
         return None
     if known.get("ref") == newest:
-        if known["state"] != state:
-            return None
-        return read_checkpoint(space.store, space.project, newest, space.deadline, known.get("commit", ""))
+        return _newest(space, capture) if known["state"] == state else None
     # Another process recorded it, or one died before it could remember, perhaps even before the log line.
     complete_log(space.store, space.project, space.deadline)
     checkpoint = newest_checkpoint(space.store, space.project, space.deadline)
@@ -374,6 +411,14 @@ def _newest_if_same(space: Workspace, capture: Capture, state: str) -> Checkpoin
         return None
     capture.cache.newest = _remembered(space, checkpoint, state)
     return checkpoint
+
+
+def _newest(space: Workspace, capture: Capture) -> Checkpoint | None:
+    """The newest checkpoint. What is remembered of it need not be read again."""
+    known, newest = capture.cache.newest, newest_name(space.store, space.project)
+    if newest is None or known.get("ref") != newest:
+        return newest_checkpoint(space.store, space.project, space.deadline)
+    return read_checkpoint(space.store, space.project, newest, space.deadline, known.get("commit", ""))
 
 
 def _remembered(space: Workspace, checkpoint: Checkpoint, state: str) -> dict[str, str]:

@@ -423,6 +423,60 @@ def test_after_tool_never_raises(by_tool: CheckpointManager, files: Path, base: 
 # --- two sessions at once ---------------------------------------------------------------------------
 
 
+@pytest.mark.parametrize("ended", [False, True])
+def test_an_ignored_file_that_another_session_names_first_belongs_to_the_state_before_both_turns(
+    base: Path, files: Path, ended: bool
+) -> None:
+    """What the one captures is held; so the other's turn must have it as well, before either of them writes."""
+    (files / "notes.log").write_text("the person's notes\n")
+    one, two = (CheckpointManager(base=base, background_upkeep=False) for _ in range(2))
+    one.new_turn("s1", "first")
+    one.ensure_checkpoint(files)
+    two.new_turn("s2", "second")
+    two.ensure_checkpoint(files, paths=["notes.log"])
+    if ended:
+        two.end_turn()
+    assert one.ensure_checkpoint(files, paths=["notes.log"]).status in ("already-taken", "unchanged", "taken")
+    (files / "notes.log").write_text("overwritten by s1\n")
+    one.end_turn()
+    two.end_turn()
+    one.restore(files, 1)
+    assert (files / "notes.log").read_text() == "the person's notes\n"
+
+
+def test_what_a_hand_snapshot_finds_after_the_rules_changed_belongs_to_the_state_before_a_running_turn(
+    base: Path, files: Path
+) -> None:
+    (files / ".gitignore").write_text("*.tmp\n")
+    (files / "mine.tmp").write_text("the person's\n")
+    one = CheckpointManager(base=base, background_upkeep=False)
+    one.new_turn("s1", "first")
+    one.ensure_checkpoint(files)
+    (files / ".gitignore").unlink()
+    CheckpointManager(base=base, background_upkeep=False).snapshot(files)
+    one.ensure_checkpoint(files, paths=["mine.tmp"])
+    (files / "mine.tmp").write_text("overwritten by s1\n")
+    one.end_turn()
+    one.restore(files, 1)
+    assert (files / "mine.tmp").read_text() == "the person's\n"
+    assert (files / ".gitignore").read_text() == "*.tmp\n"
+
+
+def test_a_file_that_a_turn_wrote_before_another_session_named_it_is_no_part_of_the_state_before_it(
+    base: Path, files: Path
+) -> None:
+    one, two = (CheckpointManager(base=base, background_upkeep=False) for _ in range(2))
+    one.new_turn("s1", "first")
+    one.ensure_checkpoint(files)
+    (files / "notes.log").write_text("made by s1\n")
+    two.new_turn("s2", "second")
+    two.ensure_checkpoint(files, paths=["notes.log"])
+    before = one.get(files, 1)
+    assert before is not None
+    assert one.contents(files, before.id, ["notes.log", "text.txt"]) == {"text.txt": LINES.encode()}
+
+
+
 @pytest.fixture
 def two(base: Path) -> tuple[CheckpointManager, CheckpointManager]:
     made = [CheckpointManager(base=base, background_upkeep=False) for _ in range(2)]
