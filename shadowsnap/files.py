@@ -11,6 +11,7 @@ import stat
 import struct
 import sys
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ SYNCS_LATER = sys.platform != "win32"
 """Whether a file can be synced after it was closed. (Windows syncs only files that are open for writing.)"""
 
 _numbers = count()
+_scratch_numbers = count()
 _CLOSED_ON_EXEC = getattr(os, "O_CLOEXEC", 0) | getattr(os, "O_BINARY", 0)
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | _CLOSED_ON_EXEC
 _APPEND = os.O_RDWR | os.O_CREAT | os.O_APPEND | _CLOSED_ON_EXEC
@@ -215,6 +217,19 @@ def sync_directory(folder: Path) -> None:
 def remove_tree(folder: Path) -> None:
     """Remove a directory of ours with everything in it, if it exists."""
     shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def scratch_folder(parent: Path, purpose: str) -> Iterator[Path]:
+    """A new directory in the store that is removed at the end, or as debris if the process dies. Each call has one
+    of its own: other threads may do the same thing at the same time."""
+    folder = parent / f"scratch-{purpose}-{os.getpid()}-{next(_scratch_numbers)}"
+    remove_tree(folder)  # left by a process that died and had our process id
+    try:
+        folder.mkdir()
+        yield folder
+    finally:
+        remove_tree(folder)
 
 
 def spread_subdirectories(folder: Path | bytes) -> None:

@@ -76,7 +76,7 @@ from shadowsnap.results import (
 )
 from shadowsnap.settings import CHOICES, Granularity, Settings, SettingValues
 from shadowsnap.snapshot.attribution import Work, work_of_session, work_of_turn
-from shadowsnap.snapshot.copies import note_verified, scratch_folder, verify, write_copy
+from shadowsnap.snapshot.copies import note_verified, temporary_folder, verify, write_copy
 from shadowsnap.snapshot.ignore_rules import find_repository
 from shadowsnap.snapshot.states import Selection, State, compare
 from shadowsnap.snapshot.take import Request, begin_capture, capture_same_scope, take_snapshot
@@ -693,7 +693,7 @@ class CheckpointManager:
         store, project = self._access.known(working_dir)
         good_id = None if good is None else self._access.resolve(store, project, good).id
         bad_id = None if bad in (None, "@") else self._access.resolve(store, project, bad).id
-        with scratch_folder("bisect") as scratch:
+        with temporary_folder("bisect") as scratch:
             story = questions.Story(store, project, self._access.deadline())
             now = scratch / "now"
             if bad_id is None:

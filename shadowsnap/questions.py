@@ -28,7 +28,7 @@ from shadowsnap.git.trees import DIRECTORY, Leaf, TreeReader, parse_tree
 from shadowsnap.model import Checkpoint
 from shadowsnap.results import Author, Bisection, BlamedLine, Probe
 from shadowsnap.snapshot.attribution import STILL_AT_WORK_SECONDS
-from shadowsnap.snapshot.copies import remove_copy, scratch_folder, write_copy
+from shadowsnap.snapshot.copies import remove_copy, temporary_folder, write_copy
 from shadowsnap.snapshot.ignore_rules import UserRepository, find_repository
 from shadowsnap.snapshot.states import State
 from shadowsnap.snapshot.tools import refusal
@@ -759,7 +759,7 @@ def test_all(stops: Sequence[Stop], test: Callable[[Stop], Probe]) -> Bisection:
 
 def run_probe(git: Git, stop: Stop, check: Check) -> Probe:
     """Write a state into a scratch directory and run the command there."""
-    with scratch_folder("bisect") as scratch:
+    with temporary_folder("bisect") as scratch:
         folder = stop.copy or scratch / "files"
         if stop.copy is None:
             folder.mkdir()

@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from shadowsnap.deadline import NO_DEADLINE, Deadline
 from shadowsnap.errors import DamagedObject, GitFailed, MalformedObject
-from shadowsnap.files import make_read_only, remove_tree, sync_directory, sync_files
+from shadowsnap.files import make_read_only, scratch_folder, sync_directory, sync_files
 from shadowsnap.git.objects import CHUNK, KINDS, read_loose
 from shadowsnap.git.packs import FANOUT, INDEX_VERSION_2, NAMES, note_repacked
 from shadowsnap.git.reading import ObjectReader, kinds_of
@@ -456,10 +456,7 @@ def _copy_loose(path: Path) -> bool:
 
 def _copy_pack(git: Git, pack: Path) -> bool:
     """Git reads every object of the copy and writes a new index: the old one may list other objects."""
-    scratch = pack.parent / f"tmp_own_{os.getpid()}"
-    remove_tree(scratch)
-    try:
-        scratch.mkdir()
+    with scratch_folder(git.git_dir, "own") as scratch:
         copy = scratch / pack.name
         shutil.copyfile(pack, copy)
         try:
@@ -473,8 +470,6 @@ def _copy_pack(git: Git, pack: Path) -> bool:
             _move_into_place(copy.with_suffix(suffix), pack.with_suffix(suffix))
         sync_directory(pack.parent)
         note_repacked(git.git_dir)
-    finally:
-        remove_tree(scratch)
     return True
 
 

@@ -7,18 +7,17 @@ Loose and packed objects are read in this process. Everything else goes through 
 
 from __future__ import annotations
 
-import os
 import re
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from io import BytesIO
-from itertools import count, islice
+from itertools import islice
 from pathlib import Path
 from typing import IO, NamedTuple, Protocol
 
 from shadowsnap.errors import DamagedObject, GitFailed, MalformedObject, UnsafeTree
-from shadowsnap.files import remove_tree
+from shadowsnap.files import scratch_folder
 from shadowsnap.git.objects import (
     CHUNK,
     EMPTY_TREE,
@@ -470,19 +469,11 @@ def parse_hunks(patch: bytes) -> dict[Pair, list[Hunk]]:
     return found
 
 
-_numbers = count()
-
-
 def hunks_of_texts(git: Git, old: bytes, new: bytes) -> list[Hunk]:
     """What differs between two texts that are not both in the store."""
-    scratch = git.git_dir / f"scratch-diff-{os.getpid()}-{next(_numbers)}"
-    remove_tree(scratch)
-    try:
-        scratch.mkdir()
+    with scratch_folder(git.git_dir, "diff") as scratch:
         (scratch / "old").write_bytes(old)
         (scratch / "new").write_bytes(new)
         words = ("diff", "--no-index", *_PATCH[3:], str(scratch / "old"), str(scratch / "new"))
         patch = git.run(*words, ok=(0, 1))
-    finally:
-        remove_tree(scratch)
     return next(iter(parse_hunks(patch).values()), [])

@@ -14,13 +14,12 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from itertools import count
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from shadowsnap.deadline import NO_DEADLINE, Deadline
 from shadowsnap.errors import GitFailed, GitMissing, GitTooOld
-from shadowsnap.files import parse_json, remove_tree
+from shadowsnap.files import parse_json, scratch_folder
 from shadowsnap.git.packs import NewObjects
 from shadowsnap.git.process import Process, kill_tree, kill_without_reaping
 
@@ -53,7 +52,6 @@ _SEALED = {
 # `git merge-file` returns the number of conflicts, up to this.
 _MAX_CONFLICTS = 127
 _BINARY_WITHIN = 8000
-_merge_numbers = count()
 
 processes_started = 0
 """Number of git processes this Python process has started. Tests count them."""
@@ -363,12 +361,8 @@ def merge_text(
     labels name ours, base and theirs in conflict markers."""
     if any(b"\0" in side[:_BINARY_WITHIN] for side in (ours, base, theirs)):
         return None
-    # A directory per merge: other threads may merge at the same time.
-    scratch = git.git_dir / f"scratch-merge-{os.getpid()}-{next(_merge_numbers)}"
     sides = {"ours": ours, "base": base, "theirs": theirs}
-    remove_tree(scratch)
-    try:
-        scratch.mkdir()
+    with scratch_folder(git.git_dir, "merge") as scratch:
         for name, data in sides.items():
             Path(scratch, name).write_bytes(data)
         label_options = [word for label in labels for word in ("-L", label)]
@@ -377,6 +371,4 @@ def merge_text(
             "merge-file", "-p", *label_options, *files, ok=range(_MAX_CONFLICTS + 1)
         )
         merged = command.output()
-    finally:
-        remove_tree(scratch)
     return MergedText(merged, command.status != 0)

@@ -112,7 +112,7 @@ def differences_of_copy(git: Git, state: State, folder: Path) -> list[str]:
 def verify(store: Store, checkpoint: Checkpoint, deadline: Deadline) -> Verification:
     """Restore a checkpoint into a scratch directory and compare it byte for byte with what it says."""
     git, state, damaged, count = store.git(deadline), State.of_checkpoint(checkpoint), list[str](), 0
-    with scratch_folder("verify") as folder:
+    with temporary_folder("verify") as folder:
         try:
             count = len(write_copy(git, state, folder, damaged))
             problems = damaged or differences_of_copy(git, state, folder)
@@ -168,11 +168,11 @@ def _entries(folder: Path) -> Iterator[tuple[bytes, os.stat_result]]:
                     waiting.append(path)
 
 
-# --- scratch directories -----------------------------------------------------------------------------
+# --- temporary directories ---------------------------------------------------------------------------
 
 
 @contextmanager
-def scratch_folder(purpose: str) -> Iterator[Path]:
+def temporary_folder(purpose: str) -> Iterator[Path]:
     """A private directory outside every project, which is removed at the end."""
     _remove_left_behind()
     folder = Path(os.path.realpath(tempfile.mkdtemp(prefix=f"{_PREFIX}{purpose}-{os.getpid()}-")))

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import DeadlineExceeded, MalformedObject
-from shadowsnap.files import UnreadableFile, read_bounded, reading_problem, remove_tree
+from shadowsnap.files import UnreadableFile, read_bounded, reading_problem, scratch_folder
 from shadowsnap.git.index import tracked_paths
 from shadowsnap.git.repository import Git
 from shadowsnap.patterns import parts, rests
@@ -47,10 +47,10 @@ RuleFiles = dict[bytes, int]
 class IgnoreRules:
     """Answers which paths are ignored, now or under the rules of a checkpoint."""
 
-    def __init__(self, git: Git, worktree: Worktree, store: Store, project: str, patterns: Sequence[str]) -> None:
+    def __init__(self, git: Git, worktree: Worktree, store: Store, patterns: Sequence[str]) -> None:
         self.git = git
         self._worktree = worktree
-        self._scratch = store.git_dir / f"scratch-rules-{project}-{os.getpid()}"
+        self._store_folder = store.git_dir
         self._patterns = patterns
         self.files: RuleFiles = {}
         """The rule files above every path that was asked about."""
@@ -88,24 +88,21 @@ class IgnoreRules:
     ) -> set[bytes]:
         """Which of the paths are ignored under other rules: the text of the `.gitignore` in each directory, and
         the exclude patterns of the project."""
-        remove_tree(self._scratch)
-        try:
-            (self._scratch / ".git").mkdir(parents=True)
+        with scratch_folder(self._store_folder, "rules") as scratch:
+            (scratch / ".git").mkdir()
             for folder, text in texts.items():
                 if text is not None:
-                    file = self._scratch / os.fsdecode(folder) / ".gitignore"
+                    file = scratch / os.fsdecode(folder) / ".gitignore"
                     with suppress(OSError):  # the path is too long here: these rules do not count
                         file.parent.mkdir(parents=True, exist_ok=True)
                         file.write_bytes(text)
             for folder in set(folders).intersection(paths):  # some patterns match directories only
                 with suppress(OSError):  # a directory named .gitignore, or the path is too long here
-                    Path(self._scratch, os.fsdecode(folder)).mkdir(parents=True, exist_ok=True)
-            excludes = self._scratch / ".git" / "patterns"
+                    Path(scratch, os.fsdecode(folder)).mkdir(parents=True, exist_ok=True)
+            excludes = scratch / ".git" / "patterns"
             excludes.write_bytes(exclude_file(patterns))
-            git = self.git.bound(work_tree=self._scratch, config=(f"core.excludesFile={excludes}",))
+            git = self.git.bound(work_tree=scratch, config=(f"core.excludesFile={excludes}",))
             return _check_ignore(git, paths)
-        finally:
-            remove_tree(self._scratch)
 
     def remembered(
         self, question: object, paths: Sequence[bytes], ask: Callable[[Sequence[bytes]], set[bytes]]

@@ -125,7 +125,7 @@ def open_workspace(
                 git_here=here,
                 lock=lock,
                 objects=objects,
-                rules=IgnoreRules(with_excludes, worktree, store, project.id, patterns),
+                rules=IgnoreRules(with_excludes, worktree, store, patterns),
                 watcher=watcher,
             )
         finally:
