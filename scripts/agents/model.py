@@ -274,7 +274,7 @@ class Responses(Wire):
                 messages.append(Message("model", call_ids=(item.get("call_id") or "",)))
             elif kind == "additional_tools":  # Codex lists some tools here
                 tools += item.get("tools", ())
-            elif kind == "agent_message":  # what Codex tells a helper to do
+            elif kind == "agent_message":  # what Codex asks a helper to do
                 messages.append(Message("person", _plain_text(item.get("content"))))
             elif kind == "message":
                 by = {"assistant": "model", "user": "person"}.get(item.get("role"), "tool")

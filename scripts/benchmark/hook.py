@@ -89,21 +89,21 @@ class _Case:
         """End the last turn, as agents do, and let another one begin."""
         if self._name == COVERED:
             return
-        self._event = self._told(f"turn-{next(self._turns)}", "Stop")
+        self._event = self._payload(f"turn-{next(self._turns)}", "Stop")
         self.run_hook()
         if self._name == PROMPT:
             turn = f"turn-{next(self._turns)}"
-            self._event = self._told(turn, "UserPromptSubmit", prompt="Please make it work, and test it.")
+            self._event = self._payload(turn, "UserPromptSubmit", prompt="Please make it work, and test it.")
             return
         self._event = self._tool()
         if self._name != UNCHANGED:
             self._changes.edit(self._changes.choose(1))
 
     def _tool(self) -> bytes:
-        told = {"tool_name": "Bash", "tool_input": {"command": "make"}}
-        return self._told(f"turn-{next(self._turns)}", "PreToolUse", **told)
+        call = {"tool_name": "Bash", "tool_input": {"command": "make"}}
+        return self._payload(f"turn-{next(self._turns)}", "PreToolUse", **call)
 
-    def _told(self, turn: str, event: str, **more: object) -> bytes:
+    def _payload(self, turn: str, event: str, **more: object) -> bytes:
         common = {"session_id": "bench", "prompt_id": turn, "cwd": str(self._tree), "hook_event_name": event}
         return json.dumps({**common, **more}).encode()
 

@@ -50,7 +50,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="scripts/bench",
         description="Measure shadowsnap against git and cp, on generated trees of 1,000, 5,000 and 50,000 files "
-        "unless told otherwise. Nothing outside a scratch directory is written.",
+        "by default. Nothing outside a scratch directory is written.",
     )
     parser.add_argument("--quick", action="store_true", help="1,000 and 5,000 files, few rounds")
     parser.add_argument("--files", type=_numbers, metavar="N,...", help="generate trees of these sizes instead")

@@ -252,7 +252,7 @@ class Course:
         return Result(self.tree.name, RESTORE_MANY, samples, peak, {"files_changed": len(paths)})
 
     def _restore_unsaved(self) -> Result:
-        """Back from changes that nobody captured yet: they are saved first, by us and by git."""
+        """Back from changes that no snapshot holds yet: they are saved first, by us and by git."""
         self._begin(RESTORE_UNSAVED)
         ref, shadow, commit = self._newest(), self._shadow, self._shadow.head()
         paths = self._changes.choose(FILES[RESTORE_MANY])
@@ -284,8 +284,8 @@ class Course:
 
     # --- small steps -------------------------------------------------------------------------
 
-    def _mine(self, deed: str, *arguments: str, before: Callable[[], None] = nothing) -> Contender:
-        return Contender(OURS, lambda: _done(self.ours, deed, *arguments), self.ours.processes, before)
+    def _mine(self, operation: str, *arguments: str, before: Callable[[], None] = nothing) -> Contender:
+        return Contender(OURS, lambda: _done(self.ours, operation, *arguments), self.ours.processes, before)
 
     def _watched(self) -> list[Contender]:
         """Ourselves, while the directory is watched, where the system has that."""
@@ -301,8 +301,8 @@ class Course:
             Contender(SHADOW_STATUS, self._shadow.status, self._shadow.status_processes),
         ]
 
-    def _weigh(self, deed: str, *arguments: str) -> float:
-        return float(weigh(self.ours.base, self.tree.path, deed, *arguments)["peak_mb"])
+    def _weigh(self, operation: str, *arguments: str) -> float:
+        return float(weigh(self.ours.base, self.tree.path, operation, *arguments)["peak_mb"])
 
     def _forget(self) -> None:
         shutil.rmtree(self.ours.base, ignore_errors=True)
@@ -359,8 +359,8 @@ def _run(git: Git, *args: str) -> None:
     git(*args)
 
 
-def _done(ours: Ours, deed: str, *arguments: str) -> None:
-    ours.do(deed, *arguments)
+def _done(ours: Ours, operation: str, *arguments: str) -> None:
+    ours.do(operation, *arguments)
 
 
 def bytes_below(folder: Path) -> int:

@@ -82,7 +82,7 @@ def _run(contender: Contender, samples: Samples) -> None:
     samples.processes = max(samples.processes, contender.processes() - started)
     samples.milliseconds.append(took * 1000)
     contender.after()
-    # What was written must not be paid for by whoever comes next and flushes a single file. A quick
+    # Flush what was written: else the next contender that flushes a single file pays for it. A quick
     # contender writes next to nothing, and flushing everything would slow the run down.
     if took > 0.5:
         os.sync()

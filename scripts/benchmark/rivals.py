@@ -15,7 +15,7 @@ _WHO = {
 
 
 def set_aside(folder: Path) -> None:
-    """Move a directory out of the way. Removing it would slow down whoever creates files next: ext4 passes over
+    """Move a directory out of the way. Removing it would slow down what creates files next: ext4 passes over
     inodes that were freed just now."""
     if folder.exists():
         folder.rename(folder.with_name(f"{folder.name}-{time.monotonic_ns()}"))

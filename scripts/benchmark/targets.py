@@ -1,7 +1,7 @@
 """What is promised about speed, and whether a run kept it; `--check` fails on what is missed.
 
-The smallest trees are told against `git status` through the same index, larger ones also, and more
-strictly, against the fastest one to be had.
+The smallest trees are compared with `git status` through the same index, larger ones also, and more strictly, with
+the fastest `git status` there is.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What goes on in the same store beside the stories, without being judged file by file.
 
-Two agents work in one directory at the same time, one of them watching; nobody can say what a snapshot that was
-taken between their writes must hold. What is judged: no operation may find the store damaged, none may end in an
-error that is not one of shadowsnap's own, and at the end `git fsck` finds every object. A pruner drops and repacks
+Two agents work in one directory at the same time, one of them watching. What a snapshot between their writes must
+hold is not known, so other things are judged: no operation may find the store damaged, none may end in an error
+that is not one of shadowsnap's own, and at the end `git fsck` finds every object. A pruner drops and repacks
 again and again, a reader looks at everything. Hooks run in a directory of their own, where every one of them must
 leave the files safe, whatever happens to the resident helper meanwhile. All of them are killed from time to time,
 and rest in between: the stories are what counts."""

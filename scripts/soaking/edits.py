@@ -81,7 +81,7 @@ class Edits:
         return f"write {self.shown(path)}"
 
     def rewrite(self, chance: Random) -> str:
-        """Other bytes of the same length, with the old modification time: only the change time tells."""
+        """Other bytes of the same length, with the old modification time: only the change time shows it."""
         path = self.existing(chance)
         if path.is_symlink() or not path.is_file():
             return "nothing"

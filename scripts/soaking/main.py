@@ -21,7 +21,7 @@ from soaking.manifest import use_home
 from soaking.story import KINDS, Story, Tally
 from soaking.workers import Worker, process_environment
 
-_TOLD_IN_FULL = 3
+_SHOWN_IN_FULL = 3
 _LAST_STEPS = 14
 
 
@@ -33,20 +33,20 @@ class Report:
     top: Path
     findings: list[Finding] = field(default_factory=list)
     _lock: threading.Lock = field(default_factory=threading.Lock)
-    _told: Counter[str] = field(default_factory=Counter)
+    _shown: Counter[str] = field(default_factory=Counter)
 
     def add(self, story: Story) -> None:
         with self._lock:
             self.findings += story.findings
-            self._told[story.findings[0].code] += 1
+            self._shown[story.findings[0].code] += 1
             for finding in story.findings[:8]:
                 print(f"{'LOST' if finding.lost else 'PROBLEM'}  {story.name}  {finding.code}: {finding.text}")
             whole = self.top / f"story-{story.name.replace(':', '-')}.txt"
-            whole.write_text("\n".join(story.told) + "\n")
+            whole.write_text("\n".join(story.steps) + "\n")
             print(f"    all steps: {whole}")
             print(f"    reproduce: scripts/soak --seed {self.seed} --story {story.name}", flush=True)
-            if self._told[story.findings[0].code] <= _TOLD_IN_FULL:
-                print("".join(f"    {line}\n" for line in story.told[-_LAST_STEPS:]), flush=True)
+            if self._shown[story.findings[0].code] <= _SHOWN_IN_FULL:
+                print("".join(f"    {line}\n" for line in story.steps[-_LAST_STEPS:]), flush=True)
 
     def other(self, code: str, text: str, lost: bool = False) -> None:
         with self._lock:

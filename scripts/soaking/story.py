@@ -77,7 +77,7 @@ class Story:
     ) -> None:
         self.name = f"{kind}:{number}"
         self.findings: list[Finding] = []
-        self.told: list[str] = []
+        self.steps: list[str] = []
         """The steps so far, in words."""
         self._seed = seed
         self._kind = kind
@@ -125,7 +125,7 @@ class Story:
     def _one_step(self) -> None:
         if self._chance.random() < 0.15:
             self._settings = self._chance.choice(SETTINGS)
-            self._tell(f"settings {self._settings}")
+            self._note(f"settings {self._settings}")
         if self._chance.random() < 0.85:
             self._edit()
         steps = (
@@ -509,7 +509,7 @@ class Story:
         worker = self._workers[manager.worker]
         worker.start()
         reply = worker.ask(request, moment if dies else None)
-        self._tell(self._in_words(do, manager, command, reply, moment))
+        self._note(self._in_words(do, manager, command, reply, moment))
         if stamp_of_git(self._top) != stamp:
             self._find(Finding("the person's .git was touched", do))
         if reply is None:
@@ -567,7 +567,7 @@ class Story:
     # --- small things ------------------------------------------------------------------------
 
     def _edit(self) -> None:
-        self._tell("edit: " + ", ".join(self._edits.some(self._chance)))
+        self._note("edit: " + ", ".join(self._edits.some(self._chance)))
 
     def _look(self, clean: bool = True) -> State:
         if clean:
@@ -593,5 +593,5 @@ class Story:
             self.findings += findings
             raise Stop
 
-    def _tell(self, text: str) -> None:
-        self.told.append(f"{self._step:3} {text}")
+    def _note(self, text: str) -> None:
+        self.steps.append(f"{self._step:3} {text}")
