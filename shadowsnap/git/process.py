@@ -84,6 +84,19 @@ class Process(subprocess.Popen[bytes]):
             watchdog.cancel()
             watchdog.join()
 
+    def send_ahead(self, data: bytes) -> bytes:
+        """Send as much of the input as fits into the pipe, so that the process can begin; returns the rest."""
+        if self.stdin is None or not data or sys.platform == "win32":
+            return data
+        descriptor = self.stdin.fileno()
+        os.set_blocking(descriptor, False)
+        try:
+            return data[os.write(descriptor, data) :]
+        except OSError:  # it has ended; `exchange` shows why
+            return data
+        finally:
+            os.set_blocking(descriptor, True)
+
     def exchange(self, data: bytes, deadline: Deadline, doing: str) -> tuple[bytes, bytes]:
         """Send the input, read output and errors, and wait for the end of the process."""
         while True:

@@ -180,7 +180,7 @@ class Running:
     ) -> None:
         self._process = process
         self._command = command
-        self._stdin = stdin
+        self._stdin = process.send_ahead(stdin)
         self._ok = ok
         self._deadline = deadline
         self.errors = b""

@@ -22,7 +22,7 @@ from shadowsnap.deadline import Deadline
 from shadowsnap.errors import DeadlineExceeded, MalformedObject
 from shadowsnap.files import UnreadableFile, read_bounded, reading_problem, scratch_folder
 from shadowsnap.git.index import tracked_paths
-from shadowsnap.git.repository import Git
+from shadowsnap.git.repository import Git, side_by_side
 from shadowsnap.patterns import parts, rests
 from shadowsnap.settings import Settings
 from shadowsnap.snapshot.worktree import Worktree, folders_above
@@ -67,15 +67,20 @@ class IgnoreRules:
         finally:
             self.git = before
 
-    def ignored(self, paths: Sequence[bytes], folders: Collection[bytes] = ()) -> set[bytes]:
+    def ignored(
+        self,
+        paths: Sequence[bytes],
+        folders: Collection[bytes] = (),
+        meanwhile: Callable[[], None] = lambda: None,
+    ) -> set[bytes]:
         """Which of the paths are ignored, whether they are captured or not. `folders` are the directories among
-        them. No path may be behind a link."""
+        them. No path may be behind a link. `meanwhile` may be called while git starts."""
         if not paths:
             return set()
         above = {b"", *folders_above(paths)}
         self.files.update(rule_files(self._worktree, above))
         if not any(self.files.get(_rules_in(folder)) == ODD for folder in above):
-            return _check_ignore(self.git, paths)
+            return _check_ignore(self.git, paths, meanwhile)
         texts = {folder: self._text(folder) for folder in above}
         return self.ignored_under(texts, self._patterns, paths, folders)
 
@@ -150,11 +155,16 @@ def _rules_in(folder: bytes) -> bytes:
     return folder + b"/.gitignore" if folder else b".gitignore"
 
 
-def _check_ignore(git: Git, paths: Sequence[bytes]) -> set[bytes]:
+def _check_ignore(
+    git: Git, paths: Sequence[bytes], meanwhile: Callable[[], None] = lambda: None
+) -> set[bytes]:
     # check-ignore refuses literal pathspecs; after "./" no character of a name is special.
     asked = b"".join(b"./%s\0" % path for path in paths)
     git = git.bound(literal_pathspecs=False)
-    answer = git.run("check-ignore", "-z", "--stdin", "--no-index", stdin=asked, ok=(0, 1))
+    asking = git.start("check-ignore", "-z", "--stdin", "--no-index", stdin=asked, ok=(0, 1))
+    with side_by_side(asking):
+        meanwhile()
+        answer = asking.output()
     return {path[2:] for path in answer.split(b"\0")[:-1]}
 
 

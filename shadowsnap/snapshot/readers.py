@@ -14,6 +14,7 @@ import os
 import signal
 import sys
 import time
+from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -183,31 +184,57 @@ class Readers:
     def _attend(self, process: Process | Copy) -> None:
         """Pass batches to a process and on what it answers; at the end, have it complete its pack. What a process
         stored before it fails is lost with its pack."""
-        answered: list[Batch] = []
+        taken: list[Batch] = []
+        asked: deque[Batch] = deque()
+        """What it has not answered yet."""
         is_complete = False
         _do_not_die_of_its_end()
         try:
             try:
-                while (batch := self._batches.get()) is not None:
-                    answered.append(batch)
-                    while batch:
-                        stored = _from_answer(batch, _ask(process, list(batch)))
-                        self._answers.put(stored)
-                        batch = batch[stored.files :]
+                while self._ask_ahead(process, taken, asked):
+                    batch = asked.popleft()
+                    stored = _from_answer(batch, _answer(process))
+                    self._answers.put(stored)
+                    if rest := batch[stored.files :]:
+                        _ask(process, rest)
+                        asked.append(rest)
             finally:
                 # Exactly once, whatever happens: `_collect` counts it, and waits for every process.
                 self._answers.put(None)
-            is_complete = _ask(process, []) is True
+            _ask(process, [])
+            is_complete = _answer(process) is True
         except (OSError, EOFError, ValueError, TypeError, MemoryError):  # it could not start, or was killed
             pass
         finally:
             if not is_complete:
-                self._lost.update(*answered)
+                self._lost.update(*taken)
+
+    def _ask_ahead(self, process: Process | Copy, taken: list[Batch], asked: deque[Batch]) -> bool:
+        """Give a process its next batch before it has answered the last one: this thread may have to wait until
+        others let it run. Returns whether an answer is to come. (One answer fits into a pipe, so that neither side
+        waits for the other to read.)"""
+        while len(asked) < 2:
+            try:
+                batch = self._batches.get(block=not asked)
+            except Empty:
+                break
+            if batch is None:
+                if asked:
+                    self._batches.put(None)  # for the time when all of them are answered
+                break
+            taken.append(batch)
+            asked.append(batch)
+            _ask(process, batch)
+        return bool(asked)
 
 
-def _ask(process: Process | Copy, paths: list[bytes]) -> Any:
-    assert process.stdin is not None and process.stdout is not None
-    write_all(process.stdin.fileno(), marshal.dumps(paths))  # not buffered: closing must not write again
+def _ask(process: Process | Copy, paths: Batch) -> None:
+    assert process.stdin is not None
+    write_all(process.stdin.fileno(), marshal.dumps(list(paths)))  # not buffered: closing must not write again
+
+
+def _answer(process: Process | Copy) -> Any:
+    assert process.stdout is not None
     return marshal.load(process.stdout)
 
 
@@ -322,9 +349,9 @@ def _start(space: Workspace) -> Process | None:
 
 # --- in such a process -------------------------------------------------------------------------------
 
-Answer = tuple[bytes, list[int], dict[int, str | None]]
-"""The entries of the files that are captured, one after the other; the positions of those with several links; the
-positions of those that are not captured, and why."""
+Answer = tuple[bytes, bytes, list[int], dict[int, str | None]]
+"""The first path of the batch; the entries of the files that are captured, one after the other; the positions of
+those with several links; the positions of those that are not captured, and why."""
 
 
 def main(descriptor: str, root: str, directory: str, limit: str, fsync: str) -> None:
@@ -362,11 +389,13 @@ def _serve(
 def _to_answer(paths: Sequence[bytes], stored: Stored) -> Answer:
     at = {path: number for number, path in enumerate(paths)}
     left_out = {at[path]: why for path, why in stored.left_out.items()}
-    return b"".join(stored.entries.values()), [at[path] for path in stored.linked], left_out
+    return paths[0], b"".join(stored.entries.values()), [at[path] for path in stored.linked], left_out
 
 
 def _from_answer(paths: Sequence[bytes], answer: Answer) -> Stored:
-    entries, linked, left_out = answer
+    first, entries, linked, left_out = answer
+    if first != paths[0]:
+        raise ValueError("the answer is to another batch")
     count = len(entries) // Entry.LENGTH + len(left_out)
     captured = [path for at, path in enumerate(paths[:count]) if at not in left_out] if left_out else paths[:count]
     return Stored(

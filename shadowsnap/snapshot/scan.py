@@ -14,9 +14,10 @@ import os
 import stat
 import sys
 from collections import deque
-from collections.abc import Collection, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -360,12 +361,11 @@ class _Scan:
                     continue
                 files += listing.files
                 folders += listing.folders
-                if self.readers is not None:
-                    self.readers.expect(len(listed) + len(files))
                 for path in listing.folders:
                     is_excluded = path.rpartition(b"/")[2] in DEFAULT_DIRECTORY_NAMES
                     (postponed if is_excluded else waiting).append(path)
-            ignored = self._ignored([*files, *folders], folders)
+            start_readers = partial(self._start_readers, len(listed) + len(files))
+            ignored = self._ignored([*files, *folders], folders, start_readers)
             if ignored is None:
                 self._note_undecided(files, folders, known)
                 return listed
@@ -383,6 +383,10 @@ class _Scan:
             # A .gitignore may include again what the defaults exclude.
             waiting += (path for path in postponed if path not in ignored)
         return listed
+
+    def _start_readers(self, files: int) -> None:
+        if self.readers is not None:
+            self.readers.expect(files)
 
     def _list(self, folder: bytes) -> _Listing | None:
         """List a directory and note it as found; None if it cannot be read."""
@@ -432,8 +436,11 @@ class _Scan:
         self.found.unreadable |= too_deep
         return too_deep
 
-    def _ignored(self, paths: list[bytes], folders: list[bytes]) -> set[bytes] | None:
-        """Which of the paths are ignored; None if git cannot answer in time."""
+    def _ignored(
+        self, paths: list[bytes], folders: list[bytes], meanwhile: Callable[[], None] = lambda: None
+    ) -> set[bytes] | None:
+        """Which of the paths are ignored; None if git cannot answer in time. `meanwhile` may be called while git
+        starts."""
         if not paths:
             return set()
         rules, worktree = self.space.rules, self.space.worktree
@@ -442,7 +449,7 @@ class _Scan:
         with rules.within(self.space.deadline.part(SHARE_OF_TIME)):
             for _ in range(2):
                 try:
-                    return rules.ignored(paths, folders)
+                    return rules.ignored(paths, folders, meanwhile)
                 except DeadlineExceeded:
                     rules.is_too_slow = True
                     return None

@@ -184,9 +184,10 @@ def _find_late(capture: Capture, request: Request) -> tuple[set[bytes], list[Tur
     """The files that are captured for the first time and that the last state could not know of, because it skipped
     them or its rules ignore them, and the turns under way that they may matter to. Other new files were made since
     then."""
-    space, new = capture.space, capture.added() if capture.scope == "tree" else {}
-    newest = _newest(space, capture) if new else None
-    if newest is None:
+    space = capture.space
+    newest = _newest(space, capture) if capture.scope == "tree" else None
+    new = capture.added() if newest is not None else {}
+    if newest is None or not new:
         return capture.late, []
     state = State.of_checkpoint(newest)
     were_skipped = {path for path in new if state.left_out(path) is not None} if state.skipped else set()

@@ -98,6 +98,28 @@ def test_they_give_the_same_objects(
     assert asked and all(process.returncode is not None for process, _ in asked)
 
 
+@pytest.mark.usefixtures("either")
+def test_batches_that_are_answered_in_parts_give_the_same_objects(
+    tmp_path: Path, large: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lost, real = list[bytes](), readers.Readers.lost
+    monkeypatch.setattr(readers.Readers, "lost", lambda self: lost.extend(found := real(self)) or found)
+    for number in range(200):
+        size = 3 << 20 if number % 20 == 0 else 10
+        (large / f"part-{number:03}").write_bytes(b"%d" % number * (size // 4))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(readers.Readers, "expect", lambda self, files: None)
+        alone = taken(tmp_path / "alone", large)
+    assert taken(tmp_path / "together", large) == alone
+    assert not lost
+
+
+def test_an_answer_to_another_batch_is_not_taken_for_one_to_this() -> None:
+    stored = Stored({}, [], {b"a": "unreadable"})
+    with pytest.raises(ValueError):
+        readers._from_answer([b"b"], readers._to_answer([b"a"], stored))
+
+
 @pytest.mark.shortcut
 @pytest.mark.usefixtures("either")
 @pytest.mark.parametrize("moment", ["at once", "after some batches", "before the pack is complete"])
