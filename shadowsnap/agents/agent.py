@@ -6,9 +6,12 @@ described with placeholders; `install.py` fills them in.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal
+
+from shadowsnap.agents.edit import Edit
 
 SECONDS_TO_WAIT = 20
 """How long agents are asked to wait for the hook, which gives up by itself before that."""
@@ -123,6 +126,9 @@ class Consent:
     """What to do, as an instruction."""
     record: str
     """Where the agent records it."""
+    missing: Callable[[Path, Sequence[Edit], Path | None], str]
+    """What is missing of it, as a phrase; empty if the agent runs the hook. Given the folder with the agent's
+    settings, our part of them, and the project that the agent works in, if it is known."""
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from shadowsnap.files import UnreadableFile, read_bounded
+
+_LONGEST = 4 << 20
+_WHY_UNREADABLE = {
+    "special": "it is no regular file",
+    "too-large": f"it has more than {_LONGEST >> 20} MB",
+    "directory": "it is a directory",
+}
 _TRIVIA = re.compile(r"(?:\s+|//[^\n]*|/\*.*?\*/)*", re.DOTALL)
 _REST_OF_LINE = re.compile(r"[ \t]*(?:/\*[^\n]*?\*/[ \t]*)*(?://[^\n]*)?")
 _SCALAR = re.compile(r'"(?:[^"\\\x00-\x1f]|\\.)*"|[-+.\w]+')
@@ -23,6 +31,49 @@ _MAX_DEPTH = 200
 _OURS = re.compile(r"shadowsnap(?:\.exe)?[\"']*\s+(?:hook|statusline)\s+[\w-]+")
 """A command line of ours, whatever program it starts and whichever version wrote it."""
 _CHECKSUM = re.compile(r"\(sum ([0-9a-f]{12})\)")
+
+
+# --- reading settings files ------------------------------------------------------------------
+
+
+def read_settings(path: Path) -> bytes | None:
+    """The content of a settings file; None if there is none. Raises ValueError if it cannot be read: a cloned
+    project may have a named pipe, or a file without end, in the place of settings."""
+    try:
+        return read_bounded(path, _LONGEST)
+    except UnreadableFile as problem:
+        raise ValueError(_WHY_UNREADABLE.get(problem.why, "it cannot be read")) from None
+
+
+def decoded(data: bytes | None) -> str | None:
+    """The text of a settings file, as far as there is one. Raises ValueError if it is not text."""
+    if data is None:
+        return None
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ValueError("it is not UTF-8 text") from None
+
+
+def read_text(path: Path) -> str | None:
+    """The text of a settings file; None if there is none. Raises ValueError if it cannot be read."""
+    return decoded(read_settings(path))
+
+
+def read_value(path: Path) -> Any:
+    """The value of a JSON file with comments; None if there is none or it cannot be read."""
+    try:
+        text = read_text(path)
+        return None if text is None else plain(parse(text))
+    except ValueError:
+        return None
+
+
+def table_in(value: Any, *keys: str) -> dict[str, Any]:
+    """The object under these keys, one inside the other; an empty one if there is none."""
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, dict) else {}
 
 
 # --- JSON with comments ----------------------------------------------------------------------

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
 from shadowsnap.agents.agent import (
     ABOUT_ROLLBACK,
     COMMAND,
@@ -17,6 +21,7 @@ from shadowsnap.agents.agent import (
     TextFile,
     all_but,
 )
+from shadowsnap.agents.edit import Edit, read_value, table_in
 from shadowsnap.hook.payload import SHOW_OUTPUT
 
 _READERS = (
@@ -35,6 +40,26 @@ prompt = '''
 {SHOW_OUTPUT}
 '''
 """
+
+def _untrusted(folder: Path, edits: Sequence[Edit], project: Path | None) -> str:
+    """Hooks run in trusted folders only. The rule with the longest path that covers the folder applies."""
+    variable = os.environ.get("GEMINI_CLI_TRUST_WORKSPACE")
+    if project is None or variable == "true":
+        return ""
+    settings = read_value(folder / "settings.json")
+    if table_in(settings, "security", "folderTrust").get("enabled") is False:
+        return ""
+    rules = read_value(folder / "trustedFolders.json")
+    best, level = -1, ""
+    here = os.path.realpath(project)
+    for path, rule in rules.items() if isinstance(rules, dict) else ():
+        covered = os.path.realpath(os.path.dirname(path) if rule == "TRUST_PARENT" else path)
+        if (here == covered or here.startswith(covered.rstrip(os.sep) + os.sep)) and len(path) > best:
+            best, level = len(path), rule
+    if variable != "false" and level in ("TRUST_FOLDER", "TRUST_PARENT"):
+        return ""
+    return "gemini does not trust this folder"
+
 
 AGENT = Agent(
     name="gemini",
@@ -63,6 +88,7 @@ AGENT = Agent(
     consent=Consent(
         "start gemini in this directory and choose to trust the folder",
         "the folder in `~/.gemini/trustedFolders.json`",
+        _untrusted,
     ),
     rollback="`/rollback ...`; the hook answers, without the model. Where it cannot, the command file does",
     transcript="named in each event (`~/.gemini/tmp/`)",

@@ -23,7 +23,16 @@ from typing import Any
 from shadowsnap.agents import agent as spec
 from shadowsnap.agents.agent import Agent, Event
 from shadowsnap.agents.catalog import AGENTS, agent_named
-from shadowsnap.agents.edit import Edit, JsonHooks, OwnFile, RetiredFile, YamlHooks
+from shadowsnap.agents.edit import (
+    Edit,
+    JsonHooks,
+    OwnFile,
+    RetiredFile,
+    YamlHooks,
+    decoded,
+    read_settings,
+    read_text,
+)
 from shadowsnap.base import configured_base
 from shadowsnap.errors import SettingsRefused
 from shadowsnap.files import write_bytes
@@ -218,13 +227,14 @@ def _filled_text(agent: Agent, text: str, start: Launcher) -> str:
 
 def _script(path: Path, text: str) -> FileChange:
     # Files in our own folder are ours, whichever version wrote them.
-    return FileChange(path, _read(path), text.encode(), executable=True, had_hook=True)
+    before = path.read_bytes() if path.exists() else None
+    return FileChange(path, before, text.encode(), executable=True, had_hook=True)
 
 
 def _plan_install(edit: Edit, status_line: bool) -> FileChange:
-    before = _read(edit.path)
+    before = _content_of(edit)
     try:
-        text = _decoded(before)
+        text = decoded(before)
         kept = _prepare_status_line(edit, text, status_line)
         ours = text is not None and edit.has(text)
         base = _text_without_ours(edit, text) if ours and text is not None else text
@@ -251,9 +261,9 @@ def _prepare_status_line(edit: Edit, text: str | None, wanted: bool) -> str:
 
 
 def _plan_uninstall(edit: Edit) -> FileChange:
-    before = _read(edit.path)
+    before = _content_of(edit)
     try:
-        text = _decoded(before)
+        text = decoded(before)
         if text is None or not edit.has(text):
             kept = "it was changed by hand" if text and "shadowsnap install" in text else ""
             return FileChange(edit.path, before, before, why_kept=kept)
@@ -313,25 +323,11 @@ def _backup(path: Path) -> Path:
     return path.with_name(path.name + BACKUP)
 
 
-def read_text(path: Path) -> str | None:
-    """The text of a settings file; None if there is none. Raises ValueError if it is not text."""
-    return _decoded(_read(path))
-
-
-def _read(path: Path) -> bytes | None:
+def _content_of(edit: Edit) -> bytes | None:
     try:
-        return path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-
-
-def _decoded(data: bytes | None) -> str | None:
-    if data is None:
-        return None
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
-        raise ValueError("it is not UTF-8 text") from None
+        return read_settings(edit.path)
+    except ValueError as problem:
+        raise SettingsRefused(path=edit.path, why=problem) from problem
 
 
 def _encoded(text: str | None) -> bytes | None:

@@ -23,10 +23,10 @@ from typing import Any
 from shadowsnap.base import project_id
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import DamagedObject, GitFailed, MalformedObject, ShadowsnapError, UnsafeTree
-from shadowsnap.files import write_bytes
+from shadowsnap.files import UnreadableFile, read_bounded, write_bytes
 from shadowsnap.git.index import Known
 from shadowsnap.git.maintenance import read_intact
-from shadowsnap.git.objects import EMPTY_TREE, object_id
+from shadowsnap.git.objects import EMPTY_TREE, MAX_IN_MEMORY, object_id
 from shadowsnap.git.reading import ObjectReader, kinds_of, missing_objects, problem_of_link
 from shadowsnap.git.refs import (
     RefExists,
@@ -378,10 +378,10 @@ def _from_files(paths_of: Iterable[tuple[str, Iterable[bytes]]]) -> Objects:
     for name, paths in paths_of:
         for path in paths:
             try:
-                data = os.readlink(path) if os.path.islink(path) else Path(os.fsdecode(path)).read_bytes()
-            except OSError:
+                data = os.readlink(path) if os.path.islink(path) else read_bounded(path, MAX_IN_MEMORY)
+            except (OSError, UnreadableFile):  # another kind of file is in its place now
                 continue
-            if object_id(b"blob", data) == name:
+            if data is not None and object_id(b"blob", data) == name:
                 yield name, b"blob", data
                 break
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 import hashlib
 import io
 import json
+import os
 import re
+import stat
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,22 +19,22 @@ from command_line import hook_command, on_terminal
 
 from helpers import ROOT
 from shadowsnap import CheckpointManager
+from shadowsnap.agents import codex
 from shadowsnap.agents.catalog import AGENTS
 from shadowsnap.agents.edit import JsonHooks
-from shadowsnap.agents.install import edits_of, install, uninstall
+from shadowsnap.agents.install import edits_of, install, installed, uninstall
 from shadowsnap.agents.state import (
     AgentState,
     agent_state,
     agent_states,
     checked_states,
-    codex_hashes,
     last_run,
     probe,
     wait_for_consent,
 )
 from shadowsnap.base import configured_base
 from shadowsnap.cli.main import main
-from shadowsnap.errors import UnknownAgent
+from shadowsnap.errors import SettingsRefused, UnknownAgent
 from shadowsnap.hook.handle import run_hook
 
 # --- what Codex and Hermes write when a person agrees ---------------------------------------------------
@@ -171,6 +174,41 @@ def test_a_setting_that_turns_hooks_off_is_reported(
     assert agent_state(agent).protected
 
 
+def pipe(path: Path) -> None:
+    os.mkfifo(path)
+
+
+def endless(path: Path) -> None:
+    path.symlink_to("/dev/zero")
+
+
+def huge(path: Path) -> None:
+    with open(path, "wb") as file:
+        file.truncate(1 << 40)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="named pipes and devices")
+@pytest.mark.parametrize("odd", [pipe, endless, huge, Path.mkdir])
+def test_what_a_clone_has_in_the_place_of_settings_is_neither_waited_for_nor_read(
+    odd: Callable[[Path], None], home: Path, project: Path
+) -> None:
+    """Each file of each agent, of the hook and of the switches that turn it off."""
+    folders = {agent: project / known.folder.project for agent, known in AGENTS.items() if known.folder.project}
+    files = {edit.path for agent in folders for edit in edits_of(agent, project)}
+    files |= {folders[agent] / switch.file for agent in folders for switch in AGENTS[agent].switches}
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        odd(file)
+    install("claude")
+    assert agent_state("claude", project).protected
+    assert [state.agent for state in agent_states(project)] == ["claude"]
+    assert [part.scope for part in installed(project)].count("project") == 0
+    for agent in folders:
+        with pytest.raises(SettingsRefused):
+            install(agent, project)
+    assert all(stat.S_IFMT(file.lstat().st_mode) != stat.S_IFREG or odd is huge for file in files)
+
+
 # --- consent --------------------------------------------------------------------------------------------
 
 # What Codex 0.166.0 itself wrote into config.toml for these hooks.
@@ -189,7 +227,7 @@ def test_the_hash_of_a_hook_is_the_one_that_codex_writes(home: Path) -> None:
     base = configured_base()
     path.write_text(path.read_text().replace(base, "/home/dev/.local/state/shadowsnap"))
     (edit,) = (edit for edit in edits_of("codex") if isinstance(edit, JsonHooks))
-    assert {keys[0]: value for keys, value in codex_hashes(edit)} == {
+    assert {keys[0]: value for keys, value in codex.hashes_of(edit)} == {
         f"{path}:{name}:0:0": f"sha256:{value}" for name, value in RECORDED.items()
     }
 

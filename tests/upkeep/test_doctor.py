@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shutil
+import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -292,6 +293,16 @@ def test_a_damaged_pack_costs_nothing_if_its_objects_are_in_the_files(base: Path
     assert [each.id for each in kept.manager.list_checkpoints(project)] == [kept.new.id, kept.old.id]
     kept.assert_restores(kept.old)
     kept.assert_restores(kept.new)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="named pipes")
+def test_a_repair_does_not_wait_for_a_pipe_that_is_in_the_place_of_a_lost_file(base: Path, project: Path) -> None:
+    kept = packed(base, project)
+    flip(pack_of(kept), offset_of(kept, kept.blob("data.bin")) + 2, 4)
+    (project / "data.bin").unlink()
+    os.mkfifo(project / "data.bin")
+    checkup = repaired(kept)
+    assert "checkpoint-incomplete" in {finding.code for finding in checkup.repaired}
 
 
 @pytest.mark.parametrize("how", ["no index", "damaged index", "empty index"])
