@@ -31,12 +31,14 @@ MOST_INPUT = 64 << 20
 def main(words: list[str]) -> int:
     """Run the hook and end the process: always with 0, and without output except the answer to a `/rollback`."""
     try:
-        stdout = os.dup(1)
-        _silence_output()
+        stdout = _silence_output()
         agent, event_name = (*words, "", "")[:2]
         end_at_last(agent)
         gc.disable()  # in so short a process, collecting costs more than it saves
-        data = _read_input()
+        try:
+            data = _read_input()
+        except (OSError, ValueError):  # a directory, or a terminal that is gone: as good as no input
+            data = b""
         try:
             helper = ask_helper(agent, event_name, data)
         except Exception:  # the files must be safe without the helper, too
@@ -226,11 +228,15 @@ def _is_whole(pieces: list[bytes]) -> bool:
         return False
 
 
-def _silence_output() -> None:
-    """Discard all output, also that of git and of a failing interpreter."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
+def _silence_output() -> int:
+    """Discard all output, also that of git and of a failing interpreter. Returns the descriptor for an answer."""
+    # Some agents close streams. They are opened first, so that no file takes their place.
+    while (nowhere := os.open(os.devnull, os.O_RDWR)) < 3:
+        pass
+    stdout = os.dup(1)
     for stream in (1, 2):
         os.dup2(nowhere, stream)
+    return stdout
 
 
 def end_at_last(agent: str, seconds: int = 0) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -643,6 +644,17 @@ def test_an_input_that_is_never_closed_is_read_once_it_is_whole(project: Path, m
         process.stdin.write(json.dumps(tool(project)).encode() + b"\n")
         process.stdin.flush()
         assert process.wait(timeout=15) == 0
+    assert len(manager.list_checkpoints(project)) == 1
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_the_directory_is_safe_whatever_streams_the_agent_has_closed(
+    closed: str, project: Path, manager: CheckpointManager
+) -> None:
+    command = shlex.join([sys.executable, "-m", "shadowsnap", "hook", "claude"])
+    given = json.dumps(tool(project)).encode() if "<" not in closed else b""
+    done = subprocess.run(f"{command} {closed}", shell=True, cwd=project, input=given, check=True)
+    assert done.returncode == 0
     assert len(manager.list_checkpoints(project)) == 1
 
 
