@@ -21,7 +21,14 @@ def configured_base() -> str:
 
 
 def is_moved_by_variable() -> bool:
-    return bool(os.environ.get("SHADOWSNAP_HOME"))
+    return bool(_folder_in_variable())
+
+
+def _folder_in_variable() -> str:
+    """What $SHADOWSNAP_HOME says, if it says something. A relative path is ignored: it would mean another store in
+    each directory."""
+    folder = os.path.expanduser(os.environ.get("SHADOWSNAP_HOME", ""))
+    return folder if os.path.isabs(folder) else ""
 
 
 def config_file() -> str:
@@ -40,8 +47,8 @@ def config_file() -> str:
 def base_folder() -> str:
     """Where the store lies by default."""
     expand, join = os.path.expanduser, os.path.join
-    if home := os.environ.get("SHADOWSNAP_HOME"):
-        return expand(home)
+    if folder := _folder_in_variable():
+        return folder
     if sys.platform == "win32":
         return join(os.environ.get("LOCALAPPDATA") or expand(join("~", "AppData", "Local")), "shadowsnap")
     if sys.platform == "darwin":

@@ -106,6 +106,10 @@ class Settings:
     sync: bool = False
     """Push projects that have a remote by itself, in the background, after turns."""
 
+    def __post_init__(self) -> None:
+        if self.base is not None:  # once: a program may change its current directory later
+            object.__setattr__(self, "base", Path(os.path.abspath(os.path.expanduser(self.base))))
+
     @property
     def max_file_bytes(self) -> int | None:
         return int(self.max_file_size_mb * 1024 * 1024) if self.max_file_size_mb > 0 else None
@@ -115,7 +119,7 @@ class Settings:
         return int(self.max_conversation_mb * 1024 * 1024) if self.max_conversation_mb > 0 else None
 
     def resolved_base(self) -> Path:
-        return Path(os.path.realpath(os.path.expanduser(self.base) if self.base else base_folder()))
+        return Path(os.path.realpath(self.base or base_folder()))
 
 
 def settings_to_text(settings: Settings) -> str:
@@ -205,6 +209,8 @@ def load_settings(**flags: object) -> Layers:
     given = {name: value for name, value in flags.items() if value is not None}
     if is_moved_by_variable():
         values.pop("base", None)
+    elif os.environ.get("SHADOWSNAP_HOME"):
+        warnings.append("SHADOWSNAP_HOME is ignored: it must be an absolute path")
     settings = Settings(**{**values, **variables, **given})  # type: ignore[arg-type]
     return Layers(settings, tuple(warnings), frozenset({*variables, *given}))
 

@@ -281,3 +281,27 @@ def test_a_hook_notes_what_it_ignored(project: Path, base: Path, monkeypatch: py
     entries = [json.loads(line) for line in (base / "hook.log.jsonl").read_text().splitlines()]
     assert [entry["status"] for entry in entries] == ["taken", "settings"]
     assert "enabled: ignored" in entries[1]["error"]
+
+
+def test_the_store_stays_where_it_was_if_the_program_changes_its_directory(
+    tmp_path: Path, project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    manager = CheckpointManager(base="relative")
+    assert manager.ensure_checkpoint(project).status == "taken"
+    monkeypatch.chdir(project)
+    assert len(manager.list_checkpoints(project)) == 1
+    assert (tmp_path / "relative" / "store").is_dir() and not (project / "relative").exists()
+
+
+def test_a_relative_path_in_the_variable_is_ignored_with_a_warning(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = load_settings().settings.resolved_base()
+    monkeypatch.setenv("SHADOWSNAP_HOME", "relative")
+    layers = load_settings()
+    assert layers.settings.resolved_base() == usual == Path(os.path.realpath(configured_base()))
+    assert layers.warnings == ("SHADOWSNAP_HOME is ignored: it must be an absolute path",)
+    monkeypatch.setenv("SHADOWSNAP_HOME", "~/elsewhere")
+    assert load_settings().settings.resolved_base() == Path(os.path.realpath(home / "elsewhere"))
+    assert load_settings().warnings == ()
