@@ -30,7 +30,7 @@ from shadowsnap.errors import (
     ShadowsnapError,
     StoreUnusable,
 )
-from shadowsnap.files import read_json
+from shadowsnap.files import check_resources, read_json
 from shadowsnap.model import Checkpoint, Entry, Outcome, RestoreResult
 from shadowsnap.settings import Layers, Settings, SettingValues, load_settings
 from shadowsnap.snapshot.scan import files_to_examine
@@ -327,6 +327,8 @@ class Access:
         again."""
         from shadowsnap.upkeep import doctor
 
+        if isinstance(problem, OSError):
+            check_resources(problem)
         base, project = self.settings.resolved_base(), where if isinstance(where, Project) else project_of(where)
         if doctor.is_disk_full(problem):
             if isinstance(problem, (RestoreFailed, PresentNotSaved)):

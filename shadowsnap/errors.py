@@ -51,6 +51,12 @@ class DeadlineExceeded(ShadowsnapError):
     hint = "raise the deadline setting, or name the paths that matter"
 
 
+class OutOfResources(ShadowsnapError):
+    """this process can open no more files, or has no more memory: {why}"""
+
+    hint = "close files, or raise the limit (`ulimit -n`); the next call tries again"
+
+
 class RulesUnavailable(ShadowsnapError):
     """the ignore rules could not be had in time: {count} new files and directories were not captured"""
 

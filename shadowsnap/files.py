@@ -16,6 +16,8 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from shadowsnap.errors import OutOfResources
+
 SYNCS_LATER = sys.platform != "win32"
 """Whether a file can be synced after it was closed. (Windows syncs only files that are open for writing.)"""
 
@@ -258,6 +260,17 @@ def spread_subdirectories(folder: Path | bytes) -> None:
         os.close(descriptor)
 
 
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+
+def check_resources(problem: OSError) -> None:
+    """Raise OutOfResources for an error that says nothing about the file that was to be opened or listed: this
+    process, or the system, has too many open files or no memory. Whoever takes an error for an answer about a file
+    calls this first."""
+    if problem.errno in _EXHAUSTED:
+        raise OutOfResources(why=problem.strerror) from problem
+
+
 class UnreadableFile(Exception):
     """A file that is not read: `why` is `special`, `too-large`, `unreadable` or `directory`."""
 
@@ -277,7 +290,8 @@ def read_bounded(path: str | bytes | os.PathLike[str], most: int) -> bytes | Non
             return None
         except IsADirectoryError:
             problem = "directory"
-        except OSError:
+        except OSError as error:
+            check_resources(error)
             problem = "unreadable"
     raise UnreadableFile(problem)
 

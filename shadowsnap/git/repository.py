@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from shadowsnap.deadline import NO_DEADLINE, Deadline
 from shadowsnap.errors import GitFailed, GitMissing, GitTooOld
-from shadowsnap.files import parse_json, scratch_folder
+from shadowsnap.files import check_resources, parse_json, scratch_folder
 from shadowsnap.git.packs import NewObjects
 from shadowsnap.git.process import Process, kill_tree, kill_without_reaping
 
@@ -297,8 +297,9 @@ def _version(executable: str, memory: Path | None) -> tuple[int, ...]:
 def _ask_version(executable: str) -> tuple[int, ...]:
     try:
         process = Process(executable, ["version"], sealed_environment())
-    except OSError:  # not a program
-        raise GitMissing() from None
+    except OSError as problem:
+        check_resources(problem)
+        raise GitMissing() from None  # it is no program
     try:
         answer, _ = process.exchange(b"", Deadline(_VERSION_SECONDS), "git version was running")
     finally:

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 from shadowsnap.deadline import Deadline
 from shadowsnap.errors import DeadlineExceeded
+from shadowsnap.files import check_resources
 from shadowsnap.git.index import Entry, Known
 from shadowsnap.git.objects import CHUNK, Unreadable, object_id, stream_id
 from shadowsnap.git.packs import NewObjects
@@ -62,7 +63,8 @@ def read_file(worktree: Worktree, path: bytes, limit: int | None, large: ReadLar
             content = _attempt(worktree, path, limit, large)
         except _NotStored as failure:
             raise failure.problem from None
-        except OSError:
+        except OSError as problem:
+            check_resources(problem)
             return NotCaptured("unreadable" if exists(worktree, path) else None)
         if content is not None:
             return content
@@ -106,7 +108,8 @@ def _attempt(worktree: Worktree, path: bytes, limit: int | None, large: ReadLarg
             return NotCaptured("unreadable")  # no restore could write it
         here, name = worktree.place_of(path)
         seen = os.stat(name, dir_fd=here, follow_symlinks=False)
-    except OSError:
+    except OSError as problem:
+        check_resources(problem)
         if worktree.lstat(path) is not None:
             return None  # it came just now, or it is behind a link
         return NotCaptured(None)

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from shadowsnap.errors import DeadlineExceeded, GitFailed
+from shadowsnap.files import check_resources
 from shadowsnap.git.repository import Running, side_by_side
 from shadowsnap.snapshot.ignore_rules import (
     DEFAULT_DIRECTORY_NAMES,
@@ -402,7 +403,8 @@ class _Scan:
             if not worktree.is_searchable(folder, seen):
                 raise PermissionError(folder)
             names = worktree.names(folder)
-        except OSError:
+        except OSError as problem:
+            check_resources(problem)
             found.unreadable.add(folder)
             found.directories[folder] = (stat.S_IMODE(seen.st_mode), 0)
             return None

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from shadowsnap.errors import UnsafeTree
-from shadowsnap.files import behind_standard_streams, write_all
+from shadowsnap.files import behind_standard_streams, check_resources, write_all
 from shadowsnap.git.trees import link_problem
 
 _HAS_DIR_FD = os.open in os.supports_dir_fd and os.stat in os.supports_dir_fd and os.rename in os.supports_dir_fd
@@ -162,7 +162,8 @@ class Worktree:
             return True
         try:
             now = self._open_components(folder)
-        except OSError:
+        except OSError as problem:
+            check_resources(problem)
             return False
         try:
             return os.path.samestat(os.fstat(now), os.fstat(descriptor))
@@ -297,7 +298,8 @@ class Worktree:
             path = stack.pop()
             try:
                 items = list(self.items(path))
-            except OSError:
+            except OSError as problem:
+                check_resources(problem)
                 yield path + b"/", None
                 continue
             for item in items:
@@ -329,7 +331,8 @@ class Worktree:
                         stack.append(below)
                     if count > max_entries or size > max_bytes:
                         return None
-            except OSError:
+            except OSError as problem:
+                check_resources(problem)
                 continue  # it cannot be read
         return files
 
@@ -349,7 +352,8 @@ class Worktree:
         try:
             with self.within(folder) as here:
                 seen = here.lstat(name)
-        except OSError:
+        except OSError as problem:
+            check_resources(problem)
             return False
         return seen is not None and os.path.samestat(seen, os.fstat(descriptor))
 
@@ -361,7 +365,8 @@ class Worktree:
         """The first `size` bytes of a file; None if it cannot be read."""
         try:
             descriptor = self.open(path)
-        except OSError:
+        except OSError as problem:
+            check_resources(problem)
             return None
         try:
             return os.read(descriptor, size) if self.is_at(descriptor, path) else None

@@ -19,6 +19,7 @@ from shadowsnap.errors import StoreNotOurs, StoreTooNew, StoreUnusable
 from shadowsnap.files import (
     WRITABLE_BY_OTHERS,
     UnreadableFile,
+    check_resources,
     make_private_folder,
     ownership_problem,
     read_bounded,
@@ -165,6 +166,7 @@ def open_store(settings: Settings, on_creation: Callable[[Store], None] = lambda
             _raise_format(store)
         _keep_current(store.git_dir / "info" / "exclude", _NO_EXCLUDES)
     except OSError as problem:
+        check_resources(problem)
         raise StoreUnusable(path=store.base, why=problem) from problem
     if new:
         (store.git_dir / OWN_OBJECTS).touch()

@@ -575,3 +575,50 @@ def test_a_large_file_that_cannot_be_read_is_left_out_alone(tmp_path: Path) -> N
             objects.write_stream(descriptor, 2 * MB)
     finally:
         os.close(descriptor)
+
+
+FEW_FILES = """
+import os, resource, sys
+from pathlib import Path
+from shadowsnap import CheckpointManager
+
+base, project = Path(sys.argv[1]), Path(sys.argv[2])
+for limit in range(6, 26):
+    process = os.fork()
+    if process:
+        os.waitpid(process, 0)
+        continue
+    manager = CheckpointManager(base=base / str(limit), fsync=False, background_upkeep=False)
+    if sys.argv[3] == "later":
+        manager.ensure_checkpoint(project)
+        manager.new_turn()
+        (project / "README.md").write_text(f"{limit}")
+        (project / "src" / f"new-{limit}").touch()
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, limit))
+    outcome = manager.ensure_checkpoint(project, paths=["ignored"])
+    error = type(outcome.error).__name__
+    with open(1, "w") as out:
+        print(limit, outcome.status, error, outcome.checkpoint.tree if outcome.checkpoint else None, file=out)
+    os._exit(0)
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the number of open files that a snapshot needs elsewhere")
+@pytest.mark.parametrize("moment", ["first", "later"])
+def test_with_few_open_files_a_snapshot_is_complete_or_failed(base: Path, project: Path, moment: str) -> None:
+    (project / "src" / "deep" / "deeper").mkdir(parents=True)
+    (project / "src" / "deep" / "deeper" / "file").write_text("deep\n")
+    (project / ".gitignore").write_text("ignored/\n")
+    (project / "ignored" / "inner").mkdir(parents=True)
+    (project / "ignored" / "inner" / "file").write_text("ignored\n")
+    command = [sys.executable, "-c", FEW_FILES, str(base), str(project), moment]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, close_fds=True)
+    seen = [line.split() for line in done.stdout.splitlines()]
+    assert {status for _, status, _, _ in seen} == {"failed", "taken"}, done.stdout
+    assert {error for _, status, error, _ in seen if status == "failed"} == {"OutOfResources"}, done.stdout
+    for limit, status, _, tree in seen:
+        if status == "taken":
+            whole = {*ORDINARY, ".gitignore", "src/deep/deeper/file", "ignored/inner/file"}
+            whole |= {f"src/new-{each}" for each in range(6, int(limit) + 1)} if moment == "later" else set()
+            listed = store_git(base / limit, "ls-tree", "-r", "-z", "--name-only", tree).decode()
+            assert set(listed.split("\0")[:-1]) == whole, limit
