@@ -52,9 +52,9 @@ class DeadlineExceeded(ShadowsnapError):
 
 
 class OutOfResources(ShadowsnapError):
-    """this process can open no more files, or has no more memory: {why}"""
+    """the system gives this process no more open files, memory or processes: {why}"""
 
-    hint = "close files, or raise the limit (`ulimit -n`); the next call tries again"
+    hint = "close what is not needed, or raise the limit (`ulimit -n`, `ulimit -u`); the next call tries again"
 
 
 class RulesUnavailable(ShadowsnapError):

@@ -260,13 +260,13 @@ def spread_subdirectories(folder: Path | bytes) -> None:
         os.close(descriptor)
 
 
-_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+# EAGAIN: no more processes. (Files are regular, so that reading one never gives it.)
+_EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EAGAIN})
 
 
 def check_resources(problem: OSError) -> None:
-    """Raise OutOfResources for an error that says nothing about the file that was to be opened or listed: this
-    process, or the system, has too many open files or no memory. Whoever takes an error for an answer about a file
-    calls this first."""
+    """Raise OutOfResources for an error that says nothing about the file that was to be opened, listed or run: a
+    limit of this process or of the system is reached. To be called before an error is taken for an answer."""
     if problem.errno in _EXHAUSTED:
         raise OutOfResources(why=problem.strerror) from problem
 
