@@ -5,11 +5,10 @@ from __future__ import annotations
 import json
 import os
 import stat
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from forking import run_program
 
 from helpers import manifest
 from shadowsnap import CheckpointManager
@@ -50,10 +49,12 @@ def hook(base: Path, project: Path, event: str, mask: int = 0o022) -> None:
         "hook_event_name": event, "session_id": "s1", "prompt_id": "t1", "cwd": str(project), "prompt": "do it",
         "tool_name": "Write", "tool_input": {"file_path": "README.md"},
     }  # fmt: skip
-    subprocess.run(
-        [sys.executable, "-m", "shadowsnap", "hook", "claude"], input=json.dumps(told).encode(), timeout=60,
-        env={**os.environ, "SHADOWSNAP_HOME": str(base)}, umask=mask, capture_output=True, check=True,
-    )  # fmt: skip
+    environment = {**os.environ, "SHADOWSNAP_HOME": str(base)}
+    before = os.umask(mask)
+    try:
+        run_program("hook", "claude", stdin=json.dumps(told).encode(), env=environment, check=True)
+    finally:
+        os.umask(before)
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o002, 0o022])

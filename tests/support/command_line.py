@@ -17,6 +17,7 @@ from typing import Any
 
 import pytest
 from answers import problems
+from forking import run_program
 
 from shadowsnap.agents.install import launcher, quoted
 from shadowsnap.cli.main import main
@@ -86,15 +87,7 @@ class CommandLine:
 
     def process(self, *words: str | bytes, **env: str) -> subprocess.CompletedProcess[bytes]:
         """In a process of its own, without a terminal."""
-        done = subprocess.run(
-            [*COMMAND, *words],
-            cwd=self.project,
-            env={**os.environ, **env},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            check=False,
-            timeout=60,
-        )
+        done = run_program(*words, cwd=self.project, env={**os.environ, **env})
         done.stderr = without_progress(done.stderr.decode("latin-1")).encode("latin-1")
         return done
 

@@ -1,0 +1,88 @@
+"""The program in a forked child: a process of its own with real descriptors, as people and agents run it, but
+without the tenth of a second that Python takes to start."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import traceback
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from subprocess import CompletedProcess
+from tempfile import TemporaryFile
+
+from shadowsnap.__main__ import main
+
+
+def run_program(
+    *words: str | bytes,
+    stdin: bytes = b"",
+    cwd: str | Path | None = None,
+    env: Mapping[str, str] | None = None,
+    check: bool = False,
+) -> CompletedProcess[bytes]:
+    """What `python -m shadowsnap` with these words does, and writes to files."""
+    with TemporaryFile() as asked, TemporaryFile() as out, TemporaryFile() as err:
+        asked.write(stdin)
+        asked.seek(0)
+        child = start_program(words, (asked.fileno(), out.fileno(), err.fileno()), cwd, env)
+        try:
+            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        except BaseException:  # a timeout: do not leave the child behind
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            raise
+        for file in (out, err):
+            file.seek(0)
+        done = CompletedProcess([*words], code, out.read(), err.read())
+    if check:
+        assert done.returncode == 0, done
+    return done
+
+
+def start_program(
+    words: Sequence[str | bytes],
+    descriptors: Sequence[int],
+    cwd: str | Path | None = None,
+    env: Mapping[str, str] | None = None,
+    prepare: Callable[[], object] = lambda: None,
+) -> int:
+    """The id of the child; its input, output and errors are the three descriptors."""
+    with warnings.catch_warnings():
+        # The test runner has threads; none of them matters to a child that only runs and exits.
+        warnings.simplefilter("ignore", DeprecationWarning)
+        child = os.fork()
+    if child != 0:
+        return child
+    code = 1
+    try:
+        for number, descriptor in enumerate(descriptors):
+            os.dup2(descriptor, number)
+        prepare()
+        if cwd is not None:
+            os.chdir(cwd)
+        if env is not None:
+            os.environ.clear()
+            os.environ.update(env)
+        code = _as_the_interpreter_does(words)
+    finally:
+        os._exit(code)
+
+
+def _as_the_interpreter_does(words: Sequence[str | bytes]) -> int:
+    """New streams, the words, and an exit code of whatever ends the program."""
+    sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
+    sys.stderr = os.fdopen(2, "w", 1, errors="backslashreplace", closefd=False)
+    sys.argv = ["shadowsnap", *map(os.fsdecode, words)]
+    code: object
+    try:
+        code = main()
+        sys.stdout.flush()
+    except SystemExit as ended:
+        code = ended.code
+    except BaseException:
+        traceback.print_exc()
+        code = 1
+    return code if isinstance(code, int) else int(code is not None)
