@@ -6,12 +6,14 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import time
 import traceback
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from subprocess import CompletedProcess
 from tempfile import TemporaryFile
+from typing import Any
 
 from shadowsnap.__main__ import main
 
@@ -23,17 +25,12 @@ def run_program(
     env: Mapping[str, str] | None = None,
     check: bool = False,
 ) -> CompletedProcess[bytes]:
-    """What `python -m shadowsnap` with these words does, and writes to files."""
+    """What `python -m shadowsnap` with these words does, and what it writes to files."""
     with TemporaryFile() as asked, TemporaryFile() as out, TemporaryFile() as err:
         asked.write(stdin)
         asked.seek(0)
-        child = start_program(words, (asked.fileno(), out.fileno(), err.fileno()), cwd, env)
-        try:
-            code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-        except BaseException:  # a timeout: do not leave the child behind
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            raise
+        child = start_child(program(*words), (asked.fileno(), out.fileno(), err.fileno()), cwd, env)
+        code = exit_code(child)
         for file in (out, err):
             file.seek(0)
         done = CompletedProcess([*words], code, out.read(), err.read())
@@ -42,8 +39,18 @@ def run_program(
     return done
 
 
-def start_program(
-    words: Sequence[str | bytes],
+def program(*words: str | bytes) -> Callable[[], int]:
+    """For a child to run."""
+
+    def run() -> int:
+        sys.argv = ["shadowsnap", *map(os.fsdecode, words)]
+        return main()
+
+    return run
+
+
+def start_child(
+    run: Callable[[], Any],
     descriptors: Sequence[int],
     cwd: str | Path | None = None,
     env: Mapping[str, str] | None = None,
@@ -66,19 +73,17 @@ def start_program(
         if env is not None:
             os.environ.clear()
             os.environ.update(env)
-        code = _as_the_interpreter_does(words)
+        code = _as_the_interpreter_does(run)
     finally:
         os._exit(code)
 
 
-def _as_the_interpreter_does(words: Sequence[str | bytes]) -> int:
-    """New streams, the words, and an exit code of whatever ends the program."""
+def _as_the_interpreter_does(run: Callable[[], Any]) -> int:
+    """New streams, and an exit code of whatever ends the program."""
     sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
     sys.stderr = os.fdopen(2, "w", 1, errors="backslashreplace", closefd=False)
-    sys.argv = ["shadowsnap", *map(os.fsdecode, words)]
-    code: object
     try:
-        code = main()
+        code = run()
         sys.stdout.flush()
     except SystemExit as ended:
         code = ended.code
@@ -86,3 +91,19 @@ def _as_the_interpreter_does(words: Sequence[str | bytes]) -> int:
         traceback.print_exc()
         code = 1
     return code if isinstance(code, int) else int(code is not None)
+
+
+def exit_code(child: int, seconds: float = 60) -> int:
+    """Wait for the end of a child; it is killed if that does not come."""
+    end = time.monotonic() + seconds
+    try:
+        while time.monotonic() < end:
+            ended, status = os.waitpid(child, os.WNOHANG)
+            if ended:
+                return os.waitstatus_to_exitcode(status)
+            time.sleep(0.002)
+        raise AssertionError("the child does not end")
+    except BaseException:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        raise
