@@ -25,18 +25,28 @@ def run_program(
     env: Mapping[str, str] | None = None,
     check: bool = False,
 ) -> CompletedProcess[bytes]:
-    """What `python -m shadowsnap` with these words does, and what it writes to files."""
-    with TemporaryFile() as asked, TemporaryFile() as out, TemporaryFile() as err:
-        asked.write(stdin)
-        asked.seek(0)
-        child = start_child(program(*words), (asked.fileno(), out.fileno(), err.fileno()), cwd, env)
-        code = exit_code(child)
-        for file in (out, err):
-            file.seek(0)
-        done = CompletedProcess([*words], code, out.read(), err.read())
+    """What `python -m shadowsnap` with these words does, and what it writes."""
+    done = run_child(program(*words), stdin=stdin, cwd=cwd, env=env)
     if check:
         assert done.returncode == 0, done
     return done
+
+
+def run_child(
+    run: Callable[[], Any],
+    stdin: bytes = b"",
+    cwd: str | Path | None = None,
+    env: Mapping[str, str] | None = None,
+) -> CompletedProcess[bytes]:
+    """A function in a child to its end. Its output goes to files: what it leaves behind keeps nobody waiting."""
+    with TemporaryFile() as asked, TemporaryFile() as out, TemporaryFile() as err:
+        asked.write(stdin)
+        asked.seek(0)
+        child = start_child(run, (asked.fileno(), out.fileno(), err.fileno()), cwd, env)
+        code = exit_code(child)
+        for file in (out, err):
+            file.seek(0)
+        return CompletedProcess([], code, out.read(), err.read())
 
 
 def program(*words: str | bytes) -> Callable[[], int]:
@@ -79,7 +89,8 @@ def start_child(
 
 
 def _as_the_interpreter_does(run: Callable[[], Any]) -> int:
-    """New streams, and an exit code of whatever ends the program."""
+    """New streams, Ctrl-C as an exception, and an exit code of whatever ends the program."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     sys.stdin, sys.stdout = os.fdopen(0, closefd=False), os.fdopen(1, "w", closefd=False)
     sys.stderr = os.fdopen(2, "w", 1, errors="backslashreplace", closefd=False)
     try:

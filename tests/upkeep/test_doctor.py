@@ -13,6 +13,7 @@ from typing import Any
 
 import damaging
 import pytest
+from capturing import captured
 from damaging import WHOLE, Damage, Kept, flip, keep, offset_of, pack_of, packed, truncate, unfitting
 from thorough import depth
 
@@ -82,9 +83,10 @@ def test_a_damage_is_reported_and_repaired_and_no_checkpoint_is_lost(
     examination_reports(kept, damage)
     checkup = repaired(kept)
     assert WHOLE[damage] in {finding.code for finding in checkup.repaired}
-    assert [each.id for each in kept.manager.list_checkpoints(project)] == [kept.new.id, kept.old.id]
-    kept.assert_restores(kept.old)
-    kept.assert_restores(kept.new)
+    new, old = kept.manager.list_checkpoints(project)
+    assert (new.id, old.id) == (kept.new.id, kept.old.id)
+    assert captured(base, new) == kept.pictures[kept.new.id]  # plain git reads it
+    kept.assert_restores(old)
 
 
 def examination_reports(kept: Kept, damage: Damage) -> None:
