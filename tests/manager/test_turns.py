@@ -418,38 +418,38 @@ def test_files_that_change_under_eight_threads_leave_only_true_states(base: Path
 PROCESS = """
 import sys
 from shadowsnap import CheckpointManager
-base, project = sys.argv[1:3]
+base, *projects = sys.argv[1:]
 manager = CheckpointManager(base=base, background_upkeep=False)
-for number in range(3):
+for project in projects * 3:
     manager.new_turn()
     sys.stdin.readline()  # until everybody is ready
-    outcome = manager.ensure_checkpoint(project, reason=f"round {number}")
+    outcome = manager.ensure_checkpoint(project)
     print(outcome.status, outcome.checkpoint.id if outcome.checkpoint else outcome.error, flush=True)
 """
 
 
-@pytest.mark.parametrize("shared", [True, False], ids=["one directory", "eight directories"])
-def test_eight_processes_at_once(base: Path, tmp_path: Path, shared: bool) -> None:
-    projects = [tmp_path / "project" if shared else tmp_path / f"project-{number}" for number in range(8)]
-    for project in set(projects):
+def test_eight_processes_at_once(base: Path, tmp_path: Path) -> None:
+    """All in one directory, then each in its own, and so on."""
+    together, alone = [tmp_path / "project"] * 8, [tmp_path / f"project-{number}" for number in range(8)]
+    for project in {*together, *alone}:
         (project / "src").mkdir(parents=True)
         for number in range(30):
             (project / "src" / f"{number}.py").write_text(f"{project.name} {number}")
     command = [sys.executable, "-c", PROCESS, str(base)]
     workers = [
-        subprocess.Popen([*command, str(project)], stdin=PIPE, stdout=PIPE, text=True, cwd=ROOT)
-        for project in projects
+        subprocess.Popen([*command, *map(str, both)], stdin=PIPE, stdout=PIPE, text=True, cwd=ROOT)
+        for both in zip(together, alone, strict=True)
     ]
     try:
-        for round_number in range(3):
+        for number, projects in enumerate((together, alone) * 3):
             for project in set(projects):
-                (project / "src" / "0.py").write_text(f"{project.name} in round {round_number}")
+                (project / "src" / "0.py").write_text(f"{project.name} in round {number}")
             for worker in workers:
                 assert worker.stdin is not None
                 worker.stdin.write("go\n")
                 worker.stdin.flush()
             answers = [worker.stdout.readline().split(maxsplit=1) for worker in workers if worker.stdout]
-            expected = ["taken"] + ["unchanged"] * 7 if shared else ["taken"] * 8
+            expected = ["taken"] * 8 if projects is alone else ["taken"] + ["unchanged"] * 7
             assert sorted(status for status, _ in answers) == expected, answers
             for project, (_, told) in zip(projects, answers, strict=True):
                 checkpoint = CheckpointManager(base=base).get(project, told.strip())
