@@ -701,7 +701,7 @@ def test_a_session_that_used_cd_still_protects_where_it_began(
     send("PreToolUse", below, "t2", tool_name="Bash", tool_input={"command": "rm ../n.txt"})
     (notes / "n.txt").unlink()
     send("Stop", below, "t2")
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     if looks_like_one:
         assert manager.projects() == [notes, below]
         return
@@ -721,7 +721,7 @@ def test_a_turn_that_named_one_file_elsewhere_ends_there_too(
     tool = {"tool_name": "Write", "tool_input": {"file_path": str(named)}}
     for event in ({"hook_event_name": "PreToolUse", **tool}, {"hook_event_name": "Stop"}):
         run_hook("claude", json.dumps({**facts, **event}).encode())
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     for place in (project, named.parent):
         assert [entry.status for entry in manager.timeline(place)] == ["done"]
 

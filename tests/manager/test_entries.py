@@ -317,7 +317,7 @@ def test_what_changed_since_some_files_were_restored_is_known(base: Path, projec
 
 
 def test_a_project_whose_objects_are_all_lost_does_not_look_like_a_new_one(project: Path, base: Path) -> None:
-    manager = CheckpointManager(base=base, background_upkeep=False)
+    manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
     manager.new_turn("s1", "do it")
     manager.ensure_checkpoint(project)
     for path in (base / "store" / "objects").rglob("*"):

@@ -410,7 +410,7 @@ def test_a_restore_in_a_directory_of_which_only_named_files_are_captured_is_reco
     home: Path, base: Path
 ) -> None:
     """The home directory: only named files are captured there."""
-    manager = CheckpointManager(base=base)
+    manager = CheckpointManager(base=base, fsync=False)
     for name in ("one", "two", "three"):
         (home / name).write_text("then\n")
     target = checkpoint(manager, home, "one", "two", "three")

@@ -30,7 +30,7 @@ class Scene:
         (self.project / "d" / "gone").mkdir()
         (self.project / "d" / "closed").mkdir(mode=0o750)
         (self.project / "d" / "bits").write_text("bits\n")
-        self.manager = CheckpointManager(base=self.base, background_upkeep=False)
+        self.manager = CheckpointManager(base=self.base, background_upkeep=False, fsync=False)
         taken = self.manager.snapshot(self.project).checkpoint
         assert taken is not None
         self.target = taken.id
@@ -111,7 +111,7 @@ def test_a_directory_that_becomes_a_link_at_any_step_leads_nowhere(tmp_path: Pat
 def test_a_journal_never_leads_out_of_the_project(
     base: Path, project: Path, tmp_path: Path, folder: str, key: str
 ) -> None:
-    manager = CheckpointManager(base=base, background_upkeep=False)
+    manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
     taken = manager.snapshot(project).checkpoint
     assert taken is not None
     outside = tmp_path / "outside"

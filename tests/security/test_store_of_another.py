@@ -20,7 +20,7 @@ root_only = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a d
 
 @pytest.fixture
 def manager(base: Path, project: Path) -> CheckpointManager:
-    manager = CheckpointManager(base=base, background_upkeep=False)
+    manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
     assert manager.snapshot(project).status == "taken"
     return manager
 
@@ -32,7 +32,7 @@ def test_the_base_is_for_its_owner_alone_whatever_comes_first(
 ) -> None:
     base, before = tmp_path / "new" / "base", os.umask(mask)
     try:
-        manager = CheckpointManager(base=base, background_upkeep=False)
+        manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
         call = getattr(manager, first)
         call(project) if first in ("snapshot", "warm_up") else call()
     finally:
@@ -69,7 +69,7 @@ def test_the_base_is_for_its_owner_alone_if_a_hook_comes_first(
     for folder in (base, base.parent) if base.exists() else ():
         assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     hook(base, project, "PreToolUse", mask)
-    assert len(CheckpointManager(base=base).list_checkpoints(project)) == 1
+    assert len(CheckpointManager(base=base, fsync=False).list_checkpoints(project)) == 1
 
 
 @pytest.mark.parametrize("event", EVENTS)
@@ -92,7 +92,7 @@ def test_a_hook_neither_reads_nor_writes_where_others_may_write(base: Path, proj
         if path.is_symlink() or path.is_file():
             path.unlink()
     hook(base, project, "PreToolUse")
-    assert len(CheckpointManager(base=base).list_checkpoints(project)) == 1
+    assert len(CheckpointManager(base=base, fsync=False).list_checkpoints(project)) == 1
 
 
 def test_nothing_is_written_into_the_log_of_a_store_that_is_not_opened(

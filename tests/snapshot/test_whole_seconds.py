@@ -99,7 +99,7 @@ def file_made_in_the_second_of_a_snapshot(base: Path, project: Path) -> None:
 
 
 def edit_of_the_same_size_in_the_second_of_a_snapshot(base: Path, project: Path, watched: bool) -> None:
-    manager = CheckpointManager(base=base, background_upkeep=False)
+    manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
     if watched and not manager.watch(project):
         return  # directories cannot be watched here
     for _ in range(2):  # so that the watcher knows
@@ -219,7 +219,7 @@ def test_with_a_clock_that_is_ahead_an_edit_of_the_same_size_right_after_a_snaps
 @needs_change_times
 @pytest.mark.skipif(sys.platform != "linux", reason="inotify is needed")
 def test_with_a_clock_that_is_ahead_watching_misses_nothing(base: Path, project: Path) -> None:
-    manager = CheckpointManager(base=base, background_upkeep=False)
+    manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
     if not manager.watch(project):
         pytest.skip("directories cannot be watched here")
     file = project / "src" / "main.py"
@@ -272,7 +272,7 @@ def state_before_a_turn_is_without_what_it_writes(base: Path, project: Path) -> 
     (project / "written.log").write_text("the person's\n")
     time.sleep(2.5)
     wait_for_a_new_second()
-    manager = CheckpointManager(base=base, background_upkeep=False)
+    manager = CheckpointManager(base=base, background_upkeep=False, fsync=False)
     manager.ensure_checkpoint(project)
     (project / "written.log").write_text("the agent's\n")
     manager.ensure_checkpoint(project, paths=["kept.log", "written.log"])

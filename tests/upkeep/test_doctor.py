@@ -67,7 +67,7 @@ def test_a_sound_packed_store_has_no_findings(base: Path, project: Path) -> None
 
 
 def test_without_a_store_there_is_nothing_to_examine_and_nothing_is_made(base: Path) -> None:
-    assert CheckpointManager(base=base).doctor(repair=True) == Checkup(str(base))
+    assert CheckpointManager(base=base, fsync=False).doctor(repair=True) == Checkup(str(base))
     assert not base.exists()
 
 
