@@ -27,6 +27,7 @@ def manager(base: Path, project: Path) -> CheckpointManager:
 
 @pytest.mark.parametrize("mask", [0o000, 0o002, 0o022, 0o077])
 @pytest.mark.parametrize("first", ["snapshot", "status", "warm_up", "prune", "doctor", "auto_prune", "sessions"])
+@pytest.mark.each_value  # one function makes the base
 def test_the_base_is_for_its_owner_alone_whatever_comes_first(
     tmp_path: Path, project: Path, mask: int, first: str
 ) -> None:
